@@ -1,0 +1,82 @@
+// A parameter set: everything that a key, a ciphertext and a kernel depend on. The shipped rows are in parameter_sets.hpp.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "fhe_core/modular.hpp"
+
+namespace fhe_core {
+
+enum class SecretKind : std::uint8_t { binary, ternary };
+enum class CmuxKind : std::uint8_t { binary, ternary, binary_pair };
+enum class TableKind : std::uint8_t { gate, exact, approximate };
+
+struct Gadget {
+    int base_log;
+    int level_count;
+    friend constexpr bool operator==(const Gadget&, const Gadget&) = default;
+};
+
+// The part that selects a kernel.
+struct Shape {
+    int polynomial_size;  // N
+    int glwe_dimension;   // k
+    int limb_count;       // 1: Q = q0, 2: Q = q0*q1
+    Gadget mask_gadget;
+    Gadget body_gadget;
+    CmuxKind cmux;
+    friend constexpr bool operator==(const Shape&, const Shape&) = default;
+};
+
+struct ParameterSet {
+    std::string_view name;
+    TableKind kind;
+    int message_bits;  // p of an exact look-up; 0 for gates and approximate sets
+    Shape shape;
+    SecretKind glwe_secret;
+    double glwe_sigma;           // noise of GLWE samples, units of 1/Q
+    int lwe_dimension;           // n
+    int keyswitch_modulus_log2;  // w: small ciphertexts live modulo 2^w
+    double lwe_sigma;            // noise of the keyswitch key, units of 2^-w
+    Gadget keyswitch_gadget;
+    double max_weight_norm;      // L2 norm of integer weights that may act on fresh bootstrap outputs
+    double p_fail_log2;          // of one look-up at that weight norm; 0 for approximate sets
+    double noise;                // sd of the phase a look-up sees at max_weight_norm, fraction of the torus
+    int security_bits;           // min over usvp, bdd, dual hybrid of both the LWE and the GLWE side
+
+    constexpr int polynomial_size() const { return shape.polynomial_size; }
+    constexpr int glwe_dimension() const { return shape.glwe_dimension; }
+    constexpr int limb_count() const { return shape.limb_count; }
+    constexpr int large_dimension() const { return shape.polynomial_size * shape.glwe_dimension; }
+    constexpr std::uint64_t modulus() const {
+        return limb_count() == 1 ? kLimbPrimes[0] : std::uint64_t{kLimbPrimes[0]} * kLimbPrimes[1];
+    }
+    constexpr int modulus_bits() const { return kLimbBits * limb_count(); }
+    constexpr std::size_t word_bytes() const { return limb_count() == 1 ? 4 : 8; }
+    constexpr SecretKind lwe_secret() const {
+        return shape.cmux == CmuxKind::ternary ? SecretKind::ternary : SecretKind::binary;
+    }
+    constexpr int row_count() const {
+        return shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count;
+    }
+    constexpr int keys_per_step() const {
+        return shape.cmux == CmuxKind::binary ? 1 : shape.cmux == CmuxKind::ternary ? 2 : 3;
+    }
+    constexpr int step_count() const { return shape.cmux == CmuxKind::binary_pair ? lwe_dimension / 2 : lwe_dimension; }
+    constexpr int gadget_drop_bits(const Gadget& g) const { return modulus_bits() - g.base_log * g.level_count; }
+    constexpr int log2_twice_polynomial_size() const {
+        return std::bit_width(static_cast<unsigned>(shape.polynomial_size));
+    }
+    // Words of the bodies (seeded form) and of the whole bootstrap key.
+    constexpr std::size_t bootstrap_key_body_words() const {
+        return std::size_t(step_count()) * keys_per_step() * row_count() * polynomial_size();
+    }
+    constexpr std::size_t keyswitch_key_rows() const {
+        return std::size_t(large_dimension()) * keyswitch_gadget.level_count;
+    }
+};
+
+}  // namespace fhe_core
