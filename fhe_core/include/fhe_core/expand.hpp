@@ -1,0 +1,47 @@
+// Expansion of a public seed into uniform words: section 9 of docs/specification.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fhe_core/chacha20.hpp"
+#include "fhe_core/parameters.hpp"
+
+namespace fhe_core {
+
+inline constexpr std::uint32_t kDomainBootstrapKey = 1;
+inline constexpr std::uint32_t kDomainKeyswitchKey = 2;
+inline constexpr std::uint32_t kDomainPublicKey = 3;
+inline constexpr std::uint32_t kDomainLwe = 4;
+inline constexpr std::uint32_t kDomainGlwe = 5;
+inline constexpr std::uint32_t kDomainLimbStride = 256;  // limb l uses domain + 256 * l
+
+inline constexpr std::size_t kMaxExpandedCount = std::size_t{1} << 20;
+inline constexpr std::uint32_t kBlocksPerRound = 1u << 16;
+inline constexpr std::uint32_t kMaxRounds = 256;
+
+// count <= 2^20 residues in [0, q), q an odd prime below 2^31. One limb: the caller adds kDomainLimbStride * limb to the domain.
+void expand_uniform(const Seed& seed, std::uint32_t domain, std::uint64_t index, std::uint32_t q, std::size_t count, std::uint32_t* out);
+
+// count <= 2^20 words in [0, 2^w), 1 <= w <= 32.
+void expand_power_of_two(const Seed& seed, std::uint32_t domain, std::uint64_t index, int w, std::size_t count, std::uint32_t* out);
+
+// count words in [0, Q): uint32 for one limb, uint64 (both limbs composed) for two.
+template <class Word>
+void expand_words(const ParameterSet& params, const Seed& seed, std::uint32_t domain, std::uint64_t index, std::size_t count, Word* out);
+
+extern template void expand_words(const ParameterSet&, const Seed&, std::uint32_t, std::uint64_t, std::size_t, std::uint32_t*);
+extern template void expand_words(const ParameterSet&, const Seed&, std::uint32_t, std::uint64_t, std::size_t, std::uint64_t*);
+
+// Index of a bootstrap key polynomial in domain 1; masks are components 0 .. k-1.
+constexpr std::uint64_t bootstrap_mask_index(const ParameterSet& params, std::uint64_t step, std::uint64_t key, std::uint64_t row,
+                                             std::uint64_t component) {
+    return ((step * params.keys_per_step() + key) * params.row_count() + row) * params.glwe_dimension() + component;
+}
+
+// Index of a keyswitch key row in domain 2: large-key coefficient i, level l.
+constexpr std::uint64_t keyswitch_mask_index(const ParameterSet& params, std::uint64_t coefficient, std::uint64_t level) {
+    return coefficient * params.keyswitch_gadget.level_count + level;
+}
+
+}  // namespace fhe_core
