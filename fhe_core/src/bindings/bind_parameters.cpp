@@ -1,0 +1,89 @@
+// parameter_set_names(), parameter_set(name) and the read-only ParameterSet.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+
+#include "bindings/bindings.hpp"
+#include "fhe_core/errors.hpp"
+#include "fhe_core/parameter_sets.hpp"
+
+namespace py = pybind11;
+
+namespace fhe_core {
+namespace {
+
+const char* secret_name(SecretKind kind) { return kind == SecretKind::binary ? "binary" : "ternary"; }
+
+const char* cmux_name(CmuxKind kind) {
+    switch (kind) {
+        case CmuxKind::binary: return "binary";
+        case CmuxKind::ternary: return "ternary";
+        default: return "binary_pair";
+    }
+}
+
+const char* kind_name(TableKind kind) {
+    switch (kind) {
+        case TableKind::gate: return "gate";
+        case TableKind::exact: return "exact";
+        default: return "approximate";
+    }
+}
+
+py::tuple gadget_tuple(const Gadget& gadget) { return py::make_tuple(gadget.base_log, gadget.level_count); }
+
+const ParameterSet& find_parameter_set(const std::string& name) {
+    std::string known;
+    for (const ParameterSet& params : kParameterSets) {
+        if (params.name == name) return params;
+        known += (known.empty() ? "" : ", ") + std::string(params.name);
+    }
+    throw ParameterError("parameter set: expected one of " + known + "; got '" + name + "'");
+}
+
+}  // namespace
+
+void bind_parameters(py::module_& m) {
+    using P = ParameterSet;
+    py::class_<P>(m, "ParameterSet", "A shipped parameter set (parameters.hpp); read-only, compared by name.")
+        .def_property_readonly("name", [](const P& p) { return std::string(p.name); })
+        .def_property_readonly("kind", [](const P& p) { return kind_name(p.kind); })
+        .def_readonly("message_bits", &P::message_bits)
+        .def_property_readonly("polynomial_size", &P::polynomial_size)
+        .def_property_readonly("glwe_dimension", &P::glwe_dimension)
+        .def_property_readonly("limb_count", &P::limb_count)
+        .def_property_readonly("mask_gadget", [](const P& p) { return gadget_tuple(p.shape.mask_gadget); })
+        .def_property_readonly("body_gadget", [](const P& p) { return gadget_tuple(p.shape.body_gadget); })
+        .def_property_readonly("cmux", [](const P& p) { return cmux_name(p.shape.cmux); })
+        .def_property_readonly("glwe_secret", [](const P& p) { return secret_name(p.glwe_secret); })
+        .def_property_readonly("lwe_secret", [](const P& p) { return secret_name(p.lwe_secret()); })
+        .def_readonly("glwe_sigma", &P::glwe_sigma)
+        .def_readonly("lwe_dimension", &P::lwe_dimension)
+        .def_readonly("keyswitch_modulus_log2", &P::keyswitch_modulus_log2)
+        .def_readonly("lwe_sigma", &P::lwe_sigma)
+        .def_property_readonly("keyswitch_gadget", [](const P& p) { return gadget_tuple(p.keyswitch_gadget); })
+        .def_readonly("max_weight_norm", &P::max_weight_norm)
+        .def_readonly("p_fail_log2", &P::p_fail_log2)
+        .def_readonly("noise", &P::noise)
+        .def_readonly("security_bits", &P::security_bits)
+        .def_property_readonly("modulus", &P::modulus)
+        .def_property_readonly("large_dimension", &P::large_dimension)
+        .def_property_readonly("row_count", &P::row_count)
+        .def_property_readonly("keys_per_step", &P::keys_per_step)
+        .def_property_readonly("step_count", &P::step_count)
+        .def_property_readonly("bootstrap_key_body_words", &P::bootstrap_key_body_words)
+        .def_property_readonly("keyswitch_key_rows", &P::keyswitch_key_rows)
+        .def("__eq__", [](const P& p, const P& other) { return p.name == other.name; }, py::is_operator())
+        .def("__hash__", [](const P& p) { return py::hash(py::str(std::string(p.name))); })
+        .def("__repr__", [](const P& p) { return "<ParameterSet " + std::string(p.name) + ">"; });
+
+    m.def("parameter_set_names", [] {
+        py::list names;
+        for (const P& params : kParameterSets) names.append(std::string(params.name));
+        return names;
+    });
+    m.def("parameter_set", &find_parameter_set, py::arg("name"), py::return_value_policy::reference, "The shipped row of this name.");
+}
+
+}  // namespace fhe_core

@@ -1,0 +1,16 @@
+// One function per binding file; module.cpp calls them all.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace fhe_core {
+
+void bind_parameters(pybind11::module_& m);
+void bind_client(pybind11::module_& m);
+void bind_reference(pybind11::module_& m);
+void bind_cpu(pybind11::module_& m);
+#ifdef CLOAKWORK_WITH_CUDA
+void bind_cuda(pybind11::module_& m);
+#endif
+
+}  // namespace fhe_core
