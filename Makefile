@@ -1,0 +1,81 @@
+# make demo | test | lint | format | bench. Needs Python 3.11 or newer, a C++20 compiler and a Python package index; the rest
+# (CMake, Ninja, pybind11, linters) is installed into $(VENV) at the versions of constraints.txt.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
+VENV ?= .venv
+BUILD ?= build
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# The sub-packages of cloakwork that exist in this checkout (pyproject.toml maps each one).
+PACKAGES := $(filter fhe_core models training api app,$(patsubst %/,%,$(wildcard */)))
+PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.py' '*.pyi')
+CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
+SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
+
+.PHONY: demo test lint lint-ruff lint-mypy lint-imports lint-clang-format format bench install clean
+
+demo: install
+	$(BIN)/cloakwork demo
+
+test: install $(VENV)/.test-tools
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: install
+	$(BIN)/python tests/benchmarks/run.py $(BENCH_ARGS)
+
+lint: lint-ruff lint-mypy lint-imports lint-clang-format
+
+lint-ruff: $(VENV)/.lint-tools
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools typecheck-tree
+	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy $(addprefix -p cloakwork.,$(PACKAGES))
+	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy tests/benchmarks
+
+lint-imports: $(VENV)/.lint-tools typecheck-tree
+	PYTHONPATH=$(BUILD)/typecheck $(BIN)/lint-imports
+
+lint-clang-format: $(VENV)/.lint-tools
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
+
+format: $(VENV)/.lint-tools
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CPP_FILES)
+
+# The folders at the top of the repository are sub-packages of `cloakwork`; the static checkers see them there through links.
+.PHONY: typecheck-tree
+typecheck-tree:
+	mkdir -p $(BUILD)/typecheck/cloakwork
+	find $(BUILD)/typecheck/cloakwork -type l -delete
+	for package in $(PACKAGES); do ln -s "$(CURDIR)/$$package" $(BUILD)/typecheck/cloakwork/; done
+
+install: $(VENV)/.installed
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer was not found; install it, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.build-tools: constraints.txt | $(BIN)/python
+	$(PIP) scikit-build-core pybind11 cmake ninja
+	@touch $@
+
+# Not editable: the tests see what a user installs. Build tools stay in $(VENV), so that a second build compiles only what changed.
+$(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
+	$(PIP) --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} .
+	@touch $@
+
+$(VENV)/.test-tools: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) $$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['test'])")
+	@touch $@
+
+$(VENV)/.lint-tools: constraints.txt | $(BIN)/python
+	$(PIP) ruff mypy import-linter clang-format
+	@touch $@
+
+clean:
+	rm -rf $(BUILD)/typecheck $(BUILD)/cp* $(BUILD)/py*

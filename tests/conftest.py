@@ -1,0 +1,32 @@
+"""Shared pytest set-up: toy parameter sets are allowed, and tests marked `gpu` are skipped where there is no device."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# Toy parameter sets are insecure and refused everywhere but here.
+os.environ.setdefault("CLOAKWORK_ALLOW_TOY", "1")
+
+
+def _cuda_unavailable_reason() -> str | None:
+    """Why no CUDA device can be used, or None when one can."""
+    try:
+        from cloakwork.fhe_core import _engine
+    except ImportError as error:
+        return f"the engine is not installed: {error}"
+    if not hasattr(_engine, "CudaKey"):
+        return "this build has no CUDA back end"
+    count = getattr(_engine, "cuda_device_count", lambda: 0)()
+    return None if count else "no CUDA device on this machine"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    reason = _cuda_unavailable_reason()
+    if reason is not None:
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))
