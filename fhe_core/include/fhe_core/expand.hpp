@@ -30,8 +30,12 @@ void expand_power_of_two(const Seed& seed, std::uint32_t domain, std::uint64_t i
 template <class Word>
 void expand_words(const ParameterSet& params, const Seed& seed, std::uint32_t domain, std::uint64_t index, std::size_t count, Word* out);
 
-extern template void expand_words(const ParameterSet&, const Seed&, std::uint32_t, std::uint64_t, std::size_t, std::uint32_t*);
-extern template void expand_words(const ParameterSet&, const Seed&, std::uint32_t, std::uint64_t, std::size_t, std::uint64_t*);
+// Seeded ciphertexts in full: number b of the batch has the masks of index b (LWE) or b*k + component (GLWE).
+// bodies [batch] -> [batch][large_dimension + 1]; bodies [batch][N] -> [batch][k + 1][N].
+template <class Word>
+void expand_lwe(const ParameterSet& params, const Seed& seed, const Word* bodies, std::size_t batch, Word* lwe);
+template <class Word>
+void expand_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, std::size_t batch, Word* glwe);
 
 // Index of a bootstrap key polynomial in domain 1; masks are components 0 .. k-1.
 constexpr std::uint64_t bootstrap_mask_index(const ParameterSet& params, std::uint64_t step, std::uint64_t key, std::uint64_t row,

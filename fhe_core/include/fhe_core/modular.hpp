@@ -50,7 +50,7 @@ constexpr std::int64_t centred(std::uint64_t value, std::uint64_t q) {
 constexpr std::uint64_t compose_limbs(std::uint32_t r0, std::uint32_t r1) {
     constexpr std::uint64_t q0 = kLimbPrimes[0], q1 = kLimbPrimes[1];
     constexpr std::uint64_t q0_inverse = inverse_mod(q0, q1);
-    const std::uint64_t t = mul_mod(sub_mod(r1, r0 % q1, q1), q0_inverse, q1);
+    const std::uint64_t t = sub_mod(r1, r0 % q1, q1) * q0_inverse % q1;  // product below 2^54
     return r0 + q0 * t;
 }
 

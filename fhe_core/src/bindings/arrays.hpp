@@ -93,6 +93,13 @@ inline pybind11::array new_words(const ParameterSet& params, const std::vector<s
     return pybind11::array_t<std::uint64_t>(shape);
 }
 
+// Calls f with a value of the word type of the parameter set.
+template <class F>
+decltype(auto) with_word(const ParameterSet& params, F&& f) {
+    if (params.limb_count() == 1) return f(std::uint32_t{});
+    return f(std::uint64_t{});
+}
+
 inline Seed checked_seed(const pybind11::object& value, const char* name = "seed") {
     namespace py = pybind11;
     if (!py::isinstance<py::bytes>(value)) throw ShapeError(std::string(name) + ": expected 32 bytes, got " + type_name(value));

@@ -8,6 +8,7 @@
 
 #include "fhe_core/errors.hpp"
 #include "fhe_core/modular.hpp"
+#include "fhe_core/vector_clones.hpp"
 
 namespace fhe_core {
 namespace {
@@ -16,9 +17,7 @@ constexpr std::size_t kWords = ChaCha20::kWordsPerBlock;
 constexpr std::size_t kChunkBlocks = 64;  // a chunk of keystream stays in the first-level cache
 
 // Writes word mod q for every word (the caller repairs the rejected ones) and returns how many words were at least `bound`.
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
-__attribute__((target_clones("avx512f", "avx2", "default")))
-#endif
+FHE_CORE_VECTOR_CLONES
 std::size_t reduce_words(const std::uint32_t* words, std::size_t count, std::uint32_t q, std::uint64_t bound, std::uint32_t* out) {
     // q in [2^(b-1), 2^b): multiplier <= 2^31 and floor(word * multiplier / 2^shift) is the quotient or one less.
     const int shift = 30 + std::bit_width(q);
@@ -105,7 +104,30 @@ void expand_words(const ParameterSet& params, const Seed& seed, std::uint32_t do
     (void)params;
 }
 
-template void expand_words(const ParameterSet&, const Seed&, std::uint32_t, std::uint64_t, std::size_t, std::uint32_t*);
-template void expand_words(const ParameterSet&, const Seed&, std::uint32_t, std::uint64_t, std::size_t, std::uint64_t*);
+template <class Word>
+void expand_lwe(const ParameterSet& params, const Seed& seed, const Word* bodies, std::size_t batch, Word* lwe) {
+    const std::size_t dimension = params.large_dimension();
+    for (std::size_t b = 0; b < batch; ++b, lwe += dimension + 1) {
+        expand_words(params, seed, kDomainLwe, b, dimension, lwe);
+        lwe[dimension] = bodies[b];
+    }
+}
+
+template <class Word>
+void expand_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, std::size_t batch, Word* glwe) {
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
+    for (std::size_t b = 0; b < batch; ++b, glwe += (k + 1) * n) {
+        for (std::size_t c = 0; c < k; ++c) expand_words(params, seed, kDomainGlwe, b * k + c, n, glwe + c * n);
+        std::copy_n(bodies + b * n, n, glwe + k * n);
+    }
+}
+
+#define FHE_CORE_INSTANTIATE(Word)                                                                                            \
+    template void expand_words(const ParameterSet&, const Seed&, std::uint32_t, std::uint64_t, std::size_t, Word*);           \
+    template void expand_lwe(const ParameterSet&, const Seed&, const Word*, std::size_t, Word*);                              \
+    template void expand_glwe(const ParameterSet&, const Seed&, const Word*, std::size_t, Word*);
+FHE_CORE_INSTANTIATE(std::uint32_t)
+FHE_CORE_INSTANTIATE(std::uint64_t)
+#undef FHE_CORE_INSTANTIATE
 
 }  // namespace fhe_core

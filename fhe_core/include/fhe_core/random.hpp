@@ -1,0 +1,58 @@
+// Secret randomness: operating-system entropy into ChaCha20, and samplers without secret-dependent branches or addresses.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "fhe_core/chacha20.hpp"
+#include "fhe_core/parameters.hpp"
+
+namespace fhe_core {
+
+// 32 bytes of operating-system entropy. Throws FheError when the system has none to give.
+Seed random_seed();
+
+// A stream of secret words. Each object is freshly keyed and lives for one call (so a fork never shares one); erased on destruction.
+class SecretStream {
+   public:
+    SecretStream();
+    // Tests only: the same entropy and index give the same stream.
+    SecretStream(const Seed& entropy, std::uint64_t index);
+    ~SecretStream();
+    SecretStream(const SecretStream&) = delete;
+    SecretStream& operator=(const SecretStream&) = delete;
+
+    void fill(std::uint32_t* words, std::size_t count);
+    Seed seed();
+
+   private:
+    void refill();
+
+    static constexpr std::size_t kBufferBlocks = 64;
+    static constexpr std::size_t kBufferWords = kBufferBlocks * ChaCha20::kWordsPerBlock;
+    Seed key_;
+    std::uint64_t index_;
+    std::uint32_t next_block_ = 0;
+    std::size_t used_ = kBufferWords;
+    std::uint32_t buffer_[kBufferWords];
+};
+
+// Discrete Gaussian on the integers with weight exp(-x^2 / (2 sigma^2)), as a cumulative table of the magnitude:
+// thresholds[i] = round(2^63 * P(|x| > i)), so |x| = number of thresholds above a uniform 63-bit u.
+class GaussianTable {
+   public:
+    // sigma in [0.5, 2000]: the tail beyond the table (|x| > about 9.4 sigma) has probability below 2^-63.
+    explicit GaussianTable(double sigma);
+    const std::vector<std::int64_t>& thresholds() const { return thresholds_; }
+
+   private:
+    std::vector<std::int64_t> thresholds_;
+};
+
+void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size_t count, std::int32_t* out);
+
+// Uniform in {0, 1} or {-1, 0, 1}. A rejected ternary draw says nothing about the accepted ones.
+void sample_secret(SecretStream& stream, SecretKind kind, std::size_t count, std::int8_t* out);
+
+}  // namespace fhe_core

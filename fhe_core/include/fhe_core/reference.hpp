@@ -1,0 +1,47 @@
+// docs/specification.md as slow C++: one function per section, schoolbook multiplication, 64-bit words for every parameter set. The fast
+// back ends are tested against it word for word.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "fhe_core/chacha20.hpp"
+#include "fhe_core/parameters.hpp"
+
+namespace fhe_core::reference {
+
+using Words = std::vector<std::uint64_t>;       // in [0, Q)
+using SmallWords = std::vector<std::uint32_t>;  // in [0, 2^w) or [0, 2N)
+using WordsView = std::span<const std::uint64_t>;
+using SmallWordsView = std::span<const std::uint32_t>;
+
+// Section 1: a * b modulo X^N + 1 and Q.
+Words polynomial_multiply(const ParameterSet& params, WordsView a, WordsView b);
+
+// Section 9: whole keys from their seeds. [large_dimension][level_count][n + 1] and [step][key][row][k + 1][N].
+SmallWords expand_keyswitch_key(const ParameterSet& params, const Seed& seed, SmallWordsView bodies);
+Words expand_bootstrap_key(const ParameterSet& params, const Seed& seed, WordsView bodies);
+
+// Section 2: one LWE ciphertext [large_dimension + 1] -> [n + 1] modulo 2^w.
+SmallWords keyswitch(const ParameterSet& params, SmallWordsView keyswitch_key, WordsView lwe);
+// Step 3 of it: the signed digits of v < 2^T, most significant first.
+std::vector<std::int64_t> keyswitch_digits(const Gadget& gadget, std::uint64_t v);
+
+// Section 3: [n + 1] modulo 2^w -> [n + 1] modulo 2N.
+SmallWords modulus_switch(const ParameterSet& params, SmallWordsView small_lwe);
+
+// Section 4: the digits of a centred coefficient, most significant first.
+std::vector<std::int64_t> decompose(const ParameterSet& params, const Gadget& gadget, std::int64_t centred_value);
+
+// Section 5: ggsw [row][k + 1][N], glwe [k + 1][N].
+Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glwe);
+
+// Section 6: bootstrap key as expand_bootstrap_key gives it, switched [n + 1], lookup_table [N] -> [k + 1][N].
+Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWordsView switched, WordsView lookup_table);
+
+// Section 7: glwe [k + 1][N] -> [large_dimension + 1].
+Words sample_extract(const ParameterSet& params, WordsView glwe, std::size_t coefficient);
+
+}  // namespace fhe_core::reference

@@ -1,0 +1,93 @@
+// Bodies of the seeded evaluation keys: sections 2, 5 and 6 of docs/specification.md.
+#include <algorithm>
+
+#include "common/words.hpp"
+#include "fhe_core/errors.hpp"
+#include "fhe_core/expand.hpp"
+#include "fhe_core/secret_key.hpp"
+
+namespace fhe_core {
+namespace {
+
+constexpr std::size_t kRowsPerSlice = 64;  // rows between two progress calls
+
+// The bit that key `key` of step `step` encrypts (section 6), without a branch on the secret.
+std::int8_t ggsw_message(const ParameterSet& params, const std::int8_t* small_key, std::size_t step, int key) {
+    if (params.shape.cmux == CmuxKind::binary) return small_key[step];
+    if (params.shape.cmux == CmuxKind::ternary) return static_cast<std::int8_t>((key == 0 ? 1 + small_key[step] : 1 - small_key[step]) >> 1);
+    const int first = small_key[2 * step], second = small_key[2 * step + 1];
+    return static_cast<std::int8_t>(key == 0 ? first * (1 - second) : key == 1 ? second * (1 - first) : first * second);
+}
+
+// body += bit * weight * coefficients, coefficients in {-1, 0, 1}.
+template <class Word>
+void add_scaled(Word* body, const std::int8_t* coefficients, std::size_t count, std::int8_t bit, std::uint64_t weight, std::uint64_t q) {
+    for (std::size_t j = 0; j < count; ++j) {
+        const std::int64_t value = static_cast<std::int64_t>(weight) * (coefficients[j] * bit);
+        body[j] = static_cast<Word>(reduce_once(body[j] + signed_residue(value, q), q));
+    }
+}
+
+void report(const Progress& progress, std::size_t done, std::size_t total) {
+    if (progress && !progress(done, total)) throw CancelledError("evaluation keys: generation was cancelled by the progress callback; nothing was returned");
+}
+
+}  // namespace
+
+template <class Word>
+void SecretKey::make_bootstrap_bodies(Randomness& randomness, Word* bodies, const Progress& progress) const {
+    const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension(), row_count = params_.row_count();
+    const std::size_t keys = params_.keys_per_step(), total = params_.step_count() * keys * row_count;
+    const Gadget &mask_gadget = params_.shape.mask_gadget, &body_gadget = params_.shape.body_gadget;
+    const std::size_t mask_rows = k * mask_gadget.level_count;
+    const std::uint64_t q = params_.modulus();
+    for (std::size_t start = 0; start < total; start += kRowsPerSlice) {
+        const std::size_t slice = std::min(kRowsPerSlice, total - start);
+        encrypt_zero(randomness, kDomainBootstrapKey, start, slice, bodies + start * n);
+        for (std::size_t flat = start; flat < start + slice; ++flat) {
+            const std::size_t row = flat % row_count, key = flat / row_count % keys, step = flat / (row_count * keys);
+            const std::int8_t bit = ggsw_message(params_, small_key_.data(), step, static_cast<int>(key));
+            const bool is_mask = row < mask_rows;
+            const Gadget& gadget = is_mask ? mask_gadget : body_gadget;
+            const int level = static_cast<int>(is_mask ? row % mask_gadget.level_count : row - mask_rows);
+            const std::uint64_t weight = std::uint64_t{1} << (params_.gadget_drop_bits(gadget) + gadget.base_log * (gadget.level_count - 1 - level));
+            if (is_mask)  // phase E - m * g_l * S_i
+                add_scaled(bodies + flat * n, large_key_.data() + row / mask_gadget.level_count * n, n, static_cast<std::int8_t>(-bit), weight, q);
+            else  // phase E + m * g_l
+                bodies[flat * n] = static_cast<Word>(reduce_once(bodies[flat * n] + (weight & (~std::uint64_t{0} * static_cast<std::uint64_t>(bit))), q));
+        }
+        report(progress, start + slice, total + large_key_.size());
+    }
+}
+
+void SecretKey::make_keyswitch_bodies(Randomness& randomness, std::uint32_t* bodies, const Progress& progress) const {
+    const std::size_t n = small_key_.size(), levels = params_.keyswitch_gadget.level_count, dimension = large_key_.size();
+    const int w = params_.keyswitch_modulus_log2, base_log = params_.keyswitch_gadget.base_log;
+    const std::uint32_t low_bits = 0xFFFFFFFFu >> (32 - w);
+    const std::size_t bootstrap_rows = params_.bootstrap_key_body_words() / params_.polynomial_size();
+    std::vector<std::uint32_t> mask(n);
+    SecretVector<std::int32_t> noise(levels);
+    for (std::size_t i = 0; i < dimension; ++i) {
+        sample_gaussian(randomness.stream, lwe_noise_, levels, noise.data());
+        for (std::size_t level = 0; level < levels; ++level) {
+            expand_power_of_two(randomness.seed, kDomainKeyswitchKey, keyswitch_mask_index(params_, i, level), w, n, mask.data());
+            const std::uint32_t message = static_cast<std::uint32_t>(std::int32_t{large_key_[i]}) << (w - base_log * static_cast<int>(level + 1));
+            const std::uint32_t product = static_cast<std::uint32_t>(inner_product(mask.data(), small_key_.data(), n));
+            bodies[i * levels + level] = (product + static_cast<std::uint32_t>(noise[level]) + message) & low_bits;
+        }
+        if ((i + 1) % kRowsPerSlice == 0 || i + 1 == dimension) report(progress, bootstrap_rows + i + 1, bootstrap_rows + dimension);
+    }
+}
+
+template <class Word>
+Seed SecretKey::evaluation_keys(Word* bootstrap_bodies, std::uint32_t* keyswitch_bodies, const Progress& progress) const {
+    Randomness randomness = fresh_randomness();
+    make_bootstrap_bodies(randomness, bootstrap_bodies, progress);
+    make_keyswitch_bodies(randomness, keyswitch_bodies, progress);
+    return randomness.seed;
+}
+
+template Seed SecretKey::evaluation_keys(std::uint32_t*, std::uint32_t*, const Progress&) const;
+template Seed SecretKey::evaluation_keys(std::uint64_t*, std::uint32_t*, const Progress&) const;
+
+}  // namespace fhe_core

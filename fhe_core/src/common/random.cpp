@@ -1,0 +1,140 @@
+#include "fhe_core/random.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <string>
+#if defined(__APPLE__)
+#include <sys/random.h>
+#endif
+
+#include "fhe_core/errors.hpp"
+#include "fhe_core/secure_memory.hpp"
+#include "fhe_core/vector_clones.hpp"
+
+namespace fhe_core {
+namespace {
+
+constexpr std::uint32_t kDomainSecret = 0;  // any constant: the key is fresh
+constexpr double kMinSigma = 0.5, kMaxSigma = 2000.0;
+constexpr std::size_t kGaussianLanes = 32;
+
+// out = sign * (number of thresholds above u), u the upper 63 bits of each 64-bit draw and the sign its lowest bit. The whole table is
+// read for every draw; comparisons are masks.
+FHE_CORE_VECTOR_CLONES
+void gaussian_lanes(const std::int64_t* thresholds, std::size_t threshold_count, const std::uint64_t* draws, std::int32_t* out) {
+    typedef std::int64_t Vec __attribute__((vector_size(32)));
+    constexpr std::size_t kVectors = kGaussianLanes / 4;
+    Vec u[kVectors], magnitude[kVectors];
+    for (std::size_t v = 0; v < kVectors; ++v) {
+        for (std::size_t lane = 0; lane < 4; ++lane) u[v][lane] = static_cast<std::int64_t>(draws[4 * v + lane] >> 1);
+        magnitude[v] = Vec{};
+    }
+    for (std::size_t i = 0; i < threshold_count; ++i) {
+        const Vec threshold = Vec{} + thresholds[i];
+        for (std::size_t v = 0; v < kVectors; ++v) magnitude[v] -= u[v] < threshold;  // true is -1
+    }
+    for (std::size_t j = 0; j < kGaussianLanes; ++j) {
+        const std::int64_t sign = -static_cast<std::int64_t>(draws[j] & 1);  // 0 or -1
+        out[j] = static_cast<std::int32_t>((magnitude[j / 4][j % 4] ^ sign) - sign);
+    }
+}
+
+}  // namespace
+
+Seed random_seed() {
+    Seed seed;
+    if (getentropy(seed.data(), seed.size()) != 0)
+        throw FheError(std::string("expected 32 bytes of operating-system entropy, got the error '") + std::strerror(errno) +
+                       "'; allow the getrandom system call for this process");
+    return seed;
+}
+
+SecretStream::SecretStream() : SecretStream(random_seed(), 0) {}
+
+SecretStream::SecretStream(const Seed& entropy, std::uint64_t index) : key_(entropy), index_(index) {}
+
+SecretStream::~SecretStream() {
+    erase_memory(key_.data(), key_.size());
+    erase_memory(buffer_, sizeof buffer_);
+}
+
+void SecretStream::refill() {
+    if (next_block_ > 0xFFFFFFFFu - kBufferBlocks)
+        throw FheError("secret stream: expected at most 256 GiB of randomness in one call, more was asked for; split the batch");
+    ChaCha20 generator(key_, kDomainSecret, index_);
+    generator.keystream(next_block_, kBufferBlocks, buffer_);
+    generator.erase();
+    next_block_ += kBufferBlocks;
+    used_ = 0;
+}
+
+void SecretStream::fill(std::uint32_t* words, std::size_t count) {
+    while (count != 0) {
+        if (used_ == kBufferWords) refill();
+        const std::size_t part = std::min(count, kBufferWords - used_);
+        std::memcpy(words, buffer_ + used_, 4 * part);
+        erase_memory(buffer_ + used_, 4 * part);
+        used_ += part, words += part, count -= part;
+    }
+}
+
+Seed SecretStream::seed() {
+    std::uint32_t words[8];
+    Seed seed;
+    fill(words, 8);
+    std::memcpy(seed.data(), words, seed.size());
+    return seed;
+}
+
+GaussianTable::GaussianTable(double sigma) {
+    if (!(sigma >= kMinSigma && sigma <= kMaxSigma))
+        throw ParameterError("noise: expected a standard deviation in [0.5, 2000], got " + std::to_string(sigma) + "; the sampler's table would not fit, choose another parameter set");
+    const long double scale = 1.0L / (2.0L * sigma * sigma);
+    const std::int64_t last = static_cast<std::int64_t>(std::ceil(12.0 * sigma)) + 8;  // what is beyond is under 2^-100
+    std::vector<long double> weights;
+    for (std::int64_t x = 0; x <= last; ++x) weights.push_back((x == 0 ? 1.0L : 2.0L) * std::exp(-scale * x * x));
+    std::vector<long double> tails(weights.size() + 1, 0.0L);  // tails[i] = weight of |x| >= i, summed from the small end
+    for (std::size_t i = weights.size(); i-- > 0;) tails[i] = tails[i + 1] + weights[i];
+    for (std::size_t i = 1; i < tails.size(); ++i) {
+        const std::int64_t threshold = static_cast<std::int64_t>(std::llroundl(tails[i] / tails[0] * 0x1p63L));
+        if (threshold == 0) break;
+        thresholds_.push_back(threshold);
+    }
+}
+
+void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size_t count, std::int32_t* out) {
+    alignas(64) std::uint64_t draws[kGaussianLanes];
+    alignas(64) std::int32_t samples[kGaussianLanes];
+    const std::vector<std::int64_t>& thresholds = table.thresholds();
+    while (count != 0) {
+        const std::size_t part = std::min(count, kGaussianLanes);
+        stream.fill(reinterpret_cast<std::uint32_t*>(draws), 2 * kGaussianLanes);
+        gaussian_lanes(thresholds.data(), thresholds.size(), draws, samples);
+        std::memcpy(out, samples, part * sizeof *out);
+        out += part, count -= part;
+    }
+    erase_memory(draws, sizeof draws);
+    erase_memory(samples, sizeof samples);
+}
+
+void sample_secret(SecretStream& stream, SecretKind kind, std::size_t count, std::int8_t* out) {
+    std::uint32_t word = 0;
+    int bits_left = 0;
+    const int bits = kind == SecretKind::binary ? 1 : 2;
+    for (std::size_t produced = 0; produced < count;) {
+        if (bits_left == 0) stream.fill(&word, 1), bits_left = 32;
+        const std::uint32_t draw = word & ((1u << bits) - 1);
+        word >>= bits, bits_left -= bits;
+        if (kind == SecretKind::binary)
+            out[produced++] = static_cast<std::int8_t>(draw);
+        else if (draw != 3)
+            out[produced++] = static_cast<std::int8_t>(static_cast<int>(draw) - 1);
+    }
+    erase_memory(&word, sizeof word);
+}
+
+}  // namespace fhe_core

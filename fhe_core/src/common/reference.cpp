@@ -1,0 +1,265 @@
+// The specification, written to be read. Section numbers are those of docs/specification.md; nothing here is constant time or fast.
+#include "fhe_core/reference.hpp"
+
+#include <algorithm>
+#include <cassert>
+
+#include "fhe_core/expand.hpp"
+#include "fhe_core/modular.hpp"
+
+namespace fhe_core::reference {
+namespace {
+
+// floor(value / 2^shift), also for negative values.
+std::int64_t floor_shift(std::int64_t value, int shift) { return value >> shift; }
+
+// value mod 2^bits in [0, 2^bits).
+std::uint64_t low_bits(std::uint64_t value, int bits) { return value & ((std::uint64_t{1} << bits) - 1); }
+
+Words add(const ParameterSet& params, WordsView a, WordsView b) {
+    Words sum(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) sum[i] = add_mod(a[i], b[i], params.modulus());
+    return sum;
+}
+
+Words subtract(const ParameterSet& params, WordsView a, WordsView b) {
+    Words difference(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) difference[i] = sub_mod(a[i], b[i], params.modulus());
+    return difference;
+}
+
+// X^exponent * (every polynomial of the GLWE ciphertext), exponent taken modulo 2N.
+Words multiply_by_monomial(const ParameterSet& params, std::int64_t exponent, WordsView glwe) {
+    const std::size_t n = params.polynomial_size();
+    const std::uint64_t shift = static_cast<std::uint64_t>(exponent) % (2 * n);
+    Words rotated(glwe.size());
+    for (std::size_t i = 0; i < glwe.size(); ++i) {
+        const std::size_t degree = (i % n + shift) % (2 * n);  // X^N = -1
+        rotated[i / n * n + degree % n] = degree < n ? glwe[i] : sub_mod(0, glwe[i], params.modulus());
+    }
+    return rotated;
+}
+
+// (X^exponent - 1) * glwe
+Words monomial_minus_one(const ParameterSet& params, std::int64_t exponent, WordsView glwe) {
+    return subtract(params, multiply_by_monomial(params, exponent, glwe), glwe);
+}
+
+// accumulator += digits * polynomial modulo X^N + 1, as exact integers: |digit| < 2^27, word < 2^54, N <= 4096.
+void multiply_accumulate(const std::vector<std::int64_t>& digits, WordsView polynomial, std::span<int128> accumulator) {
+    const std::size_t n = digits.size();
+    for (std::size_t i = 0; i < n; ++i) {
+        for (std::size_t j = 0; j < n - i; ++j) accumulator[i + j] += int128{digits[i]} * polynomial[j];
+        for (std::size_t j = n - i; j < n; ++j) accumulator[i + j - n] -= int128{digits[i]} * polynomial[j];
+    }
+}
+
+std::uint64_t reduce(int128 value, std::uint64_t q) {
+    const int128 r = value % static_cast<int128>(q);
+    return static_cast<std::uint64_t>(r < 0 ? r + static_cast<int128>(q) : r);
+}
+
+}  // namespace
+
+// --- Section 1 ------------------------------------------------------------------------------------------------------------------
+
+Words polynomial_multiply(const ParameterSet& params, WordsView a, WordsView b) {
+    const std::size_t n = params.polynomial_size();
+    std::vector<std::int64_t> centred_a(n);
+    std::transform(a.begin(), a.end(), centred_a.begin(), [&](std::uint64_t x) { return centred(x, params.modulus()); });
+    std::vector<int128> product(n);
+    multiply_accumulate(centred_a, b, product);  // below 2^53 * 2^54 * 4096 < 2^127
+    Words reduced(n);
+    std::transform(product.begin(), product.end(), reduced.begin(), [&](int128 x) { return reduce(x, params.modulus()); });
+    return reduced;
+}
+
+// --- Section 9 ------------------------------------------------------------------------------------------------------------------
+
+SmallWords expand_keyswitch_key(const ParameterSet& params, const Seed& seed, SmallWordsView bodies) {
+    const std::size_t n = params.lwe_dimension, levels = params.keyswitch_gadget.level_count;
+    SmallWords key(params.keyswitch_key_rows() * (n + 1));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(params.large_dimension()); ++i)
+        for (std::size_t level = 0; level < levels; ++level) {
+            std::uint32_t* row = key.data() + (i * levels + level) * (n + 1);
+            expand_power_of_two(seed, kDomainKeyswitchKey, keyswitch_mask_index(params, i, level), params.keyswitch_modulus_log2, n, row);
+            row[n] = bodies[i * levels + level];
+        }
+    return key;
+}
+
+Words expand_bootstrap_key(const ParameterSet& params, const Seed& seed, WordsView bodies) {
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
+    const std::size_t rows = params.bootstrap_key_body_words() / n;  // [step][key][row] flattened
+    Words key(rows * (k + 1) * n);
+    SmallWords one_limb(n);
+    for (std::size_t row = 0; row < rows; ++row) {
+        std::uint64_t* polynomials = key.data() + row * (k + 1) * n;
+        for (std::size_t component = 0; component < k; ++component) {
+            const std::uint64_t index = row * k + component;
+            if (params.limb_count() == 1) {
+                expand_words(params, seed, kDomainBootstrapKey, index, n, one_limb.data());
+                std::copy(one_limb.begin(), one_limb.end(), polynomials + component * n);
+            } else {
+                expand_words(params, seed, kDomainBootstrapKey, index, n, polynomials + component * n);
+            }
+        }
+        std::copy_n(bodies.begin() + row * n, n, polynomials + k * n);
+    }
+    return key;
+}
+
+// --- Section 2 ------------------------------------------------------------------------------------------------------------------
+
+std::vector<std::int64_t> keyswitch_digits(const Gadget& gadget, std::uint64_t v) {
+    const std::uint64_t base = std::uint64_t{1} << gadget.base_log;
+    const bool lowest_bit = v & 1;
+    std::vector<std::int64_t> digits(gadget.level_count);
+    for (int level = gadget.level_count - 1; level >= 0; --level) {
+        const std::uint64_t r = v % base;
+        v /= base;
+        // A tie goes down when the next residue is in its upper half, so that the digits have mean zero.
+        const bool tie_down = level > 0 ? v >> (gadget.base_log - 1) & 1 : lowest_bit;
+        const bool carry = r > base / 2 || (r == base / 2 && tie_down);
+        digits[level] = static_cast<std::int64_t>(r) - (carry ? static_cast<std::int64_t>(base) : 0);
+        v += carry;  // dropped after the most significant digit
+    }
+    return digits;
+}
+
+SmallWords keyswitch(const ParameterSet& params, SmallWordsView keyswitch_key, WordsView lwe) {
+    const std::size_t n = params.lwe_dimension, dimension = params.large_dimension();
+    const int w = params.keyswitch_modulus_log2;
+    const Gadget& gadget = params.keyswitch_gadget;
+    const int kept_bits = gadget.level_count * gadget.base_log;  // T
+    const std::uint64_t q = params.modulus();
+
+    // Step 1: modulus Q to 2^w.
+    const auto switch_modulus = [&](std::uint64_t x) {
+        return low_bits(static_cast<std::uint64_t>(((static_cast<uint128>(x) << w) + q / 2) / q), w);
+    };
+    SmallWords out(n + 1);
+    out[n] = static_cast<std::uint32_t>(switch_modulus(lwe[dimension]));
+    for (std::size_t i = 0; i < dimension; ++i) {
+        // Step 2: the top T bits.
+        const std::uint64_t y = switch_modulus(lwe[i]);
+        const std::uint64_t half = kept_bits == w ? 0 : std::uint64_t{1} << (w - kept_bits - 1);
+        const std::uint64_t v = low_bits((y + half) >> (w - kept_bits), kept_bits);
+        // Steps 3 and 4.
+        const std::vector<std::int64_t> digits = keyswitch_digits(gadget, v);
+        for (int level = 0; level < gadget.level_count; ++level) {
+            const std::uint32_t digit = static_cast<std::uint32_t>(digits[level]);  // modulo 2^32, hence modulo 2^w
+            const SmallWordsView row = keyswitch_key.subspan((i * gadget.level_count + level) * (n + 1), n + 1);
+            for (std::size_t j = 0; j <= n; ++j) out[j] -= digit * row[j];
+        }
+    }
+    for (std::uint32_t& word : out) word = static_cast<std::uint32_t>(low_bits(word, w));
+    return out;
+}
+
+// --- Section 3 ------------------------------------------------------------------------------------------------------------------
+
+SmallWords modulus_switch(const ParameterSet& params, SmallWordsView small_lwe) {
+    const std::size_t n = params.lwe_dimension;
+    const int log2_2n = params.log2_twice_polynomial_size();
+    const int h = params.keyswitch_modulus_log2 - log2_2n;
+    assert(h >= 1);
+    const std::int64_t half = std::int64_t{1} << (h - 1);
+    SmallWords out(n + 1);
+    std::int64_t error_sum = 0;  // E
+    for (std::size_t i = 0; i < n; ++i) {
+        const std::int64_t a = small_lwe[i];
+        const std::int64_t t = floor_shift(a + half, h);
+        error_sum += a - (t << h);
+        out[i] = static_cast<std::uint32_t>(low_bits(static_cast<std::uint64_t>(t), log2_2n));
+    }
+    const std::int64_t b = small_lwe[n];
+    const std::int64_t t_b = params.lwe_secret() == SecretKind::binary ? floor_shift(2 * b - error_sum + 2 * half, h + 1)  // 2 * half = 2^h
+                                                                       : floor_shift(b + half, h);
+    out[n] = static_cast<std::uint32_t>(low_bits(static_cast<std::uint64_t>(t_b), log2_2n));
+    return out;
+}
+
+// --- Section 4 ------------------------------------------------------------------------------------------------------------------
+
+std::vector<std::int64_t> decompose(const ParameterSet& params, const Gadget& gadget, std::int64_t centred_value) {
+    const int drop = params.gadget_drop_bits(gadget);
+    const std::int64_t half_base = std::int64_t{1} << (gadget.base_log - 1);
+    std::int64_t y = floor_shift(centred_value + (std::int64_t{1} << (drop - 1)), drop);
+    std::vector<std::int64_t> digits(gadget.level_count);
+    for (int level = gadget.level_count - 1; level > 0; --level) {
+        digits[level] = static_cast<std::int64_t>(low_bits(static_cast<std::uint64_t>(y + half_base), gadget.base_log)) - half_base;
+        y = floor_shift(y - digits[level], gadget.base_log);
+    }
+    digits[0] = y;
+    return digits;
+}
+
+// --- Section 5 ------------------------------------------------------------------------------------------------------------------
+
+Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glwe) {
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
+    std::vector<int128> sums((k + 1) * n);
+    std::size_t row = 0;
+    for (std::size_t component = 0; component <= k; ++component) {
+        const Gadget& gadget = component < k ? params.shape.mask_gadget : params.shape.body_gadget;
+        std::vector<std::vector<std::int64_t>> digits(gadget.level_count, std::vector<std::int64_t>(n));
+        for (std::size_t j = 0; j < n; ++j) {
+            const std::vector<std::int64_t> levels = decompose(params, gadget, centred(glwe[component * n + j], params.modulus()));
+            for (int level = 0; level < gadget.level_count; ++level) digits[level][j] = levels[level];
+        }
+        for (int level = 0; level < gadget.level_count; ++level, ++row)
+            for (std::size_t out = 0; out <= k; ++out)
+                multiply_accumulate(digits[level], ggsw.subspan((row * (k + 1) + out) * n, n), std::span(sums).subspan(out * n, n));
+    }
+    Words product(sums.size());
+    std::transform(sums.begin(), sums.end(), product.begin(), [&](int128 x) { return reduce(x, params.modulus()); });
+    return product;
+}
+
+// --- Section 6 ------------------------------------------------------------------------------------------------------------------
+
+Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWordsView switched, WordsView lookup_table) {
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
+    const std::size_t ggsw_words = params.row_count() * (k + 1) * n;
+    const auto key = [&](std::size_t step, std::size_t j) {
+        return bootstrap_key.subspan((step * params.keys_per_step() + j) * ggsw_words, ggsw_words);
+    };
+
+    Words accumulator((k + 1) * n, 0);
+    std::copy(lookup_table.begin(), lookup_table.end(), accumulator.begin() + k * n);
+    accumulator = multiply_by_monomial(params, -std::int64_t{switched[params.lwe_dimension]}, accumulator);
+
+    for (std::size_t step = 0; step < static_cast<std::size_t>(params.step_count()); ++step) {
+        if (params.shape.cmux == CmuxKind::binary) {
+            accumulator = add(params, accumulator, external_product(params, key(step, 0), monomial_minus_one(params, switched[step], accumulator)));
+            continue;
+        }
+        std::vector<std::int64_t> exponents;
+        if (params.shape.cmux == CmuxKind::ternary) {
+            exponents = {std::int64_t{switched[step]}, -std::int64_t{switched[step]}};
+        } else {
+            const std::int64_t first = switched[2 * step], second = switched[2 * step + 1];
+            exponents = {first, second, first + second};
+        }
+        Words updated = accumulator;
+        for (std::size_t j = 0; j < exponents.size(); ++j)
+            updated = add(params, updated, monomial_minus_one(params, exponents[j], external_product(params, key(step, j), accumulator)));
+        accumulator = updated;
+    }
+    return accumulator;
+}
+
+// --- Section 7 ------------------------------------------------------------------------------------------------------------------
+
+Words sample_extract(const ParameterSet& params, WordsView glwe, std::size_t coefficient) {
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
+    Words lwe(k * n + 1);
+    for (std::size_t i = 0; i < k; ++i)
+        for (std::size_t j = 0; j < n; ++j)
+            lwe[i * n + j] = j <= coefficient ? glwe[i * n + coefficient - j] : sub_mod(0, glwe[i * n + n + coefficient - j], params.modulus());
+    lwe[k * n] = glwe[k * n + coefficient];
+    return lwe;
+}
+
+}  // namespace fhe_core::reference

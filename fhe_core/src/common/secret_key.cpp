@@ -1,0 +1,219 @@
+#include "fhe_core/secret_key.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "common/words.hpp"
+#include "fhe_core/errors.hpp"
+#include "fhe_core/expand.hpp"
+
+namespace fhe_core {
+namespace {
+
+constexpr std::size_t kLanes = NegacyclicNtt::kLanes;
+constexpr int kMinSecurityBits = 128;
+
+void refuse_insecure(const ParameterSet& params) {
+    if (params.security_bits >= kMinSecurityBits) return;
+    const char* allowed = std::getenv("CLOAKWORK_ALLOW_TOY");
+    if (allowed != nullptr && std::string(allowed) == "1") return;
+    throw ParameterError("parameter set '" + std::string(params.name) + "': expected at least 128 bits of security, it has " +
+                         std::to_string(params.security_bits) +
+                         "; choose another set, or set the environment variable CLOAKWORK_ALLOW_TOY=1 in tests that need no secrecy");
+}
+
+}  // namespace
+
+SecretKey::SecretKey(const ParameterSet& params, SecretVector<std::int8_t> small_key, SecretVector<std::int8_t> large_key)
+    : params_(params),
+      small_key_(std::move(small_key)),
+      large_key_(std::move(large_key)),
+      glwe_noise_(params.glwe_sigma),
+      lwe_noise_(params.lwe_sigma) {
+    const std::size_t n = params.polynomial_size();
+    for (int limb = 0; limb < params.limb_count(); ++limb) {
+        ntt_.emplace_back(n, kLimbPrimes[limb]);
+        for (int c = 0; c < params.glwe_dimension(); ++c) transformed_.push_back(ntt_[limb].transform_small(large_key_.data() + c * n));
+    }
+}
+
+std::unique_ptr<SecretKey> SecretKey::generate(const ParameterSet& params, SecretStream& stream) {
+    refuse_insecure(params);
+    SecretVector<std::int8_t> small_key(params.lwe_dimension), large_key(params.large_dimension());
+    sample_secret(stream, params.lwe_secret(), small_key.size(), small_key.data());
+    sample_secret(stream, params.glwe_secret, large_key.size(), large_key.data());
+    return std::unique_ptr<SecretKey>(new SecretKey(params, std::move(small_key), std::move(large_key)));
+}
+
+std::unique_ptr<SecretKey> SecretKey::generate(const ParameterSet& params) {
+    SecretStream stream;
+    return generate(params, stream);
+}
+
+std::unique_ptr<SecretKey> SecretKey::generate_from_entropy(const ParameterSet& params, const Seed& entropy) {
+    SecretStream stream(entropy, 0);
+    std::unique_ptr<SecretKey> key = generate(params, stream);
+    key->test_entropy_ = entropy;
+    return key;
+}
+
+std::unique_ptr<SecretKey> SecretKey::restore(const ParameterSet& params, const std::int8_t* coefficients) {
+    refuse_insecure(params);
+    SecretVector<std::int8_t> small_key(params.lwe_dimension), large_key(params.large_dimension());
+    std::copy_n(coefficients, small_key.size(), small_key.data());
+    std::copy_n(coefficients + small_key.size(), large_key.size(), large_key.data());
+    const auto check = [](const SecretVector<std::int8_t>& key, SecretKind kind, const char* name) {
+        const int lowest = kind == SecretKind::binary ? 0 : -1;
+        int outside = 0;
+        for (std::size_t i = 0; i < key.size(); ++i) outside |= (key[i] < lowest) | (key[i] > 1);
+        if (outside)
+            throw SerializationError(std::string(name) + " key: expected coefficients in {" + (lowest ? "-1, " : "") +
+                                     "0, 1}, found another value; the data is damaged or belongs to another parameter set");
+    };
+    check(small_key, params.lwe_secret(), "small");
+    check(large_key, params.glwe_secret, "large");
+    return std::unique_ptr<SecretKey>(new SecretKey(params, std::move(small_key), std::move(large_key)));
+}
+
+void SecretKey::export_coefficients(std::int8_t* out) const {
+    std::copy_n(small_key_.data(), small_key_.size(), out);
+    std::copy_n(large_key_.data(), large_key_.size(), out + small_key_.size());
+}
+
+SecretKey::Randomness SecretKey::fresh_randomness() const {
+    if (!test_entropy_) return {SecretStream(), random_seed()};
+    const std::uint64_t call = test_calls_++;
+    return {SecretStream(*test_entropy_, 2 * call), SecretStream(*test_entropy_, 2 * call + 1).seed()};
+}
+
+template <class Word>
+void SecretKey::encrypt_zero(Randomness& randomness, std::uint32_t domain, std::size_t first_row, std::size_t rows, Word* bodies) const {
+    const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension();
+    const int limbs = params_.limb_count();
+    const std::uint64_t q = params_.modulus();
+    SecretVector<std::uint32_t> products(limbs * n * kLanes);  // [limb][N][lane]
+    SecretVector<std::int32_t> noise(n);
+    std::vector<std::uint32_t> mask(n), lanes(n * kLanes);
+    for (std::size_t start = 0; start < rows; start += kLanes) {
+        const std::size_t count = std::min(kLanes, rows - start);
+        std::fill_n(products.data(), products.size(), 0u);
+        for (int limb = 0; limb < limbs; ++limb) {
+            std::uint32_t* product = products.data() + limb * n * kLanes;
+            for (std::size_t c = 0; c < k; ++c) {
+                for (std::size_t lane = 0; lane < count; ++lane) {
+                    expand_uniform(randomness.seed, domain + kDomainLimbStride * limb, (first_row + start + lane) * k + c, kLimbPrimes[limb], n, mask.data());
+                    for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + lane] = mask[j];
+                }
+                ntt_[limb].forward(lanes.data());
+                ntt_[limb].multiply_accumulate(lanes.data(), transformed_[limb * k + c], product);
+            }
+            ntt_[limb].inverse(product);
+        }
+        for (std::size_t lane = 0; lane < count; ++lane) {
+            Word* body = bodies + (start + lane) * n;
+            sample_gaussian(randomness.stream, glwe_noise_, n, noise.data());
+            for (std::size_t j = 0; j < n; ++j)
+                body[j] = static_cast<Word>(reduce_once(compose(products.data() + j * kLanes + lane, limbs, n * kLanes) + signed_residue(noise[j], q), q));
+        }
+    }
+}
+
+template <class Word>
+Seed SecretKey::encrypt_glwe_seeded(const std::uint64_t* torus_words, std::size_t batch, Word* bodies) const {
+    const std::uint64_t q = params_.modulus();
+    Randomness randomness = fresh_randomness();
+    encrypt_zero(randomness, kDomainGlwe, 0, batch, bodies);
+    const std::size_t count = batch * params_.polynomial_size();
+    for (std::size_t j = 0; j < count; ++j) bodies[j] = static_cast<Word>(reduce_once(bodies[j] + torus_words[j], q));
+    return randomness.seed;
+}
+
+template <class Word>
+Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t* torus_words, std::size_t batch, Word* bodies) const {
+    const std::size_t dimension = params_.large_dimension();
+    const int limbs = params_.limb_count();
+    const std::uint64_t q = params_.modulus();
+    Randomness randomness = fresh_randomness();
+    std::vector<std::uint32_t> mask(dimension);
+    SecretVector<std::int32_t> noise(batch);
+    sample_gaussian(randomness.stream, glwe_noise_, batch, noise.data());
+    for (std::size_t b = 0; b < batch; ++b) {
+        std::uint32_t products[2];
+        for (int limb = 0; limb < limbs; ++limb) {
+            expand_uniform(randomness.seed, kDomainLwe + kDomainLimbStride * limb, b, kLimbPrimes[limb], dimension, mask.data());
+            products[limb] = inner_product_residue(mask.data(), large_key_.data(), dimension, limb);
+        }
+        const std::uint64_t message = reduce_once(torus_words[b] + signed_residue(noise[b], q), q);
+        bodies[b] = static_cast<Word>(reduce_once(compose(products, limbs, 1) + message, q));
+    }
+    return randomness.seed;
+}
+
+template <class Word>
+void SecretKey::phase_lwe(const Word* lwe, std::size_t batch, std::uint64_t* phases) const {
+    const std::size_t dimension = params_.large_dimension();
+    const int limbs = params_.limb_count();
+    const std::uint64_t q = params_.modulus();
+    std::vector<std::uint32_t> mask(dimension);
+    for (std::size_t b = 0; b < batch; ++b, lwe += dimension + 1) {
+        std::uint32_t products[2];
+        for (int limb = 0; limb < limbs; ++limb) {
+            for (std::size_t j = 0; j < dimension; ++j) mask[j] = limb_residue(lwe[j], limb);
+            products[limb] = inner_product_residue(mask.data(), large_key_.data(), dimension, limb);
+        }
+        phases[b] = reduce_once(lwe[dimension] + q - compose(products, limbs, 1), q);
+    }
+}
+
+template <class Word>
+void SecretKey::phase_glwe(const Word* glwe, std::size_t batch, std::uint64_t* phases) const {
+    const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension(), size = (k + 1) * n;
+    const int limbs = params_.limb_count();
+    const std::uint64_t q = params_.modulus();
+    SecretVector<std::uint32_t> products(limbs * n * kLanes);
+    std::vector<std::uint32_t> lanes(n * kLanes);
+    for (std::size_t start = 0; start < batch; start += kLanes) {
+        const std::size_t count = std::min(kLanes, batch - start);
+        std::fill_n(products.data(), products.size(), 0u);
+        for (int limb = 0; limb < limbs; ++limb) {
+            std::uint32_t* product = products.data() + limb * n * kLanes;
+            for (std::size_t c = 0; c < k; ++c) {
+                for (std::size_t lane = 0; lane < count; ++lane) {
+                    const Word* mask = glwe + (start + lane) * size + c * n;
+                    for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + lane] = limb_residue(mask[j], limb);
+                }
+                ntt_[limb].forward(lanes.data());
+                ntt_[limb].multiply_accumulate(lanes.data(), transformed_[limb * k + c], product);
+            }
+            ntt_[limb].inverse(product);
+        }
+        for (std::size_t lane = 0; lane < count; ++lane) {
+            const Word* body = glwe + (start + lane) * size + k * n;
+            std::uint64_t* phase = phases + (start + lane) * n;
+            for (std::size_t j = 0; j < n; ++j)
+                phase[j] = reduce_once(body[j] + q - compose(products.data() + j * kLanes + lane, limbs, n * kLanes), q);
+        }
+    }
+}
+
+void SecretKey::phase_small(const std::uint32_t* small_lwe, std::size_t batch, std::uint32_t* phases) const {
+    const std::size_t n = small_key_.size();
+    const std::uint32_t low_bits = 0xFFFFFFFFu >> (32 - params_.keyswitch_modulus_log2);
+    for (std::size_t b = 0; b < batch; ++b, small_lwe += n + 1)
+        phases[b] = (small_lwe[n] - static_cast<std::uint32_t>(inner_product(small_lwe, small_key_.data(), n))) & low_bits;
+}
+
+#define FHE_CORE_INSTANTIATE(Word)                                                                                    \
+    template void SecretKey::encrypt_zero(Randomness&, std::uint32_t, std::size_t, std::size_t, Word*) const;         \
+    template Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t*, std::size_t, Word*) const;                      \
+    template Seed SecretKey::encrypt_glwe_seeded(const std::uint64_t*, std::size_t, Word*) const;                     \
+    template void SecretKey::phase_lwe(const Word*, std::size_t, std::uint64_t*) const;                               \
+    template void SecretKey::phase_glwe(const Word*, std::size_t, std::uint64_t*) const;
+FHE_CORE_INSTANTIATE(std::uint32_t)
+FHE_CORE_INSTANTIATE(std::uint64_t)
+#undef FHE_CORE_INSTANTIATE
+
+}  // namespace fhe_core

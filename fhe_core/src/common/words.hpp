@@ -1,0 +1,45 @@
+// Branch-free arithmetic on secret values, and torus words limb by limb.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fhe_core/modular.hpp"
+
+namespace fhe_core {
+
+// |value| < q as a residue in [0, q).
+inline std::uint64_t signed_residue(std::int64_t value, std::uint64_t q) {
+    return static_cast<std::uint64_t>(value) + (q & static_cast<std::uint64_t>(value >> 63));
+}
+
+// [0, 2q) -> [0, q), q < 2^62.
+inline std::uint64_t reduce_once(std::uint64_t x, std::uint64_t q) {
+    const std::int64_t d = static_cast<std::int64_t>(x - q);
+    return static_cast<std::uint64_t>(d) + (q & static_cast<std::uint64_t>(d >> 63));
+}
+
+// value mod q_limb; the divisor is a constant in each branch, so that no division instruction sees the value.
+inline std::uint32_t limb_residue(std::uint64_t value, int limb) {
+    return static_cast<std::uint32_t>(limb == 0 ? value % kLimbPrimes[0] : value % kLimbPrimes[1]);
+}
+
+// sum over j of residues[j] * secret[j], secret in {-1, 0, 1}; |sum| < 2^27 * count.
+inline std::int64_t inner_product(const std::uint32_t* residues, const std::int8_t* secret, std::size_t count) {
+    std::int64_t sum = 0;
+    for (std::size_t j = 0; j < count; ++j) sum += std::int64_t{static_cast<std::int32_t>(residues[j])} * secret[j];
+    return sum;
+}
+
+// inner_product mod q_limb, count <= 2^20.
+inline std::uint32_t inner_product_residue(const std::uint32_t* residues, const std::int8_t* secret, std::size_t count, int limb) {
+    const std::uint64_t offset = std::uint64_t{kLimbPrimes[limb]} << 20;
+    return limb_residue(static_cast<std::uint64_t>(inner_product(residues, secret, count)) + offset, limb);
+}
+
+// One or two limb residues as one word.
+inline std::uint64_t compose(const std::uint32_t* residues, int limb_count, std::size_t stride) {
+    return limb_count == 1 ? residues[0] : compose_limbs(residues[0], residues[stride]);
+}
+
+}  // namespace fhe_core
