@@ -1,1 +1,1 @@
-"""Applications over the engine."""
+"""Programs over the engine: the command line (`cli`), and later the client of the scoring service."""
