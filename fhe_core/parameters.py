@@ -1,0 +1,157 @@
+"""The shipped parameter sets, the digest that ties keys and ciphertexts to one of them, and the sizes that follow from it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import cache
+
+import numpy as np
+
+from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.errors import ParameterError
+
+__all__ = [
+    "ParameterSet",
+    "bootstrap_key_bytes",
+    "ciphertext_bytes",
+    "expanded_bootstrap_key_bytes",
+    "expanded_keyswitch_key_bytes",
+    "is_insecure",
+    "keyswitch_key_bytes",
+    "keyswitch_word_bytes",
+    "parameter_digest",
+    "parameter_set",
+    "parameter_sets",
+    "parameter_text",
+    "seeded_ciphertext_bytes",
+    "upload_bytes",
+    "word_bytes",
+    "word_dtype",
+]
+
+MINIMUM_SECURITY_BITS = 128
+ALLOW_TOY_VARIABLE = "CLOAKWORK_ALLOW_TOY"
+
+# The fields that keys and ciphertexts depend on, in the order of the digest's text.
+_DIGEST_FIELDS = (
+    "kind",
+    "message_bits",
+    "polynomial_size",
+    "glwe_dimension",
+    "modulus",
+    "mask_gadget",
+    "body_gadget",
+    "cmux",
+    "glwe_secret",
+    "glwe_sigma",
+    "lwe_secret",
+    "lwe_dimension",
+    "keyswitch_modulus_log2",
+    "lwe_sigma",
+    "keyswitch_gadget",
+)
+
+
+def parameter_set(name: str) -> ParameterSet:
+    """The shipped set of this name.
+
+    Raises:
+        ParameterError: unknown name, or an insecure (toy) set without CLOAKWORK_ALLOW_TOY=1 in the environment.
+    """
+    params = _engine.parameter_set(name)
+    if is_insecure(params) and not _toy_allowed():
+        raise ParameterError(
+            f"parameter set '{name}' is insecure ({params.security_bits} bits, {MINIMUM_SECURITY_BITS} wanted) and only for tests; "
+            f"choose another set, or set {ALLOW_TOY_VARIABLE}=1 if nothing secret is encrypted"
+        )
+    return params
+
+
+def parameter_sets() -> list[ParameterSet]:
+    """Every set that `parameter_set` gives, in the order of the table."""
+    rows = (_engine.parameter_set(name) for name in _engine.parameter_set_names())
+    return [row for row in rows if _toy_allowed() or not is_insecure(row)]
+
+
+def is_insecure(params: ParameterSet) -> bool:
+    return params.security_bits < MINIMUM_SECURITY_BITS
+
+
+def _toy_allowed() -> bool:
+    return os.environ.get(ALLOW_TOY_VARIABLE) == "1"
+
+
+def parameter_text(params: ParameterSet) -> str:
+    """The row as canonical text: a title line, then one `field=value` line each, every line ended by a line feed.
+
+    Integers in decimal, gadgets as `base_log,level_count`, sigmas as the shortest decimal that reads back as the same double.
+    """
+    lines = ["cloakwork parameter set 1"]
+    lines += [f"{field}={_value_text(getattr(params, field))}" for field in _DIGEST_FIELDS]
+    return "\n".join(lines) + "\n"
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(str(part) for part in value)
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+@cache
+def parameter_digest(params: ParameterSet) -> bytes:
+    """SHA-256 of `parameter_text` in UTF-8: 32 bytes. Equal for rows that differ in name or in derived estimates only."""
+    return hashlib.sha256(parameter_text(params).encode()).digest()
+
+
+def word_dtype(params: ParameterSet) -> np.dtype[np.unsignedinteger]:
+    """Type of a torus word in memory: uint32 for one limb, uint64 for two."""
+    return np.dtype(np.uint32 if params.limb_count == 1 else np.uint64)
+
+
+def word_bytes(params: ParameterSet) -> int:
+    """Bytes of a torus word on the wire: ceil(log2 Q / 8)."""
+    return (params.modulus.bit_length() + 7) // 8
+
+
+def keyswitch_word_bytes(params: ParameterSet) -> int:
+    """Bytes of a word modulo 2^w on the wire: ceil(w / 8)."""
+    return (params.keyswitch_modulus_log2 + 7) // 8
+
+
+def bootstrap_key_bytes(params: ParameterSet) -> int:
+    """Bodies of the bootstrap key on the wire (seeded form)."""
+    return params.bootstrap_key_body_words * word_bytes(params)
+
+
+def keyswitch_key_bytes(params: ParameterSet) -> int:
+    """Bodies of the keyswitch key on the wire (seeded form)."""
+    return params.keyswitch_key_rows * keyswitch_word_bytes(params)
+
+
+def expanded_bootstrap_key_bytes(params: ParameterSet) -> int:
+    """The whole bootstrap key in memory, masks included, before a back end's own layout."""
+    return params.bootstrap_key_body_words * (params.glwe_dimension + 1) * word_dtype(params).itemsize
+
+
+def expanded_keyswitch_key_bytes(params: ParameterSet) -> int:
+    """The whole keyswitch key in memory, masks included, before a back end's own layout."""
+    return params.keyswitch_key_rows * (params.lwe_dimension + 1) * np.dtype(np.uint32).itemsize
+
+
+def upload_bytes(params: ParameterSet) -> int:
+    """The evaluation keys as one object of the wire format: what a client sends once."""
+    from cloakwork.fhe_core import wire
+
+    return wire.object_bytes(wire.Kind.EVALUATION_KEYS, params, seeded=True)
+
+
+def ciphertext_bytes(params: ParameterSet) -> int:
+    """One LWE ciphertext on the wire, without the fixed part of its object."""
+    return (params.large_dimension + 1) * word_bytes(params)
+
+
+def seeded_ciphertext_bytes(params: ParameterSet) -> int:
+    """One LWE ciphertext of a seeded batch on the wire, without the fixed part of its object (which holds the seed)."""
+    return word_bytes(params)
