@@ -1,7 +1,8 @@
 // Exact negacyclic products on the client: number-theoretic transform modulo one limb prime, 16 polynomials at once.
 //
-// A block of polynomials is stored [coefficient][lane], so that each butterfly is one loop over the lanes. Products of many masks with
-// one fixed polynomial (a secret, a public key) are all the client needs; schoolbook multiplication (reference.hpp) specifies them.
+// A block of polynomials is stored [coefficient][lane], so that each butterfly is one loop over the lanes. Products of many masks
+// with one fixed polynomial (a secret, a public key) are all the client needs; schoolbook multiplication (reference.hpp) specifies
+// them.
 #pragma once
 
 #include <cstddef>

@@ -11,6 +11,7 @@ namespace fhe_core {
 
 // torus_words [batch][N] in [0, Q), bodies [k][N] of the public key -> glwe [batch][k + 1][N].
 template <class Word>
-void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, const std::uint64_t* torus_words, std::size_t batch, Word* glwe);
+void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, const std::uint64_t* torus_words,
+                         std::size_t batch, Word* glwe);
 
 }  // namespace fhe_core

@@ -13,7 +13,8 @@ namespace fhe_core {
 // 32 bytes of operating-system entropy. Throws FheError when the system has none to give.
 Seed random_seed();
 
-// A stream of secret words. Each object is freshly keyed and lives for one call (so a fork never shares one); erased on destruction.
+// A stream of secret words. Each object is freshly keyed and lives for one call (so a fork never shares one); erased on
+// destruction.
 class SecretStream {
    public:
     SecretStream();

@@ -17,8 +17,8 @@
 
 namespace fhe_core {
 
-// Never copied, erased on destruction. `Word` is uint32 for one limb, uint64 for two; torus words are in [0, Q). All methods may run
-// in several threads at once: each call draws its own randomness.
+// Never copied, erased on destruction. `Word` is uint32 for one limb, uint64 for two; torus words are in [0, Q). All methods may
+// run in several threads at once: each call draws its own randomness.
 class SecretKey {
    public:
     static std::unique_ptr<SecretKey> generate(const ParameterSet& params);

@@ -24,19 +24,22 @@ inline constexpr std::int64_t kAny = -1;
 
 inline std::string shape_text(std::span<const std::int64_t> shape) {
     std::string text = "[";
-    for (std::size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + (shape[i] == kAny ? std::string("*") : std::to_string(shape[i]));
+    for (std::size_t i = 0; i < shape.size(); ++i)
+        text += (i ? ", " : "") + (shape[i] == kAny ? std::string("*") : std::to_string(shape[i]));
     return text + "]";
 }
 
-inline std::string type_name(const pybind11::handle& value) { return pybind11::str(pybind11::type::handle_of(value).attr("__name__")); }
+inline std::string type_name(const pybind11::handle& value) {
+    return pybind11::str(pybind11::type::handle_of(value).attr("__name__"));
+}
 
 // A C-contiguous array of exactly this dtype and shape; never a silent copy or cast.
 template <class T>
 pybind11::array_t<T> checked_array(const pybind11::object& value, const char* name, std::span<const std::int64_t> shape) {
     namespace py = pybind11;
-    const std::string wanted = std::string(name) + ": expected a C-contiguous array of " + std::string(py::str(py::dtype::of<T>())) + " and shape " + shape_text(shape);
-    if (!py::isinstance<py::array>(value))
-        throw ShapeError(wanted + ", got " + type_name(value) + "; pass a numpy array");
+    const std::string wanted = std::string(name) + ": expected a C-contiguous array of " +
+                               std::string(py::str(py::dtype::of<T>())) + " and shape " + shape_text(shape);
+    if (!py::isinstance<py::array>(value)) throw ShapeError(wanted + ", got " + type_name(value) + "; pass a numpy array");
     const auto array = py::reinterpret_borrow<py::array>(value);
     if (!array.dtype().is(py::dtype::of<T>()) && !array.dtype().equal(py::dtype::of<T>()))
         throw ShapeError(wanted + ", got dtype " + std::string(py::str(array.dtype())) + "; convert it with .astype()");
@@ -44,7 +47,8 @@ pybind11::array_t<T> checked_array(const pybind11::object& value, const char* na
     bool same = found.size() == shape.size();
     for (std::size_t i = 0; same && i < shape.size(); ++i) same = shape[i] == kAny || shape[i] == found[i];
     if (!same) throw ShapeError(wanted + ", got shape " + shape_text(found));
-    if (!(array.flags() & py::array::c_style)) throw ShapeError(wanted + ", got an array that is not C-contiguous; use numpy.ascontiguousarray");
+    if (!(array.flags() & py::array::c_style))
+        throw ShapeError(wanted + ", got an array that is not C-contiguous; use numpy.ascontiguousarray");
     return py::reinterpret_borrow<py::array_t<T>>(value);
 }
 
@@ -59,7 +63,8 @@ void check_below(const T* values, std::size_t count, std::uint64_t bound, const 
     T largest = 0;
     for (std::size_t i = 0; i < count; ++i) largest = values[i] > largest ? values[i] : largest;
     if (count != 0 && largest >= bound)
-        throw ShapeError(std::string(name) + ": expected every value in [0, " + std::to_string(bound) + "), found a value outside; reduce the input, or check that it belongs to this parameter set");
+        throw ShapeError(std::string(name) + ": expected every value in [0, " + std::to_string(bound) +
+                         "), found a value outside; reduce the input, or check that it belongs to this parameter set");
 }
 
 template <class T>
@@ -72,7 +77,9 @@ pybind11::array_t<T> checked_array_below(const pybind11::object& value, const ch
 
 // A batch has at least one item.
 inline void check_not_empty(const pybind11::array& array, const char* name) {
-    if (array.size() == 0) throw ShapeError(std::string(name) + ": expected a batch of at least one item, got an empty array; skip the call for empty batches");
+    if (array.size() == 0)
+        throw ShapeError(std::string(name) +
+                         ": expected a batch of at least one item, got an empty array; skip the call for empty batches");
 }
 
 // Words of a parameter set: uint32 for one limb, uint64 for two. The pointer stays valid while the array lives.
@@ -82,7 +89,8 @@ struct Words {
     std::int64_t shape(int i) const { return array.shape(i); }
 };
 
-inline Words checked_words(const ParameterSet& params, const pybind11::object& value, const char* name, std::initializer_list<std::int64_t> shape) {
+inline Words checked_words(const ParameterSet& params, const pybind11::object& value, const char* name,
+                           std::initializer_list<std::int64_t> shape) {
     if (params.limb_count() == 1) return {checked_array_below<std::uint32_t>(value, name, shape, params.modulus())};
     return {checked_array_below<std::uint64_t>(value, name, shape, params.modulus())};
 }
@@ -105,15 +113,16 @@ inline Seed checked_seed(const pybind11::object& value, const char* name = "seed
     if (!py::isinstance<py::bytes>(value)) throw ShapeError(std::string(name) + ": expected 32 bytes, got " + type_name(value));
     const std::string_view bytes = py::reinterpret_borrow<py::bytes>(value);
     Seed seed;
-    if (bytes.size() != seed.size()) throw ShapeError(std::string(name) + ": expected 32 bytes, got " + std::to_string(bytes.size()));
+    if (bytes.size() != seed.size())
+        throw ShapeError(std::string(name) + ": expected 32 bytes, got " + std::to_string(bytes.size()));
     std::memcpy(seed.data(), bytes.data(), seed.size());
     return seed;
 }
 
 inline pybind11::bytes seed_bytes(const Seed& seed) { return {reinterpret_cast<const char*>(seed.data()), seed.size()}; }
 
-// Wraps progress(done, total) -> bool | None (None counts as "go on"). To be called without the GIL, from the thread that entered the
-// engine; also notices Ctrl-C. Copies may be dropped without the GIL.
+// Wraps progress(done, total) -> bool | None (None counts as "go on"). To be called without the GIL, from the thread that entered
+// the engine; also notices Ctrl-C. Copies may be dropped without the GIL.
 inline Progress checked_progress(const pybind11::object& callback) {
     namespace py = pybind11;
     if (!callback.is_none() && !PyCallable_Check(callback.ptr()))

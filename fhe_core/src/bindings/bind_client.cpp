@@ -27,7 +27,9 @@ std::unique_ptr<SecretKey> generate(const ParameterSet& params, const py::object
     }
     const char* allowed = std::getenv("CLOAKWORK_ALLOW_TOY");
     if (allowed == nullptr || std::string_view(allowed) != "1")
-        throw ParameterError("entropy: expected None, got a fixed value, which makes every key and noise predictable; leave it out, or set CLOAKWORK_ALLOW_TOY=1 in tests");
+        throw ParameterError(
+            "entropy: expected None, got a fixed value, which makes every key and noise predictable; leave it out, or set "
+            "CLOAKWORK_ALLOW_TOY=1 in tests");
     return SecretKey::generate_from_entropy(params, checked_seed(entropy, "entropy"));
 }
 
@@ -41,8 +43,9 @@ std::unique_ptr<SecretKey> restore_key(const ParameterSet& params, const py::byt
     const std::string_view bytes = data;
     const std::size_t expected = static_cast<std::size_t>(params.lwe_dimension) + params.large_dimension();
     if (bytes.size() != expected)
-        throw SerializationError("secret key: expected " + std::to_string(expected) + " bytes for parameter set '" + std::string(params.name) +
-                                 "', got " + std::to_string(bytes.size()) + "; the data is damaged or belongs to another parameter set");
+        throw SerializationError("secret key: expected " + std::to_string(expected) + " bytes for parameter set '" +
+                                 std::string(params.name) + "', got " + std::to_string(bytes.size()) +
+                                 "; the data is damaged or belongs to another parameter set");
     return SecretKey::restore(params, reinterpret_cast<const std::int8_t*>(bytes.data()));
 }
 
@@ -80,7 +83,8 @@ py::array encrypt_lwe(const SecretKey& key, const py::object& torus_words) {
 
 py::tuple encrypt_glwe_seeded(const SecretKey& key, const py::object& torus_words) {
     const ParameterSet& params = key.params();
-    const auto input = checked_array_below<std::uint64_t>(torus_words, "torus_words", {kAny, params.polynomial_size()}, params.modulus());
+    const auto input =
+        checked_array_below<std::uint64_t>(torus_words, "torus_words", {kAny, params.polynomial_size()}, params.modulus());
     check_not_empty(input, "torus_words");
     const std::int64_t batch = input.shape(0);
     py::array bodies = new_words(params, {batch, params.polynomial_size()});
@@ -92,10 +96,12 @@ py::tuple encrypt_glwe_seeded(const SecretKey& key, const py::object& torus_word
     return py::make_tuple(seed_bytes(seed), bodies);
 }
 
-py::array public_encrypt(const ParameterSet& params, const py::object& seed_value, const py::object& bodies_value, const py::object& torus_words) {
+py::array public_encrypt(const ParameterSet& params, const py::object& seed_value, const py::object& bodies_value,
+                         const py::object& torus_words) {
     const Seed seed = checked_seed(seed_value);
     const Words bodies = checked_words(params, bodies_value, "bodies", {params.glwe_dimension(), params.polynomial_size()});
-    const auto input = checked_array_below<std::uint64_t>(torus_words, "torus_words", {kAny, params.polynomial_size()}, params.modulus());
+    const auto input =
+        checked_array_below<std::uint64_t>(torus_words, "torus_words", {kAny, params.polynomial_size()}, params.modulus());
     check_not_empty(input, "torus_words");
     const std::int64_t batch = input.shape(0);
     py::array glwe = new_words(params, {batch, params.glwe_dimension() + 1, params.polynomial_size()});
@@ -150,7 +156,8 @@ py::array phase_glwe(const SecretKey& key, const py::object& glwe_value) {
 py::tuple evaluation_keys(const SecretKey& key, const py::object& progress_value) {
     const ParameterSet& params = key.params();
     const Progress progress = checked_progress(progress_value);
-    py::array bootstrap = new_words(params, {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()});
+    py::array bootstrap =
+        new_words(params, {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()});
     py::array_t<std::uint32_t> keyswitch(std::vector<std::int64_t>{params.large_dimension(), params.keyswitch_gadget.level_count});
     const Seed seed = with_word(params, [&]<class Word>(Word) {
         Word* bootstrap_out = static_cast<Word*>(bootstrap.mutable_data());
@@ -164,7 +171,8 @@ py::tuple evaluation_keys(const SecretKey& key, const py::object& progress_value
 py::tuple public_key(const SecretKey& key) {
     const ParameterSet& params = key.params();
     py::array bodies = new_words(params, {params.glwe_dimension(), params.polynomial_size()});
-    const Seed seed = with_word(params, [&]<class Word>(Word) { return key.public_key(static_cast<Word*>(bodies.mutable_data())); });
+    const Seed seed =
+        with_word(params, [&]<class Word>(Word) { return key.public_key(static_cast<Word*>(bodies.mutable_data())); });
     return py::make_tuple(seed_bytes(seed), bodies);
 }
 
@@ -194,9 +202,11 @@ py::array expand_glwe_array(const ParameterSet& params, const py::object& seed_v
     return glwe;
 }
 
-py::bytes chacha20_keystream(const py::object& seed, std::uint32_t domain, std::uint64_t index, std::uint32_t first_block, std::uint64_t blocks) {
+py::bytes chacha20_keystream(const py::object& seed, std::uint32_t domain, std::uint64_t index, std::uint32_t first_block,
+                             std::uint64_t blocks) {
     if (blocks > kMaxKeystreamBlocks)
-        throw ShapeError("blocks: expected at most " + std::to_string(kMaxKeystreamBlocks) + " blocks of 64 bytes, got " + std::to_string(blocks) + "; ask for fewer at a time");
+        throw ShapeError("blocks: expected at most " + std::to_string(kMaxKeystreamBlocks) + " blocks of 64 bytes, got " +
+                         std::to_string(blocks) + "; ask for fewer at a time");
     std::vector<std::uint32_t> words(blocks * ChaCha20::kWordsPerBlock);
     ChaCha20(checked_seed(seed), domain, index).keystream(first_block, blocks, words.data());
     return {reinterpret_cast<const char*>(words.data()), 4 * words.size()};
@@ -223,10 +233,12 @@ void bind_client(py::module_& m) {
 
     m.def("public_encrypt_glwe", &public_encrypt, py::arg("params"), py::arg("seed"), py::arg("bodies"), py::arg("torus_words"),
           "Encrypts uint64[B, N] under a public key -> words [B, k + 1, N].");
-    m.def("expand_lwe", &expand_lwe_array, py::arg("params"), py::arg("seed"), py::arg("bodies"), "bodies [B] -> words [B, large_dimension + 1].");
-    m.def("expand_glwe", &expand_glwe_array, py::arg("params"), py::arg("seed"), py::arg("bodies"), "bodies [B, N] -> words [B, k + 1, N].");
-    m.def("chacha20_keystream", &chacha20_keystream, py::arg("seed"), py::arg("domain"), py::arg("index"), py::arg("first_block"), py::arg("blocks"),
-          "RFC 8439 keystream with nonce LE32(domain) || LE64(index).");
+    m.def("expand_lwe", &expand_lwe_array, py::arg("params"), py::arg("seed"), py::arg("bodies"),
+          "bodies [B] -> words [B, large_dimension + 1].");
+    m.def("expand_glwe", &expand_glwe_array, py::arg("params"), py::arg("seed"), py::arg("bodies"),
+          "bodies [B, N] -> words [B, k + 1, N].");
+    m.def("chacha20_keystream", &chacha20_keystream, py::arg("seed"), py::arg("domain"), py::arg("index"), py::arg("first_block"),
+          py::arg("blocks"), "RFC 8439 keystream with nonce LE32(domain) || LE64(index).");
 }
 
 }  // namespace fhe_core

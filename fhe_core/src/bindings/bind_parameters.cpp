@@ -74,7 +74,8 @@ void bind_parameters(py::module_& m) {
         .def_property_readonly("step_count", &P::step_count)
         .def_property_readonly("bootstrap_key_body_words", &P::bootstrap_key_body_words)
         .def_property_readonly("keyswitch_key_rows", &P::keyswitch_key_rows)
-        .def("__eq__", [](const P& p, const P& other) { return p.name == other.name; }, py::is_operator())
+        .def(
+            "__eq__", [](const P& p, const P& other) { return p.name == other.name; }, py::is_operator())
         .def("__hash__", [](const P& p) { return py::hash(py::str(std::string(p.name))); })
         .def("__repr__", [](const P& p) { return "<ParameterSet " + std::string(p.name) + ">"; });
 
@@ -83,7 +84,8 @@ void bind_parameters(py::module_& m) {
         for (const P& params : kParameterSets) names.append(std::string(params.name));
         return names;
     });
-    m.def("parameter_set", &find_parameter_set, py::arg("name"), py::return_value_policy::reference, "The shipped row of this name.");
+    m.def("parameter_set", &find_parameter_set, py::arg("name"), py::return_value_policy::reference,
+          "The shipped row of this name.");
 }
 
 }  // namespace fhe_core

@@ -29,7 +29,8 @@ reference::Words wide(const ParameterSet& params, const Words& words) {
 py::array narrow(const ParameterSet& params, const reference::Words& words, const std::vector<std::int64_t>& shape) {
     py::array out = new_words(params, shape);
     with_word(params, [&]<class Word>(Word) {
-        std::transform(words.begin(), words.end(), static_cast<Word*>(out.mutable_data()), [](std::uint64_t x) { return static_cast<Word>(x); });
+        std::transform(words.begin(), words.end(), static_cast<Word*>(out.mutable_data()),
+                       [](std::uint64_t x) { return static_cast<Word>(x); });
     });
     return out;
 }
@@ -63,8 +64,10 @@ py::array polynomial_multiply(const ParameterSet& params, const py::object& a, c
 
 py::array expand_keyswitch_key(const ParameterSet& params, const py::object& seed, const py::object& bodies) {
     const std::int64_t levels = params.keyswitch_gadget.level_count;
-    const auto checked = checked_array_below<std::uint32_t>(bodies, "bodies", {params.large_dimension(), levels}, std::uint64_t{1} << params.keyswitch_modulus_log2);
-    return small_array(reference::expand_keyswitch_key(params, checked_seed(seed), view(checked)), {params.large_dimension(), levels, params.lwe_dimension + 1});
+    const auto checked = checked_array_below<std::uint32_t>(bodies, "bodies", {params.large_dimension(), levels},
+                                                            std::uint64_t{1} << params.keyswitch_modulus_log2);
+    return small_array(reference::expand_keyswitch_key(params, checked_seed(seed), view(checked)),
+                       {params.large_dimension(), levels, params.lwe_dimension + 1});
 }
 
 std::vector<std::int64_t> bootstrap_key_shape(const ParameterSet& params) {
@@ -72,33 +75,40 @@ std::vector<std::int64_t> bootstrap_key_shape(const ParameterSet& params) {
 }
 
 py::array expand_bootstrap_key(const ParameterSet& params, const py::object& seed, const py::object& bodies) {
-    const Words checked = checked_words(params, bodies, "bodies", {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()});
-    return narrow(params, reference::expand_bootstrap_key(params, checked_seed(seed), wide(params, checked)), bootstrap_key_shape(params));
+    const Words checked = checked_words(
+        params, bodies, "bodies", {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()});
+    return narrow(params, reference::expand_bootstrap_key(params, checked_seed(seed), wide(params, checked)),
+                  bootstrap_key_shape(params));
 }
 
 py::array keyswitch(const ParameterSet& params, const py::object& key_value, const py::object& lwe_value) {
     const std::uint64_t small_modulus = std::uint64_t{1} << params.keyswitch_modulus_log2;
-    const auto key = checked_array_below<std::uint32_t>(key_value, "keyswitch_key",
-                                                        {params.large_dimension(), params.keyswitch_gadget.level_count, params.lwe_dimension + 1}, small_modulus);
+    const auto key = checked_array_below<std::uint32_t>(
+        key_value, "keyswitch_key", {params.large_dimension(), params.keyswitch_gadget.level_count, params.lwe_dimension + 1},
+        small_modulus);
     const Words lwe = checked_words(params, lwe_value, "lwe", {kAny, params.large_dimension() + 1});
     check_not_empty(lwe.array, "lwe");
-    const auto result = for_each_part<std::uint32_t>(WordsView(wide(params, lwe)), lwe.shape(0),
-                                                     [&](WordsView one, std::size_t) { return reference::keyswitch(params, view(key), one); });
+    const auto result = for_each_part<std::uint32_t>(WordsView(wide(params, lwe)), lwe.shape(0), [&](WordsView one, std::size_t) {
+        return reference::keyswitch(params, view(key), one);
+    });
     return small_array(result, {lwe.shape(0), params.lwe_dimension + 1});
 }
 
 py::array modulus_switch(const ParameterSet& params, const py::object& small_value) {
-    const auto small = checked_array_below<std::uint32_t>(small_value, "small_lwe", {kAny, params.lwe_dimension + 1}, std::uint64_t{1} << params.keyswitch_modulus_log2);
+    const auto small = checked_array_below<std::uint32_t>(small_value, "small_lwe", {kAny, params.lwe_dimension + 1},
+                                                          std::uint64_t{1} << params.keyswitch_modulus_log2);
     check_not_empty(small, "small_lwe");
-    const auto result = for_each_part<std::uint32_t>(view(small), small.shape(0), [&](SmallWordsView one, std::size_t) { return reference::modulus_switch(params, one); });
+    const auto result = for_each_part<std::uint32_t>(
+        view(small), small.shape(0), [&](SmallWordsView one, std::size_t) { return reference::modulus_switch(params, one); });
     return small_array(result, {small.shape(0), params.lwe_dimension + 1});
 }
 
-py::array blind_rotate(const ParameterSet& params, const py::object& key_value, const py::object& switched_value, const py::object& tables_value,
-                       const py::object& index_value) {
+py::array blind_rotate(const ParameterSet& params, const py::object& key_value, const py::object& switched_value,
+                       const py::object& tables_value, const py::object& index_value) {
     const std::int64_t n = params.polynomial_size(), k = params.glwe_dimension();
     const std::vector<std::int64_t> key_shape = bootstrap_key_shape(params);
-    const Words key = checked_words(params, key_value, "bootstrap_key", {key_shape[0], key_shape[1], key_shape[2], key_shape[3], key_shape[4]});
+    const Words key =
+        checked_words(params, key_value, "bootstrap_key", {key_shape[0], key_shape[1], key_shape[2], key_shape[3], key_shape[4]});
     const auto switched = checked_array_below<std::uint32_t>(switched_value, "switched", {kAny, params.lwe_dimension + 1}, 2 * n);
     check_not_empty(switched, "switched");
     const Words tables = checked_words(params, tables_value, "tables", {kAny, n});
@@ -114,7 +124,8 @@ py::array blind_rotate(const ParameterSet& params, const py::object& key_value, 
 py::array sample_extract(const ParameterSet& params, const py::object& glwe_value, const py::object& coefficients_value) {
     const Words glwe = checked_words(params, glwe_value, "glwe", {kAny, params.glwe_dimension() + 1, params.polynomial_size()});
     check_not_empty(glwe.array, "glwe");
-    const auto coefficients = checked_array_below<std::uint32_t>(coefficients_value, "coefficients", {kAny}, params.polynomial_size());
+    const auto coefficients =
+        checked_array_below<std::uint32_t>(coefficients_value, "coefficients", {kAny}, params.polynomial_size());
     check_not_empty(coefficients, "coefficients");
     const auto result = for_each_part<std::uint64_t>(WordsView(wide(params, glwe)), glwe.shape(0), [&](WordsView one, std::size_t) {
         reference::Words extracted;
@@ -130,16 +141,22 @@ py::array sample_extract(const ParameterSet& params, const py::object& glwe_valu
 }  // namespace
 
 void bind_reference(py::module_& parent) {
-    py::module_ m = parent.def_submodule("reference", "docs/specification.md as slow code; what the fast back ends are compared with.");
+    py::module_ m =
+        parent.def_submodule("reference", "docs/specification.md as slow code; what the fast back ends are compared with.");
     const auto params = py::arg("params");
-    m.def("polynomial_multiply", &polynomial_multiply, params, py::arg("a"), py::arg("b"), "Schoolbook product modulo X^N + 1 and Q.");
-    m.def("expand_keyswitch_key", &expand_keyswitch_key, params, py::arg("seed"), py::arg("bodies"), "-> uint32 [large_dimension, level_count, n + 1].");
-    m.def("expand_bootstrap_key", &expand_bootstrap_key, params, py::arg("seed"), py::arg("bodies"), "-> words [step, key, row, k + 1, N].");
-    m.def("keyswitch", &keyswitch, params, py::arg("keyswitch_key"), py::arg("lwe"), "words [B, large_dimension + 1] -> uint32 [B, n + 1].");
+    m.def("polynomial_multiply", &polynomial_multiply, params, py::arg("a"), py::arg("b"),
+          "Schoolbook product modulo X^N + 1 and Q.");
+    m.def("expand_keyswitch_key", &expand_keyswitch_key, params, py::arg("seed"), py::arg("bodies"),
+          "-> uint32 [large_dimension, level_count, n + 1].");
+    m.def("expand_bootstrap_key", &expand_bootstrap_key, params, py::arg("seed"), py::arg("bodies"),
+          "-> words [step, key, row, k + 1, N].");
+    m.def("keyswitch", &keyswitch, params, py::arg("keyswitch_key"), py::arg("lwe"),
+          "words [B, large_dimension + 1] -> uint32 [B, n + 1].");
     m.def("modulus_switch", &modulus_switch, params, py::arg("small_lwe"), "uint32 [B, n + 1] modulo 2^w -> modulo 2N.");
-    m.def("blind_rotate", &blind_rotate, params, py::arg("bootstrap_key"), py::arg("switched"), py::arg("tables"), py::arg("table_index"),
-          "uint32 [B, n + 1], words [T, N], uint32 [B] -> words [B, k + 1, N].");
-    m.def("sample_extract", &sample_extract, params, py::arg("glwe"), py::arg("coefficients"), "words [B, k + 1, N], uint32 [J] -> words [B, J, large_dimension + 1].");
+    m.def("blind_rotate", &blind_rotate, params, py::arg("bootstrap_key"), py::arg("switched"), py::arg("tables"),
+          py::arg("table_index"), "uint32 [B, n + 1], words [T, N], uint32 [B] -> words [B, k + 1, N].");
+    m.def("sample_extract", &sample_extract, params, py::arg("glwe"), py::arg("coefficients"),
+          "words [B, k + 1, N], uint32 [J] -> words [B, J, large_dimension + 1].");
 }
 
 }  // namespace fhe_core

@@ -8,6 +8,7 @@ namespace fhe_core {
 void bind_parameters(pybind11::module_& m);
 void bind_client(pybind11::module_& m);
 void bind_reference(pybind11::module_& m);
+void bind_testing(pybind11::module_& m);
 void bind_cpu(pybind11::module_& m);
 #ifdef CLOAKWORK_WITH_CUDA
 void bind_cuda(pybind11::module_& m);

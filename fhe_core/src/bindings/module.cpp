@@ -51,6 +51,7 @@ PYBIND11_MODULE(_engine, m) {
     fhe_core::bind_parameters(m);
     fhe_core::bind_client(m);
     fhe_core::bind_reference(m);
+    fhe_core::bind_testing(m);
     fhe_core::bind_cpu(m);
 #ifdef CLOAKWORK_WITH_CUDA
     fhe_core::bind_cuda(m);

@@ -71,8 +71,9 @@ __attribute__((target("avx2"))) void wide_blocks_avx2(const State& state, const 
     for (std::size_t lane = 0; lane < kWide; lane += 8) block_lanes<Vec8>(state, counters + lane, words + 16 * lane);
 }
 
-__attribute__((target("avx512f,prefer-vector-width=512"))) void wide_blocks_avx512(const State& state, const std::uint32_t* counters,
-                                                                                  std::uint32_t* words) {
+__attribute__((target("avx512f,prefer-vector-width=512"))) void wide_blocks_avx512(const State& state,
+                                                                                   const std::uint32_t* counters,
+                                                                                   std::uint32_t* words) {
     block_lanes<Vec16>(state, counters, words);
 }
 #endif

@@ -14,14 +14,16 @@ constexpr std::size_t kRowsPerSlice = 64;  // rows between two progress calls
 // The bit that key `key` of step `step` encrypts (section 6), without a branch on the secret.
 std::int8_t ggsw_message(const ParameterSet& params, const std::int8_t* small_key, std::size_t step, int key) {
     if (params.shape.cmux == CmuxKind::binary) return small_key[step];
-    if (params.shape.cmux == CmuxKind::ternary) return static_cast<std::int8_t>((key == 0 ? 1 + small_key[step] : 1 - small_key[step]) >> 1);
+    if (params.shape.cmux == CmuxKind::ternary)
+        return static_cast<std::int8_t>((key == 0 ? 1 + small_key[step] : 1 - small_key[step]) >> 1);
     const int first = small_key[2 * step], second = small_key[2 * step + 1];
     return static_cast<std::int8_t>(key == 0 ? first * (1 - second) : key == 1 ? second * (1 - first) : first * second);
 }
 
 // body += bit * weight * coefficients, coefficients in {-1, 0, 1}.
 template <class Word>
-void add_scaled(Word* body, const std::int8_t* coefficients, std::size_t count, std::int8_t bit, std::uint64_t weight, std::uint64_t q) {
+void add_scaled(Word* body, const std::int8_t* coefficients, std::size_t count, std::int8_t bit, std::uint64_t weight,
+                std::uint64_t q) {
     for (std::size_t j = 0; j < count; ++j) {
         const std::int64_t value = static_cast<std::int64_t>(weight) * (coefficients[j] * bit);
         body[j] = static_cast<Word>(reduce_once(body[j] + signed_residue(value, q), q));
@@ -29,7 +31,8 @@ void add_scaled(Word* body, const std::int8_t* coefficients, std::size_t count, 
 }
 
 void report(const Progress& progress, std::size_t done, std::size_t total) {
-    if (progress && !progress(done, total)) throw CancelledError("evaluation keys: generation was cancelled by the progress callback; nothing was returned");
+    if (progress && !progress(done, total))
+        throw CancelledError("evaluation keys: generation was cancelled by the progress callback; nothing was returned");
 }
 
 }  // namespace
@@ -50,11 +53,14 @@ void SecretKey::make_bootstrap_bodies(Randomness& randomness, Word* bodies, cons
             const bool is_mask = row < mask_rows;
             const Gadget& gadget = is_mask ? mask_gadget : body_gadget;
             const int level = static_cast<int>(is_mask ? row % mask_gadget.level_count : row - mask_rows);
-            const std::uint64_t weight = std::uint64_t{1} << (params_.gadget_drop_bits(gadget) + gadget.base_log * (gadget.level_count - 1 - level));
+            const std::uint64_t weight = std::uint64_t{1}
+                                         << (params_.gadget_drop_bits(gadget) + gadget.base_log * (gadget.level_count - 1 - level));
             if (is_mask)  // phase E - m * g_l * S_i
-                add_scaled(bodies + flat * n, large_key_.data() + row / mask_gadget.level_count * n, n, static_cast<std::int8_t>(-bit), weight, q);
+                add_scaled(bodies + flat * n, large_key_.data() + row / mask_gadget.level_count * n, n,
+                           static_cast<std::int8_t>(-bit), weight, q);
             else  // phase E + m * g_l
-                bodies[flat * n] = static_cast<Word>(reduce_once(bodies[flat * n] + (weight & (~std::uint64_t{0} * static_cast<std::uint64_t>(bit))), q));
+                bodies[flat * n] = static_cast<Word>(
+                    reduce_once(bodies[flat * n] + (weight & (~std::uint64_t{0} * static_cast<std::uint64_t>(bit))), q));
         }
         report(progress, start + slice, total + large_key_.size());
     }
@@ -71,11 +77,13 @@ void SecretKey::make_keyswitch_bodies(Randomness& randomness, std::uint32_t* bod
         sample_gaussian(randomness.stream, lwe_noise_, levels, noise.data());
         for (std::size_t level = 0; level < levels; ++level) {
             expand_power_of_two(randomness.seed, kDomainKeyswitchKey, keyswitch_mask_index(params_, i, level), w, n, mask.data());
-            const std::uint32_t message = static_cast<std::uint32_t>(std::int32_t{large_key_[i]}) << (w - base_log * static_cast<int>(level + 1));
+            const std::uint32_t message = static_cast<std::uint32_t>(std::int32_t{large_key_[i]})
+                                          << (w - base_log * static_cast<int>(level + 1));
             const std::uint32_t product = static_cast<std::uint32_t>(inner_product(mask.data(), small_key_.data(), n));
             bodies[i * levels + level] = (product + static_cast<std::uint32_t>(noise[level]) + message) & low_bits;
         }
-        if ((i + 1) % kRowsPerSlice == 0 || i + 1 == dimension) report(progress, bootstrap_rows + i + 1, bootstrap_rows + dimension);
+        if ((i + 1) % kRowsPerSlice == 0 || i + 1 == dimension)
+            report(progress, bootstrap_rows + i + 1, bootstrap_rows + dimension);
     }
 }
 

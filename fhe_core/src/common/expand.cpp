@@ -35,11 +35,14 @@ std::size_t reduce_words(const std::uint32_t* words, std::size_t count, std::uin
 }
 
 // Rounds 1, 2, .. for the coefficients whose word of round 0 was rejected.
-void resolve_rejected(const ChaCha20& stream, std::uint32_t q, std::uint64_t bound, std::vector<std::uint32_t>& rejected, std::uint32_t* out) {
+void resolve_rejected(const ChaCha20& stream, std::uint32_t q, std::uint64_t bound, std::vector<std::uint32_t>& rejected,
+                      std::uint32_t* out) {
     std::vector<std::uint32_t> counters, words;
     for (std::uint32_t round = 1; !rejected.empty(); ++round) {
         if (round == kMaxRounds)
-            throw FheError("expansion of a seed rejected the same coefficient 256 times; the generator or the memory is faulty, run again on sound hardware");
+            throw FheError(
+                "expansion of a seed rejected the same coefficient 256 times; the generator or the memory is faulty, run again on "
+                "sound hardware");
         counters.resize(rejected.size());
         words.resize(rejected.size() * kWords);
         for (std::size_t i = 0; i < rejected.size(); ++i)
@@ -59,7 +62,8 @@ void resolve_rejected(const ChaCha20& stream, std::uint32_t q, std::uint64_t bou
 
 }  // namespace
 
-void expand_uniform(const Seed& seed, std::uint32_t domain, std::uint64_t index, std::uint32_t q, std::size_t count, std::uint32_t* out) {
+void expand_uniform(const Seed& seed, std::uint32_t domain, std::uint64_t index, std::uint32_t q, std::size_t count,
+                    std::uint32_t* out) {
     assert(count <= kMaxExpandedCount && q > 1 && q < (1u << 31));
     const ChaCha20 stream(seed, domain, index);
     const std::uint64_t bound = (std::uint64_t{1} << 32) / q * q;
@@ -75,7 +79,8 @@ void expand_uniform(const Seed& seed, std::uint32_t domain, std::uint64_t index,
     resolve_rejected(stream, q, bound, rejected, out);
 }
 
-void expand_power_of_two(const Seed& seed, std::uint32_t domain, std::uint64_t index, int w, std::size_t count, std::uint32_t* out) {
+void expand_power_of_two(const Seed& seed, std::uint32_t domain, std::uint64_t index, int w, std::size_t count,
+                         std::uint32_t* out) {
     assert(count <= kMaxExpandedCount && w >= 1 && w <= 32);
     const ChaCha20 stream(seed, domain, index);
     const std::size_t whole = count / kWords;
@@ -90,7 +95,8 @@ void expand_power_of_two(const Seed& seed, std::uint32_t domain, std::uint64_t i
 }
 
 template <class Word>
-void expand_words(const ParameterSet& params, const Seed& seed, std::uint32_t domain, std::uint64_t index, std::size_t count, Word* out) {
+void expand_words(const ParameterSet& params, const Seed& seed, std::uint32_t domain, std::uint64_t index, std::size_t count,
+                  Word* out) {
     if constexpr (sizeof(Word) == 4) {
         assert(params.limb_count() == 1);
         expand_uniform(seed, domain, index, kLimbPrimes[0], count, out);
@@ -122,9 +128,9 @@ void expand_glwe(const ParameterSet& params, const Seed& seed, const Word* bodie
     }
 }
 
-#define FHE_CORE_INSTANTIATE(Word)                                                                                            \
-    template void expand_words(const ParameterSet&, const Seed&, std::uint32_t, std::uint64_t, std::size_t, Word*);           \
-    template void expand_lwe(const ParameterSet&, const Seed&, const Word*, std::size_t, Word*);                              \
+#define FHE_CORE_INSTANTIATE(Word)                                                                                  \
+    template void expand_words(const ParameterSet&, const Seed&, std::uint32_t, std::uint64_t, std::size_t, Word*); \
+    template void expand_lwe(const ParameterSet&, const Seed&, const Word*, std::size_t, Word*);                    \
     template void expand_glwe(const ParameterSet&, const Seed&, const Word*, std::size_t, Word*);
 FHE_CORE_INSTANTIATE(std::uint32_t)
 FHE_CORE_INSTANTIATE(std::uint64_t)

@@ -38,7 +38,8 @@ void forward_transform(std::uint32_t* lanes, std::size_t n, std::uint32_t q, con
 }
 
 FHE_CORE_VECTOR_CLONES
-void inverse_transform(std::uint32_t* lanes, std::size_t n, std::uint32_t q, const ShoupFactor* twiddles, ShoupFactor size_inverse) {
+void inverse_transform(std::uint32_t* lanes, std::size_t n, std::uint32_t q, const ShoupFactor* twiddles,
+                       ShoupFactor size_inverse) {
     for (std::size_t groups = n / 2, half = 1; groups >= 1; groups /= 2, half *= 2)
         for (std::size_t group = 0; group < groups; ++group) {
             const ShoupFactor w = twiddles[groups + group];
@@ -56,7 +57,8 @@ void inverse_transform(std::uint32_t* lanes, std::size_t n, std::uint32_t q, con
 }
 
 FHE_CORE_VECTOR_CLONES
-void multiply_accumulate_lanes(const std::uint32_t* lanes, const ShoupFactor* fixed, std::size_t n, std::uint32_t q, std::uint32_t* accumulator) {
+void multiply_accumulate_lanes(const std::uint32_t* lanes, const ShoupFactor* fixed, std::size_t n, std::uint32_t q,
+                               std::uint32_t* accumulator) {
     for (std::size_t i = 0; i < n; ++i) {
         const ShoupFactor w = fixed[i];
         for (std::size_t lane = 0; lane < kLanes; ++lane) {
@@ -82,7 +84,8 @@ std::size_t bit_reverse(std::size_t value, int bits) {
 
 }  // namespace
 
-NegacyclicNtt::NegacyclicNtt(std::size_t polynomial_size, std::uint32_t q) : polynomial_size_(polynomial_size), q_(q), reciprocal_((std::uint64_t{1} << 59) / q) {
+NegacyclicNtt::NegacyclicNtt(std::size_t polynomial_size, std::uint32_t q)
+    : polynomial_size_(polynomial_size), q_(q), reciprocal_((std::uint64_t{1} << 59) / q) {
     assert(std::has_single_bit(polynomial_size) && (q - 1) % (2 * polynomial_size) == 0 && q < (1u << 27));
     const int bits = std::bit_width(polynomial_size) - 1;
     const std::uint64_t psi = negacyclic_root(polynomial_size, q);

@@ -15,14 +15,16 @@ constexpr std::size_t kLanes = NegacyclicNtt::kLanes;
 
 // The public key modulo one limb prime, transformed: [row][component], component k is the body.
 template <class Word>
-std::vector<NegacyclicNtt::Fixed> transform_public_key(const ParameterSet& params, const Seed& seed, const Word* bodies, const NegacyclicNtt& ntt, int limb) {
+std::vector<NegacyclicNtt::Fixed> transform_public_key(const ParameterSet& params, const Seed& seed, const Word* bodies,
+                                                       const NegacyclicNtt& ntt, int limb) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
     std::vector<std::uint32_t> residues(n), lanes(n * kLanes);
     std::vector<NegacyclicNtt::Fixed> transformed;
     for (std::size_t row = 0; row < k; ++row) {
         for (std::size_t c = 0; c <= k; ++c) {  // one lane per component, k <= 4
             if (c < k)
-                expand_uniform(seed, kDomainPublicKey + kDomainLimbStride * limb, row * k + c, kLimbPrimes[limb], n, residues.data());
+                expand_uniform(seed, kDomainPublicKey + kDomainLimbStride * limb, row * k + c, kLimbPrimes[limb], n,
+                               residues.data());
             else
                 for (std::size_t j = 0; j < n; ++j) residues[j] = limb_residue(bodies[row * n + j], limb);
             for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + c] = residues[j];
@@ -43,7 +45,8 @@ Seed SecretKey::public_key(Word* bodies) const {
 }
 
 template <class Word>
-void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, const std::uint64_t* torus_words, std::size_t batch, Word* glwe) {
+void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, const std::uint64_t* torus_words,
+                         std::size_t batch, Word* glwe) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), size = (k + 1) * n;
     const int limbs = params.limb_count();
     const std::uint64_t q = params.modulus();
@@ -58,7 +61,8 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
     SecretStream stream;
     SecretVector<std::int8_t> u(k * kLanes * n);  // [row][lane][N]
     SecretVector<std::int32_t> noise(n);
-    SecretVector<std::uint32_t> u_lanes(limbs * k * n * kLanes), product(limbs * n * kLanes);  // [limb][row][N][lane], [limb][N][lane]
+    SecretVector<std::uint32_t> u_lanes(limbs * k * n * kLanes),
+        product(limbs * n * kLanes);  // [limb][row][N][lane], [limb][N][lane]
     for (std::size_t start = 0; start < batch; start += kLanes) {
         const std::size_t count = std::min(kLanes, batch - start);
         sample_secret(stream, SecretKind::ternary, u.size(), u.data());
@@ -67,7 +71,8 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
                 std::uint32_t* lanes = u_lanes.data() + (limb * k + row) * n * kLanes;
                 for (std::size_t lane = 0; lane < kLanes; ++lane)
                     for (std::size_t j = 0; j < n; ++j)
-                        lanes[j * kLanes + lane] = static_cast<std::uint32_t>(signed_residue(u[(row * kLanes + lane) * n + j], kLimbPrimes[limb]));
+                        lanes[j * kLanes + lane] =
+                            static_cast<std::uint32_t>(signed_residue(u[(row * kLanes + lane) * n + j], kLimbPrimes[limb]));
                 ntt[limb].forward(lanes);
             }
         for (std::size_t c = 0; c <= k; ++c) {
@@ -75,7 +80,8 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
             for (int limb = 0; limb < limbs; ++limb) {
                 std::uint32_t* sum = product.data() + limb * n * kLanes;
                 for (std::size_t row = 0; row < k; ++row)
-                    ntt[limb].multiply_accumulate(u_lanes.data() + (limb * k + row) * n * kLanes, key[limb][row * (k + 1) + c], sum);
+                    ntt[limb].multiply_accumulate(u_lanes.data() + (limb * k + row) * n * kLanes, key[limb][row * (k + 1) + c],
+                                                  sum);
                 ntt[limb].inverse(sum);
             }
             for (std::size_t lane = 0; lane < count; ++lane) {
@@ -83,7 +89,8 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
                 const std::uint64_t* message = torus_words + (start + lane) * n;
                 Word* out = glwe + (start + lane) * size + c * n;
                 for (std::size_t j = 0; j < n; ++j) {
-                    const std::uint64_t sum = reduce_once(compose(product.data() + j * kLanes + lane, limbs, n * kLanes) + signed_residue(noise[j], q), q);
+                    const std::uint64_t sum = reduce_once(
+                        compose(product.data() + j * kLanes + lane, limbs, n * kLanes) + signed_residue(noise[j], q), q);
                     out[j] = static_cast<Word>(c == k ? reduce_once(sum + message[j], q) : sum);
                 }
             }
@@ -91,8 +98,8 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
     }
 }
 
-#define FHE_CORE_INSTANTIATE(Word)                         \
-    template Seed SecretKey::public_key(Word*) const;      \
+#define FHE_CORE_INSTANTIATE(Word)                    \
+    template Seed SecretKey::public_key(Word*) const; \
     template void public_encrypt_glwe(const ParameterSet&, const Seed&, const Word*, const std::uint64_t*, std::size_t, Word*);
 FHE_CORE_INSTANTIATE(std::uint32_t)
 FHE_CORE_INSTANTIATE(std::uint64_t)

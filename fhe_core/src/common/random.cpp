@@ -22,8 +22,8 @@ constexpr std::uint32_t kDomainSecret = 0;  // any constant: the key is fresh
 constexpr double kMinSigma = 0.5, kMaxSigma = 2000.0;
 constexpr std::size_t kGaussianLanes = 32;
 
-// out = sign * (number of thresholds above u), u the upper 63 bits of each 64-bit draw and the sign its lowest bit. The whole table is
-// read for every draw; comparisons are masks.
+// out = sign * (number of thresholds above u), u the upper 63 bits of each 64-bit draw and the sign its lowest bit. The whole table
+// is read for every draw; comparisons are masks.
 FHE_CORE_VECTOR_CLONES
 void gaussian_lanes(const std::int64_t* thresholds, std::size_t threshold_count, const std::uint64_t* draws, std::int32_t* out) {
     typedef std::int64_t Vec __attribute__((vector_size(32)));
@@ -92,7 +92,8 @@ Seed SecretStream::seed() {
 
 GaussianTable::GaussianTable(double sigma) {
     if (!(sigma >= kMinSigma && sigma <= kMaxSigma))
-        throw ParameterError("noise: expected a standard deviation in [0.5, 2000], got " + std::to_string(sigma) + "; the sampler's table would not fit, choose another parameter set");
+        throw ParameterError("noise: expected a standard deviation in [0.5, 2000], got " + std::to_string(sigma) +
+                             "; the sampler's table would not fit, choose another parameter set");
     const long double scale = 1.0L / (2.0L * sigma * sigma);
     const std::int64_t last = static_cast<std::int64_t>(std::ceil(12.0 * sigma)) + 8;  // what is beyond is under 2^-100
     std::vector<long double> weights;

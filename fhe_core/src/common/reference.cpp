@@ -82,7 +82,8 @@ SmallWords expand_keyswitch_key(const ParameterSet& params, const Seed& seed, Sm
     for (std::size_t i = 0; i < static_cast<std::size_t>(params.large_dimension()); ++i)
         for (std::size_t level = 0; level < levels; ++level) {
             std::uint32_t* row = key.data() + (i * levels + level) * (n + 1);
-            expand_power_of_two(seed, kDomainKeyswitchKey, keyswitch_mask_index(params, i, level), params.keyswitch_modulus_log2, n, row);
+            expand_power_of_two(seed, kDomainKeyswitchKey, keyswitch_mask_index(params, i, level), params.keyswitch_modulus_log2, n,
+                                row);
             row[n] = bodies[i * levels + level];
         }
     return key;
@@ -174,8 +175,9 @@ SmallWords modulus_switch(const ParameterSet& params, SmallWordsView small_lwe) 
         out[i] = static_cast<std::uint32_t>(low_bits(static_cast<std::uint64_t>(t), log2_2n));
     }
     const std::int64_t b = small_lwe[n];
-    const std::int64_t t_b = params.lwe_secret() == SecretKind::binary ? floor_shift(2 * b - error_sum + 2 * half, h + 1)  // 2 * half = 2^h
-                                                                       : floor_shift(b + half, h);
+    const std::int64_t t_b = params.lwe_secret() == SecretKind::binary
+                                 ? floor_shift(2 * b - error_sum + 2 * half, h + 1)  // 2 * half = 2^h
+                                 : floor_shift(b + half, h);
     out[n] = static_cast<std::uint32_t>(low_bits(static_cast<std::uint64_t>(t_b), log2_2n));
     return out;
 }
@@ -232,7 +234,8 @@ Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWor
 
     for (std::size_t step = 0; step < static_cast<std::size_t>(params.step_count()); ++step) {
         if (params.shape.cmux == CmuxKind::binary) {
-            accumulator = add(params, accumulator, external_product(params, key(step, 0), monomial_minus_one(params, switched[step], accumulator)));
+            accumulator = add(params, accumulator,
+                              external_product(params, key(step, 0), monomial_minus_one(params, switched[step], accumulator)));
             continue;
         }
         std::vector<std::int64_t> exponents;
@@ -244,7 +247,8 @@ Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWor
         }
         Words updated = accumulator;
         for (std::size_t j = 0; j < exponents.size(); ++j)
-            updated = add(params, updated, monomial_minus_one(params, exponents[j], external_product(params, key(step, j), accumulator)));
+            updated =
+                add(params, updated, monomial_minus_one(params, exponents[j], external_product(params, key(step, j), accumulator)));
         accumulator = updated;
     }
     return accumulator;
@@ -257,7 +261,8 @@ Words sample_extract(const ParameterSet& params, WordsView glwe, std::size_t coe
     Words lwe(k * n + 1);
     for (std::size_t i = 0; i < k; ++i)
         for (std::size_t j = 0; j < n; ++j)
-            lwe[i * n + j] = j <= coefficient ? glwe[i * n + coefficient - j] : sub_mod(0, glwe[i * n + n + coefficient - j], params.modulus());
+            lwe[i * n + j] =
+                j <= coefficient ? glwe[i * n + coefficient - j] : sub_mod(0, glwe[i * n + n + coefficient - j], params.modulus());
     lwe[k * n] = glwe[k * n + coefficient];
     return lwe;
 }

@@ -20,9 +20,10 @@ void refuse_insecure(const ParameterSet& params) {
     if (params.security_bits >= kMinSecurityBits) return;
     const char* allowed = std::getenv("CLOAKWORK_ALLOW_TOY");
     if (allowed != nullptr && std::string(allowed) == "1") return;
-    throw ParameterError("parameter set '" + std::string(params.name) + "': expected at least 128 bits of security, it has " +
-                         std::to_string(params.security_bits) +
-                         "; choose another set, or set the environment variable CLOAKWORK_ALLOW_TOY=1 in tests that need no secrecy");
+    throw ParameterError(
+        "parameter set '" + std::string(params.name) + "': expected at least 128 bits of security, it has " +
+        std::to_string(params.security_bits) +
+        "; choose another set, or set the environment variable CLOAKWORK_ALLOW_TOY=1 in tests that need no secrecy");
 }
 
 }  // namespace
@@ -36,7 +37,8 @@ SecretKey::SecretKey(const ParameterSet& params, SecretVector<std::int8_t> small
     const std::size_t n = params.polynomial_size();
     for (int limb = 0; limb < params.limb_count(); ++limb) {
         ntt_.emplace_back(n, kLimbPrimes[limb]);
-        for (int c = 0; c < params.glwe_dimension(); ++c) transformed_.push_back(ntt_[limb].transform_small(large_key_.data() + c * n));
+        for (int c = 0; c < params.glwe_dimension(); ++c)
+            transformed_.push_back(ntt_[limb].transform_small(large_key_.data() + c * n));
     }
 }
 
@@ -90,7 +92,8 @@ SecretKey::Randomness SecretKey::fresh_randomness() const {
 }
 
 template <class Word>
-void SecretKey::encrypt_zero(Randomness& randomness, std::uint32_t domain, std::size_t first_row, std::size_t rows, Word* bodies) const {
+void SecretKey::encrypt_zero(Randomness& randomness, std::uint32_t domain, std::size_t first_row, std::size_t rows,
+                             Word* bodies) const {
     const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension();
     const int limbs = params_.limb_count();
     const std::uint64_t q = params_.modulus();
@@ -104,7 +107,8 @@ void SecretKey::encrypt_zero(Randomness& randomness, std::uint32_t domain, std::
             std::uint32_t* product = products.data() + limb * n * kLanes;
             for (std::size_t c = 0; c < k; ++c) {
                 for (std::size_t lane = 0; lane < count; ++lane) {
-                    expand_uniform(randomness.seed, domain + kDomainLimbStride * limb, (first_row + start + lane) * k + c, kLimbPrimes[limb], n, mask.data());
+                    expand_uniform(randomness.seed, domain + kDomainLimbStride * limb, (first_row + start + lane) * k + c,
+                                   kLimbPrimes[limb], n, mask.data());
                     for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + lane] = mask[j];
                 }
                 ntt_[limb].forward(lanes.data());
@@ -116,7 +120,8 @@ void SecretKey::encrypt_zero(Randomness& randomness, std::uint32_t domain, std::
             Word* body = bodies + (start + lane) * n;
             sample_gaussian(randomness.stream, glwe_noise_, n, noise.data());
             for (std::size_t j = 0; j < n; ++j)
-                body[j] = static_cast<Word>(reduce_once(compose(products.data() + j * kLanes + lane, limbs, n * kLanes) + signed_residue(noise[j], q), q));
+                body[j] = static_cast<Word>(
+                    reduce_once(compose(products.data() + j * kLanes + lane, limbs, n * kLanes) + signed_residue(noise[j], q), q));
         }
     }
 }
@@ -206,11 +211,11 @@ void SecretKey::phase_small(const std::uint32_t* small_lwe, std::size_t batch, s
         phases[b] = (small_lwe[n] - static_cast<std::uint32_t>(inner_product(small_lwe, small_key_.data(), n))) & low_bits;
 }
 
-#define FHE_CORE_INSTANTIATE(Word)                                                                                    \
-    template void SecretKey::encrypt_zero(Randomness&, std::uint32_t, std::size_t, std::size_t, Word*) const;         \
-    template Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t*, std::size_t, Word*) const;                      \
-    template Seed SecretKey::encrypt_glwe_seeded(const std::uint64_t*, std::size_t, Word*) const;                     \
-    template void SecretKey::phase_lwe(const Word*, std::size_t, std::uint64_t*) const;                               \
+#define FHE_CORE_INSTANTIATE(Word)                                                                            \
+    template void SecretKey::encrypt_zero(Randomness&, std::uint32_t, std::size_t, std::size_t, Word*) const; \
+    template Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t*, std::size_t, Word*) const;              \
+    template Seed SecretKey::encrypt_glwe_seeded(const std::uint64_t*, std::size_t, Word*) const;             \
+    template void SecretKey::phase_lwe(const Word*, std::size_t, std::uint64_t*) const;                       \
     template void SecretKey::phase_glwe(const Word*, std::size_t, std::uint64_t*) const;
 FHE_CORE_INSTANTIATE(std::uint32_t)
 FHE_CORE_INSTANTIATE(std::uint64_t)

@@ -1,0 +1,110 @@
+// _engine.testing: inner parts that the tests look at directly. Nothing else calls them.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "bindings/arrays.hpp"
+#include "bindings/bindings.hpp"
+#include "common/words.hpp"
+#include "fhe_core/expand.hpp"
+#include "fhe_core/ntt.hpp"
+#include "fhe_core/random.hpp"
+
+namespace py = pybind11;
+
+namespace fhe_core {
+namespace {
+
+constexpr std::size_t kMaxSamples = std::size_t{1} << 26;
+
+void check_count(std::size_t count, std::size_t limit) {
+    if (count > limit) throw ShapeError("count: expected at most " + std::to_string(limit) + ", got " + std::to_string(count));
+}
+
+py::array sample_gaussian_array(double sigma, const py::object& entropy, std::size_t count) {
+    check_count(count, kMaxSamples);
+    SecretStream stream(checked_seed(entropy, "entropy"), 0);
+    py::array_t<std::int32_t> out(static_cast<py::ssize_t>(count));
+    sample_gaussian(stream, GaussianTable(sigma), count, out.mutable_data());
+    return out;
+}
+
+py::array sample_secret_array(const std::string& kind, const py::object& entropy, std::size_t count) {
+    check_count(count, kMaxSamples);
+    if (kind != "binary" && kind != "ternary") throw ParameterError("kind: expected 'binary' or 'ternary', got '" + kind + "'");
+    SecretStream stream(checked_seed(entropy, "entropy"), 0);
+    py::array_t<std::int8_t> out(static_cast<py::ssize_t>(count));
+    sample_secret(stream, kind == "binary" ? SecretKind::binary : SecretKind::ternary, count, out.mutable_data());
+    return out;
+}
+
+py::array expand_words_array(const ParameterSet& params, const py::object& seed, std::uint32_t domain, std::uint64_t index,
+                             std::size_t count) {
+    check_count(count, kMaxExpandedCount);
+    py::array out = new_words(params, {static_cast<std::int64_t>(count)});
+    with_word(params, [&]<class Word>(Word) {
+        expand_words(params, checked_seed(seed), domain, index, count, static_cast<Word*>(out.mutable_data()));
+    });
+    return out;
+}
+
+py::array expand_power_of_two_array(const py::object& seed, std::uint32_t domain, std::uint64_t index, int modulus_log2,
+                                    std::size_t count) {
+    check_count(count, kMaxExpandedCount);
+    if (modulus_log2 < 1 || modulus_log2 > 32)
+        throw ParameterError("modulus_log2: expected 1 to 32, got " + std::to_string(modulus_log2));
+    py::array_t<std::uint32_t> out(static_cast<py::ssize_t>(count));
+    expand_power_of_two(checked_seed(seed), domain, index, modulus_log2, count, out.mutable_data());
+    return out;
+}
+
+// The client's fast product: up to 16 polynomials [B, N] times one with small coefficients [N].
+py::array multiply_small(const ParameterSet& params, const py::object& polynomials_value, const py::object& small_value) {
+    const std::size_t n = params.polynomial_size();
+    const Words polynomials = checked_words(params, polynomials_value, "polynomials", {kAny, params.polynomial_size()});
+    const auto small = checked_array<std::int8_t>(small_value, "small", {params.polynomial_size()});
+    const std::size_t batch = polynomials.shape(0);
+    check_count(batch, NegacyclicNtt::kLanes);
+    py::array out = new_words(params, {polynomials.shape(0), params.polynomial_size()});
+    with_word(params, [&]<class Word>(Word) {
+        const Word* in = static_cast<const Word*>(polynomials.data());
+        Word* result = static_cast<Word*>(out.mutable_data());
+        std::vector<std::uint32_t> lanes(n * NegacyclicNtt::kLanes), product(2 * lanes.size());
+        for (int limb = 0; limb < params.limb_count(); ++limb) {
+            const NegacyclicNtt ntt(n, kLimbPrimes[limb]);
+            for (std::size_t i = 0; i < batch * n; ++i) lanes[i % n * NegacyclicNtt::kLanes + i / n] = limb_residue(in[i], limb);
+            ntt.forward(lanes.data());
+            ntt.multiply_accumulate(lanes.data(), ntt.transform_small(small.data()), product.data() + limb * lanes.size());
+            ntt.inverse(product.data() + limb * lanes.size());
+        }
+        for (std::size_t i = 0; i < batch * n; ++i)
+            result[i] = static_cast<Word>(
+                compose(product.data() + i % n * NegacyclicNtt::kLanes + i / n, params.limb_count(), lanes.size()));
+    });
+    return out;
+}
+
+}  // namespace
+
+void bind_testing(py::module_& parent) {
+    py::module_ m = parent.def_submodule("testing", "Inner parts of the engine, for its tests.");
+    m.def(
+        "gaussian_thresholds",
+        [](double sigma) {
+            const std::vector<std::int64_t> thresholds = GaussianTable(sigma).thresholds();
+            return py::array_t<std::int64_t>(static_cast<py::ssize_t>(thresholds.size()), thresholds.data());
+        },
+        py::arg("sigma"));
+    m.def("sample_gaussian", &sample_gaussian_array, py::arg("sigma"), py::arg("entropy"), py::arg("count"));
+    m.def("sample_secret", &sample_secret_array, py::arg("kind"), py::arg("entropy"), py::arg("count"));
+    m.def("expand_words", &expand_words_array, py::arg("params"), py::arg("seed"), py::arg("domain"), py::arg("index"),
+          py::arg("count"));
+    m.def("expand_power_of_two", &expand_power_of_two_array, py::arg("seed"), py::arg("domain"), py::arg("index"),
+          py::arg("modulus_log2"), py::arg("count"));
+    m.def("multiply_small", &multiply_small, py::arg("params"), py::arg("polynomials"), py::arg("small"));
+}
+
+}  // namespace fhe_core
