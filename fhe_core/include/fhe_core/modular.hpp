@@ -8,8 +8,8 @@ namespace fhe_core {
 using uint128 = unsigned __int128;
 using int128 = __int128;
 
-inline constexpr std::uint32_t kLimbPrimes[2] = {132710401u, 131239937u};  // 11520^2 + 1, 11456^2 + 1
-inline constexpr std::uint32_t kLimbSqrtMinusOne[2] = {11520u, 11456u};
+inline constexpr std::uint32_t kLimbPrimes[2] = {132710401u, 134176769u};  // 11520^2 + 1, 2^27 - 40959; both 1 mod 8192
+inline constexpr std::uint32_t kLimbSqrtMinusOne[2] = {11520u, 9831118u};  // the first is small enough to skip a reduction
 inline constexpr int kLimbBits = 27;
 
 constexpr std::uint64_t mul_mod(std::uint64_t a, std::uint64_t b, std::uint64_t q) {

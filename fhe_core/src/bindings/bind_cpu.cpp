@@ -1,0 +1,58 @@
+// CpuKey and CpuSession: the CPU back end over numpy arrays. Bootstraps release the GIL; keys are immutable and shared.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bindings/arrays.hpp"
+#include "bindings/bindings.hpp"
+#include "bindings/session.hpp"
+#include "fhe_core/cpu/backend.hpp"
+#include "fhe_core/cpu/features.hpp"
+#include "fhe_core/errors.hpp"
+
+namespace fhe_core {
+namespace py = pybind11;
+
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+std::shared_ptr<cpu::ExpandedKey> expand_key(const ParameterSet& params, const py::object& seed, const py::object& bootstrap_bodies,
+                                             const py::object& keyswitch_bodies, const py::object& progress) {
+    const SeededKeyArguments arguments(params, seed, bootstrap_bodies, keyswitch_bodies);
+    const Progress report = checked_progress(progress);
+    const py::gil_scoped_release release;
+    return std::make_shared<cpu::ExpandedKey>(arguments.view(), report);
+}
+
+cpu::CpuBackend make_session(std::shared_ptr<cpu::ExpandedKey> key, int threads) {
+    if (threads < 1 || threads > kMaxThreads) {
+        throw ParameterError("threads: expected 1 to " + std::to_string(kMaxThreads) + ", got " + std::to_string(threads));
+    }
+    return {std::move(key), threads};
+}
+
+}  // namespace
+
+void bind_cpu(py::module_& m) {
+    m.def("cpu_features", [] { return std::string(cpu::instruction_set()); },
+          "The instruction set that the CPU kernels use: baseline, avx2 or avx512 (CLOAKWORK_CPU forces one).");
+
+    py::class_<cpu::ExpandedKey, std::shared_ptr<cpu::ExpandedKey>>(m, "CpuKey", "Evaluation keys expanded for the CPU back end.")
+        .def(py::init(&expand_key), py::arg("params"), py::arg("seed"), py::arg("bootstrap_bodies"), py::arg("keyswitch_bodies"),
+             py::arg("progress") = py::none())
+        .def_property_readonly("params", &cpu::ExpandedKey::parameters)
+        .def_property_readonly("instruction_set", [](const cpu::ExpandedKey& key) { return std::string(key.instruction_set()); })
+        .def_property_readonly("nbytes", &cpu::ExpandedKey::memory_bytes);
+
+    py::class_<cpu::CpuBackend> session(m, "CpuSession", "Batched operations on the CPU; thread-safe.");
+    session.def(py::init(&make_session), py::arg("key"), py::arg("threads") = 1)
+        .def_property_readonly("params", &cpu::CpuBackend::parameters)
+        .def_property_readonly("threads", &cpu::CpuBackend::threads);
+    bind_host_operations(session);
+}
+
+}  // namespace fhe_core

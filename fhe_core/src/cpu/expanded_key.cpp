@@ -1,0 +1,146 @@
+#include "fhe_core/cpu/expanded_key.hpp"
+
+#include <sys/mman.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "cpu/kernels.hpp"
+#include "cpu/tables.hpp"
+#include "fhe_core/errors.hpp"
+#include "fhe_core/expand.hpp"
+
+namespace fhe_core::cpu {
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kTileBytes = 128;  // columns of the keyswitch kernels come in tiles of this size
+
+// MemAvailable of /proc/meminfo in bytes; 0 when the system does not tell.
+std::size_t available_memory() {
+    std::ifstream file("/proc/meminfo");
+    std::string word;
+    while (file >> word) {
+        if (word != "MemAvailable:") continue;
+        std::size_t kilobytes = 0;
+        file >> kilobytes;
+        return kilobytes * 1024;
+    }
+    return 0;
+}
+
+std::size_t step_words(const ParameterSet& p) {
+    return std::size_t(p.limb_count()) * p.keys_per_step() * p.row_count() * (p.glwe_dimension() + 1) * p.polynomial_size();
+}
+
+std::size_t keyswitch_columns(const ParameterSet& p) {
+    const std::size_t tile = kTileBytes / (p.keyswitch_modulus_log2 <= 16 ? 2 : 4);
+    return (std::size_t(p.lwe_dimension) + 1 + tile - 1) / tile * tile;
+}
+
+void report(const Progress& progress, std::size_t done, std::size_t total) {
+    if (progress && !progress(done, total)) throw CancelledError("the key expansion was cancelled");
+}
+
+}  // namespace
+
+Buffer::Buffer(std::size_t bytes) : bytes_((bytes + kHugePage - 1) / kHugePage * kHugePage) {
+    const std::size_t available = available_memory();
+    void* memory = MAP_FAILED;
+    if (available == 0 || bytes_ < available) {
+        memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    if (memory == MAP_FAILED) {
+        throw DeviceError("not enough memory: needed " + std::to_string(bytes_ >> 20) + " MiB, available " +
+                          std::to_string(available >> 20) + " MiB; free some, use a smaller batch or a smaller parameter set");
+    }
+    madvise(memory, bytes_, MADV_HUGEPAGE);
+    data_ = memory;
+}
+
+Buffer::~Buffer() { munmap(data_, bytes_); }
+
+ExpandedKey::ExpandedKey(const SeededEvaluationKeysView& keys, const Progress& progress)
+    : parameters_(*keys.params),
+      kernels_(select_kernels()),
+      step_words_(cpu::step_words(parameters_)),
+      keyswitch_columns_(cpu::keyswitch_columns(parameters_)),
+      bootstrap_key_(step_words_ * parameters_.step_count() * sizeof(std::int32_t)),
+      keyswitch_key_(parameters_.keyswitch_key_rows() * keyswitch_columns_ * (keyswitch_is_short() ? 2 : 4)) {
+    for (int limb = 0; limb < parameters_.limb_count(); ++limb) {
+        tables_[limb] = std::make_unique<TransformTables>(parameters_.polynomial_size(), limb, kernels_.width);
+    }
+    expand_bootstrap_key(keys, progress);
+    if (keyswitch_is_short()) {
+        expand_keyswitch_key<std::uint16_t>(keys, progress);
+    } else {
+        expand_keyswitch_key<std::uint32_t>(keys, progress);
+    }
+}
+
+ExpandedKey::~ExpandedKey() = default;
+
+std::string_view ExpandedKey::instruction_set() const { return kernels_.name; }
+
+void ExpandedKey::expand_bootstrap_key(const SeededEvaluationKeysView& keys, const Progress& progress) {
+    const ParameterSet& p = parameters_;
+    const int n = p.polynomial_size(), components = p.glwe_dimension() + 1, rows = p.row_count();
+    const std::size_t vector_words = std::size_t(p.keys_per_step()) * rows * components * kernels_.width;
+    std::vector<std::uint32_t> polynomial(n);
+    std::vector<std::int32_t> scratch(2 * n);
+    auto* key = static_cast<std::int32_t*>(bootstrap_key_.data());
+    std::size_t body = 0;  // words of bodies consumed
+    for (int step = 0; step < p.step_count(); ++step) {
+        for (int j = 0; j < p.keys_per_step(); ++j) {
+            for (int row = 0; row < rows; ++row, body += n) {
+                for (int limb = 0; limb < p.limb_count(); ++limb) {
+                    const std::uint64_t q = kLimbPrimes[limb];
+                    // The inverse transform's 1/N, and 2^32 for each Montgomery reduction that follows (one more with factors).
+                    const std::uint64_t montgomery = (std::uint64_t{1} << 32) % q;
+                    std::uint64_t factor = mul_mod(inverse_mod(n, q), montgomery, q);
+                    if (p.keys_per_step() > 1) factor = mul_mod(factor, montgomery, q);
+                    std::int32_t* slice = key + std::size_t(step) * step_words_ + limb * (step_words_ / p.limb_count());
+                    for (int c = 0; c < components; ++c) {
+                        if (c < p.glwe_dimension()) {
+                            expand_uniform(keys.seed, kDomainBootstrapKey + kDomainLimbStride * limb,
+                                           bootstrap_mask_index(p, step, j, row, c), std::uint32_t(q), n, polynomial.data());
+                        } else if (p.limb_count() == 1) {
+                            const auto* words = static_cast<const std::uint32_t*>(keys.bootstrap_bodies) + body;
+                            polynomial.assign(words, words + n);
+                        } else {
+                            const auto* words = static_cast<const std::uint64_t*>(keys.bootstrap_bodies) + body;
+                            for (int i = 0; i < n; ++i) polynomial[i] = static_cast<std::uint32_t>(words[i] % q);
+                        }
+                        kernels_.transform_key(tables_[limb]->view(), polynomial.data(), static_cast<std::uint32_t>(factor),
+                                               slice + (std::size_t(j * rows + row) * components + c) * kernels_.width, vector_words,
+                                               scratch.data());
+                    }
+                }
+            }
+        }
+        report(progress, step + 1, 2 * std::size_t(p.step_count()));
+    }
+}
+
+template <class Word>
+void ExpandedKey::expand_keyswitch_key(const SeededEvaluationKeysView& keys, const Progress& progress) {
+    const ParameterSet& p = parameters_;
+    const int n = p.lwe_dimension, levels = p.keyswitch_gadget.level_count;
+    std::vector<std::uint32_t> mask(n);
+    for (int i = 0; i < p.large_dimension(); ++i) {
+        for (int l = 0; l < levels; ++l) {
+            const std::size_t row = std::size_t(i) * levels + l;
+            Word* out = static_cast<Word*>(keyswitch_key_.data()) + row * keyswitch_columns_;
+            expand_power_of_two(keys.seed, kDomainKeyswitchKey, keyswitch_mask_index(p, i, l), p.keyswitch_modulus_log2, n, mask.data());
+            for (int j = 0; j < n; ++j) out[j] = static_cast<Word>(mask[j]);
+            out[n] = static_cast<Word>(keys.keyswitch_bodies[row]);
+        }
+        if (i % 64 == 63) {
+            const std::size_t steps = p.step_count();
+            report(progress, steps + steps * (i + 1) / p.large_dimension(), 2 * steps);
+        }
+    }
+}
+
+}  // namespace fhe_core::cpu

@@ -1,0 +1,77 @@
+// What the vector kernels of one instruction set offer, and the tables they read. Filled per instruction set by kernels.cpp,
+// chosen by dispatch.cpp, driven by cpu_key.cpp and cpu_backend.cpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "fhe_core/parameters.hpp"
+
+namespace fhe_core::cpu {
+
+// Tables of the negacyclic transform modulo one prime, for vectors of `width` lanes. Twiddles are centred, each with its Shoup
+// companion round(w * 2^32 / q).
+//
+// Transform domain: memory index B*W^2 + r*W + l (block B, register r, lane l) holds the value at psi^E with
+// E = 2*(brv(r)*N/W + brv(l)*N/W^2 + brv(B)) + 1, brv = bit reversal in log2 W, log2 W and log2(N/W^2) bits.
+struct NttTables {
+    int polynomial_size;
+    int width;
+    std::int32_t q;
+    std::int32_t q_inverse;             // q^-1 mod 2^32
+    std::int32_t sqrt_minus_one;        // psi^(N/2); 11520 for the first prime, not small for the second
+    const std::int32_t* forward;        // [N/W][2] twiddle, companion; index m + i of stage with m groups
+    const std::int32_t* inverse;        // likewise, inverted
+    const std::int32_t* forward_tail;   // [N/W^2][W-1][2][W] vectors of the last log2 W stages, in order of use
+    const std::int32_t* inverse_tail;   // likewise, of the first log2 W inverse stages
+    const std::int32_t* powers;         // [2N] psi^e, centred
+    const std::int32_t* power_companions;  // [2N]
+    const std::int32_t* lane_exponents;    // [W] 2*brv(l)*N/W^2
+    const std::int32_t* vector_exponents;  // [N/W] E at lane 0
+};
+
+// One blind rotation of a block of ciphertexts by one thread.
+struct RotateJob {
+    const ParameterSet* parameters;
+    const NttTables* tables[2];
+    const std::int32_t* key;  // [step][limb][vector][key of step][row][component][lane]
+    std::size_t key_step_words;
+    void* accumulators;       // [batch][k+1][N] words, offset representation x + (Q-1)/2 in [0, Q)
+    const std::uint32_t* switched;  // [batch][n+1]
+    std::size_t batch;
+    int first_step, last_step;
+    std::int32_t* scratch;    // rotate_scratch_words()
+};
+
+struct Kernels {
+    const char* name;
+    int width;
+    // One polynomial of residues in [0, q) to the transform domain, times `factor` (residue), centred; strided by vectors:
+    // vector v goes to out + v * vector_stride.
+    void (*transform_key)(const NttTables& tables, const std::uint32_t* polynomial, std::uint32_t factor, std::int32_t* out,
+                          std::size_t vector_stride, std::int32_t* scratch);
+    void (*rotate)(const RotateJob& job);
+    std::size_t (*rotate_scratch_words)(const ParameterSet& parameters);
+    // out[c][j] -= sum over rows of digits[c][row] * key[row][j] in 16-bit or 32-bit wrap-around arithmetic.
+    void (*keyswitch16)(const std::int8_t* digits, std::size_t digit_stride, std::size_t rows, const std::uint16_t* key,
+                        std::size_t columns, std::size_t batch, std::uint16_t* out);
+    void (*keyswitch32)(const std::int8_t* digits, std::size_t digit_stride, std::size_t rows, const std::uint32_t* key,
+                        std::size_t columns, std::size_t batch, std::uint32_t* out);
+    // out[r][j] = sum over c of weights[r * weight_stride + c] * x[c][j], exact in 64 bits; words a multiple of kLinearTile.
+    void (*linear)(const std::int32_t* weights, std::size_t weight_stride, std::size_t rows, std::size_t columns, const std::int32_t* x,
+                   std::size_t words, std::int64_t* out);
+};
+
+inline constexpr std::size_t kLinearTile = 32;
+
+#define FHE_CORE_DECLARE_KERNELS(isa) \
+    const Kernels& kernels_##isa();
+FHE_CORE_DECLARE_KERNELS(baseline)
+FHE_CORE_DECLARE_KERNELS(avx2)
+FHE_CORE_DECLARE_KERNELS(avx512)
+#undef FHE_CORE_DECLARE_KERNELS
+
+// The best set that this processor runs, or the one that CLOAKWORK_CPU names (ParameterError when it cannot run).
+const Kernels& select_kernels();
+
+}  // namespace fhe_core::cpu

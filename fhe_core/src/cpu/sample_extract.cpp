@@ -1,0 +1,36 @@
+#include "cpu/stages.hpp"
+
+namespace fhe_core::cpu {
+namespace {
+
+template <class Word>
+void extract_words(const ParameterSet& p, const Word* glwe, std::size_t batch, const ExtractView& extract, Word* lwe) {
+    const int n = p.polynomial_size(), k = p.glwe_dimension();
+    const Word q = static_cast<Word>(p.modulus());
+    for (std::size_t i = 0; i < batch; ++i, glwe += std::size_t(k + 1) * n) {
+        for (std::size_t e = 0; e < extract.count; ++e) {
+            const int c = static_cast<int>(extract.coefficients[e]);
+            for (int component = 0; component < k; ++component, lwe += n) {
+                const Word* mask = glwe + std::size_t(component) * n;
+                for (int j = 0; j <= c; ++j) lwe[j] = mask[c - j];
+                for (int j = c + 1; j < n; ++j) {
+                    const Word value = mask[n + c - j];
+                    lwe[j] = value == 0 ? value : Word(q - value);
+                }
+            }
+            *lwe++ = glwe[std::size_t(k) * n + c];
+        }
+    }
+}
+
+}  // namespace
+
+void sample_extract(const ParameterSet& params, const void* glwe, std::size_t batch, const ExtractView& extract, void* lwe) {
+    if (params.limb_count() == 1) {
+        extract_words(params, static_cast<const std::uint32_t*>(glwe), batch, extract, static_cast<std::uint32_t*>(lwe));
+    } else {
+        extract_words(params, static_cast<const std::uint64_t*>(glwe), batch, extract, static_cast<std::uint64_t*>(lwe));
+    }
+}
+
+}  // namespace fhe_core::cpu

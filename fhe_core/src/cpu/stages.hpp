@@ -1,0 +1,26 @@
+// The stages of a bootstrap for a slice of a batch, on the calling thread; backend.cpp shares batches among threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/parallel.hpp"
+#include "fhe_core/backend.hpp"
+#include "fhe_core/cpu/expanded_key.hpp"
+
+namespace fhe_core::cpu {
+
+// Section 2. lwe [batch][large_dimension + 1] words -> small_lwe [batch][n + 1] modulo 2^w.
+void keyswitch(const ExpandedKey& key, const void* lwe, std::size_t batch, std::uint32_t* small_lwe);
+
+// Section 3.
+void modulus_switch(const ParameterSet& params, const std::uint32_t* small_lwe, std::size_t batch, std::uint32_t* switched);
+
+// Section 6; `first` is the position of the slice in the batch that tables.index refers to. Reports steps * ciphertexts to the monitor.
+void blind_rotate(const ExpandedKey& key, const std::uint32_t* switched, std::size_t batch, const TableView& tables, std::size_t first,
+                  void* glwe, Monitor& monitor);
+
+// Section 7.
+void sample_extract(const ParameterSet& params, const void* glwe, std::size_t batch, const ExtractView& extract, void* lwe);
+
+}  // namespace fhe_core::cpu

@@ -1,0 +1,256 @@
+// The negacyclic number-theoretic transform modulo a prime q < 2^27, vectorised over coefficients. Forward: decimation in
+// frequency order of Cooley-Tukey with the 2N-th roots merged; inverse: Gentleman-Sande. Specification: schoolbook multiplication.
+//
+// Signed Shoup products need no exact reduction: with |w| <= q/2 and companion w' = round(w * 2^32 / q),
+// shoup(x) = x*w - q*floor(x*w' / 2^32) lies in (-q/4, 5q/4) for every 32-bit x. A forward stage therefore adds at most 1.25 q: twelve stages
+// from centred input stay under 15.6 q < 2^31. An inverse stage doubles sums; the sums of stages 3, 6 and 9 are reduced.
+//
+// A block of W^2 coefficients lives in W registers: log2 W stages across registers, a transposition, and log2 W more stages.
+#pragma once
+
+#include <cstddef>
+
+#include "cpu/kernels.hpp"
+#include "cpu/simd.hpp"
+
+namespace fhe_core::FHE_CORE_ISA {
+namespace {
+
+constexpr int log2_exact(int n) { return n == 1 ? 0 : 1 + log2_exact(n / 2); }
+constexpr int kLogWidth = log2_exact(kWidth);
+// Stages done together on registers before a block fits; more would spill.
+constexpr int kOuterRadixLog = kWidth == 16 ? 3 : 2;
+
+struct Modulus {
+    Vec q;
+    Vec q_inverse;
+    explicit Modulus(const cpu::NttTables& tables) : q(set1(tables.q)), q_inverse(set1(tables.q_inverse)) {}
+};
+
+// x * w mod q in (-q/4, 5q/4); `companion_odd` = odd(companion).
+inline Vec shoup(Vec x, Vec w, Vec companion, Vec companion_odd, Vec q) {
+    const Vec quotient = merge_high(mul_even(x, companion), mul_even(odd(x), companion_odd));
+    return sub(mul_low(x, w), mul_low(quotient, q));
+}
+
+// |x| <= 15 q -> |x| < 0.62 q: subtracts round(x / 2^27) * q.
+inline Vec reduce(Vec x, Vec q) {
+    const Vec quotient = shift_right<27>(add(x, set1(1 << 26)));
+    return sub(x, mul_low(quotient, q));
+}
+
+// 64-bit sums -> sum * 2^-32 mod q in the high half of each lane pair.
+inline Vec montgomery(Vec sum, const Modulus& m) { return sub64(sum, mul_even(mul_even(sum, m.q_inverse), m.q)); }
+
+struct Twiddle {
+    Vec w, companion, companion_odd;
+    // One root for all lanes.
+    static Twiddle broadcast(const std::int32_t* pair) {
+        const Vec companion = set1(pair[1]);
+        return {set1(pair[0]), companion, companion};
+    }
+    // A root per lane: [W] roots, [W] companions.
+    static Twiddle lanes(const std::int32_t* pair) {
+        const Vec companion = load(pair + kWidth);
+        return {load(pair), companion, odd(companion)};
+    }
+};
+
+inline void forward_butterfly(Vec& a, Vec& b, const Twiddle& t, Vec q) {
+    const Vec product = shoup(b, t.w, t.companion, t.companion_odd, q);
+    b = sub(a, product);
+    a = add(a, product);
+}
+
+template <bool reduce_sum>
+inline void inverse_butterfly(Vec& a, Vec& b, const Twiddle& t, Vec q) {
+    const Vec sum = add(a, b);
+    b = shoup(sub(a, b), t.w, t.companion, t.companion_odd, q);
+    a = reduce_sum ? reduce(sum, q) : sum;
+}
+
+// Stages of the forward transform over registers x[0..2^logs), first group `group` of `groups` of the first stage.
+template <int logs, int count, bool small_first>
+inline void forward_stages(Vec (&x)[count], const std::int32_t* roots, int groups, int group, Vec q, Vec small_root) {
+#pragma GCC unroll 4
+    for (int s = 0; s < logs; ++s) {
+        const int half = (1 << logs) >> (s + 1);
+#pragma GCC unroll 8
+        for (int g = 0; g < (1 << s); ++g) {
+            if (small_first && s == 0) {  // digits times the small square root of -1 need no reduction
+#pragma GCC unroll 8
+                for (int r = 0; r < half; ++r) {
+                    const Vec product = mul_low(x[r + half], small_root);
+                    x[r + half] = sub(x[r], product);
+                    x[r] = add(x[r], product);
+                }
+                continue;
+            }
+            const Twiddle t = Twiddle::broadcast(roots + 2 * std::size_t((groups + group) * (1 << s) + g));
+#pragma GCC unroll 8
+            for (int r = 0; r < half; ++r) forward_butterfly(x[g * 2 * half + r], x[g * 2 * half + r + half], t, q);
+        }
+    }
+}
+
+// `done`: inverse stages finished before these; after every third stage the sums are reduced.
+template <int logs, int done, int count>
+inline void inverse_stages(Vec (&x)[count], const std::int32_t* roots, int groups, int group, Vec q) {
+#pragma GCC unroll 4
+    for (int s = logs - 1; s >= 0; --s) {
+        const int half = (1 << logs) >> (s + 1);
+        const bool reduce_sum = (done + logs - s) % 3 == 0;
+#pragma GCC unroll 8
+        for (int g = 0; g < (1 << s); ++g) {
+            const Twiddle t = Twiddle::broadcast(roots + 2 * std::size_t((groups + group) * (1 << s) + g));
+#pragma GCC unroll 8
+            for (int r = 0; r < half; ++r) {
+                Vec& a = x[g * 2 * half + r];
+                Vec& b = x[g * 2 * half + r + half];
+                if (reduce_sum) {
+                    inverse_butterfly<true>(a, b, t, q);
+                } else {
+                    inverse_butterfly<false>(a, b, t, q);
+                }
+            }
+        }
+    }
+}
+
+// `logs` stages of all groups of a polynomial, from `in` to `out` (which may be the same).
+template <int N, int groups, int logs, bool small_first>
+inline void forward_pass(const std::int32_t* in, std::int32_t* out, const cpu::NttTables& tables) {
+    const Vec q = set1(tables.q), small_root = set1(tables.sqrt_minus_one);
+    constexpr int count = 1 << logs, stride = N / groups / count;  // coefficients
+    for (int group = 0; group < groups; ++group) {
+        for (int offset = 0; offset < stride; offset += kWidth) {
+            Vec x[count];
+            const std::size_t base = std::size_t(group) * stride * count + offset;
+#pragma GCC unroll 8
+            for (int i = 0; i < count; ++i) x[i] = load(in + base + i * stride);
+            forward_stages<logs, count, small_first>(x, tables.forward, groups, group, q, small_root);
+#pragma GCC unroll 8
+            for (int i = 0; i < count; ++i) store(out + base + i * stride, x[i]);
+        }
+    }
+}
+
+template <int N, int groups, int logs, int done>
+inline void inverse_pass(std::int32_t* data, const cpu::NttTables& tables) {
+    const Vec q = set1(tables.q);
+    constexpr int count = 1 << logs, stride = N / groups / count;
+    for (int group = 0; group < groups; ++group) {
+        for (int offset = 0; offset < stride; offset += kWidth) {
+            Vec x[count];
+            const std::size_t base = std::size_t(group) * stride * count + offset;
+#pragma GCC unroll 8
+            for (int i = 0; i < count; ++i) x[i] = load(data + base + i * stride);
+            inverse_stages<logs, done, count>(x, tables.inverse, groups, group, q);
+#pragma GCC unroll 8
+            for (int i = 0; i < count; ++i) store(data + base + i * stride, x[i]);
+        }
+    }
+}
+
+// The stages before blocks of W^2 coefficients, as passes of up to kOuterRadixLog stages.
+template <int N, int groups, bool small_first>
+inline void forward_outer(const std::int32_t* in, std::int32_t* out, const cpu::NttTables& tables) {
+    constexpr int left = log2_exact(N / groups) - 2 * kLogWidth;
+    if constexpr (left > 0) {
+        constexpr int logs = left < kOuterRadixLog ? left : kOuterRadixLog;
+        forward_pass<N, groups, logs, small_first>(in, out, tables);
+        forward_outer<N, (groups << logs), false>(out, out, tables);
+    }
+}
+
+template <int N, int groups_after>
+inline void inverse_outer(std::int32_t* data, const cpu::NttTables& tables) {
+    constexpr int left = log2_exact(groups_after);
+    if constexpr (left > 0) {
+        constexpr int logs = left < kOuterRadixLog ? left : kOuterRadixLog;
+        inverse_pass<N, (groups_after >> logs), logs, log2_exact(N) - left>(data, tables);
+        inverse_outer<N, (groups_after >> logs)>(data, tables);
+    }
+}
+
+template <int N, bool small_first>
+inline void forward_block(const std::int32_t* in, std::int32_t* out, int block, const cpu::NttTables& tables) {
+    const Vec q = set1(tables.q), small_root = set1(tables.sqrt_minus_one);
+    constexpr int blocks = N / (kWidth * kWidth);
+    Vec x[kWidth];
+#pragma GCC unroll 16
+    for (int r = 0; r < kWidth; ++r) x[r] = load(in + r * kWidth);
+    forward_stages<kLogWidth, kWidth, small_first>(x, tables.forward, blocks, block, q, small_root);
+    transpose(x);
+    const std::int32_t* tail = tables.forward_tail + std::size_t(block) * (kWidth - 1) * 2 * kWidth;
+#pragma GCC unroll 4
+    for (int s = 0; s < kLogWidth; ++s) {
+        const int half = kWidth >> (s + 1);
+#pragma GCC unroll 8
+        for (int g = 0; g < (1 << s); ++g) {
+            const Twiddle t = Twiddle::lanes(tail);
+            tail += 2 * kWidth;
+#pragma GCC unroll 8
+            for (int r = 0; r < half; ++r) forward_butterfly(x[g * 2 * half + r], x[g * 2 * half + r + half], t, q);
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kWidth; ++r) store(out + r * kWidth, x[r]);
+}
+
+template <int N>
+inline void inverse_block(std::int32_t* data, int block, const cpu::NttTables& tables) {
+    const Vec q = set1(tables.q);
+    constexpr int blocks = N / (kWidth * kWidth);
+    Vec x[kWidth];
+#pragma GCC unroll 16
+    for (int r = 0; r < kWidth; ++r) x[r] = load(data + r * kWidth);
+    const std::int32_t* tail = tables.inverse_tail + std::size_t(block) * (kWidth - 1) * 2 * kWidth;
+#pragma GCC unroll 4
+    for (int s = kLogWidth - 1; s >= 0; --s) {
+        const int half = kWidth >> (s + 1);
+        const bool reduce_sum = (kLogWidth - s) % 3 == 0;
+#pragma GCC unroll 8
+        for (int g = 0; g < (1 << s); ++g) {
+            const Twiddle t = Twiddle::lanes(tail);
+            tail += 2 * kWidth;
+#pragma GCC unroll 8
+            for (int r = 0; r < half; ++r) {
+                Vec& a = x[g * 2 * half + r];
+                Vec& b = x[g * 2 * half + r + half];
+                if (reduce_sum) {
+                    inverse_butterfly<true>(a, b, t, q);
+                } else {
+                    inverse_butterfly<false>(a, b, t, q);
+                }
+            }
+        }
+    }
+    transpose(x);
+    inverse_stages<kLogWidth, kLogWidth, kWidth>(x, tables.inverse, blocks, block, q);
+#pragma GCC unroll 16
+    for (int r = 0; r < kWidth; ++r) store(data + r * kWidth, x[r]);
+}
+
+// Natural order -> transform domain; |in| <= q/2, or |in| < 2^13 with `small_first`. |out| < 15.6 q.
+template <int N, bool small_first>
+void forward_transform(const std::int32_t* in, std::int32_t* out, const cpu::NttTables& tables) {
+    constexpr int blocks = N / (kWidth * kWidth);
+    if constexpr (blocks > 1) {
+        forward_outer<N, 1, small_first>(in, out, tables);
+        for (int b = 0; b < blocks; ++b) forward_block<N, false>(out + b * kWidth * kWidth, out + b * kWidth * kWidth, b, tables);
+    } else {
+        forward_block<N, small_first>(in, out, 0, tables);
+    }
+}
+
+// Transform domain -> natural order, in place, times N; |in| <= 1.25 q, |out| <= 10 q.
+template <int N>
+void inverse_transform(std::int32_t* data, const cpu::NttTables& tables) {
+    constexpr int blocks = N / (kWidth * kWidth);
+    for (int b = 0; b < blocks; ++b) inverse_block<N>(data + b * kWidth * kWidth, b, tables);
+    inverse_outer<N, blocks>(data, tables);
+}
+
+}  // namespace
+}  // namespace fhe_core::FHE_CORE_ISA
