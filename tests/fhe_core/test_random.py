@@ -1,0 +1,117 @@
+"""Secret samplers: exact tables, and statistics of fixed streams.
+
+The entropy is fixed, so the tests are deterministic; each bound is one that a fresh stream would break with probability
+below 1e-6 (4.9 standard deviations, two-sided).
+"""
+
+from __future__ import annotations
+
+import decimal
+import hashlib
+import math
+
+import numpy as np
+import pytest
+
+from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.errors import ParameterError
+
+Z_LIMIT = 4.9
+ENTROPY = hashlib.sha256(b"tests/fhe_core/test_random.py").digest()
+SIGMAS = [1.0, 3.2, 5.91, 18.05, 150.0, 2000.0]
+
+
+def half_gaussian_tails(sigma: float, count: int) -> list[decimal.Decimal]:
+    """P(|x| > i) for i = 0 .. count - 1, x discrete Gaussian, with 60 digits."""
+    with decimal.localcontext(prec=60):
+        scale = -1 / (2 * decimal.Decimal(sigma) ** 2)
+        weights = [(2 if x else 1) * (scale * x * x).exp() for x in range(count + math.ceil(8 * sigma) + 20)]
+        total = sum(weights)
+        tails, above = [], total
+        for i in range(count):
+            above -= weights[i]
+            tails.append(above / total)
+        return tails
+
+
+def chi_square_z(observed: np.ndarray, probabilities: np.ndarray) -> float:
+    """Wilson-Hilferty normal score of the chi-square statistic."""
+    expected = probabilities * observed.sum()
+    statistic = float(((observed - expected) ** 2 / expected).sum())
+    degrees = len(observed) - 1
+    return ((statistic / degrees) ** (1 / 3) - (1 - 2 / (9 * degrees))) / math.sqrt(2 / (9 * degrees))
+
+
+# --- Gaussian ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sigma", [1.0, 3.2, 5.91, 18.05, 150.0])
+def test_thresholds_are_the_tail_probabilities_to_63_bits(sigma: float) -> None:
+    thresholds = _engine.testing.gaussian_thresholds(sigma).tolist()
+    exact = half_gaussian_tails(sigma, len(thresholds) + 1)
+    # Long double carries 64 bits: a few units in the last of the 63 places.
+    for threshold, probability in zip(thresholds, exact, strict=False):
+        assert abs(decimal.Decimal(threshold) - probability * 2**63) < 16
+    assert exact[-1] * 2**63 < 1, "the tail beyond the table is below 2^-63"
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_gaussian_mean_and_variance(sigma: float) -> None:
+    count = 400_000
+    samples = _engine.testing.sample_gaussian(sigma, ENTROPY, count).astype(np.float64)
+    assert abs(samples.mean()) < Z_LIMIT * sigma / math.sqrt(count)
+    assert abs(samples.var() / sigma**2 - 1) < Z_LIMIT * math.sqrt(2 / count)
+    # Kurtosis: standard deviation sqrt(24 / count).
+    assert abs((samples**4).mean() / samples.var() ** 2 - 3) < Z_LIMIT * math.sqrt(24 / count) + 0.01
+    assert abs(np.corrcoef(samples[1:], samples[:-1])[0, 1]) < Z_LIMIT / math.sqrt(count)
+
+
+@pytest.mark.parametrize("sigma", [1.0, 3.2, 5.91])
+def test_gaussian_distribution(sigma: float) -> None:
+    samples = _engine.testing.sample_gaussian(sigma, ENTROPY, 1_000_000)
+    bound = int(3.5 * sigma)
+    values = np.arange(-bound, bound + 1)
+    weights = np.exp(-(np.arange(-200, 201).astype(float) ** 2) / (2 * sigma**2))
+    probabilities = weights[200 - bound : 201 + bound] / weights.sum()
+    counts = np.array([(samples == v).sum() for v in values])
+    counts = np.append(counts, len(samples) - counts.sum())
+    assert abs(chi_square_z(counts, np.append(probabilities, 1 - probabilities.sum()))) < Z_LIMIT
+
+
+def test_gaussian_reaches_the_tail() -> None:
+    """P(|x| > 4.5 sigma) is about 6.8e-6: 2,000,000 draws give 13.6 on average, none with probability 1.3e-6."""
+    samples = _engine.testing.sample_gaussian(10.0, ENTROPY, 2_000_000)
+    assert 0 < (np.abs(samples) > 45).sum() < 40
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.49, -3.0, 2000.1, 1e18, math.inf, math.nan])
+def test_gaussian_refuses_a_width_beyond_its_table(sigma: float) -> None:
+    with pytest.raises(ParameterError, match=r"standard deviation in \[0.5, 2000\]"):
+        _engine.testing.gaussian_thresholds(sigma)
+
+
+@pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 100])
+def test_gaussian_counts_share_a_prefix(count: int) -> None:
+    longer = _engine.testing.sample_gaussian(3.2, ENTROPY, 128)
+    assert np.array_equal(_engine.testing.sample_gaussian(3.2, ENTROPY, count), longer[:count])
+
+
+# --- binary and ternary -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "values"), [("binary", [0, 1]), ("ternary", [-1, 0, 1])])
+def test_secrets_are_uniform(kind: str, values: list[int]) -> None:
+    samples = _engine.testing.sample_secret(kind, ENTROPY, 600_000)
+    counts = np.array([(samples == v).sum() for v in values])
+    assert counts.sum() == len(samples)
+    base = len(values)
+    assert abs(chi_square_z(counts, np.full(base, 1 / base))) < Z_LIMIT
+    # Pairs of neighbours are uniform too.
+    codes = samples - min(values)
+    pairs = np.bincount(codes[0::2] * base + codes[1::2], minlength=base**2)
+    assert abs(chi_square_z(pairs, np.full(base**2, 1 / base**2))) < Z_LIMIT
+
+
+def test_different_entropy_gives_different_samples() -> None:
+    draws = {_engine.testing.sample_gaussian(5.0, bytes([i]) * 32, 64).tobytes() for i in range(20)}
+    assert len(draws) == 20
