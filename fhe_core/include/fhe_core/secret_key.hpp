@@ -66,6 +66,10 @@ class SecretKey {
     };
     Randomness fresh_randomness() const;
 
+    // products [limb][N][lane] = sum over c of A_c * S_c for up to kLanes rows; load(lane, c, limb, residues) gives mask A_c of a
+    // row.
+    template <class LoadMask>
+    void multiply_masks(std::size_t rows, const LoadMask& load, SecretVector<std::uint32_t>& products) const;
     // GLWE encryptions of zero under consecutive masks of one domain: bodies[r] = sum over c of A_{first_row + r, c} * S_c + E.
     template <class Word>
     void encrypt_zero(Randomness& randomness, std::uint32_t domain, std::size_t first_row, std::size_t rows, Word* bodies) const;

@@ -1,10 +1,9 @@
 #include "fhe_core/secret_key.hpp"
 
 #include <algorithm>
-#include <cassert>
 #include <cstdlib>
-#include <cstring>
 #include <string>
+#include <utility>
 
 #include "common/words.hpp"
 #include "fhe_core/errors.hpp"
@@ -91,37 +90,47 @@ SecretKey::Randomness SecretKey::fresh_randomness() const {
     return {SecretStream(*test_entropy_, 2 * call), SecretStream(*test_entropy_, 2 * call + 1).seed()};
 }
 
+template <class LoadMask>
+void SecretKey::multiply_masks(std::size_t rows, const LoadMask& load, SecretVector<std::uint32_t>& products) const {
+    const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension();
+    std::vector<std::uint32_t> mask(n), lanes(n * kLanes);
+    std::fill_n(products.data(), products.size(), 0u);
+    for (int limb = 0; limb < params_.limb_count(); ++limb) {
+        std::uint32_t* product = products.data() + limb * n * kLanes;
+        for (std::size_t c = 0; c < k; ++c) {
+            for (std::size_t lane = 0; lane < rows; ++lane) {
+                load(lane, c, limb, mask.data());
+                for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + lane] = mask[j];
+            }
+            ntt_[limb].forward(lanes.data());
+            ntt_[limb].multiply_accumulate(lanes.data(), transformed_[limb * k + c], product);
+        }
+        ntt_[limb].inverse(product);
+    }
+}
+
 template <class Word>
 void SecretKey::encrypt_zero(Randomness& randomness, std::uint32_t domain, std::size_t first_row, std::size_t rows,
                              Word* bodies) const {
     const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension();
     const int limbs = params_.limb_count();
     const std::uint64_t q = params_.modulus();
-    SecretVector<std::uint32_t> products(limbs * n * kLanes);  // [limb][N][lane]
+    SecretVector<std::uint32_t> products(limbs * n * kLanes);
     SecretVector<std::int32_t> noise(n);
-    std::vector<std::uint32_t> mask(n), lanes(n * kLanes);
     for (std::size_t start = 0; start < rows; start += kLanes) {
         const std::size_t count = std::min(kLanes, rows - start);
-        std::fill_n(products.data(), products.size(), 0u);
-        for (int limb = 0; limb < limbs; ++limb) {
-            std::uint32_t* product = products.data() + limb * n * kLanes;
-            for (std::size_t c = 0; c < k; ++c) {
-                for (std::size_t lane = 0; lane < count; ++lane) {
-                    expand_uniform(randomness.seed, domain + kDomainLimbStride * limb, (first_row + start + lane) * k + c,
-                                   kLimbPrimes[limb], n, mask.data());
-                    for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + lane] = mask[j];
-                }
-                ntt_[limb].forward(lanes.data());
-                ntt_[limb].multiply_accumulate(lanes.data(), transformed_[limb * k + c], product);
-            }
-            ntt_[limb].inverse(product);
-        }
+        const auto load_mask = [&](std::size_t lane, std::size_t c, int limb, std::uint32_t* mask) {
+            expand_uniform(randomness.seed, domain + kDomainLimbStride * limb, (first_row + start + lane) * k + c,
+                           kLimbPrimes[limb], n, mask);
+        };
+        multiply_masks(count, load_mask, products);
         for (std::size_t lane = 0; lane < count; ++lane) {
-            Word* body = bodies + (start + lane) * n;
             sample_gaussian(randomness.stream, glwe_noise_, n, noise.data());
-            for (std::size_t j = 0; j < n; ++j)
-                body[j] = static_cast<Word>(
-                    reduce_once(compose(products.data() + j * kLanes + lane, limbs, n * kLanes) + signed_residue(noise[j], q), q));
+            Word* body = bodies + (start + lane) * n;
+            for (std::size_t j = 0; j < n; ++j) {
+                const std::uint64_t product = compose(products.data() + j * kLanes + lane, limbs, n * kLanes);
+                body[j] = static_cast<Word>(reduce_once(product + signed_residue(noise[j], q), q));
+            }
         }
     }
 }
@@ -179,22 +188,13 @@ void SecretKey::phase_glwe(const Word* glwe, std::size_t batch, std::uint64_t* p
     const int limbs = params_.limb_count();
     const std::uint64_t q = params_.modulus();
     SecretVector<std::uint32_t> products(limbs * n * kLanes);
-    std::vector<std::uint32_t> lanes(n * kLanes);
     for (std::size_t start = 0; start < batch; start += kLanes) {
         const std::size_t count = std::min(kLanes, batch - start);
-        std::fill_n(products.data(), products.size(), 0u);
-        for (int limb = 0; limb < limbs; ++limb) {
-            std::uint32_t* product = products.data() + limb * n * kLanes;
-            for (std::size_t c = 0; c < k; ++c) {
-                for (std::size_t lane = 0; lane < count; ++lane) {
-                    const Word* mask = glwe + (start + lane) * size + c * n;
-                    for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + lane] = limb_residue(mask[j], limb);
-                }
-                ntt_[limb].forward(lanes.data());
-                ntt_[limb].multiply_accumulate(lanes.data(), transformed_[limb * k + c], product);
-            }
-            ntt_[limb].inverse(product);
-        }
+        const auto load_mask = [&](std::size_t lane, std::size_t c, int limb, std::uint32_t* residues) {
+            const Word* mask = glwe + (start + lane) * size + c * n;
+            for (std::size_t j = 0; j < n; ++j) residues[j] = limb_residue(mask[j], limb);
+        };
+        multiply_masks(count, load_mask, products);
         for (std::size_t lane = 0; lane < count; ++lane) {
             const Word* body = glwe + (start + lane) * size + k * n;
             std::uint64_t* phase = phases + (start + lane) * n;
