@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -104,6 +107,19 @@ def test_many_blocks_equal_an_independent_implementation(blocks: int) -> None:
     key, nonce, first = rng.bytes(32), rng.bytes(12), int(rng.integers(2**31))
     oracle = Cipher(algorithms.ChaCha20(key, struct.pack("<I", first) + nonce), mode=None).encryptor()
     assert keystream(key, nonce, first, blocks) == oracle.update(bytes(64 * blocks))
+
+
+@pytest.mark.parametrize("instruction_set", ["baseline", "avx2"])
+def test_every_instruction_set_gives_the_same_stream(instruction_set: str) -> None:
+    program = (
+        "import hashlib; from cloakwork.fhe_core import _engine; "
+        "print(hashlib.sha256(_engine.chacha20_keystream(bytes(range(32)), 1, 2, 3, 77)).hexdigest())"
+    )
+    environment = {**os.environ, "CLOAKWORK_CPU": instruction_set, "PYTHONPATH": os.pathsep.join(sys.path)}
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == hashlib.sha256(_engine.chacha20_keystream(SEED, 1, 2, 3, 77)).hexdigest()
 
 
 def test_block_counter_wraps_modulo_two_to_the_32() -> None:

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "fhe_core/secure_memory.hpp"
 
@@ -78,11 +80,14 @@ __attribute__((target("avx512f,prefer-vector-width=512"))) void wide_blocks_avx5
 }
 #endif
 
+// CLOAKWORK_CPU forces a narrower variant, as it does for the CPU back end (which reports a wrong value).
 BlocksFunction choose_wide_blocks() {
 #if defined(__x86_64__)
+    const char* variable = std::getenv("CLOAKWORK_CPU");
+    const std::string_view forced = variable == nullptr ? "" : variable;
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f")) return wide_blocks_avx512;
-    if (__builtin_cpu_supports("avx2")) return wide_blocks_avx2;
+    if (__builtin_cpu_supports("avx512f") && forced != "avx2" && forced != "baseline") return wide_blocks_avx512;
+    if (__builtin_cpu_supports("avx2") && forced != "baseline") return wide_blocks_avx2;
 #endif
     return wide_blocks_baseline;
 }
