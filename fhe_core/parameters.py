@@ -34,6 +34,8 @@ __all__ = [
 MINIMUM_SECURITY_BITS = 128
 ALLOW_TOY_VARIABLE = "CLOAKWORK_ALLOW_TOY"
 
+_SEEDED_FRAME_BYTES = 112 + 32 + 32  # header, seed, checksum (docs/wire_format.md)
+
 # The fields that keys and ciphertexts depend on, in the order of the digest's text.
 _DIGEST_FIELDS = (
     "kind",
@@ -142,9 +144,7 @@ def expanded_keyswitch_key_bytes(params: ParameterSet) -> int:
 
 def upload_bytes(params: ParameterSet) -> int:
     """The evaluation keys as one object of the wire format: what a client sends once."""
-    from cloakwork.fhe_core import wire
-
-    return wire.object_bytes(wire.Kind.EVALUATION_KEYS, params, seeded=True)
+    return _SEEDED_FRAME_BYTES + bootstrap_key_bytes(params) + keyswitch_key_bytes(params)
 
 
 def ciphertext_bytes(params: ParameterSet) -> int:

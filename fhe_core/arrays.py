@@ -1,0 +1,21 @@
+"""Names for the arrays that go in and out of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words: TypeAlias = NDArray[np.unsignedinteger]
+"""Torus words modulo Q: uint32 for one limb, uint64 for two."""
+
+Small: TypeAlias = NDArray[np.uint32]
+"""Words modulo 2^w or 2N, table numbers, coefficients."""
+
+Phases: TypeAlias = NDArray[np.uint64]
+"""Torus words modulo Q, for either number of limbs."""
+
+Progress: TypeAlias = Callable[[int, int], bool | None] | None
+"""progress(done, total); returning False cancels the call."""

@@ -1,0 +1,474 @@
+"""Arrays of ciphertexts: LWE (`Ciphertexts`), GLWE holding up to N values each (`PackedCiphertexts`), and their seeded forms.
+
+Nothing here holds or needs a key; the arithmetic is exact modulo Q.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.fhe_core import _engine, wire
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arrays import Words
+from cloakwork.fhe_core.encoding import Encoding, default_encoding, slot_bits
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
+from cloakwork.fhe_core.parameters import word_dtype
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.files import PathLike
+    from cloakwork.fhe_core.wire import Buffer, BytesSource
+
+MAX_SCALAR = 1 << 31
+
+
+class _CiphertextArray:
+    """What the four classes share: parameter set, logical shape, encoding, weight norm, key, and the words themselves."""
+
+    kind: wire.Kind
+    seeded: bool
+
+    def __init__(
+        self,
+        parameters: ParameterSet,
+        words: Words,
+        shape: tuple[int, ...],
+        *,
+        encoding: Encoding | None = None,
+        weight_norm: float = 1.0,
+        key_id: bytes | None = None,
+    ) -> None:
+        self._parameters = parameters
+        self._words = words
+        self._shape = shape
+        self._encoding = default_encoding(parameters) if encoding is None else encoding
+        self._weight_norm = float(weight_norm)
+        self._key_id = key_id
+
+    @property
+    def parameters(self) -> ParameterSet:
+        return self._parameters
+
+    @property
+    def words(self) -> Words:
+        """The words themselves, not a copy."""
+        return self._words
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self._shape)
+
+    @property
+    def encoding(self) -> Encoding:
+        return self._encoding
+
+    @property
+    def weight_norm(self) -> float:
+        """Standard deviation of the noise in units of a fresh bootstrap output, at most; operands are taken as independent."""
+        return self._weight_norm
+
+    @property
+    def key_id(self) -> bytes | None:
+        """The public identifier of the key, 16 bytes; None when it is not known."""
+        return self._key_id
+
+    @property
+    def nbytes(self) -> int:
+        return self._words.nbytes
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._parameters.name} shape={self._shape} {self._encoding.label}>"
+
+    def _header(self) -> wire.Header:
+        return wire.Header(
+            kind=self.kind,
+            parameters=self._parameters,
+            seeded=self.seeded,
+            key_id=self._key_id,
+            shape=self._shape,
+            encoding=self._encoding,
+            weight_norm=self._weight_norm,
+        )
+
+    def _sections(self) -> list[wire.Section]:
+        return [self._words]
+
+    def to_bytes(self) -> bytes:
+        """One object of the wire format."""
+        return wire.dump(self._header(), self._sections())
+
+    def save(self, path: PathLike) -> None:
+        """Writes the file atomically."""
+        wire.save(path, self._header(), self._sections())
+
+    @classmethod
+    def from_bytes(
+        cls, data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
+    ) -> Self:
+        """Reads one object. SerializationError or KeyMismatchError when it is not one of this class (and set, if given)."""
+        return cls._from_source(wire.bytes_source(data), parameters, max_bytes)
+
+    @classmethod
+    def load(
+        cls, path: PathLike, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
+    ) -> Self:
+        with wire.file_source(path) as source:
+            return cls._from_source(source, parameters, max_bytes)
+
+    @classmethod
+    def _from_source(cls, source: BytesSource, parameters: ParameterSet | None, max_bytes: int) -> Self:
+        header, sections = wire.read(source, cls.kind, seeded=cls.seeded, parameters=parameters, max_bytes=max_bytes)
+        return cls._from_sections(header, sections)
+
+    @classmethod
+    def _from_sections(cls, header: wire.Header, sections: list[wire.Section]) -> Self:
+        raise NotImplementedError
+
+
+class _Seeded(_CiphertextArray):
+    """Bodies and the seed of the masks."""
+
+    seeded = True
+
+    def __init__(
+        self, parameters: ParameterSet, seed: bytes, bodies: Words, shape: tuple[int, ...], **metadata: Any
+    ) -> None:
+        super().__init__(parameters, bodies, shape, **metadata)
+        self._seed = seed
+
+    @property
+    def seed(self) -> bytes:
+        return self._seed
+
+    @property
+    def bodies(self) -> Words:
+        return self._words
+
+    def _sections(self) -> list[wire.Section]:
+        return [self._seed, self._words]
+
+    def _metadata(self) -> dict[str, Any]:
+        return {"encoding": self._encoding, "weight_norm": self._weight_norm, "key_id": self._key_id}
+
+    @classmethod
+    def _from_sections(cls, header: wire.Header, sections: list[wire.Section]) -> Self:
+        seed, bodies = sections
+        assert isinstance(seed, bytes) and isinstance(bodies, np.ndarray)
+        return cls(header.parameters, seed, bodies, header.shape, **header.metadata())
+
+
+class Ciphertexts(_CiphertextArray):
+    """An array of LWE ciphertexts under the large key: `words` has shape `shape + (kN + 1,)`.
+
+    Indexing, reshaping and concatenation follow numpy on `shape`. `+`, `-` and `*` compute on the phases: with another array of
+    ciphertexts (broadcast), `+` and `-` with plaintext constants in the encoding of the array, `*` with integers.
+    """
+
+    kind = wire.Kind.CIPHERTEXTS
+    seeded = False
+    __array_ufunc__ = None  # array + ciphertexts asks __radd__ instead of going element by element
+
+    @classmethod
+    def from_words(
+        cls,
+        parameters: ParameterSet,
+        words: Any,
+        *,
+        encoding: Encoding | None = None,
+        weight_norm: float = 1.0,
+        key_id: bytes | None = None,
+    ) -> Ciphertexts:
+        """Wraps words without a copy: a numpy array or anything with `__dlpack__`, `[.., kN + 1]` of the set's word type."""
+        array: NDArray[Any] = words if isinstance(words, np.ndarray) else np.from_dlpack(words)
+        dtype, last = word_dtype(parameters), parameters.large_dimension + 1
+        if array.dtype != dtype or array.ndim == 0 or array.shape[-1] != last:
+            raise ShapeError(
+                f"words: expected {dtype} of shape [.., {last}] for parameter set '{parameters.name}', "
+                f"got {array.dtype} of shape {list(array.shape)}; check which set the ciphertexts belong to"
+            )
+        if array.size and int(array.max()) >= parameters.modulus:
+            raise ParameterError(
+                f"words: expected every word below Q = {parameters.modulus}, found one above; reduce them modulo Q"
+            )
+        return cls(parameters, array, array.shape[:-1], encoding=encoding, weight_norm=weight_norm, key_id=key_id)
+
+    @classmethod
+    def _from_sections(cls, header: wire.Header, sections: list[wire.Section]) -> Ciphertexts:
+        words = sections[0]
+        assert isinstance(words, np.ndarray)
+        return cls(header.parameters, words, header.shape, **header.metadata())
+
+    def _like(self, words: Words, weight_norm: float | None = None) -> Ciphertexts:
+        norm = self._weight_norm if weight_norm is None else weight_norm
+        return Ciphertexts(
+            self._parameters,
+            words,
+            words.shape[:-1],
+            encoding=self._encoding,
+            weight_norm=norm,
+            key_id=self._key_id,
+        )
+
+    def with_encoding(self, encoding: Encoding) -> Ciphertexts:
+        """The same words read in another encoding."""
+        if encoding in (Encoding.MESSAGE, Encoding.FULL_DOMAIN):
+            slot_bits(self._parameters, encoding)
+        result = self._like(self._words)
+        result._encoding = encoding
+        return result
+
+    # --- as an array ---
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("a single ciphertext has no length")
+        return self._shape[0]
+
+    def __iter__(self) -> Iterator[Ciphertexts]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Ciphertexts:
+        parts = index if isinstance(index, tuple) else (index,)
+        if not any(part is Ellipsis for part in parts):
+            parts = (*parts, Ellipsis)
+        return self._like(self._words[(*parts, slice(None))])
+
+    def reshape(self, *shape: int | Sequence[int]) -> Ciphertexts:
+        wanted: list[int] = []
+        for part in shape:
+            wanted += [part] if isinstance(part, int) else part
+        try:
+            full = np.empty(self.size, dtype=np.bool_).reshape(wanted).shape
+        except ValueError:
+            raise ShapeError(
+                f"reshape: {self.size} ciphertexts of shape {list(self.shape)} do not fit shape {wanted}"
+            ) from None
+        return self._like(self._words.reshape((*full, -1)))
+
+    def _broadcast(self, shape: tuple[int, ...]) -> Ciphertexts:
+        return self._like(np.broadcast_to(self._words, (*shape, self._words.shape[-1])))
+
+    def copy(self) -> Ciphertexts:
+        return self._like(self._words.copy())
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._words.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[Any, int]:
+        return self._words.__dlpack_device__()
+
+    # --- arithmetic on the phases, word by word modulo Q ---
+
+    def __neg__(self) -> Ciphertexts:
+        return self._like(_reduce_once(self._parameters.modulus - self._words, self._parameters.modulus))
+
+    def __add__(self, other: Any) -> Ciphertexts:
+        if isinstance(other, Ciphertexts):
+            check_compatible(self, other)
+            return self._like(_add(self, other._words), _sum_norm(self, other))
+        return self._add_constants(other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Ciphertexts:
+        if isinstance(other, Ciphertexts):
+            check_compatible(self, other)
+            return self._like(_add(self, (-other)._words), _sum_norm(self, other))
+        return self._add_constants(np.negative(np.asarray(other)))
+
+    def __rsub__(self, other: Any) -> Ciphertexts:
+        return (-self)._add_constants(other)
+
+    def __mul__(self, factor: Any) -> Ciphertexts:
+        """Times integers (broadcast over `shape`), each below 2^31 in magnitude; the noise grows by the factor."""
+        factors = np.asarray(factor)
+        if factors.dtype.kind not in "iu" or factors.size == 0:
+            raise ShapeError(
+                f"multiplication: expected integers, got dtype {factors.dtype}; a product with a real number needs a look-up table"
+            )
+        largest = max(int(factors.max()), -int(factors.min()))
+        if largest >= MAX_SCALAR:
+            raise ParameterError(f"multiplication: expected factors below 2^31 in magnitude, got {largest}")
+        words = _multiply(self._parameters, self._words, factors.astype(np.int64)[..., None])
+        return self._like(words, self._weight_norm * largest)
+
+    __rmul__ = __mul__
+
+    def add_torus_constant(self, numerator: int, denominator: int) -> Ciphertexts:
+        """Adds numerator / denominator of the torus, rounded down to a word, to every phase."""
+        return self._add_words(
+            np.uint64(numerator * self._parameters.modulus // denominator % self._parameters.modulus)
+        )
+
+    def _add_constants(self, constants: Any) -> Ciphertexts:
+        return self._add_words(_constant_words(self._parameters, constants, self._encoding))
+
+    def _add_words(self, constants: NDArray[np.uint64] | np.uint64) -> Ciphertexts:
+        modulus = self._parameters.modulus
+        shape = np.broadcast_shapes(self._shape, np.shape(constants))
+        words: Words = np.broadcast_to(self._words, (*shape, self._words.shape[-1])).copy()
+        words[..., -1] = (words[..., -1].astype(np.uint64) + constants) % np.uint64(modulus)
+        return self._like(words)
+
+
+class SeededCiphertexts(_Seeded):
+    """LWE ciphertexts as a seed and one body word each; `expand` gives `Ciphertexts`."""
+
+    kind = wire.Kind.CIPHERTEXTS
+
+    def expand(self) -> Ciphertexts:
+        words = _engine.expand_lwe(self._parameters, self._seed, self._words.reshape(-1))
+        return Ciphertexts(self._parameters, words.reshape((*self._shape, -1)), self._shape, **self._metadata())
+
+
+class PackedCiphertexts(_CiphertextArray):
+    """Values of logical shape `shape`, N to a GLWE ciphertext in C order: `words` [G, k + 1, N]. `Session.extract` makes LWE of them."""
+
+    kind = wire.Kind.PACKED_CIPHERTEXTS
+    seeded = False
+
+    @classmethod
+    def _from_sections(cls, header: wire.Header, sections: list[wire.Section]) -> PackedCiphertexts:
+        words = sections[0]
+        assert isinstance(words, np.ndarray)
+        return cls(header.parameters, words, header.shape, **header.metadata())
+
+
+class SeededPackedCiphertexts(_Seeded):
+    """GLWE ciphertexts as a seed and their bodies [G, N]; `expand` gives `PackedCiphertexts`."""
+
+    kind = wire.Kind.PACKED_CIPHERTEXTS
+
+    def expand(self) -> PackedCiphertexts:
+        words = _engine.expand_glwe(self._parameters, self._seed, self._words)
+        return PackedCiphertexts(self._parameters, words, self._shape, **self._metadata())
+
+
+def load_ciphertexts(
+    data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
+) -> Ciphertexts | PackedCiphertexts:
+    """Any of the four kinds from bytes, seeded ones expanded (after `max_bytes` has been checked for the expanded size too)."""
+    header = wire.peek(data)
+    if header.kind not in (wire.Kind.CIPHERTEXTS, wire.Kind.PACKED_CIPHERTEXTS):
+        raise wire.wrong_kind(header.kind, wire.Kind.CIPHERTEXTS)
+    if header.seeded:
+        wire.check_size(wire.object_bytes(header.kind, header.parameters, False, header.shape), max_bytes)
+    options: dict[str, Any] = {"parameters": parameters, "max_bytes": max_bytes}
+    if header.kind is wire.Kind.CIPHERTEXTS:
+        return (
+            SeededCiphertexts.from_bytes(data, **options).expand()
+            if header.seeded
+            else Ciphertexts.from_bytes(data, **options)
+        )
+    return (
+        SeededPackedCiphertexts.from_bytes(data, **options).expand()
+        if header.seeded
+        else PackedCiphertexts.from_bytes(data, **options)
+    )
+
+
+def concatenate(parts: Sequence[Ciphertexts], axis: int = 0) -> Ciphertexts:
+    """Joins arrays of one parameter set, key and encoding along an existing axis of their shapes."""
+    if not parts:
+        raise ShapeError("concatenate: expected at least one array of ciphertexts, got none")
+    first = parts[0]
+    for part in parts[1:]:
+        check_compatible(first, part)
+    if not -first.ndim <= axis < first.ndim:
+        raise ShapeError(f"concatenate: axis {axis} does not exist in shape {first.shape}")
+    try:
+        words = np.concatenate([part.words for part in parts], axis=axis % first.ndim)
+    except ValueError:
+        raise ShapeError(
+            f"concatenate: the shapes {[part.shape for part in parts]} do not fit along axis {axis}"
+        ) from None
+    return first._like(words, max(part.weight_norm for part in parts))
+
+
+def check_compatible(x: _CiphertextArray, y: _CiphertextArray) -> None:
+    """Same parameter set, key (where known) and encoding."""
+    check_same_key(x.parameters, x.key_id, y.parameters, y.key_id, "ciphertexts")
+    if x.encoding is not y.encoding:
+        raise ParameterError(
+            f"ciphertexts: expected one encoding, got {x.encoding.label} and {y.encoding.label}; bootstrap one to the other's"
+        )
+
+
+def check_same_key(
+    params: ParameterSet, key_id: bytes | None, other: ParameterSet, other_id: bytes | None, what: str
+) -> None:
+    """KeyMismatchError unless the sets are equal and the keys are equal or one of them is not known."""
+    if params != other:
+        raise KeyMismatchError(
+            f"{what}: expected parameter set '{params.name}', got '{other.name}'; encrypt with the set of the evaluation keys"
+        )
+    if key_id is not None and other_id is not None and key_id != other_id:
+        raise KeyMismatchError(
+            f"{what}: expected key {key_id.hex()[:8]}.., got key {other_id.hex()[:8]}..; they belong to different secret keys"
+        )
+
+
+def _sum_norm(x: Ciphertexts, y: Ciphertexts) -> float:
+    if np.may_share_memory(x.words, y.words):  # the same noise twice: it adds up instead of averaging out
+        return x.weight_norm + y.weight_norm
+    return math.hypot(x.weight_norm, y.weight_norm)
+
+
+def _reduce_once(words: Any, modulus: int) -> Any:
+    """[0, 2Q) to [0, Q); a difference below zero wraps and stays the larger one."""
+    return np.minimum(words, words - words.dtype.type(modulus))
+
+
+def _add(x: Ciphertexts, words: Words) -> Words:
+    try:
+        total: Words = x.words + words
+    except ValueError:
+        raise ShapeError(f"ciphertexts: shapes {x.shape} and {words.shape[:-1]} do not broadcast") from None
+    result: Words = _reduce_once(total, x.parameters.modulus)
+    return result
+
+
+def _multiply(params: ParameterSet, words: Words, factors: NDArray[np.int64]) -> Words:
+    """words * factors mod Q by Horner's rule on 8-bit digits of |factor|: (Q - 1) * (2^8 + 2^8 - 1) < 2^63."""
+    modulus = np.uint64(params.modulus)
+    source = words.astype(np.uint64)
+    magnitude = np.abs(factors).astype(np.uint64)
+    digits = (max(int(magnitude.max(initial=0)).bit_length(), 1) + 7) // 8
+    result = source * (magnitude >> np.uint64(8 * (digits - 1))) % modulus
+    for digit in range(digits - 2, -1, -1):
+        part = (magnitude >> np.uint64(8 * digit)) & np.uint64(255)
+        result = (result * np.uint64(256) + source * part) % modulus
+    result = np.where(factors < 0, (modulus - result) % modulus, result)
+    return result.astype(words.dtype)
+
+
+def _constant_words(params: ParameterSet, constants: ArrayLike, encoding: Encoding) -> NDArray[np.uint64]:
+    """Plaintext constants of any sign in the encoding: integers times a slot, or fractions of the torus."""
+    array = np.asarray(constants)
+    if encoding is Encoding.BOOLEAN:
+        raise ParameterError("constants: bits have none; use add_torus_constant for a fraction of the torus, or NOT")
+    if encoding is Encoding.TORUS:
+        if array.dtype.kind not in "fiu" or not bool(np.isfinite(array).all()):
+            raise ParameterError("constants: expected finite numbers, fractions of the torus")
+        signed = np.rint(np.remainder(array.astype(np.float64), 1.0) * params.modulus).astype(np.int64)
+        torus_words: NDArray[np.uint64] = (signed % params.modulus).astype(np.uint64)
+        return torus_words
+    if array.dtype.kind not in "iu":
+        raise ShapeError(f"constants: expected integers for encoding {encoding.label}, got dtype {array.dtype}")
+    bits = slot_bits(params, encoding)
+    residues = (array.astype(np.int64) % (1 << bits)).astype(np.uint64)
+    scaled = residues * np.uint64(params.modulus) + np.uint64(1 << (bits - 1))
+    words: NDArray[np.uint64] = (scaled >> np.uint64(bits)) % np.uint64(params.modulus)
+    return words

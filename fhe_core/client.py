@@ -1,0 +1,208 @@
+"""The secret side: keys, encryption and decryption. Nothing on the evaluating side imports this module."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.fhe_core import _engine, keystore
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arrays import Phases, Progress
+from cloakwork.fhe_core.ciphertexts import (
+    Ciphertexts,
+    PackedCiphertexts,
+    SeededCiphertexts,
+    SeededPackedCiphertexts,
+    check_same_key,
+)
+from cloakwork.fhe_core.encoding import (
+    DEFAULT_TORUS_LIMIT,
+    Encoding,
+    Reals,
+    decode,
+    default_encoding,
+    encode,
+    phase_error,
+)
+from cloakwork.fhe_core.errors import ParameterError, ShapeError
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.files import PathLike
+from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.fhe_core.public_key import PublicKey, packed_words
+from cloakwork.fhe_core.wire import KEY_ID_BYTES
+
+__all__ = ["ClientKey", "PublicKey"]
+
+
+class ClientKey:
+    """The secret key of one parameter set. It stays with the owner of the data; `evaluation_keys()` is what the server gets.
+
+    `encrypt` and `decrypt` use the encoding of the set's kind unless told otherwise: booleans (gate), integers in [0, 2^p) (exact),
+    fractions of the torus (approximate).
+    """
+
+    def __init__(self, secret_key: _engine.SecretKey, key_id: bytes) -> None:
+        self._secret_key = secret_key
+        self._key_id = key_id
+
+    @classmethod
+    def generate(cls, parameters: str | ParameterSet) -> ClientKey:
+        """A fresh key from the operating system's entropy."""
+        return cls(_engine.SecretKey.generate(_resolve(parameters)), os.urandom(KEY_ID_BYTES))
+
+    @classmethod
+    def _from_entropy(cls, parameters: str | ParameterSet, entropy: bytes) -> ClientKey:
+        """Tests only: key, noise and seeds all follow from 32 bytes."""
+        key_id = hashlib.sha256(b"key id" + entropy).digest()[:KEY_ID_BYTES]
+        return cls(_engine.SecretKey.generate(_resolve(parameters), entropy), key_id)
+
+    @property
+    def parameters(self) -> ParameterSet:
+        return self._secret_key.params
+
+    @property
+    def key_id(self) -> bytes:
+        """A random public identifier that ciphertexts and evaluation keys of this key carry."""
+        return self._key_id
+
+    def __repr__(self) -> str:
+        return f"<ClientKey {self.parameters.name}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a secret key is not pickled; use save(path, passphrase)")
+
+    # --- keys ---
+
+    def evaluation_keys(self, progress: Progress = None) -> EvaluationKeys:
+        """What the server needs. A new seed and new noise every time; make them once and keep them."""
+        return EvaluationKeys(self.parameters, *self._secret_key.evaluation_keys(progress), self._key_id)
+
+    def public_key(self) -> PublicKey:
+        """Lets others encrypt for this key."""
+        return PublicKey(self.parameters, *self._secret_key.public_key(), self._key_id)
+
+    def save(self, path: PathLike, passphrase: str) -> None:
+        """Encrypts the key into a file of mode 0600 (scrypt and AES-GCM)."""
+        keystore.save_secret(path, self.parameters, self._secret_key.export(), self._key_id, passphrase)
+
+    @classmethod
+    def load(cls, path: PathLike, passphrase: str) -> ClientKey:
+        header, secret = keystore.load_secret(path, passphrase)
+        return cls(_engine.SecretKey.restore(header.parameters, secret), header.key_id or bytes(KEY_ID_BYTES))
+
+    # --- encryption ---
+
+    @overload
+    def encrypt(
+        self, values: ArrayLike, *, seeded: Literal[False] = False, encoding: Encoding | None = None
+    ) -> Ciphertexts: ...
+    @overload
+    def encrypt(
+        self, values: ArrayLike, *, seeded: Literal[True], encoding: Encoding | None = None
+    ) -> SeededCiphertexts: ...
+    def encrypt(
+        self, values: ArrayLike, *, seeded: bool = False, encoding: Encoding | None = None
+    ) -> Ciphertexts | SeededCiphertexts:
+        """One LWE ciphertext per value, of the same shape. `seeded` ones are kN + 1 times smaller and are expanded by the server.
+
+        Raises:
+            ParameterError: a value out of range; the message names its position, never the value.
+        """
+        chosen = default_encoding(self.parameters) if encoding is None else encoding
+        return self._encrypt_words(encode(self.parameters, values, chosen), chosen, seeded)
+
+    def encrypt_bits(self, values: ArrayLike, *, seeded: bool = False) -> Ciphertexts | SeededCiphertexts:
+        """Booleans at -1/8 and +1/8 of the torus, for gates."""
+        return self._encrypt_words(encode(self.parameters, values, Encoding.BOOLEAN), Encoding.BOOLEAN, seeded)
+
+    def encrypt_torus(
+        self, values: ArrayLike, *, seeded: bool = False, limit: float = DEFAULT_TORUS_LIMIT
+    ) -> Ciphertexts | SeededCiphertexts:
+        """Fractions of the torus in [-limit, limit]. Beyond 1/4 they enter the padding that activations need."""
+        words = encode(self.parameters, values, Encoding.TORUS, limit)
+        return self._encrypt_words(words, Encoding.TORUS, seeded)
+
+    @overload
+    def encrypt_packed(
+        self, values: ArrayLike, *, seeded: Literal[True] = True, encoding: Encoding | None = None
+    ) -> SeededPackedCiphertexts: ...
+    @overload
+    def encrypt_packed(
+        self, values: ArrayLike, *, seeded: Literal[False], encoding: Encoding | None = None
+    ) -> PackedCiphertexts: ...
+    def encrypt_packed(
+        self, values: ArrayLike, *, seeded: bool = True, encoding: Encoding | None = None
+    ) -> PackedCiphertexts | SeededPackedCiphertexts:
+        """N values to a GLWE ciphertext: one word each when seeded, k + 1 when not. `Session.extract` makes LWE ciphertexts of them."""
+        chosen = default_encoding(self.parameters) if encoding is None else encoding
+        words = encode(self.parameters, values, chosen)
+        seed, bodies = self._secret_key.encrypt_glwe_seeded(packed_words(self.parameters, words))
+        packed = SeededPackedCiphertexts(
+            self.parameters, seed, bodies, words.shape, encoding=chosen, key_id=self._key_id
+        )
+        return packed if seeded else packed.expand()
+
+    def _encrypt_words(self, words: Phases, encoding: Encoding, seeded: bool) -> Ciphertexts | SeededCiphertexts:
+        if words.size == 0:
+            raise ShapeError(f"values: expected at least one value, got an array of shape {words.shape}")
+        metadata: dict[str, Any] = {"encoding": encoding, "key_id": self._key_id}
+        flat = np.ascontiguousarray(words.reshape(-1))
+        if seeded:
+            seed, bodies = self._secret_key.encrypt_lwe_seeded(flat)
+            return SeededCiphertexts(self.parameters, seed, bodies.reshape(words.shape), words.shape, **metadata)
+        lwe = self._secret_key.encrypt_lwe(flat)
+        return Ciphertexts(self.parameters, lwe.reshape((*words.shape, -1)), words.shape, **metadata)
+
+    # --- decryption ---
+
+    @overload
+    def decrypt(
+        self, ciphertexts: AnyCiphertexts, *, return_noise: Literal[False] = False, expected: ArrayLike | None = None
+    ) -> NDArray[Any]: ...
+    @overload
+    def decrypt(
+        self, ciphertexts: AnyCiphertexts, *, return_noise: Literal[True], expected: ArrayLike | None = None
+    ) -> tuple[NDArray[Any], Reals]: ...
+    def decrypt(
+        self, ciphertexts: AnyCiphertexts, *, return_noise: bool = False, expected: ArrayLike | None = None
+    ) -> NDArray[Any] | tuple[NDArray[Any], Reals]:
+        """Values of the ciphertexts' shape: bool, int64 or float64 by their encoding.
+
+        A message is given modulo 2^(p+1), so that a sum that ran into the padding shows. Noise, on request, is the distance of the
+        phase from the decoded value (from `expected`, where given) as a fraction of the torus; fractions of the torus need `expected`.
+        """
+        phases = self.phases(ciphertexts)
+        values = decode(self.parameters, phases, ciphertexts.encoding)
+        if not return_noise:
+            return values
+        if expected is None and ciphertexts.encoding is Encoding.TORUS:
+            raise ParameterError("return_noise: a real number has no nearest legal value; pass expected=")
+        reference = values if expected is None else np.broadcast_to(np.asarray(expected), values.shape)
+        return values, phase_error(self.parameters, phases, reference, ciphertexts.encoding)
+
+    def phases(self, ciphertexts: AnyCiphertexts) -> Phases:
+        """Message plus noise of every ciphertext, torus words in [0, Q) of the ciphertexts' shape."""
+        check_same_key(
+            self.parameters, self._key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts to decrypt"
+        )
+        if isinstance(ciphertexts, SeededCiphertexts | SeededPackedCiphertexts):
+            ciphertexts = ciphertexts.expand()
+        if ciphertexts.size == 0:
+            raise ShapeError(f"ciphertexts: expected at least one, got an array of shape {ciphertexts.shape}")
+        words = np.ascontiguousarray(ciphertexts.words)
+        if isinstance(ciphertexts, PackedCiphertexts):
+            phases = self._secret_key.phase_glwe(words).reshape(-1)[: ciphertexts.size]
+        else:
+            phases = self._secret_key.phase_lwe(words.reshape(-1, words.shape[-1]))
+        return phases.reshape(ciphertexts.shape)
+
+
+AnyCiphertexts = Ciphertexts | PackedCiphertexts | SeededCiphertexts | SeededPackedCiphertexts
+
+
+def _resolve(parameters: str | ParameterSet) -> ParameterSet:
+    return parameter_set(parameters if isinstance(parameters, str) else parameters.name)

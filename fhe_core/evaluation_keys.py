@@ -1,0 +1,128 @@
+"""Evaluation keys: what the server gets. Seeded (`EvaluationKeys`, small, travels) and expanded for a device (`ExpandedKey`, shared)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cloakwork.fhe_core import _engine, wire
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arrays import Progress, Small, Words
+from cloakwork.fhe_core.errors import DeviceError
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.files import PathLike
+    from cloakwork.fhe_core.wire import Buffer, BytesSource
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationKeys:
+    """Bootstrap key and keyswitch key as one seed and their bodies (section 9 of docs/specification.md).
+
+    They let anyone compute on ciphertexts of the key `key_id` and decrypt nothing.
+    """
+
+    parameters: ParameterSet
+    seed: bytes
+    bootstrap_bodies: Words  # [step_count, keys_per_step, row_count, N]
+    keyswitch_bodies: Small  # [large_dimension, level_count]
+    key_id: bytes | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory; `parameters.upload_bytes` is the size on the wire."""
+        return len(self.seed) + self.bootstrap_bodies.nbytes + self.keyswitch_bodies.nbytes
+
+    def __repr__(self) -> str:
+        return f"<EvaluationKeys {self.parameters.name} {self.nbytes / 2**20:.1f} MiB>"
+
+    def expand(self, device: str = "cpu", progress: Progress = None) -> ExpandedKey:
+        """Regenerates the masks and transforms the key for a device: `cpu`, `cuda` or `cuda:1`. Share the result between sessions."""
+        key_class = engine_class(device, "Key")
+        key = key_class(
+            self.parameters,
+            self.seed,
+            self.bootstrap_bodies,
+            self.keyswitch_bodies,
+            **_device_options(device, progress),
+        )
+        return ExpandedKey(self.parameters, device, key, self.key_id)
+
+    def _header(self) -> wire.Header:
+        return wire.Header(kind=wire.Kind.EVALUATION_KEYS, parameters=self.parameters, seeded=True, key_id=self.key_id)
+
+    def _sections(self) -> list[wire.Section]:
+        return [self.seed, self.bootstrap_bodies, self.keyswitch_bodies]
+
+    def to_bytes(self) -> bytes:
+        return wire.dump(self._header(), self._sections())
+
+    def save(self, path: PathLike) -> None:
+        """Writes the file atomically and without a second copy of the key in memory."""
+        wire.save(path, self._header(), self._sections())
+
+    @classmethod
+    def from_bytes(
+        cls, data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
+    ) -> EvaluationKeys:
+        return cls._from_source(wire.bytes_source(data), parameters, max_bytes)
+
+    @classmethod
+    def load(
+        cls, path: PathLike, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
+    ) -> EvaluationKeys:
+        with wire.file_source(path) as source:
+            return cls._from_source(source, parameters, max_bytes)
+
+    @classmethod
+    def _from_source(cls, source: BytesSource, parameters: ParameterSet | None, max_bytes: int) -> EvaluationKeys:
+        header, sections = wire.read(
+            source, wire.Kind.EVALUATION_KEYS, seeded=True, parameters=parameters, max_bytes=max_bytes
+        )
+        seed, bootstrap_bodies, keyswitch_bodies = sections
+        assert isinstance(seed, bytes) and isinstance(bootstrap_bodies, np.ndarray)
+        assert isinstance(keyswitch_bodies, np.ndarray)
+        return cls(
+            header.parameters, seed, bootstrap_bodies, keyswitch_bodies.astype(np.uint32, copy=False), header.key_id
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ExpandedKey:
+    """Evaluation keys in a device's own form; immutable, shared by any number of sessions and threads."""
+
+    parameters: ParameterSet
+    device: str
+    engine_key: Any
+    key_id: bytes | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.engine_key.nbytes)
+
+    def __repr__(self) -> str:
+        return f"<ExpandedKey {self.parameters.name} on {self.device}>"
+
+
+def engine_class(device: str, stem: str) -> Any:
+    """`CpuKey`, `CudaSession`, .. for a device's name."""
+    family, _, ordinal = device.partition(":")
+    if family == "cpu" and not ordinal:
+        return getattr(_engine, f"Cpu{stem}")
+    if family != "cuda" or not (ordinal.isdecimal() or not ordinal):
+        raise DeviceError(f"device: expected 'cpu', 'cuda' or 'cuda:N', got '{device}'")
+    engine_type = getattr(_engine, f"Cuda{stem}", None)
+    if engine_type is None:
+        raise DeviceError(
+            f"device '{device}': this build of cloakwork has no CUDA back end; install nvcc (CUDA 12.4 or newer) and build with "
+            "CLOAKWORK_CUDA=ON, or use device='cpu'"
+        )
+    return engine_type
+
+
+def _device_options(device: str, progress: Progress) -> dict[str, Any]:
+    ordinal = device.partition(":")[2]
+    options: dict[str, Any] = {"progress": progress}
+    return options | {"device": int(ordinal)} if ordinal else options

@@ -1,0 +1,140 @@
+"""Boolean gates on batches of ciphertexts at -1/8 (false) and +1/8 (true): a linear combination, then one sign bootstrap.
+
+    AND  a + b - 1/8      NAND  1/8 - a - b        XOR   2 (a + b) + 1/4        MAJORITY  a + b + c
+    OR   a + b + 1/8      NOR  -1/8 - a - b        XNOR -2 (a + b) - 1/4        NOT      -a, without a bootstrap
+
+AND3 and OR3 are two bootstraps one after the other; MUX(select, a, b) is three, the first two in one batch.
+The closest phase to a sign change is 1/8 away (1/4 for XOR and XNOR, whose noise doubles too).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_compatible, concatenate
+from cloakwork.fhe_core.encoding import Encoding, torus_constant
+from cloakwork.fhe_core.errors import ParameterError, ShapeError
+from cloakwork.fhe_core.lookup_tables import LookupTables
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.server import Session
+
+# Two-input gates: factor of (a + b), and the constant in eighths of the torus.
+TWO_INPUT_GATES = {
+    "AND": (1, -1),
+    "OR": (1, 1),
+    "NAND": (-1, 1),
+    "NOR": (-1, -1),
+    "XOR": (2, 2),
+    "XNOR": (-2, -2),
+}
+INPUT_COUNTS = dict.fromkeys(TWO_INPUT_GATES, 2) | {"NOT": 1, "MUX": 3, "MAJORITY": 3, "AND3": 3, "OR3": 3}
+
+
+def evaluate(session: Session, gate: str | ArrayLike, *inputs: Ciphertexts, progress: Progress = None) -> Ciphertexts:
+    """One gate for all, or an array of names of two-input gates that broadcasts with the inputs.
+
+    Raises:
+        ParameterError: an unknown gate, a wrong number of inputs, or inputs too noisy for the set.
+    """
+    if not isinstance(gate, str):
+        return _mixed(session, np.asarray(gate), *_checked("mixed gates", 2, inputs), progress=progress)
+    if gate not in INPUT_COUNTS:
+        raise ParameterError(f"gate: expected one of {', '.join(sorted(INPUT_COUNTS))}; got '{gate}'")
+    operands = _checked(gate, INPUT_COUNTS[gate], inputs)
+    match gate:
+        case "NOT":
+            return -operands[0]
+        case "MAJORITY":
+            a, b, c = operands
+            return _sign(session, a + b + c, _norm(*operands), progress)
+        case "AND3" | "OR3":
+            a, b, c = operands
+            two = gate[:-1]
+            return _two_input(session, two, _two_input(session, two, a, b, progress), c, progress)
+        case "MUX":
+            return _mux(session, *operands, progress=progress)
+        case _:
+            a, b = operands
+            return _two_input(session, gate, a, b, progress)
+
+
+def _two_input(session: Session, gate: str, a: Ciphertexts, b: Ciphertexts, progress: Progress) -> Ciphertexts:
+    factor, eighths = TWO_INPUT_GATES[gate]
+    total = a + b
+    if abs(factor) == 2:
+        total = total + total
+    if factor < 0:
+        total = -total
+    return _sign(session, total.add_torus_constant(eighths, 8), _norm(a, b), progress)
+
+
+def _mixed(session: Session, gates: np.ndarray, a: Ciphertexts, b: Ciphertexts, *, progress: Progress) -> Ciphertexts:
+    unknown = ~np.isin(gates, list(TWO_INPUT_GATES))
+    if gates.size == 0 or unknown.any():
+        names = ", ".join(TWO_INPUT_GATES)
+        raise ParameterError(f"gate: expected an array of names from {names}; got another one, or none")
+    total = a + b
+    try:
+        gates = np.broadcast_to(gates, np.broadcast_shapes(gates.shape, total.shape))
+    except ValueError:
+        raise ShapeError(f"gate: names of shape {gates.shape} do not fit ciphertexts of shape {total.shape}") from None
+    factors = np.vectorize(lambda name: TWO_INPUT_GATES[name][0], otypes=[np.int64])(gates)
+    eighths = np.vectorize(lambda name: TWO_INPUT_GATES[name][1], otypes=[np.int64])(gates)
+    constants = {value: torus_constant(session.parameters, value, 8) for value in (-2, -1, 1, 2)}
+    words = np.vectorize(constants.__getitem__, otypes=[np.uint64])(eighths)
+    return _sign(session, (total * factors)._add_words(words), _norm(a, b), progress)
+
+
+def _mux(session: Session, select: Ciphertexts, a: Ciphertexts, b: Ciphertexts, *, progress: Progress) -> Ciphertexts:
+    """select ? a : b = OR(AND(select, a), AND(NOT select, b))."""
+    shape = np.broadcast_shapes(select.shape, a.shape, b.shape)
+    select, a, b = (part._broadcast(shape) for part in (select, a, b))
+    left = concatenate([select[None], -select[None]])
+    right = concatenate([a[None], b[None]])
+    both = _two_input(session, "AND", left, right, progress)
+    return _two_input(session, "OR", both[0], both[1], progress)
+
+
+def _sign(session: Session, total: Ciphertexts, norm: float, progress: Progress) -> Ciphertexts:
+    """+1/8 where the phase is in [0, 1/2), -1/8 elsewhere."""
+    limit = _norm_limit(session.parameters)
+    if norm > limit:
+        raise ParameterError(
+            f"gate: expected inputs with a total weight norm of at most {limit:.4g}, got {norm:.4g}; "
+            "use outputs of gates or fresh encryptions as they are, not sums of them"
+        )
+    eighth = torus_constant(session.parameters, 1, 8)
+    sign = LookupTables.of_sign(session.parameters, eighth, Encoding.BOOLEAN)
+    return session._rotate(total, sign, None, None, progress)
+
+
+def _norm_limit(params: ParameterSet) -> float:
+    """The set's own at a margin of 1/8; an exact set's margin is 2^-(p+2), so that bits on it may be noisier."""
+    return params.max_weight_norm * 2.0 ** max(params.message_bits - 1, 0) * (1 + 1e-9)
+
+
+def _norm(*inputs: Ciphertexts) -> float:
+    return math.hypot(*(x.weight_norm for x in inputs))
+
+
+def _checked(gate: str, count: int, inputs: tuple[Ciphertexts, ...]) -> tuple[Ciphertexts, ...]:
+    if len(inputs) != count:
+        raise ParameterError(f"{gate}: expected {count} input{'s' if count > 1 else ''}, got {len(inputs)}")
+    for x in inputs:
+        if not isinstance(x, Ciphertexts):
+            raise ShapeError(
+                f"{gate}: expected Ciphertexts, got {type(x).__name__}; expand seeded ones, extract packed ones"
+            )
+        if x.encoding is not Encoding.BOOLEAN:
+            raise ParameterError(
+                f"{gate}: expected bits, got encoding {x.encoding.label}; encrypt them with encrypt_bits"
+            )
+        check_compatible(inputs[0], x)
+    return inputs

@@ -1,0 +1,140 @@
+"""Look-up tables as polynomials, ready for a blind rotation: section 8 of docs/specification.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arrays import Phases, Words
+from cloakwork.fhe_core.encoding import (
+    Encoding,
+    Integers,
+    Reals,
+    encode_torus,
+    first_position,
+    negate,
+    real_array,
+    slot_bits,
+)
+from cloakwork.fhe_core.errors import ParameterError, ShapeError
+from cloakwork.fhe_core.parameters import word_dtype
+
+Function: TypeAlias = Callable[[int], int]
+TableLike: TypeAlias = Function | ArrayLike | Sequence[Function | ArrayLike]
+RealFunction: TypeAlias = Callable[[Reals], ArrayLike]
+
+
+@dataclass(frozen=True, eq=False)
+class LookupTables:
+    """T tables of one parameter set as `polynomials` [T, N], and the encoding of what they give. Build once, use in many bootstraps."""
+
+    parameters: ParameterSet
+    polynomials: Words
+    output: Encoding
+
+    def __len__(self) -> int:
+        return len(self.polynomials)
+
+    @classmethod
+    def of_messages(cls, params: ParameterSet, table: TableLike, output: Encoding = Encoding.MESSAGE) -> LookupTables:
+        """Functions on [0, 2^p), with padding: a callable, 2^p integers, or a sequence or array of such tables [.., 2^p]."""
+        return cls._of_slots(params, table, 1 << _message_bits(params), output)
+
+    @classmethod
+    def of_half_domain(cls, params: ParameterSet, table: TableLike) -> LookupTables:
+        """Negacyclic functions, no padding: the entries for [0, 2^(p-1)); m + 2^(p-1) gives the negated entry of m."""
+        return cls._of_slots(params, table, 1 << (_message_bits(params) - 1), Encoding.FULL_DOMAIN)
+
+    @classmethod
+    def _of_slots(cls, params: ParameterSet, table: TableLike, slots: int, output: Encoding) -> LookupTables:
+        entries = _entries(params, table, slots)
+        bits = slot_bits(params, output)
+        scaled = entries.astype(np.uint64) * np.uint64(params.modulus) + np.uint64(1 << (bits - 1))
+        words = (scaled >> np.uint64(bits)) % np.uint64(params.modulus)
+        return cls(params, slot_polynomials(params, words), output)
+
+    @classmethod
+    def of_activations(cls, params: ParameterSet, functions: RealFunction | Sequence[RealFunction]) -> LookupTables:
+        """Real functions on [-1/4, 1/4): coefficient j is f(j / 2N), in the second half -f(j / 2N - 1/2)."""
+        points = np.arange(params.polynomial_size) / (2 * params.polynomial_size)
+        half = params.polynomial_size // 2
+        points[half:] -= 0.5
+        words = _sampled(params, functions, points)
+        words[:, half:] = negate(params, words[:, half:])
+        return cls(params, words.astype(word_dtype(params)), Encoding.TORUS)
+
+    @classmethod
+    def of_negacyclic(cls, params: ParameterSet, functions: RealFunction | Sequence[RealFunction]) -> LookupTables:
+        """Real functions on [0, 1/2): coefficient j is f(j / 2N); x - 1/2 gives -f(x)."""
+        points = np.arange(params.polynomial_size) / (2 * params.polynomial_size)
+        return cls(params, _sampled(params, functions, points).astype(word_dtype(params)), Encoding.TORUS)
+
+    @classmethod
+    def of_sign(cls, params: ParameterSet, magnitude: int, output: Encoding) -> LookupTables:
+        """+magnitude (a torus word) on the upper half of the torus, -magnitude on the lower."""
+        polynomials = np.full((1, params.polynomial_size), magnitude, dtype=word_dtype(params))
+        return cls(params, polynomials, output)
+
+
+def slot_polynomials(params: ParameterSet, torus_words: Phases) -> Words:
+    """Tables [T, S] to polynomials [T, N]: LUT[j] = f[floor((j + slot/2) / slot)], the last half slot is -f[0]."""
+    entries = torus_words.shape[1]
+    slot = params.polynomial_size // entries
+    assert slot * entries == params.polynomial_size and slot >= 2
+    polynomials = np.roll(np.repeat(torus_words, slot, axis=1), -(slot // 2), axis=1)
+    polynomials[:, -(slot // 2) :] = negate(params, torus_words[:, :1])
+    return polynomials.astype(word_dtype(params))
+
+
+def _message_bits(params: ParameterSet) -> int:
+    return slot_bits(params, Encoding.FULL_DOMAIN)
+
+
+def _entries(params: ParameterSet, table: TableLike, slots: int) -> Integers:
+    """Any of the accepted forms as integers [T, slots] in [0, 2^p)."""
+    if callable(table):
+        table = [table]
+    if isinstance(table, Sequence) and any(callable(part) for part in table):
+        table = [[part(m) for m in range(slots)] if callable(part) else part for part in table]
+    try:
+        array = np.asarray(table)
+    except ValueError:
+        raise ShapeError(f"table: expected tables of {slots} entries each, got tables of different lengths") from None
+    if array.ndim == 0 or array.shape[-1] != slots or array.size == 0:
+        raise ShapeError(
+            f"table: expected {slots} entries for parameter set '{params.name}', got shape {list(array.shape)}; "
+            "give one entry per message"
+        )
+    if array.dtype.kind not in "iub":
+        raise ShapeError(
+            f"table: expected integers, got dtype {array.dtype}; round them, or use activation for real numbers"
+        )
+    outside = (array < 0) | (array >= 1 << params.message_bits)
+    if outside.any():
+        raise ParameterError(
+            f"table: expected entries in [0, {1 << params.message_bits}) for parameter set '{params.name}'; "
+            f"the one at position {first_position(outside)} is outside; reduce it, or choose a set with more message bits"
+        )
+    return array.reshape(-1, slots).astype(np.int64)
+
+
+def _sampled(params: ParameterSet, functions: RealFunction | Sequence[RealFunction], points: Reals) -> Phases:
+    rows = [functions] if callable(functions) else list(functions)
+    if not rows:
+        raise ShapeError("activation: expected at least one function, got none")
+    return np.stack([encode_torus(params, _values(function, points), 0.5) for function in rows])
+
+
+def _values(function: RealFunction, points: Reals) -> NDArray[np.float64]:
+    values = real_array(function(points), "activation")
+    if values.shape not in ((), points.shape):
+        raise ShapeError(
+            f"activation: expected a function that maps an array of shape {points.shape} to the same shape, got {values.shape}; "
+            "write it with numpy operations"
+        )
+    return np.broadcast_to(values, points.shape)

@@ -1,0 +1,82 @@
+"""Encryption by anyone, for the owner of the secret key: section 10 of docs/specification.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cloakwork.fhe_core import _engine, wire
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arrays import Phases, Words
+from cloakwork.fhe_core.ciphertexts import PackedCiphertexts
+from cloakwork.fhe_core.encoding import Encoding, default_encoding, encode
+from cloakwork.fhe_core.errors import ShapeError
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.files import PathLike
+    from cloakwork.fhe_core.wire import Buffer, BytesSource
+
+
+@dataclass(frozen=True, eq=False)
+class PublicKey:
+    """k GLWE-like rows as one seed and their bodies; encrypts and nothing else."""
+
+    parameters: ParameterSet
+    seed: bytes
+    bodies: Words  # [k, N]
+    key_id: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"<PublicKey {self.parameters.name}>"
+
+    def encrypt(self, values: ArrayLike, *, encoding: Encoding | None = None) -> PackedCiphertexts:
+        """Values of any shape, N to a GLWE ciphertext; `Session.extract` makes LWE ciphertexts of them."""
+        chosen = default_encoding(self.parameters) if encoding is None else encoding
+        words = encode(self.parameters, values, chosen)
+        glwe = _engine.public_encrypt_glwe(
+            self.parameters, self.seed, self.bodies, packed_words(self.parameters, words)
+        )
+        return PackedCiphertexts(self.parameters, glwe, words.shape, encoding=chosen, key_id=self.key_id)
+
+    def _header(self) -> wire.Header:
+        return wire.Header(kind=wire.Kind.PUBLIC_KEY, parameters=self.parameters, seeded=True, key_id=self.key_id)
+
+    def to_bytes(self) -> bytes:
+        return wire.dump(self._header(), [self.seed, self.bodies])
+
+    def save(self, path: PathLike) -> None:
+        wire.save(path, self._header(), [self.seed, self.bodies])
+
+    @classmethod
+    def from_bytes(
+        cls, data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
+    ) -> PublicKey:
+        return cls._from_source(wire.bytes_source(data), parameters, max_bytes)
+
+    @classmethod
+    def load(
+        cls, path: PathLike, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
+    ) -> PublicKey:
+        with wire.file_source(path) as source:
+            return cls._from_source(source, parameters, max_bytes)
+
+    @classmethod
+    def _from_source(cls, source: BytesSource, parameters: ParameterSet | None, max_bytes: int) -> PublicKey:
+        header, (seed, bodies) = wire.read(
+            source, wire.Kind.PUBLIC_KEY, seeded=True, parameters=parameters, max_bytes=max_bytes
+        )
+        assert isinstance(seed, bytes) and isinstance(bodies, np.ndarray)
+        return cls(header.parameters, seed, bodies, header.key_id)
+
+
+def packed_words(params: ParameterSet, words: Phases) -> Phases:
+    """Torus words in C order as plaintext polynomials [G, N], the last one filled with zeros."""
+    if words.size == 0:
+        raise ShapeError(f"values: expected at least one value, got an array of shape {words.shape}")
+    size = params.polynomial_size
+    polynomials = np.zeros((-(-words.size // size), size), dtype=np.uint64)
+    polynomials.reshape(-1)[: words.size] = words.reshape(-1)
+    return polynomials

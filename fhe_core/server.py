@@ -1,0 +1,370 @@
+"""The public side: a session computes on ciphertexts with evaluation keys and never sees a secret."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.fhe_core import gates
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arrays import Progress, Small, Words
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, check_same_key
+from cloakwork.fhe_core.encoding import Encoding, first_position, slot_bits, torus_constant
+from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, engine_class
+from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
+
+__all__ = ["EvaluationKeys", "ExpandedKey", "LookupTables", "Session"]
+
+_NORM_TOLERANCE = 1 + 1e-9
+_MAX_WEIGHT = (1 << 31) - 1
+
+
+class Session:
+    """Batched operations with one evaluation key on one device.
+
+    Thread-safe. Sessions made by `share` (or from one `ExpandedKey`) hold the expanded key once. Every call releases the GIL, can be
+    interrupted with Ctrl-C, and reports to `progress(done, total)` where it takes one; a progress that returns False cancels the call.
+    """
+
+    def __init__(
+        self,
+        keys: EvaluationKeys | ExpandedKey,
+        device: str | None = None,
+        threads: int = 1,
+        progress: Progress = None,
+    ) -> None:
+        if isinstance(keys, EvaluationKeys):
+            keys = keys.expand(device or "cpu", progress)
+        elif device is not None and device != keys.device:
+            raise DeviceError(
+                f"session: the key was expanded for '{keys.device}', not '{device}'; expand the evaluation keys for that device"
+            )
+        self._key = keys
+        self._threads = threads
+        options = {"threads": threads} if keys.device == "cpu" else {}
+        self._engine = engine_class(keys.device, "Session")(keys.engine_key, **options)
+
+    @property
+    def parameters(self) -> ParameterSet:
+        return self._key.parameters
+
+    @property
+    def device(self) -> str:
+        return self._key.device
+
+    @property
+    def threads(self) -> int:
+        return self._threads
+
+    @property
+    def expanded_key(self) -> ExpandedKey:
+        return self._key
+
+    def share(self, threads: int | None = None) -> Session:
+        """Another session on the same expanded key, for another thread or another number of threads."""
+        return Session(self._key, threads=self._threads if threads is None else threads)
+
+    def __repr__(self) -> str:
+        return f"<Session {self.parameters.name} on {self.device}>"
+
+    # --- bootstraps ---
+
+    def bootstrap(
+        self,
+        ciphertexts: Ciphertexts,
+        table: TableLike | LookupTables,
+        *,
+        table_index: ArrayLike | None = None,
+        shifts: ArrayLike | None = None,
+        allow_noise: bool = False,
+        progress: Progress = None,
+    ) -> Ciphertexts:
+        """f(m) for every message m (with padding bit), with fresh noise.
+
+        Args:
+            table: 2^p integers, a function of one integer, several of either with `table_index`, or one per ciphertext
+                (an array `shape + (2^p,)`); or `LookupTables`.
+            table_index: integers that broadcast to the ciphertexts' shape: which table each uses.
+            shifts: integers s in [0, 2^p); adds an axis with f(m + s) for each, from one rotation. Beyond the last message the
+                output is the negated f(m + s - 2^p).
+            allow_noise: accept sums whose weight norm is above the set's, at a higher failure probability.
+
+        Raises:
+            ParameterError: table entries out of range, or too large a weight norm.
+        """
+        tables = table if isinstance(table, LookupTables) else LookupTables.of_messages(self.parameters, table)
+        self._check_encoding(ciphertexts, Encoding.MESSAGE, None if isinstance(table, LookupTables) else "bootstrap")
+        self._check_norm(ciphertexts.weight_norm, allow_noise)
+        coefficients = None if shifts is None else self._shift_coefficients(shifts)
+        return self._rotate(ciphertexts, tables, table_index, coefficients, progress)
+
+    def bootstrap_negacyclic(
+        self,
+        ciphertexts: Ciphertexts,
+        table: TableLike | LookupTables,
+        *,
+        table_index: ArrayLike | None = None,
+        allow_noise: bool = False,
+        progress: Progress = None,
+    ) -> Ciphertexts:
+        """A function with f(x + half a turn) = -f(x), such as sign, on the whole torus: one bootstrap, no padding.
+
+        Messages of the `full_domain` encoding take a table of 2^(p-1) integers for the lower half; fractions of the torus take a real
+        function on [0, 1/2) (sign is `lambda x: 0.125 + 0 * x`).
+        """
+        if not isinstance(table, LookupTables):
+            if ciphertexts.encoding is Encoding.TORUS:
+                table = LookupTables.of_negacyclic(self.parameters, table)  # type: ignore[arg-type]
+            else:
+                self._check_encoding(ciphertexts, Encoding.FULL_DOMAIN, "bootstrap_negacyclic")
+                table = LookupTables.of_half_domain(self.parameters, table)
+        self._check_norm(ciphertexts.weight_norm, allow_noise)
+        return self._rotate(ciphertexts, table, table_index, None, progress)
+
+    def bootstrap_full_domain(
+        self,
+        ciphertexts: Ciphertexts,
+        table: TableLike | LookupTables,
+        *,
+        table_index: ArrayLike | None = None,
+        output: Encoding = Encoding.FULL_DOMAIN,
+        allow_noise: bool = False,
+        progress: Progress = None,
+    ) -> Ciphertexts:
+        """f(m) for any function of messages without padding (`full_domain`), in two bootstraps.
+
+        Noise: the second one sees sqrt(norm^2 / 4 + 1) fresh outputs.
+        Source: docs/specification.md, section 8.
+        """
+        params = self.parameters
+        self._check_encoding(ciphertexts, Encoding.FULL_DOMAIN, "bootstrap_full_domain")
+        tables = table if isinstance(table, LookupTables) else LookupTables.of_messages(params, table, output)
+        slots = 1 << slot_bits(params, Encoding.FULL_DOMAIN)
+        halved = _halve(ciphertexts.add_torus_constant(1, 2 * slots))  # m in [0, 1/2), or the same plus half a turn
+        self._check_norm(halved.weight_norm, allow_noise)
+        quarter = torus_constant(params, 1, 4)
+        sign = LookupTables.of_sign(params, quarter, Encoding.FULL_DOMAIN)
+        half_turn = self._rotate(halved, sign, None, None, progress).add_torus_constant(-1, 4)  # 0 or -1/2
+        lower = (halved + half_turn).add_torus_constant(-1, 4 * slots)  # m / 2^(p+1): a padded message
+        self._check_norm(lower.weight_norm, allow_noise)
+        return self._rotate(lower, tables, table_index, None, progress)
+
+    def activation(
+        self,
+        ciphertexts: Ciphertexts,
+        function: RealFunction | Sequence[RealFunction] | LookupTables,
+        *,
+        table_index: ArrayLike | None = None,
+        allow_noise: bool = False,
+        progress: Progress = None,
+    ) -> Ciphertexts:
+        """f(x) for fractions of the torus x in [-1/4, 1/4), with fresh noise; f maps a numpy array to values in [-1/2, 1/2].
+
+        The look-up sees x with the noise of the set (`parameters.noise`) and rounded to 1 / 2N.
+        """
+        self._check_encoding(ciphertexts, Encoding.TORUS, "activation")
+        tables = (
+            function if isinstance(function, LookupTables) else LookupTables.of_activations(self.parameters, function)
+        )
+        self._check_norm(ciphertexts.weight_norm, allow_noise)
+        return self._rotate(ciphertexts, tables, table_index, None, progress)
+
+    def gate(self, gate: str | ArrayLike, *inputs: Ciphertexts, progress: Progress = None) -> Ciphertexts:
+        """A Boolean gate on batches; see `cloakwork.fhe_core.gates`."""
+        return gates.evaluate(self, gate, *inputs, progress=progress)
+
+    # --- linear operations ---
+
+    def linear(self, weights: ArrayLike, ciphertexts: Ciphertexts) -> Ciphertexts:
+        """Integer matrix [R, C] times ciphertexts [.., C], exact modulo Q: [.., R]. Noise: the L2 norm of the rows."""
+        matrix = np.asarray(weights)
+        if matrix.ndim != 2 or matrix.dtype.kind not in "iub" or 0 in matrix.shape:
+            raise ShapeError(
+                f"linear: expected an integer matrix [R, C], got dtype {matrix.dtype} of shape {list(matrix.shape)}; quantise weights first"
+            )
+        if int(matrix.max()) > _MAX_WEIGHT or int(matrix.min()) < -_MAX_WEIGHT:
+            raise ParameterError("linear: expected weights below 2^31 in magnitude; rescale the layer")
+        if ciphertexts.ndim == 0 or ciphertexts.shape[-1] != matrix.shape[1]:
+            raise ShapeError(
+                f"linear: expected ciphertexts of shape [.., {matrix.shape[1]}] for weights of shape {list(matrix.shape)}, "
+                f"got {list(ciphertexts.shape)}"
+            )
+        words = self._batch(ciphertexts).reshape(-1, matrix.shape[1], self._lwe_size)
+        out = self._engine.linear(np.ascontiguousarray(matrix, dtype=np.int32), words)
+        norm = math.sqrt(float(np.square(matrix.astype(np.float64)).sum(axis=1).max())) * ciphertexts.weight_norm
+        return self._wrap(out, (*ciphertexts.shape[:-1], matrix.shape[0]), ciphertexts.encoding, norm)
+
+    def extract(self, packed: PackedCiphertexts) -> Ciphertexts:
+        """One LWE ciphertext per packed value, of the values' shape."""
+        check_same_key(self.parameters, self._key.key_id, packed.parameters, packed.key_id, "packed ciphertexts")
+        size = self.parameters.polynomial_size
+        full, rest = divmod(packed.size, size)
+        glwe = np.ascontiguousarray(packed.words)
+        parts = []
+        if full:
+            parts.append(self._engine.sample_extract(glwe[:full], np.arange(size, dtype=np.uint32)))
+        if rest:
+            parts.append(self._engine.sample_extract(glwe[full:], np.arange(rest, dtype=np.uint32)))
+        rows = [part.reshape(-1, self._lwe_size) for part in parts]
+        words = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        return self._wrap(words, packed.shape, packed.encoding, packed.weight_norm, packed.key_id)
+
+    # --- the stages of a bootstrap, on raw words (docs/specification.md, sections 2, 3, 6, 7) ---
+
+    def keyswitch(self, ciphertexts: Ciphertexts) -> Small:
+        """LWE under the large key modulo Q -> uint32 [.., n + 1] under the small key modulo 2^w."""
+        small: Small = self._engine.keyswitch(self._batch(ciphertexts))
+        return small.reshape((*ciphertexts.shape, -1))
+
+    def modulus_switch(self, small_lwe: Small) -> Small:
+        """uint32 [.., n + 1] modulo 2^w -> the same shape modulo 2N."""
+        switched: Small = self._engine.modulus_switch(_rows(small_lwe))
+        return switched.reshape(small_lwe.shape)
+
+    def blind_rotate(
+        self,
+        switched: Small,
+        tables: LookupTables,
+        *,
+        table_index: ArrayLike | None = None,
+        progress: Progress = None,
+    ) -> Words:
+        """uint32 [.., n + 1] modulo 2N -> GLWE words [.., k + 1, N] of phase X^(-phase) * LUT."""
+        shape = switched.shape[:-1]
+        index = self._table_index(table_index, len(tables), shape)
+        glwe: Words = self._engine.blind_rotate(_rows(switched), tables.polynomials, index, progress)
+        return glwe.reshape((*shape, *glwe.shape[1:]))
+
+    def sample_extract(
+        self, glwe: Words, coefficients: ArrayLike = (0,), *, encoding: Encoding | None = None
+    ) -> Ciphertexts:
+        """GLWE words [.., k + 1, N] -> LWE ciphertexts [.., J] of the given coefficients."""
+        rows = np.ascontiguousarray(glwe).reshape((-1, *glwe.shape[-2:]))
+        chosen = np.ascontiguousarray(coefficients, dtype=np.uint32)
+        out = self._engine.sample_extract(rows, chosen)
+        return self._wrap(out, (*glwe.shape[:-2], len(chosen)), encoding)
+
+    # --- inside ---
+
+    @property
+    def _lwe_size(self) -> int:
+        return self.parameters.large_dimension + 1
+
+    def _rotate(
+        self,
+        ciphertexts: Ciphertexts,
+        tables: LookupTables,
+        table_index: ArrayLike | None,
+        coefficients: Small | None,
+        progress: Progress,
+    ) -> Ciphertexts:
+        """All four stages; several coefficients add an axis."""
+        if tables.parameters != self.parameters:
+            raise ParameterError(
+                f"table: expected one of parameter set '{self.parameters.name}', got '{tables.parameters.name}'; build it for this set"
+            )
+        words = self._batch(ciphertexts)
+        index = self._table_index(table_index, len(tables), ciphertexts.shape)
+        out = self._engine.bootstrap(words, tables.polynomials, index, coefficients, progress)
+        shape = ciphertexts.shape if coefficients is None else (*ciphertexts.shape, len(coefficients))
+        return self._wrap(out, shape, tables.output)
+
+    def _wrap(
+        self,
+        words: Words,
+        shape: tuple[int, ...],
+        encoding: Encoding | None,
+        weight_norm: float = 1.0,
+        key_id: bytes | None = None,
+    ) -> Ciphertexts:
+        return Ciphertexts(
+            self.parameters,
+            words.reshape((*shape, self._lwe_size)),
+            shape,
+            encoding=encoding,
+            weight_norm=weight_norm,
+            key_id=key_id or self._key.key_id,
+        )
+
+    def _batch(self, ciphertexts: Ciphertexts) -> Words:
+        """Checked words [B, kN + 1], C-contiguous."""
+        if not isinstance(ciphertexts, Ciphertexts):
+            raise ShapeError(
+                f"ciphertexts: expected Ciphertexts, got {type(ciphertexts).__name__}; expand seeded ones, extract packed ones"
+            )
+        check_same_key(self.parameters, self._key.key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts")
+        if ciphertexts.size == 0:
+            raise ShapeError(
+                f"ciphertexts: expected a batch of at least one, got shape {list(ciphertexts.shape)}; skip the call for empty batches"
+            )
+        return np.ascontiguousarray(ciphertexts.words).reshape(-1, self._lwe_size)
+
+    def _table_index(self, index: ArrayLike | None, tables: int, shape: tuple[int, ...]) -> Small | None:
+        count = math.prod(shape)
+        if index is None:
+            if tables == 1:
+                return None
+            if tables == count:
+                return np.arange(count, dtype=np.uint32)
+            raise ShapeError(
+                f"table: expected one table, or one for each of {count} ciphertexts, got {tables}; pass table_index"
+            )
+        array = np.asarray(index)
+        if array.dtype.kind not in "iu":
+            raise ShapeError(f"table_index: expected integers, got dtype {array.dtype}")
+        outside = (array < 0) | (array >= tables)
+        if outside.any():
+            raise ParameterError(
+                f"table_index: expected indices in [0, {tables}); the one at position {first_position(outside)} is outside"
+            )
+        try:
+            spread = np.broadcast_to(array, shape)
+        except ValueError:
+            raise ShapeError(f"table_index: shape {list(array.shape)} does not broadcast to {list(shape)}") from None
+        return np.ascontiguousarray(spread, dtype=np.uint32).reshape(-1)
+
+    def _shift_coefficients(self, shifts: ArrayLike) -> Small:
+        slots = 1 << slot_bits(self.parameters, Encoding.FULL_DOMAIN)
+        array: NDArray[Any] = np.atleast_1d(np.asarray(shifts))
+        if array.ndim != 1 or array.dtype.kind not in "iu" or array.size == 0:
+            raise ShapeError(
+                f"shifts: expected a vector of integers, got dtype {array.dtype} of shape {list(array.shape)}"
+            )
+        outside = (array < 0) | (array >= slots)
+        if outside.any():
+            raise ParameterError(
+                f"shifts: expected integers in [0, {slots}); the one at position {first_position(outside)} is outside"
+            )
+        return (array * (self.parameters.polynomial_size // slots)).astype(np.uint32)
+
+    def _check_norm(self, norm: float, allow_noise: bool) -> None:
+        limit = self.parameters.max_weight_norm
+        if norm > limit * _NORM_TOLERANCE and not allow_noise:
+            raise ParameterError(
+                f"bootstrap: expected a weight norm of at most {limit:.4g} for parameter set '{self.parameters.name}', got {norm:.4g}; "
+                "bootstrap earlier, use smaller weights or a set with a larger norm, or pass allow_noise=True and accept more failures"
+            )
+
+    def _check_encoding(self, ciphertexts: Ciphertexts, expected: Encoding, operation: str | None) -> None:
+        if operation is not None and ciphertexts.encoding is not expected:
+            raise ParameterError(
+                f"{operation}: expected ciphertexts of encoding {expected.label}, got {ciphertexts.encoding.label}; "
+                "use the bootstrap for that encoding, or with_encoding to read the words differently"
+            )
+
+
+def _halve(ciphertexts: Ciphertexts) -> Ciphertexts:
+    """Times the inverse of 2 modulo Q: x / 2 for even x, (x + Q) / 2 for odd x. Noise: half, up to half a turn."""
+    words = ciphertexts.words
+    modulus = ciphertexts.parameters.modulus
+    halved = (words + modulus * (words & 1)) >> 1
+    return ciphertexts._like(halved.astype(words.dtype), ciphertexts.weight_norm / 2)
+
+
+def _rows(words: Small) -> Small:
+    return np.ascontiguousarray(words).reshape(-1, words.shape[-1])

@@ -1,0 +1,443 @@
+"""The wire format: keys and ciphertexts as bytes. docs/wire_format.md says it byte for byte.
+
+An object is a header, sections in an order fixed by its kind, and a SHA-256 of all that. The size of every section follows from the
+header and the parameter set; it is compared with the size of the object and with `max_bytes` before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import math
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arrays import Words
+from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
+from cloakwork.fhe_core.files import PUBLIC_MODE, PathLike, atomic_writer
+from cloakwork.fhe_core.parameters import (
+    keyswitch_word_bytes,
+    parameter_digest,
+    parameter_set,
+    word_bytes,
+    word_dtype,
+)
+
+Section: TypeAlias = bytes | Words
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAGIC = b"CLKW"
+VERSION = 1
+DEFAULT_MAX_BYTES = 1 << 30
+MAX_RANK = 8
+MAX_WEIGHT_NORM = 2.0**32
+
+SEED_BYTES = 32
+KEY_ID_BYTES = 16
+CHECKSUM_BYTES = 32
+KEY_DERIVATION_BYTES = 40
+AUTHENTICATION_TAG_BYTES = 16
+
+_HEADER = struct.Struct("<4sHBBQ32s32s16sdBB6s")  # magic .. reserved
+HEADER_BYTES = _HEADER.size  # 112
+_FLAG_SEEDED = 1
+_UNKNOWN_KEY = bytes(KEY_ID_BYTES)
+_CHUNK_WORDS = 1 << 20
+
+
+class Kind(IntEnum):
+    SECRET_KEY = 1
+    EVALUATION_KEYS = 2
+    PUBLIC_KEY = 3
+    CIPHERTEXTS = 4
+    PACKED_CIPHERTEXTS = 5
+
+    @property
+    def label(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+    @property
+    def is_ciphertext(self) -> bool:
+        return self in (Kind.CIPHERTEXTS, Kind.PACKED_CIPHERTEXTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What an object is. `shape`, `encoding` and `weight_norm` belong to ciphertexts."""
+
+    kind: Kind
+    parameters: ParameterSet
+    seeded: bool
+    key_id: bytes | None
+    shape: tuple[int, ...] = ()
+    encoding: Encoding = Encoding.TORUS
+    weight_norm: float = 0.0
+
+    def metadata(self) -> dict[str, Any]:
+        """The constructor arguments of the ciphertext classes."""
+        return {"encoding": self.encoding, "weight_norm": self.weight_norm, "key_id": self.key_id}
+
+
+# --- layout ----------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Bytes as they are."""
+
+    byte_count: int
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Words below `bound`, stored as `plane_count` byte planes: plane j holds byte j of every word."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.unsignedinteger]
+    plane_count: int
+    bound: int
+
+    @property
+    def byte_count(self) -> int:
+        return math.prod(self.shape) * self.plane_count
+
+
+def section_layout(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...]) -> list[Opaque | Planes]:
+    """The sections of an object, in order."""
+    size, dimension = params.polynomial_size, params.glwe_dimension
+    glwe_count = -(-math.prod(shape) // size)
+
+    def words(*extents: int) -> Planes:
+        return Planes(extents, word_dtype(params), word_bytes(params), params.modulus)
+
+    seed = Opaque(SEED_BYTES)
+    match kind, seeded:
+        case Kind.SECRET_KEY, _:
+            secret_bytes = params.lwe_dimension + params.large_dimension
+            return [Opaque(KEY_DERIVATION_BYTES), Opaque(secret_bytes + AUTHENTICATION_TAG_BYTES)]
+        case Kind.EVALUATION_KEYS, _:
+            keyswitch = Planes(
+                (params.large_dimension, params.keyswitch_gadget[1]),
+                np.dtype(np.uint32),
+                keyswitch_word_bytes(params),
+                1 << params.keyswitch_modulus_log2,
+            )
+            return [seed, words(params.step_count, params.keys_per_step, params.row_count, size), keyswitch]
+        case Kind.PUBLIC_KEY, _:
+            return [seed, words(dimension, size)]
+        case Kind.CIPHERTEXTS, True:
+            return [seed, words(*shape)]
+        case Kind.CIPHERTEXTS, False:
+            return [words(*shape, params.large_dimension + 1)]
+        case Kind.PACKED_CIPHERTEXTS, True:
+            return [seed, words(glwe_count, size)]
+        case _:
+            return [words(glwe_count, dimension + 1, size)]
+
+
+def object_bytes(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...] = ()) -> int:
+    """Size of the whole object."""
+    sections = section_layout(kind, params, seeded, shape)
+    return HEADER_BYTES + 8 * len(shape) + sum(section.byte_count for section in sections) + CHECKSUM_BYTES
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------------------
+
+
+def pack_header(header: Header) -> bytes:
+    """Header and dimensions."""
+    params = header.parameters
+    fixed = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        header.kind,
+        _FLAG_SEEDED if header.seeded else 0,
+        object_bytes(header.kind, params, header.seeded, header.shape),
+        params.name.encode("ascii"),
+        parameter_digest(params),
+        header.key_id or _UNKNOWN_KEY,
+        header.weight_norm,
+        header.encoding,
+        len(header.shape),
+        bytes(6),
+    )
+    return fixed + struct.pack(f"<{len(header.shape)}Q", *header.shape)
+
+
+def write(stream: BinaryIO, header: Header, sections: list[Section]) -> None:
+    """Writes the object plane by plane, without a second copy of it."""
+    checksum = hashlib.sha256()
+
+    def emit(data: bytes) -> None:
+        checksum.update(data)
+        stream.write(data)
+
+    emit(pack_header(header))
+    layout = section_layout(header.kind, header.parameters, header.seeded, header.shape)
+    for section, form in zip(sections, layout, strict=True):
+        if isinstance(form, Opaque):
+            assert isinstance(section, bytes) and len(section) == form.byte_count
+            emit(section)
+        else:
+            assert isinstance(section, np.ndarray)
+            _emit_planes(section, form, emit)
+    stream.write(checksum.digest())
+
+
+def _emit_planes(words: Words, form: Planes, emit: Callable[[bytes], None]) -> None:
+    assert words.shape == form.shape and words.dtype == form.dtype
+    width = form.dtype.itemsize
+    # numpy gives `<` types as views on little-endian machines and as copies elsewhere.
+    columns = np.ascontiguousarray(words).astype(f"<u{width}", copy=False).view(np.uint8).reshape(-1, width)
+    for plane in range(form.plane_count):
+        for start in range(0, len(columns), _CHUNK_WORDS):
+            emit(columns[start : start + _CHUNK_WORDS, plane].tobytes())
+
+
+def dump(header: Header, sections: list[Section]) -> bytes:
+    stream = io.BytesIO()
+    write(stream, header, sections)
+    return stream.getvalue()
+
+
+def save(path: PathLike, header: Header, sections: list[Section], mode: int = PUBLIC_MODE) -> None:
+    """Writes a file that appears under its name when it is complete."""
+    with atomic_writer(path, mode) as stream:
+        write(stream, header, sections)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------------------
+
+
+class BytesSource:
+    """A stream of known size that is hashed while it is read."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self._stream = stream
+        self.size = size
+        self.checksum = hashlib.sha256()
+
+    def read(self, count: int) -> bytes:
+        data = self._stream.read(count)
+        if len(data) != count:
+            raise _truncated(count, len(data))
+        self.checksum.update(data)
+        return data
+
+    def read_checksum(self) -> bytes:
+        data = self._stream.read(CHECKSUM_BYTES)
+        if len(data) != CHECKSUM_BYTES:
+            raise _truncated(CHECKSUM_BYTES, len(data))
+        return data
+
+
+def bytes_source(data: Buffer) -> BytesSource:
+    view = memoryview(data)
+    return BytesSource(io.BytesIO(data), view.nbytes)
+
+
+@contextlib.contextmanager
+def file_source(path: PathLike) -> Iterator[BytesSource]:
+    file = Path(path)
+    with file.open("rb") as stream:
+        yield BytesSource(stream, file.stat().st_size)
+
+
+def read(
+    source: BytesSource,
+    kind: Kind,
+    *,
+    seeded: bool,
+    parameters: ParameterSet | None = None,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> tuple[Header, list[Section]]:
+    """Reads one object of this kind and form that fills the source exactly.
+
+    Raises:
+        SerializationError: truncated, extended, altered, of another kind, larger than max_bytes, or holding words out of range.
+        KeyMismatchError: of another parameter set than `parameters`, or of another version of its set.
+    """
+    header = _read_header(source, kind, max_bytes)
+    if header.seeded != seeded:
+        forms = ("full", "seeded")
+        raise SerializationError(
+            f"{kind.label}: expected the {forms[seeded]} form, got the {forms[header.seeded]} one; "
+            "use the class for that form, or load_ciphertexts"
+        )
+    if parameters is not None and header.parameters != parameters:
+        raise KeyMismatchError(
+            f"{kind.label}: expected parameter set '{parameters.name}', got '{header.parameters.name}'; "
+            "use objects of one parameter set together"
+        )
+    layout = section_layout(kind, header.parameters, seeded, header.shape)
+    sections = [_read_section(source, form) for form in layout]
+    expected = source.checksum.digest()
+    if source.read_checksum() != expected:
+        raise SerializationError(
+            f"{kind.label}: the checksum does not match; the bytes were altered or damaged, transfer the object again"
+        )
+    for section, form in zip(sections, layout, strict=True):
+        _check_range(kind, section, form)
+    return header, sections
+
+
+def peek(data: Buffer) -> Header:
+    """The header alone: what an object claims to be. Its sizes fit; its sections and checksum have not been looked at."""
+    return _read_header(bytes_source(data), None, memoryview(data).nbytes)
+
+
+def check_size(byte_count: int, max_bytes: int) -> None:
+    if byte_count > max_bytes:
+        raise SerializationError(
+            f"object: expected at most {max_bytes} bytes, got {byte_count}; pass a larger max_bytes if that is intended"
+        )
+
+
+def wrong_kind(found: Kind, expected: Kind) -> SerializationError:
+    advice = "pass the object to the class of its kind"
+    if found is Kind.SECRET_KEY:
+        advice = (
+            "a secret key must stay with its owner: delete this copy, and send evaluation keys or ciphertexts instead"
+        )
+    return SerializationError(f"object: expected {expected.label}, got {found.label}; {advice}")
+
+
+def _read_section(source: BytesSource, form: Opaque | Planes) -> Section:
+    if isinstance(form, Opaque):
+        return source.read(form.byte_count)
+    width = form.dtype.itemsize
+    words = np.zeros(form.shape, dtype=f"<u{width}")
+    columns = words.reshape(-1).view(np.uint8).reshape(-1, width)
+    for plane in range(form.plane_count):
+        for start in range(0, len(columns), _CHUNK_WORDS):
+            stop = min(start + _CHUNK_WORDS, len(columns))
+            columns[start:stop, plane] = np.frombuffer(source.read(stop - start), dtype=np.uint8)
+    return words.astype(form.dtype, copy=False)
+
+
+def _check_range(kind: Kind, section: Section, form: Opaque | Planes) -> None:
+    if isinstance(form, Planes):
+        assert isinstance(section, np.ndarray)
+        if int(section.max()) >= form.bound:
+            raise SerializationError(
+                f"{kind.label}: expected every word below {form.bound}, found one above; the object was not made by this format's rules"
+            )
+
+
+def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Header:
+    """Header and dimensions, every field checked, the size of the object verified against all it claims."""
+    if source.size < HEADER_BYTES + CHECKSUM_BYTES:
+        raise _truncated(HEADER_BYTES + CHECKSUM_BYTES, source.size)
+    fields = _HEADER.unpack(source.read(HEADER_BYTES))
+    magic, version, kind_byte, flags, total, name, digest, key_id, weight_norm, encoding, rank, reserved = fields
+    found = _check_identity(magic, version, kind_byte, flags)
+    if kind is not None and found is not kind:
+        raise wrong_kind(found, kind)
+    if total != source.size:
+        trouble = "truncated" if source.size < total else "extended"
+        raise SerializationError(
+            f"{found.label}: expected {total} bytes, got {source.size}; the object is {trouble}, transfer it again"
+        )
+    check_size(total, max_bytes)
+    params = _known_parameters(name, digest)
+    seeded = bool(flags & _FLAG_SEEDED)
+    _check_form(found, seeded, rank, weight_norm, encoding, reserved, params)
+    shape = (
+        struct.unpack(f"<{rank}Q", source.read(8 * rank)) if total >= HEADER_BYTES + 8 * rank + CHECKSUM_BYTES else (0,)
+    )
+    if 0 in shape:
+        raise SerializationError(
+            f"{found.label}: expected dimensions of at least 1; a batch of zero ciphertexts is not an object"
+        )
+    expected = object_bytes(found, params, seeded, shape)
+    if expected != total:
+        raise SerializationError(
+            f"{found.label}: the counts of the header ask for {expected} bytes, the object has {total}; it is damaged or made up"
+        )
+    return Header(
+        kind=found,
+        parameters=params,
+        seeded=seeded,
+        key_id=None if key_id == _UNKNOWN_KEY else key_id,
+        shape=shape,
+        encoding=Encoding(encoding),
+        weight_norm=weight_norm,
+    )
+
+
+def _check_identity(magic: bytes, version: int, kind_byte: int, flags: int) -> Kind:
+    if magic != MAGIC:
+        raise SerializationError("object: expected the magic bytes 'CLKW' at its start; this is another kind of file")
+    if version != VERSION:
+        raise SerializationError(
+            f"object: expected wire format version {VERSION}, got {version}; use the release of cloakwork that wrote it"
+        )
+    try:
+        found = Kind(kind_byte)
+    except ValueError:
+        raise SerializationError(
+            f"object: expected a kind from {min(Kind)} to {max(Kind)}, got {kind_byte}; the object is damaged or from a newer release"
+        ) from None
+    if flags & ~_FLAG_SEEDED:
+        raise SerializationError(
+            f"{found.label}: expected flags 0 or 1, got {flags}; the object is damaged or from a newer release"
+        )
+    return found
+
+
+def _known_parameters(name_field: bytes, digest: bytes) -> ParameterSet:
+    name = name_field.rstrip(b"\0")
+    if not name or not all(byte in b"abcdefghijklmnopqrstuvwxyz0123456789_" for byte in name):
+        raise SerializationError(
+            "object: expected a parameter set's name (a-z, 0-9, _, padded with zeros); the object is damaged"
+        )
+    try:
+        params = parameter_set(name.decode("ascii"))
+    except ParameterError as error:
+        raise SerializationError(f"object: its parameter set cannot be used: {error}") from None
+    if digest != parameter_digest(params):
+        raise KeyMismatchError(
+            f"object: it was made with another version of parameter set '{params.name}'; make new keys and ciphertexts with this release"
+        )
+    return params
+
+
+def _check_form(
+    kind: Kind, seeded: bool, rank: int, weight_norm: float, encoding: int, reserved: bytes, params: ParameterSet
+) -> None:
+    """The fields whose values the kind restricts."""
+    if not kind.is_ciphertext and (seeded != (kind is not Kind.SECRET_KEY) or rank or weight_norm or encoding):
+        raise SerializationError(
+            f"{kind.label}: the header has fields that this kind does not have; the object is damaged"
+        )
+    if rank > MAX_RANK or any(reserved):
+        raise SerializationError(
+            f"{kind.label}: expected at most {MAX_RANK} dimensions and zeros in reserved bytes; the object is damaged"
+        )
+    if not 0 <= weight_norm <= MAX_WEIGHT_NORM:  # false for NaN
+        raise SerializationError(f"{kind.label}: expected a weight norm in [0, 2^32]; the object is damaged")
+    try:
+        needs_messages = Encoding(encoding) in (Encoding.MESSAGE, Encoding.FULL_DOMAIN)
+    except ValueError:
+        raise SerializationError(
+            f"{kind.label}: expected an encoding from 0 to 3, got {encoding}; the object is damaged"
+        ) from None
+    if needs_messages and params.message_bits == 0:
+        raise SerializationError(
+            f"{kind.label}: parameter set '{params.name}' has no integer messages, but the object says that it holds some"
+        )
+
+
+def _truncated(expected: int, found: int) -> SerializationError:
+    return SerializationError(
+        f"object: expected at least {expected} more bytes, got {found}; it is truncated, transfer it again"
+    )
