@@ -6,6 +6,8 @@
 
 #include "cpu/kernels.hpp"
 
+#include <type_traits>
+
 #include "cpu/simd.hpp"
 #include "cpu/transform.hpp"
 
@@ -42,10 +44,11 @@ struct Monomial {
 };
 
 // out[c] = sum over keys j of factor_j * sum over rows of digits[row] * key[j][row][c], in the transform domain, for `kCiphertexts`
-// ciphertexts at once. |digits| < 15.6 q < 2^31, |key| <= q/2: sums of up to 15 rows stay under 2^62. |out| <= q.
+// ciphertexts at once. The key slice `prefetch` words further on (the next step's) is brought to the second-level cache meanwhile. |digits| < 15.6 q < 2^31, |key| <= q/2: sums of up to 15 rows stay under 2^62. |out| <= q.
 template <int kComponents, int kKeys, int kCiphertexts>
 void multiply_accumulate(const NttTables& tables, const std::int32_t* digits, std::size_t digit_stride, int rows,
-                         const std::int32_t* key, const Monomial (*monomials)[kMaxKeys], std::int32_t* out, std::size_t out_stride) {
+                         const std::int32_t* key, std::size_t prefetch, const Monomial (*monomials)[kMaxKeys], std::int32_t* out,
+                         std::size_t out_stride) {
     const Modulus m(tables);
     const int n = tables.polynomial_size;
     for (int v = 0; v < n / kWidth; ++v) {
@@ -67,6 +70,7 @@ void multiply_accumulate(const NttTables& tables, const std::int32_t* digits, st
                 }
 #pragma GCC unroll 5
                 for (int c = 0; c < kComponents; ++c) {
+                    __builtin_prefetch(key + prefetch, 0, 2);
                     const Vec k_even = load(key);
                     const Vec k_odd = odd(k_even);
                     key += kWidth;
@@ -164,18 +168,7 @@ void rotate_minus_one(const Word* z, int n, std::uint32_t e, Word q, Word* out) 
     }
 }
 
-// accumulator += inverse transform output, one limb: |delta| <= 10 q.
-void accumulate(std::uint32_t* z, const std::int32_t* delta, int n, const NttTables& tables) {
-    const Vec q = set1(tables.q);
-    std::int32_t* words = reinterpret_cast<std::int32_t*>(z);
-    for (int i = 0; i < n; i += kWidth) {
-        const Vec sum = add(load(words + i), reduce(load(delta + i), q));  // (-0.62 q, 1.62 q)
-        const Vec positive = min_unsigned(sum, add(sum, q));
-        store(words + i, min_unsigned(positive, sub(positive, q)));
-    }
-}
-
-// The same for two limbs: the residues are composed, x = r0 + q0 * ((r1 - r0) / q0 mod q1).
+// accumulator += inverse transform outputs of both limbs, |delta| <= 10 q, composed: x = r0 + q0 * ((r1 - r0) / q0 mod q1).
 void accumulate_two_limbs(std::uint64_t* z, const std::int32_t* delta0, const std::int32_t* delta1, int n) {
     constexpr std::uint32_t q0 = kLimbPrimes[0], q1 = kLimbPrimes[1];
     constexpr std::uint64_t modulus = std::uint64_t{q0} * q1;
@@ -194,39 +187,54 @@ void accumulate_two_limbs(std::uint64_t* z, const std::int32_t* delta0, const st
     }
 }
 
+// Rows of digits of one gadget to the transform domain; `small_digits`: at most 2^13 in magnitude, modulo the first prime.
 template <int N>
-void forward_any(const std::int32_t* in, std::int32_t* out, const NttTables& tables, bool small_digits) {
+void forward_plain(const std::int32_t* in, std::int32_t* out, const NttTables& tables, bool small_digits) {
+    if (small_digits) {
+        forward_transform<N, true>(LoadPlain{in}, out, tables);
+    } else {
+        forward_transform<N, false>(LoadPlain{in}, out, tables);
+    }
+}
+template <int N>
+void forward_digits(const LoadDigits& in, std::int32_t* out, const NttTables& tables, bool small_digits) {
     if (small_digits) {
         forward_transform<N, true>(in, out, tables);
     } else {
         forward_transform<N, false>(in, out, tables);
     }
 }
+template <int N>
+void inverse_plain(std::int32_t* data, const NttTables& tables) {
+    inverse_transform<N>(data, StorePlain{data}, tables);
+}
+template <int N>
+void inverse_add(std::int32_t* data, std::int32_t* accumulator, const NttTables& tables) {
+    inverse_transform<N>(data, StoreAdd{accumulator}, tables);
+}
 
-using ForwardFunction = void (*)(const std::int32_t*, std::int32_t*, const NttTables&, bool);
-using InverseFunction = void (*)(std::int32_t*, const NttTables&);
-using MultiplyFunction = void (*)(const NttTables&, const std::int32_t*, std::size_t, int, const std::int32_t*,
+struct TransformFunctions {
+    void (*forward_plain)(const std::int32_t*, std::int32_t*, const NttTables&, bool);
+    void (*forward_digits)(const LoadDigits&, std::int32_t*, const NttTables&, bool);
+    void (*inverse_plain)(std::int32_t*, const NttTables&);
+    void (*inverse_add)(std::int32_t*, std::int32_t*, const NttTables&);
+};
+
+template <int N>
+constexpr TransformFunctions kTransform = {forward_plain<N>, forward_digits<N>, inverse_plain<N>, inverse_add<N>};
+
+const TransformFunctions& transform_functions(int n) {
+    switch (n) {
+        case 256: return kTransform<256>;
+        case 512: return kTransform<512>;
+        case 1024: return kTransform<1024>;
+        case 2048: return kTransform<2048>;
+        default: return kTransform<4096>;
+    }
+}
+
+using MultiplyFunction = void (*)(const NttTables&, const std::int32_t*, std::size_t, int, const std::int32_t*, std::size_t,
                                   const Monomial (*)[kMaxKeys], std::int32_t*, std::size_t);
-
-ForwardFunction forward_function(int n) {
-    switch (n) {
-        case 256: return forward_any<256>;
-        case 512: return forward_any<512>;
-        case 1024: return forward_any<1024>;
-        case 2048: return forward_any<2048>;
-        default: return forward_any<4096>;
-    }
-}
-
-InverseFunction inverse_function(int n) {
-    switch (n) {
-        case 256: return inverse_transform<256>;
-        case 512: return inverse_transform<512>;
-        case 1024: return inverse_transform<1024>;
-        case 2048: return inverse_transform<2048>;
-        default: return inverse_transform<4096>;
-    }
-}
 
 template <int kComponents, int kCiphertexts>
 MultiplyFunction multiply_function_keys(int keys) {
@@ -250,7 +258,7 @@ MultiplyFunction multiply_function(int components, int keys) {
 // Digits up to 2^13 in magnitude may be multiplied by the small square root of -1 modulo the first prime without reduction.
 constexpr int kSmallDigitBits = 14;
 
-constexpr int kTogether = 1;  // ciphertexts that share each key load
+constexpr int kTogether = 2;  // ciphertexts that share each key load
 
 std::size_t rotate_scratch_words(const ParameterSet& p) {
     const std::size_t n = p.polynomial_size(), rows = p.row_count(), components = p.glwe_dimension() + 1;
@@ -271,8 +279,7 @@ class Rotation {
           keys_(p_.keys_per_step()),
           mask_(gadget_constants(p_, p_.shape.mask_gadget)),
           body_(gadget_constants(p_, p_.shape.body_gadget)),
-          forward_(forward_function(n_)),
-          inverse_(inverse_function(n_)),
+          transform_(transform_functions(n_)),
           digits_(job.scratch),
           transformed_(digits_ + std::size_t(rows_) * n_),
           products_(transformed_ + std::size_t(kTogether) * rows_ * n_),
@@ -281,9 +288,11 @@ class Rotation {
     void run() {
         for (int step = job_.first_step; step < job_.last_step; ++step) {
             const std::int32_t* key = job_.key + std::size_t(step) * job_.key_step_words;
+            // The last ciphertexts of a step fetch the next step's key.
+            const std::size_t next = step + 1 < p_.step_count() ? job_.key_step_words : 0;
             std::size_t i = 0;
-            for (; i + kTogether <= job_.batch; i += kTogether) update<kTogether>(step, i, key);
-            for (; i < job_.batch; ++i) update<1>(step, i, key);
+            for (; i + kTogether <= job_.batch; i += kTogether) update<kTogether>(step, i, key, i + kTogether >= job_.batch ? next : 0);
+            for (; i < job_.batch; ++i) update<1>(step, i, key, i + 1 == job_.batch ? next : 0);
         }
     }
 
@@ -307,34 +316,50 @@ class Rotation {
         }
     }
 
-    // Digit polynomials of ciphertext i, natural order.
-    void decompose(std::size_t i, std::uint32_t exponent) {
+    // What is decomposed: the accumulator, or for the binary CMUX its difference with a rotated copy.
+    const Word* decomposed(std::size_t i, std::uint32_t exponent) {
         const Word* z = accumulator(i);
-        if (keys_ == 1) {
-            for (int c = 0; c < components_; ++c) {
-                rotate_minus_one<Word>(z + std::size_t(c) * n_, n_, exponent, Word(p_.modulus()), difference_ + std::size_t(c) * n_);
-            }
-            z = difference_;
+        if (keys_ > 1) return z;
+        for (int c = 0; c < components_; ++c) {
+            rotate_minus_one<Word>(z + std::size_t(c) * n_, n_, exponent, Word(p_.modulus()), difference_ + std::size_t(c) * n_);
         }
+        return difference_;
+    }
+
+    const GadgetConstants& gadget(int component) const { return component + 1 < components_ ? mask_ : body_; }
+
+    // Two limbs: digit polynomials in natural order, shared by both limbs.
+    void decompose_words(const Word* z) {
         std::int32_t* out = digits_;
         for (int c = 0; c < components_; ++c) {
-            const GadgetConstants& g = c + 1 < components_ ? mask_ : body_;
-            decompose_polynomial(z + std::size_t(c) * n_, n_, g, out);
-            out += std::size_t(g.levels) * n_;
+            decompose_polynomial(z + std::size_t(c) * n_, n_, gadget(c), out);
+            out += std::size_t(gadget(c).levels) * n_;
         }
     }
 
-    void transform_digits(int limb, std::int32_t* out) {
-        const int mask_rows = p_.glwe_dimension() * p_.shape.mask_gadget.level_count;
-        for (int row = 0; row < rows_; ++row) {
-            const int base_log = row < mask_rows ? mask_.base_log : body_.base_log;
-            forward_(digits_ + std::size_t(row) * n_, out + std::size_t(row) * n_, *job_.tables[limb],
-                     limb == 0 && base_log <= kSmallDigitBits);
+    // All digit polynomials in the transform domain of one limb.
+    void transform_digits(const Word* z, int limb, std::int32_t* out) {
+        const std::int32_t* digits = digits_;
+        for (int c = 0; c < components_; ++c) {
+            const GadgetConstants& g = gadget(c);
+            const bool small_digits = limb == 0 && g.base_log <= kSmallDigitBits;
+            for (int l = 0; l < g.levels; ++l, out += n_) {
+                if constexpr (sizeof(Word) == 4) {
+                    const bool top = l == 0;
+                    const std::int32_t* words = reinterpret_cast<const std::int32_t*>(z + std::size_t(c) * n_);
+                    transform_.forward_digits({words, static_cast<std::int32_t>(g.offset), g.drop + g.base_log * (g.levels - 1 - l),
+                                               top ? -1 : (1 << g.base_log) - 1, top ? 0 : 1 << (g.base_log - 1)},
+                                              out, *job_.tables[limb], small_digits);
+                } else {
+                    transform_.forward_plain(digits, out, *job_.tables[limb], small_digits);
+                    digits += n_;
+                }
+            }
         }
     }
 
     template <int count>
-    void update(int step, std::size_t first, const std::int32_t* key) {
+    void update(int step, std::size_t first, const std::int32_t* key, std::size_t prefetch) {
         const std::size_t row_words = std::size_t(rows_) * n_, product_words = std::size_t(components_) * n_;
         const MultiplyFunction multiply = multiply_function<count>(components_, keys_);
         for (int limb = 0; limb < p_.limb_count(); ++limb) {
@@ -346,21 +371,31 @@ class Rotation {
                 if (keys_ > 1) {
                     for (int j = 0; j < keys_; ++j) monomials[t][j].set(e[j], tables);
                 }
-                if (limb == 0 || count > 1) decompose(first + t, e[0]);
-                transform_digits(limb, transformed_ + t * row_words);
+                const Word* z = nullptr;
+                if (limb == 0 || count > 1) {
+                    z = decomposed(first + t, e[0]);
+                    if constexpr (sizeof(Word) == 8) decompose_words(z);
+                }
+                transform_digits(z, limb, transformed_ + t * row_words);
             }
             std::int32_t* products = products_ + std::size_t(limb) * count * product_words;
-            multiply(tables, transformed_, row_words, rows_, key, monomials, products, product_words);
-            for (int t = 0; t < count * components_; ++t) inverse_(products + std::size_t(t) * n_, tables);
+            multiply(tables, transformed_, row_words, rows_, key, prefetch, monomials, products, product_words);
+            for (int t = 0; t < count; ++t) {
+                for (int c = 0; c < components_; ++c) {
+                    std::int32_t* product = products + t * product_words + std::size_t(c) * n_;
+                    if constexpr (sizeof(Word) == 4) {
+                        transform_.inverse_add(product, reinterpret_cast<std::int32_t*>(accumulator(first + t) + std::size_t(c) * n_), tables);
+                    } else {
+                        transform_.inverse_plain(product, tables);
+                    }
+                }
+            }
             key += std::size_t(keys_) * rows_ * product_words;
         }
-        for (int t = 0; t < count; ++t) {
-            Word* z = accumulator(first + t);
-            const std::int32_t* delta = products_ + t * product_words;
-            if constexpr (sizeof(Word) == 4) {
-                accumulate(z, delta, components_ * n_, *job_.tables[0]);
-            } else {
-                accumulate_two_limbs(z, delta, delta + count * product_words, components_ * n_);
+        if constexpr (sizeof(Word) == 8) {
+            for (int t = 0; t < count; ++t) {
+                const std::int32_t* delta = products_ + t * product_words;
+                accumulate_two_limbs(accumulator(first + t), delta, delta + count * product_words, components_ * n_);
             }
         }
     }
@@ -369,8 +404,7 @@ class Rotation {
     const ParameterSet& p_;
     int n_, components_, rows_, keys_;
     GadgetConstants mask_, body_;
-    ForwardFunction forward_;
-    InverseFunction inverse_;
+    const TransformFunctions& transform_;
     std::int32_t* digits_;
     std::int32_t* transformed_;
     std::int32_t* products_;
@@ -393,7 +427,7 @@ void transform_key(const NttTables& tables, const std::uint32_t* polynomial, std
         const std::int32_t x = std::int32_t(polynomial[i]);
         scratch[i] = x > half ? x - q : x;
     }
-    forward_function(n)(scratch, scratch + n, tables, false);
+    transform_functions(n).forward_plain(scratch, scratch + n, tables, false);
     const std::uint32_t companion = std::uint32_t((std::uint64_t{factor} << 32) / std::uint32_t(q));
     for (int v = 0; v < n / kWidth; ++v) {
         for (int l = 0; l < kWidth; ++l) {
@@ -406,30 +440,69 @@ void transform_key(const NttTables& tables, const std::uint32_t* polynomial, std
     }
 }
 
+// Lanes of the keyswitch accumulators: 16-bit or 32-bit wrap-around arithmetic.
 template <class Word>
-void keyswitch(const std::int8_t* digits, std::size_t digit_stride, std::size_t rows, const Word* key, std::size_t columns,
-               std::size_t batch, Word* out) {
-    constexpr std::size_t kTile = 64 / sizeof(Word) * 2;  // two 64-byte vectors of columns
-    constexpr std::size_t kCiphertexts = 4;
-    std::size_t i = 0;
-    for (; i < batch; i += kCiphertexts) {
-        const std::size_t count = batch - i < kCiphertexts ? batch - i : kCiphertexts;
-        const std::int8_t* d[kCiphertexts];
-        for (std::size_t t = 0; t < kCiphertexts; ++t) d[t] = digits + (i + (t < count ? t : 0)) * digit_stride;
-        for (std::size_t column = 0; column < columns; column += kTile) {  // columns are padded to whole tiles
-            Word sum[kCiphertexts][kTile] = {};
-            for (std::size_t row = 0; row < rows; ++row) {
-                const Word* k = key + row * columns + column;
-                for (std::size_t t = 0; t < kCiphertexts; ++t) {
-                    const Word digit = static_cast<Word>(static_cast<std::make_signed_t<Word>>(d[t][row]));
-                    for (std::size_t j = 0; j < kTile; ++j) sum[t][j] = static_cast<Word>(sum[t][j] + digit * k[j]);
-                }
-            }
-            for (std::size_t t = 0; t < count; ++t) {
-                Word* o = out + (i + t) * columns + column;
-                for (std::size_t j = 0; j < kTile; ++j) o[j] = static_cast<Word>(o[j] - sum[t][j]);
-            }
+inline Vec subtract_product(Vec sum, Vec digit, Vec key) {
+    return sizeof(Word) == 2 ? sub16(sum, mul_low16(digit, key)) : sub(sum, mul_low(digit, key));
+}
+
+// A tile of two vectors of columns for `count` ciphertexts: the key is read once for all of them.
+template <class Word, int count>
+void keyswitch_tile(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const Word* key, std::size_t columns, Word* out) {
+    constexpr int kVectors = 2;
+    constexpr std::size_t kLanes = kWidth * 4 / sizeof(Word);
+    Vec sum[count][kVectors];
+    const auto at = [](auto* p) { return reinterpret_cast<std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(p)>>, const std::int32_t, std::int32_t>*>(p); };
+#pragma GCC unroll 8
+    for (int t = 0; t < count; ++t) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) sum[t][v] = load(at(out + t * columns + v * kLanes));
+    }
+    for (std::size_t row = 0; row < rows; ++row) {
+        Vec k[kVectors];
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) k[v] = load(at(key + row * columns + v * kLanes));
+#pragma GCC unroll 8
+        for (int t = 0; t < count; ++t) {
+            const Vec digit = set1(digits[t * digit_stride + row]);
+#pragma GCC unroll 2
+            for (int v = 0; v < kVectors; ++v) sum[t][v] = subtract_product<Word>(sum[t][v], digit, k[v]);
         }
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < count; ++t) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kVectors; ++v) store(at(out + t * columns + v * kLanes), sum[t][v]);
+    }
+}
+
+// One ciphertext: the key streams from memory, so it is read in order, a block of rows over all columns at a time.
+template <class Word, int count>
+void keyswitch_ciphertexts(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const Word* key, std::size_t columns,
+                           Word* out) {
+    constexpr std::size_t kTile = 2 * kWidth * 4 / sizeof(Word), kRows = 64;
+    for (std::size_t row = 0; row < rows; row += kRows) {
+        const std::size_t block = rows - row < kRows ? rows - row : kRows;
+        for (std::size_t column = 0; column < columns; column += kTile) {  // columns are padded to whole tiles
+            keyswitch_tile<Word, count>(digits + row, digit_stride, block, key + row * columns + column, columns, out + column);
+        }
+    }
+}
+
+template <class Word>
+void keyswitch(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const Word* key, std::size_t columns,
+               std::size_t batch, Word* out) {
+    constexpr int kTogetherKeyswitch = kWidth == 16 ? 8 : 4;
+    // A block of key rows serves the whole batch from cache.
+    constexpr std::size_t kRows = 256;
+    for (std::size_t row = 0; row < rows; row += kRows) {
+        const std::size_t block = rows - row < kRows ? rows - row : kRows;
+        const Word* k = key + row * columns;
+        std::size_t i = 0;
+        for (; i + kTogetherKeyswitch <= batch; i += kTogetherKeyswitch) {
+            keyswitch_ciphertexts<Word, kTogetherKeyswitch>(digits + i * digit_stride + row, digit_stride, block, k, columns, out + i * columns);
+        }
+        for (; i < batch; ++i) keyswitch_ciphertexts<Word, 1>(digits + i * digit_stride + row, digit_stride, block, k, columns, out + i * columns);
     }
 }
 

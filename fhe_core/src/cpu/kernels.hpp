@@ -52,10 +52,11 @@ struct Kernels {
                           std::size_t vector_stride, std::int32_t* scratch);
     void (*rotate)(const RotateJob& job);
     std::size_t (*rotate_scratch_words)(const ParameterSet& parameters);
-    // out[c][j] -= sum over rows of digits[c][row] * key[row][j] in 16-bit or 32-bit wrap-around arithmetic.
-    void (*keyswitch16)(const std::int8_t* digits, std::size_t digit_stride, std::size_t rows, const std::uint16_t* key,
+    // out[c][j] -= sum over rows of digits[c][row] * key[row][j] in 16-bit or 32-bit wrap-around arithmetic. A digit of the 16-bit form
+    // stands in both halves of its word, so that one broadcast fills all lanes.
+    void (*keyswitch16)(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const std::uint16_t* key,
                         std::size_t columns, std::size_t batch, std::uint16_t* out);
-    void (*keyswitch32)(const std::int8_t* digits, std::size_t digit_stride, std::size_t rows, const std::uint32_t* key,
+    void (*keyswitch32)(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const std::uint32_t* key,
                         std::size_t columns, std::size_t batch, std::uint32_t* out);
     // out[r][j] = sum over c of weights[r * weight_stride + c] * x[c][j], exact in 64 bits; words a multiple of kLinearTile.
     void (*linear)(const std::int32_t* weights, std::size_t weight_stride, std::size_t rows, std::size_t columns, const std::int32_t* x,

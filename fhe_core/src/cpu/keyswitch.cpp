@@ -31,7 +31,8 @@ class ModulusRounding {
 };
 
 // Signed digits of one rounded mask word, most significant level first, ties broken by the next residue's top bit.
-void decompose(std::uint32_t v, const Gadget& gadget, std::int8_t* digits) {
+template <class KeyWord>
+void decompose(std::uint32_t v, const Gadget& gadget, std::int32_t* digits) {
     const int base_log = gadget.base_log;
     const std::uint32_t base = 1u << base_log, half = base / 2, lowest = v & 1;
     for (int l = gadget.level_count - 1; l >= 0; --l) {
@@ -39,7 +40,8 @@ void decompose(std::uint32_t v, const Gadget& gadget, std::int8_t* digits) {
         v >>= base_log;
         const std::uint32_t tie = l == 0 ? lowest : (v >> (base_log - 1)) & 1;
         const std::uint32_t carry = (r > half) | ((r == half) & tie);
-        digits[l] = static_cast<std::int8_t>(static_cast<std::int32_t>(r) - static_cast<std::int32_t>(carry << base_log));
+        const std::uint32_t digit = r - (carry << base_log);
+        digits[l] = static_cast<std::int32_t>(sizeof(KeyWord) == 2 ? (digit & 0xFFFF) * 0x10001u : digit);
         v += carry;
     }
 }
@@ -50,7 +52,7 @@ void keyswitch_words(const ExpandedKey& key, const LweWord* lwe, std::size_t bat
     const int w = p.keyswitch_modulus_log2, kept = p.keyswitch_gadget.base_log * p.keyswitch_gadget.level_count;
     const std::size_t d = p.large_dimension(), rows = p.keyswitch_key_rows(), columns = key.keyswitch_columns(), n = p.lwe_dimension;
     const ModulusRounding round(p.modulus(), w);
-    std::vector<std::int8_t> digits(kBatch * rows);
+    std::vector<std::int32_t> digits(kBatch * rows);
     std::vector<KeyWord> sums(kBatch * columns);
     for (std::size_t first = 0; first < batch; first += kBatch) {
         const std::size_t count = batch - first < kBatch ? batch - first : kBatch;
@@ -60,7 +62,7 @@ void keyswitch_words(const ExpandedKey& key, const LweWord* lwe, std::size_t bat
             for (std::size_t j = 0; j < d; ++j) {
                 const std::uint32_t y = round(words[j]);
                 const std::uint32_t v = w == kept ? y : ((y + (1u << (w - kept - 1))) >> (w - kept)) & ((1u << kept) - 1);
-                decompose(v, p.keyswitch_gadget, digits.data() + i * rows + j * p.keyswitch_gadget.level_count);
+                decompose<KeyWord>(v, p.keyswitch_gadget, digits.data() + i * rows + j * p.keyswitch_gadget.level_count);
             }
             sums[i * columns + n] = static_cast<KeyWord>(round(words[d]));
         }

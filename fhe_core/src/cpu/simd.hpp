@@ -31,6 +31,8 @@ inline Vec shift_right(Vec a) {
     return _mm512_srai_epi32(a, count);
 }
 inline Vec zero() { return _mm512_setzero_si512(); }
+inline Vec sub16(Vec a, Vec b) { return _mm512_sub_epi16(a, b); }
+inline Vec mul_low16(Vec a, Vec b) { return _mm512_mullo_epi16(a, b); }
 // Signed 64-bit products of lanes 0, 2, 4, ..
 inline Vec mul_even(Vec a, Vec b) { return _mm512_mul_epi32(a, b); }
 // Moves lanes 1, 3, 5, .. down to 0, 2, 4, ..
@@ -91,6 +93,8 @@ inline Vec shift_right(Vec a) {
     return _mm256_srai_epi32(a, count);
 }
 inline Vec zero() { return _mm256_setzero_si256(); }
+inline Vec sub16(Vec a, Vec b) { return _mm256_sub_epi16(a, b); }
+inline Vec mul_low16(Vec a, Vec b) { return _mm256_mullo_epi16(a, b); }
 inline Vec mul_even(Vec a, Vec b) { return _mm256_mul_epi32(a, b); }
 inline Vec odd(Vec a) { return _mm256_srli_epi64(a, 32); }
 inline Vec add64(Vec a, Vec b) { return _mm256_add_epi64(a, b); }
@@ -126,6 +130,7 @@ constexpr int kWidth = 4;
 typedef std::int32_t Vec __attribute__((vector_size(16)));
 typedef std::uint32_t VecUnsigned __attribute__((vector_size(16)));
 typedef std::int64_t Vec64 __attribute__((vector_size(16)));
+typedef std::uint16_t Vec16 __attribute__((vector_size(16)));
 
 inline Vec load(const std::int32_t* p) {
     Vec a;
@@ -148,6 +153,8 @@ inline Vec shift_right(Vec a) {
     return a >> count;
 }
 inline Vec zero() { return Vec{0, 0, 0, 0}; }
+inline Vec sub16(Vec a, Vec b) { return (Vec)((Vec16)a - (Vec16)b); }
+inline Vec mul_low16(Vec a, Vec b) { return (Vec)((Vec16)a * (Vec16)b); }
 inline Vec mul_even(Vec a, Vec b) {
     const Vec64 product = {std::int64_t{a[0]} * b[0], std::int64_t{a[2]} * b[2]};
     return (Vec)product;

@@ -93,13 +93,13 @@ inline void forward_stages(Vec (&x)[count], const std::int32_t* roots, int group
     }
 }
 
-// `done`: inverse stages finished before these; after every third stage the sums are reduced.
-template <int logs, int done, int count>
+// `done`: inverse stages finished before these, of `all`; after every third stage but the last the sums are reduced.
+template <int logs, int done, int all, int count>
 inline void inverse_stages(Vec (&x)[count], const std::int32_t* roots, int groups, int group, Vec q) {
 #pragma GCC unroll 4
     for (int s = logs - 1; s >= 0; --s) {
         const int half = (1 << logs) >> (s + 1);
-        const bool reduce_sum = (done + logs - s) % 3 == 0;
+        const bool reduce_sum = (done + logs - s) % 3 == 0 && done + logs - s != all;
 #pragma GCC unroll 8
         for (int g = 0; g < (1 << s); ++g) {
             const Twiddle t = Twiddle::broadcast(roots + 2 * std::size_t((groups + group) * (1 << s) + g));
@@ -117,9 +117,37 @@ inline void inverse_stages(Vec (&x)[count], const std::int32_t* roots, int group
     }
 }
 
+// Where a forward transform reads: a polynomial, or digits cut from accumulator words on the way (one limb):
+// ((z + offset) >> shift) & mask, minus half.
+struct LoadPlain {
+    const std::int32_t* data;
+    Vec operator()(std::size_t i) const { return load(data + i); }
+};
+struct LoadDigits {
+    const std::int32_t* data;
+    std::int32_t offset, shift, mask, half;
+    Vec operator()(std::size_t i) const {
+        return sub(bit_and(shift_right(add(load(data + i), set1(offset)), shift), set1(mask)), set1(half));
+    }
+};
+
+// Where an inverse transform writes: a polynomial, |x| <= 10 q, or added to accumulator words in [0, q).
+struct StorePlain {
+    std::int32_t* data;
+    void operator()(std::size_t i, Vec x, Vec) const { store(data + i, x); }
+};
+struct StoreAdd {
+    std::int32_t* data;
+    void operator()(std::size_t i, Vec x, Vec q) const {
+        const Vec sum = add(load(data + i), reduce(x, q));  // (-0.62 q, 1.62 q)
+        const Vec positive = min_unsigned(sum, add(sum, q));
+        store(data + i, min_unsigned(positive, sub(positive, q)));
+    }
+};
+
 // `logs` stages of all groups of a polynomial, from `in` to `out` (which may be the same).
-template <int N, int groups, int logs, bool small_first>
-inline void forward_pass(const std::int32_t* in, std::int32_t* out, const cpu::NttTables& tables) {
+template <int N, int groups, int logs, bool small_first, class Load>
+inline void forward_pass(const Load& in, std::int32_t* out, const cpu::NttTables& tables) {
     const Vec q = set1(tables.q), small_root = set1(tables.sqrt_minus_one);
     constexpr int count = 1 << logs, stride = N / groups / count;  // coefficients
     for (int group = 0; group < groups; ++group) {
@@ -127,7 +155,7 @@ inline void forward_pass(const std::int32_t* in, std::int32_t* out, const cpu::N
             Vec x[count];
             const std::size_t base = std::size_t(group) * stride * count + offset;
 #pragma GCC unroll 8
-            for (int i = 0; i < count; ++i) x[i] = load(in + base + i * stride);
+            for (int i = 0; i < count; ++i) x[i] = in(base + i * stride);
             forward_stages<logs, count, small_first>(x, tables.forward, groups, group, q, small_root);
 #pragma GCC unroll 8
             for (int i = 0; i < count; ++i) store(out + base + i * stride, x[i]);
@@ -135,8 +163,8 @@ inline void forward_pass(const std::int32_t* in, std::int32_t* out, const cpu::N
     }
 }
 
-template <int N, int groups, int logs, int done>
-inline void inverse_pass(std::int32_t* data, const cpu::NttTables& tables) {
+template <int N, int groups, int logs, int done, class Store>
+inline void inverse_pass(const std::int32_t* data, const Store& out, const cpu::NttTables& tables) {
     const Vec q = set1(tables.q);
     constexpr int count = 1 << logs, stride = N / groups / count;
     for (int group = 0; group < groups; ++group) {
@@ -145,41 +173,45 @@ inline void inverse_pass(std::int32_t* data, const cpu::NttTables& tables) {
             const std::size_t base = std::size_t(group) * stride * count + offset;
 #pragma GCC unroll 8
             for (int i = 0; i < count; ++i) x[i] = load(data + base + i * stride);
-            inverse_stages<logs, done, count>(x, tables.inverse, groups, group, q);
+            inverse_stages<logs, done, log2_exact(N), count>(x, tables.inverse, groups, group, q);
 #pragma GCC unroll 8
-            for (int i = 0; i < count; ++i) store(data + base + i * stride, x[i]);
+            for (int i = 0; i < count; ++i) out(base + i * stride, x[i], q);
         }
     }
 }
 
 // The stages before blocks of W^2 coefficients, as passes of up to kOuterRadixLog stages.
-template <int N, int groups, bool small_first>
-inline void forward_outer(const std::int32_t* in, std::int32_t* out, const cpu::NttTables& tables) {
+template <int N, int groups, bool small_first, class Load>
+inline void forward_outer(const Load& in, std::int32_t* out, const cpu::NttTables& tables) {
     constexpr int left = log2_exact(N / groups) - 2 * kLogWidth;
     if constexpr (left > 0) {
         constexpr int logs = left < kOuterRadixLog ? left : kOuterRadixLog;
         forward_pass<N, groups, logs, small_first>(in, out, tables);
-        forward_outer<N, (groups << logs), false>(out, out, tables);
+        forward_outer<N, (groups << logs), false>(LoadPlain{out}, out, tables);
     }
 }
 
-template <int N, int groups_after>
-inline void inverse_outer(std::int32_t* data, const cpu::NttTables& tables) {
+template <int N, int groups_after, class Store>
+inline void inverse_outer(std::int32_t* data, const Store& out, const cpu::NttTables& tables) {
     constexpr int left = log2_exact(groups_after);
     if constexpr (left > 0) {
         constexpr int logs = left < kOuterRadixLog ? left : kOuterRadixLog;
-        inverse_pass<N, (groups_after >> logs), logs, log2_exact(N) - left>(data, tables);
-        inverse_outer<N, (groups_after >> logs)>(data, tables);
+        if constexpr (logs == left) {
+            inverse_pass<N, 1, logs, log2_exact(N) - left>(data, out, tables);
+        } else {
+            inverse_pass<N, (groups_after >> logs), logs, log2_exact(N) - left>(data, StorePlain{data}, tables);
+            inverse_outer<N, (groups_after >> logs)>(data, out, tables);
+        }
     }
 }
 
-template <int N, bool small_first>
-inline void forward_block(const std::int32_t* in, std::int32_t* out, int block, const cpu::NttTables& tables) {
+template <int N, bool small_first, class Load>
+inline void forward_block(const Load& in, std::int32_t* out, int block, const cpu::NttTables& tables) {
     const Vec q = set1(tables.q), small_root = set1(tables.sqrt_minus_one);
     constexpr int blocks = N / (kWidth * kWidth);
     Vec x[kWidth];
 #pragma GCC unroll 16
-    for (int r = 0; r < kWidth; ++r) x[r] = load(in + r * kWidth);
+    for (int r = 0; r < kWidth; ++r) x[r] = in(r * kWidth);
     forward_stages<kLogWidth, kWidth, small_first>(x, tables.forward, blocks, block, q, small_root);
     transpose(x);
     const std::int32_t* tail = tables.forward_tail + std::size_t(block) * (kWidth - 1) * 2 * kWidth;
@@ -198,8 +230,8 @@ inline void forward_block(const std::int32_t* in, std::int32_t* out, int block, 
     for (int r = 0; r < kWidth; ++r) store(out + r * kWidth, x[r]);
 }
 
-template <int N>
-inline void inverse_block(std::int32_t* data, int block, const cpu::NttTables& tables) {
+template <int N, class Store>
+inline void inverse_block(const std::int32_t* data, const Store& out, int block, const cpu::NttTables& tables) {
     const Vec q = set1(tables.q);
     constexpr int blocks = N / (kWidth * kWidth);
     Vec x[kWidth];
@@ -227,29 +259,38 @@ inline void inverse_block(std::int32_t* data, int block, const cpu::NttTables& t
         }
     }
     transpose(x);
-    inverse_stages<kLogWidth, kLogWidth, kWidth>(x, tables.inverse, blocks, block, q);
+    inverse_stages<kLogWidth, kLogWidth, log2_exact(N), kWidth>(x, tables.inverse, blocks, block, q);
 #pragma GCC unroll 16
-    for (int r = 0; r < kWidth; ++r) store(data + r * kWidth, x[r]);
+    for (int r = 0; r < kWidth; ++r) out(r * kWidth, x[r], q);
 }
 
-// Natural order -> transform domain; |in| <= q/2, or |in| < 2^13 with `small_first`. |out| < 15.6 q.
-template <int N, bool small_first>
-void forward_transform(const std::int32_t* in, std::int32_t* out, const cpu::NttTables& tables) {
+// Natural order -> transform domain; |in| <= q/2, or |in| <= 2^13 with `small_first`. |out| < 15.6 q.
+template <int N, bool small_first, class Load>
+void forward_transform(const Load& in, std::int32_t* out, const cpu::NttTables& tables) {
     constexpr int blocks = N / (kWidth * kWidth);
     if constexpr (blocks > 1) {
         forward_outer<N, 1, small_first>(in, out, tables);
-        for (int b = 0; b < blocks; ++b) forward_block<N, false>(out + b * kWidth * kWidth, out + b * kWidth * kWidth, b, tables);
+        for (int b = 0; b < blocks; ++b) {
+            forward_block<N, false>(LoadPlain{out + b * kWidth * kWidth}, out + b * kWidth * kWidth, b, tables);
+        }
     } else {
         forward_block<N, small_first>(in, out, 0, tables);
     }
 }
 
-// Transform domain -> natural order, in place, times N; |in| <= 1.25 q, |out| <= 10 q.
-template <int N>
-void inverse_transform(std::int32_t* data, const cpu::NttTables& tables) {
+// Transform domain -> natural order, times N; |data| <= 1.25 q, the result up to 10 q in magnitude. `data` is overwritten.
+template <int N, class Store>
+void inverse_transform(std::int32_t* data, const Store& out, const cpu::NttTables& tables) {
     constexpr int blocks = N / (kWidth * kWidth);
-    for (int b = 0; b < blocks; ++b) inverse_block<N>(data + b * kWidth * kWidth, b, tables);
-    inverse_outer<N, blocks>(data, tables);
+    if constexpr (blocks > 1) {
+        for (int b = 0; b < blocks; ++b) {
+            std::int32_t* block = data + b * kWidth * kWidth;
+            inverse_block<N>(block, StorePlain{block}, b, tables);
+        }
+        inverse_outer<N, blocks>(data, out, tables);
+    } else {
+        inverse_block<N>(data, out, 0, tables);
+    }
 }
 
 }  // namespace
