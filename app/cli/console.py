@@ -32,7 +32,7 @@ class FailureError(Exception):
 
 
 def standard_output() -> Console:
-    return Console(highlight=False)
+    return Console(highlight=False, soft_wrap=True)
 
 
 def standard_error() -> Console:

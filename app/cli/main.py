@@ -10,7 +10,7 @@ import typer
 
 from cloakwork.app.cli import bench, demo, devices, keys, params
 from cloakwork.app.cli.console import FailureError, WrongCallError, report_error
-from cloakwork.fhe_core.errors import CancelledError, FheError
+from cloakwork.fhe_core.errors import CancelledError, FheError, ParameterError
 
 FAILURE, WRONG_CALL, INTERRUPTED = 1, 2, 130
 
@@ -50,7 +50,7 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, CancelledError, typer.Abort):
         report_error("interrupted")
         return INTERRUPTED
-    except WrongCallError as error:
+    except (WrongCallError, ParameterError) as error:
         report_error(str(error))
         return WRONG_CALL
     except (FheError, FailureError, OSError, MemoryError) as error:

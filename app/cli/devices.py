@@ -1,0 +1,44 @@
+"""`cloakwork devices`: what this build can compute on, and why something is unusable."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rich.table import Table
+
+from cloakwork.app.cli.console import JsonOption, standard_output, write_json
+from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.errors import FheError
+
+
+def list_devices() -> list[dict[str, Any]]:
+    return [cpu_device(), cuda_device()]
+
+
+def cpu_device() -> dict[str, Any]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        return {"device": "cpu", "usable": True, "details": f"instruction set {_engine.cpu_features()}, {cores} threads"}
+    except FheError as error:
+        return {"device": "cpu", "usable": False, "details": str(error)}
+
+
+def cuda_device() -> dict[str, Any]:
+    if not hasattr(_engine, "CudaKey"):
+        return {"device": "cuda", "usable": False, "details": "this build has no CUDA back end"}
+    return {"device": "cuda", "usable": True, "details": "built in"}
+
+
+def devices(json_path: JsonOption = None) -> None:
+    """List the devices."""
+    found = list_devices()
+    if json_path != "-":
+        table = Table(title="Devices", title_justify="left")
+        for heading in ("device", "usable", "details"):
+            table.add_column(heading)
+        for each in found:
+            table.add_row(each["device"], "yes" if each["usable"] else "no", each["details"])
+        standard_output().print(table)
+    if json_path is not None:
+        write_json({"devices": found}, json_path)

@@ -1,0 +1,68 @@
+"""Exit statuses and error lines of the command."""
+
+from __future__ import annotations
+
+import json
+
+
+def test_version(run):
+    result = run("--version")
+    assert result.returncode == 0
+    assert result.stdout.strip() == "0.1.0"
+
+
+def test_without_a_command_it_prints_help(run):
+    result = run()
+    assert result.returncode == 0
+    assert "keygen" in result.stdout
+
+
+def test_wrong_calls_have_status_2_and_one_line(run, error_line):
+    for arguments in (["nonsense"], ["keygen", "--nonsense"], ["params", "no_such_set"], ["bench", "pbs", "--set", "no_such_set"]):
+        result = run(*arguments)
+        assert result.returncode == 2, arguments
+        assert result.stdout == ""
+        error_line(result.stderr)
+
+
+def test_an_unknown_set_names_the_known_ones(run, error_line):
+    message = error_line(run("params", "no_such_set").stderr)
+    assert "no_such_set" in message
+    assert "gate_64" in message
+
+
+def test_params_table_and_json_agree(run):
+    record = json.loads(run("params", "--json", "-").stdout)
+    names = [each["name"] for each in record["sets"]]
+    assert "gate_64" in names
+    table = run("params", environment={"COLUMNS": "250"}).stdout
+    for name in names:
+        assert name in table
+
+
+def test_params_of_one_set_has_the_bench_names(run):
+    record = json.loads(run("params", "gate_64", "--json", "-").stdout)
+    assert record["name"] == "gate_64"
+    for key in ("p_fail_log2", "security_bits", "upload_bytes", "bootstrap_key_bytes", "keyswitch_key_bytes"):
+        assert isinstance(record[key], int | float)
+
+
+def test_toy_sets_are_refused_without_permission(run, error_line):
+    result = run("params", "toy", environment={"CLOAKWORK_ALLOW_TOY": "0"})
+    assert result.returncode == 2
+    assert "insecure" in error_line(result.stderr)
+    listed = json.loads(run("params", "--json", "-", environment={"CLOAKWORK_ALLOW_TOY": "0"}).stdout)
+    assert "toy" not in [each["name"] for each in listed["sets"]]
+
+
+def test_devices_lists_the_cpu(run):
+    record = json.loads(run("devices", "--json", "-").stdout)
+    cpu = record["devices"][0]
+    assert cpu["device"] == "cpu"
+    assert cpu["usable"] is True
+
+
+def test_a_forced_instruction_set_that_does_not_exist_is_reported(run):
+    record = json.loads(run("devices", "--json", "-", environment={"CLOAKWORK_CPU": "no_such_thing"}).stdout)
+    assert record["devices"][0]["usable"] is False
+    assert "no_such_thing" in record["devices"][0]["details"]
