@@ -1,0 +1,297 @@
+"""The noise model: variances in torus squared of every operation of docs/specification.md, and failure probabilities from them.
+
+Pure arithmetic on a row of the parameter table (anything with the fields of `NoiseParameters`). Independence and uniform masks are assumed; a
+look-up sees
+
+    weight_norm^2 * blind_rotation + keyswitch + modulus_switch.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Protocol
+
+__all__ = [
+    "SD_INFLATION",
+    "NoiseParameters",
+    "blind_rotation_variance",
+    "combined_variance",
+    "failure_log2",
+    "fresh_variance",
+    "full_domain_failure_log2",
+    "keyswitch_digit_moment",
+    "keyswitch_key_variance",
+    "keyswitch_offset",
+    "keyswitch_rounding_variance",
+    "keyswitch_variance",
+    "linear_variance",
+    "log2_two_sided_tail",
+    "lookup_failure_log2",
+    "lookup_margin",
+    "lookup_offset",
+    "lookup_variance",
+    "modulus_switch_variance",
+    "public_key_variance",
+    "sample_extraction_variance",
+]
+
+# Failure probabilities are computed for a standard deviation this much above the model.
+SD_INFLATION = 1.02
+
+_SECRET_SQUARE = {"binary": 1 / 2, "ternary": 2 / 3}  # E[s^2]
+_SECRET_MEAN = {"binary": 1 / 2, "ternary": 0.0}
+# Per step of the blind rotation, in units of one external product: noise of the key, and rounding of the decomposition.
+#   binary       ACC += K [x] ((X^t - 1) ACC): the key's noise once; the rounding error times s, E[s^2] = 1/2
+#   ternary      two products, each times (X^t - 1), which doubles a variance: 4; the rounding of the one key that is 1 (2/3): 4/3
+#   binary_pair  three products, each doubled: 6; the rounding of the one key that is 1 (3/4): 3/2
+_KEY_UNITS = {"binary": 1.0, "ternary": 4.0, "binary_pair": 6.0}
+_ROUNDING_UNITS = {"binary": 1 / 2, "ternary": 4 / 3, "binary_pair": 3 / 2}
+
+
+class NoiseParameters(Protocol):
+    """The fields of a parameter row that noise depends on; units as in fhe_core/include/fhe_core/parameters.hpp."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def message_bits(self) -> int: ...
+    @property
+    def polynomial_size(self) -> int: ...
+    @property
+    def glwe_dimension(self) -> int: ...
+    @property
+    def limb_count(self) -> int: ...
+    @property
+    def modulus(self) -> int: ...
+    @property
+    def mask_gadget(self) -> tuple[int, int]: ...
+    @property
+    def body_gadget(self) -> tuple[int, int]: ...
+    @property
+    def cmux(self) -> str: ...
+    @property
+    def glwe_secret(self) -> str: ...
+    @property
+    def lwe_secret(self) -> str: ...
+    @property
+    def glwe_sigma(self) -> float: ...
+    @property
+    def lwe_dimension(self) -> int: ...
+    @property
+    def keyswitch_modulus_log2(self) -> int: ...
+    @property
+    def lwe_sigma(self) -> float: ...
+    @property
+    def keyswitch_gadget(self) -> tuple[int, int]: ...
+    @property
+    def max_weight_norm(self) -> float: ...
+    @property
+    def large_dimension(self) -> int: ...
+    @property
+    def step_count(self) -> int: ...
+
+
+# Encryption
+
+
+def fresh_variance(params: NoiseParameters) -> float:
+    """sigma^2 / Q^2: LWE and GLWE encryption under the secret key, seeded or not."""
+    return (params.glwe_sigma / params.modulus) ** 2
+
+
+def public_key_variance(params: NoiseParameters) -> float:
+    """(2/3 kN + 1 + kN E[S^2]) sigma^2 / Q^2: the key's noise times ternary u, e, and e_c times the secret (section 10)."""
+    d = params.large_dimension
+    return (d * _SECRET_SQUARE["ternary"] + 1 + d * _SECRET_SQUARE[params.glwe_secret]) * fresh_variance(params)
+
+
+# Linear operations
+
+
+def combined_variance(variance_x: float, scale_x: float, variance_y: float = 0.0, scale_y: float = 0.0) -> float:
+    """scale_x^2 V_x + scale_y^2 V_y for independent ciphertexts: addition, subtraction, multiplication by small integers."""
+    return scale_x**2 * variance_x + scale_y**2 * variance_y
+
+
+def linear_variance(variance: float, weight_norm: float) -> float:
+    """||w||^2 V: an integer row of L2 norm `weight_norm` on ciphertexts of independent noise."""
+    return weight_norm**2 * variance
+
+
+# Keyswitch (section 2)
+
+
+@cache
+def keyswitch_digit_moment(base_log: int, level_count: int) -> float:
+    """Sum over the levels of E[d^2] of the unbiased signed digits of a uniform residue.
+
+    Exact: a chain from the least significant digit over (carry, which half the next raw digit lies in). Base 4 has 1.3 per digit in the
+    limit; ties at +B always would give 1.5 and a mean of 1/2. The tie of the top digit counts as a fair coin.
+    """
+    base, half = 1 << base_log, 1 << (base_log - 1)
+    halves = {"any": range(base), "low": range(half), "high": range(half, base)}
+    states = {(0, "any"): 1.0}
+    total = 0.0
+    for _ in range(level_count):
+        following: dict[tuple[int, str], float] = {}
+        for (carry, where), probability in states.items():
+            share = probability / len(halves[where])
+            for raw in halves[where]:
+                residue, wrapped = (raw + carry) % base, (raw + carry) // base
+                total += share * min(residue, base - residue) ** 2
+                if residue == half:
+                    outcomes = [((0, "low"), share / 2), ((1, "high"), share / 2)]
+                else:
+                    outcomes = [((1 if residue > half else wrapped, "any"), share)]
+                for state, weight in outcomes:
+                    following[state] = following.get(state, 0.0) + weight
+        states = following
+    return total
+
+
+def keyswitch_key_variance(params: NoiseParameters) -> float:
+    """kN * sum_l E[d_l^2] * sigma^2 / 2^2w: the noise of the keyswitch key."""
+    sigma = math.ldexp(params.lwe_sigma, -params.keyswitch_modulus_log2)
+    return params.large_dimension * keyswitch_digit_moment(*params.keyswitch_gadget) * sigma**2
+
+
+def keyswitch_rounding_variance(params: NoiseParameters) -> float:
+    """Rounding of masks to T bits and of the body to w bits: (kN E[S^2] 2^-2T + 2^-2w) / 12."""
+    w = params.keyswitch_modulus_log2
+    base_log, level_count = params.keyswitch_gadget
+    masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
+    variance = masks * 4.0 ** -(base_log * level_count) + 4.0**-w
+    # Step 2 rounds halves up, a mean error of -1/2 per mask when T < w: with a ternary secret a constant of the key.
+    spread = _SECRET_SQUARE[params.glwe_secret] - _SECRET_MEAN[params.glwe_secret] ** 2
+    bias = params.large_dimension * spread * 0.25 * 4.0**-w if base_log * level_count < w else 0.0
+    return variance / 12 + bias
+
+
+def keyswitch_offset(params: NoiseParameters) -> float:
+    """Mean of the keyswitch error: step 2's rounding of halves upwards, -1/2 per mask, times the mean of the secret."""
+    base_log, level_count = params.keyswitch_gadget
+    if base_log * level_count == params.keyswitch_modulus_log2:
+        return 0.0
+    return -math.ldexp(params.large_dimension * _SECRET_MEAN[params.glwe_secret] / 2, -params.keyswitch_modulus_log2)
+
+
+def keyswitch_variance(params: NoiseParameters) -> float:
+    """What a keyswitch adds, around `keyswitch_offset`."""
+    return keyswitch_key_variance(params) + keyswitch_rounding_variance(params)
+
+
+# Modulus switch (section 3)
+
+
+def modulus_switch_variance(params: NoiseParameters) -> float:
+    """(n/48 + 1/12) / (2N)^2 for binary small keys (centred mean, error times s - 1/2), (n/18 + 1/12) / (2N)^2 for ternary ones."""
+    masks = params.lwe_dimension * (1 / 4 if params.lwe_secret == "binary" else _SECRET_SQUARE["ternary"])
+    return (masks + 1) / 12 / (2 * params.polynomial_size) ** 2
+
+
+# Blind rotation (sections 4 to 6)
+
+
+def _digit_moment(params: NoiseParameters, gadget: tuple[int, int]) -> float:
+    """Sum over levels of E[d^2]: (B^2 + 2) / 12 in [-B/2, B/2), and the top digit uniform on the part of its range that Q fills."""
+    base_log, level_count = gadget
+    drop = 27 * params.limb_count - base_log * level_count
+    top_range = params.modulus / 2.0 ** (drop + base_log * (level_count - 1))
+    return (level_count - 1) * (4**base_log + 2) / 12 + top_range**2 / 12
+
+
+def _rounding_variance(params: NoiseParameters, gadget: tuple[int, int]) -> float:
+    """Error of one coefficient of the approximate decomposition: uniform on 2^drop residues."""
+    drop = 27 * params.limb_count - gadget[0] * gadget[1]
+    return 4.0**drop / 12 / params.modulus**2
+
+
+def external_product_key_variance(params: NoiseParameters) -> float:
+    """N * (k sum E[d_mask^2] + sum E[d_body^2]) * sigma^2 / Q^2."""
+    digits = params.glwe_dimension * _digit_moment(params, params.mask_gadget) + _digit_moment(params, params.body_gadget)
+    return params.polynomial_size * digits * fresh_variance(params)
+
+
+def external_product_rounding_variance(params: NoiseParameters) -> float:
+    """Phase error of decomposing a GLWE ciphertext: body error plus kN mask errors times the secret."""
+    masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
+    return _rounding_variance(params, params.body_gadget) + masks * _rounding_variance(params, params.mask_gadget)
+
+
+def blind_rotation_variance(params: NoiseParameters) -> float:
+    """steps * (key units * external product's key noise + rounding units * its rounding), independent of the input's noise."""
+    key = _KEY_UNITS[params.cmux] * external_product_key_variance(params)
+    rounding = _ROUNDING_UNITS[params.cmux] * external_product_rounding_variance(params)
+    return params.step_count * (key + rounding)
+
+
+def sample_extraction_variance(variance: float) -> float:
+    """Unchanged: the coefficients are only rearranged."""
+    return variance
+
+
+# A whole look-up
+
+
+def lookup_variance(params: NoiseParameters, weight_norm: float | None = None, input_variance: float | None = None) -> float:
+    """Variance of the phase a look-up sees.
+
+    Args:
+        weight_norm: L2 norm of the weights on the inputs; None: the row's largest.
+        input_variance: of each input, torus squared; None: a fresh bootstrap output.
+    """
+    norm = params.max_weight_norm if weight_norm is None else weight_norm
+    variance = blind_rotation_variance(params) if input_variance is None else input_variance
+    return linear_variance(variance, norm) + keyswitch_variance(params) + modulus_switch_variance(params)
+
+
+def lookup_margin(params: NoiseParameters) -> float:
+    """Distance in torus units from a message's phase to the next wrong one: 1/8 for gates, 2^-(p+2) with a padding bit."""
+    return 1 / 8 if params.kind == "gate" else 2.0 ** -(params.message_bits + 2)
+
+
+def lookup_offset(params: NoiseParameters) -> float:
+    """Largest shift of the mean towards an edge: half a step of the switched phase (tables are constant on [-slot/2, slot/2)), and the
+    keyswitch's mean."""
+    return 1 / (4 * params.polynomial_size) + abs(keyswitch_offset(params))
+
+
+def log2_two_sided_tail(z: float) -> float:
+    """log2 of P(|X| > z) for a standard Gaussian; by the asymptotic series where erfc would underflow."""
+    x = z / math.sqrt(2)
+    if x < 20:
+        return math.log2(math.erfc(x))
+    series = 1 - 1 / (2 * x**2) + 3 / (4 * x**4)
+    return (-(x**2) + math.log(series / (x * math.sqrt(math.pi)))) / math.log(2)
+
+
+def failure_log2(margin: float, variance: float, offset: float = 0.0) -> float:
+    """log2 of P(noise leaves [-margin, margin]) with the standard deviation inflated by `SD_INFLATION`; 0 when offset >= margin."""
+    if offset >= margin:
+        return 0.0
+    return log2_two_sided_tail((margin - offset) / (SD_INFLATION * math.sqrt(variance)))
+
+
+def lookup_failure_log2(params: NoiseParameters, weight_norm: float | None = None) -> float:
+    """log2 of the failure probability of one look-up with a padding bit (or of one gate); 0 for approximate rows."""
+    if params.kind == "approximate":
+        return 0.0
+    return failure_log2(lookup_margin(params), lookup_variance(params, weight_norm), lookup_offset(params))
+
+
+def full_domain_failure_log2(params: NoiseParameters, weight_norm: float | None = None) -> float:
+    """log2 of the failure probability of a full-domain look-up (two bootstraps) of p = message_bits bits without padding.
+
+    Halving the phase halves the input's noise; the sign look-up sees it with margin 2^-(p+2), the padded look-up after it sees the
+    sign's own noise as well.
+    """
+    norm = params.max_weight_norm if weight_norm is None else weight_norm
+    fresh = blind_rotation_variance(params)
+    added = keyswitch_variance(params) + modulus_switch_variance(params)
+    halved = linear_variance(fresh, norm) / 4
+    margin, offset = lookup_margin(params), lookup_offset(params)
+    sign = failure_log2(margin, halved + added, offset)
+    padded = failure_log2(margin, halved + fresh + added, offset)
+    low, high = sorted((sign, padded))
+    return high + math.log2(1 + 2.0 ** (low - high))
