@@ -33,8 +33,8 @@ lint-ruff: $(VENV)/.lint-tools
 	$(BIN)/ruff format --check .
 
 lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools typecheck-tree
-	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy $(addprefix -p cloakwork.,$(PACKAGES))
-	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy tests/benchmarks
+	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
+	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
 
 lint-imports: $(VENV)/.lint-tools typecheck-tree
 	PYTHONPATH=$(BUILD)/typecheck $(BIN)/lint-imports

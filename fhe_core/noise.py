@@ -198,7 +198,7 @@ def _digit_moment(params: NoiseParameters, gadget: tuple[int, int]) -> float:
     base_log, level_count = gadget
     drop = 27 * params.limb_count - base_log * level_count
     top_range = params.modulus / 2.0 ** (drop + base_log * (level_count - 1))
-    return (level_count - 1) * (4**base_log + 2) / 12 + top_range**2 / 12
+    return (level_count - 1) * (4.0**base_log + 2) / 12 + top_range**2 / 12
 
 
 def _rounding_variance(params: NoiseParameters, gadget: tuple[int, int]) -> float:

@@ -19,7 +19,8 @@ DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N
 BatchOption = Annotated[int, typer.Option("--batch", min=1, help="Ciphertexts in one call.")]
 ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of the CPU back end.")]
 RepeatsOption = Annotated[
-    int | None, typer.Option("--repeats", min=1, help="Calls to take the median of; by default what fits into two seconds.")
+    int | None,
+    typer.Option("--repeats", min=1, help="Calls to take the median of; by default what fits into two seconds."),
 ]
 
 

@@ -19,7 +19,9 @@ ProgressCallback = Callable[[int, int], bool]
 
 JsonOption = Annotated[
     str | None,
-    typer.Option("--json", metavar="PATH|-", help="Write one JSON object to PATH; with - nothing else goes to standard output."),
+    typer.Option(
+        "--json", metavar="PATH|-", help="Write one JSON object to PATH; with - nothing else goes to standard output."
+    ),
 ]
 
 

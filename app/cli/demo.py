@@ -44,15 +44,25 @@ def demo(
     """Encrypt numbers, let a server without the key apply a function to each, decrypt, compare."""
     parameters = find_set(set_name)
     if parameters.kind != "exact":
-        raise FailureError(f"the demonstration looks up integers; '{set_name}' is of kind {parameters.kind}, take one of lut1 .. lut5")
+        raise FailureError(
+            f"the demonstration looks up integers; '{set_name}' is of kind {parameters.kind}, take one of lut1 .. lut5"
+        )
     size = 1 << parameters.message_bits
     numbers = np.arange(size)
-    say = standard_output().print if json_path != "-" else lambda *_: None
-    say(f"Parameter set {set_name}: {parameters.security_bits} bits of security, a look-up fails with 2^{parameters.p_fail_log2:.0f}")
+
+    def say(line: str) -> None:
+        if json_path != "-":
+            standard_output().print(line)
+
+    say(
+        f"Parameter set {set_name}: {parameters.security_bits} bits of security, a look-up fails with 2^{parameters.p_fail_log2:.0f}"
+    )
 
     key, keygen_seconds = timed(lambda: ClientKey.generate(parameters))
     evaluation_keys, evaluation_seconds = timed(lambda: key.evaluation_keys().to_bytes())
-    say(f"client  keys made in {keygen_seconds + evaluation_seconds:.2f} s; {len(evaluation_keys) / MIB:.1f} MiB go to the server once")
+    say(
+        f"client  keys made in {keygen_seconds + evaluation_seconds:.2f} s; {len(evaluation_keys) / MIB:.1f} MiB go to the server once"
+    )
     seeded, encrypt_seconds = timed(lambda: key.encrypt(numbers, seeded=True).to_bytes())
     say(f"client  {size} numbers encrypted in {encrypt_seconds * 1e3:.1f} ms; {len(seeded)} bytes go to the server")
     results, expand_seconds, bootstrap_seconds = server_side(evaluation_keys, seeded, threads)
@@ -64,7 +74,11 @@ def demo(
     expected = np.array([secret_function(int(x), size) for x in numbers])
     wrong = int(np.count_nonzero(decrypted != expected))
     say("client  x     " + " ".join(f"{x:2d}" for x in numbers))
-    say("client  f(x)  " + " ".join(f"{x:2d}" for x in decrypted) + ("  all correct" if not wrong else f"  {wrong} wrong"))
+    say(
+        "client  f(x)  "
+        + " ".join(f"{x:2d}" for x in decrypted)
+        + ("  all correct" if not wrong else f"  {wrong} wrong")
+    )
     if json_path is not None:
         record = {
             "set": set_name,
@@ -79,7 +93,9 @@ def demo(
         }
         write_json(record, json_path)
     if wrong:
-        raise FailureError(f"{wrong} of {size} results are wrong; please report this with the output of 'cloakwork devices'")
+        raise FailureError(
+            f"{wrong} of {size} results are wrong; please report this with the output of 'cloakwork devices'"
+        )
 
 
 def timed(work: Callable[[], T]) -> tuple[T, float]:

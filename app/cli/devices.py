@@ -19,7 +19,11 @@ def list_devices() -> list[dict[str, Any]]:
 def cpu_device() -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
-        return {"device": "cpu", "usable": True, "details": f"instruction set {_engine.cpu_features()}, {cores} threads"}
+        return {
+            "device": "cpu",
+            "usable": True,
+            "details": f"instruction set {_engine.cpu_features()}, {cores} threads",
+        }
     except FheError as error:
         return {"device": "cpu", "usable": False, "details": str(error)}
 

@@ -58,30 +58,47 @@ def encrypt(
     key_path: KeyOption = Path(CLIENT_KEY),
     output: Annotated[Path, typer.Option("--out", help="Where the ciphertexts go.")] = Path("ciphertexts.bin"),
     input_path: Annotated[
-        str | None, typer.Option("--input", help="Read values from a .npy file, from text (spaces or commas), or from - (standard input).")
+        str | None,
+        typer.Option(
+            "--input", help="Read values from a .npy file, from text (spaces or commas), or from - (standard input)."
+        ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Write masks too instead of their seed: larger, ready to compute on.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Write masks too instead of their seed: larger, ready to compute on.")
+    ] = False,
     passphrase_file: PassphraseFileOption = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
     """Encrypt booleans, integers or real numbers, as the key's parameter set has it."""
     if bool(values) == (input_path is not None):
-        raise WrongCallError("expected values as arguments or --input, one of the two; for example 'cloakwork encrypt 3 1 2'")
+        raise WrongCallError(
+            "expected values as arguments or --input, one of the two; for example 'cloakwork encrypt 3 1 2'"
+        )
     refuse_overwriting(force, output)
     key = load_key(key_path, passphrase_file)
     array = parse_values(values, key.parameters) if values else read_values(str(input_path), key.parameters)
     ciphertexts = key.encrypt(array) if full else key.encrypt(array, seeded=True)
     ciphertexts.save(output)
-    record = {"set": key.parameters.name, "ciphertexts": str(output), "shape": list(array.shape), "bytes": output.stat().st_size}
+    record = {
+        "set": key.parameters.name,
+        "ciphertexts": str(output),
+        "shape": list(array.shape),
+        "bytes": output.stat().st_size,
+    }
     emit(record, json_path, "Ciphertexts")
 
 
 def decrypt(
     path: Annotated[Path, typer.Argument(help="A file of ciphertexts.")],
     key_path: KeyOption = Path(CLIENT_KEY),
-    output: Annotated[Path | None, typer.Option("--out", help="Write the values to a .npy file instead of standard output.")] = None,
-    noise: Annotated[bool, typer.Option("--noise", help="Report the measured noise too. It is the key owner's to see, nobody else's.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--out", help="Write the values to a .npy file instead of standard output.")
+    ] = None,
+    noise: Annotated[
+        bool,
+        typer.Option("--noise", help="Report the measured noise too. It is the key owner's to see, nobody else's."),
+    ] = False,
     passphrase_file: PassphraseFileOption = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
@@ -93,7 +110,11 @@ def decrypt(
     if output is not None:
         refuse_overwriting(force, output)
     key = load_key(key_path, passphrase_file)
-    record: dict[str, Any] = {"set": key.parameters.name, "encoding": ciphertexts.encoding.label, "shape": list(ciphertexts.shape)}
+    record: dict[str, Any] = {
+        "set": key.parameters.name,
+        "encoding": ciphertexts.encoding.label,
+        "shape": list(ciphertexts.shape),
+    }
     if noise:
         values, errors = key.decrypt(ciphertexts, return_noise=True)
         record["noise_sd"] = float(np.std(errors))
@@ -128,7 +149,9 @@ def parse_values(texts: list[str], parameters: ParameterSet) -> NDArray[Any]:
     encoding = default_encoding(parameters)
     try:
         if encoding is Encoding.BOOLEAN:
-            return np.array([{"0": False, "1": True, "false": False, "true": True}[text.lower()] for text in texts], dtype=np.bool_)
+            return np.array(
+                [{"0": False, "1": True, "false": False, "true": True}[text.lower()] for text in texts], dtype=np.bool_
+            )
         if encoding is Encoding.TORUS:
             return np.array([float(text) for text in texts], dtype=np.float64)
         return np.array([int(text) for text in texts], dtype=np.int64)

@@ -84,11 +84,20 @@ def bench_bootstrap(
     key = ClientKey.generate(parameters)
     session = Session(key.evaluation_keys(), device=setting.device, threads=setting.threads)
     rng = np.random.default_rng()
-    operation = gate_operation(key, session, gate, setting.batch, rng) if gate else lookup_operation(key, session, setting.batch, rng)
+    operation = (
+        gate_operation(key, session, gate, setting.batch, rng)
+        if gate
+        else lookup_operation(key, session, setting.batch, rng)
+    )
     seconds, wrong = measure(operation, setting.repeats, progress)
     keyswitch_seconds, blind_rotate_seconds = stage_seconds(session, operation.draw()[0][0], setting.repeats)
     median = statistics.median(seconds)
-    record: dict[str, Any] = {"set": parameters.name, "device": setting.device, "batch": setting.batch, "threads": setting.threads}
+    record: dict[str, Any] = {
+        "set": parameters.name,
+        "device": setting.device,
+        "batch": setting.batch,
+        "threads": setting.threads,
+    }
     if gate:
         record["gate"] = gate
     return record | {
@@ -180,13 +189,16 @@ def approximate_operation(key: ClientKey, session: Session, batch: int, rng: np.
     table = LookupTables.of_activations(key.parameters, relu)
 
     def draw() -> tuple[tuple[Ciphertexts, ...], Array]:
-        values = rng.uniform(-0.25 + bound, 0.25 - bound, batch)  # noise must not carry a value over the end of the range
+        # Noise must not carry a value over the end of the range.
+        values = rng.uniform(-0.25 + bound, 0.25 - bound, batch)
         return (key.encrypt(values, encoding=Encoding.TORUS),), relu(values)
 
     def run(inputs: Ciphertexts) -> Ciphertexts:
         return session.activation(inputs, table)
 
-    return Operation(draw, run, lambda outputs, expected: int(np.count_nonzero(np.abs(key.decrypt(outputs) - expected) > bound)))
+    return Operation(
+        draw, run, lambda outputs, expected: int(np.count_nonzero(np.abs(key.decrypt(outputs) - expected) > bound))
+    )
 
 
 def relu(x: Array) -> Array:

@@ -22,9 +22,27 @@ from cloakwork.fhe_core.parameters import (
 MIB = 2**20
 
 FIELDS = (
-    "name kind message_bits polynomial_size glwe_dimension limb_count mask_gadget body_gadget cmux glwe_secret glwe_sigma "
-    "lwe_dimension lwe_secret lwe_sigma keyswitch_modulus_log2 keyswitch_gadget max_weight_norm p_fail_log2 noise security_bits"
-).split()
+    "name",
+    "kind",
+    "message_bits",
+    "polynomial_size",
+    "glwe_dimension",
+    "limb_count",
+    "mask_gadget",
+    "body_gadget",
+    "cmux",
+    "glwe_secret",
+    "glwe_sigma",
+    "lwe_dimension",
+    "lwe_secret",
+    "lwe_sigma",
+    "keyswitch_modulus_log2",
+    "keyswitch_gadget",
+    "max_weight_norm",
+    "p_fail_log2",
+    "noise",
+    "security_bits",
+)
 
 
 def describe(parameters: ParameterSet) -> dict[str, Any]:

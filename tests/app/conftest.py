@@ -17,8 +17,14 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 def run(tmp_path: Path) -> Run:
     """run(*arguments, environment={}, stdin="") in a temporary folder, without a terminal."""
 
-    def call(*arguments: str, environment: dict[str, str] | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        clean = {key: value for key, value in os.environ.items() if not key.startswith("CLOAKWORK_") or key == "CLOAKWORK_ALLOW_TOY"}
+    def call(
+        *arguments: str, environment: dict[str, str] | None = None, stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        clean = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith("CLOAKWORK_") or key == "CLOAKWORK_ALLOW_TOY"
+        }
         return subprocess.run(
             [sys.executable, "-m", "cloakwork.app.cli", *arguments],
             cwd=tmp_path,

@@ -18,7 +18,12 @@ def test_without_a_command_it_prints_help(run):
 
 
 def test_wrong_calls_have_status_2_and_one_line(run, error_line):
-    for arguments in (["nonsense"], ["keygen", "--nonsense"], ["params", "no_such_set"], ["bench", "pbs", "--set", "no_such_set"]):
+    for arguments in (
+        ["nonsense"],
+        ["keygen", "--nonsense"],
+        ["params", "no_such_set"],
+        ["bench", "pbs", "--set", "no_such_set"],
+    ):
         result = run(*arguments)
         assert result.returncode == 2, arguments
         assert result.stdout == ""

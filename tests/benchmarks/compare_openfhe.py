@@ -80,7 +80,9 @@ def find_python310() -> str:
     candidates = [os.environ.get("PYTHON310"), shutil.which("python3.10")]
     candidates += sorted(str(path) for path in Path.home().glob(".pyenv/versions/3.10.*/bin/python"))
     for candidate in filter(None, candidates):
-        probe = subprocess.run([candidate, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, text=True)
+        probe = subprocess.run(
+            [candidate, "-c", "import sys; print(sys.version_info[:2])"], capture_output=True, text=True
+        )
         if probe.returncode == 0 and probe.stdout.strip() == "(3, 10)":
             return candidate
     sys.exit("OpenFHE's wheel needs Python 3.10, which was not found; install it or set PYTHON310 to its path")
@@ -99,7 +101,9 @@ def openfhe_python(directory: Path) -> str:
 
 def run_json(command: Sequence[str], environment: Mapping[str, str]) -> tuple[dict[str, Any], int]:
     """Runs a fresh process that prints one JSON object; returns it with the peak memory of the process in bytes."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **environment})
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **environment}
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     error: list[bytes] = []
@@ -110,7 +114,9 @@ def run_json(command: Sequence[str], environment: Mapping[str, str]) -> tuple[di
     process.returncode = os.waitstatus_to_exitcode(status)
     reader.join()
     if process.returncode != 0:
-        sys.exit(f"{' '.join(command)} ended with status {process.returncode}: {error[0].decode(errors='replace').strip()}")
+        sys.exit(
+            f"{' '.join(command)} ended with status {process.returncode}: {error[0].decode(errors='replace').strip()}"
+        )
     record: dict[str, Any] = json.loads(output)
     return record, usage.ru_maxrss * 1024
 
@@ -164,7 +170,9 @@ def measure(rounds: int, gates: int, peer: str, cases: Sequence[Case], say: Call
 def machine() -> dict[str, str]:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    model = next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
     flags = next((line for line in lines if line.startswith("flags")), "")
     vectors = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "baseline"
     return {"processor": model, "vectors": vectors, "cores": str(os.cpu_count()), "python": platform.python_version()}
@@ -193,7 +201,9 @@ def table(result: Mapping[str, Any]) -> str:
         target = "" if least is None else f"at least {least:.3g}"
         met = verdict(None if least is None else ratio.median >= least)
         peak = case["peak_memory_bytes"] / MIB
-        lines.append(f"| {case['label']} | {Spread.of(case['seconds']).text(1e3)} | {ratio.text()} | {target} | {met} | {peak:.0f} |")
+        lines.append(
+            f"| {case['label']} | {Spread.of(case['seconds']).text(1e3)} | {ratio.text()} | {target} | {met} | {peak:.0f} |"
+        )
     return "\n".join(lines)
 
 
@@ -204,9 +214,13 @@ def other_targets(result: Mapping[str, Any]) -> str:
     if one and two:
         speedup = Spread.of([a / b for a, b in zip(one["seconds"], two["seconds"], strict=True)])
         met = verdict(speedup.median >= TWO_THREADS_LEAST)
-        lines.append(f"- Two threads against one, `gate_64`, batch 64: {speedup.text()} (at least {TWO_THREADS_LEAST}): {met}.")
+        lines.append(
+            f"- Two threads against one, `gate_64`, batch 64: {speedup.text()} (at least {TWO_THREADS_LEAST}): {met}."
+        )
         met = verdict(one["peak_memory_bytes"] < PEAK_MEMORY_BYTES)
-        lines.append(f"- Peak memory of that benchmark: {one['peak_memory_bytes'] / MIB:.0f} MiB (under {PEAK_MEMORY_BYTES // MIB}): {met}.")
+        lines.append(
+            f"- Peak memory of that benchmark: {one['peak_memory_bytes'] / MIB:.0f} MiB (under {PEAK_MEMORY_BYTES // MIB}): {met}."
+        )
     for name, (most_seconds, most_bytes) in KEYGEN_SETS.items():
         record = result["keygen"][name]
         met = verdict(record["median_seconds"] < most_seconds and record["upload_bytes"] <= most_bytes)
@@ -241,7 +255,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="fresh processes of each kind")
     parser.add_argument("--gates", type=int, default=40, help="gates in one OpenFHE process")
     parser.add_argument("--only", default="", help="cases whose label contains this text")
-    parser.add_argument("--environment", type=Path, default=REPOSITORY / "build" / "openfhe", help="where OpenFHE is installed")
+    parser.add_argument(
+        "--environment", type=Path, default=REPOSITORY / "build" / "openfhe", help="where OpenFHE is installed"
+    )
     parser.add_argument("--json", type=Path, help="write every number")
     parser.add_argument("--markdown", type=Path, help="write the page of docs/benchmarks")
     options = parser.parse_args()

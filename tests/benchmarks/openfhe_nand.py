@@ -31,7 +31,16 @@ def main() -> None:
         result = context.EvalBinGate(openfhe.BINGATE.NAND, bits[a], more_bits[b])
         seconds.append(time.perf_counter() - start)
         wrong += context.Decrypt(secret_key, result) != 1 - (a & b)
-    print(json.dumps({"median_seconds": statistics.median(seconds), "keygen_seconds": keygen_seconds, "gates": gates, "wrong": wrong}))
+    print(
+        json.dumps(
+            {
+                "median_seconds": statistics.median(seconds),
+                "keygen_seconds": keygen_seconds,
+                "gates": gates,
+                "wrong": wrong,
+            }
+        )
+    )
 
 
 main()
