@@ -1,0 +1,132 @@
+"""keygen, encrypt, decrypt: files on disk, passphrases, refusals."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PASSPHRASE = {"CLOAKWORK_PASSPHRASE": "correct horse"}
+
+
+@pytest.fixture
+def toy_key(run, tmp_path: Path) -> Path:
+    result = run("keygen", "--set", "toy", "--json", "-", environment=PASSPHRASE)
+    assert result.returncode == 0, result.stderr
+    record = json.loads(result.stdout)
+    assert record["upload_bytes"] == (tmp_path / "evaluation.keys").stat().st_size
+    return tmp_path / "client.key"
+
+
+def test_a_round_trip_through_files(run, tmp_path, toy_key):
+    assert run("encrypt", "3", "0", "2", "1", environment=PASSPHRASE).returncode == 0
+    result = run("decrypt", "ciphertexts.bin", environment=PASSPHRASE)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "3 0 2 1\n"
+
+
+def test_the_evaluation_keys_on_disk_work(run, tmp_path, toy_key):
+    from cloakwork.fhe_core.ciphertexts import load_ciphertexts
+    from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+    from cloakwork.fhe_core.server import Session
+
+    assert run("encrypt", "3", "0", "2", "1", "--full", environment=PASSPHRASE).returncode == 0
+    session = Session(EvaluationKeys.load(tmp_path / "evaluation.keys"))
+    table = [1, 3, 0, 2]
+    ciphertexts = load_ciphertexts((tmp_path / "ciphertexts.bin").read_bytes())
+    session.bootstrap(ciphertexts, table).save(tmp_path / "results.bin")
+    result = run("decrypt", "results.bin", environment=PASSPHRASE)
+    assert result.stdout == "2 1 0 3\n"
+
+
+def test_values_from_files_keep_their_shape(run, tmp_path, toy_key):
+    values = np.arange(6).reshape(2, 3) % 4
+    np.save(tmp_path / "values.npy", values)
+    assert run("encrypt", "--input", "values.npy", environment=PASSPHRASE).returncode == 0
+    arguments = ["decrypt", "ciphertexts.bin", "--out", "back.npy", "--noise", "--json", "-"]
+    record = json.loads(run(*arguments, environment=PASSPHRASE).stdout)
+    assert record["values"] == values.tolist()
+    assert 0 < record["noise_sd"] < 1 / 16
+    np.testing.assert_array_equal(np.load(tmp_path / "back.npy", allow_pickle=False), values)
+
+
+def test_values_from_standard_input(run, toy_key):
+    assert run("encrypt", "--input", "-", environment=PASSPHRASE, stdin="1, 2\n3").returncode == 0
+    assert run("decrypt", "ciphertexts.bin", environment=PASSPHRASE).stdout == "1 2 3\n"
+
+
+def test_the_secret_key_is_private_and_encrypted(run, tmp_path, toy_key):
+    assert stat.S_IMODE(toy_key.stat().st_mode) == 0o600
+    (tmp_path / "wrong.txt").write_text("battery staple\n")
+    run("encrypt", "1", environment=PASSPHRASE)
+    result = run("decrypt", "ciphertexts.bin", "--passphrase-file", "wrong.txt")
+    assert result.returncode == 1
+    assert "passphrase" in result.stderr
+
+
+def test_the_passphrase_file_wins_and_only_its_first_line_counts(run, tmp_path, toy_key):
+    (tmp_path / "right.txt").write_text("correct horse\nsomething else\n")
+    wrong = {"CLOAKWORK_PASSPHRASE": "battery staple"}
+    assert run("encrypt", "1", "--passphrase-file", "right.txt", environment=wrong).returncode == 0
+
+
+def test_without_a_passphrase_or_a_terminal_nothing_is_written(run, tmp_path, error_line):
+    result = run("keygen", "--set", "toy")
+    assert result.returncode == 2
+    assert "CLOAKWORK_PASSPHRASE" in error_line(result.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_passphrase_is_refused(run, tmp_path, error_line):
+    result = run("keygen", "--set", "toy", environment={"CLOAKWORK_PASSPHRASE": ""})
+    assert result.returncode == 2
+    error_line(result.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_existing_keys_are_not_overwritten(run, toy_key, error_line):
+    before = toy_key.read_bytes()
+    result = run("keygen", "--set", "toy", environment=PASSPHRASE)
+    assert result.returncode == 1
+    assert "--force" in error_line(result.stderr)
+    assert toy_key.read_bytes() == before
+    assert run("keygen", "--set", "toy", "--force", environment=PASSPHRASE).returncode == 0
+    assert toy_key.read_bytes() != before
+
+
+@pytest.mark.parametrize("values", [["4"], ["-1"], ["x"], ["1.5"], []])
+def test_values_that_do_not_fit_are_wrong_calls(run, tmp_path, toy_key, error_line, values):
+    result = run("encrypt", "--", *values, environment=PASSPHRASE)
+    assert result.returncode == 2
+    error_line(result.stderr)
+    assert not (tmp_path / "ciphertexts.bin").exists()
+
+
+def test_a_ciphertext_of_another_key_is_refused(run, tmp_path, toy_key, error_line):
+    run("encrypt", "1", environment=PASSPHRASE)
+    run("keygen", "--set", "toy", "--out", "other", environment=PASSPHRASE)
+    result = run("decrypt", "ciphertexts.bin", "--key", "other/client.key", environment=PASSPHRASE)
+    assert result.returncode == 1
+    error_line(result.stderr)
+    assert result.stdout == ""
+
+
+def test_a_damaged_file_is_refused(run, tmp_path, toy_key, error_line):
+    run("encrypt", "1", environment=PASSPHRASE)
+    path = tmp_path / "ciphertexts.bin"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    result = run("decrypt", "ciphertexts.bin", environment=PASSPHRASE)
+    assert result.returncode == 1
+    error_line(result.stderr)
+
+
+def test_missing_files_have_status_1(run, error_line):
+    for arguments in (["encrypt", "1"], ["decrypt", "nothing.bin"]):
+        result = run(*arguments, environment=PASSPHRASE)
+        assert result.returncode == 1
+        error_line(result.stderr)
