@@ -1,0 +1,182 @@
+// The device functions of the two-bit blind rotation, run lane by lane on the CPU against reference::blind_rotate. Needs no GPU:
+//   g++ -std=c++20 -O2 -Ifhe_core/include -Ifhe_core/src -Itests/benchmarks/cuda tests/fhe_core/cuda/emulate_blind_rotate.cpp
+//       fhe_core/src/common/{reference,expand,chacha20}.cpp -o emulate && ./emulate
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "fhe_core/reference.hpp"
+#include "host_key.hpp"
+
+namespace fhe_core::cuda {
+namespace {
+
+std::int64_t largest_forward = 0, largest_inverse = 0;
+
+// 32 lanes of one warp, one polynomial.
+template <class Ntt>
+struct Warp {
+    std::int32_t x[32][1][Ntt::P];
+
+    template <int z>
+    void swap_with_lanes() {
+        constexpr int mask = 1 << (Ntt::Z - 1 - z), bit = 1 << (Ntt::p - 1 - z);
+        for (int lane = 0; lane < 32; ++lane)
+            if (!(lane & mask))
+                for (int a = 0; a < Ntt::P; ++a)
+                    if (!(a & bit)) std::swap(x[lane][0][a | bit], x[lane | mask][0][a]);
+    }
+
+    template <bool small_digits>
+    void forward(const TwiddlePair* table) {
+        alignas(16) std::int32_t tile[Ntt::N];
+        for (int lane = 0; lane < 32; ++lane) {
+            Ntt::template forward_slots<small_digits>(x[lane][0]);
+            Ntt::store_slots(x[lane][0], tile, lane);
+        }
+        for (int lane = 0; lane < 32; ++lane) {
+            Ntt::load_row(x[lane][0], tile, lane);
+            Ntt::forward_row(x[lane], table, lane);
+        }
+        static_for<0, Ntt::Z>([&](auto z) {
+            swap_with_lanes<decltype(z)::value>();
+            for (int lane = 0; lane < 32; ++lane) Ntt::template forward_lane_stage<decltype(z)::value>(x[lane], table, lane);
+        });
+    }
+
+    void inverse(const TwiddlePair* table) {
+        static_for<0, Ntt::Z>([&](auto step) {
+            constexpr int z = Ntt::Z - 1 - decltype(step)::value;
+            for (int lane = 0; lane < 32; ++lane) Ntt::template inverse_lane_stage<z>(x[lane], table, lane);
+            swap_with_lanes<z>();
+        });
+        alignas(16) std::int32_t tile[Ntt::N];
+        for (int lane = 0; lane < 32; ++lane) {
+            Ntt::inverse_row(x[lane], table, lane);
+            Ntt::store_row(x[lane][0], tile, lane);
+        }
+        for (int lane = 0; lane < 32; ++lane) {
+            Ntt::load_slots(x[lane][0], tile, lane);
+            Ntt::inverse_slots(x[lane][0]);
+        }
+    }
+
+    void note_largest(std::int64_t& largest) const {
+        for (const auto& lane : x)
+            for (const std::int32_t word : lane[0]) largest = std::max(largest, std::abs(std::int64_t{word}));
+    }
+};
+
+template <class Config, Gadget gadget>
+void transform_rows(const Warp<typename Config::Ntt>& accumulator, const TwiddlePair* table, std::vector<Vec4>& rows) {
+    using Ntt = typename Config::Ntt;
+    static_for<0, gadget.level_count>([&](auto level) {
+        Warp<Ntt> digit;
+        for (int lane = 0; lane < 32; ++lane)
+            for (int r = 0; r < Ntt::P; ++r)
+                digit.x[lane][0][r] = gadget_digit<typename Ntt::M, gadget, decltype(level)::value>(accumulator.x[lane][0][r]);
+        digit.template forward<Config::is_small(gadget)>(table);
+        digit.note_largest(largest_forward);
+        for (int v = 0; v < Config::kVectors; ++v)
+            for (int lane = 0; lane < 32; ++lane) {
+                Vec4 four;
+                for (int i = 0; i < 4; ++i) four.x[i] = digit.x[lane][0][Ntt::slot_of(4 * v + i)];
+                rows.push_back(four);
+            }
+    });
+}
+
+template <class Config>
+void product(const std::vector<Vec4>& rows, const Vec4* key, const std::uint32_t (&exponents)[3], const std::int32_t* powers,
+             Warp<typename Config::Ntt>& result) {
+    using Ntt = typename Config::Ntt;
+    using M = typename Ntt::M;
+    for (int lane = 0; lane < 32; ++lane)
+        static_for<0, Config::kVectors>([&](auto vector) {
+            std::int64_t total[4] = {};
+            for (int j = 0; j < 3; ++j) {
+                const auto factors = MonomialFactors<Ntt>::make(exponents[j], 2 * bit_reverse(lane, 5) + 1);
+                std::int32_t factor[4];
+                factors.template at<decltype(vector)::value>(powers, factor);
+                for (int i = 0; i < 4; ++i) {
+                    std::int64_t sum = 0;
+                    for (int row = 0; row < Config::kRows; ++row)
+                        sum += std::int64_t{rows[(row * Config::kVectors + vector) * 32 + lane].x[i]} *
+                               key[((vector * Config::kRows + row) * 3 + j) * 32 + lane].x[i];
+                    total[i] += std::int64_t{factor[i]} * montgomery<M>(sum);
+                }
+            }
+            for (int i = 0; i < 4; ++i) result.x[lane][0][Ntt::slot_of(4 * vector + i)] = montgomery<M>(total[i]);
+        });
+}
+
+template <Shape shape>
+bool check(int lwe_dimension, std::uint64_t seed) {
+    using Config = PairConfig<shape, PairLayout{1, 1, 1, 1}>;
+    using Ntt = typename Config::Ntt;
+    using M = typename Ntt::M;
+    constexpr int N = Config::N, k = Config::k;
+    const ParameterSet params = bench_parameters(shape, lwe_dimension);
+    const auto key = random_words(std::size_t(params.step_count()) * 3 * Config::kRows * (k + 1) * N, M::p, seed);
+    const auto table = random_words(N, M::p, seed + 1);
+    const auto wide = random_words(lwe_dimension + 1, 2 * N, seed + 2);
+    const reference::SmallWords switched(wide.begin(), wide.end());
+    const reference::Words expected = reference::blind_rotate(params, key, switched, table);
+
+    const auto device_key = kernel_key<Config>(key);
+    const auto twiddles = twiddle_table<Ntt>();
+    const auto plain_powers = power_table<Ntt>();
+    std::vector<std::int32_t> powers(2 * N + 2 * N / 32);
+    for (int x = 0; x < 2 * N; ++x) powers[x + (x >> 5)] = plain_powers[x];
+
+    std::vector<Warp<Ntt>> accumulator(k + 1), update(k + 1);
+    for (int c = 0; c <= k; ++c)
+        for (int lane = 0; lane < 32; ++lane)
+            for (int r = 0; r < Ntt::P; ++r) {
+                const std::uint32_t index = (lane + 32 * r + switched[lwe_dimension]) % (2 * N);
+                std::uint64_t word = c < k ? 0 : table[index % N];
+                if (index >= N) word = sub_mod(0, word, M::p);
+                accumulator[c].x[lane][0][r] = static_cast<std::int32_t>((word + M::half) % M::p);
+            }
+    for (int step = 0; step < params.step_count(); ++step) {
+        std::vector<Vec4> rows;
+        for (int c = 0; c < k; ++c) transform_rows<Config, shape.mask_gadget>(accumulator[c], twiddles.data(), rows);
+        transform_rows<Config, shape.body_gadget>(accumulator[k], twiddles.data(), rows);
+        const std::uint32_t first = switched[2 * step], second = switched[2 * step + 1];
+        for (int c = 0; c <= k; ++c) {
+            product<Config>(rows, device_key.data() + std::size_t(step * (k + 1) + c) * Config::kStepVectors,
+                            {first, second, first + second}, powers.data(), update[c]);
+            update[c].inverse(twiddles.data());
+            update[c].note_largest(largest_inverse);
+            for (int lane = 0; lane < 32; ++lane)
+                for (int r = 0; r < Ntt::P; ++r)
+                    accumulator[c].x[lane][0][r] = static_cast<std::int32_t>(
+                        accumulate_exact<M>(static_cast<std::uint32_t>(accumulator[c].x[lane][0][r]), update[c].x[lane][0][r]));
+        }
+    }
+    int wrong = 0;
+    for (int c = 0; c <= k; ++c)
+        for (int lane = 0; lane < 32; ++lane)
+            for (int r = 0; r < Ntt::P; ++r)
+                wrong += (std::uint64_t(accumulator[c].x[lane][0][r]) + M::p - M::half) % M::p != expected[c * N + lane + 32 * r];
+    std::printf("N=%d k=%d digits %d+%d n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen %.2f)\n", N, k,
+                shape.mask_gadget.level_count, shape.body_gadget.level_count, lwe_dimension, wrong, Config::kForwardBound / 1000.0,
+                double(largest_forward) / M::p, Ntt::kInversePlan.result / 1000.0, double(largest_inverse) / M::p);
+    largest_forward = largest_inverse = 0;
+    return wrong == 0;
+}
+
+}  // namespace
+}  // namespace fhe_core::cuda
+
+int main() {
+    using namespace fhe_core;
+    using namespace fhe_core::cuda;
+    bool good = check<Shape{512, 2, 1, {8, 2}, {8, 2}, CmuxKind::binary_pair}>(6, 1);
+    good &= check<Shape{512, 2, 1, {6, 3}, {7, 2}, CmuxKind::binary_pair}>(4, 2);
+    good &= check<Shape{512, 2, 1, {6, 3}, {5, 3}, CmuxKind::binary_pair}>(4, 3);
+    good &= check<Shape{1024, 1, 1, {5, 4}, {4, 4}, CmuxKind::binary_pair}>(4, 4);
+    good &= check<Shape{256, 1, 1, {7, 3}, {7, 3}, CmuxKind::binary_pair}>(6, 5);
+    good &= check<Shape{256, 4, 1, {8, 2}, {8, 2}, CmuxKind::binary_pair}>(4, 6);
+    return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
