@@ -5,7 +5,9 @@ Nothing here holds or needs a key; the arithmetic is exact modulo Q.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -191,6 +193,8 @@ class Ciphertexts(_CiphertextArray):
         key_id: bytes | None = None,
     ) -> Ciphertexts:
         """Wraps words without a copy: a numpy array or anything with `__dlpack__`, `[.., kN + 1]` of the set's word type."""
+        if not hasattr(words, "__dlpack__"):
+            raise ShapeError(f"words: expected a numpy array or an object with __dlpack__, got {type(words).__name__}")
         array: NDArray[Any] = words if isinstance(words, np.ndarray) else np.from_dlpack(words)
         dtype, last = word_dtype(parameters), parameters.large_dimension + 1
         if array.dtype != dtype or array.ndim == 0 or array.shape[-1] != last:
@@ -248,7 +252,7 @@ class Ciphertexts(_CiphertextArray):
     def reshape(self, *shape: int | Sequence[int]) -> Ciphertexts:
         wanted: list[int] = []
         for part in shape:
-            wanted += [part] if isinstance(part, int) else part
+            wanted += part if isinstance(part, Sequence) else [operator.index(part)]
         try:
             full = np.empty(self.size, dtype=np.bool_).reshape(wanted).shape
         except ValueError:
@@ -277,7 +281,8 @@ class Ciphertexts(_CiphertextArray):
     def __add__(self, other: Any) -> Ciphertexts:
         if isinstance(other, Ciphertexts):
             check_compatible(self, other)
-            return self._like(_add(self, other._words), _sum_norm(self, other))
+            words = _add(self, other._words)
+            return self._like(words, total_norm(self, other))
         return self._add_constants(other)
 
     __radd__ = __add__
@@ -285,7 +290,8 @@ class Ciphertexts(_CiphertextArray):
     def __sub__(self, other: Any) -> Ciphertexts:
         if isinstance(other, Ciphertexts):
             check_compatible(self, other)
-            return self._like(_add(self, (-other)._words), _sum_norm(self, other))
+            words = _add(self, (-other)._words)
+            return self._like(words, total_norm(self, other))
         return self._add_constants(np.negative(np.asarray(other)))
 
     def __rsub__(self, other: Any) -> Ciphertexts:
@@ -420,10 +426,25 @@ def check_same_key(
         )
 
 
-def _sum_norm(x: Ciphertexts, y: Ciphertexts) -> float:
-    if np.may_share_memory(x.words, y.words):  # the same noise twice: it adds up instead of averaging out
-        return x.weight_norm + y.weight_norm
-    return math.hypot(x.weight_norm, y.weight_norm)
+def total_norm(*parts: Ciphertexts) -> float:
+    """Weight norm of a sum of the parts: the same ciphertext twice adds its noise up, others are independent."""
+    repeated = any(_meet(x, y) for x, y in itertools.combinations(parts, 2))
+    return sum(part.weight_norm for part in parts) if repeated else math.hypot(*(part.weight_norm for part in parts))
+
+
+def _meet(x: Ciphertexts, y: Ciphertexts) -> bool:
+    """Whether broadcasting pairs any ciphertext in memory with itself."""
+    if not np.may_share_memory(x.words, y.words):
+        return False
+    return bool((_addresses(x.words) == _addresses(y.words)).any())
+
+
+def _addresses(words: Words) -> NDArray[np.int64]:
+    """Where each ciphertext starts in memory, in the array's shape."""
+    grid = np.full(words.shape[:-1], words.__array_interface__["data"][0], dtype=np.int64)
+    for axis, (extent, stride) in enumerate(zip(words.shape[:-1], words.strides[:-1], strict=True)):
+        grid += (np.arange(extent) * stride).reshape([-1 if i == axis else 1 for i in range(grid.ndim)])
+    return grid
 
 
 def _reduce_once(words: Any, modulus: int) -> Any:

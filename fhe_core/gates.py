@@ -9,7 +9,6 @@ The closest phase to a sign change is 1/8 away (1/4 for XOR and XNOR, whose nois
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_compatible, concatenate
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_compatible, concatenate, total_norm
 from cloakwork.fhe_core.encoding import Encoding, torus_constant
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.lookup_tables import LookupTables
@@ -53,7 +52,7 @@ def evaluate(session: Session, gate: str | ArrayLike, *inputs: Ciphertexts, prog
             return -operands[0]
         case "MAJORITY":
             a, b, c = operands
-            return _sign(session, a + b + c, _norm(*operands), progress)
+            return _sign(session, a + b + c, total_norm(a, b, c), progress)
         case "AND3" | "OR3":
             a, b, c = operands
             two = gate[:-1]
@@ -72,7 +71,7 @@ def _two_input(session: Session, gate: str, a: Ciphertexts, b: Ciphertexts, prog
         total = total + total
     if factor < 0:
         total = -total
-    return _sign(session, total.add_torus_constant(eighths, 8), _norm(a, b), progress)
+    return _sign(session, total.add_torus_constant(eighths, 8), total_norm(a, b), progress)
 
 
 def _mixed(session: Session, gates: np.ndarray, a: Ciphertexts, b: Ciphertexts, *, progress: Progress) -> Ciphertexts:
@@ -89,12 +88,16 @@ def _mixed(session: Session, gates: np.ndarray, a: Ciphertexts, b: Ciphertexts, 
     eighths = np.vectorize(lambda name: TWO_INPUT_GATES[name][1], otypes=[np.int64])(gates)
     constants = {value: torus_constant(session.parameters, value, 8) for value in (-2, -1, 1, 2)}
     words = np.vectorize(constants.__getitem__, otypes=[np.uint64])(eighths)
-    return _sign(session, (total * factors)._add_words(words), _norm(a, b), progress)
+    return _sign(session, (total * factors)._add_words(words), total_norm(a, b), progress)
 
 
 def _mux(session: Session, select: Ciphertexts, a: Ciphertexts, b: Ciphertexts, *, progress: Progress) -> Ciphertexts:
     """select ? a : b = OR(AND(select, a), AND(NOT select, b))."""
-    shape = np.broadcast_shapes(select.shape, a.shape, b.shape)
+    try:
+        shape = np.broadcast_shapes(select.shape, a.shape, b.shape)
+    except ValueError:
+        raise ShapeError(f"MUX: shapes {select.shape}, {a.shape} and {b.shape} do not broadcast") from None
+    _check_norm(session.parameters, max(total_norm(select, a), total_norm(select, b)))
     select, a, b = (part._broadcast(shape) for part in (select, a, b))
     left = concatenate([select[None], -select[None]])
     right = concatenate([a[None], b[None]])
@@ -104,24 +107,20 @@ def _mux(session: Session, select: Ciphertexts, a: Ciphertexts, b: Ciphertexts, 
 
 def _sign(session: Session, total: Ciphertexts, norm: float, progress: Progress) -> Ciphertexts:
     """+1/8 where the phase is in [0, 1/2), -1/8 elsewhere."""
-    limit = _norm_limit(session.parameters)
-    if norm > limit:
-        raise ParameterError(
-            f"gate: expected inputs with a total weight norm of at most {limit:.4g}, got {norm:.4g}; "
-            "use outputs of gates or fresh encryptions as they are, not sums of them"
-        )
+    _check_norm(session.parameters, norm)
     eighth = torus_constant(session.parameters, 1, 8)
     sign = LookupTables.of_sign(session.parameters, eighth, Encoding.BOOLEAN)
     return session._rotate(total, sign, None, None, progress)
 
 
-def _norm_limit(params: ParameterSet) -> float:
-    """The set's own at a margin of 1/8; an exact set's margin is 2^-(p+2), so that bits on it may be noisier."""
-    return params.max_weight_norm * 2.0 ** max(params.message_bits - 1, 0) * (1 + 1e-9)
-
-
-def _norm(*inputs: Ciphertexts) -> float:
-    return math.hypot(*(x.weight_norm for x in inputs))
+def _check_norm(params: ParameterSet, norm: float) -> None:
+    """The set's own limit is for a margin of 1/8; an exact set's margin is 2^-(p+2), so that bits on it may be noisier."""
+    limit = params.max_weight_norm * 2.0 ** max(params.message_bits - 1, 0)
+    if norm > limit * (1 + 1e-9):
+        raise ParameterError(
+            f"gate: expected inputs with a total weight norm of at most {limit:.4g}, got {norm:.4g}; use different outputs of gates or "
+            "fresh encryptions as they are, neither sums nor the same ciphertext twice"
+        )
 
 
 def _checked(gate: str, count: int, inputs: tuple[Ciphertexts, ...]) -> tuple[Ciphertexts, ...]:

@@ -1,0 +1,290 @@
+"""The wire format against docs/wire_format.md: an independent reader, pinned digests, round trips, sizes, files."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloakwork.fhe_core import parameters, wire
+from cloakwork.fhe_core.ciphertexts import (
+    Ciphertexts,
+    PackedCiphertexts,
+    SeededCiphertexts,
+    SeededPackedCiphertexts,
+    load_ciphertexts,
+)
+from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_set
+from cloakwork.fhe_core.public_key import PublicKey
+from cloakwork.fhe_core.wire import Header, Kind, Planes
+
+SEED = bytes(range(32))
+KEY_ID = bytes(range(100, 116))
+
+
+def synthetic_sections(header: Header, start: int = 1) -> list[wire.Section]:
+    """Words that differ everywhere and touch both ends of the range."""
+    sections: list[wire.Section] = []
+    for form in wire.section_layout(header.kind, header.parameters, header.seeded, header.shape):
+        if isinstance(form, Planes):
+            count = int(np.prod(form.shape, dtype=np.int64))
+            words = (
+                (np.arange(count, dtype=np.uint64) + np.uint64(start))
+                * np.uint64(0x9E3779B97F4A7C15)
+                % np.uint64(form.bound)
+            )
+            words[0], words[-1] = form.bound - 1, 0
+            sections.append(words.reshape(form.shape).astype(form.dtype))
+        else:
+            sections.append((SEED * form.byte_count)[: form.byte_count])
+    return sections
+
+
+def ciphertext_header(name: str, kind: Kind, seeded: bool, shape: tuple[int, ...]) -> Header:
+    params = parameter_set(name)
+    encoding = Encoding.MESSAGE if params.message_bits else Encoding.BOOLEAN
+    return Header(
+        kind=kind, parameters=params, seeded=seeded, key_id=KEY_ID, shape=shape, encoding=encoding, weight_norm=2.5
+    )
+
+
+def parse_by_the_document(data: bytes) -> tuple[dict[str, object], bytes]:
+    """The header of docs/wire_format.md, field by field, and what follows it up to the checksum."""
+    assert hashlib.sha256(data[:-32]).digest() == data[-32:]
+    (total,) = struct.unpack_from("<Q", data, 8)
+    rank = data[105]
+    header: dict[str, object] = {
+        "magic": data[0:4],
+        "version": struct.unpack_from("<H", data, 4)[0],
+        "kind": data[6],
+        "flags": data[7],
+        "total": total,
+        "name": data[16:48].rstrip(b"\0").decode(),
+        "digest": data[48:80],
+        "key_id": data[80:96],
+        "weight_norm": struct.unpack_from("<d", data, 96)[0],
+        "encoding": data[104],
+        "reserved": data[106:112],
+        "shape": struct.unpack_from(f"<{rank}Q", data, 112),
+    }
+    return header, data[112 + 8 * rank : -32]
+
+
+def unplane(data: bytes, count: int, planes: int) -> list[int]:
+    return [sum(data[plane * count + word] << (8 * plane) for plane in range(planes)) for word in range(count)]
+
+
+@pytest.mark.parametrize(("name", "planes"), [("toy", 4), ("lut4", 7)])
+def test_bytes_are_those_of_the_document(name: str, planes: int) -> None:
+    header = ciphertext_header(name, Kind.CIPHERTEXTS, False, (2,))
+    (words,) = synthetic_sections(header)
+    data = wire.dump(header, [words])
+    fields, body = parse_by_the_document(data)
+    assert fields == {
+        "magic": b"CLKW",
+        "version": 1,
+        "kind": 4,
+        "flags": 0,
+        "total": len(data),
+        "name": name,
+        "digest": parameter_digest(header.parameters),
+        "key_id": KEY_ID,
+        "weight_norm": 2.5,
+        "encoding": header.encoding,
+        "reserved": bytes(6),
+        "shape": (2,),
+    }
+    assert isinstance(words, np.ndarray)
+    assert unplane(body, words.size, planes) == words.reshape(-1).tolist()
+
+
+def test_evaluation_keys_are_seed_bootstrap_bodies_keyswitch_bodies() -> None:
+    params = parameter_set("toy")
+    header = Header(kind=Kind.EVALUATION_KEYS, parameters=params, seeded=True, key_id=None)
+    seed, bootstrap, keyswitch = synthetic_sections(header)
+    fields, body = parse_by_the_document(wire.dump(header, [seed, bootstrap, keyswitch]))
+    assert (fields["flags"], fields["key_id"], fields["shape"]) == (1, bytes(16), ())
+    assert isinstance(bootstrap, np.ndarray) and isinstance(keyswitch, np.ndarray)
+    split = 32 + bootstrap.size * 4
+    assert body[:32] == seed
+    assert unplane(body[32:split], bootstrap.size, 4) == bootstrap.reshape(-1).tolist()
+    planes = parameters.keyswitch_word_bytes(params)
+    assert unplane(body[split:], keyswitch.size, planes) == keyswitch.reshape(-1).tolist()
+
+
+# SHA-256 of the synthetic object without name, digest and checksum: fixed for version 1 of the format. A new value is a new version.
+PINNED = {
+    ("toy", Kind.CIPHERTEXTS, False): "7bf8b962d3efb736b6d017bed0d54799",
+    ("toy", Kind.CIPHERTEXTS, True): "0aa77f060b710472c1870ef77d1bb25b",
+    ("toy", Kind.PACKED_CIPHERTEXTS, False): "340e2a72ffb2a9800aef67d9bbf9ae22",
+    ("toy", Kind.PACKED_CIPHERTEXTS, True): "643a37de7836d9b6547571e8d8e81002",
+    ("lut4", Kind.CIPHERTEXTS, False): "89ff380c766529404fd5dcfcf1d8e8d0",
+    ("lut4", Kind.PACKED_CIPHERTEXTS, True): "ab48225c2686558f335f7e263553c1bb",
+}
+
+
+@pytest.mark.parametrize(("name", "kind", "seeded"), PINNED)
+def test_version_1_is_frozen(name: str, kind: Kind, seeded: bool) -> None:
+    header = ciphertext_header(name, kind, seeded, (3, 2))
+    data = wire.dump(header, synthetic_sections(header))
+    assert hashlib.sha256(data[:16] + data[80:-32]).hexdigest()[:32] == PINNED[name, kind, seeded]
+
+
+def test_the_parameter_digest_is_that_of_the_documented_text() -> None:
+    params = parameter_set("lut4")
+    text = (
+        "cloakwork parameter set 1\n"
+        f"kind={params.kind}\nmessage_bits=4\npolynomial_size={params.polynomial_size}\nglwe_dimension={params.glwe_dimension}\n"
+        f"modulus={params.modulus}\nmask_gadget={params.mask_gadget[0]},{params.mask_gadget[1]}\n"
+        f"body_gadget={params.body_gadget[0]},{params.body_gadget[1]}\ncmux={params.cmux}\nglwe_secret={params.glwe_secret}\n"
+        f"glwe_sigma={params.glwe_sigma!r}\nlwe_secret={params.lwe_secret}\nlwe_dimension={params.lwe_dimension}\n"
+        f"keyswitch_modulus_log2={params.keyswitch_modulus_log2}\nlwe_sigma={params.lwe_sigma!r}\n"
+        f"keyswitch_gadget={params.keyswitch_gadget[0]},{params.keyswitch_gadget[1]}\n"
+    )
+    assert parameter_digest(params) == hashlib.sha256(text.encode()).digest()
+
+
+def test_no_two_sets_share_a_digest() -> None:
+    digests = {parameter_digest(params): params.name for params in parameters.parameter_sets()}
+    assert len(digests) == len(parameters.parameter_sets())
+
+
+@st.composite
+def headers(draw: st.DrawFn) -> Header:
+    params = parameter_set(draw(st.sampled_from(["toy", "gate_64", "lut4"])))
+    kind = draw(st.sampled_from([Kind.CIPHERTEXTS, Kind.PACKED_CIPHERTEXTS]))
+    encodings = [Encoding.TORUS, Encoding.BOOLEAN]
+    if params.message_bits:
+        encodings += [Encoding.MESSAGE, Encoding.FULL_DOMAIN]
+    return Header(
+        kind=kind,
+        parameters=params,
+        seeded=draw(st.booleans()),
+        key_id=draw(st.none() | st.binary(min_size=16, max_size=16).filter(any)),
+        shape=tuple(draw(st.lists(st.integers(1, 3), max_size=3))),
+        encoding=draw(st.sampled_from(encodings)),
+        weight_norm=draw(st.floats(0, 2.0**32)),
+    )
+
+
+@given(headers(), st.integers(1, 1000))
+def test_round_trip(header: Header, start: int) -> None:
+    sections = synthetic_sections(header, start)
+    data = wire.dump(header, sections)
+    assert len(data) == wire.object_bytes(header.kind, header.parameters, header.seeded, header.shape)
+    assert wire.peek(data) == header
+    found, read = wire.read(wire.bytes_source(data), header.kind, seeded=header.seeded)
+    assert found == header
+    for original, copy in zip(sections, read, strict=True):
+        if isinstance(original, bytes):
+            assert copy == original
+        else:
+            assert isinstance(copy, np.ndarray) and copy.dtype == original.dtype
+            np.testing.assert_array_equal(copy, original)
+
+
+@pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
+def test_any_buffer_is_read(buffer: type) -> None:
+    header = ciphertext_header("toy", Kind.CIPHERTEXTS, False, ())
+    sections = synthetic_sections(header)
+    loaded = Ciphertexts.from_bytes(buffer(wire.dump(header, sections)))
+    assert loaded.shape == ()
+    np.testing.assert_array_equal(loaded.words, sections[0])
+
+
+def _objects(params: ParameterSet) -> list[EvaluationKeys | PublicKey]:
+    evaluation = Header(kind=Kind.EVALUATION_KEYS, parameters=params, seeded=True, key_id=KEY_ID)
+    public = Header(kind=Kind.PUBLIC_KEY, parameters=params, seeded=True, key_id=KEY_ID)
+    return [
+        EvaluationKeys(params, *synthetic_sections(evaluation), KEY_ID),  # type: ignore[arg-type]
+        PublicKey(params, *synthetic_sections(public), KEY_ID),  # type: ignore[arg-type]
+    ]
+
+
+def test_keys_through_bytes_and_files(tmp_path: Path) -> None:
+    for key in _objects(parameter_set("toy")):
+        key.save(tmp_path / "key")
+        data = key.to_bytes()
+        assert (tmp_path / "key").read_bytes() == data
+        for copy in (type(key).from_bytes(data), type(key).load(tmp_path / "key")):
+            assert (copy.parameters, copy.key_id, copy.seed) == (key.parameters, KEY_ID, key.seed)
+            assert copy.to_bytes() == data
+
+
+@pytest.mark.parametrize("cls", [Ciphertexts, SeededCiphertexts, PackedCiphertexts, SeededPackedCiphertexts])
+def test_ciphertexts_through_files(cls: type[Ciphertexts], tmp_path: Path) -> None:
+    header = ciphertext_header("toy", cls.kind, cls.seeded, (2, 2))
+    data = wire.dump(header, synthetic_sections(header))
+    first = cls.from_bytes(data)
+    first.save(tmp_path / "ciphertexts")
+    second = cls.load(tmp_path / "ciphertexts", parameters=parameter_set("toy"))
+    assert second.to_bytes() == data
+    assert (second.shape, second.encoding, second.weight_norm) == ((2, 2), Encoding.MESSAGE, 2.5)
+    assert load_ciphertexts(data).shape == (2, 2)
+
+
+def test_sizes_are_those_of_the_objects() -> None:
+    for params in parameters.parameter_sets():
+        assert parameters.upload_bytes(params) == wire.object_bytes(Kind.EVALUATION_KEYS, params, True)
+        frame = wire.HEADER_BYTES + 8 + wire.CHECKSUM_BYTES
+        full = wire.object_bytes(Kind.CIPHERTEXTS, params, False, (10,))
+        seeded = wire.object_bytes(Kind.CIPHERTEXTS, params, True, (10,))
+        assert full == frame + 10 * parameters.ciphertext_bytes(params)
+        assert seeded == frame + wire.SEED_BYTES + 10 * parameters.seeded_ciphertext_bytes(params)
+
+
+def test_uploads_are_small() -> None:
+    assert parameters.upload_bytes(parameter_set("gate_64")) <= 16 << 20
+    assert parameters.upload_bytes(parameter_set("lut4")) <= 40 << 20
+
+
+def test_saving_and_loading_hold_the_key_once(tmp_path: Path) -> None:
+    key = _objects(parameter_set("gate_64"))[0]
+    assert isinstance(key, EvaluationKeys)
+    tracemalloc.start()
+    try:
+        key.save(tmp_path / "keys")
+        saving = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        loaded = EvaluationKeys.load(tmp_path / "keys")
+        loading = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert saving < key.nbytes // 2
+    assert key.nbytes < loading < key.nbytes * 3 // 2
+    assert loaded.to_bytes() == key.to_bytes()
+
+
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    target.write_bytes(b"old")
+    with pytest.raises(OSError, match="no more space"), atomic_writer(target) as stream:
+        stream.write(b"half of the new")
+        raise OSError("no more space")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert target.read_bytes() == b"old"
+
+
+def test_the_expected_set_is_enforced() -> None:
+    header = ciphertext_header("toy", Kind.CIPHERTEXTS, True, (1,))
+    data = wire.dump(header, synthetic_sections(header))
+    with pytest.raises(KeyMismatchError, match="expected parameter set 'lut4', got 'toy'"):
+        SeededCiphertexts.from_bytes(data, parameters=parameter_set("lut4"))
+
+
+def test_toy_objects_are_refused_outside_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    header = ciphertext_header("toy", Kind.CIPHERTEXTS, True, (1,))
+    data = wire.dump(header, synthetic_sections(header))
+    monkeypatch.delenv("CLOAKWORK_ALLOW_TOY")
+    with pytest.raises(SerializationError, match="'toy' is insecure"):
+        SeededCiphertexts.from_bytes(data)
