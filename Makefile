@@ -15,7 +15,7 @@ PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.p
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: demo test lint lint-ruff lint-mypy lint-imports lint-clang-format format bench install clean
+.PHONY: demo test lint lint-ruff lint-mypy lint-imports lint-clang-format format bench bench-openfhe install clean
 
 demo: install
 	$(BIN)/cloakwork demo
@@ -25,6 +25,11 @@ test: install $(VENV)/.test-tools
 
 bench: install
 	$(BIN)/python tests/benchmarks/run.py $(BENCH_ARGS)
+
+# Needs Python 3.10 as well (OpenFHE's wheel); takes a few minutes on an otherwise idle machine.
+bench-openfhe: install
+	mkdir -p $(BUILD)
+	$(BIN)/python tests/benchmarks/compare_openfhe.py --environment $(BUILD)/openfhe --json $(BUILD)/openfhe.json --markdown docs/benchmarks/cpu.md
 
 lint: lint-ruff lint-mypy lint-imports lint-clang-format
 

@@ -1,7 +1,7 @@
 """cloakwork's bootstraps beside OpenFHE's NAND, on this machine, in one sitting.
 
-Every figure is the median of a fresh process; OpenFHE and cloakwork take turns, so that a machine whose speed drifts drifts for both.
-A ratio is formed within a round, and the table gives its median over the rounds with minimum and maximum.
+Every figure is the median of a fresh process; OpenFHE (one thread) and cloakwork take turns, so that a machine whose speed drifts drifts for
+both. A ratio is formed within a turn, and the table gives its median over the rounds with minimum and maximum.
 
     python tests/benchmarks/compare_openfhe.py --rounds 5 --json result.json --markdown docs/benchmarks/cpu.md
 
@@ -32,12 +32,11 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Case:
-    """One `cloakwork bench` call. `peer_threads` says which OpenFHE run it is compared with."""
+    """One `cloakwork bench` call."""
 
     label: str
     arguments: Sequence[str]
     environment: Mapping[str, str]
-    peer_threads: int
     least_ratio: float | None  # OpenFHE's seconds per gate over our seconds per bootstrap; None: no target
 
 
@@ -48,13 +47,13 @@ def bench(kind: str, name: str, batch: int, threads: int = 1) -> list[str]:
 
 AVX2 = {"CLOAKWORK_CPU": "avx2"}
 CASES = (
-    Case("NAND gate_64, batch 64", bench("gate", "gate_64", 64), {}, 1, 20.0),
-    Case("NAND gate_64, batch 1", bench("gate", "gate_64", 1), {}, 1, 12.0),
-    Case("NAND gate_64, batch 64, AVX2 alone", bench("gate", "gate_64", 64), AVX2, 1, 9.0),
-    Case("NAND gate_64, batch 64, 2 threads", bench("gate", "gate_64", 64, threads=2), {}, 1, None),
-    Case("NAND gate_128, batch 64", bench("gate", "gate_128", 64), {}, 1, None),
-    Case("look-up lut2, batch 16", bench("pbs", "lut2", 16), {}, 1, 1 / 0.12),
-    Case("look-up lut4, batch 16", bench("pbs", "lut4", 16), {}, 1, 1 / 0.25),
+    Case("NAND gate_64, batch 64", bench("gate", "gate_64", 64), {}, 20.0),
+    Case("NAND gate_64, batch 1", bench("gate", "gate_64", 1), {}, 12.0),
+    Case("NAND gate_64, batch 64, AVX2 alone", bench("gate", "gate_64", 64), AVX2, 9.0),
+    Case("NAND gate_64, batch 64, 2 threads", bench("gate", "gate_64", 64, threads=2), {}, None),
+    Case("NAND gate_128, batch 64", bench("gate", "gate_128", 64), {}, None),
+    Case("look-up lut2, batch 16", bench("pbs", "lut2", 16), {}, 1 / 0.12),
+    Case("look-up lut4, batch 16", bench("pbs", "lut4", 16), {}, 1 / 0.25),
 )
 KEYGEN_SETS = {"gate_64": (0.5, 16 * MIB), "lut4": (1.5, 40 * MIB)}  # at most: seconds, uploaded bytes
 PEAK_MEMORY_BYTES = 300 * MIB  # of a gate benchmark
@@ -122,40 +121,45 @@ def run_json(command: Sequence[str], environment: Mapping[str, str]) -> tuple[di
 
 
 def measure(rounds: int, gates: int, peer: str, cases: Sequence[Case], say: Callable[[str], None]) -> dict[str, Any]:
-    """`rounds` times: OpenFHE once per thread count, then every case, each in a fresh process."""
+    """`rounds` times: OpenFHE, then cloakwork, for every case, each in a fresh process."""
     cloakwork = [sys.executable, "-m", "cloakwork.app.cli", "bench"]
-    peer_threads = sorted({case.peer_threads for case in cases})
-    peer_seconds: dict[int, list[float]] = {threads: [] for threads in peer_threads}
+    openfhe = [peer, str(Path(__file__).with_name("openfhe_nand.py")), str(gates)]
+    peer_seconds: dict[str, list[float]] = {case.label: [] for case in cases}
     peer_keygen: list[float] = []
     seconds: dict[str, list[float]] = {case.label: [] for case in cases}
     memory: dict[str, int] = {case.label: 0 for case in cases}
     records: dict[str, dict[str, Any]] = {}
     wrong = 0
     for number in range(1, rounds + 1):
-        for threads in peer_threads:
-            script = str(Path(__file__).with_name("openfhe_nand.py"))
-            record, _ = run_json([peer, script, str(gates)], {"OMP_NUM_THREADS": str(threads)})
-            peer_seconds[threads].append(record["median_seconds"])
-            peer_keygen.append(record["keygen_seconds"])
         for case in cases:
+            record, _ = run_json(openfhe, {"OMP_NUM_THREADS": "1"})
+            peer_seconds[case.label].append(record["median_seconds"])
+            peer_keygen.append(record["keygen_seconds"])
             record, peak = run_json([*cloakwork, *case.arguments, "--json", "-"], case.environment)
             seconds[case.label].append(record["median_seconds"] / record["batch"])
             memory[case.label] = max(memory[case.label], peak)
             records[case.label] = record
             wrong += record["wrong"]
-        say(f"round {number} of {rounds}: OpenFHE {peer_seconds[peer_threads[0]][-1] * 1e3:.1f} ms")
+            ratio = peer_seconds[case.label][-1] / seconds[case.label][-1]
+            say(
+                f"round {number} of {rounds}: {case.label}: OpenFHE {peer_seconds[case.label][-1] * 1e3:.1f} ms, ratio {ratio:.1f}"
+            )
     keygen = {}
     for name in KEYGEN_SETS:
         keygen[name] = run_json([*cloakwork, "keygen", "--set", name, "--json", "-"], {})[0]
     return {
         "machine": machine(),
         "rounds": rounds,
-        "openfhe": {"version": peer_version(peer), "seconds": peer_seconds, "keygen_seconds": peer_keygen},
+        "openfhe": {
+            "version": peer_version(peer),
+            "seconds": sum(peer_seconds.values(), []),
+            "keygen_seconds": peer_keygen,
+        },
         "cases": [
             {
                 "label": case.label,
                 "seconds": seconds[case.label],
-                "ratios": [a / b for a, b in zip(peer_seconds[case.peer_threads], seconds[case.label], strict=True)],
+                "ratios": [a / b for a, b in zip(peer_seconds[case.label], seconds[case.label], strict=True)],
                 "least_ratio": case.least_ratio,
                 "peak_memory_bytes": memory[case.label],
                 "last_record": records[case.label],
@@ -189,7 +193,7 @@ def verdict(met: bool | None) -> str:
 
 def table(result: Mapping[str, Any]) -> str:
     """The comparison as a Markdown table, OpenFHE first."""
-    peer = Spread.of(next(iter(result["openfhe"]["seconds"].values())))
+    peer = Spread.of(result["openfhe"]["seconds"])
     lines = [
         "| operation | ms each: median (min .. max) | OpenFHE NAND / this: median (min .. max) | target | | peak MiB |",
         "|---|---|---|---|---|---|",
@@ -237,8 +241,8 @@ def page(result: Mapping[str, Any]) -> str:
     return f"""# The CPU back end beside OpenFHE
 
 Written by `tests/benchmarks/compare_openfhe.py`; do not edit by hand. Medians over {result["rounds"]} rounds of fresh processes that take turns;
-a ratio is formed within its round. Processor: {host["processor"]} ({host["vectors"]}), {host["cores"]} cores. OpenFHE {result["openfhe"]["version"]}
-from its wheel, Python 3.10. A time is that of one bootstrap, key switch included: the time of a batch divided by its size. Other machines give
+a ratio is formed within a turn. Processor: {host["processor"]} ({host["vectors"]}), {host["cores"]} cores.
+OpenFHE {result["openfhe"]["version"]} from its wheel, Python 3.10, one thread. A time is that of one bootstrap, key switch included: the time of a batch divided by its size. Other machines give
 other times; the ratios carry over better than the times do.
 
 {table(result)}
@@ -253,7 +257,7 @@ By the estimator that this project uses OpenFHE's set has about 124 bits of secu
 def main() -> None:
     parser = argparse.ArgumentParser(description="cloakwork beside OpenFHE on this machine")
     parser.add_argument("--rounds", type=int, default=5, help="fresh processes of each kind")
-    parser.add_argument("--gates", type=int, default=40, help="gates in one OpenFHE process")
+    parser.add_argument("--gates", type=int, default=24, help="gates in one OpenFHE process")
     parser.add_argument("--only", default="", help="cases whose label contains this text")
     parser.add_argument(
         "--environment", type=Path, default=REPOSITORY / "build" / "openfhe", help="where OpenFHE is installed"

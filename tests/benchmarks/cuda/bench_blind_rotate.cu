@@ -1,0 +1,158 @@
+// Standalone benchmark of the fused blind rotation: random key and inputs, a few ciphertexts checked word for word against
+// reference::blind_rotate, then the median time per batch. run_device.sh builds and runs it.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <future>
+
+#include "fhe_core/reference.hpp"
+#include "host_key.hpp"
+
+namespace fhe_core::cuda {
+namespace {
+
+void require(cudaError_t status, const char* what) {
+    if (status == cudaSuccess) return;
+    std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(status));
+    std::exit(EXIT_FAILURE);
+}
+
+template <class T>
+class DeviceArray {
+   public:
+    explicit DeviceArray(std::size_t count) : count_(count) { require(cudaMalloc(&data_, count * sizeof(T)), "cudaMalloc"); }
+    explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
+        require(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice), "copy to the device");
+    }
+    ~DeviceArray() { cudaFree(data_); }
+    DeviceArray(const DeviceArray&) = delete;
+    DeviceArray& operator=(const DeviceArray&) = delete;
+    T* data() const { return data_; }
+    void fill(int byte) { require(cudaMemset(data_, byte, count_ * sizeof(T)), "memset"); }
+    std::vector<T> host() const {
+        std::vector<T> out(count_);
+        require(cudaMemcpy(out.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost), "copy from the device");
+        return out;
+    }
+
+   private:
+    T* data_ = nullptr;
+    std::size_t count_;
+};
+
+struct Problem {
+    ParameterSet params;
+    std::vector<std::uint64_t> key, table;
+    std::vector<std::uint32_t> switched, tables;
+    int batch;
+};
+
+Problem make_problem(Shape shape, int lwe_dimension, int batch) {
+    Problem problem;
+    problem.params = bench_parameters(shape, lwe_dimension);
+    problem.batch = batch;
+    const std::uint64_t q = problem.params.modulus();
+    problem.key = random_words(problem.params.bootstrap_key_body_words() * (shape.glwe_dimension + 1), q, 1);
+    problem.table = random_words(shape.polynomial_size, q, 2);
+    problem.tables.assign(problem.table.begin(), problem.table.end());
+    const auto wide = random_words(std::size_t(batch) * (lwe_dimension + 1), 2 * shape.polynomial_size, 3);
+    problem.switched.assign(wide.begin(), wide.end());
+    return problem;
+}
+
+using Expected = std::vector<std::pair<int, reference::Words>>;
+
+Expected reference_outputs(const Problem& problem, std::vector<int> numbers) {
+    std::vector<std::future<reference::Words>> pending;
+    const std::size_t size = problem.params.lwe_dimension + 1;
+    for (const int number : numbers)
+        pending.push_back(std::async(std::launch::async, [&problem, number, size] {
+            return reference::blind_rotate(problem.params, problem.key, {problem.switched.data() + number * size, size}, problem.table);
+        }));
+    Expected expected;
+    for (std::size_t i = 0; i < numbers.size(); ++i) expected.emplace_back(numbers[i], pending[i].get());
+    return expected;
+}
+
+template <class Config>
+void run(const Problem& problem, const Expected& expected, const std::vector<Vec4>& host_key, const std::vector<int>& batches) {
+    using Layout = typename Config::Layout;
+    using Ntt = typename Config::Ntt;
+    int device = 0, multiprocessors = 0;
+    require(cudaGetDevice(&device), "device");
+    require(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "multiprocessors");
+    const std::size_t glwe_words = std::size_t(Config::k + 1) * Config::N;
+    const DeviceArray<Vec4> key(host_key);
+    const DeviceArray<TwiddlePair> twiddles(twiddle_table<Ntt>());
+    const DeviceArray<std::int32_t> powers(power_table<Ntt>());
+    const DeviceArray<std::uint32_t> switched(problem.switched), tables(problem.tables);
+    DeviceArray<std::uint32_t> out(problem.batch * glwe_words);
+    out.fill(0xff);
+    BlindRotateView view{switched.data(), key.data(), twiddles.data(), powers.data(), tables.data(), nullptr, nullptr,
+                         out.data(),      problem.batch, problem.params.step_count(), 0};
+    cudaFuncAttributes attributes;
+    require(cudaFuncGetAttributes(&attributes, blind_rotate_pair_kernel<Config>), "attributes");
+    std::printf("groups %d x %d ciphertexts, %d buffers, depth %d: %d registers, %zu local bytes, %zu shared\n", Layout::groups,
+                Layout::per_warp, Layout::buffers, Layout::key_depth, attributes.numRegs, attributes.localSizeBytes,
+                Config::kSharedBytes);
+
+    require(launch_blind_rotate_pair<Config>(view, multiprocessors, nullptr), "launch");
+    require(cudaDeviceSynchronize(), "kernel");
+    const std::vector<std::uint32_t> words = out.host();
+    std::size_t wrong = 0, unwritten = 0;
+    for (const auto& [number, glwe] : expected)
+        for (std::size_t i = 0; i < glwe_words; ++i) wrong += words[number * glwe_words + i] != glwe[i];
+    for (const std::uint32_t word : words) unwritten += word >= Ntt::M::p;
+    std::printf("  %zu of %zu ciphertexts checked: %zu wrong words, %zu unwritten\n", expected.size(), words.size() / glwe_words, wrong,
+                unwritten);
+
+    for (const int batch : batches) {
+        view.batch = batch;
+        std::vector<float> times;
+        cudaEvent_t start, stop;
+        require(cudaEventCreate(&start), "event");
+        require(cudaEventCreate(&stop), "event");
+        for (int i = 0; i < 7; ++i) {
+            require(cudaEventRecord(start), "event");
+            require(launch_blind_rotate_pair<Config>(view, multiprocessors, nullptr), "launch");
+            require(cudaEventRecord(stop), "event");
+            require(cudaEventSynchronize(stop), "kernel");
+            float milliseconds = 0;
+            require(cudaEventElapsedTime(&milliseconds, start, stop), "event");
+            if (i > 1) times.push_back(milliseconds);
+        }
+        std::sort(times.begin(), times.end());
+        std::printf("  batch %6d: %8.3f ms (%.3f .. %.3f), %9.0f /s\n", batch, times[times.size() / 2], times.front(), times.back(),
+                    batch / times[times.size() / 2] * 1e3);
+        cudaEventDestroy(start);
+        cudaEventDestroy(stop);
+    }
+    std::fflush(stdout);
+}
+
+template <class ShapeOf, class... Layouts>
+void compare(int lwe_dimension, const std::vector<int>& numbers, const std::vector<int>& batches) {
+    constexpr Shape shape = ShapeOf::value;
+    const int batch = *std::max_element(batches.begin(), batches.end());
+    std::printf("N=%d k=%d digits %d+%d n=%d\n", shape.polynomial_size, shape.glwe_dimension, shape.mask_gadget.level_count,
+                shape.body_gadget.level_count, lwe_dimension);
+    const Problem problem = make_problem(shape, lwe_dimension, batch);
+    const Expected expected = reference_outputs(problem, numbers);
+    const std::vector<Vec4> key = kernel_key<PairConfig<ShapeOf, PairLayout<1, 1, 1, 1>>>(problem.key);
+    (run<PairConfig<ShapeOf, Layouts>>(problem, expected, key, batches), ...);
+}
+
+}  // namespace
+}  // namespace fhe_core::cuda
+
+int main() {
+    using namespace fhe_core;
+    using namespace fhe_core::cuda;
+    using Gates = KernelShape<512, 2, 1, 8, 2, 8, 2, CmuxKind::binary_pair>;
+    using One = PairLayout<4, 1, 2, 2>;
+    using OneDeep = PairLayout<4, 1, 2, 4>;
+    using Two = PairLayout<4, 2, 1, 2>;
+    compare<Gates, One, OneDeep, Two>(16, {0, 1, 31, 528, 1055, 1099}, {1100});
+    compare<Gates, One, OneDeep, Two>(640, {0, 529, 16383}, {1, 132, 528, 16384});
+    return EXIT_SUCCESS;
+}
