@@ -147,12 +147,13 @@ def measure(rounds: int, gates: int, peer: str, cases: Sequence[Case], say: Call
     keygen = {}
     for name in KEYGEN_SETS:
         keygen[name] = run_json([*cloakwork, "keygen", "--set", name, "--json", "-"], {})[0]
+    all_peer_seconds = [each for case in cases for each in peer_seconds[case.label]]
     return {
         "machine": machine(),
         "rounds": rounds,
         "openfhe": {
             "version": peer_version(peer),
-            "seconds": sum(peer_seconds.values(), []),
+            "seconds": all_peer_seconds,
             "keygen_seconds": peer_keygen,
         },
         "cases": [
@@ -241,9 +242,11 @@ def page(result: Mapping[str, Any]) -> str:
     return f"""# The CPU back end beside OpenFHE
 
 Written by `tests/benchmarks/compare_openfhe.py`; do not edit by hand. Medians over {result["rounds"]} rounds of fresh processes that take turns;
-a ratio is formed within a turn. Processor: {host["processor"]} ({host["vectors"]}), {host["cores"]} cores.
-OpenFHE {result["openfhe"]["version"]} from its wheel, Python 3.10, one thread. A time is that of one bootstrap, key switch included: the time of a batch divided by its size. Other machines give
-other times; the ratios carry over better than the times do.
+a ratio is formed within a turn. A time is that of one bootstrap, key switch included: the time of a batch divided by its size. Other machines
+give other times; the ratios carry over better than the times do.
+
+Processor: {host["processor"]} ({host["vectors"]}), {host["cores"]} cores.
+OpenFHE {result["openfhe"]["version"]} from its wheel, Python 3.10, one thread.
 
 {table(result)}
 
