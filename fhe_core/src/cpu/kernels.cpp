@@ -45,8 +45,8 @@ struct Monomial {
 
 // out[c] = sum over keys j of factor_j * sum over rows of digits[row] * key[j][row][c], in the transform domain, for `kCiphertexts`
 // ciphertexts at once. The key slice `prefetch` words further on (the next step's) is brought to the second-level cache meanwhile. |digits| < 15.6 q < 2^31, |key| <= q/2: sums of up to 15 rows stay under 2^62. |out| <= q.
-template <int kComponents, int kKeys, int kCiphertexts>
-void multiply_accumulate(const NttTables& tables, const std::int32_t* digits, std::size_t digit_stride, int rows,
+template <int kComponents, int kKeys, int kCiphertexts, bool kPrefetch>
+void multiply_accumulate_rows(const NttTables& tables, const std::int32_t* digits, std::size_t digit_stride, int rows,
                          const std::int32_t* key, std::size_t prefetch, const Monomial (*monomials)[kMaxKeys], std::int32_t* out,
                          std::size_t out_stride) {
     const Modulus m(tables);
@@ -65,19 +65,19 @@ void multiply_accumulate(const NttTables& tables, const std::int32_t* digits, st
                 Vec d_even[kCiphertexts], d_odd[kCiphertexts];
 #pragma GCC unroll 2
                 for (int t = 0; t < kCiphertexts; ++t) {
-                    d_even[t] = load(digits + t * digit_stride + std::size_t(row) * n + v * kWidth);
+                    d_even[t] = load_once(digits + t * digit_stride + std::size_t(row) * n + v * kWidth);
                     d_odd[t] = odd(d_even[t]);
                 }
 #pragma GCC unroll 5
                 for (int c = 0; c < kComponents; ++c) {
-                    __builtin_prefetch(key + prefetch, 0, 2);
-                    const Vec k_even = load(key);
+                    if constexpr (kPrefetch) __builtin_prefetch(key + prefetch, 0, 2);
+                    const Vec k_even = load_once(key);
                     const Vec k_odd = odd(k_even);
                     key += kWidth;
 #pragma GCC unroll 2
                     for (int t = 0; t < kCiphertexts; ++t) {
-                        even[t][c] = add64(even[t][c], mul_even(d_even[t], k_even));
-                        odds[t][c] = add64(odds[t][c], mul_even(d_odd[t], k_odd));
+                        accumulate64(even[t][c], mul_even(d_even[t], k_even));
+                        accumulate64(odds[t][c], mul_even(d_odd[t], k_odd));
                     }
                 }
             }
@@ -113,6 +113,15 @@ void multiply_accumulate(const NttTables& tables, const std::int32_t* digits, st
             }
         }
     }
+}
+
+template <int kComponents, int kKeys, int kCiphertexts>
+void multiply_accumulate(const NttTables& tables, const std::int32_t* digits, std::size_t digit_stride, int rows,
+                         const std::int32_t* key, std::size_t prefetch, const Monomial (*monomials)[kMaxKeys], std::int32_t* out,
+                         std::size_t out_stride) {
+    const auto run = prefetch == 0 ? multiply_accumulate_rows<kComponents, kKeys, kCiphertexts, false>
+                                   : multiply_accumulate_rows<kComponents, kKeys, kCiphertexts, true>;
+    run(tables, digits, digit_stride, rows, key, prefetch, monomials, out, out_stride);
 }
 
 // Offset accumulator words -> digits of all rows. Digit l is a bit field of one shifted sum (the carries of balanced digits are folded

@@ -38,6 +38,14 @@ inline Vec mul_even(Vec a, Vec b) { return _mm512_mul_epi32(a, b); }
 // Moves lanes 1, 3, 5, .. down to 0, 2, 4, ..
 inline Vec odd(Vec a) { return _mm512_srli_epi64(a, 32); }
 inline Vec add64(Vec a, Vec b) { return _mm512_add_epi64(a, b); }
+// sum += x in place: GCC would rotate loop-carried sums through register copies.
+inline void accumulate64(Vec& sum, Vec x) { asm("vpaddq %1, %0, %0" : "+v"(sum) : "v"(x)); }
+// A load that stays one load: otherwise every use becomes a memory operand, and the load ports bound the loop.
+inline Vec load_once(const std::int32_t* p) {
+    Vec a = load(p);
+    asm("" : "+v"(a));
+    return a;
+}
 inline Vec sub64(Vec a, Vec b) { return _mm512_sub_epi64(a, b); }
 // The high halves of 64-bit values: of `even` into lanes 0, 2, .., of `odd` into lanes 1, 3, ..
 inline Vec merge_high(Vec even, Vec odd) {
@@ -98,6 +106,12 @@ inline Vec mul_low16(Vec a, Vec b) { return _mm256_mullo_epi16(a, b); }
 inline Vec mul_even(Vec a, Vec b) { return _mm256_mul_epi32(a, b); }
 inline Vec odd(Vec a) { return _mm256_srli_epi64(a, 32); }
 inline Vec add64(Vec a, Vec b) { return _mm256_add_epi64(a, b); }
+inline void accumulate64(Vec& sum, Vec x) { asm("vpaddq %1, %0, %0" : "+x"(sum) : "x"(x)); }
+inline Vec load_once(const std::int32_t* p) {
+    Vec a = load(p);
+    asm("" : "+x"(a));
+    return a;
+}
 inline Vec sub64(Vec a, Vec b) { return _mm256_sub_epi64(a, b); }
 inline Vec merge_high(Vec even, Vec odd) { return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA); }
 
@@ -161,6 +175,8 @@ inline Vec mul_even(Vec a, Vec b) {
 }
 inline Vec odd(Vec a) { return Vec{a[1], 0, a[3], 0}; }
 inline Vec add64(Vec a, Vec b) { return (Vec)((Vec64)a + (Vec64)b); }
+inline void accumulate64(Vec& sum, Vec x) { sum = add64(sum, x); }
+inline Vec load_once(const std::int32_t* p) { return load(p); }
 inline Vec sub64(Vec a, Vec b) { return (Vec)((Vec64)a - (Vec64)b); }
 inline Vec merge_high(Vec even, Vec odd) { return Vec{even[1], odd[1], even[3], odd[3]}; }
 

@@ -51,8 +51,8 @@ struct Twiddle {
     }
     // A root per lane: [W] roots, [W] companions.
     static Twiddle lanes(const std::int32_t* pair) {
-        const Vec companion = load(pair + kWidth);
-        return {load(pair), companion, odd(companion)};
+        const Vec companion = load_once(pair + kWidth);
+        return {load_once(pair), companion, odd(companion)};
     }
 };
 
