@@ -423,7 +423,7 @@ def _check_form(
         raise SerializationError(
             f"{kind.label}: expected at most {MAX_RANK} dimensions and zeros in reserved bytes; the object is damaged"
         )
-    if not 0 <= weight_norm <= MAX_WEIGHT_NORM:  # false for NaN
+    if not (0 <= weight_norm <= MAX_WEIGHT_NORM and math.copysign(1, weight_norm) > 0):  # false for NaN, and for -0
         raise SerializationError(f"{kind.label}: expected a weight norm in [0, 2^32]; the object is damaged")
     try:
         needs_messages = Encoding(encoding) in (Encoding.MESSAGE, Encoding.FULL_DOMAIN)

@@ -25,11 +25,12 @@ from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.server import Session
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+SETS = ["toy", "toy_two_limb", "toy_ternary"]  # two bits each: one limb, two limbs, ternary small key
 
 
-@pytest.fixture(scope="module")
-def key() -> ClientKey:
-    return ClientKey.generate("toy")
+@pytest.fixture(scope="module", params=SETS)
+def key(request: pytest.FixtureRequest) -> ClientKey:
+    return ClientKey.generate(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -284,8 +285,8 @@ def test_batch_of_zero(key: ClientKey, session: Session) -> None:
 
 def test_foreign_keys_and_sets(key: ClientKey, session: Session) -> None:
     with pytest.raises(KeyMismatchError, match="different secret keys"):
-        session.bootstrap(ClientKey.generate("toy").encrypt([0]), lambda m: m)
-    with pytest.raises(KeyMismatchError, match="expected parameter set 'toy', got 'lut4'"):
+        session.bootstrap(ClientKey.generate(key.parameters.name).encrypt([0]), lambda m: m)
+    with pytest.raises(KeyMismatchError, match=f"expected parameter set '{key.parameters.name}', got 'lut4'"):
         session.bootstrap(ClientKey.generate("lut4").encrypt([0]), lambda m: m)
     with pytest.raises(ParameterError, match="build it for this set"):
         session.bootstrap(

@@ -128,8 +128,8 @@ PINNED = {
     ("toy", Kind.CIPHERTEXTS, True): "0aa77f060b710472c1870ef77d1bb25b",
     ("toy", Kind.PACKED_CIPHERTEXTS, False): "340e2a72ffb2a9800aef67d9bbf9ae22",
     ("toy", Kind.PACKED_CIPHERTEXTS, True): "643a37de7836d9b6547571e8d8e81002",
-    ("lut4", Kind.CIPHERTEXTS, False): "89ff380c766529404fd5dcfcf1d8e8d0",
-    ("lut4", Kind.PACKED_CIPHERTEXTS, True): "ab48225c2686558f335f7e263553c1bb",
+    ("lut4", Kind.CIPHERTEXTS, False): "519040689fe4028252393794c52b2dfa",
+    ("lut4", Kind.PACKED_CIPHERTEXTS, True): "6899eb2bf9208929e8f71a813bb92f42",
 }
 
 

@@ -155,6 +155,7 @@ def test_flipped_byte_in_the_words_is_found_by_the_checksum(seeded: bytes) -> No
         (WEIGHT, struct.pack("<d", float("nan")), "weight norm"),
         (WEIGHT, struct.pack("<d", float("inf")), "weight norm"),
         (WEIGHT, struct.pack("<d", -1.0), "weight norm"),
+        (WEIGHT, struct.pack("<d", -0.0), "weight norm"),
         (WEIGHT, struct.pack("<d", 1e300), "weight norm"),
         (ENCODING, b"\x04", "encoding from 0 to 3, got 4"),
         (RANK, b"\x09", "at most 8 dimensions"),

@@ -1,0 +1,214 @@
+"""Fuzz target for everything that reads bytes: refuse with an error of the tree, or read an object that writes back to the same bytes.
+
+    python tests/fuzz/fuzz_wire.py --seconds 60 [--seed N]
+
+With atheris (pip install atheris) the fuzzer is guided by coverage; without it, the same mutations are drawn at random.
+The mutators know the format: half of the inputs get their total and checksum mended, so that the checks behind those are
+reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import os
+import random
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["CLOAKWORK_ALLOW_TOY"] = "1"
+
+try:
+    import atheris
+except ImportError:
+    atheris = None
+
+from cloakwork.fhe_core import keystore
+from cloakwork.fhe_core.ciphertexts import (
+    Ciphertexts,
+    PackedCiphertexts,
+    SeededCiphertexts,
+    SeededPackedCiphertexts,
+    load_ciphertexts,
+)
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.errors import FheError, KeyMismatchError
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.public_key import PublicKey
+
+READERS: list[Any] = [
+    Ciphertexts,
+    SeededCiphertexts,
+    PackedCiphertexts,
+    SeededPackedCiphertexts,
+    PublicKey,
+    EvaluationKeys,
+]
+MAX_BYTES = 1 << 20
+TOTAL, SHAPE, CHECKSUM = 8, 112, 32
+
+
+def corpus() -> list[bytes]:
+    """Small valid objects of every kind."""
+    objects: list[bytes] = []
+    for name in ("toy", "toy_two_limb"):
+        key = ClientKey.generate(name)
+        seeded, packed = key.encrypt([1, 2], seeded=True), key.encrypt_packed([[1], [2]])
+        objects += [thing.to_bytes() for thing in (seeded, seeded.expand(), packed, packed.expand(), key.public_key())]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "key"
+            keystore.save_secret(
+                path, key.parameters, key._secret_key.export(), key.key_id, "x", keystore.ScryptCost(10)
+            )
+            objects.append(path.read_bytes())
+    return objects
+
+
+def mend(data: bytes) -> bytes:
+    """The same object with its total and checksum made right."""
+    if len(data) < SHAPE + CHECKSUM:
+        return data
+    body = bytearray(data[:-CHECKSUM])
+    struct.pack_into("<Q", body, TOTAL, len(data))
+    return bytes(body) + hashlib.sha256(body).digest()
+
+
+def mutate(data: bytes, generator: random.Random) -> bytes:
+    """One to four changes, mostly in the header."""
+    changed = bytearray(data)
+    for _ in range(generator.randint(1, 4)):
+        position = (
+            generator.randrange(min(len(changed), SHAPE + 64) if generator.random() < 0.8 else len(changed))
+            if changed
+            else 0
+        )
+        match generator.randrange(6):
+            case 0 if changed:
+                changed[position] ^= 1 << generator.randrange(8)
+            case 1 if changed:
+                changed[position] = generator.choice([0, 1, 2, 4, 5, 8, 127, 128, 255])
+            case 2:
+                field = generator.choice([0, 1, 2**31, 2**32, 2**40, 2**63, 2**64 - 1, len(changed)])
+                changed[position : position + 8] = struct.pack("<Q", field)
+            case 3:
+                del changed[position : position + generator.choice([1, 4, 8, 32, len(changed)])]
+            case 4:
+                changed[position:position] = generator.randbytes(generator.choice([1, 4, 8, 32, 257]))
+            case _:
+                changed += changed[position : position + generator.choice([8, 32, 1028])]
+    return mend(bytes(changed)) if generator.random() < 0.5 else bytes(changed)
+
+
+def check(data: bytes) -> bool:
+    """Whether some reader accepted the bytes. Any error outside the tree, and any change on the way back, is a finding."""
+    accepted = False
+    for reader in READERS:
+        try:
+            thing = reader.from_bytes(data, max_bytes=MAX_BYTES)
+        except FheError:
+            continue
+        if thing.to_bytes() != data:
+            raise AssertionError(f"{reader.__name__} accepted bytes that it would not write")
+        accepted = True
+    with contextlib.suppress(FheError):
+        load_ciphertexts(data, max_bytes=MAX_BYTES)
+    return check_secret(data) or accepted
+
+
+def check_secret(data: bytes) -> bool:
+    with tempfile.NamedTemporaryFile(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as file:
+        file.write(data)
+        file.flush()
+        try:
+            keystore.load_secret(file.name, "x")
+        except KeyMismatchError:
+            return True  # everything was read but the seal
+        except FheError:
+            return False
+    return True
+
+
+def no_derivation(_passphrase: str, _salt: bytes, cost: keystore.ScryptCost) -> bytes:
+    """Scrypt is not the target; its costs are checked before it runs."""
+    cost.check()
+    return bytes(32)
+
+
+def run_random(seconds: float, seed: int) -> tuple[int, int]:
+    """Random mutations until the time is over: inputs tried, inputs accepted."""
+    generator = random.Random(seed)
+    pool = corpus()
+    tried = accepted = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        data = mutate(generator.choice(pool), generator)
+        tried += 1
+        if check(data):
+            accepted += 1
+            if len(pool) < 200:
+                pool.append(data)
+    return tried, accepted
+
+
+def run_guided(seconds: float, seed: int) -> None:
+    """Coverage-guided; ends the process."""
+    generator = random.Random(seed)
+
+    def custom_mutator(data: bytes, max_size: int, mutation_seed: int) -> bytes:
+        generator.seed(mutation_seed)
+        return mutate(data, generator)[:max_size]
+
+    def test_one_input(data: bytes) -> None:
+        check(bytes(data))
+
+    _instrument()
+    with tempfile.TemporaryDirectory() as folder:
+        for i, data in enumerate(corpus()):
+            (Path(folder) / str(i)).write_bytes(data)
+        options = [
+            f"-max_total_time={int(seconds)}",
+            f"-seed={seed}",
+            "-max_len=65536",
+            "-print_final_stats=1",
+            "-verbosity=0",
+            folder,
+        ]
+        atheris.Setup([sys.argv[0], *options], test_one_input, custom_mutator=custom_mutator)
+        atheris.Fuzz()
+
+
+def _instrument() -> None:
+    """The parsers alone, so that mutations and hashing stay fast."""
+    from cloakwork.fhe_core import wire
+
+    functions: list[tuple[Any, str]] = [
+        (wire, name) for name in ("_read_header", "_check_identity", "_known_parameters", "_check_form")
+    ]
+    functions += [(wire, name) for name in ("section_layout", "object_bytes", "read", "_read_section", "_check_range")]
+    functions += [(keystore, "load_secret")]
+    for module, name in functions:
+        instrumented: Callable[..., Any] = atheris.instrument_func(getattr(module, name))
+        setattr(module, name, instrumented)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--random", action="store_true", help="random mutations even where atheris is installed")
+    arguments = parser.parse_args()
+    keystore._derive = no_derivation
+    if atheris is not None and not arguments.random:
+        run_guided(arguments.seconds, arguments.seed)
+    tried, accepted = run_random(arguments.seconds, arguments.seed)
+    sys.stdout.write(f"{tried} inputs, {accepted} accepted, seed {arguments.seed}\n")
+
+
+if __name__ == "__main__":
+    main()

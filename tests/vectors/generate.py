@@ -1,0 +1,132 @@
+"""Known-answer vectors: everything below follows from one fixed entropy. `python tests/vectors/generate.py` writes them anew.
+
+Run it when a toy row of the parameter table changes; when nothing but the code has changed, new bytes mean that the code is wrong.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+os.environ["CLOAKWORK_ALLOW_TOY"] = "1"
+
+from cloakwork.fhe_core import keystore
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.lookup_tables import LookupTables
+from cloakwork.fhe_core.parameters import parameter_text
+from cloakwork.fhe_core.server import Session
+
+FOLDER = Path(__file__).parent
+SETS = ("toy", "toy_two_limb")
+ENTROPY = bytes(range(32))
+PASSPHRASE = "cloakwork test vector"
+MESSAGES = [0, 1, 2, 3]
+PACKED_MESSAGES = np.arange(300) % 4
+TABLE = [1, 2, 3, 0]
+
+WHAT = {
+    "parameter_set.txt": "the text under the parameter digest",
+    "secret_key.clkw": f"the secret key, passphrase `{PASSPHRASE}`, scrypt n = 2^10, salt and nonce 00 01 02 ..",
+    "ciphertexts.clkw": "the messages 0, 1, 2, 3",
+    "seeded_ciphertexts.clkw": "the messages 0, 1, 2, 3",
+    "packed_ciphertexts.clkw": "300 messages v mod 4, seeded",
+    "public_key.clkw": "the public key",
+    "bootstrapped.clkw": "`ciphertexts.clkw` through the table 1, 2, 3, 0 under the evaluation keys of digests.json",
+}
+
+
+def build(name: str) -> tuple[dict[str, bytes], dict[str, str]]:
+    """The files of one parameter set, and digests of what is too large for a file. The order of the client's calls matters."""
+    key = ClientKey._from_entropy(name, ENTROPY)
+    keys = key.evaluation_keys()
+    ciphertexts = key.encrypt(MESSAGES)
+    files = {
+        "parameter_set.txt": parameter_text(key.parameters).encode(),
+        "secret_key.clkw": _sealed(key),
+        "ciphertexts.clkw": ciphertexts.to_bytes(),
+        "seeded_ciphertexts.clkw": key.encrypt(MESSAGES, seeded=True).to_bytes(),
+        "packed_ciphertexts.clkw": key.encrypt_packed(PACKED_MESSAGES).to_bytes(),
+        "public_key.clkw": key.public_key().to_bytes(),
+    }
+    session = Session(keys)
+    tables = LookupTables.of_messages(key.parameters, TABLE)
+    files["bootstrapped.clkw"] = session.bootstrap(ciphertexts, tables).to_bytes()
+    small = session.keyswitch(ciphertexts)
+    switched = session.modulus_switch(small)
+    glwe = session.blind_rotate(switched, tables)
+    digests = {
+        "secret_coefficients": _digest(key._secret_key.export()),
+        "evaluation_keys_object": _digest(keys.to_bytes()),
+        "table_polynomial": _digest(tables.polynomials),
+        "keyswitched": _digest(small),
+        "modulus_switched": _digest(switched),
+        "blind_rotated": _digest(glwe),
+        "extracted_0_1_255": _digest(session.sample_extract(glwe, [0, 1, 255]).words),
+    }
+    return files, digests
+
+
+def _sealed(key: ClientKey) -> bytes:
+    """The key file with a fixed salt and nonce, which nothing but a vector may have."""
+    counter = itertools.count()
+
+    def fixed(count: int) -> bytes:
+        return bytes(next(counter) for _ in range(count))
+
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(keystore.os, "urandom", fixed):
+        path = Path(folder) / "key"
+        secret = key._secret_key.export()
+        keystore.save_secret(path, key.parameters, secret, key.key_id, PASSPHRASE, keystore.ScryptCost(log2_n=10))
+        return path.read_bytes()
+
+
+def _digest(data: bytes | np.ndarray) -> str:
+    """SHA-256 of bytes, or of an array's words in C order, little-endian, 4 or 8 bytes each as in memory."""
+    if isinstance(data, np.ndarray):
+        data = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<")).tobytes()
+    return hashlib.sha256(data).hexdigest()
+
+
+def readme(files: dict[str, bytes]) -> str:
+    rows = [
+        f"| `{path}` | {WHAT[path.split(':')[1]]} | {len(data)} | `{hashlib.sha256(data).hexdigest()}` |"
+        for path, data in files.items()
+    ]
+    table = "\n".join(rows).replace("toy:", "toy_").replace("toy_two_limb:", "toy_two_limb_")
+    return f"""# Known-answer vectors
+
+For other implementations of [docs/specification.md](../../docs/specification.md) and [docs/wire_format.md](../../docs/wire_format.md),
+and to notice when this one changes. The toy sets are insecure. All of it follows from the entropy 00 01 02 .. 1f; `generate.py`
+writes files and this page, `test_vectors.py` checks them.
+
+| file | what | bytes | SHA-256 |
+|---|---|---|---|
+{table}
+
+`digests.json` has the SHA-256 of larger things: the evaluation keys as an object of the wire format, the secret coefficients as signed
+bytes (small key, then large key), and the words after each stage of the bootstrap of `ciphertexts.clkw` in C order, little-endian,
+4 bytes a word (8 for torus words of two limbs).
+"""
+
+
+def main() -> None:
+    everything: dict[str, bytes] = {}
+    digests: dict[str, dict[str, str]] = {}
+    for name in SETS:
+        files, digests[name] = build(name)
+        for path, data in files.items():
+            (FOLDER / f"{name}_{path}").write_bytes(data)
+            everything[f"{name}:{path}"] = data
+    (FOLDER / "digests.json").write_text(json.dumps(digests, indent=2) + "\n")
+    (FOLDER / "README.md").write_text(readme(everything))
+
+
+if __name__ == "__main__":
+    main()

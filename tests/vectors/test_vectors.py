@@ -1,0 +1,72 @@
+"""The stored vectors: intact, still what this code makes of the same entropy, and still readable."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, load_ciphertexts
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.fhe_core.public_key import PublicKey
+
+FOLDER = Path(__file__).parent
+SETS = ("toy", "toy_two_limb")
+
+
+def _load_generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("vector_generator", FOLDER / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generator = _load_generator()
+README_ROW = re.compile(r"^\| `(\S+)` \|.*\| (\d+) \| `([0-9a-f]{64})` \|$", re.MULTILINE)
+
+
+def test_files_match_the_table() -> None:
+    rows = README_ROW.findall((FOLDER / "README.md").read_text())
+    assert {path for path, _, _ in rows} == {path.name for path in FOLDER.iterdir() if path.suffix in (".clkw", ".txt")}
+    for path, size, digest in rows:
+        data = (FOLDER / path).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (int(size), digest), path
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_code_still_makes_them(name: str) -> None:
+    """A difference after a change of a toy row: run generate.py. Without one: the code computes something else than it did."""
+    files, digests = generator.build(name)
+    assert digests == json.loads((FOLDER / "digests.json").read_text())[name]
+    for path, data in files.items():
+        assert (FOLDER / f"{name}_{path}").read_bytes() == data, path
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_they_decrypt(name: str) -> None:
+    key = ClientKey.load(FOLDER / f"{name}_secret_key.clkw", generator.PASSPHRASE)
+    for path, expected in [
+        ("ciphertexts", [0, 1, 2, 3]),
+        ("seeded_ciphertexts", [0, 1, 2, 3]),
+        ("packed_ciphertexts", np.arange(300) % 4),
+        ("bootstrapped", [1, 2, 3, 0]),
+    ]:
+        ciphertexts = load_ciphertexts((FOLDER / f"{name}_{path}.clkw").read_bytes())
+        np.testing.assert_array_equal(key.decrypt(ciphertexts), expected)
+    public_key = PublicKey.load(FOLDER / f"{name}_public_key.clkw")
+    np.testing.assert_array_equal(key.decrypt(public_key.encrypt([3, 1])), [3, 1])
+    assert Ciphertexts.load(FOLDER / f"{name}_ciphertexts.clkw").key_id == key.key_id
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_parameter_text_has_the_digest(name: str) -> None:
+    text = (FOLDER / f"{name}_parameter_set.txt").read_bytes()
+    assert hashlib.sha256(text).digest() == parameter_digest(parameter_set(name))
