@@ -43,7 +43,9 @@ def one_object(result) -> dict:
 
 
 def test_gate_writes_the_keys_of_the_design_and_nothing_else(run):
-    result = run("bench", "gate", "--gate", "NAND", "--set", "toy_gate", "--batch", "5", "--repeats", "3", "--json", "-")
+    result = run(
+        "bench", "gate", "--gate", "NAND", "--set", "toy_gate", "--batch", "5", "--repeats", "3", "--json", "-"
+    )
     record = one_object(result)
     assert record.keys() >= BOOTSTRAP_KEYS
     assert result.stderr == ""
@@ -61,7 +63,9 @@ def test_pbs_writes_the_same_keys(run, name):
 
 
 def test_linear(run):
-    record = one_object(run("bench", "linear", "--rows", "3", "--cols", "5", "--batch", "2", "--set", "toy", "--json", "-"))
+    record = one_object(
+        run("bench", "linear", "--rows", "3", "--cols", "5", "--batch", "2", "--set", "toy", "--json", "-")
+    )
     assert record["wrong"] == 0
     assert record["macs_per_second"] > 0
     assert record["median_seconds"] > 0
@@ -130,7 +134,10 @@ def test_the_clear_product_is_exact():
     modulus = 132710401 * 134176769
     phases = rng.integers(0, modulus, (3, 200)).astype(np.uint64)
     weights = rng.integers(-8, 8, (4, 200))
-    expected = [[sum(int(w) * int(x) for w, x in zip(row, sample, strict=True)) % modulus for row in weights] for sample in phases]
+    expected = [
+        [sum(int(w) * int(x) for w, x in zip(row, sample, strict=True)) % modulus for row in weights]
+        for sample in phases
+    ]
     assert measure.clear_product(weights, phases, modulus).tolist() == expected
 
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <string>
 
 #include "fhe_core/reference.hpp"
 #include "host_key.hpp"
@@ -67,7 +68,8 @@ Expected reference_outputs(const Problem& problem, std::vector<int> numbers) {
     const std::size_t size = problem.params.lwe_dimension + 1;
     for (const int number : numbers)
         pending.push_back(std::async(std::launch::async, [&problem, number, size] {
-            return reference::blind_rotate(problem.params, problem.key, {problem.switched.data() + number * size, size}, problem.table);
+            return reference::blind_rotate(problem.params, problem.key, {problem.switched.data() + number * size, size},
+                                           problem.table);
         }));
     Expected expected;
     for (std::size_t i = 0; i < numbers.size(); ++i) expected.emplace_back(numbers[i], pending[i].get());
@@ -88,13 +90,22 @@ void run(const Problem& problem, const Expected& expected, const std::vector<Vec
     const DeviceArray<std::uint32_t> switched(problem.switched), tables(problem.tables);
     DeviceArray<std::uint32_t> out(problem.batch * glwe_words);
     out.fill(0xff);
-    BlindRotateView view{switched.data(), key.data(), twiddles.data(), powers.data(), tables.data(), nullptr, nullptr,
-                         out.data(),      problem.batch, problem.params.step_count(), 0};
+    BlindRotateView view{switched.data(),
+                         key.data(),
+                         twiddles.data(),
+                         powers.data(),
+                         tables.data(),
+                         nullptr,
+                         nullptr,
+                         out.data(),
+                         problem.batch,
+                         problem.params.step_count(),
+                         0};
     cudaFuncAttributes attributes;
     require(cudaFuncGetAttributes(&attributes, blind_rotate_pair_kernel<Config>), "attributes");
-    std::printf("groups %d x %d ciphertexts, %d buffers, depth %d: %d registers, %zu local bytes, %zu shared\n", Layout::groups,
-                Layout::per_warp, Layout::buffers, Layout::key_depth, attributes.numRegs, attributes.localSizeBytes,
-                Config::kSharedBytes);
+    std::printf("groups %d x %d ciphertexts, %d buffers, %d digits at once, depth %d: %d registers, %zu local bytes, %zu shared\n",
+                Layout::groups, Layout::per_warp, Layout::buffers, Layout::digits, Layout::key_depth, attributes.numRegs,
+                attributes.localSizeBytes, Config::kSharedBytes);
 
     require(launch_blind_rotate_pair<Config>(view, multiprocessors, nullptr), "launch");
     require(cudaDeviceSynchronize(), "kernel");
@@ -103,8 +114,8 @@ void run(const Problem& problem, const Expected& expected, const std::vector<Vec
     for (const auto& [number, glwe] : expected)
         for (std::size_t i = 0; i < glwe_words; ++i) wrong += words[number * glwe_words + i] != glwe[i];
     for (const std::uint32_t word : words) unwritten += word >= Ntt::M::p;
-    std::printf("  %zu of %zu ciphertexts checked: %zu wrong words, %zu unwritten\n", expected.size(), words.size() / glwe_words, wrong,
-                unwritten);
+    std::printf("  %zu of %zu ciphertexts checked: %zu wrong words, %zu unwritten\n", expected.size(), words.size() / glwe_words,
+                wrong, unwritten);
 
     for (const int batch : batches) {
         view.batch = batch;
@@ -138,21 +149,46 @@ void compare(int lwe_dimension, const std::vector<int>& numbers, const std::vect
                 shape.body_gadget.level_count, lwe_dimension);
     const Problem problem = make_problem(shape, lwe_dimension, batch);
     const Expected expected = reference_outputs(problem, numbers);
-    const std::vector<Vec4> key = kernel_key<PairConfig<ShapeOf, PairLayout<1, 1, 1, 1>>>(problem.key);
+    const std::vector<Vec4> key = kernel_key<PairConfig<ShapeOf, PairLayout<1, 1, 1, 1, 1>>>(problem.key);
     (run<PairConfig<ShapeOf, Layouts>>(problem, expected, key, batches), ...);
+}
+
+// One launch of each for a profiler.
+template <class ShapeOf, class... Layouts>
+void profile(int lwe_dimension, int batch) {
+    const Problem problem = make_problem(ShapeOf::value, lwe_dimension, batch);
+    const std::vector<Vec4> key = kernel_key<PairConfig<ShapeOf, PairLayout<1, 1, 1, 1, 1>>>(problem.key);
+    (run<PairConfig<ShapeOf, Layouts>>(problem, {}, key, {}), ...);
 }
 
 }  // namespace
 }  // namespace fhe_core::cuda
 
-int main() {
+int main(int count, char** arguments) {
     using namespace fhe_core;
     using namespace fhe_core::cuda;
-    using Gates = KernelShape<512, 2, 1, 8, 2, 8, 2, CmuxKind::binary_pair>;
-    using One = PairLayout<4, 1, 2, 2>;
-    using OneDeep = PairLayout<4, 1, 2, 4>;
-    using Two = PairLayout<4, 2, 1, 2>;
-    compare<Gates, One, OneDeep, Two>(16, {0, 1, 31, 528, 1055, 1099}, {1100});
-    compare<Gates, One, OneDeep, Two>(640, {0, 529, 16383}, {1, 132, 528, 16384});
+    constexpr CmuxKind pair = CmuxKind::binary_pair;
+    using Gates = KernelShape<512, 2, 1, 8, 2, 8, 2, pair>;
+    using One = PairLayout<4, 1, 2, 2, 2>;
+    using OneSingle = PairLayout<4, 1, 2, 1, 2>;
+    using OneBuffer = PairLayout<4, 1, 1, 2, 2>;
+    using Five = PairLayout<5, 1, 1, 2, 2>;
+    using Two = PairLayout<4, 2, 1, 2, 2>;
+    using TwoSingle = PairLayout<4, 2, 1, 1, 2>;
+    if (count > 1 && arguments[1] == std::string("check")) {  // does this build run here?
+        require(cudaFree(nullptr), "device");
+        return EXIT_SUCCESS;
+    }
+    if (count > 1 && arguments[1] == std::string("profile")) {
+        profile<Gates, One, Two>(640, 4224);
+        return EXIT_SUCCESS;
+    }
+    compare<Gates, One, OneSingle, OneBuffer, Five, Two, TwoSingle>(16, {0, 1, 31, 528, 1055, 1099}, {1100});
+    compare<Gates, One, OneSingle, OneBuffer, Five, Two, TwoSingle>(640, {0, 529, 16383}, {1, 132, 528, 16384});
+    compare<KernelShape<512, 2, 1, 6, 3, 7, 2, pair>, One, PairLayout<4, 1, 2, 3, 2>>(16, {0, 1, 1099}, {1100});
+    compare<KernelShape<512, 2, 1, 6, 3, 6, 3, pair>, One, PairLayout<4, 1, 2, 3, 2>>(654, {}, {16384});
+    compare<KernelShape<1024, 1, 1, 8, 2, 8, 2, pair>, PairLayout<8, 1, 1, 1, 1>, PairLayout<6, 1, 2, 1, 1>>(16, {0, 1, 1099},
+                                                                                                             {1100});
+    compare<KernelShape<1024, 1, 1, 5, 4, 4, 4, pair>, PairLayout<6, 1, 1, 1, 1>, PairLayout<4, 1, 1, 1, 1>>(640, {}, {16384});
     return EXIT_SUCCESS;
 }

@@ -38,14 +38,13 @@ std::vector<Vec4> kernel_key(std::vector<std::uint64_t> key) {
     for (std::size_t i = 0; i < key.size() / N; ++i) {
         std::uint64_t* polynomial = key.data() + i * N;
         forward_transform<Ntt>(polynomial);
-        const std::size_t component = i % outputs, row = i / outputs % Config::kRows, j = i / outputs / Config::kRows % Config::kKeys,
-                          step = i / outputs / Config::kRows / Config::kKeys;
+        const std::size_t component = i % outputs, row = i / outputs % Config::kRows,
+                          j = i / outputs / Config::kRows % Config::kKeys, step = i / outputs / Config::kRows / Config::kKeys;
         for (int lane = 0; lane < 32; ++lane)
             for (int v = 0; v < Config::kVectors; ++v) {
                 const std::size_t at =
                     ((((step * outputs + component) * Config::kVectors + v) * Config::kRows + row) * Config::kKeys + j) * 32 + lane;
-                for (int t = 0; t < 4; ++t)
-                    out[at].x[t] = Ntt::M::centre(mul_mod(polynomial[Ntt::P * lane + 4 * v + t], scale, p));
+                for (int t = 0; t < 4; ++t) out[at].x[t] = Ntt::M::centre(mul_mod(polynomial[Ntt::P * lane + 4 * v + t], scale, p));
             }
     }
     return out;
