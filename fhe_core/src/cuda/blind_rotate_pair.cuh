@@ -1,5 +1,5 @@
-// Blind rotation with two key bits per step, throughput layout: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC), j = 0, 1, 2, for all steps in one
-// persistent kernel (docs/specification.md, section 6; reference::blind_rotate). One limb, N = 256 .. 1024.
+// Blind rotation with two key bits per step, throughput layout: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC), j = 0, 1, 2, for all
+// steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). One limb, N = 256 .. 1024.
 //
 // Who does what. A group of k+1 warps owns M ciphertexts; warp c owns component c: the coefficients of ACC (registers: lane l holds
 // l + 32*r), the transforms of its digits, and output component c of the product. Groups are independent of each other.
@@ -9,13 +9,14 @@
 //                      S_j = sum over rows of digit * K_j[row][c], three 64-bit sums per point; R_j = montgomery(S_j)
 //                      X = montgomery(sum_j (root^(e_j * (2*brv(i) + 1)) - 1) * R_j); inverse transform; ACC_c += X
 //
-// Shared memory: powers of the 2N-th root, word x at x + x/32 (gathers with power-of-two strides touch all banks); twiddles [vector][lane];
-// per group digits [buffer][ciphertext][row][vector][lane] of 16 bytes. A warp's own rows double as its exchange tiles.
-// With two buffers one barrier per step suffices: a warp writes a buffer two steps after it was last read, and everyone has passed the
-// barrier in between. With one buffer a second barrier separates reading from the next writing.
+// Shared memory: powers of the 2N-th root, word x at x + x/32 (gathers with power-of-two strides touch all banks); twiddles
+// [vector][lane]; per group digits [buffer][ciphertext][row][vector][lane] of 16 bytes. A warp's own rows double as its exchange
+// tiles. With two buffers one barrier per step suffices: a warp writes a buffer two steps after it was last read, and everyone has
+// passed the barrier in between. With one buffer a second barrier separates reading from the next writing.
 //
-// Key: [step][output component][vector][row][key of step][lane] of 16 bytes, the order of reading; transform order P*lane + 4*vector + i.
-// Each word is K * 2^64 / N modulo p, centred: the factors cancel the two Montgomery reductions and the scaling of the inverse.
+// Key: [step][output component][vector][row][key of step][lane] of 16 bytes, the order of reading; transform order P*lane +
+// 4*vector + i. Each word is K * 2^64 / N modulo p, centred: the factors cancel the two Montgomery reductions and the scaling of
+// the inverse.
 //
 // Sizes in units of p (static_assert below): digits after the transform D, sums rows * D * p/2 < 2^62, R = rows*D*p/2^33 + 1/2,
 // X <= 3*R*p/2^33 + 1/2 <= 0.7, what the inverse transform takes.
@@ -43,32 +44,48 @@ struct BlindRotateView {
     int coefficient_count;
 };
 
-struct PairLayout {
-    int groups;                // per block
-    int ciphertexts_per_warp;  // M
-    int buffers;               // 1 or 2
-    int key_depth;             // rows of the key loaded ahead
+// Types, not values: nvcc 13 cannot launch kernels with parameters of class type.
+template <int polynomial_size, int glwe_dimension, int limb_count, int mask_base_log, int mask_levels, int body_base_log,
+          int body_levels, CmuxKind cmux>
+struct KernelShape {
+    static constexpr Shape value{
+        polynomial_size, glwe_dimension, limb_count, {mask_base_log, mask_levels}, {body_base_log, body_levels}, cmux};
 };
 
-template <Shape shape, PairLayout layout>
+template <int groups_per_block, int ciphertexts_per_warp, int digit_buffers, int digits_together, int key_rows_ahead>
+struct PairLayout {
+    static constexpr int groups = groups_per_block;
+    static constexpr int per_warp = ciphertexts_per_warp;  // M
+    static constexpr int buffers = digit_buffers;          // 1 or 2
+    static constexpr int digits = digits_together;         // at most so many transforms share their twiddles
+    static constexpr int key_depth = key_rows_ahead;       // rows of the key loaded before the barrier
+};
+
+template <class KernelShapeOf, class LayoutOf>
 struct PairConfig {
+    static constexpr Shape shape = KernelShapeOf::value;
+    using Layout = LayoutOf;
     using Ntt = WarpNtt<0, shape.polynomial_size>;
     using M = typename Ntt::M;
     static constexpr int N = shape.polynomial_size, k = shape.glwe_dimension, P = Ntt::P;
     static constexpr int kWarpsPerGroup = k + 1;
     static constexpr int kGroupThreads = kWarpsPerGroup * 32;
-    static constexpr int kThreads = kGroupThreads * layout.groups;
+    static constexpr int kThreads = kGroupThreads * Layout::groups;
     static constexpr int kRows = k * shape.mask_gadget.level_count + shape.body_gadget.level_count;
     static constexpr int kKeys = 3;
     static constexpr int kVectors = P / 4;
     static constexpr int kStepVectors = kVectors * kRows * kKeys * 32;  // of one output component
 
     static constexpr int kPowerWords = 2 * N + 2 * N / 32;
-    static constexpr int kBufferWords = layout.ciphertexts_per_warp * kRows * N;
-    static constexpr int kGroupWords = layout.buffers * kBufferWords;
-    static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + Ntt::kTwiddleWords + layout.groups * kGroupWords);
+    static constexpr int kBufferWords = Layout::per_warp * kRows * N;
+    static constexpr int kGroupWords = Layout::buffers * kBufferWords;
+    static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + Ntt::kTwiddleWords + Layout::groups * kGroupWords);
 
-    static constexpr int drop(Gadget g) { return kLimbBits - g.base_log * g.level_count; }
+    static constexpr int digits_at_once(Gadget g) {
+        int count = Layout::digits;
+        while (g.level_count % count != 0) --count;
+        return count;
+    }
     // Largest digit: half a base, but the top digit takes what is left of |x| <= p/2 < 2^26 after rounding and carries.
     static constexpr std::int64_t digit_bound(Gadget g) { return (std::int64_t{1} << (g.base_log - 1)) + 1; }
     static constexpr bool is_small(Gadget g) { return digit_bound(g) * (M::sqrt_minus_one + 1) < (std::int64_t{1} << 26); }
@@ -81,32 +98,38 @@ struct PairConfig {
                                              ? forward_bound(shape.mask_gadget)
                                              : forward_bound(shape.body_gadget);
     static constexpr double kSumBound = kRows * (kForwardBound / 1000.0) / 2;               // units of p^2
-    static constexpr double kProductBound = kSumBound * M::p / 4294967296.0 + 0.5;         // units of p
+    static constexpr double kProductBound = kSumBound * M::p / 4294967296.0 + 0.5;          // units of p
     static constexpr double kInputBound = 1.5 * kProductBound * M::p / 4294967296.0 + 0.5;  // of the inverse
 
-    static_assert(shape.cmux == CmuxKind::binary_pair && shape.limb_count == 1, "this kernel takes two key bits per step and one limb");
+    static_assert(shape.cmux == CmuxKind::binary_pair && shape.limb_count == 1,
+                  "this kernel takes two key bits per step and one limb");
     static_assert(kForwardBound < 16000, "digits overflow 31 bits in the forward transform");
     static_assert(kSumBound * M::p * M::p < 4.6e18, "sums over the rows overflow 62 bits");
     static_assert(kInputBound * 1000 <= Ntt::kInverseInput, "the inverse transform takes inputs up to 0.7 p");
-    static_assert(layout.groups * 2 <= 16, "a block has 16 named barriers");
+    static_assert(Layout::groups * 2 <= 16, "a block has 16 named barriers");
     static_assert(kSharedBytes <= 227 * 1024, "shared memory of one multiprocessor");
 };
 
-// Digit of level `level` of the centred x = y - (p-1)/2 (section 4): the carries of the lower levels are one added constant.
-template <class M, Gadget gadget, int level>
-FHE_HD std::int32_t gadget_digit(std::uint32_t y) {
-    constexpr int drop = kLimbBits - gadget.base_log * gadget.level_count, lower = gadget.level_count - 1 - level;
-    constexpr int shift = drop + gadget.base_log * lower;
-    constexpr std::int32_t base = 1 << gadget.base_log;
-    constexpr std::int32_t offset = [] {
-        std::int64_t sum = (std::int64_t{1} << (drop - 1)) - M::half;
-        for (int i = 0; i <= lower && i < gadget.level_count - 1; ++i) sum += std::int64_t{base / 2} << (drop + gadget.base_log * i);
-        return static_cast<std::int32_t>(sum);
-    }();
-    const std::int32_t shifted = wrap(y + static_cast<std::uint32_t>(offset)) >> shift;
-    if constexpr (level == 0) return shifted;
-    return (shifted & (base - 1)) - base / 2;
-}
+// Digits of the centred x = y - (p-1)/2, least significant first (section 4). The carries of the lower levels are one added
+// constant.
+template <class M, Gadget gadget>
+struct Digits {
+    static constexpr int kDrop = kLimbBits - gadget.base_log * gadget.level_count;
+    static constexpr std::int32_t kBase = 1 << gadget.base_log;
+    std::int32_t offset = (1 << (kDrop - 1)) - M::half + (kBase / 2 << kDrop);
+    int shift = kDrop;
+
+    // The most significant digit takes what is left.
+    FHE_HD std::int32_t of(std::uint32_t y) const {
+        const std::int32_t shifted = wrap(y + static_cast<std::uint32_t>(offset)) >> shift;
+        const std::int32_t mask = shift + gadget.base_log == kLimbBits ? -1 : kBase - 1;
+        return (shifted & mask) - kBase / 2;
+    }
+    FHE_HD void next() {
+        shift += gadget.base_log;
+        offset += kBase / 2 << shift;
+    }
+};
 
 // Factors root^(e*(2*brv(i)+1)) - 1 of one exponent at the points of a lane.
 template <class Ntt>
@@ -135,31 +158,34 @@ struct MonomialFactors {
 
 #ifdef __CUDACC__
 
-template <class Config, Gadget gadget, int G>
-__device__ __forceinline__ void transform_digits(const std::uint32_t (&accumulator)[Config::P], std::int32_t* tiles,
+// Rows of one component, most significant level first; G levels at a time share twiddles.
+template <class Config, Gadget gadget>
+__device__ __forceinline__ void transform_digits(const std::uint32_t (&accumulator)[Config::P], std::int32_t* rows,
                                                  const TwiddlePair* twiddles, int lane) {
     using Ntt = typename Config::Ntt;
-    static_assert(gadget.level_count % G == 0);
-    static_for<0, gadget.level_count / G>([&](auto part) {
-        std::int32_t x[G][Config::P];
+    constexpr int N = Config::N, P = Config::P, G = Config::digits_at_once(gadget);
+    Digits<typename Config::M, gadget> digits;
+    std::int32_t* tile = rows + (gadget.level_count - 1) * N;
+#pragma unroll 1
+    for (int part = 0; part < gadget.level_count / G; ++part) {
+        std::int32_t x[G][P];
         static_for<0, G>([&](auto g) {
 #pragma unroll
-            for (int r = 0; r < Config::P; ++r)
-                x[decltype(g)::value][r] =
-                    gadget_digit<typename Config::M, gadget, decltype(part)::value * G + decltype(g)::value>(accumulator[r]);
+            for (int r = 0; r < P; ++r) x[decltype(g)::value][r] = digits.of(accumulator[r]);
+            digits.next();
         });
-        std::int32_t* tile = tiles + decltype(part)::value * G * Config::N;
-        Ntt::template forward<Config::is_small(gadget)>(x, tile, Config::N, twiddles, lane);
-        __syncwarp();  // all lanes have read the tile
+        Ntt::template forward<Config::is_small(gadget)>(x, tile, -N, twiddles, lane);
+        __syncwarp();  // all lanes have read the tiles
         static_for<0, G>([&](auto g) {
             static_for<0, Config::kVectors>([&](auto vector) {
                 constexpr int q = 4 * decltype(vector)::value;
                 const auto& y = x[decltype(g)::value];
-                reinterpret_cast<Vec4*>(tile + decltype(g)::value * Config::N)[decltype(vector)::value * 32 + lane] = {
+                reinterpret_cast<Vec4*>(tile - decltype(g)::value * N)[decltype(vector)::value * 32 + lane] = {
                     {y[Ntt::slot_of(q)], y[Ntt::slot_of(q + 1)], y[Ntt::slot_of(q + 2)], y[Ntt::slot_of(q + 3)]}};
             });
         });
-    });
+        tile -= G * N;
+    }
 }
 
 __device__ __forceinline__ Vec4 load_key(const Vec4* address) {
@@ -167,14 +193,17 @@ __device__ __forceinline__ Vec4 load_key(const Vec4* address) {
     return {{four.x, four.y, four.z, four.w}};
 }
 
-__device__ __forceinline__ void barrier(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
+__device__ __forceinline__ void barrier(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 
-template <Shape shape, PairLayout layout>
-__global__ __launch_bounds__((PairConfig<shape, layout>::kThreads), 1) void blind_rotate_pair_kernel(const BlindRotateView view) {
-    using Config = PairConfig<shape, layout>;
+template <class Config>
+__global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(const BlindRotateView view) {
+    using Layout = typename Config::Layout;
+    constexpr Shape shape = Config::shape;
     using Ntt = typename Config::Ntt;
     using Mod = typename Config::M;
-    constexpr int N = Config::N, P = Config::P, k = Config::k, kRows = Config::kRows, kPerWarp = layout.ciphertexts_per_warp;
+    constexpr int N = Config::N, P = Config::P, k = Config::k, kRows = Config::kRows, kPerWarp = Layout::per_warp;
 
     extern __shared__ __align__(16) std::int32_t shared[];
     std::int32_t* powers = shared;
@@ -193,7 +222,7 @@ __global__ __launch_bounds__((PairConfig<shape, layout>::kThreads), 1) void blin
     const Vec4* const own_key = view.key + std::size_t(component) * Config::kStepVectors + lane;
     int buffer = 0;
 
-    for (int unit = group * gridDim.x + blockIdx.x; unit * kPerWarp < view.batch; unit += gridDim.x * layout.groups) {
+    for (int unit = group * gridDim.x + blockIdx.x; unit * kPerWarp < view.batch; unit += gridDim.x * Layout::groups) {
         const std::uint32_t* switched[kPerWarp];
         std::uint32_t accumulator[kPerWarp][P];  // x + (p-1)/2 in [0, p) for the centred x
 #pragma unroll
@@ -230,15 +259,15 @@ __global__ __launch_bounds__((PairConfig<shape, layout>::kThreads), 1) void blin
             for (int m = 0; m < kPerWarp; ++m) {
                 std::int32_t* tiles = rows + (m * kRows + own_row) * N;
                 if (shape.mask_gadget == shape.body_gadget || component < k) {
-                    transform_digits<Config, shape.mask_gadget, shape.mask_gadget.level_count>(accumulator[m], tiles, twiddles, lane);
+                    transform_digits<Config, shape.mask_gadget>(accumulator[m], tiles, twiddles, lane);
                 } else {
-                    transform_digits<Config, shape.body_gadget, shape.body_gadget.level_count>(accumulator[m], tiles, twiddles, lane);
+                    transform_digits<Config, shape.body_gadget>(accumulator[m], tiles, twiddles, lane);
                 }
             }
 
-            Vec4 ahead[layout.key_depth][3];
+            Vec4 ahead[Layout::key_depth][3];
 #pragma unroll
-            for (int i = 0; i < layout.key_depth; ++i)
+            for (int i = 0; i < Layout::key_depth; ++i)
 #pragma unroll
                 for (int j = 0; j < 3; ++j) ahead[i][j] = load_key(key + (i * 3 + j) * 32);
             barrier(1 + 2 * group, Config::kGroupThreads);  // the rows of all components are written
@@ -249,7 +278,7 @@ __global__ __launch_bounds__((PairConfig<shape, layout>::kThreads), 1) void blin
                 std::int64_t sums[kPerWarp][3][4] = {};
 #pragma unroll
                 for (int row = 0; row < kRows; ++row) {
-                    const int position = vector * kRows + row, slot = position % layout.key_depth;
+                    const int position = vector * kRows + row, slot = position % Layout::key_depth;
 #pragma unroll
                     for (int m = 0; m < kPerWarp; ++m) {
                         const Vec4 digit = reinterpret_cast<const Vec4*>(rows + (m * kRows + row) * N)[vector * 32 + lane];
@@ -258,9 +287,9 @@ __global__ __launch_bounds__((PairConfig<shape, layout>::kThreads), 1) void blin
 #pragma unroll
                             for (int i = 0; i < 4; ++i) sums[m][j][i] += std::int64_t{digit.x[i]} * ahead[slot][j].x[i];
                     }
-                    if (position + layout.key_depth < Config::kVectors * kRows) {
+                    if (position + Layout::key_depth < Config::kVectors * kRows) {
 #pragma unroll
-                        for (int j = 0; j < 3; ++j) ahead[slot][j] = load_key(key + ((position + layout.key_depth) * 3 + j) * 32);
+                        for (int j = 0; j < 3; ++j) ahead[slot][j] = load_key(key + ((position + Layout::key_depth) * 3 + j) * 32);
                     }
                 }
 #pragma unroll
@@ -280,8 +309,8 @@ __global__ __launch_bounds__((PairConfig<shape, layout>::kThreads), 1) void blin
             });
             key += std::size_t(k + 1) * Config::kStepVectors;
 
-            if constexpr (layout.buffers == 1) barrier(2 + 2 * group, Config::kGroupThreads);  // everyone has read the rows
-            buffer = layout.buffers == 1 ? 0 : buffer ^ 1;
+            if constexpr (Layout::buffers == 1) barrier(2 + 2 * group, Config::kGroupThreads);  // everyone has read the rows
+            buffer = Layout::buffers == 1 ? 0 : buffer ^ 1;
             Ntt::inverse(x, digits + buffer * Config::kBufferWords + own_row * N, kRows * N, twiddles, lane);
 #pragma unroll
             for (int m = 0; m < kPerWarp; ++m)
@@ -327,15 +356,15 @@ __global__ __launch_bounds__((PairConfig<shape, layout>::kThreads), 1) void blin
 }
 
 // Enqueues the kernel over all multiprocessors; view.batch >= 1.
-template <Shape shape, PairLayout layout>
+template <class Config>
 cudaError_t launch_blind_rotate_pair(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
-    using Config = PairConfig<shape, layout>;
-    constexpr auto kernel = blind_rotate_pair_kernel<shape, layout>;
+    constexpr auto kernel = blind_rotate_pair_kernel<Config>;
     const cudaError_t status =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(Config::kSharedBytes));
     if (status != cudaSuccess) return status;
-    const int units = (view.batch + layout.ciphertexts_per_warp - 1) / layout.ciphertexts_per_warp;
-    kernel<<<units < multiprocessors ? units : multiprocessors, Config::kThreads, Config::kSharedBytes, stream>>>(view);
+    constexpr int per_warp = Config::Layout::per_warp;
+    const int units = (view.batch + per_warp - 1) / per_warp, blocks = units < multiprocessors ? units : multiprocessors;
+    kernel<<<blocks, Config::kThreads, Config::kSharedBytes, stream>>>(view);
     return cudaGetLastError();
 }
 

@@ -44,9 +44,7 @@ struct Modulus {
     static constexpr std::int32_t half = static_cast<std::int32_t>((p - 1) / 2);
     static constexpr std::int32_t sqrt_minus_one = static_cast<std::int32_t>(kLimbSqrtMinusOne[limb]);
 
-    static constexpr std::int32_t centre(std::uint64_t value) {
-        return static_cast<std::int32_t>(centred(value % p, p));
-    }
+    static constexpr std::int32_t centre(std::uint64_t value) { return static_cast<std::int32_t>(centred(value % p, p)); }
     static constexpr Twiddle twiddle(std::uint64_t value) {
         const std::int64_t w = centre(value);
         const std::int64_t scaled = w * (std::int64_t{1} << 32) + (w < 0 ? -half : half);
@@ -56,8 +54,12 @@ struct Modulus {
 
 // Signed 32-bit arithmetic modulo 2^32, without undefined overflow.
 FHE_HD std::int32_t wrap(std::uint32_t x) { return static_cast<std::int32_t>(x); }
-FHE_HD std::int32_t wrap_add(std::int32_t a, std::int32_t b) { return wrap(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b)); }
-FHE_HD std::int32_t wrap_sub(std::int32_t a, std::int32_t b) { return wrap(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b)); }
+FHE_HD std::int32_t wrap_add(std::int32_t a, std::int32_t b) {
+    return wrap(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
+}
+FHE_HD std::int32_t wrap_sub(std::int32_t a, std::int32_t b) {
+    return wrap(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b));
+}
 
 FHE_HD std::int32_t multiply_high(std::int32_t a, std::int32_t b) {
 #ifdef __CUDA_ARCH__
@@ -112,7 +114,7 @@ FHE_HD std::int64_t multiply_wide(std::int32_t a, std::int32_t b) { return std::
 template <class M>
 FHE_HD std::uint32_t accumulate_exact(std::uint32_t y, std::int32_t delta) {
     const std::uint32_t lifted = y + static_cast<std::uint32_t>(delta) + 15 * M::p;  // [0, 31p) < 2^32
-    const std::uint32_t reduced = lifted + (lifted >> 27) * (0u - M::p);              // [0, 1.37p)
+    const std::uint32_t reduced = lifted + (lifted >> 27) * (0u - M::p);             // [0, 1.37p)
     const std::uint32_t less = reduced - M::p;
     return reduced < less ? reduced : less;
 }

@@ -14,8 +14,7 @@ std::vector<TwiddlePair> twiddle_table() {
     std::vector<TwiddlePair> table(Ntt::kTwiddleVectors * 32);
     for (int vector = 0; vector < Ntt::kTwiddleVectors; ++vector)
         for (int lane = 0; lane < 32; ++lane)
-            for (int i = 0; i < 2; ++i)
-                table[vector * 32 + lane].x[i] = Ntt::twiddle(Ntt::twiddle_index(lane, 2 * vector + i));
+            for (int i = 0; i < 2; ++i) table[vector * 32 + lane].x[i] = Ntt::twiddle(Ntt::twiddle_index(lane, 2 * vector + i));
     return table;
 }
 

@@ -1,14 +1,15 @@
 // The negacyclic transform of one polynomial by one warp, modulo one limb prime. N = 32 * P, P points per lane in registers.
 //
-//   forward: p = log2 P stages on slots (lane l holds coefficients l + 32*r, r = 0 .. P-1; constants as instruction operands), exchange
-//   through shared memory into P rows of 32 points, p stages inside each lane's part of a row, then Z = 5 - p stages (none for N = 1024)
-//   that swap a slot bit with a lane bit by shuffles. The inverse runs backwards.
+//   forward: p = log2 P stages on slots (lane l holds coefficients l + 32*r, r = 0 .. P-1; constants as instruction operands),
+//   exchange through shared memory into P rows of 32 points, p stages inside each lane's part of a row, then Z = 5 - p stages (none
+//   for N = 1024) that swap a slot bit with a lane bit by shuffles. The inverse runs backwards.
 //
 // Transform order: bit-reversed; lane l ends with the positions P*l + q, held in slot slot_of(q). Position i is the value at
 // root^(2*brv(i) + 1). Stage s multiplies block i by root^brv(2^s + i) (Cooley-Tukey with merged 2N-th roots).
 //
-// Exchange tile: N words, row r at word 32*r, its 16-byte chunks permuted by r so that a row write (one word per lane) and a vector read
-// (one chunk per lane) touch every bank once. __syncwarp separates writing and reading; callers separate tiles that are reused.
+// Exchange tile: N words, row r at word 32*r, its 16-byte chunks permuted by r so that a row write (one word per lane) and a vector
+// read (one chunk per lane) touch every bank once. __syncwarp separates writing and reading; callers separate tiles that are
+// reused.
 //
 // Ranges: in units of p, forward grows by 5/4 per stage from |digit| << p (static_assert in forward_bound); the inverse takes
 // |x| <= 0.7 and reduces where `inverse_plan` says so. Specification: NegacyclicNtt (common/ntt.cpp) and schoolbook multiplication.
@@ -65,7 +66,8 @@ struct WarpNtt {
         static constexpr Twiddle value = twiddle(index);
     };
 
-    // --- Coordinates ----------------------------------------------------------------------------------------------------------------
+    // --- Coordinates
+    // ----------------------------------------------------------------------------------------------------------------
 
     // Where position P*lane + q is after the forward transform.
     static constexpr int slot_of(int q) { return (q & ((1 << Z) - 1)) << (p - Z) | q >> Z; }
@@ -109,7 +111,8 @@ struct WarpNtt {
         return 32 * row + ((chunk ^ (row & (P / 4 - 1))) << 2);
     }
 
-    // --- Forward --------------------------------------------------------------------------------------------------------------------
+    // --- Forward
+    // --------------------------------------------------------------------------------------------------------------------
 
     // small_digits: |x| * sqrt(-1) fits 31 bits, so the first stage needs no reduction.
     template <bool small_digits>
@@ -154,18 +157,16 @@ struct WarpNtt {
     // G polynomials at once share the loads of twiddles.
     template <int G>
     FHE_HD static void forward_row(std::int32_t (&x)[G][P], const TwiddlePair* table, int lane) {
-#pragma unroll
-        for (int stage = 0; stage < p; ++stage) {
-            const int blocks = 1 << stage, half = P >> (stage + 1);
-#pragma unroll
-            for (int block = 0; block < blocks; ++block) {
-                const Twiddle w = table[((blocks + block) >> 1) * 32 + lane].x[(blocks + block) & 1];
-#pragma unroll
-                for (int i = 0; i < half; ++i)
-#pragma unroll
-                    for (int g = 0; g < G; ++g) forward_butterfly<M>(x[g][block * 2 * half + i], x[g][block * 2 * half + half + i], w);
-            }
-        }
+        static_for<1, P>([&](auto number) {
+            constexpr int ordinal = decltype(number)::value, stage = log2_floor(ordinal);
+            constexpr int half = P >> (stage + 1), block = ordinal - (1 << stage);
+            const Twiddle w = table[(ordinal >> 1) * 32 + lane].x[ordinal & 1];
+            static_for<0, half>([&](auto i) {
+                constexpr int a = block * 2 * half + decltype(i)::value;
+                static_for<0, G>(
+                    [&](auto g) { forward_butterfly<M>(x[decltype(g)::value][a], x[decltype(g)::value][a + half], w); });
+            });
+        });
     }
 
     template <int z, int G>
@@ -179,7 +180,8 @@ struct WarpNtt {
         });
     }
 
-    // --- Inverse --------------------------------------------------------------------------------------------------------------------
+    // --- Inverse
+    // --------------------------------------------------------------------------------------------------------------------
 
     // Sizes of the values, in thousandths of p: before which stage which slot is reduced, so that |a| + |b| < 15p everywhere, and
     // the largest result. Stages 0 .. Z-1: lane stages backwards; then p row stages, then p slot stages.
@@ -249,20 +251,18 @@ struct WarpNtt {
     FHE_HD static void inverse_row(std::int32_t (&x)[G][P], const TwiddlePair* table, int lane) {
         static_for<0, p>([&](auto step) {
             constexpr int stage = p - 1 - decltype(step)::value, blocks = 1 << stage, half = P >> (stage + 1);
-#pragma unroll
-            for (int g = 0; g < G; ++g) reduce_planned<Z + decltype(step)::value>(x[g]);
-#pragma unroll
-            for (int block = 0; block < blocks; ++block) {
-                const int ordinal = 2 * blocks - 1 - block;
+            static_for<0, G>([&](auto g) { reduce_planned<Z + decltype(step)::value>(x[decltype(g)::value]); });
+            static_for<0, blocks>([&](auto block) {
+                constexpr int ordinal = 2 * blocks - 1 - decltype(block)::value;
                 const Twiddle w = table[(ordinal >> 1) * 32 + 31 - lane].x[ordinal & 1];
-#pragma unroll
-                for (int i = 0; i < half; ++i)
-#pragma unroll
-                    for (int g = 0; g < G; ++g) inverse_butterfly<M>(x[g][block * 2 * half + i], x[g][block * 2 * half + half + i], w);
-            }
+                static_for<0, half>([&](auto i) {
+                    constexpr int a = decltype(block)::value * 2 * half + decltype(i)::value;
+                    static_for<0, G>(
+                        [&](auto g) { inverse_butterfly<M>(x[decltype(g)::value][a], x[decltype(g)::value][a + half], w); });
+                });
+            });
         });
-#pragma unroll
-        for (int g = 0; g < G; ++g) reduce_planned<Z + p>(x[g]);  // before the exchange
+        static_for<0, G>([&](auto g) { reduce_planned<Z + p>(x[decltype(g)::value]); });  // before the exchange
     }
 
     FHE_HD static void inverse_slots(std::int32_t (&x)[P]) {
@@ -276,7 +276,8 @@ struct WarpNtt {
         });
     }
 
-    // --- Whole transforms on the device ---------------------------------------------------------------------------------------------
+    // --- Whole transforms on the device
+    // ---------------------------------------------------------------------------------------------
 
 #ifdef __CUDACC__
     template <int z>
