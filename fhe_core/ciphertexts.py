@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine, wire
 from cloakwork.fhe_core._engine import ParameterSet
@@ -20,6 +20,7 @@ from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.encoding import Encoding, default_encoding, slot_bits
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
 from cloakwork.fhe_core.parameters import word_dtype
+from cloakwork.fhe_core.phase_arithmetic import add, add_to_bodies, addresses, constant_words, multiply, negate_words
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.files import PathLike
@@ -276,12 +277,12 @@ class Ciphertexts(_CiphertextArray):
     # --- arithmetic on the phases, word by word modulo Q ---
 
     def __neg__(self) -> Ciphertexts:
-        return self._like(_reduce_once(self._parameters.modulus - self._words, self._parameters.modulus))
+        return self._like(negate_words(self._parameters, self._words))
 
     def __add__(self, other: Any) -> Ciphertexts:
         if isinstance(other, Ciphertexts):
             check_compatible(self, other)
-            words = _add(self, other._words)
+            words = add(self._parameters, self._words, other._words)
             return self._like(words, total_norm(self, other))
         return self._add_constants(other)
 
@@ -290,7 +291,7 @@ class Ciphertexts(_CiphertextArray):
     def __sub__(self, other: Any) -> Ciphertexts:
         if isinstance(other, Ciphertexts):
             check_compatible(self, other)
-            words = _add(self, (-other)._words)
+            words = add(self._parameters, self._words, (-other)._words)
             return self._like(words, total_norm(self, other))
         return self._add_constants(np.negative(np.asarray(other)))
 
@@ -307,7 +308,7 @@ class Ciphertexts(_CiphertextArray):
         largest = max(int(factors.max()), -int(factors.min()))
         if largest >= MAX_SCALAR:
             raise ParameterError(f"multiplication: expected factors below 2^31 in magnitude, got {largest}")
-        words = _multiply(self._parameters, self._words, factors.astype(np.int64)[..., None])
+        words = multiply(self._parameters, self._words, factors.astype(np.int64)[..., None])
         return self._like(words, self._weight_norm * largest)
 
     __rmul__ = __mul__
@@ -319,14 +320,10 @@ class Ciphertexts(_CiphertextArray):
         )
 
     def _add_constants(self, constants: Any) -> Ciphertexts:
-        return self._add_words(_constant_words(self._parameters, constants, self._encoding))
+        return self._add_words(constant_words(self._parameters, constants, self._encoding))
 
     def _add_words(self, constants: NDArray[np.uint64] | np.uint64) -> Ciphertexts:
-        modulus = self._parameters.modulus
-        shape = np.broadcast_shapes(self._shape, np.shape(constants))
-        words: Words = np.broadcast_to(self._words, (*shape, self._words.shape[-1])).copy()
-        words[..., -1] = (words[..., -1].astype(np.uint64) + constants) % np.uint64(modulus)
-        return self._like(words)
+        return self._like(add_to_bodies(self._parameters, self._words, constants))
 
 
 class SeededCiphertexts(_Seeded):
@@ -436,60 +433,4 @@ def _meet(x: Ciphertexts, y: Ciphertexts) -> bool:
     """Whether broadcasting pairs any ciphertext in memory with itself."""
     if not np.may_share_memory(x.words, y.words):
         return False
-    return bool((_addresses(x.words) == _addresses(y.words)).any())
-
-
-def _addresses(words: Words) -> NDArray[np.int64]:
-    """Where each ciphertext starts in memory, in the array's shape."""
-    grid = np.full(words.shape[:-1], words.__array_interface__["data"][0], dtype=np.int64)
-    for axis, (extent, stride) in enumerate(zip(words.shape[:-1], words.strides[:-1], strict=True)):
-        grid += (np.arange(extent) * stride).reshape([-1 if i == axis else 1 for i in range(grid.ndim)])
-    return grid
-
-
-def _reduce_once(words: Any, modulus: int) -> Any:
-    """[0, 2Q) to [0, Q); a difference below zero wraps and stays the larger one."""
-    return np.minimum(words, words - words.dtype.type(modulus))
-
-
-def _add(x: Ciphertexts, words: Words) -> Words:
-    try:
-        total: Words = x.words + words
-    except ValueError:
-        raise ShapeError(f"ciphertexts: shapes {x.shape} and {words.shape[:-1]} do not broadcast") from None
-    result: Words = _reduce_once(total, x.parameters.modulus)
-    return result
-
-
-def _multiply(params: ParameterSet, words: Words, factors: NDArray[np.int64]) -> Words:
-    """words * factors mod Q by Horner's rule on 8-bit digits of |factor|: (Q - 1) * (2^8 + 2^8 - 1) < 2^63."""
-    modulus = np.uint64(params.modulus)
-    source = words.astype(np.uint64)
-    magnitude = np.abs(factors).astype(np.uint64)
-    digits = (max(int(magnitude.max(initial=0)).bit_length(), 1) + 7) // 8
-    result = source * (magnitude >> np.uint64(8 * (digits - 1))) % modulus
-    for digit in range(digits - 2, -1, -1):
-        part = (magnitude >> np.uint64(8 * digit)) & np.uint64(255)
-        result = (result * np.uint64(256) + source * part) % modulus
-    result = np.where(factors < 0, (modulus - result) % modulus, result)
-    return result.astype(words.dtype)
-
-
-def _constant_words(params: ParameterSet, constants: ArrayLike, encoding: Encoding) -> NDArray[np.uint64]:
-    """Plaintext constants of any sign in the encoding: integers times a slot, or fractions of the torus."""
-    array = np.asarray(constants)
-    if encoding is Encoding.BOOLEAN:
-        raise ParameterError("constants: bits have none; use add_torus_constant for a fraction of the torus, or NOT")
-    if encoding is Encoding.TORUS:
-        if array.dtype.kind not in "fiu" or not bool(np.isfinite(array).all()):
-            raise ParameterError("constants: expected finite numbers, fractions of the torus")
-        signed = np.rint(np.remainder(array.astype(np.float64), 1.0) * params.modulus).astype(np.int64)
-        torus_words: NDArray[np.uint64] = (signed % params.modulus).astype(np.uint64)
-        return torus_words
-    if array.dtype.kind not in "iu":
-        raise ShapeError(f"constants: expected integers for encoding {encoding.label}, got dtype {array.dtype}")
-    bits = slot_bits(params, encoding)
-    residues = (array.astype(np.int64) % (1 << bits)).astype(np.uint64)
-    scaled = residues * np.uint64(params.modulus) + np.uint64(1 << (bits - 1))
-    words: NDArray[np.uint64] = (scaled >> np.uint64(bits)) % np.uint64(params.modulus)
-    return words
+    return bool((addresses(x.words) == addresses(y.words)).any())

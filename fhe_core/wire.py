@@ -12,10 +12,8 @@ import io
 import math
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
@@ -24,153 +22,63 @@ from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.files import PUBLIC_MODE, PathLike, atomic_writer
-from cloakwork.fhe_core.parameters import (
-    keyswitch_word_bytes,
-    parameter_digest,
-    parameter_set,
-    word_bytes,
-    word_dtype,
+from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.fhe_core.wire_layout import (
+    CHECKSUM_BYTES,
+    FLAG_SEEDED,
+    HEADER_BYTES,
+    HEADER_STRUCT,
+    KEY_ID_BYTES,
+    MAGIC,
+    MAX_RANK,
+    MAX_WEIGHT_NORM,
+    SEED_BYTES,
+    UNKNOWN_KEY,
+    VERSION,
+    Header,
+    Kind,
+    Opaque,
+    Planes,
+    object_bytes,
+    pack_header,
+    section_layout,
 )
+
+__all__ = [
+    "CHECKSUM_BYTES",
+    "DEFAULT_MAX_BYTES",
+    "HEADER_BYTES",
+    "KEY_ID_BYTES",
+    "SEED_BYTES",
+    "Buffer",
+    "BytesSource",
+    "Header",
+    "Kind",
+    "Opaque",
+    "Planes",
+    "Section",
+    "bytes_source",
+    "check_size",
+    "dump",
+    "file_source",
+    "object_bytes",
+    "pack_header",
+    "peek",
+    "read",
+    "save",
+    "section_layout",
+    "write",
+    "wrong_kind",
+]
 
 Section: TypeAlias = bytes | Words
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-MAGIC = b"CLKW"
-VERSION = 1
 DEFAULT_MAX_BYTES = 1 << 30
-MAX_RANK = 8
-MAX_WEIGHT_NORM = 2.0**32
-
-SEED_BYTES = 32
-KEY_ID_BYTES = 16
-CHECKSUM_BYTES = 32
-KEY_DERIVATION_BYTES = 40
-AUTHENTICATION_TAG_BYTES = 16
-
-_HEADER = struct.Struct("<4sHBBQ32s32s16sdBB6s")  # magic .. reserved
-HEADER_BYTES = _HEADER.size  # 112
-_FLAG_SEEDED = 1
-_UNKNOWN_KEY = bytes(KEY_ID_BYTES)
 _CHUNK_WORDS = 1 << 20
 
 
-class Kind(IntEnum):
-    SECRET_KEY = 1
-    EVALUATION_KEYS = 2
-    PUBLIC_KEY = 3
-    CIPHERTEXTS = 4
-    PACKED_CIPHERTEXTS = 5
-
-    @property
-    def label(self) -> str:
-        return self.name.lower().replace("_", " ")
-
-    @property
-    def is_ciphertext(self) -> bool:
-        return self in (Kind.CIPHERTEXTS, Kind.PACKED_CIPHERTEXTS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Header:
-    """What an object is. `shape`, `encoding` and `weight_norm` belong to ciphertexts."""
-
-    kind: Kind
-    parameters: ParameterSet
-    seeded: bool
-    key_id: bytes | None
-    shape: tuple[int, ...] = ()
-    encoding: Encoding = Encoding.TORUS
-    weight_norm: float = 0.0
-
-    def metadata(self) -> dict[str, Any]:
-        """The constructor arguments of the ciphertext classes."""
-        return {"encoding": self.encoding, "weight_norm": self.weight_norm, "key_id": self.key_id}
-
-
-# --- layout ----------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Opaque:
-    """Bytes as they are."""
-
-    byte_count: int
-
-
-@dataclass(frozen=True)
-class Planes:
-    """Words below `bound`, stored as `plane_count` byte planes: plane j holds byte j of every word."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[np.unsignedinteger]
-    plane_count: int
-    bound: int
-
-    @property
-    def byte_count(self) -> int:
-        return math.prod(self.shape) * self.plane_count
-
-
-def section_layout(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...]) -> list[Opaque | Planes]:
-    """The sections of an object, in order."""
-    size, dimension = params.polynomial_size, params.glwe_dimension
-    glwe_count = -(-math.prod(shape) // size)
-
-    def words(*extents: int) -> Planes:
-        return Planes(extents, word_dtype(params), word_bytes(params), params.modulus)
-
-    seed = Opaque(SEED_BYTES)
-    match kind, seeded:
-        case Kind.SECRET_KEY, _:
-            secret_bytes = params.lwe_dimension + params.large_dimension
-            return [Opaque(KEY_DERIVATION_BYTES), Opaque(secret_bytes + AUTHENTICATION_TAG_BYTES)]
-        case Kind.EVALUATION_KEYS, _:
-            keyswitch = Planes(
-                (params.large_dimension, params.keyswitch_gadget[1]),
-                np.dtype(np.uint32),
-                keyswitch_word_bytes(params),
-                1 << params.keyswitch_modulus_log2,
-            )
-            return [seed, words(params.step_count, params.keys_per_step, params.row_count, size), keyswitch]
-        case Kind.PUBLIC_KEY, _:
-            return [seed, words(dimension, size)]
-        case Kind.CIPHERTEXTS, True:
-            return [seed, words(*shape)]
-        case Kind.CIPHERTEXTS, False:
-            return [words(*shape, params.large_dimension + 1)]
-        case Kind.PACKED_CIPHERTEXTS, True:
-            return [seed, words(glwe_count, size)]
-        case _:
-            return [words(glwe_count, dimension + 1, size)]
-
-
-def object_bytes(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...] = ()) -> int:
-    """Size of the whole object."""
-    sections = section_layout(kind, params, seeded, shape)
-    return HEADER_BYTES + 8 * len(shape) + sum(section.byte_count for section in sections) + CHECKSUM_BYTES
-
-
 # --- writing ---------------------------------------------------------------------------------------------------------------------
-
-
-def pack_header(header: Header) -> bytes:
-    """Header and dimensions."""
-    params = header.parameters
-    fixed = _HEADER.pack(
-        MAGIC,
-        VERSION,
-        header.kind,
-        _FLAG_SEEDED if header.seeded else 0,
-        object_bytes(header.kind, params, header.seeded, header.shape),
-        params.name.encode("ascii"),
-        parameter_digest(params),
-        header.key_id or _UNKNOWN_KEY,
-        header.weight_norm,
-        header.encoding,
-        len(header.shape),
-        bytes(6),
-    )
-    return fixed + struct.pack(f"<{len(header.shape)}Q", *header.shape)
 
 
 def write(stream: BinaryIO, header: Header, sections: list[Section]) -> None:
@@ -337,7 +245,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
     """Header and dimensions, every field checked, the size of the object verified against all it claims."""
     if source.size < HEADER_BYTES + CHECKSUM_BYTES:
         raise _truncated(HEADER_BYTES + CHECKSUM_BYTES, source.size)
-    fields = _HEADER.unpack(source.read(HEADER_BYTES))
+    fields = HEADER_STRUCT.unpack(source.read(HEADER_BYTES))
     magic, version, kind_byte, flags, total, name, digest, key_id, weight_norm, encoding, rank, reserved = fields
     found = _check_identity(magic, version, kind_byte, flags)
     if kind is not None and found is not kind:
@@ -349,7 +257,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
         )
     check_size(total, max_bytes)
     params = _known_parameters(name, digest)
-    seeded = bool(flags & _FLAG_SEEDED)
+    seeded = bool(flags & FLAG_SEEDED)
     _check_form(found, seeded, rank, weight_norm, encoding, reserved, params)
     shape = (
         struct.unpack(f"<{rank}Q", source.read(8 * rank)) if total >= HEADER_BYTES + 8 * rank + CHECKSUM_BYTES else (0,)
@@ -367,7 +275,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
         kind=found,
         parameters=params,
         seeded=seeded,
-        key_id=None if key_id == _UNKNOWN_KEY else key_id,
+        key_id=None if key_id == UNKNOWN_KEY else key_id,
         shape=shape,
         encoding=Encoding(encoding),
         weight_norm=weight_norm,
@@ -387,7 +295,7 @@ def _check_identity(magic: bytes, version: int, kind_byte: int, flags: int) -> K
         raise SerializationError(
             f"object: expected a kind from {min(Kind)} to {max(Kind)}, got {kind_byte}; the object is damaged or from a newer release"
         ) from None
-    if flags & ~_FLAG_SEEDED:
+    if flags & ~FLAG_SEEDED:
         raise SerializationError(
             f"{found.label}: expected flags 0 or 1, got {flags}; the object is damaged or from a newer release"
         )

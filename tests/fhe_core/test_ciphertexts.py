@@ -182,6 +182,11 @@ def test_broadcasting_and_factors_per_ciphertext() -> None:
     np.testing.assert_array_equal(key.decrypt(np.array([1, 2]) + key.encrypt([1, 1])), [2, 3])
     with pytest.raises(ShapeError, match="do not broadcast"):
         key.encrypt([1, 2]) + key.encrypt([1, 2, 3])
+    for operand in (np.ones(3, int), np.ones((3, 2, 3), int)):
+        with pytest.raises(ShapeError, match="do not broadcast"):
+            key.encrypt([1, 2]) * operand
+        with pytest.raises(ShapeError, match="do not broadcast"):
+            key.encrypt([1, 2]) + operand
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def _instrument() -> None:
     functions: list[tuple[Any, str]] = [
         (wire, name) for name in ("_read_header", "_check_identity", "_known_parameters", "_check_form")
     ]
-    functions += [(wire, name) for name in ("section_layout", "object_bytes", "read", "_read_section", "_check_range")]
+    functions += [(wire, name) for name in ("read", "_read_section", "_check_range")]
     functions += [(keystore, "load_secret")]
     for module, name in functions:
         instrumented: Callable[..., Any] = atheris.instrument_func(getattr(module, name))

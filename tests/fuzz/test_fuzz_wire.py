@@ -28,15 +28,15 @@ def _run(folder: Path, *options: str) -> str:
 
 def test_random_mutations_find_nothing(tmp_path: Path) -> None:
     seed = int.from_bytes(os.urandom(4), "little")
-    output = _run(tmp_path, "--random", "--seed", str(seed))
+    output = _run(tmp_path, RANDOM_SECONDS, "--random", "--seed", str(seed))
     counts = re.search(r"(\d+) inputs, (\d+) accepted", output)
     assert counts is not None
     tried, accepted = map(int, counts.groups())
-    assert tried > 100 * SECONDS and 0 < accepted < tried  # both sides of the parser were reached
+    assert tried > 100 * RANDOM_SECONDS and 0 < accepted < tried  # both sides of the parser were reached
 
 
 @pytest.mark.skipif(not HAS_ATHERIS, reason="atheris is not installed")
 def test_guided_mutations_find_nothing(tmp_path: Path) -> None:
-    output = _run(tmp_path)
+    output = _run(tmp_path, SECONDS)
     executed = re.search(r"number_of_executed_units: (\d+)", output)
     assert executed is not None and int(executed.group(1)) > 10 * SECONDS, output

@@ -1,0 +1,144 @@
+"""What the objects of the wire format are made of: kinds, header, sections and their sizes. docs/wire_format.md, tables 1 and 2."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.parameters import keyswitch_word_bytes, parameter_digest, word_bytes, word_dtype
+
+MAGIC = b"CLKW"
+VERSION = 1
+MAX_RANK = 8
+MAX_WEIGHT_NORM = 2.0**32
+
+SEED_BYTES = 32
+KEY_ID_BYTES = 16
+CHECKSUM_BYTES = 32
+KEY_DERIVATION_BYTES = 40
+AUTHENTICATION_TAG_BYTES = 16
+
+HEADER_STRUCT = struct.Struct("<4sHBBQ32s32s16sdBB6s")  # magic .. reserved
+HEADER_BYTES = HEADER_STRUCT.size  # 112
+FLAG_SEEDED = 1
+UNKNOWN_KEY = bytes(KEY_ID_BYTES)
+
+
+class Kind(IntEnum):
+    SECRET_KEY = 1
+    EVALUATION_KEYS = 2
+    PUBLIC_KEY = 3
+    CIPHERTEXTS = 4
+    PACKED_CIPHERTEXTS = 5
+
+    @property
+    def label(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+    @property
+    def is_ciphertext(self) -> bool:
+        return self in (Kind.CIPHERTEXTS, Kind.PACKED_CIPHERTEXTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What an object is. `shape`, `encoding` and `weight_norm` belong to ciphertexts."""
+
+    kind: Kind
+    parameters: ParameterSet
+    seeded: bool
+    key_id: bytes | None
+    shape: tuple[int, ...] = ()
+    encoding: Encoding = Encoding.TORUS
+    weight_norm: float = 0.0
+
+    def metadata(self) -> dict[str, Any]:
+        """The constructor arguments of the ciphertext classes."""
+        return {"encoding": self.encoding, "weight_norm": self.weight_norm, "key_id": self.key_id}
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Bytes as they are."""
+
+    byte_count: int
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Words below `bound`, stored as `plane_count` byte planes: plane j holds byte j of every word."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.unsignedinteger]
+    plane_count: int
+    bound: int
+
+    @property
+    def byte_count(self) -> int:
+        return math.prod(self.shape) * self.plane_count
+
+
+def section_layout(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...]) -> list[Opaque | Planes]:
+    """The sections of an object, in order."""
+    size, dimension = params.polynomial_size, params.glwe_dimension
+    glwe_count = -(-math.prod(shape) // size)
+
+    def words(*extents: int) -> Planes:
+        return Planes(extents, word_dtype(params), word_bytes(params), params.modulus)
+
+    seed = Opaque(SEED_BYTES)
+    match kind, seeded:
+        case Kind.SECRET_KEY, _:
+            secret_bytes = params.lwe_dimension + params.large_dimension
+            return [Opaque(KEY_DERIVATION_BYTES), Opaque(secret_bytes + AUTHENTICATION_TAG_BYTES)]
+        case Kind.EVALUATION_KEYS, _:
+            keyswitch = Planes(
+                (params.large_dimension, params.keyswitch_gadget[1]),
+                np.dtype(np.uint32),
+                keyswitch_word_bytes(params),
+                1 << params.keyswitch_modulus_log2,
+            )
+            return [seed, words(params.step_count, params.keys_per_step, params.row_count, size), keyswitch]
+        case Kind.PUBLIC_KEY, _:
+            return [seed, words(dimension, size)]
+        case Kind.CIPHERTEXTS, True:
+            return [seed, words(*shape)]
+        case Kind.CIPHERTEXTS, False:
+            return [words(*shape, params.large_dimension + 1)]
+        case Kind.PACKED_CIPHERTEXTS, True:
+            return [seed, words(glwe_count, size)]
+        case _:
+            return [words(glwe_count, dimension + 1, size)]
+
+
+def object_bytes(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...] = ()) -> int:
+    """Size of the whole object."""
+    sections = section_layout(kind, params, seeded, shape)
+    return HEADER_BYTES + 8 * len(shape) + sum(section.byte_count for section in sections) + CHECKSUM_BYTES
+
+
+def pack_header(header: Header) -> bytes:
+    """Header and dimensions."""
+    params = header.parameters
+    fixed = HEADER_STRUCT.pack(
+        MAGIC,
+        VERSION,
+        header.kind,
+        FLAG_SEEDED if header.seeded else 0,
+        object_bytes(header.kind, params, header.seeded, header.shape),
+        params.name.encode("ascii"),
+        parameter_digest(params),
+        header.key_id or UNKNOWN_KEY,
+        header.weight_norm,
+        header.encoding,
+        len(header.shape),
+        bytes(6),
+    )
+    return fixed + struct.pack(f"<{len(header.shape)}Q", *header.shape)
