@@ -14,13 +14,14 @@ import pytest
 TARGET = Path(__file__).parent / "fuzz_wire.py"
 SECONDS = float(os.environ.get("CLOAKWORK_FUZZ_SECONDS", "60" if os.environ.get("CI") else "3"))
 HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
+RANDOM_SECONDS = min(SECONDS, 5.0) if HAS_ATHERIS else SECONDS
 
 
-def _run(folder: Path, *options: str) -> str:
+def _run(folder: Path, seconds: float, *options: str) -> str:
     """The target's output; a crashing input is in it, and in `folder` while the test's temporary files live."""
-    command = [sys.executable, str(TARGET), "--seconds", str(SECONDS), *options]
+    command = [sys.executable, str(TARGET), "--seconds", str(seconds), *options]
     result = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS + 60
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds + 60
     )
     assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}"
     return result.stdout
