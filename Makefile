@@ -75,7 +75,8 @@ $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
 	@touch $@
 
 $(VENV)/.test-tools: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) $$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['test'])")
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['test'], sep='\n')" \
+		| $(PIP) --requirement /dev/stdin
 	@touch $@
 
 $(VENV)/.lint-tools: constraints.txt | $(BIN)/python
