@@ -3,7 +3,8 @@
     AND  a + b - 1/8      NAND  1/8 - a - b        XOR   2 (a + b) + 1/4        MAJORITY  a + b + c
     OR   a + b + 1/8      NOR  -1/8 - a - b        XNOR -2 (a + b) - 1/4        NOT      -a, without a bootstrap
 
-AND3 and OR3 are two bootstraps one after the other; MUX(select, a, b) is three, the first two in one batch.
+MAJORITY is two bootstraps, one after the other, where the set does not allow a sum of three; so are AND3 and OR3 always; MUX(select, a, b)
+is three, the first two in one batch.
 The closest phase to a sign change is 1/8 away (1/4 for XOR and XNOR, whose noise doubles too).
 """
 
@@ -19,7 +20,7 @@ from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_compatible, concatenate, total_norm
 from cloakwork.fhe_core.encoding import Encoding, torus_constant
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
-from cloakwork.fhe_core.lookup_tables import LookupTables
+from cloakwork.fhe_core.lookup_tables import LookupTables, slot_polynomials
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.server import Session
@@ -52,7 +53,7 @@ def evaluate(session: Session, gate: str | ArrayLike, *inputs: Ciphertexts, prog
             return -operands[0]
         case "MAJORITY":
             a, b, c = operands
-            return _sign(session, a + b + c, total_norm(a, b, c), progress)
+            return _majority(session, a, b, c, progress)
         case "AND3" | "OR3":
             a, b, c = operands
             two = gate[:-1]
@@ -91,6 +92,19 @@ def _mixed(session: Session, gates: np.ndarray, a: Ciphertexts, b: Ciphertexts, 
     return _sign(session, (total * factors)._add_words(words), total_norm(a, b), progress)
 
 
+def _majority(session: Session, a: Ciphertexts, b: Ciphertexts, c: Ciphertexts, progress: Progress) -> Ciphertexts:
+    """sign(a + b + c), or sign(r + c) where r is a + b refreshed to exactly -1/4, 0 or 1/4."""
+    params = session.parameters
+    norm = total_norm(a, b, c)
+    if norm <= _norm_limit(params):
+        return _sign(session, a + b + c, norm, progress)
+    _check_norm(params, total_norm(a, b))
+    quarter = torus_constant(params, 1, 4)
+    polynomial = slot_polynomials(params, np.array([[0, quarter]], dtype=np.uint64))
+    refreshed = session._rotate(a + b, LookupTables(params, polynomial, Encoding.BOOLEAN), None, None, progress)
+    return _sign(session, refreshed + c, total_norm(refreshed, c), progress)
+
+
 def _mux(session: Session, select: Ciphertexts, a: Ciphertexts, b: Ciphertexts, *, progress: Progress) -> Ciphertexts:
     """select ? a : b = OR(AND(select, a), AND(NOT select, b))."""
     try:
@@ -113,10 +127,14 @@ def _sign(session: Session, total: Ciphertexts, norm: float, progress: Progress)
     return session._rotate(total, sign, None, None, progress)
 
 
-def _check_norm(params: ParameterSet, norm: float) -> None:
+def _norm_limit(params: ParameterSet) -> float:
     """The set's own limit is for a margin of 1/8; an exact set's margin is 2^-(p+2), so that bits on it may be noisier."""
-    limit = params.max_weight_norm * 2.0 ** max(params.message_bits - 1, 0)
-    if norm > limit * (1 + 1e-9):
+    return params.max_weight_norm * 2.0 ** max(params.message_bits - 1, 0) * (1 + 1e-9)
+
+
+def _check_norm(params: ParameterSet, norm: float) -> None:
+    limit = _norm_limit(params)
+    if norm > limit:
         raise ParameterError(
             f"gate: expected inputs with a total weight norm of at most {limit:.4g}, got {norm:.4g}; use different outputs of gates or "
             "fresh encryptions as they are, neither sums nor the same ciphertext twice"

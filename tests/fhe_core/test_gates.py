@@ -182,7 +182,7 @@ def test_gates_refuse_sums(gate_key: ClientKey, gate_session: Session) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "order"), [("AND", "aa"), ("XOR", "aa"), ("MAJORITY", "aba"), ("MUX", "aab"), ("MUX", "bab")]
+    ("gate", "order"), [("AND", "aa"), ("XOR", "aa"), ("MAJORITY", "aab"), ("MUX", "aab"), ("MUX", "bab")]
 )
 def test_gates_refuse_the_same_ciphertext_twice(
     gate_key: ClientKey, gate_session: Session, gate: str, order: str
@@ -191,6 +191,26 @@ def test_gates_refuse_the_same_ciphertext_twice(
     wires = {name: gate_key.encrypt([True, False]) for name in "ab"}
     with pytest.raises(ParameterError, match="the same ciphertext twice"):
         gate_session.gate(gate, *(wires[name] for name in order))
+
+
+@pytest.mark.parametrize("sum_of_three", [False, True])
+def test_majority_both_ways(
+    key: ClientKey, session: Session, sum_of_three: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One bootstrap where the set allows a sum of three, two where it does not."""
+    monkeypatch.setattr(gates, "_norm_limit", lambda params: 1.8 if sum_of_three else 1.5)
+    bootstraps: list[int] = []
+    rotate = session._rotate
+
+    def counting(*arguments: object) -> object:
+        bootstraps.append(1)
+        return rotate(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(session, "_rotate", counting)
+    inputs = list(np.tile(np.array(list(itertools.product([False, True], repeat=3))), (5, 1)).T)
+    outputs = session.gate("MAJORITY", *(key.encrypt_bits(bits) for bits in inputs))
+    np.testing.assert_array_equal(key.decrypt(outputs), CLEAR["MAJORITY"](*inputs))
+    assert len(bootstraps) == (1 if sum_of_three else 2)
 
 
 def test_parts_of_one_array_are_different_ciphertexts(gate_key: ClientKey, gate_session: Session) -> None:
