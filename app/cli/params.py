@@ -96,7 +96,7 @@ def sets_table(sets: list[ParameterSet]) -> Table:
     for each in sets:
         table.add_row(
             each.name,
-            f"{each.message_bits} bits" if each.kind == "exact" else each.kind,
+            f"{each.message_bits} bit" if each.kind == "exact" else each.kind,
             f"{each.polynomial_size}.{each.glwe_dimension}.{each.limb_count}",
             str(each.lwe_dimension),
             f"{each.p_fail_log2:.0f}" if each.kind != "approximate" else "",
