@@ -77,7 +77,7 @@ def word_dtype(params: _engine.ParameterSet) -> type:
 def test_key_coefficients_have_their_distribution(key: _engine.SecretKey) -> None:
     p = key.params
     for coefficients, kind in zip(secrets(key), (p.lwe_secret, p.glwe_secret), strict=True):
-        values = [0, 1] if kind == "binary" else [-1, 0, 1]
+        values = {"binary": [0, 1], "ternary": [-1, 0, 1], "quinary": [-2, -1, 0, 1, 2]}[kind]
         share, count = 1 / len(values), coefficients.size
         assert set(np.unique(coefficients)) <= set(values)
         for value in values:
@@ -197,8 +197,8 @@ def test_fast_product_is_the_schoolbook_product(batch: int) -> None:
         p = _engine.parameter_set(name)
         polynomials = rng.integers(0, p.modulus, (batch, p.polynomial_size), dtype=np.uint64)
         polynomials[0] = p.modulus - 1
-        small = rng.integers(-1, 2, p.polynomial_size, dtype=np.int8)
-        small[:3] = -1, 0, 1
+        small = rng.integers(-2, 3, p.polynomial_size, dtype=np.int8)
+        small[:5] = -2, -1, 0, 1, 2
         polynomials = polynomials.astype(word_dtype(p))
         products = _engine.testing.multiply_small(p, polynomials, small)
         wide = (small.astype(np.int64) % p.modulus).astype(word_dtype(p))

@@ -96,10 +96,10 @@ def test_gaussian_counts_share_a_prefix(count: int) -> None:
     assert np.array_equal(_engine.testing.sample_gaussian(3.2, ENTROPY, count), longer[:count])
 
 
-# --- binary and ternary -----------------------------------------------------------------------------------------------
+# --- secrets ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "values"), [("binary", [0, 1]), ("ternary", [-1, 0, 1])])
+@pytest.mark.parametrize(("kind", "values"), [("binary", [0, 1]), ("ternary", [-1, 0, 1]), ("quinary", [-2, -1, 0, 1, 2])])
 def test_secrets_are_uniform(kind: str, values: list[int]) -> None:
     samples = _engine.testing.sample_secret(kind, ENTROPY, 600_000)
     counts = np.array([(samples == v).sum() for v in values])

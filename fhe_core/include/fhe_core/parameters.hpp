@@ -10,7 +10,10 @@
 
 namespace fhe_core {
 
-enum class SecretKind : std::uint8_t { binary, ternary };
+enum class SecretKind : std::uint8_t { binary, ternary, quinary };  // uniform in {0, 1}, {-1, 0, 1}, {-2 .. 2}
+
+constexpr int secret_bound(SecretKind kind) { return kind == SecretKind::quinary ? 2 : 1; }  // of |s|
+constexpr int secret_lowest(SecretKind kind) { return kind == SecretKind::binary ? 0 : -secret_bound(kind); }
 enum class CmuxKind : std::uint8_t { binary, ternary, binary_pair };
 enum class TableKind : std::uint8_t { gate, exact, approximate };
 

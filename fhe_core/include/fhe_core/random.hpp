@@ -53,7 +53,7 @@ class GaussianTable {
 
 void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size_t count, std::int32_t* out);
 
-// Uniform in {0, 1} or {-1, 0, 1}. A rejected ternary draw says nothing about the accepted ones.
+// Uniform over the values of the kind. A rejected draw says nothing about the accepted ones.
 void sample_secret(SecretStream& stream, SecretKind kind, std::size_t count, std::int8_t* out);
 
 }  // namespace fhe_core

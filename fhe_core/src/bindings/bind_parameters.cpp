@@ -13,7 +13,14 @@ namespace py = pybind11;
 namespace fhe_core {
 namespace {
 
-const char* secret_name(SecretKind kind) { return kind == SecretKind::binary ? "binary" : "ternary"; }
+const char* secret_name(SecretKind kind) {
+    switch (kind) {
+        case SecretKind::binary: return "binary";
+        case SecretKind::ternary: return "ternary";
+        case SecretKind::quinary: return "quinary";
+    }
+    return "";
+}
 
 const char* cmux_name(CmuxKind kind) {
     switch (kind) {

@@ -34,10 +34,13 @@ py::array sample_gaussian_array(double sigma, const py::object& entropy, std::si
 
 py::array sample_secret_array(const std::string& kind, const py::object& entropy, std::size_t count) {
     check_count(count, kMaxSamples);
-    if (kind != "binary" && kind != "ternary") throw ParameterError("kind: expected 'binary' or 'ternary', got '" + kind + "'");
+    const SecretKind secret = kind == "binary" ? SecretKind::binary : kind == "ternary" ? SecretKind::ternary : SecretKind::quinary;
+    if (secret == SecretKind::quinary && kind != "quinary") {
+        throw ParameterError("kind: expected 'binary', 'ternary' or 'quinary', got '" + kind + "'");
+    }
     SecretStream stream(checked_seed(entropy, "entropy"), 0);
     py::array_t<std::int8_t> out(static_cast<py::ssize_t>(count));
-    sample_secret(stream, kind == "binary" ? SecretKind::binary : SecretKind::ternary, count, out.mutable_data());
+    sample_secret(stream, secret, count, out.mutable_data());
     return out;
 }
 

@@ -20,7 +20,7 @@ std::int8_t ggsw_message(const ParameterSet& params, const std::int8_t* small_ke
     return static_cast<std::int8_t>(key == 0 ? first * (1 - second) : key == 1 ? second * (1 - first) : first * second);
 }
 
-// body += bit * weight * coefficients, coefficients in {-1, 0, 1}.
+// body += bit * weight * coefficients, |coefficients| <= 2 and weight < q/3, so |bit * weight * coefficient| < q.
 template <class Word>
 void add_scaled(Word* body, const std::int8_t* coefficients, std::size_t count, std::int8_t bit, std::uint64_t weight,
                 std::uint64_t q) {

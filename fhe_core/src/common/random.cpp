@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -125,15 +126,14 @@ void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size
 void sample_secret(SecretStream& stream, SecretKind kind, std::size_t count, std::int8_t* out) {
     std::uint32_t word = 0;
     int bits_left = 0;
-    const int bits = kind == SecretKind::binary ? 1 : 2;
+    const int lowest = secret_lowest(kind);
+    const std::uint32_t values = static_cast<std::uint32_t>(secret_bound(kind) - lowest + 1);  // 2, 3 or 5
+    const int bits = std::bit_width(values - 1);
     for (std::size_t produced = 0; produced < count;) {
-        if (bits_left == 0) stream.fill(&word, 1), bits_left = 32;
+        if (bits_left < bits) stream.fill(&word, 1), bits_left = 32;
         const std::uint32_t draw = word & ((1u << bits) - 1);
         word >>= bits, bits_left -= bits;
-        if (kind == SecretKind::binary)
-            out[produced++] = static_cast<std::int8_t>(draw);
-        else if (draw != 3)
-            out[produced++] = static_cast<std::int8_t>(static_cast<int>(draw) - 1);
+        if (draw < values) out[produced++] = static_cast<std::int8_t>(static_cast<int>(draw) + lowest);
     }
     erase_memory(&word, sizeof word);
 }

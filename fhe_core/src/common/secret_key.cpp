@@ -67,12 +67,13 @@ std::unique_ptr<SecretKey> SecretKey::restore(const ParameterSet& params, const 
     std::copy_n(coefficients, small_key.size(), small_key.data());
     std::copy_n(coefficients + small_key.size(), large_key.size(), large_key.data());
     const auto check = [](const SecretVector<std::int8_t>& key, SecretKind kind, const char* name) {
-        const int lowest = kind == SecretKind::binary ? 0 : -1;
+        const int lowest = secret_lowest(kind), highest = secret_bound(kind);
         int outside = 0;
-        for (std::size_t i = 0; i < key.size(); ++i) outside |= (key[i] < lowest) | (key[i] > 1);
+        for (std::size_t i = 0; i < key.size(); ++i) outside |= (key[i] < lowest) | (key[i] > highest);
         if (outside)
-            throw SerializationError(std::string(name) + " key: expected coefficients in {" + (lowest ? "-1, " : "") +
-                                     "0, 1}, found another value; the data is damaged or belongs to another parameter set");
+            throw SerializationError(std::string(name) + " key: expected coefficients in [" + std::to_string(lowest) + ", " +
+                                     std::to_string(highest) +
+                                     "], found another value; the data is damaged or belongs to another parameter set");
     };
     check(small_key, params.lwe_secret(), "small");
     check(large_key, params.glwe_secret, "large");

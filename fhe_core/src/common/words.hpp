@@ -24,7 +24,7 @@ inline std::uint32_t limb_residue(std::uint64_t value, int limb) {
     return static_cast<std::uint32_t>(limb == 0 ? value % kLimbPrimes[0] : value % kLimbPrimes[1]);
 }
 
-// sum over j of residues[j] * secret[j], secret in {-1, 0, 1}; |sum| < 2^27 * count.
+// sum over j of residues[j] * secret[j], |secret| <= 2; |sum| < 2^28 * count.
 inline std::int64_t inner_product(const std::uint32_t* residues, const std::int8_t* secret, std::size_t count) {
     std::int64_t sum = 0;
     for (std::size_t j = 0; j < count; ++j) sum += std::int64_t{static_cast<std::int32_t>(residues[j])} * secret[j];

@@ -52,10 +52,11 @@ void keyswitch_words(const ExpandedKey& key, const LweWord* lwe, std::size_t bat
     const int w = p.keyswitch_modulus_log2, kept = p.keyswitch_gadget.base_log * p.keyswitch_gadget.level_count;
     const std::size_t d = p.large_dimension(), rows = p.keyswitch_key_rows(), columns = key.keyswitch_columns(), n = p.lwe_dimension;
     const ModulusRounding round(p.modulus(), w);
-    std::vector<std::int32_t> digits(kBatch * rows);
-    std::vector<KeyWord> sums(kBatch * columns);
-    for (std::size_t first = 0; first < batch; first += kBatch) {
-        const std::size_t count = batch - first < kBatch ? batch - first : kBatch;
+    const std::size_t block = batch < kBatch ? batch : kBatch;
+    std::vector<std::int32_t> digits(block * rows);
+    std::vector<KeyWord> sums(block * columns);
+    for (std::size_t first = 0; first < batch; first += block) {
+        const std::size_t count = batch - first < block ? batch - first : block;
         std::fill(sums.begin(), sums.end(), KeyWord{0});
         for (std::size_t i = 0; i < count; ++i) {
             const LweWord* words = lwe + (first + i) * (d + 1);
