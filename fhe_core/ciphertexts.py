@@ -254,13 +254,11 @@ class Ciphertexts(_CiphertextArray):
         wanted: list[int] = []
         for part in shape:
             wanted += part if isinstance(part, Sequence) else [operator.index(part)]
-        try:
-            full = np.empty(self.size, dtype=np.bool_).reshape(wanted).shape
-        except ValueError:
-            raise ShapeError(
-                f"reshape: {self.size} ciphertexts of shape {list(self.shape)} do not fit shape {wanted}"
-            ) from None
-        return self._like(self._words.reshape((*full, -1)))
+        known = math.prod(extent for extent in wanted if extent != -1)
+        full = [self.size // max(known, 1) if extent == -1 else extent for extent in wanted]
+        if wanted.count(-1) > 1 or min(full, default=1) < 0 or math.prod(full) != self.size:
+            raise ShapeError(f"reshape: {self.size} ciphertexts of shape {list(self.shape)} do not fit shape {wanted}")
+        return self._like(self._words.reshape((*full, self._words.shape[-1])))
 
     def _broadcast(self, shape: tuple[int, ...]) -> Ciphertexts:
         return self._like(np.broadcast_to(self._words, (*shape, self._words.shape[-1])))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from cloakwork.fhe_core import _engine, wire
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
-from cloakwork.fhe_core.errors import DeviceError
+from cloakwork.fhe_core.errors import DeviceError, OutOfDeviceMemory
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.files import PathLike
@@ -41,13 +43,9 @@ class EvaluationKeys:
     def expand(self, device: str = "cpu", progress: Progress = None) -> ExpandedKey:
         """Regenerates the masks and transforms the key for a device: `cpu`, `cuda` or `cuda:1`. Share the result between sessions."""
         key_class = engine_class(device, "Key")
-        key = key_class(
-            self.parameters,
-            self.seed,
-            self.bootstrap_bodies,
-            self.keyswitch_bodies,
-            **_device_options(device, progress),
-        )
+        with device_memory(device, "expansion of evaluation keys"):
+            options = _device_options(device, progress)
+            key = key_class(self.parameters, self.seed, self.bootstrap_bodies, self.keyswitch_bodies, **options)
         return ExpandedKey(self.parameters, device, key, self.key_id)
 
     def _header(self) -> wire.Header:
@@ -120,6 +118,17 @@ def engine_class(device: str, stem: str) -> Any:
             "CLOAKWORK_CUDA=ON, or use device='cpu'"
         )
     return engine_type
+
+
+@contextlib.contextmanager
+def device_memory(device: str, what: str) -> Iterator[None]:
+    """Turns a failed allocation into OutOfDeviceMemory."""
+    try:
+        yield
+    except MemoryError as error:
+        raise OutOfDeviceMemory(
+            f"{what}: the memory of device '{device}' does not suffice; use smaller batches, fewer threads, or a device with more memory"
+        ) from error
 
 
 def _device_options(device: str, progress: Progress) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, check_same_key
 from cloakwork.fhe_core.encoding import Encoding, first_position, slot_bits, torus_constant
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, engine_class
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory, engine_class
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
 
 __all__ = ["EvaluationKeys", "ExpandedKey", "LookupTables", "Session"]
@@ -194,8 +194,9 @@ class Session:
                 f"linear: expected ciphertexts of shape [.., {matrix.shape[1]}] for weights of shape {list(matrix.shape)}, "
                 f"got {list(ciphertexts.shape)}"
             )
-        words = self._batch(ciphertexts).reshape(-1, matrix.shape[1], self._lwe_size)
-        out = self._engine.linear(np.ascontiguousarray(matrix, dtype=np.int32), words)
+        with device_memory(self.device, "linear"):
+            words = self._batch(ciphertexts).reshape(-1, matrix.shape[1], self._lwe_size)
+            out = self._engine.linear(np.ascontiguousarray(matrix, dtype=np.int32), words)
         norm = math.sqrt(float(np.square(matrix.astype(np.float64)).sum(axis=1).max())) * ciphertexts.weight_norm
         return self._wrap(out, (*ciphertexts.shape[:-1], matrix.shape[0]), ciphertexts.encoding, norm)
 
@@ -204,14 +205,15 @@ class Session:
         check_same_key(self.parameters, self._key.key_id, packed.parameters, packed.key_id, "packed ciphertexts")
         size = self.parameters.polynomial_size
         full, rest = divmod(packed.size, size)
-        glwe = np.ascontiguousarray(packed.words)
-        parts = []
-        if full:
-            parts.append(self._engine.sample_extract(glwe[:full], np.arange(size, dtype=np.uint32)))
-        if rest:
-            parts.append(self._engine.sample_extract(glwe[full:], np.arange(rest, dtype=np.uint32)))
-        rows = [part.reshape(-1, self._lwe_size) for part in parts]
-        words = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        with device_memory(self.device, "extract"):
+            glwe = np.ascontiguousarray(packed.words)
+            parts = []
+            if full:
+                parts.append(self._engine.sample_extract(glwe[:full], np.arange(size, dtype=np.uint32)))
+            if rest:
+                parts.append(self._engine.sample_extract(glwe[full:], np.arange(rest, dtype=np.uint32)))
+            rows = [part.reshape(-1, self._lwe_size) for part in parts]
+            words = rows[0] if len(rows) == 1 else np.concatenate(rows)
         return self._wrap(words, packed.shape, packed.encoding, packed.weight_norm, packed.key_id)
 
     # --- the stages of a bootstrap, on raw words (docs/specification.md, sections 2, 3, 6, 7) ---
@@ -268,9 +270,10 @@ class Session:
             raise ParameterError(
                 f"table: expected one of parameter set '{self.parameters.name}', got '{tables.parameters.name}'; build it for this set"
             )
-        words = self._batch(ciphertexts)
         index = self._table_index(table_index, len(tables), ciphertexts.shape)
-        out = self._engine.bootstrap(words, tables.polynomials, index, coefficients, progress)
+        with device_memory(self.device, "bootstrap"):
+            words = self._batch(ciphertexts)
+            out = self._engine.bootstrap(words, tables.polynomials, index, coefficients, progress)
         shape = ciphertexts.shape if coefficients is None else (*ciphertexts.shape, len(coefficients))
         return self._wrap(out, shape, tables.output)
 

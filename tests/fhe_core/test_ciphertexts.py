@@ -258,8 +258,11 @@ def test_reshape_and_concatenate() -> None:
     ciphertexts = key.encrypt(messages)
     np.testing.assert_array_equal(key.decrypt(ciphertexts.reshape(3, -1)), messages.reshape(3, 4))
     np.testing.assert_array_equal(key.decrypt(ciphertexts.reshape((2, 6))), messages.reshape(2, 6))
-    with pytest.raises(ShapeError, match="do not fit shape"):
-        ciphertexts.reshape(5, 2)
+    for shape in ((5, 2), (-1, 5), (-1, -1), (-3, -4), (0, -1), ()):
+        with pytest.raises(ShapeError, match="do not fit shape"):
+            ciphertexts.reshape(shape)
+    assert ciphertexts[:0].reshape(0, 3).shape == (0, 3)
+    assert ciphertexts[0].reshape(()).shape == ()
     grid = ciphertexts.reshape(3, 4)
     np.testing.assert_array_equal(
         key.decrypt(concatenate([grid, grid[:, :1]], axis=-1)),

@@ -17,6 +17,7 @@ from cloakwork.fhe_core.errors import (
     DeviceError,
     FheError,
     KeyMismatchError,
+    OutOfDeviceMemory,
     ParameterError,
     ShapeError,
 )
@@ -348,6 +349,16 @@ def test_a_key_is_expanded_for_one_device(keys: EvaluationKeys) -> None:
 def test_bad_thread_counts(keys: EvaluationKeys, threads: int) -> None:
     with pytest.raises(ParameterError, match="threads"):
         Session(keys, threads=threads)
+
+
+def test_memory_that_does_not_suffice(key: ClientKey, session: Session) -> None:
+    ciphertexts = key.encrypt([0])
+    words = np.broadcast_to(ciphertexts.words, (10**13, ciphertexts.words.shape[-1]))
+    many = Ciphertexts(key.parameters, words, words.shape[:-1], key_id=key.key_id)
+    with pytest.raises(OutOfDeviceMemory, match="use smaller batches"):
+        session.bootstrap(many, [0, 1, 2, 3])
+    with pytest.raises(OutOfDeviceMemory, match="use smaller batches"):
+        session.linear([[1]], many.reshape(-1, 1))
 
 
 # --- progress --------------------------------------------------------------------------------------------------------------------
