@@ -71,6 +71,7 @@ $(VENV)/.build-tools: constraints.txt | $(BIN)/python
 
 # Not editable: the tests see what a user installs. Build tools stay in $(VENV), so that a second build compiles only what changed.
 $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
+	@echo "building and installing cloakwork into $(VENV) (a minute or two the first time)"
 	$(PIP) --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} .
 	@touch $@
 
