@@ -124,12 +124,15 @@ void multiply_accumulate(const NttTables& tables, const std::int32_t* digits, st
     run(tables, digits, digit_stride, rows, key, prefetch, monomials, out, out_stride);
 }
 
-// Offset accumulator words -> digits of all rows. Digit l is a bit field of one shifted sum (the carries of balanced digits are folded
-// into the constant): u = ((z - (Q-1)/2 + 2^(drop-1)) >> drop) + sum over lower levels of B/2 * B^i.
+// How to cut the digits of one gadget from offset accumulator words z = x + (Q-1)/2. Digit l is a bit field of one shifted sum (the
+// carries of balanced digits are folded into the constant): u = ((x + 2^(drop-1)) >> drop) + sum over lower levels of B/2 * B^i.
 struct GadgetConstants {
     std::uint64_t offset;  // added to z; wraps modulo the word
     int drop, base_log, levels;
 };
+
+// Two-limb sums are made positive by this, so that a logical shift serves; a multiple of every digit's weight.
+constexpr std::uint64_t kPositive = std::uint64_t{1} << 62;
 
 GadgetConstants gadget_constants(const ParameterSet& p, const Gadget& g) {
     GadgetConstants c;
@@ -139,25 +142,16 @@ GadgetConstants gadget_constants(const ParameterSet& p, const Gadget& g) {
     std::uint64_t carries = 0;
     for (int i = 0; i + 1 < g.level_count; ++i) carries += std::uint64_t{1} << (g.base_log * (i + 1) - 1);
     c.offset = (carries << c.drop) + (std::uint64_t{1} << (c.drop - 1)) - (p.modulus() - 1) / 2;
+    if (p.limb_count() == 2) c.offset += kPositive;
     return c;
 }
 
 template <class Word>
-void decompose_polynomial(const Word* z, int n, const GadgetConstants& g, std::int32_t* digits) {
-    using Signed = std::make_signed_t<Word>;
-    const Word offset = static_cast<Word>(g.offset);
-    for (int l = 0; l < g.levels; ++l) {
-        const int shift = g.drop + g.base_log * (g.levels - 1 - l);
-        std::int32_t* out = digits + std::size_t(l) * n;
-        if (l == 0) {
-            for (int i = 0; i < n; ++i) out[i] = static_cast<std::int32_t>(static_cast<Signed>(z[i] + offset) >> shift);
-        } else {
-            const std::int32_t mask = (1 << g.base_log) - 1, half = 1 << (g.base_log - 1);
-            for (int i = 0; i < n; ++i) {
-                out[i] = (static_cast<std::int32_t>(static_cast<Signed>(z[i] + offset) >> shift) & mask) - half;
-            }
-        }
-    }
+LoadDigits<Word> load_digits(const Word* z, const GadgetConstants& g, int level) {
+    const int shift = g.drop + g.base_log * (g.levels - 1 - level);
+    if (level > 0) return {z, static_cast<Word>(g.offset), shift, (1 << g.base_log) - 1, 1 << (g.base_log - 1)};
+    const std::int32_t excess = sizeof(Word) == 4 ? 0 : static_cast<std::int32_t>(kPositive >> shift);
+    return {z, static_cast<Word>(g.offset), shift, -1, excess};  // the most significant digit keeps its sign
 }
 
 // (X^e - 1) * accumulator polynomial, offset representation in and out.
@@ -179,34 +173,32 @@ void rotate_minus_one(const Word* z, int n, std::uint32_t e, Word q, Word* out) 
 
 // accumulator += inverse transform outputs of both limbs, |delta| <= 10 q, composed: x = r0 + q0 * ((r1 - r0) / q0 mod q1).
 void accumulate_two_limbs(std::uint64_t* z, const std::int32_t* delta0, const std::int32_t* delta1, int n) {
-    constexpr std::uint32_t q0 = kLimbPrimes[0], q1 = kLimbPrimes[1];
-    constexpr std::uint64_t modulus = std::uint64_t{q0} * q1;
-    constexpr std::uint32_t q0_inverse = std::uint32_t(inverse_mod(q0, q1));
-    constexpr std::uint32_t companion = std::uint32_t((std::uint64_t{q0_inverse} << 32) / q1);
-    for (int i = 0; i < n; ++i) {
-        const std::int32_t k0 = (delta0[i] + (1 << 26)) >> 27, k1 = (delta1[i] + (1 << 26)) >> 27;
-        std::int32_t a = delta0[i] - k0 * std::int32_t(q0), b = delta1[i] - k1 * std::int32_t(q1);
-        a += a < 0 ? std::int32_t(q0) : 0;                                                  // [0, q0)
-        const std::uint32_t difference = std::uint32_t(b - a + 2 * std::int32_t(q1));       // (0, 3 q1)
-        const std::uint32_t quotient = std::uint32_t((std::uint64_t{difference} * companion) >> 32);
-        std::uint32_t t = difference * q0_inverse - quotient * q1;                          // [0, 2 q1)
-        t = t >= q1 ? t - q1 : t;
-        const std::uint64_t sum = z[i] + std::uint32_t(a) + std::uint64_t{q0} * t;          // [0, 2Q)
-        z[i] = sum >= modulus ? sum - modulus : sum;
+    constexpr std::int32_t q0 = kLimbPrimes[0], q1 = kLimbPrimes[1];
+    constexpr std::int64_t modulus = std::int64_t{q0} * q1;
+    constexpr std::int64_t inverse = centred(inverse_mod(q0, q1), q1);
+    constexpr std::int64_t companion = ((inverse << 32) + (inverse < 0 ? -q1 / 2 : q1 / 2)) / q1;
+    const Vec prime0 = set1(q0), prime1 = set1(q1), w = set1(std::int32_t(inverse)), w_companion = set1(std::int32_t(companion));
+    const Vec modulus64 = set1_64(modulus);
+    std::int32_t* words = reinterpret_cast<std::int32_t*>(z);
+    for (int i = 0; i < n; i += kWidth) {
+        const Vec centred0 = reduce(load(delta0 + i), prime0);                         // |.| < 0.62 q0
+        const Vec r0 = min_unsigned(centred0, add(centred0, prime0));                  // [0, q0)
+        const Vec difference = sub(reduce(load(delta1 + i), prime1), r0);              // (-1.62 q, 0.62 q)
+        const Vec product = shoup(difference, w, w_companion, w_companion, prime1);    // (-q1/4, 5 q1/4)
+        const Vec positive = min_unsigned(product, add(product, prime1));
+        const Vec t = min_unsigned(positive, sub(positive, prime1));                   // [0, q1)
+        for (int half = 0; half < 2; ++half) {
+            std::int32_t* target = words + 2 * i + half * kWidth;
+            const Vec low = half == 0 ? widen_low(r0) : widen_high(r0), high = half == 0 ? widen_low(t) : widen_high(t);
+            const Vec sum = add64(load(target), add64(low, mul_even(high, prime0)));   // [0, 2Q)
+            store(target, min_unsigned64(sum, sub64(sum, modulus64)));
+        }
     }
 }
 
-// Rows of digits of one gadget to the transform domain; `small_digits`: at most 2^13 in magnitude, modulo the first prime.
-template <int N>
-void forward_plain(const std::int32_t* in, std::int32_t* out, const NttTables& tables, bool small_digits) {
-    if (small_digits) {
-        forward_transform<N, true>(LoadPlain{in}, out, tables);
-    } else {
-        forward_transform<N, false>(LoadPlain{in}, out, tables);
-    }
-}
-template <int N>
-void forward_digits(const LoadDigits& in, std::int32_t* out, const NttTables& tables, bool small_digits) {
+// `small_digits`: at most 2^13 in magnitude, modulo the first prime.
+template <int N, class Load>
+void forward_any(const Load& in, std::int32_t* out, const NttTables& tables, bool small_digits) {
     if (small_digits) {
         forward_transform<N, true>(in, out, tables);
     } else {
@@ -223,14 +215,16 @@ void inverse_add(std::int32_t* data, std::int32_t* accumulator, const NttTables&
 }
 
 struct TransformFunctions {
-    void (*forward_plain)(const std::int32_t*, std::int32_t*, const NttTables&, bool);
-    void (*forward_digits)(const LoadDigits&, std::int32_t*, const NttTables&, bool);
+    void (*forward_plain)(const LoadPlain&, std::int32_t*, const NttTables&, bool);
+    void (*forward_digits)(const LoadDigits<std::uint32_t>&, std::int32_t*, const NttTables&, bool);
+    void (*forward_digits_two_limbs)(const LoadDigits<std::uint64_t>&, std::int32_t*, const NttTables&, bool);
     void (*inverse_plain)(std::int32_t*, const NttTables&);
     void (*inverse_add)(std::int32_t*, std::int32_t*, const NttTables&);
 };
 
 template <int N>
-constexpr TransformFunctions kTransform = {forward_plain<N>, forward_digits<N>, inverse_plain<N>, inverse_add<N>};
+constexpr TransformFunctions kTransform = {forward_any<N, LoadPlain>, forward_any<N, LoadDigits<std::uint32_t>>,
+                                           forward_any<N, LoadDigits<std::uint64_t>>, inverse_plain<N>, inverse_add<N>};
 
 const TransformFunctions& transform_functions(int n) {
     switch (n) {
@@ -267,13 +261,14 @@ MultiplyFunction multiply_function(int components, int keys) {
 // Digits up to 2^13 in magnitude may be multiplied by the small square root of -1 modulo the first prime without reduction.
 constexpr int kSmallDigitBits = 14;
 
-constexpr int kTogether = 2;  // ciphertexts that share each key load
+constexpr int kTogether = 2;  // ciphertexts that share each key load, where their digits stay in the first-level cache
+constexpr std::size_t kTogetherBytes = std::size_t{33} << 10;
 
 std::size_t rotate_scratch_words(const ParameterSet& p) {
     const std::size_t n = p.polynomial_size(), rows = p.row_count(), components = p.glwe_dimension() + 1;
-    const std::size_t digits = rows * n, transformed = kTogether * rows * n;
+    const std::size_t transformed = kTogether * rows * n;
     const std::size_t products = kTogether * components * n * p.limb_count(), difference = components * n * p.limb_count();
-    return digits + transformed + products + difference + 64;
+    return transformed + products + difference + 64;
 }
 
 template <class Word>
@@ -289,8 +284,7 @@ class Rotation {
           mask_(gadget_constants(p_, p_.shape.mask_gadget)),
           body_(gadget_constants(p_, p_.shape.body_gadget)),
           transform_(transform_functions(n_)),
-          digits_(job.scratch),
-          transformed_(digits_ + std::size_t(rows_) * n_),
+          transformed_(job.scratch),
           products_(transformed_ + std::size_t(kTogether) * rows_ * n_),
           difference_(reinterpret_cast<Word*>(products_ + std::size_t(kTogether) * components_ * n_ * p_.limb_count())) {}
 
@@ -300,7 +294,8 @@ class Rotation {
             // The last ciphertexts of a step fetch the next step's key.
             const std::size_t next = step + 1 < p_.step_count() ? job_.key_step_words : 0;
             std::size_t i = 0;
-            for (; i + kTogether <= job_.batch; i += kTogether) update<kTogether>(step, i, key, i + kTogether >= job_.batch ? next : 0);
+            const bool together = sizeof(std::int32_t) * kTogether * rows_ * n_ <= kTogetherBytes;
+            for (; together && i + kTogether <= job_.batch; i += kTogether) update<kTogether>(step, i, key, i + kTogether >= job_.batch ? next : 0);
             for (; i < job_.batch; ++i) update<1>(step, i, key, i + 1 == job_.batch ? next : 0);
         }
     }
@@ -337,31 +332,17 @@ class Rotation {
 
     const GadgetConstants& gadget(int component) const { return component + 1 < components_ ? mask_ : body_; }
 
-    // Two limbs: digit polynomials in natural order, shared by both limbs.
-    void decompose_words(const Word* z) {
-        std::int32_t* out = digits_;
-        for (int c = 0; c < components_; ++c) {
-            decompose_polynomial(z + std::size_t(c) * n_, n_, gadget(c), out);
-            out += std::size_t(gadget(c).levels) * n_;
-        }
-    }
-
     // All digit polynomials in the transform domain of one limb.
     void transform_digits(const Word* z, int limb, std::int32_t* out) {
-        const std::int32_t* digits = digits_;
         for (int c = 0; c < components_; ++c) {
             const GadgetConstants& g = gadget(c);
             const bool small_digits = limb == 0 && g.base_log <= kSmallDigitBits;
             for (int l = 0; l < g.levels; ++l, out += n_) {
+                const LoadDigits<Word> digits = load_digits(z + std::size_t(c) * n_, g, l);
                 if constexpr (sizeof(Word) == 4) {
-                    const bool top = l == 0;
-                    const std::int32_t* words = reinterpret_cast<const std::int32_t*>(z + std::size_t(c) * n_);
-                    transform_.forward_digits({words, static_cast<std::int32_t>(g.offset), g.drop + g.base_log * (g.levels - 1 - l),
-                                               top ? -1 : (1 << g.base_log) - 1, top ? 0 : 1 << (g.base_log - 1)},
-                                              out, *job_.tables[limb], small_digits);
+                    transform_.forward_digits(digits, out, *job_.tables[limb], small_digits);
                 } else {
-                    transform_.forward_plain(digits, out, *job_.tables[limb], small_digits);
-                    digits += n_;
+                    transform_.forward_digits_two_limbs(digits, out, *job_.tables[limb], small_digits);
                 }
             }
         }
@@ -380,12 +361,7 @@ class Rotation {
                 if (keys_ > 1) {
                     for (int j = 0; j < keys_; ++j) monomials[t][j].set(e[j], tables);
                 }
-                const Word* z = nullptr;
-                if (limb == 0 || count > 1) {
-                    z = decomposed(first + t, e[0]);
-                    if constexpr (sizeof(Word) == 8) decompose_words(z);
-                }
-                transform_digits(z, limb, transformed_ + t * row_words);
+                transform_digits(decomposed(first + t, e[0]), limb, transformed_ + t * row_words);
             }
             std::int32_t* products = products_ + std::size_t(limb) * count * product_words;
             multiply(tables, transformed_, row_words, rows_, key, prefetch, monomials, products, product_words);
@@ -414,7 +390,6 @@ class Rotation {
     int n_, components_, rows_, keys_;
     GadgetConstants mask_, body_;
     const TransformFunctions& transform_;
-    std::int32_t* digits_;
     std::int32_t* transformed_;
     std::int32_t* products_;
     Word* difference_;
@@ -436,7 +411,7 @@ void transform_key(const NttTables& tables, const std::uint32_t* polynomial, std
         const std::int32_t x = std::int32_t(polynomial[i]);
         scratch[i] = x > half ? x - q : x;
     }
-    transform_functions(n).forward_plain(scratch, scratch + n, tables, false);
+    transform_functions(n).forward_plain({scratch}, scratch + n, tables, false);
     const std::uint32_t companion = std::uint32_t((std::uint64_t{factor} << 32) / std::uint32_t(q));
     for (int v = 0; v < n / kWidth; ++v) {
         for (int l = 0; l < kWidth; ++l) {
@@ -470,10 +445,10 @@ void keyswitch_tile(const std::int32_t* digits, std::size_t digit_stride, std::s
     for (std::size_t row = 0; row < rows; ++row) {
         Vec k[kVectors];
 #pragma GCC unroll 2
-        for (int v = 0; v < kVectors; ++v) k[v] = load(at(key + row * columns + v * kLanes));
+        for (int v = 0; v < kVectors; ++v) k[v] = load_once(at(key + row * columns + v * kLanes));
 #pragma GCC unroll 8
         for (int t = 0; t < count; ++t) {
-            const Vec digit = set1(digits[t * digit_stride + row]);
+            const Vec digit = set1_once(digits[t * digit_stride + row]);
 #pragma GCC unroll 2
             for (int v = 0; v < kVectors; ++v) sum[t][v] = subtract_product<Word>(sum[t][v], digit, k[v]);
         }

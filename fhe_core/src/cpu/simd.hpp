@@ -46,6 +46,22 @@ inline Vec load_once(const std::int32_t* p) {
     asm("" : "+v"(a));
     return a;
 }
+inline Vec set1_once(std::int32_t x) {
+    Vec a = set1(x);
+    asm("" : "+v"(a));
+    return a;
+}
+// 64-bit lanes: the low or high half of the int32 lanes, zero-extended; unsigned minimum.
+inline Vec widen_low(Vec a) { return _mm512_cvtepu32_epi64(_mm512_castsi512_si256(a)); }
+inline Vec widen_high(Vec a) { return _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(a, 1)); }
+inline Vec set1_64(std::int64_t a) { return _mm512_set1_epi64(a); }
+inline Vec shift_right64(Vec a, int count) { return _mm512_srl_epi64(a, _mm_cvtsi32_si128(count)); }
+// The low halves of the 64-bit lanes of `a`, then of `b`.
+inline Vec narrow(Vec a, Vec b) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b), 1);
+}
+inline Vec min_unsigned64(Vec a, Vec b) { return _mm512_min_epu64(a, b); }
+
 inline Vec sub64(Vec a, Vec b) { return _mm512_sub_epi64(a, b); }
 // The high halves of 64-bit values: of `even` into lanes 0, 2, .., of `odd` into lanes 1, 3, ..
 inline Vec merge_high(Vec even, Vec odd) {
@@ -112,6 +128,24 @@ inline Vec load_once(const std::int32_t* p) {
     asm("" : "+x"(a));
     return a;
 }
+inline Vec set1_once(std::int32_t x) {
+    Vec a = set1(x);
+    asm("" : "+x"(a));
+    return a;
+}
+inline Vec widen_low(Vec a) { return _mm256_cvtepu32_epi64(_mm256_castsi256_si128(a)); }
+inline Vec widen_high(Vec a) { return _mm256_cvtepu32_epi64(_mm256_extracti128_si256(a, 1)); }
+inline Vec set1_64(std::int64_t a) { return _mm256_set1_epi64x(a); }
+inline Vec shift_right64(Vec a, int count) { return _mm256_srl_epi64(a, _mm_cvtsi32_si128(count)); }
+inline Vec narrow(Vec a, Vec b) {
+    const Vec mixed = _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), 0x88));
+    return _mm256_permute4x64_epi64(mixed, 0xD8);
+}
+inline Vec min_unsigned64(Vec a, Vec b) {  // compared as signed after flipping the top bit
+    const Vec top = set1_64(INT64_MIN);
+    return _mm256_blendv_epi8(a, b, _mm256_cmpgt_epi64(_mm256_xor_si256(a, top), _mm256_xor_si256(b, top)));
+}
+
 inline Vec sub64(Vec a, Vec b) { return _mm256_sub_epi64(a, b); }
 inline Vec merge_high(Vec even, Vec odd) { return _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xAA); }
 
@@ -177,6 +211,20 @@ inline Vec odd(Vec a) { return Vec{a[1], 0, a[3], 0}; }
 inline Vec add64(Vec a, Vec b) { return (Vec)((Vec64)a + (Vec64)b); }
 inline void accumulate64(Vec& sum, Vec x) { sum = add64(sum, x); }
 inline Vec load_once(const std::int32_t* p) { return load(p); }
+inline Vec set1_once(std::int32_t x) { return set1(x); }
+inline Vec widen_low(Vec a) { return Vec{a[0], 0, a[1], 0}; }
+inline Vec widen_high(Vec a) { return Vec{a[2], 0, a[3], 0}; }
+inline Vec set1_64(std::int64_t a) { return (Vec)Vec64{a, a}; }
+inline Vec shift_right64(Vec a, int count) {
+    typedef std::uint64_t VecUnsigned64 __attribute__((vector_size(16)));
+    return (Vec)((VecUnsigned64)a >> count);
+}
+inline Vec narrow(Vec a, Vec b) { return Vec{a[0], a[2], b[0], b[2]}; }
+inline Vec min_unsigned64(Vec a, Vec b) {
+    typedef std::uint64_t VecUnsigned64 __attribute__((vector_size(16)));
+    const Vec less = (Vec)((VecUnsigned64)a < (VecUnsigned64)b);
+    return (a & less) | (b & ~less);
+}
 inline Vec sub64(Vec a, Vec b) { return (Vec)((Vec64)a - (Vec64)b); }
 inline Vec merge_high(Vec even, Vec odd) { return Vec{even[1], odd[1], even[3], odd[3]}; }
 

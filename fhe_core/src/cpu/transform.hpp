@@ -117,17 +117,28 @@ inline void inverse_stages(Vec (&x)[count], const std::int32_t* roots, int group
     }
 }
 
-// Where a forward transform reads: a polynomial, or digits cut from accumulator words on the way (one limb):
-// ((z + offset) >> shift) & mask, minus half.
+// Where a forward transform reads: a polynomial, or digits cut from accumulator words on the way:
+// (((z + offset) >> shift) & mask) - half, the low 32 bits.
 struct LoadPlain {
     const std::int32_t* data;
     Vec operator()(std::size_t i) const { return load(data + i); }
 };
+template <class Word>
 struct LoadDigits {
-    const std::int32_t* data;
-    std::int32_t offset, shift, mask, half;
+    const Word* data;
+    Word offset;
+    std::int32_t shift, mask, half;
     Vec operator()(std::size_t i) const {
-        return sub(bit_and(shift_right(add(load(data + i), set1(offset)), shift), set1(mask)), set1(half));
+        const std::int32_t* words = reinterpret_cast<const std::int32_t*>(data + i);
+        Vec shifted;
+        if constexpr (sizeof(Word) == 4) {
+            shifted = shift_right(add(load(words), set1(static_cast<std::int32_t>(offset))), shift);
+        } else {
+            const Vec add_offset = set1_64(static_cast<std::int64_t>(offset));
+            shifted = narrow(shift_right64(add64(load(words), add_offset), shift),
+                             shift_right64(add64(load(words + kWidth), add_offset), shift));
+        }
+        return sub(bit_and(shifted, set1(mask)), set1(half));
     }
 };
 
