@@ -18,7 +18,7 @@ namespace fhe_core {
 using Progress = std::function<bool(std::size_t done, std::size_t total)>;
 
 struct TableView {
-    const void* tables;          // [table_count][N] words in [0, Q)
+    const void* tables;  // [table_count][N] words in [0, Q)
     std::size_t table_count;
     const std::uint32_t* index;  // [batch], which table each ciphertext uses; nullptr: table 0 for all
 };

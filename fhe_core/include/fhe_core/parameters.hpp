@@ -45,10 +45,10 @@ struct ParameterSet {
     int keyswitch_modulus_log2;  // w: small ciphertexts live modulo 2^w
     double lwe_sigma;            // noise of the keyswitch key, units of 2^-w
     Gadget keyswitch_gadget;
-    double max_weight_norm;      // L2 norm of integer weights that may act on fresh bootstrap outputs
-    double p_fail_log2;          // of one look-up at that weight norm; 0 for approximate sets
-    double noise;                // sd of the phase a look-up sees at max_weight_norm, fraction of the torus
-    int security_bits;           // min over usvp, bdd, dual hybrid of both the LWE and the GLWE side
+    double max_weight_norm;  // L2 norm of integer weights that may act on fresh bootstrap outputs
+    double p_fail_log2;      // of one look-up at that weight norm; 0 for approximate sets
+    double noise;            // sd of the phase a look-up sees at max_weight_norm, fraction of the torus
+    int security_bits;       // min over usvp, bdd, dual hybrid of both the LWE and the GLWE side
 
     constexpr int polynomial_size() const { return shape.polynomial_size; }
     constexpr int glwe_dimension() const { return shape.glwe_dimension; }
@@ -59,27 +59,17 @@ struct ParameterSet {
     }
     constexpr int modulus_bits() const { return kLimbBits * limb_count(); }
     constexpr std::size_t word_bytes() const { return limb_count() == 1 ? 4 : 8; }
-    constexpr SecretKind lwe_secret() const {
-        return shape.cmux == CmuxKind::ternary ? SecretKind::ternary : SecretKind::binary;
-    }
-    constexpr int row_count() const {
-        return shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count;
-    }
-    constexpr int keys_per_step() const {
-        return shape.cmux == CmuxKind::binary ? 1 : shape.cmux == CmuxKind::ternary ? 2 : 3;
-    }
+    constexpr SecretKind lwe_secret() const { return shape.cmux == CmuxKind::ternary ? SecretKind::ternary : SecretKind::binary; }
+    constexpr int row_count() const { return shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count; }
+    constexpr int keys_per_step() const { return shape.cmux == CmuxKind::binary ? 1 : shape.cmux == CmuxKind::ternary ? 2 : 3; }
     constexpr int step_count() const { return shape.cmux == CmuxKind::binary_pair ? lwe_dimension / 2 : lwe_dimension; }
     constexpr int gadget_drop_bits(const Gadget& g) const { return modulus_bits() - g.base_log * g.level_count; }
-    constexpr int log2_twice_polynomial_size() const {
-        return std::bit_width(static_cast<unsigned>(shape.polynomial_size));
-    }
+    constexpr int log2_twice_polynomial_size() const { return std::bit_width(static_cast<unsigned>(shape.polynomial_size)); }
     // Words of the bodies (seeded form) and of the whole bootstrap key.
     constexpr std::size_t bootstrap_key_body_words() const {
         return std::size_t(step_count()) * keys_per_step() * row_count() * polynomial_size();
     }
-    constexpr std::size_t keyswitch_key_rows() const {
-        return std::size_t(large_dimension()) * keyswitch_gadget.level_count;
-    }
+    constexpr std::size_t keyswitch_key_rows() const { return std::size_t(large_dimension()) * keyswitch_gadget.level_count; }
 };
 
 }  // namespace fhe_core

@@ -38,8 +38,9 @@ cpu::CpuBackend make_session(std::shared_ptr<cpu::ExpandedKey> key, int threads)
 }  // namespace
 
 void bind_cpu(py::module_& m) {
-    m.def("cpu_features", [] { return std::string(cpu::instruction_set()); },
-          "The instruction set that the CPU kernels use: baseline, avx2 or avx512 (CLOAKWORK_CPU forces one).");
+    m.def(
+        "cpu_features", [] { return std::string(cpu::instruction_set()); },
+        "The instruction set that the CPU kernels use: baseline, avx2 or avx512 (CLOAKWORK_CPU forces one).");
 
     py::class_<cpu::ExpandedKey, std::shared_ptr<cpu::ExpandedKey>>(m, "CpuKey", "Evaluation keys expanded for the CPU back end.")
         .def(py::init(&expand_key), py::arg("params"), py::arg("seed"), py::arg("bootstrap_bodies"), py::arg("keyswitch_bodies"),

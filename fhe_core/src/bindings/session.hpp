@@ -1,5 +1,5 @@
-// What the sessions of all back ends share in Python: argument checks and output arrays around fhe_core::Backend, for back ends whose
-// methods take host memory.
+// What the sessions of all back ends share in Python: argument checks and output arrays around fhe_core::Backend, for back ends
+// whose methods take host memory.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -46,7 +46,8 @@ class TableArguments {
         if (count == 0) throw ShapeError("tables: expected at least one table of shape [N], got none");
         if (index.is_none()) {
             if (count != 1) {
-                throw ShapeError("table_index: " + std::to_string(count) + " tables need an index per ciphertext (uint32[batch]), got None");
+                throw ShapeError("table_index: " + std::to_string(count) +
+                                 " tables need an index per ciphertext (uint32[batch]), got None");
             }
         } else {
             index_ = checked_array_below<std::uint32_t>(index, "table_index", {batch}, count);
@@ -111,7 +112,8 @@ void bind_host_operations(pybind11::class_<Session>& session) {
 
     session.def(
         "blind_rotate",
-        [=](Session& s, const py::object& switched, const py::object& tables, const py::object& table_index, const py::object& progress) {
+        [=](Session& s, const py::object& switched, const py::object& tables, const py::object& table_index,
+            const py::object& progress) {
             const ParameterSet& p = s.parameters();
             const auto in = checked_array_below<std::uint32_t>(switched, "switched", {kAny, small(s)}, 2 * p.polynomial_size());
             const TableArguments table(p, tables, table_index, in.shape(0));
@@ -147,8 +149,8 @@ void bind_host_operations(pybind11::class_<Session>& session) {
 
     session.def(
         "bootstrap",
-        [=](Session& s, const py::object& lwe, const py::object& tables, const py::object& table_index, const py::object& coefficients,
-            const py::object& progress) {
+        [=](Session& s, const py::object& lwe, const py::object& tables, const py::object& table_index,
+            const py::object& coefficients, const py::object& progress) {
             const ParameterSet& p = s.parameters();
             const Words in = checked_words(p, lwe, "lwe", {kAny, large(s)});
             const TableArguments table(p, tables, table_index, in.shape(0));
@@ -185,7 +187,8 @@ void bind_host_operations(pybind11::class_<Session>& session) {
 
     session.def(
         "combine",
-        [=](Session& s, const py::object& x, std::int64_t scale_x, const py::object& y, std::int64_t scale_y, std::uint64_t constant) {
+        [=](Session& s, const py::object& x, std::int64_t scale_x, const py::object& y, std::int64_t scale_y,
+            std::uint64_t constant) {
             const Words first = checked_words(s.parameters(), x, "x", {kAny, large(s)});
             const void* second = nullptr;
             Words other;

@@ -15,9 +15,7 @@ const void* at(const void* base, std::size_t bytes) { return static_cast<const c
 void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + bytes; }
 
 std::size_t lwe_bytes(const ParameterSet& p) { return (std::size_t(p.large_dimension()) + 1) * p.word_bytes(); }
-std::size_t glwe_bytes(const ParameterSet& p) {
-    return std::size_t(p.glwe_dimension() + 1) * p.polynomial_size() * p.word_bytes();
-}
+std::size_t glwe_bytes(const ParameterSet& p) { return std::size_t(p.glwe_dimension() + 1) * p.polynomial_size() * p.word_bytes(); }
 
 const Progress kNoProgress;
 
@@ -40,8 +38,8 @@ void CpuBackend::blind_rotate(const std::uint32_t* switched, std::size_t batch, 
     const ParameterSet& p = parameters();
     Monitor monitor(progress, batch * p.step_count());
     parallel_shares(batch, threads_, monitor, [&](std::size_t first, std::size_t last) {
-        cpu::blind_rotate(*key_, switched + first * (p.lwe_dimension + 1), last - first, tables, first, at(glwe, first * glwe_bytes(p)),
-                          monitor);
+        cpu::blind_rotate(*key_, switched + first * (p.lwe_dimension + 1), last - first, tables, first,
+                          at(glwe, first * glwe_bytes(p)), monitor);
     });
 }
 

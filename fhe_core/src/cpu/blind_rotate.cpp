@@ -8,7 +8,8 @@
 namespace fhe_core::cpu {
 namespace {
 
-constexpr std::size_t kAccumulatorBytes = std::size_t{256} << 10;  // of a block, so that it shares the second-level cache with a key slice
+constexpr std::size_t kAccumulatorBytes = std::size_t{256}
+                                          << 10;  // of a block, so that it shares the second-level cache with a key slice
 constexpr std::size_t kMaxBlock = 32;
 constexpr int kStepsPerSlice = 32;  // between two looks at the monitor
 
@@ -33,8 +34,8 @@ void initialise(const ParameterSet& p, const Word* table, std::uint32_t rotation
 }
 
 template <class Word>
-void rotate_words(const ExpandedKey& key, const std::uint32_t* switched, std::size_t batch, const TableView& tables, std::size_t first,
-                  Word* glwe, Monitor& monitor) {
+void rotate_words(const ExpandedKey& key, const std::uint32_t* switched, std::size_t batch, const TableView& tables,
+                  std::size_t first, Word* glwe, Monitor& monitor) {
     const ParameterSet& p = key.parameters();
     const std::size_t words = std::size_t(p.glwe_dimension() + 1) * p.polynomial_size(), n = p.lwe_dimension;
     const Word q = static_cast<Word>(p.modulus()), half = (q - 1) / 2;
@@ -71,8 +72,8 @@ void rotate_words(const ExpandedKey& key, const std::uint32_t* switched, std::si
 
 }  // namespace
 
-void blind_rotate(const ExpandedKey& key, const std::uint32_t* switched, std::size_t batch, const TableView& tables, std::size_t first,
-                  void* glwe, Monitor& monitor) {
+void blind_rotate(const ExpandedKey& key, const std::uint32_t* switched, std::size_t batch, const TableView& tables,
+                  std::size_t first, void* glwe, Monitor& monitor) {
     if (key.parameters().limb_count() == 1) {
         rotate_words(key, switched, batch, tables, first, static_cast<std::uint32_t*>(glwe), monitor);
     } else {

@@ -37,7 +37,8 @@ const Kernels& select_kernels() {
         for (const std::string_view name : kNames) {
             if (name != forced) continue;
             if (!runs(name)) {
-                throw ParameterError("CLOAKWORK_CPU asks for " + std::string(name) + ", which this processor does not have; unset it");
+                throw ParameterError("CLOAKWORK_CPU asks for " + std::string(name) +
+                                     ", which this processor does not have; unset it");
             }
             return kernels(name);
         }

@@ -113,8 +113,8 @@ void ExpandedKey::expand_bootstrap_key(const SeededEvaluationKeysView& keys, con
                             for (int i = 0; i < n; ++i) polynomial[i] = static_cast<std::uint32_t>(words[i] % q);
                         }
                         kernels_.transform_key(tables_[limb]->view(), polynomial.data(), static_cast<std::uint32_t>(factor),
-                                               slice + (std::size_t(j * rows + row) * components + c) * kernels_.width, vector_words,
-                                               scratch.data());
+                                               slice + (std::size_t(j * rows + row) * components + c) * kernels_.width,
+                                               vector_words, scratch.data());
                     }
                 }
             }
@@ -132,7 +132,8 @@ void ExpandedKey::expand_keyswitch_key(const SeededEvaluationKeysView& keys, con
         for (int l = 0; l < levels; ++l) {
             const std::size_t row = std::size_t(i) * levels + l;
             Word* out = static_cast<Word*>(keyswitch_key_.data()) + row * keyswitch_columns_;
-            expand_power_of_two(keys.seed, kDomainKeyswitchKey, keyswitch_mask_index(p, i, l), p.keyswitch_modulus_log2, n, mask.data());
+            expand_power_of_two(keys.seed, kDomainKeyswitchKey, keyswitch_mask_index(p, i, l), p.keyswitch_modulus_log2, n,
+                                mask.data());
             for (int j = 0; j < n; ++j) out[j] = static_cast<Word>(mask[j]);
             out[n] = static_cast<Word>(keys.keyswitch_bodies[row]);
         }

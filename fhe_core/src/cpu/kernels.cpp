@@ -21,7 +21,7 @@ constexpr int kMaxKeys = 3;
 
 // X^e - 1 at the points of one vector register: psi^(e*E) = psi^(e*vector_exponent) * psi^(e*lane_exponent).
 struct Monomial {
-    std::uint32_t exponent;  // [0, 2N)
+    std::uint32_t exponent;                      // [0, 2N)
     alignas(64) std::int32_t lanes[2 * kWidth];  // roots, companions
 
     void set(std::uint32_t e, const NttTables& tables) {
@@ -44,11 +44,12 @@ struct Monomial {
 };
 
 // out[c] = sum over keys j of factor_j * sum over rows of digits[row] * key[j][row][c], in the transform domain, for `kCiphertexts`
-// ciphertexts at once. The key slice `prefetch` words further on (the next step's) is brought to the second-level cache meanwhile. |digits| < 15.6 q < 2^31, |key| <= q/2: sums of up to 15 rows stay under 2^62. |out| <= q.
+// ciphertexts at once. The key slice `prefetch` words further on (the next step's) is brought to the second-level cache meanwhile.
+// |digits| < 15.6 q < 2^31, |key| <= q/2: sums of up to 15 rows stay under 2^62. |out| <= q.
 template <int kComponents, int kKeys, int kCiphertexts, bool kPrefetch>
 void multiply_accumulate_rows(const NttTables& tables, const std::int32_t* digits, std::size_t digit_stride, int rows,
-                         const std::int32_t* key, std::size_t prefetch, const Monomial (*monomials)[kMaxKeys], std::int32_t* out,
-                         std::size_t out_stride) {
+                              const std::int32_t* key, std::size_t prefetch, const Monomial (*monomials)[kMaxKeys],
+                              std::int32_t* out, std::size_t out_stride) {
     const Modulus m(tables);
     const int n = tables.polynomial_size;
     for (int v = 0; v < n / kWidth; ++v) {
@@ -165,7 +166,7 @@ void rotate_minus_one(const Word* z, int n, std::uint32_t e, Word q, Word* out) 
         const bool wrapped = i < shift;
         const Word source = z[wrapped ? i - shift + n : i - shift];
         const Word x = wrapped != negate ? Word(2 * half - source) : source;  // offset form of +-x
-        const Word value = x + half + (q - z[i]);                            // [0, 3q)
+        const Word value = x + half + (q - z[i]);                             // [0, 3q)
         const Word once = value >= q ? Word(value - q) : value;
         out[i] = once >= q ? Word(once - q) : once;
     }
@@ -181,16 +182,16 @@ void accumulate_two_limbs(std::uint64_t* z, const std::int32_t* delta0, const st
     const Vec modulus64 = set1_64(modulus);
     std::int32_t* words = reinterpret_cast<std::int32_t*>(z);
     for (int i = 0; i < n; i += kWidth) {
-        const Vec centred0 = reduce(load(delta0 + i), prime0);                         // |.| < 0.62 q0
-        const Vec r0 = min_unsigned(centred0, add(centred0, prime0));                  // [0, q0)
-        const Vec difference = sub(reduce(load(delta1 + i), prime1), r0);              // (-1.62 q, 0.62 q)
-        const Vec product = shoup(difference, w, w_companion, w_companion, prime1);    // (-q1/4, 5 q1/4)
+        const Vec centred0 = reduce(load(delta0 + i), prime0);                       // |.| < 0.62 q0
+        const Vec r0 = min_unsigned(centred0, add(centred0, prime0));                // [0, q0)
+        const Vec difference = sub(reduce(load(delta1 + i), prime1), r0);            // (-1.62 q, 0.62 q)
+        const Vec product = shoup(difference, w, w_companion, w_companion, prime1);  // (-q1/4, 5 q1/4)
         const Vec positive = min_unsigned(product, add(product, prime1));
-        const Vec t = min_unsigned(positive, sub(positive, prime1));                   // [0, q1)
+        const Vec t = min_unsigned(positive, sub(positive, prime1));  // [0, q1)
         for (int half = 0; half < 2; ++half) {
             std::int32_t* target = words + 2 * i + half * kWidth;
             const Vec low = half == 0 ? widen_low(r0) : widen_high(r0), high = half == 0 ? widen_low(t) : widen_high(t);
-            const Vec sum = add64(load(target), add64(low, mul_even(high, prime0)));   // [0, 2Q)
+            const Vec sum = add64(load(target), add64(low, mul_even(high, prime0)));  // [0, 2Q)
             store(target, min_unsigned64(sum, sub64(sum, modulus64)));
         }
     }
@@ -295,15 +296,14 @@ class Rotation {
             const std::size_t next = step + 1 < p_.step_count() ? job_.key_step_words : 0;
             std::size_t i = 0;
             const bool together = sizeof(std::int32_t) * kTogether * rows_ * n_ <= kTogetherBytes;
-            for (; together && i + kTogether <= job_.batch; i += kTogether) update<kTogether>(step, i, key, i + kTogether >= job_.batch ? next : 0);
+            for (; together && i + kTogether <= job_.batch; i += kTogether)
+                update<kTogether>(step, i, key, i + kTogether >= job_.batch ? next : 0);
             for (; i < job_.batch; ++i) update<1>(step, i, key, i + 1 == job_.batch ? next : 0);
         }
     }
 
    private:
-    Word* accumulator(std::size_t i) const {
-        return static_cast<Word*>(job_.accumulators) + i * components_ * n_;
-    }
+    Word* accumulator(std::size_t i) const { return static_cast<Word*>(job_.accumulators) + i * components_ * n_; }
 
     // The exponents of the monomial factors of one step.
     void exponents(int step, std::size_t i, std::uint32_t (&e)[kMaxKeys]) const {
@@ -369,7 +369,8 @@ class Rotation {
                 for (int c = 0; c < components_; ++c) {
                     std::int32_t* product = products + t * product_words + std::size_t(c) * n_;
                     if constexpr (sizeof(Word) == 4) {
-                        transform_.inverse_add(product, reinterpret_cast<std::int32_t*>(accumulator(first + t) + std::size_t(c) * n_), tables);
+                        transform_.inverse_add(
+                            product, reinterpret_cast<std::int32_t*>(accumulator(first + t) + std::size_t(c) * n_), tables);
                     } else {
                         transform_.inverse_plain(product, tables);
                     }
@@ -432,11 +433,15 @@ inline Vec subtract_product(Vec sum, Vec digit, Vec key) {
 
 // A tile of two vectors of columns for `count` ciphertexts: the key is read once for all of them.
 template <class Word, int count>
-void keyswitch_tile(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const Word* key, std::size_t columns, Word* out) {
+void keyswitch_tile(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const Word* key, std::size_t columns,
+                    Word* out) {
     constexpr int kVectors = 2;
     constexpr std::size_t kLanes = kWidth * 4 / sizeof(Word);
     Vec sum[count][kVectors];
-    const auto at = [](auto* p) { return reinterpret_cast<std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(p)>>, const std::int32_t, std::int32_t>*>(p); };
+    const auto at = [](auto* p) {
+        return reinterpret_cast<
+            std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(p)>>, const std::int32_t, std::int32_t>*>(p);
+    };
 #pragma GCC unroll 8
     for (int t = 0; t < count; ++t) {
 #pragma GCC unroll 2
@@ -462,8 +467,8 @@ void keyswitch_tile(const std::int32_t* digits, std::size_t digit_stride, std::s
 
 // One ciphertext: the key streams from memory, so it is read in order, a block of rows over all columns at a time.
 template <class Word, int count>
-void keyswitch_ciphertexts(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const Word* key, std::size_t columns,
-                           Word* out) {
+void keyswitch_ciphertexts(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const Word* key,
+                           std::size_t columns, Word* out) {
     constexpr std::size_t kTile = 2 * kWidth * 4 / sizeof(Word), kRows = 64;
     for (std::size_t row = 0; row < rows; row += kRows) {
         const std::size_t block = rows - row < kRows ? rows - row : kRows;
@@ -484,16 +489,18 @@ void keyswitch(const std::int32_t* digits, std::size_t digit_stride, std::size_t
         const Word* k = key + row * columns;
         std::size_t i = 0;
         for (; i + kTogetherKeyswitch <= batch; i += kTogetherKeyswitch) {
-            keyswitch_ciphertexts<Word, kTogetherKeyswitch>(digits + i * digit_stride + row, digit_stride, block, k, columns, out + i * columns);
+            keyswitch_ciphertexts<Word, kTogetherKeyswitch>(digits + i * digit_stride + row, digit_stride, block, k, columns,
+                                                            out + i * columns);
         }
-        for (; i < batch; ++i) keyswitch_ciphertexts<Word, 1>(digits + i * digit_stride + row, digit_stride, block, k, columns, out + i * columns);
+        for (; i < batch; ++i)
+            keyswitch_ciphertexts<Word, 1>(digits + i * digit_stride + row, digit_stride, block, k, columns, out + i * columns);
     }
 }
 
 // One tile of kLinearTile words, `count` rows at once: x is read once for all of them.
 template <int count>
-void linear_rows(const std::int32_t* weights, std::size_t weight_stride, std::size_t columns, const std::int32_t* x, std::size_t words,
-                 std::int64_t* out) {
+void linear_rows(const std::int32_t* weights, std::size_t weight_stride, std::size_t columns, const std::int32_t* x,
+                 std::size_t words, std::int64_t* out) {
     constexpr int kVectors = kWidth == 16 ? 2 : 1;
     for (std::size_t j = 0; j < words; j += kVectors * kWidth) {
         Vec even[count][kVectors], odds[count][kVectors];
@@ -542,8 +549,9 @@ void linear(const std::int32_t* weights, std::size_t weight_stride, std::size_t 
 
 #define FHE_CORE_STRING_(x) #x
 #define FHE_CORE_STRING(x) FHE_CORE_STRING_(x)
-constexpr cpu::Kernels kKernels = {FHE_CORE_STRING(FHE_CORE_ISA), kWidth,         transform_key,           rotate,
-                                   rotate_scratch_words,          keyswitch<std::uint16_t>, keyswitch<std::uint32_t>, linear};
+constexpr cpu::Kernels kKernels = {
+    FHE_CORE_STRING(FHE_CORE_ISA), kWidth, transform_key, rotate, rotate_scratch_words, keyswitch<std::uint16_t>,
+    keyswitch<std::uint32_t>,      linear};
 
 }  // namespace
 }  // namespace fhe_core::FHE_CORE_ISA

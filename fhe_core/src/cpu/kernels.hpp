@@ -18,13 +18,13 @@ struct NttTables {
     int polynomial_size;
     int width;
     std::int32_t q;
-    std::int32_t q_inverse;             // q^-1 mod 2^32
-    std::int32_t sqrt_minus_one;        // psi^(N/2); 11520 for the first prime, not small for the second
-    const std::int32_t* forward;        // [N/W][2] twiddle, companion; index m + i of stage with m groups
-    const std::int32_t* inverse;        // likewise, inverted
-    const std::int32_t* forward_tail;   // [N/W^2][W-1][2][W] vectors of the last log2 W stages, in order of use
-    const std::int32_t* inverse_tail;   // likewise, of the first log2 W inverse stages
-    const std::int32_t* powers;         // [2N] psi^e, centred
+    std::int32_t q_inverse;                // q^-1 mod 2^32
+    std::int32_t sqrt_minus_one;           // psi^(N/2); 11520 for the first prime, not small for the second
+    const std::int32_t* forward;           // [N/W][2] twiddle, companion; index m + i of stage with m groups
+    const std::int32_t* inverse;           // likewise, inverted
+    const std::int32_t* forward_tail;      // [N/W^2][W-1][2][W] vectors of the last log2 W stages, in order of use
+    const std::int32_t* inverse_tail;      // likewise, of the first log2 W inverse stages
+    const std::int32_t* powers;            // [2N] psi^e, centred
     const std::int32_t* power_companions;  // [2N]
     const std::int32_t* lane_exponents;    // [W] 2*brv(l)*N/W^2
     const std::int32_t* vector_exponents;  // [N/W] E at lane 0
@@ -36,11 +36,11 @@ struct RotateJob {
     const NttTables* tables[2];
     const std::int32_t* key;  // [step][limb][vector][key of step][row][component][lane]
     std::size_t key_step_words;
-    void* accumulators;       // [batch][k+1][N] words, offset representation x + (Q-1)/2 in [0, Q)
+    void* accumulators;             // [batch][k+1][N] words, offset representation x + (Q-1)/2 in [0, Q)
     const std::uint32_t* switched;  // [batch][n+1]
     std::size_t batch;
     int first_step, last_step;
-    std::int32_t* scratch;    // rotate_scratch_words()
+    std::int32_t* scratch;  // rotate_scratch_words()
 };
 
 struct Kernels {
@@ -52,21 +52,20 @@ struct Kernels {
                           std::size_t vector_stride, std::int32_t* scratch);
     void (*rotate)(const RotateJob& job);
     std::size_t (*rotate_scratch_words)(const ParameterSet& parameters);
-    // out[c][j] -= sum over rows of digits[c][row] * key[row][j] in 16-bit or 32-bit wrap-around arithmetic. A digit of the 16-bit form
-    // stands in both halves of its word, so that one broadcast fills all lanes.
+    // out[c][j] -= sum over rows of digits[c][row] * key[row][j] in 16-bit or 32-bit wrap-around arithmetic. A digit of the 16-bit
+    // form stands in both halves of its word, so that one broadcast fills all lanes.
     void (*keyswitch16)(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const std::uint16_t* key,
                         std::size_t columns, std::size_t batch, std::uint16_t* out);
     void (*keyswitch32)(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const std::uint32_t* key,
                         std::size_t columns, std::size_t batch, std::uint32_t* out);
     // out[r][j] = sum over c of weights[r * weight_stride + c] * x[c][j], exact in 64 bits; words a multiple of kLinearTile.
-    void (*linear)(const std::int32_t* weights, std::size_t weight_stride, std::size_t rows, std::size_t columns, const std::int32_t* x,
-                   std::size_t words, std::int64_t* out);
+    void (*linear)(const std::int32_t* weights, std::size_t weight_stride, std::size_t rows, std::size_t columns,
+                   const std::int32_t* x, std::size_t words, std::int64_t* out);
 };
 
 inline constexpr std::size_t kLinearTile = 32;
 
-#define FHE_CORE_DECLARE_KERNELS(isa) \
-    const Kernels& kernels_##isa();
+#define FHE_CORE_DECLARE_KERNELS(isa) const Kernels& kernels_##isa();
 FHE_CORE_DECLARE_KERNELS(baseline)
 FHE_CORE_DECLARE_KERNELS(avx2)
 FHE_CORE_DECLARE_KERNELS(avx512)

@@ -50,7 +50,8 @@ template <class LweWord, class KeyWord>
 void keyswitch_words(const ExpandedKey& key, const LweWord* lwe, std::size_t batch, std::uint32_t* small_lwe) {
     const ParameterSet& p = key.parameters();
     const int w = p.keyswitch_modulus_log2, kept = p.keyswitch_gadget.base_log * p.keyswitch_gadget.level_count;
-    const std::size_t d = p.large_dimension(), rows = p.keyswitch_key_rows(), columns = key.keyswitch_columns(), n = p.lwe_dimension;
+    const std::size_t d = p.large_dimension(), rows = p.keyswitch_key_rows(), columns = key.keyswitch_columns(),
+                      n = p.lwe_dimension;
     const ModulusRounding round(p.modulus(), w);
     const std::size_t block = batch < kBatch ? batch : kBatch;
     std::vector<std::int32_t> digits(block * rows);
@@ -68,9 +69,11 @@ void keyswitch_words(const ExpandedKey& key, const LweWord* lwe, std::size_t bat
             sums[i * columns + n] = static_cast<KeyWord>(round(words[d]));
         }
         if constexpr (sizeof(KeyWord) == 2) {
-            key.kernels().keyswitch16(digits.data(), rows, rows, static_cast<const KeyWord*>(key.keyswitch_key()), columns, count, sums.data());
+            key.kernels().keyswitch16(digits.data(), rows, rows, static_cast<const KeyWord*>(key.keyswitch_key()), columns, count,
+                                      sums.data());
         } else {
-            key.kernels().keyswitch32(digits.data(), rows, rows, static_cast<const KeyWord*>(key.keyswitch_key()), columns, count, sums.data());
+            key.kernels().keyswitch32(digits.data(), rows, rows, static_cast<const KeyWord*>(key.keyswitch_key()), columns, count,
+                                      sums.data());
         }
         const std::uint32_t mask = (1u << w) - 1;
         for (std::size_t i = 0; i < count; ++i) {
@@ -83,10 +86,14 @@ void keyswitch_words(const ExpandedKey& key, const LweWord* lwe, std::size_t bat
 
 void keyswitch(const ExpandedKey& key, const void* lwe, std::size_t batch, std::uint32_t* small_lwe) {
     const bool one_limb = key.parameters().limb_count() == 1, is_short = key.keyswitch_is_short();
-    if (one_limb && is_short) keyswitch_words<std::uint32_t, std::uint16_t>(key, static_cast<const std::uint32_t*>(lwe), batch, small_lwe);
-    if (one_limb && !is_short) keyswitch_words<std::uint32_t, std::uint32_t>(key, static_cast<const std::uint32_t*>(lwe), batch, small_lwe);
-    if (!one_limb && is_short) keyswitch_words<std::uint64_t, std::uint16_t>(key, static_cast<const std::uint64_t*>(lwe), batch, small_lwe);
-    if (!one_limb && !is_short) keyswitch_words<std::uint64_t, std::uint32_t>(key, static_cast<const std::uint64_t*>(lwe), batch, small_lwe);
+    if (one_limb && is_short)
+        keyswitch_words<std::uint32_t, std::uint16_t>(key, static_cast<const std::uint32_t*>(lwe), batch, small_lwe);
+    if (one_limb && !is_short)
+        keyswitch_words<std::uint32_t, std::uint32_t>(key, static_cast<const std::uint32_t*>(lwe), batch, small_lwe);
+    if (!one_limb && is_short)
+        keyswitch_words<std::uint64_t, std::uint16_t>(key, static_cast<const std::uint64_t*>(lwe), batch, small_lwe);
+    if (!one_limb && !is_short)
+        keyswitch_words<std::uint64_t, std::uint32_t>(key, static_cast<const std::uint64_t*>(lwe), batch, small_lwe);
 }
 
 }  // namespace fhe_core::cpu

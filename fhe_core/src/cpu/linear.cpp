@@ -1,7 +1,7 @@
 // Linear operations on large ciphertexts: integer matrix product and scaled sums, exact modulo Q.
 //
-// Words are cut into 27-bit limbs of the binary representation (one for one-prime moduli, two for two), each multiplied exactly in 64 bits,
-// and put together once per output word.
+// Words are cut into 27-bit limbs of the binary representation (one for one-prime moduli, two for two), each multiplied exactly in
+// 64 bits, and put together once per output word.
 
 #include <algorithm>
 #include <string>
@@ -108,9 +108,11 @@ void combine_words(const ParameterSet& p, const Word* x, std::int64_t scale_x, c
 void CpuBackend::linear(const std::int32_t* weights, std::size_t rows, std::size_t columns, const void* lwe, std::size_t samples,
                         void* out) {
     if (parameters().limb_count() == 1) {
-        linear_words(*this, weights, rows, columns, static_cast<const std::uint32_t*>(lwe), samples, static_cast<std::uint32_t*>(out));
+        linear_words(*this, weights, rows, columns, static_cast<const std::uint32_t*>(lwe), samples,
+                     static_cast<std::uint32_t*>(out));
     } else {
-        linear_words(*this, weights, rows, columns, static_cast<const std::uint64_t*>(lwe), samples, static_cast<std::uint64_t*>(out));
+        linear_words(*this, weights, rows, columns, static_cast<const std::uint64_t*>(lwe), samples,
+                     static_cast<std::uint64_t*>(out));
     }
 }
 
@@ -121,11 +123,11 @@ void CpuBackend::combine(const void* x, std::int64_t scale_x, const void* y, std
     Monitor monitor(none, 1);
     parallel_shares(batch, threads_, monitor, [&](std::size_t first, std::size_t last) {
         if (p.limb_count() == 1) {
-            combine_words(p, static_cast<const std::uint32_t*>(x), scale_x, static_cast<const std::uint32_t*>(y), scale_y, constant, first,
-                          last, static_cast<std::uint32_t*>(out));
+            combine_words(p, static_cast<const std::uint32_t*>(x), scale_x, static_cast<const std::uint32_t*>(y), scale_y, constant,
+                          first, last, static_cast<std::uint32_t*>(out));
         } else {
-            combine_words(p, static_cast<const std::uint64_t*>(x), scale_x, static_cast<const std::uint64_t*>(y), scale_y, constant, first,
-                          last, static_cast<std::uint64_t*>(out));
+            combine_words(p, static_cast<const std::uint64_t*>(x), scale_x, static_cast<const std::uint64_t*>(y), scale_y, constant,
+                          first, last, static_cast<std::uint64_t*>(out));
         }
     });
 }

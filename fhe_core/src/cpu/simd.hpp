@@ -64,9 +64,7 @@ inline Vec min_unsigned64(Vec a, Vec b) { return _mm512_min_epu64(a, b); }
 
 inline Vec sub64(Vec a, Vec b) { return _mm512_sub_epi64(a, b); }
 // The high halves of 64-bit values: of `even` into lanes 0, 2, .., of `odd` into lanes 1, 3, ..
-inline Vec merge_high(Vec even, Vec odd) {
-    return _mm512_mask_shuffle_epi32(odd, 0x5555, even, static_cast<_MM_PERM_ENUM>(0xF5));
-}
+inline Vec merge_high(Vec even, Vec odd) { return _mm512_mask_shuffle_epi32(odd, 0x5555, even, static_cast<_MM_PERM_ENUM>(0xF5)); }
 
 inline void transpose(Vec (&x)[16]) {
     Vec y[16];

@@ -16,9 +16,10 @@ void keyswitch(const ExpandedKey& key, const void* lwe, std::size_t batch, std::
 // Section 3.
 void modulus_switch(const ParameterSet& params, const std::uint32_t* small_lwe, std::size_t batch, std::uint32_t* switched);
 
-// Section 6; `first` is the position of the slice in the batch that tables.index refers to. Reports steps * ciphertexts to the monitor.
-void blind_rotate(const ExpandedKey& key, const std::uint32_t* switched, std::size_t batch, const TableView& tables, std::size_t first,
-                  void* glwe, Monitor& monitor);
+// Section 6; `first` is the position of the slice in the batch that tables.index refers to. Reports steps * ciphertexts to the
+// monitor.
+void blind_rotate(const ExpandedKey& key, const std::uint32_t* switched, std::size_t batch, const TableView& tables,
+                  std::size_t first, void* glwe, Monitor& monitor);
 
 // Section 7.
 void sample_extract(const ParameterSet& params, const void* glwe, std::size_t batch, const ExtractView& extract, void* lwe);

@@ -50,7 +50,8 @@ TransformTables::TransformTables(int polynomial_size, int limb, int width) {
     const auto inverse_exponent = [&](std::uint32_t index) { return (2 * n - forward_exponent(index)) % (2 * n); };
     const int scalars = n / width, blocks = n / (width * width);
     for (int index = 0; index < scalars; ++index) {
-        for (auto [table, exponent] : {std::pair{&forward_, forward_exponent(index)}, std::pair{&inverse_, std::uint32_t(inverse_exponent(index))}}) {
+        for (auto [table, exponent] :
+             {std::pair{&forward_, forward_exponent(index)}, std::pair{&inverse_, std::uint32_t(inverse_exponent(index))}}) {
             table->push_back(powers_[exponent]);
             table->push_back(power_companions_[exponent]);
         }

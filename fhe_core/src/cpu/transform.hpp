@@ -2,8 +2,9 @@
 // frequency order of Cooley-Tukey with the 2N-th roots merged; inverse: Gentleman-Sande. Specification: schoolbook multiplication.
 //
 // Signed Shoup products need no exact reduction: with |w| <= q/2 and companion w' = round(w * 2^32 / q),
-// shoup(x) = x*w - q*floor(x*w' / 2^32) lies in (-q/4, 5q/4) for every 32-bit x. A forward stage therefore adds at most 1.25 q: twelve stages
-// from centred input stay under 15.6 q < 2^31. An inverse stage doubles sums; the sums of stages 3, 6 and 9 are reduced.
+// shoup(x) = x*w - q*floor(x*w' / 2^32) lies in (-q/4, 5q/4) for every 32-bit x. A forward stage therefore adds at most 1.25 q:
+// twelve stages from centred input stay under 15.6 q < 2^31. An inverse stage doubles sums; the sums of stages 3, 6 and 9 are
+// reduced.
 //
 // A block of W^2 coefficients lives in W registers: log2 W stages across registers, a transposition, and log2 W more stages.
 #pragma once

@@ -27,8 +27,8 @@ class CpuBackend final : public Backend {
                    const Progress& progress) override;
     void linear(const std::int32_t* weights, std::size_t rows, std::size_t columns, const void* lwe, std::size_t samples,
                 void* out) override;
-    void combine(const void* x, std::int64_t scale_x, const void* y, std::int64_t scale_y, std::uint64_t constant, std::size_t batch,
-                 void* out) override;
+    void combine(const void* x, std::int64_t scale_x, const void* y, std::int64_t scale_y, std::uint64_t constant,
+                 std::size_t batch, void* out) override;
 
    private:
     std::shared_ptr<const ExpandedKey> key_;
