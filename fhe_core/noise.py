@@ -39,8 +39,8 @@ __all__ = [
 # Failure probabilities are computed for a standard deviation this much above the model.
 SD_INFLATION = 1.02
 
-_SECRET_SQUARE = {"binary": 1 / 2, "ternary": 2 / 3}  # E[s^2]
-_SECRET_MEAN = {"binary": 1 / 2, "ternary": 0.0}
+_SECRET_SQUARE = {"binary": 1 / 2, "ternary": 2 / 3, "quinary": 2.0}  # E[s^2]
+_SECRET_MEAN = {"binary": 1 / 2, "ternary": 0.0, "quinary": 0.0}
 # Per step of the blind rotation, in units of one external product: noise of the key, and rounding of the decomposition.
 #   binary       ACC += K [x] ((X^t - 1) ACC): the key's noise once; the rounding error times s, E[s^2] = 1/2
 #   ternary      two products, each times (X^t - 1), which doubles a variance: 4; the rounding of the one key that is 1 (2/3): 4/3
@@ -162,7 +162,7 @@ def keyswitch_rounding_variance(params: NoiseParameters) -> float:
     base_log, level_count = params.keyswitch_gadget
     masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
     variance = masks * 4.0 ** -(base_log * level_count) + 4.0**-w
-    # Step 2 rounds halves up, a mean error of -1/2 per mask when T < w: with a ternary secret a constant of the key.
+    # Step 2 rounds halves up, a mean error of -1/2 per mask when T < w: with a centred secret a constant of the key.
     spread = _SECRET_SQUARE[params.glwe_secret] - _SECRET_MEAN[params.glwe_secret] ** 2
     bias = params.large_dimension * spread * 0.25 * 4.0**-w if base_log * level_count < w else 0.0
     return variance / 12 + bias

@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 HEADER = HERE.parent / "include" / "fhe_core" / "parameter_sets.hpp"
 LIMB_PRIMES = (132710401, 134176769)
 SIGMA_FLOOR = 3.19
-TARGET_BITS = 132.0
+TARGET_BITS = 132
 Gadget = tuple[int, int]  # base_log, level_count
 
 
@@ -41,6 +41,7 @@ def _load_noise() -> ModuleType:
 
 noise = _load_noise()
 CURVES = json.loads((HERE / "security_curves.json").read_text())
+ESTIMATES = json.loads((HERE / "security_estimates.json").read_text())["estimates"]
 COSTS = json.loads((HERE / "kernel_costs.json").read_text())
 
 
@@ -92,10 +93,8 @@ class Row:
 
 # Security
 
-
-def _fit(table: dict[str, list[float]], secret: str, dimension: float) -> float:
-    slope, constant = table[secret]
-    return slope * dimension + constant
+# How far above the interpolated curve log2 sigma is put: the estimator's own steps are about 0.1 bit, 8 bits per unit of log2 sigma.
+CURVE_MARGIN = 0.01
 
 
 def _interpolate(xs: list[float], ys: list[float], x: float) -> float:
@@ -103,60 +102,78 @@ def _interpolate(xs: list[float], ys: list[float], x: float) -> float:
     return ys[i] + (ys[i + 1] - ys[i]) * (x - xs[i]) / (xs[i + 1] - xs[i])
 
 
-def curve_128(side: str, secret: str, dimension: float) -> float:
-    """log2(sigma/q) of 128 bits: the larger of the fit and the estimated points."""
-    table = CURVES[side]["128"]
-    if side == "lwe":
-        points = table[secret]
-    else:
-        points = [math.log2(SIGMA_FLOOR) - modulus for modulus in table["log2_modulus_at_sigma_floor"][secret]]
-    return max(_fit(table["fit"], secret, dimension), _interpolate(table["dimension"], points, dimension))
+def _at_target(log2_alpha: float, bits: float, dimension: int, target: int) -> float:
+    """A point moved to exactly the target: an attack costs about 3.49 dimension / (c - log2 alpha) bits."""
+    return log2_alpha + (target - bits) * 3.49 * dimension / target**2
 
 
-def curve_192(secret: str, dimension: float) -> float:
-    """log2(sigma/q) of 192 bits: the LWE fit, for rings too (conservative), plus its residual."""
-    table = CURVES["lwe"]["192"]
-    return _fit(table["fit"], secret, dimension) + table["fit_residual"]
+def lwe_sigma(n: int, w: int, bits: int) -> float:
+    """The smallest keyswitch sigma (units of 2^-w) of a binary small key that has these bits."""
+    points = CURVES["points"]["lwe"][str(bits)]
+    columns = zip(points["dimension"], points["log2_alpha"], points["bits"], strict=True)
+    moved = [_at_target(log2_alpha, found, dimension, bits) for dimension, log2_alpha, found in columns]
+    return _confirmed("binary", n, 2**w, 2 ** (_interpolate(points["dimension"], moved, n) + CURVE_MARGIN + w), bits)
 
 
-def _hyperbola(side: str, secret: str, dimension: float) -> tuple[float, float]:
-    """bits = a / (c - log2(sigma/q)) through the 128-bit and the 192-bit curve: an attack's cost goes as 1 / log(q/sigma)."""
-    at_128, at_192 = curve_128(side, secret, dimension), curve_192(secret, dimension)
-    c = (192 * at_192 - 128 * at_128) / 64
-    return 128 * (c - at_128), c
+def ring_sigma(secret: str, dimension: int, modulus: int, bits: int) -> float | None:
+    """The smallest ring sigma (units of 1/Q) that has these bits; None when no point says so."""
+    for point in CURVES["points"]["ring"]:
+        if (point["target"], point["secret"], point["dimension"], point["modulus"]) == (bits, secret, dimension, modulus):
+            log2_alpha = _at_target(point["log2_alpha"], point["bits"], dimension, bits) + CURVE_MARGIN
+            return _confirmed(secret, dimension, modulus, modulus * 2**log2_alpha, bits)
+    estimate = ESTIMATES.get(estimate_key(secret, dimension, modulus, SIGMA_FLOOR))
+    return SIGMA_FLOOR if estimate is not None and min(estimate.values()) >= bits else None
 
 
-def security_bits(side: str, secret: str, dimension: float, log2_sigma_over_q: float) -> float:
-    a, c = _hyperbola(side, secret, dimension)
-    return a / (c - log2_sigma_over_q)
+def _confirmed(secret: str, dimension: int, modulus: int, sigma: float, bits: int) -> float:
+    """Sigma in hundredths, 1 % up for as long as the estimator, whose search is not monotone, says less than `bits`."""
+    while True:
+        rounded = max(SIGMA_FLOOR, math.ceil(100 * sigma) / 100)
+        estimate = ESTIMATES.get(estimate_key(secret, dimension, modulus, rounded))
+        if estimate is None or min(estimate.values()) >= bits:
+            return rounded
+        sigma = 1.01 * rounded
 
 
-def smallest_sigma(side: str, secret: str, dimension: int, modulus: float, bits: float) -> float:
-    """The smallest sigma (units of 1/modulus, hundredths, at least the floor) that has these bits."""
-    a, c = _hyperbola(side, secret, dimension)
-    return max(SIGMA_FLOOR, math.ceil(100 * modulus * 2 ** (c - a / bits)) / 100)
+def estimate_key(secret: str, dimension: int, modulus: int, sigma: float) -> str:
+    return f"{secret} {dimension} {modulus} {sigma!r}"
 
 
-def row_security(row: Row) -> tuple[float, float]:
-    """Bits of the LWE and of the GLWE side."""
-    lwe = security_bits("lwe", row.lwe_secret, row.lwe_dimension, math.log2(row.lwe_sigma) - row.keyswitch_modulus_log2)
-    ring = security_bits("ring", row.glwe_secret, row.large_dimension, math.log2(row.glwe_sigma / row.modulus))
-    return lwe, ring
+def row_instances(row: Row) -> tuple[str, str]:
+    """The LWE and the GLWE problem of a row, as keys of security_estimates.json."""
+    return (
+        estimate_key(row.lwe_secret, row.lwe_dimension, 2**row.keyswitch_modulus_log2, row.lwe_sigma),
+        estimate_key(row.glwe_secret, row.large_dimension, row.modulus, row.glwe_sigma),
+    )
+
+
+def is_toy(row: Row) -> bool:
+    return row.name.startswith("toy")
+
+
+def row_security(row: Row) -> float:
+    """Bits: the least of all attacks on both sides, from the stored output of the estimator; nan when it is missing."""
+    found = [ESTIMATES.get(instance) for instance in row_instances(row)]
+    return min(min(estimate.values()) for estimate in found if estimate is not None) if all(found) else math.nan
 
 
 # Cost
 
 
 def cost(row: Row) -> float:
-    """Butterfly equivalents of one bootstrap, keyswitch included."""
+    """Butterfly equivalents of one bootstrap, keyswitch included: the mean of the devices of kernel_costs.json."""
     size, outputs, limbs = row.polynomial_size, row.glwe_dimension + 1, row.limb_count
-    transforms = (row.row_count + outputs) * limbs * size / 2 * math.log2(size)
+    butterflies = limbs * size / 2 * math.log2(size)
     products = row.row_count * outputs * row.keys_per_step * limbs * size
-    reductions = outputs * limbs * size * (COSTS["reduction"] if row.cmux == "binary" else row.keys_per_step * COSTS["reduction_and_factor"])
-    step = COSTS["butterfly"] * transforms + COSTS["multiply_accumulate"] * products + reductions
-    keyswitch_weight = COSTS["keyswitch_multiply_16" if row.keyswitch_modulus_log2 <= 16 else "keyswitch_multiply_32"]
-    keyswitch = row.large_dimension * row.keyswitch_gadget[1] * row.lwe_dimension * keyswitch_weight
-    return row.step_count * step + keyswitch
+    words = outputs * limbs * size
+    keyswitch = row.large_dimension * row.keyswitch_gadget[1] * row.lwe_dimension
+    total = 0.0
+    for device in (COSTS["cuda"], COSTS["cpu"]):
+        reduction = device["reduction"] if row.cmux == "binary" else row.keys_per_step * device["reduction_and_factor"]
+        step = row.row_count * butterflies * device["forward_butterfly"] + outputs * butterflies * device["inverse_butterfly"]
+        step += products * device["multiply_accumulate"] + words * reduction
+        total += row.step_count * step + keyswitch * device["keyswitch_multiply"]
+    return total / 2
 
 
 def upload_bytes(row: Row) -> int:
@@ -191,53 +208,48 @@ class Target:
     limit: float
     weight_norm: float
     shapes: tuple[Shape, ...]
-    bits: float = TARGET_BITS
+    bits: int = TARGET_BITS
 
 
-GATE_SHAPES = (
-    Shape(512, 2, 1, (8, 2), (8, 2)),
+# Each shape is a GPU kernel, so rows share them where that costs a few per cent.
+ONE_LIMB = (
+    Shape(512, 2, 1, (8, 2), (7, 2)),
     Shape(512, 2, 1, (6, 3), (7, 2)),
-    Shape(512, 2, 1, (6, 3), (6, 3)),
+    Shape(512, 2, 1, (6, 3), (5, 3)),
+    Shape(512, 2, 1, (5, 4), (5, 3)),
+    Shape(1024, 1, 1, (5, 4), (5, 3)),
 )
-LUT_SHAPES = (
-    *GATE_SHAPES,
-    Shape(1024, 1, 1, (5, 4), (4, 4)),
-    Shape(1024, 1, 1, (5, 4), (5, 4)),
+TWO_LIMBS = (
     Shape(1024, 2, 2, (24, 1), (24, 1)),
     Shape(2048, 1, 2, (24, 1), (24, 1)),
     Shape(4096, 1, 2, (24, 1), (24, 1)),
 )
-WIDE_SHAPES = (
-    Shape(1024, 2, 2, (24, 1), (24, 1)),
-    Shape(2048, 1, 2, (24, 1), (24, 1)),
-)
+ALL_SHAPES = (*ONE_LIMB, *TWO_LIMBS)
 S192_SHAPES = (
-    Shape(512, 3, 1, (8, 2), (8, 2)),
-    Shape(512, 3, 1, (6, 3), (6, 3)),
-    Shape(1024, 2, 1, (6, 3), (6, 3)),
-    Shape(1024, 2, 1, (5, 4), (5, 4)),
+    Shape(512, 3, 1, (6, 3), (7, 2)),
+    Shape(1024, 2, 1, (5, 4), (5, 3)),
 )
-SQRT3 = math.sqrt(3)
+SQRT2 = math.sqrt(2)
 
 
-def _lut(bits: int, suffix: str, limit: float, security: float = TARGET_BITS, shapes: tuple[Shape, ...] = LUT_SHAPES) -> Target:
-    return Target(f"lut{bits}{suffix}", "exact", bits, limit, 2.0 if bits <= 3 else 4.0, shapes, security)
+def _lut(p: int, suffix: str, limit: float, bits: int = TARGET_BITS, shapes: tuple[Shape, ...] = ALL_SHAPES) -> Target:
+    return Target(f"lut{p}{suffix}", "exact", p, limit, 2.0 if p <= 3 else 4.0, shapes, bits)
 
 
 TARGETS = (
-    Target("gate_64", "gate", 0, -64, SQRT3, GATE_SHAPES),
-    Target("gate_128", "gate", 0, -128, SQRT3, GATE_SHAPES),
+    Target("gate_64", "gate", 0, -64, SQRT2, ONE_LIMB),
+    Target("gate_128", "gate", 0, -128, SQRT2, ONE_LIMB),
     *(_lut(p, "_64", -64) for p in range(1, 6)),
     *(_lut(p, "", -128) for p in range(1, 6)),
-    Target("nn2", "approximate", 0, 0.01, 4, LUT_SHAPES),
-    Target("nn1", "approximate", 0, 0.005, 4, LUT_SHAPES),
-    Target("nn05", "approximate", 0, 0.0025, 4, LUT_SHAPES),
-    Target("nn2_wide", "approximate", 0, 0.01, 64, WIDE_SHAPES),
-    Target("nn1_wide", "approximate", 0, 0.005, 64, WIDE_SHAPES),
-    Target("nn05_wide", "approximate", 0, 0.0025, 64, WIDE_SHAPES),
-    Target("gate_64_s192", "gate", 0, -64, SQRT3, S192_SHAPES, 192.0),
-    Target("gate_128_s192", "gate", 0, -128, SQRT3, S192_SHAPES, 192.0),
-    _lut(2, "_s192", -128, 192.0, S192_SHAPES),
+    Target("nn2", "approximate", 0, 0.01, 4, ALL_SHAPES),
+    Target("nn1", "approximate", 0, 0.005, 4, ALL_SHAPES),
+    Target("nn05", "approximate", 0, 0.0025, 4, ALL_SHAPES),
+    Target("nn2_wide", "approximate", 0, 0.01, 256, TWO_LIMBS),
+    Target("nn1_wide", "approximate", 0, 0.005, 128, TWO_LIMBS),
+    Target("nn05_wide", "approximate", 0, 0.0025, 64, TWO_LIMBS),
+    Target("gate_64_s192", "gate", 0, -64, SQRT2, S192_SHAPES, 192),
+    Target("gate_128_s192", "gate", 0, -128, SQRT2, S192_SHAPES, 192),
+    _lut(2, "_s192", -128, 192, S192_SHAPES),
 )
 KEYSWITCH_GADGETS = tuple((2, levels) for levels in range(5, 12))
 KEYSWITCH_MODULI = (16, 24)  # whole bytes: two or three per word
@@ -249,15 +261,14 @@ def fits(row: Row, target: Target) -> bool:
     return noise.lookup_failure_log2(row) <= target.limit
 
 
-@cache
-def _lwe_sigma(n: int, w: int, bits: float, secret: str) -> float:
-    return smallest_sigma("lwe", secret, n, 2.0**w, bits)
+cached_lwe_sigma = cache(lwe_sigma)
 
 
 def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: Gadget) -> Row | None:
     """The row of least n for this shape, or None."""
-    sigma = smallest_sigma("ring", secret, shape.polynomial_size * shape.glwe_dimension, math.prod(LIMB_PRIMES[: shape.limb_count]), target.bits)
-    if sigma > 2000:
+    modulus = math.prod(LIMB_PRIMES[: shape.limb_count])
+    sigma = ring_sigma(secret, shape.polynomial_size * shape.glwe_dimension, modulus, target.bits)
+    if sigma is None:
         return None
     row = Row(
         target.name, target.kind, target.message_bits, shape.polynomial_size, shape.glwe_dimension, shape.limb_count,
@@ -265,7 +276,7 @@ def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: G
     )  # fmt: skip
 
     def with_dimension(n: int) -> Row:
-        return replace(row, lwe_dimension=n, lwe_sigma=_lwe_sigma(n, w, target.bits, row.lwe_secret))
+        return replace(row, lwe_dimension=n, lwe_sigma=cached_lwe_sigma(n, w, target.bits))
 
     step = 32
     coarse = next((n for n in range(560, 1400, step) if fits(with_dimension(n), target)), None)
@@ -276,10 +287,12 @@ def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: G
 
 
 def choices(target: Target) -> list[Row]:
-    """Every row that reaches the target, cheapest first."""
-    options = itertools.product(target.shapes, ("binary", "ternary"), KEYSWITCH_MODULI, KEYSWITCH_GADGETS)
-    rows = [smallest_row(target, *option) for option in options if option[3][0] * option[3][1] <= option[2]]
-    return sorted((row for row in rows if row is not None), key=lambda row: (cost(row), repr(row)))
+    """Every row that reaches the target: the cheapest first, after those within 1 % of it in order of upload."""
+    options = itertools.product(target.shapes, ("binary", "ternary", "quinary"), KEYSWITCH_MODULI, KEYSWITCH_GADGETS)
+    found = [smallest_row(target, *option) for option in options if option[3][0] * option[3][1] <= option[2]]
+    rows = [row for row in found if row is not None]
+    least = min(map(cost, rows), default=0.0)
+    return sorted(rows, key=lambda row: (cost(row) if cost(row) > 1.01 * least else 0.0, upload_bytes(row), cost(row), repr(row)))
 
 
 TOYS = (
@@ -291,7 +304,8 @@ TOYS = (
     Row("toy_ternary", "exact", 2, 256, 1, 1, (8, 2), (6, 3), "ternary", "ternary", 3.19, 20, 20, 3.19, (3, 5), 2.0),
     # Two limbs, one digit of 24 bits.
     Row("toy_two_limb", "exact", 2, 256, 1, 2, (24, 1), (24, 1), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 9), 16.0),
-    Row("toy_gate", "gate", 0, 256, 2, 1, (8, 2), (8, 2), "binary_pair", "ternary", 3.19, 32, 16, 3.19, (2, 6), SQRT3),
+    # Gates, quinary ring secret.
+    Row("toy_gate", "gate", 0, 256, 2, 1, (8, 2), (6, 2), "binary_pair", "quinary", 3.19, 32, 16, 3.19, (2, 6), SQRT2),
 )
 
 
@@ -312,8 +326,15 @@ def _number(value: float) -> str:
     return repr(float(value))
 
 
+def _stored_bits(row: Row) -> int:
+    bits = row_security(row)
+    if math.isnan(bits):
+        raise SystemExit(f"'{row.name}' has no stored estimate: run fhe_core/tools/estimate_security.py first")
+    return math.floor(bits)
+
+
 def _cells(row: Row) -> list[str]:
-    bits = 0 if row.name.startswith("toy") else math.floor(min(row_security(row)) + 1e-9)
+    bits = 0 if is_toy(row) else _stored_bits(row)
     p_fail = 0.0 if row.kind == "approximate" else math.ceil(10 * noise.lookup_failure_log2(row)) / 10
     shape = (
         f"{{{row.polynomial_size}, {row.glwe_dimension}, {row.limb_count}, {{{row.mask_gadget[0]}, {row.mask_gadget[1]}}}, "
@@ -358,7 +379,7 @@ namespace parameter_table {{
 
 using enum CmuxKind;
 using enum TableKind;
-inline constexpr SecretKind s_binary = SecretKind::binary, s_ternary = SecretKind::ternary;
+inline constexpr SecretKind s_binary = SecretKind::binary, s_ternary = SecretKind::ternary, s_quinary = SecretKind::quinary;
 
 // clang-format off
 inline constexpr std::array kRows = std::to_array<ParameterSet>({{
@@ -388,7 +409,7 @@ def explain(name: str) -> None:
             f"{cost(row) / 1e6:7.2f} M  N={row.polynomial_size} k={row.glwe_dimension} limbs={row.limb_count} {row.mask_gadget}/{row.body_gadget} "
             f"{row.cmux} {row.glwe_secret} {row.glwe_sigma} n={row.lwe_dimension} w={row.keyswitch_modulus_log2} {row.lwe_sigma} "
             f"{row.keyswitch_gadget} pbs {sds[0]:.2e} ks {sds[1]:.2e} ms {sds[2]:.2e} total {math.sqrt(noise.lookup_variance(row)):.3e} "
-            f"p_fail {noise.lookup_failure_log2(row):.1f} bits {min(row_security(row)):.1f} upload {upload_bytes(row) / 2**20:.1f} MiB"
+            f"p_fail {noise.lookup_failure_log2(row):.1f} bits {row_security(row):.1f} upload {upload_bytes(row) / 2**20:.1f} MiB"
         )
 
 

@@ -1,0 +1,98 @@
+"""Runs lattice-estimator: fills security_estimates.json for the shipped rows, and recomputes points of security_curves.json.
+
+    python fhe_core/tools/estimate_security.py                     # rows of the table that have no stored estimate
+    python fhe_core/tools/estimate_security.py --all               # everything stored again; prints what changed
+    python fhe_core/tools/estimate_security.py --point SECRET DIMENSION MODULUS BITS GUESS
+                                                                   # log2(sigma/q) that has these bits, for security_curves.json
+
+Needs Sage (passagemath-standard-no-symbolics and passagemath-symbolics from PyPI do) and lattice-estimator at the commit named in
+security_curves.json, on PYTHONPATH. About six seconds per problem.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import sys
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import parameter_search as search
+
+ESTIMATES = search.HERE / "security_estimates.json"
+
+
+def estimate(secret: str, dimension: int, modulus: int, sigma: float) -> dict[str, float]:
+    """log2 of the cost of each attack, in operations (`rop`)."""
+    warnings.filterwarnings("ignore")
+    from estimator import LWE, ND, RC
+    from sage.all import oo
+
+    logging.disable(logging.CRITICAL)
+    bounds = {"binary": (0, 1), "ternary": (-1, 1), "quinary": (-2, 2)}[secret]
+    problem = LWE.Parameters(n=dimension, q=modulus, Xs=ND.Uniform(*bounds), Xe=ND.DiscreteGaussian(sigma), m=oo)
+    attacks = {"usvp": LWE.primal_usvp, "bdd": LWE.primal_bdd, "dual_hybrid": LWE.dual_hybrid}
+    return {
+        name: round(math.log2(float(attack(problem, red_cost_model=RC.MATZOV)["rop"])), 2)
+        for name, attack in attacks.items()
+    }
+
+
+def find_point(secret: str, dimension: int, modulus: int, target: int, guess: float) -> tuple[float, float]:
+    """(log2(sigma/q), bits) close to the target, by the secant method."""
+    tried = []
+    log2_alpha = guess
+    for _ in range(4):
+        bits = min(estimate(secret, dimension, modulus, modulus * 2**log2_alpha).values())
+        tried.append((log2_alpha, bits))
+        if abs(bits - target) < 0.05:
+            break
+        first, *others = sorted(tried, key=lambda point: abs(point[1] - target))
+        slope = (first[1] - others[0][1]) / (first[0] - others[0][0]) if others else target**2 / (3.49 * dimension)
+        log2_alpha = first[0] + (target - first[1]) / (slope or 1.0)
+    return min(tried, key=lambda point: abs(point[1] - target))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--all", action="store_true", help="estimate everything stored again")
+    parser.add_argument("--point", nargs=5, metavar=("SECRET", "DIMENSION", "MODULUS", "BITS", "GUESS"))
+    arguments = parser.parse_args()
+    if arguments.point:
+        secret, dimension, modulus, target, guess = arguments.point
+        print(*find_point(secret, int(dimension), int(modulus), int(target), float(guess)))
+        return 0
+    again = set(search.ESTIMATES) if arguments.all else set()
+    while missing := sorted(again or wanted() - search.ESTIMATES.keys()):
+        again = set()
+        for key in missing:
+            secret, dimension, modulus, sigma = key.split()
+            before, found = search.ESTIMATES.get(key), estimate(secret, int(dimension), int(modulus), float(sigma))
+            print(key, found, "" if before in (None, found) else f"was {before}", flush=True)
+            search.ESTIMATES[key] = found
+            write(search.ESTIMATES)
+    return 0
+
+
+def wanted() -> set[str]:
+    """Both problems of every shipped row; a row whose estimate falls short moves on, so this changes with what is stored."""
+    search.cached_lwe_sigma.cache_clear()
+    return {key for row in search.find_rows() if not search.is_toy(row) for key in search.row_instances(row)}
+
+
+def write(estimates: dict[str, dict[str, float]]) -> None:
+    """One line per problem."""
+    estimator = search.CURVES["estimator"]
+    lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(values)}" for key, values in sorted(estimates.items()))
+    key = json.dumps("secret dimension modulus sigma, with sigma in units of 1/modulus")
+    ESTIMATES.write_text(
+        f'{{\n  "estimator": {json.dumps(estimator)},\n  "key": {key},\n  "unit": "log2 of operations",\n'
+        f'  "estimates": {{\n{lines}\n  }}\n}}\n'
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
