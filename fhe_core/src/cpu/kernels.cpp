@@ -19,10 +19,12 @@ using cpu::RotateJob;
 
 constexpr int kMaxKeys = 3;
 
-// X^e - 1 at the points of one vector register: psi^(e*E) = psi^(e*vector_exponent) * psi^(e*lane_exponent).
+// X^e - 1 at the points of one vector register: psi^(e*E) = psi^(e*vector_exponent) * psi^(e*lane_exponent). Vectors 2i and 2i + 1
+// differ by psi^(e*N) = (-1)^e, so a product is computed for every other one.
 struct Monomial {
     std::uint32_t exponent;                      // [0, 2N)
     alignas(64) std::int32_t lanes[2 * kWidth];  // roots, companions
+    alignas(64) std::int32_t power[kWidth];      // X^e at the last even vector, (-q/4, 5q/4)
 
     void set(std::uint32_t e, const NttTables& tables) {
         const std::uint32_t mask = 2 * std::uint32_t(tables.polynomial_size) - 1;
@@ -34,12 +36,18 @@ struct Monomial {
         }
     }
 
-    // (-q/4 - 1, 5q/4)
-    Vec factor(const NttTables& tables, int vector, Vec q) const {
+    // |factor| <= 5q/4 + 1; to be called for vectors 0, 1, 2, .. in order.
+    Vec factor(const NttTables& tables, int vector, Vec q) {
+        if (vector % 2 == 1) {
+            const Vec negative = set1(-static_cast<std::int32_t>(exponent & 1));
+            return sub(sub(bit_xor(load(power), negative), negative), set1(1));
+        }
         const std::uint32_t mask = 2 * std::uint32_t(tables.polynomial_size) - 1;
         const Vec scalar = set1(tables.powers[(exponent * std::uint32_t(tables.vector_exponents[vector])) & mask]);
         const Vec companion = load(lanes + kWidth);
-        return sub(shoup(scalar, load(lanes), companion, odd(companion), q), set1(1));
+        const Vec product = shoup(scalar, load(lanes), companion, odd(companion), q);
+        store(power, product);
+        return sub(product, set1(1));
     }
 };
 
@@ -48,8 +56,8 @@ struct Monomial {
 // |digits| < 15.6 q < 2^31, |key| <= q/2: sums of up to 15 rows stay under 2^62. |out| <= q.
 template <int kComponents, int kKeys, int kCiphertexts, bool kPrefetch>
 void multiply_accumulate_rows(const NttTables& tables, const std::int32_t* digits, std::size_t digit_stride, int rows,
-                              const std::int32_t* key, std::size_t prefetch, const Monomial (*monomials)[kMaxKeys],
-                              std::int32_t* out, std::size_t out_stride) {
+                              const std::int32_t* key, std::size_t prefetch, Monomial (*monomials)[kMaxKeys], std::int32_t* out,
+                              std::size_t out_stride) {
     const Modulus m(tables);
     const int n = tables.polynomial_size;
     for (int v = 0; v < n / kWidth; ++v) {
@@ -116,12 +124,71 @@ void multiply_accumulate_rows(const NttTables& tables, const std::int32_t* digit
     }
 }
 
+// The same with the factors on the digits, which is cheaper when there are no more rows than components: no sum is reduced but the
+// last.
+template <int kComponents, int kKeys, int kCiphertexts, bool kPrefetch>
+void multiply_accumulate_few_rows(const NttTables& tables, const std::int32_t* digits, std::size_t digit_stride, int rows,
+                                  const std::int32_t* key, std::size_t prefetch, Monomial (*monomials)[kMaxKeys], std::int32_t* out,
+                                  std::size_t out_stride) {
+    const Modulus m(tables);
+    const int n = tables.polynomial_size;
+    for (int v = 0; v < n / kWidth; ++v) {
+        Vec even[kCiphertexts][kComponents], odds[kCiphertexts][kComponents];
+#pragma GCC unroll 2
+        for (int t = 0; t < kCiphertexts; ++t) {
+#pragma GCC unroll 5
+            for (int c = 0; c < kComponents; ++c) even[t][c] = odds[t][c] = zero();
+        }
+        for (int j = 0; j < kKeys; ++j) {
+            Vec f_even[kCiphertexts], f_odd[kCiphertexts];
+#pragma GCC unroll 2
+            for (int t = 0; t < kCiphertexts; ++t) {
+                f_even[t] = monomials[t][j].factor(tables, v, m.q);
+                f_odd[t] = odd(f_even[t]);
+            }
+            for (int row = 0; row < rows; ++row) {
+                Vec g_even[kCiphertexts], g_odd[kCiphertexts];  // digit * factor, |g| <= 1.1 q
+#pragma GCC unroll 2
+                for (int t = 0; t < kCiphertexts; ++t) {
+                    const Vec d = load_once(digits + t * digit_stride + std::size_t(row) * n + v * kWidth);
+                    g_even[t] = odd(montgomery(mul_even(d, f_even[t]), m));
+                    g_odd[t] = odd(montgomery(mul_even(odd(d), f_odd[t]), m));
+                }
+#pragma GCC unroll 5
+                for (int c = 0; c < kComponents; ++c) {
+                    if constexpr (kPrefetch) __builtin_prefetch(key + prefetch, 0, 2);
+                    const Vec k_even = load_once(key);
+                    const Vec k_odd = odd(k_even);
+                    key += kWidth;
+#pragma GCC unroll 2
+                    for (int t = 0; t < kCiphertexts; ++t) {
+                        accumulate64(even[t][c], mul_even(g_even[t], k_even));
+                        accumulate64(odds[t][c], mul_even(g_odd[t], k_odd));
+                    }
+                }
+            }
+        }
+#pragma GCC unroll 2
+        for (int t = 0; t < kCiphertexts; ++t) {
+#pragma GCC unroll 5
+            for (int c = 0; c < kComponents; ++c) {
+                store(out + t * out_stride + std::size_t(c) * n + v * kWidth,
+                      merge_high(montgomery(even[t][c], m), montgomery(odds[t][c], m)));
+            }
+        }
+    }
+}
+
 template <int kComponents, int kKeys, int kCiphertexts>
 void multiply_accumulate(const NttTables& tables, const std::int32_t* digits, std::size_t digit_stride, int rows,
-                         const std::int32_t* key, std::size_t prefetch, const Monomial (*monomials)[kMaxKeys], std::int32_t* out,
+                         const std::int32_t* key, std::size_t prefetch, Monomial (*monomials)[kMaxKeys], std::int32_t* out,
                          std::size_t out_stride) {
-    const auto run = prefetch == 0 ? multiply_accumulate_rows<kComponents, kKeys, kCiphertexts, false>
-                                   : multiply_accumulate_rows<kComponents, kKeys, kCiphertexts, true>;
+    auto run = prefetch == 0 ? multiply_accumulate_rows<kComponents, kKeys, kCiphertexts, false>
+                             : multiply_accumulate_rows<kComponents, kKeys, kCiphertexts, true>;
+    if (kKeys > 1 && rows <= kComponents) {
+        run = prefetch == 0 ? multiply_accumulate_few_rows<kComponents, kKeys, kCiphertexts, false>
+                            : multiply_accumulate_few_rows<kComponents, kKeys, kCiphertexts, true>;
+    }
     run(tables, digits, digit_stride, rows, key, prefetch, monomials, out, out_stride);
 }
 
@@ -238,7 +305,7 @@ const TransformFunctions& transform_functions(int n) {
 }
 
 using MultiplyFunction = void (*)(const NttTables&, const std::int32_t*, std::size_t, int, const std::int32_t*, std::size_t,
-                                  const Monomial (*)[kMaxKeys], std::int32_t*, std::size_t);
+                                  Monomial (*)[kMaxKeys], std::int32_t*, std::size_t);
 
 template <int kComponents, int kCiphertexts>
 MultiplyFunction multiply_function_keys(int keys) {
@@ -465,16 +532,16 @@ void keyswitch_tile(const std::int32_t* digits, std::size_t digit_stride, std::s
     }
 }
 
-// One ciphertext: the key streams from memory, so it is read in order, a block of rows over all columns at a time.
+// A block of key rows over all columns. The next block is fetched in reading order meanwhile, since tiles read the key in strides.
 template <class Word, int count>
 void keyswitch_ciphertexts(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const Word* key,
-                           std::size_t columns, Word* out) {
-    constexpr std::size_t kTile = 2 * kWidth * 4 / sizeof(Word), kRows = 64;
-    for (std::size_t row = 0; row < rows; row += kRows) {
-        const std::size_t block = rows - row < kRows ? rows - row : kRows;
-        for (std::size_t column = 0; column < columns; column += kTile) {  // columns are padded to whole tiles
-            keyswitch_tile<Word, count>(digits + row, digit_stride, block, key + row * columns + column, columns, out + column);
+                           const Word* next_key, std::size_t columns, Word* out) {
+    constexpr std::size_t kTile = 2 * kWidth * 4 / sizeof(Word), kLine = 64 / sizeof(Word);
+    for (std::size_t column = 0; column < columns; column += kTile) {  // columns are padded to whole tiles
+        if (next_key != nullptr) {
+            for (std::size_t i = 0; i < rows * kTile; i += kLine) __builtin_prefetch(next_key + rows * column + i, 0, 2);
         }
+        keyswitch_tile<Word, count>(digits, digit_stride, rows, key + column, columns, out + column);
     }
 }
 
@@ -482,18 +549,20 @@ template <class Word>
 void keyswitch(const std::int32_t* digits, std::size_t digit_stride, std::size_t rows, const Word* key, std::size_t columns,
                std::size_t batch, Word* out) {
     constexpr int kTogetherKeyswitch = kWidth == 16 ? 8 : 4;
-    // A block of key rows serves the whole batch from cache.
-    constexpr std::size_t kRows = 256;
+    constexpr std::size_t kRows = 32;  // serve the whole batch from cache
     for (std::size_t row = 0; row < rows; row += kRows) {
         const std::size_t block = rows - row < kRows ? rows - row : kRows;
         const Word* k = key + row * columns;
+        const Word* next = row + 2 * kRows <= rows ? k + kRows * columns : nullptr;
         std::size_t i = 0;
         for (; i + kTogetherKeyswitch <= batch; i += kTogetherKeyswitch) {
-            keyswitch_ciphertexts<Word, kTogetherKeyswitch>(digits + i * digit_stride + row, digit_stride, block, k, columns,
-                                                            out + i * columns);
+            keyswitch_ciphertexts<Word, kTogetherKeyswitch>(digits + i * digit_stride + row, digit_stride, block, k,
+                                                            i == 0 ? next : nullptr, columns, out + i * columns);
         }
-        for (; i < batch; ++i)
-            keyswitch_ciphertexts<Word, 1>(digits + i * digit_stride + row, digit_stride, block, k, columns, out + i * columns);
+        for (; i < batch; ++i) {
+            keyswitch_ciphertexts<Word, 1>(digits + i * digit_stride + row, digit_stride, block, k, i == 0 ? next : nullptr,
+                                           columns, out + i * columns);
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 namespace fhe_core::cpu {
 namespace {
 
-constexpr std::size_t kBatch = 32;  // ciphertexts per pass over the keyswitch key
+constexpr std::size_t kBatch = 64;  // ciphertexts per pass over the keyswitch key
 
 // floor((x * 2^w + floor(Q/2)) / Q) by a reciprocal and a correction.
 class ModulusRounding {

@@ -25,6 +25,7 @@ inline Vec sub(Vec a, Vec b) { return _mm512_sub_epi32(a, b); }
 inline Vec mul_low(Vec a, Vec b) { return _mm512_mullo_epi32(a, b); }
 inline Vec min_unsigned(Vec a, Vec b) { return _mm512_min_epu32(a, b); }
 inline Vec bit_and(Vec a, Vec b) { return _mm512_and_si512(a, b); }
+inline Vec bit_xor(Vec a, Vec b) { return _mm512_xor_si512(a, b); }
 inline Vec shift_right(Vec a, int count) { return _mm512_sra_epi32(a, _mm_cvtsi32_si128(count)); }
 template <int count>
 inline Vec shift_right(Vec a) {
@@ -109,6 +110,7 @@ inline Vec sub(Vec a, Vec b) { return _mm256_sub_epi32(a, b); }
 inline Vec mul_low(Vec a, Vec b) { return _mm256_mullo_epi32(a, b); }
 inline Vec min_unsigned(Vec a, Vec b) { return _mm256_min_epu32(a, b); }
 inline Vec bit_and(Vec a, Vec b) { return _mm256_and_si256(a, b); }
+inline Vec bit_xor(Vec a, Vec b) { return _mm256_xor_si256(a, b); }
 inline Vec shift_right(Vec a, int count) { return _mm256_sra_epi32(a, _mm_cvtsi32_si128(count)); }
 template <int count>
 inline Vec shift_right(Vec a) {
@@ -193,6 +195,7 @@ inline Vec min_unsigned(Vec a, Vec b) {
     return (a & less) | (b & ~less);
 }
 inline Vec bit_and(Vec a, Vec b) { return a & b; }
+inline Vec bit_xor(Vec a, Vec b) { return a ^ b; }
 inline Vec shift_right(Vec a, int count) { return a >> count; }
 template <int count>
 inline Vec shift_right(Vec a) {
