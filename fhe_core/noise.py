@@ -209,7 +209,9 @@ def _rounding_variance(params: NoiseParameters, gadget: tuple[int, int]) -> floa
 
 def external_product_key_variance(params: NoiseParameters) -> float:
     """N * (k sum E[d_mask^2] + sum E[d_body^2]) * sigma^2 / Q^2."""
-    digits = params.glwe_dimension * _digit_moment(params, params.mask_gadget) + _digit_moment(params, params.body_gadget)
+    digits = params.glwe_dimension * _digit_moment(params, params.mask_gadget) + _digit_moment(
+        params, params.body_gadget
+    )
     return params.polynomial_size * digits * fresh_variance(params)
 
 
@@ -234,7 +236,9 @@ def sample_extraction_variance(variance: float) -> float:
 # A whole look-up
 
 
-def lookup_variance(params: NoiseParameters, weight_norm: float | None = None, input_variance: float | None = None) -> float:
+def lookup_variance(
+    params: NoiseParameters, weight_norm: float | None = None, input_variance: float | None = None
+) -> float:
     """Variance of the phase a look-up sees.
 
     Args:

@@ -26,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 HEADER = HERE.parent / "include" / "fhe_core" / "parameter_sets.hpp"
 LIMB_PRIMES = (132710401, 134176769)
 SIGMA_FLOOR = 3.19
+SIGMA_LIMIT = 2000.0  # of the sampler (random.hpp)
 TARGET_BITS = 132
 Gadget = tuple[int, int]  # base_log, level_count
 
@@ -256,6 +257,8 @@ KEYSWITCH_MODULI = (16, 24)  # whole bytes: two or three per word
 
 
 def fits(row: Row, target: Target) -> bool:
+    if row.lwe_sigma > SIGMA_LIMIT:
+        return False
     if target.kind == "approximate":
         return noise.SD_INFLATION * math.sqrt(noise.lookup_variance(row)) + abs(noise.keyswitch_offset(row)) <= target.limit
     return noise.lookup_failure_log2(row) <= target.limit

@@ -1,0 +1,164 @@
+"""Measures the noise of every stage on the real engine and compares it with fhe_core/noise.py.
+
+    CLOAKWORK_ALLOW_TOY=1 python fhe_core/tools/measure_noise.py gate_64 lut4   # a Markdown table; without names, every shipped set
+
+Keys and noise follow from fixed entropy, so the numbers repeat exactly. Errors are centred differences of torus words, as fractions of the torus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core import _engine, noise
+from cloakwork.fhe_core._engine import ParameterSet
+
+Errors = NDArray[np.float64]
+ROTATIONS = 32  # blind rotations; each gives N noise samples
+SWITCHES = 4096  # keyswitches
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Errors of one stage against the model's variance and mean."""
+
+    name: str
+    errors: Errors
+    variance: float
+    mean: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """Measured standard deviation (about the model's mean) over the model's."""
+        return math.sqrt(float(np.mean((self.errors - self.mean) ** 2)) / self.variance)
+
+
+def centred(difference: NDArray[np.generic], modulus: int) -> Errors:
+    """Words modulo `modulus` as fractions of the torus in [-1/2, 1/2)."""
+    values = difference.astype(object) if modulus > 2**50 else difference.astype(np.int64)
+    return (((values + modulus // 2) % modulus - modulus // 2) / modulus).astype(np.float64)
+
+
+def subtract(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.int64]:
+    return a.astype(np.int64) - b.astype(np.int64)
+
+
+class Laboratory:
+    """Keys of one set from fixed entropy, and the stages measured one by one."""
+
+    def __init__(self, name: str) -> None:
+        self.params: ParameterSet = _engine.parameter_set(name)
+        self.random = np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
+        self.secret = _engine.SecretKey.generate(self.params, hashlib.sha256(f"noise of {name}".encode()).digest())
+        self.session = _engine.CpuSession(_engine.CpuKey(self.params, *self.secret.evaluation_keys()), threads=1)
+        self.small_key = np.frombuffer(self.secret.export(), dtype=np.int8)[: self.params.lwe_dimension].astype(np.int64)
+
+    def torus_words(self, *shape: int) -> NDArray[np.uint64]:
+        return self.random.integers(0, self.params.modulus, shape, dtype=np.uint64)
+
+    def tables(self, words: NDArray[np.uint64]) -> NDArray[np.uint32] | NDArray[np.uint64]:
+        return words.astype(np.uint32) if self.params.limb_count == 1 else words
+
+    def switched_phase(self, switched: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """Phase modulo 2N of a modulus-switched ciphertext."""
+        words = switched.astype(np.int64)
+        return (words[:, -1] - words[:, :-1] @ self.small_key) % (2 * self.params.polynomial_size)
+
+    # Stages
+
+    def fresh(self) -> Stage:
+        messages = self.torus_words(SWITCHES)
+        errors = centred(subtract(self.secret.phase_lwe(self.secret.encrypt_lwe(messages)), messages), self.params.modulus)
+        return Stage("fresh", errors, noise.fresh_variance(self.params))
+
+    def public_key(self) -> Stage:
+        messages = self.torus_words(8, self.params.polynomial_size)
+        seed, bodies = self.secret.public_key()
+        phases = self.secret.phase_glwe(_engine.public_encrypt_glwe(self.params, seed, bodies, messages))
+        errors = centred(subtract(phases, messages).ravel(), self.params.modulus)
+        return Stage("public key", errors, noise.public_key_variance(self.params))
+
+    def keyswitch(self) -> Stage:
+        lwe = self.secret.encrypt_lwe(self.torus_words(SWITCHES))
+        small = self.secret.phase_small(self.session.keyswitch(lwe)) / 2.0**self.params.keyswitch_modulus_log2
+        before = self.secret.phase_lwe(lwe) / self.params.modulus
+        errors = (small - before + 0.5) % 1.0 - 0.5
+        return Stage("keyswitch", errors, noise.keyswitch_variance(self.params), noise.keyswitch_offset(self.params))
+
+    def modulus_switch(self) -> Stage:
+        w = self.params.keyswitch_modulus_log2
+        small = self.random.integers(0, 2**w, (SWITCHES, self.params.lwe_dimension + 1), dtype=np.uint32)
+        after = self.switched_phase(self.session.modulus_switch(small)) / (2 * self.params.polynomial_size)
+        errors = (after - self.secret.phase_small(small) / 2.0**w + 0.5) % 1.0 - 0.5
+        return Stage("modulus switch", errors, noise.modulus_switch_variance(self.params))
+
+    def rotate(self) -> tuple[NDArray[np.generic], NDArray[np.int64]]:
+        """Blind rotations of a random table by random ciphertexts, and the signed words that their phases should be: X^-phase * table."""
+        n = self.params.polynomial_size
+        switched = self.random.integers(0, 2 * n, (ROTATIONS, self.params.lwe_dimension + 1), dtype=np.uint32)
+        table = self.torus_words(1, n)
+        signed = np.concatenate([table[0].astype(np.int64), -table[0].astype(np.int64)])
+        expected = signed[(np.arange(n) + self.switched_phase(switched)[:, None]) % (2 * n)]
+        return self.session.blind_rotate(switched, self.tables(table)), expected
+
+    def blind_rotation(self) -> Stage:
+        rotated, expected = self.rotate()
+        errors = centred((self.secret.phase_glwe(rotated).astype(np.int64) - expected).ravel(), self.params.modulus)
+        return Stage("blind rotation", errors, noise.blind_rotation_variance(self.params))
+
+    def lookup(self, weight_norm: float | None = None) -> Stage:
+        """What a look-up sees: an integer combination of bootstrap outputs, keyswitch, modulus switch."""
+        params = self.params
+        weights = integer_weights(params.max_weight_norm if weight_norm is None else weight_norm)
+        rotated, expected = self.rotate()
+        coefficients = np.linspace(0, params.polynomial_size - 1, min(params.polynomial_size, 256)).astype(np.uint32)
+        outputs = self.session.sample_extract(rotated, coefficients).reshape(-1, params.large_dimension + 1)
+        # Every sum takes outputs of different rotations: one group of rotations per weight.
+        inputs = outputs.reshape(len(weights), -1, params.large_dimension + 1).swapaxes(0, 1)
+        sums = self.session.linear(weights[None, :], np.ascontiguousarray(inputs)).reshape(-1, params.large_dimension + 1)
+        ideal = expected[:, coefficients].reshape(len(weights), -1) / params.modulus * weights[:, None]
+        phases = self.switched_phase(self.session.modulus_switch(self.session.keyswitch(sums))) / (2 * params.polynomial_size)
+        errors = (phases - ideal.sum(axis=0) + 0.5) % 1.0 - 0.5
+        norm = float(np.linalg.norm(weights))
+        return Stage("look-up", errors, noise.lookup_variance(params, norm), noise.keyswitch_offset(params))
+
+
+def integer_weights(norm: float) -> NDArray[np.int32]:
+    """One to four integer weights with an L2 norm close to `norm` and not above it."""
+    count = 1 if norm < 1.4 else 2 if norm < 2 else 4
+    return np.full(count, max(1, math.floor(norm / math.sqrt(count) + 1e-9)), dtype=np.int32)
+
+
+def measure(name: str) -> list[Stage]:
+    laboratory = Laboratory(name)
+    return [
+        laboratory.fresh(),
+        laboratory.public_key(),
+        laboratory.keyswitch(),
+        laboratory.modulus_switch(),
+        laboratory.blind_rotation(),
+        laboratory.lookup(),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="parameter sets")
+    names = parser.parse_args().names or [name for name in _engine.parameter_set_names() if not name.startswith("toy")]
+    print("| set | fresh | public key | keyswitch | modulus switch | blind rotation | look-up | sd of the look-up, measured |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in names:
+        stages = measure(name)
+        spread = math.sqrt(float(np.mean(stages[-1].errors ** 2)))
+        print(f"| `{name}` | " + " | ".join(f"{stage.ratio:.3f}" for stage in stages) + f" | {spread:.3e} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

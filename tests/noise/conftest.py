@@ -1,0 +1,57 @@
+"""The measuring script of fhe_core/tools as a module: it is in the repository, not in the wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "fhe_core" / "tools" / "measure_noise.py"
+
+
+@cache
+def load_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("measure_noise", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def laboratory_of(name: str) -> Any:
+    """Keys and a session of one set, shared by all tests of it."""
+    return load_script().Laboratory(name)
+
+
+# One row of every shape of the shipped table (but those of 192 bits and N = 4096, which are slow), and every toy.
+NAMES = [
+    "toy",
+    "toy_binary",
+    "toy_ternary",
+    "toy_two_limb",
+    "toy_gate",
+    "gate_64",
+    "gate_128",
+    "lut2",
+    "lut3_64",
+    "lut4",
+    "nn2",
+    "nn2_wide",
+]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def laboratory(request: pytest.FixtureRequest) -> Any:
+    return laboratory_of(request.param)
+
+
+@pytest.fixture(scope="module", params=[name for name in NAMES if name.startswith("toy")])
+def toy(request: pytest.FixtureRequest) -> Any:
+    return laboratory_of(request.param)
