@@ -6,7 +6,8 @@
 namespace fhe_core::cpu {
 namespace {
 
-constexpr std::size_t kBatch = 64;  // ciphertexts per pass over the keyswitch key
+constexpr std::size_t kBatch = 64;    // ciphertexts per pass over the keyswitch key
+constexpr std::size_t kPadding = 48;  // digits between ciphertexts, so that their streams do not meet in one cache set
 
 // floor((x * 2^w + floor(Q/2)) / Q) by a reciprocal and a correction.
 class ModulusRounding {
@@ -54,7 +55,8 @@ void keyswitch_words(const ExpandedKey& key, const LweWord* lwe, std::size_t bat
                       n = p.lwe_dimension;
     const ModulusRounding round(p.modulus(), w);
     const std::size_t block = batch < kBatch ? batch : kBatch;
-    std::vector<std::int32_t> digits(block * rows);
+    const std::size_t stride = rows + kPadding;
+    std::vector<std::int32_t> digits(block * stride);
     std::vector<KeyWord> sums(block * columns);
     for (std::size_t first = 0; first < batch; first += block) {
         const std::size_t count = batch - first < block ? batch - first : block;
@@ -64,15 +66,15 @@ void keyswitch_words(const ExpandedKey& key, const LweWord* lwe, std::size_t bat
             for (std::size_t j = 0; j < d; ++j) {
                 const std::uint32_t y = round(words[j]);
                 const std::uint32_t v = w == kept ? y : ((y + (1u << (w - kept - 1))) >> (w - kept)) & ((1u << kept) - 1);
-                decompose<KeyWord>(v, p.keyswitch_gadget, digits.data() + i * rows + j * p.keyswitch_gadget.level_count);
+                decompose<KeyWord>(v, p.keyswitch_gadget, digits.data() + i * stride + j * p.keyswitch_gadget.level_count);
             }
             sums[i * columns + n] = static_cast<KeyWord>(round(words[d]));
         }
         if constexpr (sizeof(KeyWord) == 2) {
-            key.kernels().keyswitch16(digits.data(), rows, rows, static_cast<const KeyWord*>(key.keyswitch_key()), columns, count,
+            key.kernels().keyswitch16(digits.data(), stride, rows, static_cast<const KeyWord*>(key.keyswitch_key()), columns, count,
                                       sums.data());
         } else {
-            key.kernels().keyswitch32(digits.data(), rows, rows, static_cast<const KeyWord*>(key.keyswitch_key()), columns, count,
+            key.kernels().keyswitch32(digits.data(), stride, rows, static_cast<const KeyWord*>(key.keyswitch_key()), columns, count,
                                       sums.data());
         }
         const std::uint32_t mask = (1u << w) - 1;
