@@ -4,6 +4,7 @@
     python fhe_core/tools/parameter_search.py --write   # replace it
     python fhe_core/tools/parameter_search.py --check   # exit 1 when it differs
     python fhe_core/tools/parameter_search.py --explain lut3   # the cheapest choices for one row
+    python fhe_core/tools/parameter_search.py --docs    # the table of docs/parameters.md
 
 Deterministic. Security from security_curves.json, noise from fhe_core/noise.py, cost from operation counts weighted by kernel_costs.json.
 """
@@ -336,9 +337,14 @@ def _stored_bits(row: Row) -> int:
     return math.floor(bits)
 
 
+def _stated_failure(row: Row) -> float:
+    """log2 in tenths, rounded towards failure."""
+    return 0.0 if row.kind == "approximate" else math.ceil(10 * noise.lookup_failure_log2(row)) / 10
+
+
 def _cells(row: Row) -> list[str]:
     bits = 0 if is_toy(row) else _stored_bits(row)
-    p_fail = 0.0 if row.kind == "approximate" else math.ceil(10 * noise.lookup_failure_log2(row)) / 10
+    p_fail = _stated_failure(row)
     shape = (
         f"{{{row.polynomial_size}, {row.glwe_dimension}, {row.limb_count}, {{{row.mask_gadget[0]}, {row.mask_gadget[1]}}}, "
         f"{{{row.body_gadget[0]}, {row.body_gadget[1]}}}, {row.cmux}}}"
@@ -398,6 +404,23 @@ inline constexpr auto& kParameterSets = parameter_table::kRows;
 """
 
 
+def documentation(rows: list[Row]) -> str:
+    """The table of docs/parameters.md."""
+    lines = ["| set | shape | mask / body | ring secret | n | weights | p_fail | noise, % of the half torus | bits | upload | cost |", "|" + "---|" * 11]
+    least = min(cost(row) for row in rows if not is_toy(row))
+    for row in rows:
+        if is_toy(row):
+            continue
+        p_fail = "" if row.kind == "approximate" else f"2^{_stated_failure(row):.1f}"
+        (a, b), (c, d) = row.mask_gadget, row.body_gadget
+        lines.append(
+            f"| `{row.name}` | N={row.polynomial_size} k={row.glwe_dimension}{' two limbs' if row.limb_count == 2 else ''} | {b}x2^{a} / {d}x2^{c} | "
+            f"{row.glwe_secret} | {row.lwe_dimension} | {row.max_weight_norm:.4g} | {p_fail} | {200 * math.sqrt(noise.lookup_variance(row)):.2f} | "
+            f"{_stored_bits(row)} | {upload_bytes(row) / 2**20:.1f} MiB | {cost(row) / least:.2f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
 def explain(name: str) -> None:
     target = next(target for target in TARGETS if target.name == name)
     rows = choices(target)
@@ -422,7 +445,11 @@ def main() -> int:
     mode.add_argument("--write", action="store_true", help="replace the header")
     mode.add_argument("--check", action="store_true", help="exit 1 when the header differs")
     mode.add_argument("--explain", metavar="NAME", help="the cheapest row per shape for one target")
+    mode.add_argument("--docs", action="store_true", help="print the table of docs/parameters.md")
     arguments = parser.parse_args()
+    if arguments.docs:
+        print(documentation(find_rows()), end="")
+        return 0
     if arguments.explain:
         explain(arguments.explain)
         return 0

@@ -45,6 +45,11 @@ def test_the_search_writes_the_header() -> None:
     )
 
 
+def test_the_documentation_has_the_table() -> None:
+    page = TOOLS.parents[1] / "docs" / "parameters.md"
+    assert search.documentation(list(ROWS.values())) in page.read_text(), "parameter_search.py --docs prints the table"
+
+
 def test_names() -> None:
     exact = [f"lut{p}{suffix}" for p in range(1, 6) for suffix in ("", "_64")]
     networks = [f"nn{noise}{suffix}" for noise in ("2", "1", "05") for suffix in ("", "_wide")]
