@@ -26,6 +26,10 @@ class SerializationError : public FheError {
 class DeviceError : public FheError {
     using FheError::FheError;
 };
+// The key or one item of a batch does not fit the device's memory; the process may go on.
+class OutOfDeviceMemory : public DeviceError {
+    using DeviceError::DeviceError;
+};
 class UnsupportedError : public FheError {
     using FheError::FheError;
 };

@@ -31,6 +31,8 @@ void translate_errors(std::exception_ptr pointer) {
         raise_python("KeyMismatchError", e.what());
     } catch (const SerializationError& e) {
         raise_python("SerializationError", e.what());
+    } catch (const OutOfDeviceMemory& e) {
+        raise_python("OutOfDeviceMemory", e.what());
     } catch (const DeviceError& e) {
         raise_python("DeviceError", e.what());
     } catch (const UnsupportedError& e) {

@@ -25,24 +25,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/blind_rotate.hpp"
 #include "cuda/warp_ntt.cuh"
 #include "fhe_core/parameters.hpp"
 
 namespace fhe_core::cuda {
-
-struct BlindRotateView {
-    const std::uint32_t* switched;      // [batch][n + 1] in [0, 2N)
-    const Vec4* key;                    // transform domain, layout above
-    const TwiddlePair* twiddles;        // [vector][lane]
-    const std::int32_t* powers;         // root^x, centred, x in [0, 2N)
-    const std::uint32_t* tables;        // [table][N] in [0, Q)
-    const std::uint32_t* table_index;   // [batch] or nullptr
-    const std::uint32_t* coefficients;  // [coefficient_count] or nullptr: whole GLWE ciphertexts
-    std::uint32_t* out;                 // [batch][k + 1][N], or LWE [batch][coefficient_count][k*N + 1]
-    int batch;
-    int steps;
-    int coefficient_count;
-};
 
 // Types, not values: nvcc 13 cannot launch kernels with parameters of class type.
 template <int polynomial_size, int glwe_dimension, int limb_count, int mask_base_log, int mask_levels, int body_base_log,
@@ -213,13 +200,14 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
     std::int32_t* digits = shared + Config::kPowerWords + Ntt::kTwiddleWords + group * Config::kGroupWords;
 
     for (int x = threadIdx.x; x < 2 * N; x += Config::kThreads) powers[x + (x >> 5)] = view.powers[x];
-    for (int i = threadIdx.x; i < Ntt::kTwiddleVectors * 32; i += Config::kThreads) twiddles[i] = view.twiddles[i];
+    for (int i = threadIdx.x; i < Ntt::kTwiddleVectors * 32; i += Config::kThreads)
+        twiddles[i] = static_cast<const TwiddlePair*>(view.twiddles)[i];
     __syncthreads();
 
     const int lwe_size = 2 * view.steps + 1;
     const std::uint32_t lane_root = 2 * (__brev(lane) >> 27) + 1;
     const int own_row = component * shape.mask_gadget.level_count;
-    const Vec4* const own_key = view.key + std::size_t(component) * Config::kStepVectors + lane;
+    const Vec4* const own_key = static_cast<const Vec4*>(view.key) + std::size_t(component) * Config::kStepVectors + lane;
     int buffer = 0;
 
     for (int unit = group * gridDim.x + blockIdx.x; unit * kPerWarp < view.batch; unit += gridDim.x * Layout::groups) {
@@ -229,7 +217,8 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
         for (int m = 0; m < kPerWarp; ++m) {
             const int number = min(unit * kPerWarp + m, view.batch - 1);
             switched[m] = view.switched + std::size_t(number) * lwe_size;
-            const std::uint32_t* table = view.tables + std::size_t(view.table_index ? view.table_index[number] : 0) * N;
+            const std::uint32_t* table =
+                static_cast<const std::uint32_t*>(view.tables) + std::size_t(view.table_index ? view.table_index[number] : 0) * N;
             const std::uint32_t rotation = switched[m][lwe_size - 1];
 #pragma unroll
             for (int r = 0; r < P; ++r) {
@@ -329,7 +318,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
                 accumulator[m][r] = y < Mod::half ? y + (Mod::p - Mod::half) : y - Mod::half;
             }
             if (view.coefficients == nullptr) {
-                std::uint32_t* out = view.out + (std::size_t(number) * (k + 1) + component) * N;
+                std::uint32_t* out = static_cast<std::uint32_t*>(view.out) + (std::size_t(number) * (k + 1) + component) * N;
 #pragma unroll
                 for (int r = 0; r < P; ++r) out[lane + 32 * r] = accumulator[m][r];
                 continue;
@@ -340,7 +329,8 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
             __syncwarp();
             for (int i = 0; i < view.coefficient_count; ++i) {  // section 7
                 const int coefficient = view.coefficients[i];
-                std::uint32_t* lwe = view.out + (std::size_t(number) * view.coefficient_count + i) * (k * N + 1) + component * N;
+                std::uint32_t* lwe = static_cast<std::uint32_t*>(view.out) +
+                                     (std::size_t(number) * view.coefficient_count + i) * (k * N + 1) + component * N;
                 if (component == k) {
                     if (lane == 0) *lwe = polynomial[coefficient];
                 } else {

@@ -1,0 +1,88 @@
+// The CUDA back end: evaluation keys expanded on one device, and sessions over them. No CUDA header is needed to use it.
+//
+// Results are word for word those of the CPU back end. Methods take host memory; batches are cut into pieces that fit the device,
+// and copies of one piece overlap with work on the next.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fhe_core/backend.hpp"
+#include "fhe_core/evaluation_keys.hpp"
+#include "fhe_core/parameters.hpp"
+
+namespace fhe_core::cuda {
+
+struct DeviceInfo {
+    int number;
+    std::string name;
+    std::string compute_capability;
+    std::size_t total_bytes, free_bytes;
+    int multiprocessors;
+    bool usable;
+    std::string details;  // how, or why not
+};
+
+// 0 where there is no driver or no device.
+int device_count() noexcept;
+// One entry per visible device; DeviceError, with what to do, where CUDA cannot start.
+std::vector<DeviceInfo> devices();
+
+// Where to look for libcublas.so, before the first session.
+void add_cublas_folder(const std::string& folder);
+
+// `shaped`: the kernel made for the set's shape where there is one; `plain`: the one for any shape (slow; tests compare them).
+enum class KernelChoice : std::uint8_t { shaped, plain };
+
+// Immutable; shared by any number of sessions and threads.
+class ExpandedKey {
+   public:
+    ExpandedKey(const SeededEvaluationKeysView& keys, int device, KernelChoice choice, const Progress& progress);
+    ~ExpandedKey();
+
+    const ParameterSet& parameters() const;
+    int device() const;
+    std::size_t memory_bytes() const;
+    std::string kernel() const;  // of the blind rotation
+
+    struct State;
+    const State& state() const { return *state_; }
+
+   private:
+    std::unique_ptr<State> state_;
+};
+
+// Thread-safe: calls on one session wait for each other. Once the device has failed every later call says so.
+class CudaBackend final : public Backend {
+   public:
+    explicit CudaBackend(std::shared_ptr<const ExpandedKey> key);
+    ~CudaBackend() override;
+
+    std::string_view name() const override { return "cuda"; }
+    const ParameterSet& parameters() const override { return key_->parameters(); }
+    const std::shared_ptr<const ExpandedKey>& key() const { return key_; }
+    std::string matrix_products() const;  // the library in use
+
+    void keyswitch(const void* lwe, std::size_t batch, std::uint32_t* small_lwe) override;
+    void modulus_switch(const std::uint32_t* small_lwe, std::size_t batch, std::uint32_t* switched) override;
+    void blind_rotate(const std::uint32_t* switched, std::size_t batch, const TableView& tables, void* glwe,
+                      const Progress& progress) override;
+    void sample_extract(const void* glwe, std::size_t batch, const ExtractView& extract, void* lwe) override;
+    void bootstrap(const void* lwe, std::size_t batch, const TableView& tables, const ExtractView& extract, void* out,
+                   const Progress& progress) override;
+    void linear(const std::int32_t* weights, std::size_t rows, std::size_t columns, const void* lwe, std::size_t samples,
+                void* out) override;
+    void combine(const void* x, std::int64_t scale_x, const void* y, std::int64_t scale_y, std::uint64_t constant,
+                 std::size_t batch, void* out) override;
+
+    struct State;
+
+   private:
+    std::shared_ptr<const ExpandedKey> key_;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace fhe_core::cuda

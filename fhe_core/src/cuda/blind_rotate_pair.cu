@@ -1,0 +1,73 @@
+// Instances of the two-bit blind rotation for the shapes of the shipped parameter sets. Compiled kShapedKernelParts times: unit
+// FHE_CORE_PART makes every so-manieth shape.
+#include "cuda/blind_rotate_pair.cuh"
+
+#include <cstring>
+
+#include "cuda/shaped_kernels.hpp"
+#include "cuda/transform_tables.hpp"
+
+namespace fhe_core::cuda {
+namespace {
+
+constexpr int kThisPart = FHE_CORE_PART;
+
+template <std::size_t index>
+struct ShapeAt {
+    static constexpr Shape s = kPairShapes.shapes[index];
+    using type = KernelShape<s.polynomial_size, s.glwe_dimension, s.limb_count, s.mask_gadget.base_log, s.mask_gadget.level_count,
+                             s.body_gadget.base_log, s.body_gadget.level_count, s.cmux>;
+};
+
+// Measured on an H200 (docs/benchmarks/cuda.md): one buffer of digits, twelve warps at 168 registers, eight at 255 for N = 1024.
+constexpr int groups_of(const Shape& shape) {
+    const int warps = shape.polynomial_size == 1024 ? 8 : 12;
+    const int rows = shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count;
+    const int tables = 4 * (4 * shape.polynomial_size + 4 * shape.polynomial_size), group = 4 * rows * shape.polynomial_size;
+    int groups = warps / (shape.glwe_dimension + 1);
+    while (groups > 1 && (groups > 8 || tables + groups * group > 220 * 1024)) --groups;
+    return groups;
+}
+
+template <std::size_t index>
+using ConfigAt = PairConfig<typename ShapeAt<index>::type,
+                            PairLayout<groups_of(ShapeAt<index>::s), 1, 1, ShapeAt<index>::s.polynomial_size == 1024 ? 1 : 2,
+                                       ShapeAt<index>::s.polynomial_size == 1024 ? 1 : 2>>;
+
+template <class Ntt>
+std::vector<std::uint8_t> twiddle_bytes() {
+    const std::vector<TwiddlePair> table = twiddle_table<Ntt>();
+    std::vector<std::uint8_t> bytes(table.size() * sizeof(TwiddlePair));
+    std::memcpy(bytes.data(), table.data(), bytes.size());
+    return bytes;
+}
+
+template <std::size_t index>
+ShapedKernel kernel_at() {
+    using Config = ConfigAt<index>;
+    return {Config::shape,
+            KeyOrder::warp,
+            32,
+            Config::Layout::groups * Config::Layout::per_warp,
+            Config::kSharedBytes,
+            twiddle_bytes<typename Config::Ntt>,
+            power_table<typename Config::Ntt>,
+            launch_blind_rotate_pair<Config>};
+}
+
+template <std::size_t... index>
+std::vector<ShapedKernel> kernels_of_part(std::index_sequence<index...>) {
+    return {kernel_at<index * kShapedKernelParts + kThisPart>()...};
+}
+
+constexpr std::size_t kCount = (kPairShapes.count + kShapedKernelParts - 1 - kThisPart) / kShapedKernelParts;
+
+}  // namespace
+
+template <>
+std::span<const ShapedKernel> pair_kernels<kThisPart>() {
+    static const std::vector<ShapedKernel> kernels = kernels_of_part(std::make_index_sequence<kCount>{});
+    return kernels;
+}
+
+}  // namespace fhe_core::cuda

@@ -1,0 +1,145 @@
+// Expansion of seeded keys and ciphertexts (docs/specification.md, section 9; common/expand.cpp).
+//
+// Bootstrap key: a block per polynomial [step][key][row][component][limb] in shared memory: 16 coefficients per thread and block of
+// the generator (or the body), transform, factor 1/N and Montgomery factors, scatter into the kernel's layout.
+#include "cuda/expand_key.hpp"
+
+#include "cuda/block.cuh"
+
+namespace fhe_core::cuda {
+namespace {
+
+template <int limb>
+struct ExpandPolynomial {
+    static constexpr int kThreads = 256;
+    using M = Modulus<limb>;
+    BootstrapKeyPart part;
+    Twiddle scale;
+    bool wide;  // words of bodies: uint64
+
+    template <class Block>
+    FHE_HD void operator()(const Block& block, unsigned char* shared) const {
+        auto* x = reinterpret_cast<std::int32_t*>(shared);
+        const KeyLayout& layout = part.layout;
+        const int size = 1 << layout.log_size, masks = layout.outputs - 1;
+        const int component = static_cast<int>(block.number() % layout.outputs);
+        const std::size_t local_row = block.number() / layout.outputs;  // [step][key][row] of this part
+        const std::size_t flat = local_row + std::size_t(part.first_step) * layout.keys * layout.rows;
+        if (component < masks) {
+            block.each(size / 16, [&](int i) {
+                std::uint32_t words[16];
+                uniform_block<M>(part.seed, kDomainBootstrapKey + kDomainLimbStride * limb, flat * masks + component, i, words);
+                for (int j = 0; j < 16; ++j) x[16 * i + j] = static_cast<std::int32_t>(words[j]);
+            });
+        } else {
+            block.each(size, [&](int i) {
+                const std::size_t at = (local_row << layout.log_size) + i;
+                x[i] = wide ? static_cast<std::int32_t>(static_cast<const std::uint64_t*>(part.bodies)[at] % M::p)
+                            : static_cast<const std::int32_t*>(part.bodies)[at];
+            });
+        }
+        plain_forward<M>(block, x, 1, layout.log_size, part.tables[limb].twiddles);
+        const int row = static_cast<int>(flat % layout.rows), key = static_cast<int>(flat / layout.rows % layout.keys);
+        const std::size_t step = flat / layout.rows / layout.keys;
+        block.each(size, [&](int i) {
+            const std::int32_t value = multiply_add<M>(0, x[i], scale);  // [-p/4, 5p/4)
+            part.key[layout.offset(step, limb, component, row, key, i)] =
+                value > M::half ? value - static_cast<std::int32_t>(M::p) : value;
+        });
+    }
+};
+
+template <int limb>
+void launch_limb(const ParameterSet& params, const BootstrapKeyPart& part, cudaStream_t stream) {
+    using M = Modulus<limb>;
+    const std::uint64_t montgomery = (std::uint64_t{1} << 32) % M::p;
+    std::uint64_t scale = mul_mod(inverse_mod(params.polynomial_size(), M::p), montgomery, M::p);
+    if (params.shape.cmux != CmuxKind::binary) scale = mul_mod(scale, montgomery, M::p);
+    const std::size_t blocks = std::size_t(part.steps) * part.layout.keys * part.layout.rows * part.layout.outputs;
+    launch(ExpandPolynomial<limb>{part, M::twiddle(scale), params.limb_count() == 2}, blocks, 4u << part.layout.log_size, stream);
+}
+
+struct ExpandKeyswitchKey {
+    static constexpr int kThreads = 128;
+    KeyswitchKeyView view;
+    int n, w, level_count;
+
+    // Item: one row and 16 columns.
+    template <class Block>
+    FHE_HD void operator()(const Block& block, unsigned char*) const {
+        const int groups = view.columns / 16;
+        block.each_of_grid(view.rows * groups, [&](std::size_t item) {
+            const std::size_t row = item % view.rows;  // neighbouring threads write neighbouring bytes
+            const int group = static_cast<int>(item / view.rows);
+            std::uint32_t words[16];
+            chacha20_block(view.seed, group, kDomainKeyswitchKey, row, words);
+            std::uint32_t offset = 0;
+            for (int s = 0; s < view.slices; ++s) offset |= 0x80u << (8 * s);
+            for (int i = 0; i < 16; ++i) {
+                const int column = 16 * group + i;
+                std::uint32_t word = column < n ? words[i] & (0xFFFFFFFFu >> (32 - w)) : column == n ? view.bodies[row] : 0;
+                word += offset;  // each byte minus 128 is a signed digit; carries beyond 2^w vanish
+                for (int s = 0; s < view.slices; ++s) {
+                    view.planes[(std::size_t(s) * view.columns + column) * view.rows + row] =
+                        static_cast<std::int8_t>(static_cast<int>(word >> (8 * s) & 255) - 128);
+                }
+            }
+        });
+    }
+};
+
+template <class Word>
+struct ExpandCiphertexts {
+    static constexpr int kThreads = 128;
+    ExpandCiphertextsView view;
+
+    // Item: 16 coefficients of a mask, or one word of a body.
+    template <class Block>
+    FHE_HD void operator()(const Block& block, unsigned char*) const {
+        const std::size_t blocks_each = (view.count + 15) / 16, masks = view.batch * view.streams * blocks_each;
+        const std::size_t stride = std::size_t(view.streams) * view.count + view.body_words;
+        auto* out = static_cast<Word*>(view.out);
+        block.each_of_grid(masks + view.batch * view.body_words, [&](std::size_t item) {
+            if (item >= masks) {
+                const std::size_t number = (item - masks) / view.body_words, i = (item - masks) % view.body_words;
+                out[number * stride + std::size_t(view.streams) * view.count + i] =
+                    static_cast<const Word*>(view.bodies)[item - masks];
+                return;
+            }
+            const std::size_t index = item / blocks_each;
+            const int first = static_cast<int>(item % blocks_each) * 16;
+            std::uint32_t low[16];
+            uniform_block<Modulus<0>>(view.seed, view.domain, index, first / 16, low);
+            Word* target = out + index / view.streams * stride + index % view.streams * view.count;
+            if constexpr (sizeof(Word) == 4) {
+                for (int j = 0; j < 16 && first + j < view.count; ++j) target[first + j] = low[j];
+            } else {
+                std::uint32_t high[16];
+                uniform_block<Modulus<1>>(view.seed, view.domain + kDomainLimbStride, index, first / 16, high);
+                for (int j = 0; j < 16 && first + j < view.count; ++j) target[first + j] = compose_limbs(low[j], high[j]);
+            }
+        });
+    }
+};
+
+}  // namespace
+
+void launch_expand_bootstrap_key(const ParameterSet& params, const BootstrapKeyPart& part, cudaStream_t stream) {
+    launch_limb<0>(params, part, stream);
+    if (params.limb_count() == 2) launch_limb<1>(params, part, stream);
+}
+
+void launch_expand_keyswitch_key(const ParameterSet& params, const KeyswitchKeyView& view, cudaStream_t stream) {
+    const ExpandKeyswitchKey body{view, params.lwe_dimension, params.keyswitch_modulus_log2, params.keyswitch_gadget.level_count};
+    launch_over(body, view.rows * (view.columns / 16), stream);
+}
+
+void launch_expand_ciphertexts(const ParameterSet& params, const ExpandCiphertextsView& view, cudaStream_t stream) {
+    const std::size_t items = view.batch * (std::size_t(view.streams) * ((view.count + 15) / 16) + view.body_words);
+    if (params.limb_count() == 1)
+        launch_over(ExpandCiphertexts<std::uint32_t>{view}, items, stream);
+    else
+        launch_over(ExpandCiphertexts<std::uint64_t>{view}, items, stream);
+}
+
+}  // namespace fhe_core::cuda

@@ -1,0 +1,27 @@
+#include "cuda/shaped_kernels.hpp"
+
+#include <utility>
+
+namespace fhe_core::cuda {
+
+#ifndef CLOAKWORK_EMULATE_CUDA
+
+template <int... part>
+static const ShapedKernel* find_in(const Shape& shape, std::integer_sequence<int, part...>) {
+    for (const std::span<const ShapedKernel> kernels : {pair_kernels<part>()...})
+        for (const ShapedKernel& kernel : kernels)
+            if (kernel.shape == shape) return &kernel;
+    return nullptr;
+}
+
+const ShapedKernel* find_shaped_kernel(const Shape& shape) {
+    return find_in(shape, std::make_integer_sequence<int, kShapedKernelParts>{});
+}
+
+#else
+
+const ShapedKernel* find_shaped_kernel(const Shape&) { return nullptr; }  // they need warps
+
+#endif
+
+}  // namespace fhe_core::cuda

@@ -1,0 +1,50 @@
+// Which shapes of the shipped parameter sets have a kernel of their own, found at compile time, and how they are laid out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+#include "cuda/blind_rotate.hpp"
+#include "fhe_core/parameter_sets.hpp"
+
+namespace fhe_core::cuda {
+
+inline constexpr int kShapedKernelParts = 4;  // translation units that share the instantiations
+
+constexpr bool has_pair_kernel(const Shape& shape) {
+    return shape.cmux == CmuxKind::binary_pair && shape.limb_count == 1 && shape.polynomial_size >= 256 &&
+           shape.polynomial_size <= 1024;
+}
+
+struct ShapeList {
+    std::array<Shape, kParameterSets.size()> shapes{};
+    std::size_t count = 0;
+};
+
+// Each shape once, in the order of the table.
+consteval ShapeList shaped_list(bool (*has_kernel)(const Shape&)) {
+    ShapeList list;
+    for (const ParameterSet& params : kParameterSets) {
+        bool known = !has_kernel(params.shape);
+        for (std::size_t i = 0; i < list.count; ++i) known = known || list.shapes[i] == params.shape;
+        if (!known) list.shapes[list.count++] = params.shape;
+    }
+    return list;
+}
+
+inline constexpr ShapeList kPairShapes = shaped_list(has_pair_kernel);
+
+template <int part>
+std::span<const ShapedKernel> pair_kernels();
+template <>
+std::span<const ShapedKernel> pair_kernels<0>();
+template <>
+std::span<const ShapedKernel> pair_kernels<1>();
+template <>
+std::span<const ShapedKernel> pair_kernels<2>();
+template <>
+std::span<const ShapedKernel> pair_kernels<3>();
+static_assert(kShapedKernelParts == 4);
+
+}  // namespace fhe_core::cuda

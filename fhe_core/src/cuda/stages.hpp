@@ -1,0 +1,42 @@
+// The stages around the blind rotation, on words in device memory. Each launch enqueues; none allocates or waits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/runtime.hpp"
+#include "fhe_core/parameters.hpp"
+
+namespace fhe_core::cuda {
+
+// DeviceError when the current device cannot run this build's kernels.
+void launch_probe();
+
+// Section 2, steps 1 to 3: lwe [batch][kN + 1] words -> digits [batch][kN * level_count] and bodies [batch] modulo 2^w.
+void launch_keyswitch_digits(const ParameterSet& params, const void* lwe, std::size_t batch, std::int8_t* digits,
+                             std::uint32_t* bodies, cudaStream_t stream);
+
+// Step 4: sums [batch][slices][columns] of the matrix product -> small [batch][n + 1] modulo 2^w.
+void launch_keyswitch_sums(const ParameterSet& params, const std::int32_t* sums, int slices, int columns,
+                           const std::uint32_t* bodies, std::size_t batch, std::uint32_t* small_lwe, cudaStream_t stream);
+
+// Section 3, may be in place.
+void launch_modulus_switch(const ParameterSet& params, const std::uint32_t* small_lwe, std::size_t batch, std::uint32_t* switched,
+                           cudaStream_t stream);
+
+// Section 7: glwe [batch][k + 1][N] -> lwe [batch][count][kN + 1].
+void launch_sample_extract(const ParameterSet& params, const void* glwe, std::size_t batch, const std::uint32_t* coefficients,
+                           std::size_t count, void* lwe, cudaStream_t stream);
+
+// out = scale_x * x + scale_y * y + (0, .., 0, constant); y may be null.
+struct CombineView {
+    const void* x;
+    std::int64_t scale_x;
+    const void* y;
+    std::int64_t scale_y;
+    std::uint64_t constant;
+    void* out;
+};
+void launch_combine(const ParameterSet& params, const CombineView& view, std::size_t batch, cudaStream_t stream);
+
+}  // namespace fhe_core::cuda
