@@ -99,7 +99,9 @@ def test_gaussian_counts_share_a_prefix(count: int) -> None:
 # --- secrets ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("kind", "values"), [("binary", [0, 1]), ("ternary", [-1, 0, 1]), ("quinary", [-2, -1, 0, 1, 2])])
+@pytest.mark.parametrize(
+    ("kind", "values"), [("binary", [0, 1]), ("ternary", [-1, 0, 1]), ("quinary", [-2, -1, 0, 1, 2])]
+)
 def test_secrets_are_uniform(kind: str, values: list[int]) -> None:
     samples = _engine.testing.sample_secret(kind, ENTROPY, 600_000)
     counts = np.array([(samples == v).sum() for v in values])
