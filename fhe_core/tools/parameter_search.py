@@ -373,8 +373,8 @@ def header(rows: list[Row]) -> str:
 // Security: {estimator["name"]} {estimator["commit"]} ({estimator["commit_date"]}), cost model {estimator["cost_model"]}, {estimator["samples"]} samples, the least of primal
 // usvp, primal bdd and dual hybrid, of the LWE and of the GLWE side; from the curves in fhe_core/tools/security_curves.json.
 // Noise and failure probability: fhe_core/noise.py, p_fail with the standard deviation inflated by {round(100 * (noise.SD_INFLATION - 1))} %.
-// Units: gadgets {{base_log, level_count}}; ring sigma 1/Q; keyswitch sigma 2^-w; weights: largest L2 norm of integer weights on fresh
-// outputs; p_fail: log2, 0 for approximate sets; noise: standard deviation at a look-up at that norm, fraction of the torus.
+// Units: gadgets {{base_log, level_count}}; ring sigma 1/Q; keyswitch sigma 2^-w; weights: largest L2 norm of integer weights on
+// fresh outputs; p_fail: log2, 0 for approximate sets; noise: standard deviation at a look-up at that norm, fraction of the torus.
 // toy*: insecure, for tests.
 #pragma once
 
