@@ -239,30 +239,30 @@ void rotate_minus_one(const Word* z, int n, std::uint32_t e, Word q, Word* out) 
     }
 }
 
-// accumulator += inverse transform outputs of both limbs, |delta| <= 10 q, composed: x = r0 + q0 * ((r1 - r0) / q0 mod q1).
-void accumulate_two_limbs(std::uint64_t* z, const std::int32_t* delta0, const std::int32_t* delta1, int n) {
-    constexpr std::int32_t q0 = kLimbPrimes[0], q1 = kLimbPrimes[1];
-    constexpr std::int64_t modulus = std::int64_t{q0} * q1;
-    constexpr std::int64_t inverse = centred(inverse_mod(q0, q1), q1);
-    constexpr std::int64_t companion = ((inverse << 32) + (inverse < 0 ? -q1 / 2 : q1 / 2)) / q1;
-    const Vec prime0 = set1(q0), prime1 = set1(q1), w = set1(std::int32_t(inverse)), w_companion = set1(std::int32_t(companion));
-    const Vec modulus64 = set1_64(modulus);
-    std::int32_t* words = reinterpret_cast<std::int32_t*>(z);
-    for (int i = 0; i < n; i += kWidth) {
-        const Vec centred0 = reduce(load(delta0 + i), prime0);                       // |.| < 0.62 q0
+// Where the second limb's inverse transform writes: both limbs are composed, x = r0 + q0 * ((r1 - r0) / q0 mod q1), and added to
+// accumulator words in [0, Q). |residues| <= 10 q0 are the first limb's result.
+struct StoreComposed {
+    std::uint64_t* data;
+    const std::int32_t* residues;
+    void operator()(std::size_t i, Vec x, Vec prime1) const {
+        constexpr std::int32_t q0 = kLimbPrimes[0], q1 = kLimbPrimes[1];
+        constexpr std::int64_t inverse = centred(inverse_mod(q0, q1), q1);
+        constexpr std::int64_t companion = ((inverse << 32) + (inverse < 0 ? -q1 / 2 : q1 / 2)) / q1;
+        const Vec prime0 = set1(q0), w = set1(std::int32_t(inverse)), w_companion = set1(std::int32_t(companion));
+        const Vec modulus = set1_64(std::int64_t{q0} * q1);
+        const Vec centred0 = reduce(load(residues + i), prime0);                     // |.| < 0.62 q0
         const Vec r0 = min_unsigned(centred0, add(centred0, prime0));                // [0, q0)
-        const Vec difference = sub(reduce(load(delta1 + i), prime1), r0);            // (-1.62 q, 0.62 q)
+        const Vec difference = sub(reduce(x, prime1), r0);                           // (-1.62 q, 0.62 q)
         const Vec product = shoup(difference, w, w_companion, w_companion, prime1);  // (-q1/4, 5 q1/4)
         const Vec positive = min_unsigned(product, add(product, prime1));
         const Vec t = min_unsigned(positive, sub(positive, prime1));  // [0, q1)
-        for (int half = 0; half < 2; ++half) {
-            std::int32_t* target = words + 2 * i + half * kWidth;
-            const Vec low = half == 0 ? widen_low(r0) : widen_high(r0), high = half == 0 ? widen_low(t) : widen_high(t);
-            const Vec sum = add64(load(target), add64(low, mul_even(high, prime0)));  // [0, 2Q)
-            store(target, min_unsigned64(sum, sub64(sum, modulus64)));
-        }
+        std::int32_t* words = reinterpret_cast<std::int32_t*>(data + i);
+        const Vec low = add64(load(words), add64(widen_low(r0), mul_even(widen_low(t), prime0)));  // [0, 2Q)
+        const Vec high = add64(load(words + kWidth), add64(widen_high(r0), mul_even(widen_high(t), prime0)));
+        store(words, min_unsigned64(low, sub64(low, modulus)));
+        store(words + kWidth, min_unsigned64(high, sub64(high, modulus)));
     }
-}
+};
 
 // `small_digits`: at most 2^13 in magnitude, modulo the first prime.
 template <int N, class Load>
@@ -278,6 +278,10 @@ void inverse_plain(std::int32_t* data, const NttTables& tables) {
     inverse_transform<N>(data, StorePlain{data}, tables);
 }
 template <int N>
+void inverse_composed(std::int32_t* data, const StoreComposed& out, const NttTables& tables) {
+    inverse_transform<N>(data, out, tables);
+}
+template <int N>
 void inverse_add(std::int32_t* data, std::int32_t* accumulator, const NttTables& tables) {
     inverse_transform<N>(data, StoreAdd{accumulator}, tables);
 }
@@ -286,13 +290,20 @@ struct TransformFunctions {
     void (*forward_plain)(const LoadPlain&, std::int32_t*, const NttTables&, bool);
     void (*forward_digits)(const LoadDigits<std::uint32_t>&, std::int32_t*, const NttTables&, bool);
     void (*forward_digits_two_limbs)(const LoadDigits<std::uint64_t>&, std::int32_t*, const NttTables&, bool);
+    void (*forward_top_digit)(const LoadTopDigit&, std::int32_t*, const NttTables&, bool);
     void (*inverse_plain)(std::int32_t*, const NttTables&);
     void (*inverse_add)(std::int32_t*, std::int32_t*, const NttTables&);
+    void (*inverse_composed)(std::int32_t*, const StoreComposed&, const NttTables&);
 };
 
 template <int N>
-constexpr TransformFunctions kTransform = {forward_any<N, LoadPlain>, forward_any<N, LoadDigits<std::uint32_t>>,
-                                           forward_any<N, LoadDigits<std::uint64_t>>, inverse_plain<N>, inverse_add<N>};
+constexpr TransformFunctions kTransform = {forward_any<N, LoadPlain>,
+                                           forward_any<N, LoadDigits<std::uint32_t>>,
+                                           forward_any<N, LoadDigits<std::uint64_t>>,
+                                           forward_any<N, LoadTopDigit>,
+                                           inverse_plain<N>,
+                                           inverse_add<N>,
+                                           inverse_composed<N>};
 
 const TransformFunctions& transform_functions(int n) {
     switch (n) {
@@ -330,7 +341,7 @@ MultiplyFunction multiply_function(int components, int keys) {
 constexpr int kSmallDigitBits = 14;
 
 constexpr int kTogether = 2;  // ciphertexts that share each key load, where their digits stay in the first-level cache
-constexpr std::size_t kTogetherBytes = std::size_t{33} << 10;
+constexpr std::size_t kTogetherBytes = std::size_t{32} << 10;
 
 std::size_t rotate_scratch_words(const ParameterSet& p) {
     const std::size_t n = p.polynomial_size(), rows = p.row_count(), components = p.glwe_dimension() + 1;
@@ -408,6 +419,8 @@ class Rotation {
                 const LoadDigits<Word> digits = load_digits(z + std::size_t(c) * n_, g, l);
                 if constexpr (sizeof(Word) == 4) {
                     transform_.forward_digits(digits, out, *job_.tables[limb], small_digits);
+                } else if (digits.mask == -1 && digits.half == 0) {
+                    transform_.forward_top_digit({digits.data, digits.offset, digits.shift}, out, *job_.tables[limb], small_digits);
                 } else {
                     transform_.forward_digits_two_limbs(digits, out, *job_.tables[limb], small_digits);
                 }
@@ -435,21 +448,17 @@ class Rotation {
             for (int t = 0; t < count; ++t) {
                 for (int c = 0; c < components_; ++c) {
                     std::int32_t* product = products + t * product_words + std::size_t(c) * n_;
+                    Word* z = accumulator(first + t) + std::size_t(c) * n_;
                     if constexpr (sizeof(Word) == 4) {
-                        transform_.inverse_add(
-                            product, reinterpret_cast<std::int32_t*>(accumulator(first + t) + std::size_t(c) * n_), tables);
-                    } else {
+                        transform_.inverse_add(product, reinterpret_cast<std::int32_t*>(z), tables);
+                    } else if (limb == 0) {
                         transform_.inverse_plain(product, tables);
+                    } else {
+                        transform_.inverse_composed(product, {z, product - count * product_words}, tables);
                     }
                 }
             }
             key += std::size_t(keys_) * rows_ * product_words;
-        }
-        if constexpr (sizeof(Word) == 8) {
-            for (int t = 0; t < count; ++t) {
-                const std::int32_t* delta = products_ + t * product_words;
-                accumulate_two_limbs(accumulator(first + t), delta, delta + count * product_words, components_ * n_);
-            }
         }
     }
 

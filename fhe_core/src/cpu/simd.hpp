@@ -59,7 +59,8 @@ inline Vec set1_64(std::int64_t a) { return _mm512_set1_epi64(a); }
 inline Vec shift_right64(Vec a, int count) { return _mm512_srl_epi64(a, _mm_cvtsi32_si128(count)); }
 // The low halves of the 64-bit lanes of `a`, then of `b`.
 inline Vec narrow(Vec a, Vec b) {
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi64_epi32(a)), _mm512_cvtepi64_epi32(b), 1);
+    const Vec even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    return _mm512_permutex2var_epi32(a, even, b);
 }
 inline Vec min_unsigned64(Vec a, Vec b) { return _mm512_min_epu64(a, b); }
 

@@ -142,6 +142,18 @@ struct LoadDigits {
         return sub(bit_and(shifted, set1(mask)), set1(half));
     }
 };
+// The most significant digit of two-limb words where the low 32 bits after the shift are the digit as they stand.
+struct LoadTopDigit {
+    const std::uint64_t* data;
+    std::uint64_t offset;
+    std::int32_t shift;
+    Vec operator()(std::size_t i) const {
+        const std::int32_t* words = reinterpret_cast<const std::int32_t*>(data + i);
+        const Vec add_offset = set1_64(static_cast<std::int64_t>(offset));
+        return narrow(shift_right64(add64(load(words), add_offset), shift),
+                      shift_right64(add64(load(words + kWidth), add_offset), shift));
+    }
+};
 
 // Where an inverse transform writes: a polynomial, |x| <= 10 q, or added to accumulator words in [0, q).
 struct StorePlain {
