@@ -82,13 +82,28 @@ void bind_cuda(py::module_& m) {
     py::class_<cuda::CudaBackend> session(m, "CudaSession",
                                           "Batched operations on a CUDA device; thread-safe, calls on one session take turns.");
     session
-        .def(py::init([](const std::shared_ptr<cuda::ExpandedKey>& key) {
+        .def(py::init([](const std::shared_ptr<cuda::ExpandedKey>& key, std::size_t memory_limit) {
                  const py::gil_scoped_release release;
-                 return std::make_unique<cuda::CudaBackend>(key);
+                 return std::make_unique<cuda::CudaBackend>(key, memory_limit);
              }),
-             py::arg("key"))
+             py::arg("key"), py::arg("memory_limit") = 0,
+             "memory_limit: bytes on the device that batches may use; 0: what is free. Larger batches are cut into pieces.")
         .def_property_readonly("params", &cuda::CudaBackend::parameters)
-        .def_property_readonly("matrix_products", &cuda::CudaBackend::matrix_products);
+        .def_property_readonly("matrix_products", &cuda::CudaBackend::matrix_products)
+        .def_property_readonly(
+            "last_bootstrap",
+            [](const cuda::CudaBackend& backend) {
+                cuda::StageSeconds seconds;
+                {
+                    const py::gil_scoped_release release;
+                    seconds = backend.last_bootstrap();
+                }
+                py::dict entry;
+                entry["keyswitch_seconds"] = seconds.keyswitch;
+                entry["blind_rotate_seconds"] = seconds.blind_rotate;
+                return entry;
+            },
+            "Seconds of the device in the stages of the last bootstrap, copies not included.");
     bind_host_operations(session);
 }
 

@@ -45,9 +45,10 @@ struct Job {
 }  // namespace
 
 struct CudaBackend::State {
-    explicit State(const ExpandedKey::State& expanded) : key(expanded) {}
+    State(const ExpandedKey::State& expanded, std::size_t limit) : key(expanded), memory_limit(limit) {}
 
     const ExpandedKey::State& key;
+    const std::size_t memory_limit;
     std::mutex mutex;
     std::string failure;  // of the device, for good
     Stream compute, upload, download;
@@ -58,12 +59,17 @@ struct CudaBackend::State {
         PinnedBuffer pinned_in[2], pinned_out;
         DeviceBuffer in[2], out;
         Event uploaded, computed, downloaded;
+        Event started{true}, switched{true}, rotated{true};
+        bool timed = false;
         std::size_t first = 0, count = 0;  // items whose results are still to be fetched
     } slots[2];
+    std::size_t current = 0;  // slot of the piece being enqueued
     DeviceBuffer digits, sums, bodies, small, glwe, tables, index, coefficients, plain_scratch;
     DeviceBuffer weights, linear_bytes;
     std::vector<std::int32_t> weights_on_device;  // of the last call; a layer's weights stay
     SlicedWeights sliced{};
+
+    StageSeconds seconds{};
 
     const ParameterSet& params() const { return key.params; }
     std::size_t lwe_bytes() const { return (std::size_t(params().large_dimension()) + 1) * params().word_bytes(); }
@@ -102,7 +108,7 @@ struct CudaBackend::State {
     // Nothing is in flight afterwards.
     void abandon() noexcept {
         for (const Stream* stream : {&upload, &compute, &download}) cudaStreamSynchronize(*stream);
-        for (Slot& slot : slots) slot.count = 0;
+        for (Slot& slot : slots) slot.count = 0, slot.timed = false;
     }
 
     // --- Memory plan ---
@@ -122,7 +128,8 @@ struct CudaBackend::State {
         check(cudaMemGetInfo(&free, &total), "memory of the device");
         const std::size_t in_bytes = std::max(job.inputs[0].item_bytes, job.inputs[1].item_bytes);
         const std::size_t item = 2 * (job.inputs[0].item_bytes + job.inputs[1].item_bytes + job.out_bytes) + job.scratch_bytes;
-        const std::size_t available = (free + held_bytes()) / 8 * 7, fitting = available / item;
+        const std::size_t usable = (free + held_bytes()) / 8 * 7;
+        const std::size_t available = memory_limit == 0 ? usable : std::min(usable, memory_limit), fitting = available / item;
         if (fitting == 0)
             throw OutOfDeviceMemory(std::string(job.name) + ": one item needs " + mebibytes(item) + " on the device, " +
                                     mebibytes(available) +
@@ -136,7 +143,8 @@ struct CudaBackend::State {
     void run(const Job& job, const Progress& progress, Enqueue&& enqueue) {
         const std::size_t piece = plan(job);
         for (std::size_t first = 0, number = 0; first < job.batch; first += piece, ++number) {
-            Slot& slot = slots[number % 2];
+            current = number % 2;
+            Slot& slot = slots[current];
             fetch(slot, job, progress);
             const std::size_t count = std::min(piece, job.batch - first);
             for (int i = 0; i < 2; ++i) {
@@ -173,6 +181,11 @@ struct CudaBackend::State {
         std::memcpy(at(job.out, slot.first * job.out_bytes), slot.pinned_out.data(), slot.count * job.out_bytes);
         const std::size_t done = slot.first + slot.count;
         slot.count = 0;
+        if (slot.timed) {
+            seconds.keyswitch += slot.switched.seconds_since(slot.started);
+            seconds.blind_rotate += slot.rotated.seconds_since(slot.switched);
+            slot.timed = false;
+        }
         if (progress && !progress(done, job.batch)) throw CancelledError("the call was cancelled; no result was written");
     }
 
@@ -268,9 +281,9 @@ struct CudaBackend::State {
     }
 };
 
-CudaBackend::CudaBackend(std::shared_ptr<const ExpandedKey> key) : key_(std::move(key)) {
+CudaBackend::CudaBackend(std::shared_ptr<const ExpandedKey> key, std::size_t memory_limit) : key_(std::move(key)) {
     const DeviceGuard guard(key_->device());
-    state_ = std::make_unique<State>(key_->state());
+    state_ = std::make_unique<State>(key_->state(), memory_limit);
 }
 
 CudaBackend::~CudaBackend() {
@@ -281,6 +294,11 @@ CudaBackend::~CudaBackend() {
         state_.reset();
     } catch (const FheError&) {  // the device is gone, and its memory with it
     }
+}
+
+StageSeconds CudaBackend::last_bootstrap() const {
+    const std::lock_guard lock(state_->mutex);
+    return state_->seconds;
 }
 
 std::string CudaBackend::matrix_products() const { return gemm_description(); }
@@ -349,12 +367,18 @@ void CudaBackend::bootstrap(const void* lwe, std::size_t batch, const TableView&
                       extract.count * s.lwe_bytes(),
                       s.keyswitch_scratch() + s.rotate_scratch(),
                       s.rotate_piece()};
+        s.seconds = {};
         s.run(job, progress, [&](std::size_t first, std::size_t count, const void* const* in, void* result) {
+            State::Slot& slot = s.slots[s.current];
             s.small.reserve(count * s.small_bytes(), "bootstrap");
             auto* small = s.small.as<std::uint32_t>();
+            slot.started.record(s.compute);
             s.keyswitch(in[0], count, small);
             launch_modulus_switch(s.params(), small, count, small, s.compute);
+            slot.switched.record(s.compute);
             s.rotate(small, tables, {first, count}, extract.count, result);
+            slot.rotated.record(s.compute);
+            slot.timed = true;
         });
     });
 }

@@ -76,10 +76,17 @@ Stream::Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocki
 Stream::~Stream() { cudaStreamDestroy(stream_); }
 void Stream::synchronize() const { check(cudaStreamSynchronize(stream_), "work on the device"); }
 
-Event::Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creation of an event"); }
+Event::Event(bool timed) {
+    check(cudaEventCreateWithFlags(&event_, timed ? cudaEventDefault : cudaEventDisableTiming), "creation of an event");
+}
 Event::~Event() { cudaEventDestroy(event_); }
 void Event::record(cudaStream_t stream) const { check(cudaEventRecord(event_, stream), "recording of an event"); }
 void Event::wait_in(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event"); }
 void Event::synchronize() const { check(cudaEventSynchronize(event_), "work on the device"); }
+double Event::seconds_since(const Event& earlier) const {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "timing of an event");
+    return milliseconds * 1e-3;
+}
 
 }  // namespace fhe_core::cuda

@@ -82,13 +82,14 @@ class Stream {
 
 class Event {
    public:
-    Event();
+    explicit Event(bool timed = false);
     ~Event();
     Event(const Event&) = delete;
     Event& operator=(const Event&) = delete;
     void record(cudaStream_t stream) const;
-    void wait_in(cudaStream_t stream) const;  // the stream waits
-    void synchronize() const;                 // the caller waits
+    void wait_in(cudaStream_t stream) const;           // the stream waits
+    void synchronize() const;                          // the caller waits
+    double seconds_since(const Event& earlier) const;  // both timed and passed
 
    private:
     cudaEvent_t event_ = nullptr;

@@ -1,6 +1,6 @@
 // The device functions of the two-bit blind rotation, run lane by lane on the CPU against reference::blind_rotate. Needs no GPU:
-//   g++ -std=c++20 -O2 -Ifhe_core/include -Ifhe_core/src -Itests/benchmarks/cuda tests/fhe_core/cuda/emulate_blind_rotate.cpp
-//       fhe_core/src/common/{reference,expand,chacha20}.cpp -o emulate && ./emulate
+//   g++ -std=c++20 -O2 -Ifhe_core/include -Ifhe_core/src -Ifhe_core/src/cuda/emulation -Itests/benchmarks/cuda
+//       tests/fhe_core/cuda/emulate_blind_rotate.cpp fhe_core/src/common/{reference,expand,chacha20}.cpp -o emulate && ./emulate
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -112,6 +112,27 @@ void product(const std::vector<Vec4>& rows, const Vec4* key, const std::uint32_t
         });
 }
 
+// The key layout that the expansion on the device fills is the one the kernel reads.
+template <class Config>
+bool layout_agrees(const ParameterSet& params, std::vector<std::uint64_t> key, const std::vector<Vec4>& device_key) {
+    using Ntt = typename Config::Ntt;
+    using M = typename Ntt::M;
+    const KeyLayout layout = KeyLayout::make(params, KeyOrder::warp, 32);
+    const auto* words = reinterpret_cast<const std::int32_t*>(device_key.data());
+    const std::uint64_t scale = mul_mod(pow_mod(2, 64, M::p), inverse_mod(Ntt::N, M::p), M::p);
+    bool same = true;
+    for (std::size_t i = 0; i < key.size() / Ntt::N; ++i) {
+        forward_transform<Ntt>(key.data() + i * Ntt::N);
+        const int component = i % layout.outputs, row = i / layout.outputs % layout.rows,
+                  j = i / layout.outputs / layout.rows % layout.keys;
+        const std::size_t step = i / layout.outputs / layout.rows / layout.keys;
+        for (int position = 0; position < Ntt::N; ++position)
+            same = same && words[layout.offset(step, 0, component, row, j, position)] ==
+                               M::centre(mul_mod(key[i * Ntt::N + position], scale, M::p));
+    }
+    return same;
+}
+
 template <int... numbers>
 bool check(int lwe_dimension, std::uint64_t seed) {
     using Config = PairConfig<KernelShape<numbers..., CmuxKind::binary_pair>, PairLayout<1, 1, 1, 1, 1>>;
@@ -127,6 +148,7 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     const reference::Words expected = reference::blind_rotate(params, key, switched, table);
 
     const auto device_key = kernel_key<Config>(key);
+    if (!layout_agrees<Config>(params, key, device_key)) return std::puts("the key layouts differ"), false;
     const auto twiddles = twiddle_table<Ntt>();
     const auto plain_powers = power_table<Ntt>();
     std::vector<std::int32_t> powers(2 * N + 2 * N / 32);

@@ -55,16 +55,24 @@ class ExpandedKey {
     std::unique_ptr<State> state_;
 };
 
+// Time of the device in the stages of the last bootstrap, copies not included.
+struct StageSeconds {
+    double keyswitch;     // with the modulus switch
+    double blind_rotate;  // with the extraction
+};
+
 // Thread-safe: calls on one session wait for each other. Once the device has failed every later call says so.
 class CudaBackend final : public Backend {
    public:
-    explicit CudaBackend(std::shared_ptr<const ExpandedKey> key);
+    // memory_limit: bytes on the device that batches of this session may use; 0: what is free.
+    explicit CudaBackend(std::shared_ptr<const ExpandedKey> key, std::size_t memory_limit = 0);
     ~CudaBackend() override;
 
     std::string_view name() const override { return "cuda"; }
     const ParameterSet& parameters() const override { return key_->parameters(); }
     const std::shared_ptr<const ExpandedKey>& key() const { return key_; }
     std::string matrix_products() const;  // the library in use
+    StageSeconds last_bootstrap() const;
 
     void keyswitch(const void* lwe, std::size_t batch, std::uint32_t* small_lwe) override;
     void modulus_switch(const std::uint32_t* small_lwe, std::size_t batch, std::uint32_t* switched) override;

@@ -1,0 +1,334 @@
+"""The CUDA back end against the CPU back end, word for word: every stage, the fused whole, odd batch sizes, several tables, threads.
+
+test_session.py runs its own tests on `cuda` too. A build with CLOAKWORK_CUDA=EMULATE runs all of this on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.errors import CancelledError, DeviceError, OutOfDeviceMemory, ParameterError, ShapeError
+
+pytestmark = pytest.mark.gpu
+
+TOY_SETS = [name for name in _engine.parameter_set_names() if name.startswith("toy")]
+SHIPPED_SETS = [name for name in _engine.parameter_set_names() if not name.startswith("toy")]
+KERNELS = ["shaped", "plain"]
+
+Words = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """One secret key, the CPU session that specifies, the CUDA session under test."""
+
+    params: _engine.ParameterSet
+    secret: _engine.SecretKey
+    keys: tuple[bytes, Words, Words]
+    cpu: Any
+    cuda_key: Any
+    cuda: Any
+
+    def words(self, *shape: int, seed: int = 0) -> Words:
+        dtype = np.uint32 if self.params.limb_count == 1 else np.uint64
+        words: Words = np.random.default_rng(seed).integers(0, self.params.modulus, shape, dtype=dtype)
+        return words
+
+    def lwe(self, batch: int, seed: int = 0) -> Words:
+        return self.words(batch, self.params.large_dimension + 1, seed=seed)
+
+    def small(self, batch: int, bound: int, seed: int = 0) -> Words:
+        small: Words = np.random.default_rng(seed).integers(
+            0, bound, (batch, self.params.lwe_dimension + 1), dtype=np.uint32
+        )
+        return small
+
+    def tables(self, count: int, seed: int = 0) -> Words:
+        return self.words(count, self.params.polynomial_size, seed=seed)
+
+    def index(self, batch: int, tables: int, seed: int = 0) -> Words:
+        index: Words = np.random.default_rng(seed).integers(0, tables, batch, dtype=np.uint32)
+        return index
+
+
+def make_sessions(name: str, kernel: str) -> Sessions:
+    params = _engine.parameter_set(name)
+    secret = _engine.SecretKey.generate(params, bytes(range(32)))
+    keys = secret.evaluation_keys()
+    cpu = _engine.CpuSession(_engine.CpuKey(params, *keys), 2)
+    cuda_key = _engine.CudaKey(params, *keys, kernel=kernel)
+    return Sessions(params, secret, keys, cpu, cuda_key, _engine.CudaSession(cuda_key))
+
+
+@pytest.fixture(scope="module", params=[(name, kernel) for name in TOY_SETS for kernel in KERNELS], ids="-".join)
+def sessions(request: pytest.FixtureRequest) -> Sessions:
+    return make_sessions(*request.param)
+
+
+# --- stages ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2, 31, 32, 33, 300])
+def test_keyswitch(sessions: Sessions, batch: int) -> None:
+    lwe = sessions.lwe(batch, seed=batch)
+    np.testing.assert_array_equal(sessions.cuda.keyswitch(lwe), sessions.cpu.keyswitch(lwe))
+
+
+def test_keyswitch_of_extreme_words(sessions: Sessions) -> None:
+    """Words at the edges of the rounding, of the digits' ties and of the modulus."""
+    params = sessions.params
+    kept = params.keyswitch_gadget[0] * params.keyswitch_gadget[1]
+    edges = np.arange(params.large_dimension + 1, dtype=np.uint64) * (params.modulus // (1 << min(kept, 24)))
+    near = (edges[None, :] + np.arange(-2, 3, dtype=np.int64).astype(np.uint64)[:, None]) % np.uint64(params.modulus)
+    constant = np.full((2, params.large_dimension + 1), params.modulus - 1, np.uint64)
+    constant[1] = (params.modulus + 1) // 2
+    lwe = np.concatenate([near, constant]).astype(sessions.lwe(1).dtype)
+    np.testing.assert_array_equal(sessions.cuda.keyswitch(lwe), sessions.cpu.keyswitch(lwe))
+
+
+@pytest.mark.parametrize("batch", [0, 1, 33, 300])
+def test_modulus_switch(sessions: Sessions, batch: int) -> None:
+    small = sessions.small(batch, 1 << sessions.params.keyswitch_modulus_log2, seed=batch)
+    np.testing.assert_array_equal(sessions.cuda.modulus_switch(small), sessions.cpu.modulus_switch(small))
+
+
+@pytest.mark.parametrize("batch", [0, 1, 5, 31, 32, 33, 150])
+@pytest.mark.parametrize("tables", [1, 3])
+def test_blind_rotate(sessions: Sessions, batch: int, tables: int) -> None:
+    switched = sessions.small(batch, 2 * sessions.params.polynomial_size, seed=batch)
+    arguments = sessions.tables(tables, seed=batch), None if tables == 1 else sessions.index(batch, tables)
+    np.testing.assert_array_equal(
+        sessions.cuda.blind_rotate(switched, *arguments), sessions.cpu.blind_rotate(switched, *arguments)
+    )
+
+
+def test_blind_rotate_of_extreme_words(sessions: Sessions) -> None:
+    """Exponents 0, N and 2N - 1; tables of 0, 1, Q - 1 and the words around Q / 2."""
+    params = sessions.params
+    size, half = params.polynomial_size, (params.modulus - 1) // 2
+    switched = np.array([0, size, 2 * size - 1], np.uint32).repeat(params.lwe_dimension + 1).reshape(3, -1)
+    switched = np.concatenate([switched, np.arange(switched.shape[1], dtype=np.uint32)[None] % 2 * (2 * size - 1)])
+    values = np.array([0, 1, params.modulus - 1, half, half + 1]).astype(sessions.lwe(1).dtype)
+    tables = np.tile(values[:, None], (1, size))
+    for index in range(len(values)):
+        chosen = np.full(len(switched), index, np.uint32)
+        np.testing.assert_array_equal(
+            sessions.cuda.blind_rotate(switched, tables, chosen), sessions.cpu.blind_rotate(switched, tables, chosen)
+        )
+
+
+@pytest.mark.parametrize("batch", [0, 1, 33])
+def test_sample_extract(sessions: Sessions, batch: int) -> None:
+    size = sessions.params.polynomial_size
+    glwe = sessions.words(batch, sessions.params.glwe_dimension + 1, size, seed=batch)
+    for coefficients in ([0], [size - 1, 0, 1, size // 2], list(range(size)) if batch == 1 else [3]):
+        chosen = np.array(coefficients, np.uint32)
+        np.testing.assert_array_equal(
+            sessions.cuda.sample_extract(glwe, chosen), sessions.cpu.sample_extract(glwe, chosen)
+        )
+
+
+# --- the whole -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [0, 1, 31, 32, 33, 257])
+@pytest.mark.parametrize("coefficients", [None, [0], [7, 0, 255]])
+def test_bootstrap(sessions: Sessions, batch: int, coefficients: list[int] | None) -> None:
+    lwe, tables, index = sessions.lwe(batch, seed=batch), sessions.tables(4), sessions.index(batch, 4)
+    chosen = None if coefficients is None else np.array(coefficients, np.uint32)
+    expected = sessions.cpu.bootstrap(lwe, tables, index, chosen)
+    np.testing.assert_array_equal(sessions.cuda.bootstrap(lwe, tables, index, chosen), expected)
+
+
+def test_the_stages_make_the_bootstrap(sessions: Sessions) -> None:
+    lwe, tables = sessions.lwe(40), sessions.tables(1)
+    cuda, chosen = sessions.cuda, np.array([9, 200], np.uint32)
+    glwe = cuda.blind_rotate(cuda.modulus_switch(cuda.keyswitch(lwe)), tables)
+    np.testing.assert_array_equal(cuda.sample_extract(glwe, chosen), cuda.bootstrap(lwe, tables, None, chosen))
+
+
+@pytest.mark.parametrize("batch", np.random.default_rng().integers(1, 3000, 2).tolist())
+def test_random_batch_sizes(sessions: Sessions, batch: int) -> None:
+    lwe, tables = sessions.lwe(batch, seed=batch), sessions.tables(2)
+    index = sessions.index(batch, 2)
+    np.testing.assert_array_equal(
+        sessions.cuda.bootstrap(lwe, tables, index),
+        sessions.cpu.bootstrap(lwe, tables, index),
+        err_msg=f"batch {batch}",
+    )
+
+
+# --- linear layer ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 127, 128, 129, 2**15, 2**23, 2**31 - 1])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 5, 7), (3, 33, 70)])
+def test_linear(sessions: Sessions, limit: int, shape: tuple[int, int, int]) -> None:
+    samples, rows, columns = shape
+    generator = np.random.default_rng(limit)
+    weights = generator.integers(-limit - (limit > 1), limit, (rows, columns), endpoint=True, dtype=np.int64).astype(
+        np.int32
+    )
+    weights.flat[0], weights.flat[-1] = limit, -limit
+    lwe = sessions.words(samples, columns, sessions.params.large_dimension + 1, seed=columns)
+    if np.abs(weights.astype(np.int64)).sum(axis=1).max() >= 2**35:
+        for session in (sessions.cuda, sessions.cpu):
+            with pytest.raises(ParameterError, match="2\\^35"):
+                session.linear(weights, lwe)
+        return
+    np.testing.assert_array_equal(sessions.cuda.linear(weights, lwe), sessions.cpu.linear(weights, lwe))
+
+
+def test_linear_with_other_weights_of_the_same_shape(sessions: Sessions) -> None:
+    """Weights stay on the device between calls: a changed matrix must not meet the old one."""
+    lwe = sessions.words(1, 4, sessions.params.large_dimension + 1)
+    for weights in (np.eye(4, dtype=np.int32), 2 * np.eye(4, dtype=np.int32), np.eye(4, dtype=np.int32)):
+        np.testing.assert_array_equal(sessions.cuda.linear(weights, lwe), sessions.cpu.linear(weights, lwe))
+
+
+def test_linear_at_the_largest_sums(sessions: Sessions) -> None:
+    """Every weight -128 or 127, every word Q - 1 or made of bytes that are extreme once signed."""
+    columns = 600
+    word = min(int.from_bytes(b"\x80" * 7, "little"), sessions.params.modulus - 1)
+    lwe = np.full((1, columns, sessions.params.large_dimension + 1), word).astype(sessions.lwe(1).dtype)
+    lwe[:, : columns // 2] = sessions.params.modulus - 1
+    for weight in (-128, 127):
+        weights = np.full((3, columns), weight, np.int32)
+        np.testing.assert_array_equal(sessions.cuda.linear(weights, lwe), sessions.cpu.linear(weights, lwe))
+
+
+@pytest.mark.parametrize("scales", [(1, 0, 0), (-1, 1, 5), (2**40, -(2**41) - 3, 2**60), (0, 0, 1)])
+def test_combine(sessions: Sessions, scales: tuple[int, int, int]) -> None:
+    x, y = sessions.lwe(33), sessions.lwe(33, seed=1)
+    scale_x, scale_y, constant = scales
+    for arguments in ((x, scale_x, y, scale_y, constant), (x, scale_x, None, 0, constant)):
+        np.testing.assert_array_equal(sessions.cuda.combine(*arguments), sessions.cpu.combine(*arguments))
+
+
+# --- sessions, errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_sessions_in_threads_share_a_key(sessions: Sessions) -> None:
+    lwe, tables = sessions.lwe(100), sessions.tables(1)
+    expected = sessions.cpu.bootstrap(lwe, tables)
+    others = [
+        sessions.cuda,
+        sessions.cuda,
+        _engine.CudaSession(sessions.cuda_key),
+        _engine.CudaSession(sessions.cuda_key),
+    ]
+    with ThreadPoolExecutor(len(others)) as pool:
+        for outputs in pool.map(lambda session: session.bootstrap(lwe, tables), others * 2):
+            np.testing.assert_array_equal(outputs, expected)
+
+
+def test_a_session_outlives_its_key_object() -> None:
+    sessions = make_sessions("toy", "shaped")
+    session = _engine.CudaSession(_engine.CudaKey(sessions.params, *sessions.keys))
+    lwe, tables = sessions.lwe(3), sessions.tables(1)
+    np.testing.assert_array_equal(session.bootstrap(lwe, tables), sessions.cpu.bootstrap(lwe, tables))
+
+
+def test_cancelled_calls_leave_a_working_session(sessions: Sessions) -> None:
+    lwe, tables = sessions.lwe(50), sessions.tables(1)
+    with pytest.raises(CancelledError):
+        sessions.cuda.bootstrap(lwe, tables, progress=lambda done, total: False)
+
+    def fail(done: int, total: int) -> bool:
+        raise ValueError("from the callback")
+
+    with pytest.raises(ValueError, match="from the callback"):
+        sessions.cuda.bootstrap(lwe, tables, progress=fail)
+    np.testing.assert_array_equal(sessions.cuda.bootstrap(lwe, tables), sessions.cpu.bootstrap(lwe, tables))
+
+
+@pytest.mark.parametrize("device", [-1, 4096])
+def test_devices_that_do_not_exist(sessions: Sessions, device: int) -> None:
+    with pytest.raises(DeviceError, match="cloakwork devices"):
+        _engine.CudaKey(sessions.params, *sessions.keys, device=device)
+
+
+def test_unknown_kernel(sessions: Sessions) -> None:
+    with pytest.raises(ParameterError, match="'shaped' or 'plain'"):
+        _engine.CudaKey(sessions.params, *sessions.keys, kernel="fast")
+
+
+def test_cancelled_expansion(sessions: Sessions) -> None:
+    with pytest.raises(CancelledError):
+        _engine.CudaKey(sessions.params, *sessions.keys, progress=lambda done, total: False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s: s.cuda.keyswitch(s.lwe(1)[:, 1:]),
+        lambda s: s.cuda.keyswitch(s.lwe(2).astype(np.float64)),
+        lambda s: s.cuda.bootstrap(np.full_like(s.lwe(1), s.params.modulus), s.tables(1)),
+        lambda s: s.cuda.bootstrap(s.lwe(2), s.tables(2)),
+        lambda s: s.cuda.bootstrap(s.lwe(2), s.tables(2), np.array([0, 2], np.uint32)),
+        lambda s: s.cuda.sample_extract(
+            s.words(1, s.params.glwe_dimension + 1, s.params.polynomial_size), np.array([4096], np.uint32)
+        ),
+        lambda s: s.cuda.linear(np.ones((2, 3), np.int32), s.words(1, 2, s.params.large_dimension + 1)),
+    ],
+)
+def test_wrong_arguments(sessions: Sessions, call: Callable[[Sessions], object]) -> None:
+    with pytest.raises(ShapeError):
+        call(sessions)
+
+
+def test_batches_are_cut_to_the_memory_limit(sessions: Sessions) -> None:
+    lwe, tables = sessions.lwe(40), sessions.tables(1)
+    pieces: list[int] = []
+    limited = _engine.CudaSession(sessions.cuda_key, memory_limit=1 << 17)
+    outputs = limited.bootstrap(lwe, tables, progress=lambda done, total: pieces.append(done))
+    np.testing.assert_array_equal(outputs, sessions.cpu.bootstrap(lwe, tables))
+    assert len(pieces) > 2 and pieces[-1] == 40 and pieces == sorted(pieces)
+
+
+def test_memory_that_does_not_suffice(sessions: Sessions) -> None:
+    """One item that does not fit is refused with numbers; the process and the device's other sessions go on."""
+    limited = _engine.CudaSession(sessions.cuda_key, memory_limit=1000)
+    lwe = sessions.lwe(2)
+    for _ in range(2):
+        with pytest.raises(OutOfDeviceMemory, match=r"one item needs \d+ MiB .* \d+ MiB are free"):
+            limited.keyswitch(lwe)
+    np.testing.assert_array_equal(sessions.cuda.keyswitch(lwe), sessions.cpu.keyswitch(lwe))
+
+
+def test_device_list() -> None:
+    devices = _engine.cuda_devices()
+    assert len(devices) == _engine.cuda_device_count() >= 1
+    assert devices[0]["device"] == "cuda:0"
+    assert devices[0]["usable"], devices[0]["details"]
+
+
+# --- shipped sets ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SHIPPED_SETS)
+def test_shipped_sets(name: str) -> None:
+    """Both kernels and the CPU on a few ciphertexts of the full dimension."""
+    params = _engine.parameter_set(name)
+    secret = _engine.SecretKey.generate(params, bytes(range(32)))
+    keys = secret.evaluation_keys()
+    cpu = _engine.CpuSession(_engine.CpuKey(params, *keys), 8)
+    generator = np.random.default_rng(1)
+    dtype = np.uint32 if params.limb_count == 1 else np.uint64
+    lwe = generator.integers(0, params.modulus, (9, params.large_dimension + 1), dtype=dtype)
+    tables = generator.integers(0, params.modulus, (2, params.polynomial_size), dtype=dtype)
+    index = np.arange(9, dtype=np.uint32) % 2
+    coefficients = np.array([0, params.polynomial_size - 1], np.uint32)
+    expected = cpu.bootstrap(lwe, tables, index, coefficients)
+    for kernel in KERNELS:
+        session = _engine.CudaSession(_engine.CudaKey(params, *keys, kernel=kernel))
+        np.testing.assert_array_equal(session.bootstrap(lwe, tables, index, coefficients), expected, err_msg=kernel)
