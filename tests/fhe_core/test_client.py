@@ -100,7 +100,7 @@ def test_restore_refuses_other_lengths_and_values(key: _engine.SecretKey) -> Non
             _engine.SecretKey.restore(key.params, wrong)
     for position in (0, len(data) - 1):
         altered = bytearray(data)
-        altered[position] = 2
+        altered[position] = 3
         with pytest.raises(SerializationError, match="expected coefficients in"):
             _engine.SecretKey.restore(key.params, bytes(altered))
 
