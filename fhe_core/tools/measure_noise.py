@@ -98,7 +98,7 @@ class Laboratory:
         errors = (after - self.secret.phase_small(small) / 2.0**w + 0.5) % 1.0 - 0.5
         return Stage("modulus switch", errors, noise.modulus_switch_variance(self.params))
 
-    def rotate(self) -> tuple[NDArray[np.generic], NDArray[np.int64]]:
+    def rotate(self) -> tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]:
         """Blind rotations of a random table by random ciphertexts, and the signed words that their phases should be: X^-phase * table."""
         n = self.params.polynomial_size
         switched = self.random.integers(0, 2 * n, (ROTATIONS, self.params.lwe_dimension + 1), dtype=np.uint32)
