@@ -13,7 +13,7 @@ from cloakwork.fhe_core.errors import FheError
 
 
 def list_devices() -> list[dict[str, Any]]:
-    return [cpu_device(), cuda_device()]
+    return [cpu_device(), *cuda_devices()]
 
 
 def cpu_device() -> dict[str, Any]:
@@ -28,10 +28,22 @@ def cpu_device() -> dict[str, Any]:
         return {"device": "cpu", "usable": False, "details": str(error)}
 
 
-def cuda_device() -> dict[str, Any]:
+def cuda_devices() -> list[dict[str, Any]]:
+    """One entry per device, or one that says why there is none."""
     if not hasattr(_engine, "CudaKey"):
-        return {"device": "cuda", "usable": False, "details": "this build has no CUDA back end"}
-    return {"device": "cuda", "usable": True, "details": "built in"}
+        return [{"device": "cuda", "usable": False, "details": "this build has no CUDA back end"}]
+    try:
+        return [
+            {
+                "device": found["device"],
+                "usable": found["usable"],
+                "details": f"{found['name']}, compute capability {found['compute_capability']}, {found['multiprocessors']} multiprocessors, "
+                f"{found['free_bytes'] / 2**30:.1f} of {found['total_bytes'] / 2**30:.1f} GiB free; {found['details']}",
+            }
+            for found in _engine.cuda_devices()
+        ]
+    except FheError as error:
+        return [{"device": "cuda", "usable": False, "details": str(error)}]
 
 
 def devices(json_path: JsonOption = None) -> None:
