@@ -1,0 +1,5 @@
+"""The model compiler: ONNX to encrypted programs.
+
+`compiler` compile_onnx, the way in · `onnx_import` the front end · `ir` the graph and its specification · `interpreter` the oracle ·
+`passes` one rewrite per file · `program` the compiled model · `simulate` it in clear with the noise model · `runtime` it on ciphertexts.
+"""

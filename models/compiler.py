@@ -1,0 +1,136 @@
+"""The way in: `compile_onnx`, and the compiled model with its `predict`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import onnx
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.client import ClientSpecification, apply_client_steps
+from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
+from cloakwork.models.interpreter import interpret
+from cloakwork.models.ir import Graph
+from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.passes.bound_ranges import bound_ranges
+from cloakwork.models.passes.choose_parameters import bootstrap_cost, choose_parameters
+from cloakwork.models.passes.pipeline import restructure
+from cloakwork.models.passes.quantise_weights import quantise_weights
+from cloakwork.models.program import Program
+from cloakwork.models.report import report, report_text
+from cloakwork.models.runtime import Progress, Runtime
+from cloakwork.models.simulate import simulate
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.client import ClientKey
+
+# Noise that look-ups may see: standard deviation, per cent of the half torus.
+PROFILES: Final[dict[str, float]] = {"fast": 2.0, "balanced": 1.0}
+AUTOMATIC_BITS: Final = (8, 7, 6, 5)
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledModel:
+    """A model ready for encrypted data, and the real-valued graph that it came from."""
+
+    program: Program
+    float_graph: Graph
+
+    @cached_property
+    def client(self) -> ClientSpecification:
+        return ClientSpecification.of(self.program)
+
+    def report(self) -> dict[str, Any]:
+        return report(self.program)
+
+    def __str__(self) -> str:
+        return report_text(self.program)
+
+    def predict(
+        self,
+        x: ArrayLike,
+        fhe: Literal["disable", "simulate", "execute"] = "disable",
+        *,
+        key: ClientKey | None = None,
+        session: Session | None = None,
+        seed: int | None = None,
+        progress: Progress = None,
+    ) -> NDArray[np.generic]:
+        """The model's output for samples [samples, ..].
+
+        Args:
+            fhe: "disable" the quantised model in clear; "simulate" the same with the noise of encryption; "execute" really encrypted.
+            key, session: for "execute"; a key is made when there is none, and a session on the CPU from it. Pass both to make them once.
+            seed: of the simulated noise.
+        """
+        if fhe == "disable":
+            return apply_client_steps(self.program.graph.client_steps, interpret(self.program.graph, x))
+        if fhe == "simulate":
+            return self.client.output(simulate(self.program, self.client.phases(x), seed))
+        if fhe == "execute":
+            return self._execute(x, key, session, progress)
+        raise CompileError(f"predict: expected fhe to be 'disable', 'simulate' or 'execute', got '{fhe}'")
+
+    def predict_float(self, x: ArrayLike) -> NDArray[np.generic]:
+        """The model before quantisation, in clear."""
+        return apply_client_steps(self.float_graph.client_steps, interpret(self.float_graph, x))
+
+    def _execute(
+        self, x: ArrayLike, key: ClientKey | None, session: Session | None, progress: Progress
+    ) -> NDArray[np.generic]:
+        if key is None:
+            from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
+
+            if session is not None:
+                raise CompileError("predict: got a session without its key, which decrypts the result; pass key=")
+            key = ClientKey.generate(self.program.parameters)
+        if session is None:
+            session = Session(key.evaluation_keys())
+        return self.client.decrypt(key, Runtime(self.program, session).run(self.client.encrypt(key, x), progress))
+
+
+def compile_onnx(
+    model: onnx.ModelProto | str | Path,
+    calibration: ArrayLike,
+    *,
+    profile: str = "fast",
+    weight_bits: int | None = None,
+    margin: float = 0.1,
+    candidates: Sequence[ParameterSet] | None = None,
+) -> CompiledModel:
+    """Compiles an ONNX model with approximate look-ups.
+
+    Args:
+        calibration: typical inputs [samples, ..]; they set the range of every value.
+        profile: how much noise a look-up may see, "fast" 2 % or "balanced" 1 % of the half torus (one standard deviation).
+        weight_bits: 2 .. 8; None: the most bits of 8 .. 5 with the cheapest parameter set.
+        margin: part of the calibrated half range that is kept free on either side.
+        candidates: parameter sets to choose from; None: all shipped ones.
+
+    Raises:
+        UnsupportedOperatorError, NoParameterSetError, PrecisionOverflowError, CompileError.
+    """
+    if profile not in PROFILES:
+        raise CompileError(f"profile: expected {' or '.join(PROFILES)}, got '{profile}'")
+    limit = PROFILES[profile]
+    graph = restructure(import_onnx(model))
+    bounded = bound_ranges(graph, calibration, margin)
+    programs: list[Program] = []
+    failures: list[NoParameterSetError | PrecisionOverflowError] = []
+    for bits in AUTOMATIC_BITS if weight_bits is None else (weight_bits,):
+        try:
+            quantised = quantise_weights(bounded, bits, limit)
+            programs.append(Program(quantised, choose_parameters(quantised, limit, candidates), limit, bits))
+        except (NoParameterSetError, PrecisionOverflowError) as error:
+            failures.append(error)
+    if not programs:
+        raise failures[-1]
+    best = min(programs, key=lambda program: (bootstrap_cost(program.parameters), -program.weight_bits))
+    return CompiledModel(best, graph)

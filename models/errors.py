@@ -1,0 +1,45 @@
+"""The compiler's errors are those of the engine's tree: see `cloakwork.fhe_core.errors`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cloakwork.fhe_core.errors import (
+    CompileError,
+    NoParameterSetError,
+    PrecisionOverflowError,
+    ShapeError,
+    UnsupportedOperatorError,
+)
+
+__all__ = [
+    "CompileError",
+    "NoParameterSetError",
+    "PrecisionOverflowError",
+    "Problem",
+    "ShapeError",
+    "UnsupportedNode",
+    "UnsupportedOperatorError",
+    "unsupported",
+]
+
+
+class UnsupportedNode(Exception):  # noqa: N818 (never leaves the importer)
+    """Raised by an operator's function; the importer collects them and raises one UnsupportedOperatorError."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One node of the user's model that cannot be compiled."""
+
+    node: str
+    operator: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.operator} '{self.node}': {self.reason}"
+
+
+def unsupported(problems: list[Problem]) -> UnsupportedOperatorError:
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    return UnsupportedOperatorError(f"{len(problems)} node(s) of the model cannot run on encrypted data:\n{lines}")

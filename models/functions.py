@@ -1,0 +1,98 @@
+"""The functions of one number that a look-up can be made of, by their ONNX names; parameters broadcast."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Reals: TypeAlias = NDArray[np.float64]
+
+_SELU_ALPHA = 1.67326319217681884765625  # the operator's defaults in the ONNX specification
+_SELU_GAMMA = 1.05070102214813232421875
+
+
+def _erf(x: Reals) -> Reals:
+    values = np.fromiter((math.erf(v) for v in x.reshape(-1)), dtype=np.float64, count=x.size)
+    return values.reshape(x.shape)
+
+
+def _sigmoid(x: Reals) -> Reals:
+    result: Reals = 1 / (1 + np.exp(-x))
+    return result
+
+
+def _softplus(x: Reals) -> Reals:
+    return np.logaddexp(x, 0.0)
+
+
+def _gelu_tanh(x: Reals) -> Reals:
+    result: Reals = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return result
+
+
+# name -> function of x and the step's parameters
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
+    "Identity": lambda x: x,
+    "Affine": lambda x, scale, offset: x * scale + offset,
+    "Abs": np.abs,
+    "Acos": np.arccos,
+    "Acosh": np.arccosh,
+    "Asin": np.arcsin,
+    "Asinh": np.arcsinh,
+    "Atan": np.arctan,
+    "Atanh": np.arctanh,
+    "Ceil": np.ceil,
+    "Celu": lambda x, alpha: np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha)),
+    "Clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
+    "Cos": np.cos,
+    "Cosh": np.cosh,
+    "Elu": lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
+    "Equal": lambda x, y: (x == y).astype(np.float64),
+    "Erf": _erf,
+    "Exp": np.exp,
+    "Floor": np.floor,
+    "Gelu": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
+    "GeluTanh": _gelu_tanh,
+    "Greater": lambda x, y: (x > y).astype(np.float64),
+    "GreaterOrEqual": lambda x, y: (x >= y).astype(np.float64),
+    "HardSigmoid": lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1),
+    "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "LeakyRelu": lambda x, alpha: np.where(x >= 0, x, alpha * x),
+    "Less": lambda x, y: (x < y).astype(np.float64),
+    "LessOrEqual": lambda x, y: (x <= y).astype(np.float64),
+    "Log": np.log,
+    "Max": np.maximum,
+    "Min": np.minimum,
+    "Mish": lambda x: x * np.tanh(_softplus(x)),
+    "Not": lambda x: (x == 0).astype(np.float64),
+    "Pow": np.power,
+    "Reciprocal": np.reciprocal,
+    "Relu": lambda x: np.maximum(x, 0),
+    "Round": np.rint,
+    "Selu": lambda x, alpha, gamma: gamma * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
+    "Sigmoid": _sigmoid,
+    "Sign": np.sign,
+    "Sin": np.sin,
+    "Sinh": np.sinh,
+    "Softplus": _softplus,
+    "Softsign": lambda x: x / (1 + np.abs(x)),
+    "Sqrt": np.sqrt,
+    "Tan": np.tan,
+    "Tanh": np.tanh,
+    "ThresholdedRelu": lambda x, alpha: np.where(x > alpha, x, 0),
+    "Truncate": np.trunc,
+}
+
+# ONNX attributes that become parameters, with the defaults of the specification.
+ATTRIBUTES: Final[dict[str, tuple[tuple[str, float], ...]]] = {
+    "Celu": (("alpha", 1.0),),
+    "Elu": (("alpha", 1.0),),
+    "HardSigmoid": (("alpha", 0.2), ("beta", 0.5)),
+    "LeakyRelu": (("alpha", 0.01),),
+    "Selu": (("alpha", _SELU_ALPHA), ("gamma", _SELU_GAMMA)),
+    "ThresholdedRelu": (("alpha", 1.0),),
+}

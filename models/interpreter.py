@@ -1,0 +1,66 @@
+"""The clear interpreter of a graph: the oracle of the compiler. Exact arithmetic of the graph's numbers, no noise, no look-up resolution."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cloakwork.models.errors import ShapeError
+from cloakwork.models.ir import Graph, Input, Linear, Reals, wires
+from cloakwork.models.steps import apply_steps
+
+
+def interpret(graph: Graph, x: ArrayLike) -> Reals:
+    """Values of the output [samples, ..] for inputs [samples, ..], before the client's steps."""
+    values = wire_values(graph, x)
+    return values[:, graph.output.reshape(-1)].reshape((len(values), *graph.output.shape))
+
+
+def wire_values(graph: Graph, x: ArrayLike) -> Reals:
+    """Values of every wire [samples, wires + 1]; the last one is the zero wire."""
+    samples = input_rows(graph.input, x)
+    values = np.zeros((len(samples), graph.wire_count + 1))
+    for node in graph.nodes:
+        if isinstance(node, Input):
+            values[:, wires(node)] = samples
+        elif isinstance(node, Linear):
+            values[:, wires(node)] = _linear(graph, node, values)
+        else:
+            y = apply_steps(node.steps, values[:, node.gather], node.function)
+            low, high = value_limits(graph, node.first_wire)
+            values[:, wires(node)] = np.clip(y, low, high)
+    return values
+
+
+def input_rows(node: Input, x: ArrayLike) -> Reals:
+    """Samples as [samples, wires of the input]."""
+    array = np.asarray(x, dtype=np.float64)
+    if array.shape[1:] != node.shape:
+        expected = ["samples", *node.shape]
+        raise ShapeError(
+            f"input '{node.origin}': expected an array of shape {expected}, got {list(array.shape)}; samples come first"
+        )
+    return array.reshape(len(array), node.size)
+
+
+def value_limits(graph: Graph, wire: int) -> tuple[float, float]:
+    """What a look-up table can hold: half a turn of phase either way; no limit before quantisation."""
+    if graph.scale is None:
+        return -np.inf, np.inf
+    return -0.5 / float(graph.scale[wire]), 0.5 / float(graph.scale[wire])
+
+
+def _linear(graph: Graph, node: Linear, values: Reals) -> Reals:
+    positions, _ = node.gather.shape
+    rows = node.weights.shape[1]
+    out = np.empty((len(values), positions, rows))
+    for block in range(len(node.weights)):
+        chosen = np.flatnonzero(node.block == block)
+        x = values[:, node.gather[chosen]]
+        if graph.scale is not None:
+            x = x * np.append(graph.scale, 0.0)[node.gather[chosen]]  # phases: inputs and look-ups have offset 0
+        y = x @ node.weights[block].T.astype(np.float64)
+        if graph.scale is not None:
+            y = y / graph.scale[wires(node)].reshape(positions, rows)[chosen]
+        out[:, chosen] = y + node.bias[block]
+    return out.reshape(len(values), -1)

@@ -1,0 +1,242 @@
+"""The graph between import and execution, frozen, with an executable specification (`check`).
+
+Every number that is computed per sample is a *wire* with a number of its own; wire -1 is the constant zero. A node owns a contiguous range
+of wires and reads others by their numbers, so that reshaping, transposing, slicing, padding and concatenating are index arithmetic at import
+and do not exist here. Three nodes are left:
+
+    Input    the encrypted tensor
+    Linear   y[p, r] = sum_k weights[block[p], r, k] * x[gather[p, k]] + bias[block[p], r]
+    Lookup   y[e] = f[function[e]](x[gather[e]])
+
+A matrix product is a Linear of one position, a convolution one position per output pixel and group; an addition is a Linear of width 2.
+
+Passes turn a real graph into a quantised one: `scale` and `offset` say how the wires are encrypted, phase = (value - offset) * scale, and the
+weights are integers that act on phases, y = (sum_k weights * phase) / scale + bias.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models.functions import FUNCTIONS
+from cloakwork.models.steps import Step
+
+Reals: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.int64]
+
+ZERO_WIRE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """The tensor that the client encrypts, in C order; `shape` without the batch dimension."""
+
+    first_wire: int
+    shape: tuple[int, ...]
+    origin: str
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def gather(self) -> Indices:
+        return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """P positions of R rows over K wires; wire first_wire + p R + r holds y[p, r]."""
+
+    first_wire: int
+    gather: Indices  # [P, K]
+    block: Indices  # [P], which weights a position uses
+    weights: NDArray[Any]  # [G, R, K], float64, or int64 when quantised
+    bias: Reals  # [G, R]
+    origin: str
+
+    @property
+    def size(self) -> int:
+        return len(self.gather) * len(self.bias[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """A function of one number, made of steps; their parameters hold one entry per distinct function."""
+
+    first_wire: int
+    gather: Indices  # [E]
+    steps: tuple[Step, ...]
+    function: Indices  # [E]
+    origin: str
+
+    @property
+    def size(self) -> int:
+        return len(self.gather)
+
+
+Node: TypeAlias = Input | Linear | Lookup
+
+
+@dataclass(frozen=True, eq=False)
+class ClientStep:
+    """What the client does with the decrypted output: 'Softmax', 'LogSoftmax', 'ArgMax', .. along an axis of the batched tensor."""
+
+    operator: str
+    axis: int
+    keepdims: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    nodes: tuple[Node, ...]
+    output: Indices  # wires, in the output's shape without the batch dimension
+    client_steps: tuple[ClientStep, ...] = ()
+    lower: Reals | None = None  # [wires] of values, after bound_ranges
+    upper: Reals | None = None
+    scale: Reals | None = None  # [wires], after quantise_weights
+    offset: Reals | None = None
+
+    @property
+    def wire_count(self) -> int:
+        return max(node.first_wire + node.size for node in self.nodes)
+
+    @property
+    def input(self) -> Input:
+        node = self.nodes[0]
+        assert isinstance(node, Input)
+        return node
+
+    @property
+    def linears(self) -> list[Linear]:
+        return [node for node in self.nodes if isinstance(node, Linear)]
+
+    @property
+    def lookups(self) -> list[Lookup]:
+        return [node for node in self.nodes if isinstance(node, Lookup)]
+
+    @property
+    def bootstraps(self) -> int:
+        return sum(node.size for node in self.lookups)
+
+    def owners(self) -> Indices:
+        """[wires + 1]: the position in `nodes` of each wire's node; -1 for unused wires and, last, for the zero wire."""
+        owner = np.full(self.wire_count + 1, -1, dtype=np.int64)
+        for position, node in enumerate(self.nodes):
+            owner[wires(node)] = position
+        return owner
+
+
+def wires(node: Node) -> slice:
+    return slice(node.first_wire, node.first_wire + node.size)
+
+
+def wire_numbers(node: Node) -> Indices:
+    return np.arange(node.first_wire, node.first_wire + node.size, dtype=np.int64)
+
+
+def rename(graph: Graph, new_wire: Indices, nodes: Iterable[Node] | None = None) -> Graph:
+    """Every reader of wire w reads new_wire[w] instead; `new_wire` has one more entry, -1, for the zero wire."""
+    kept = graph.nodes if nodes is None else nodes
+    renamed: list[Node] = [
+        node if isinstance(node, Input) else replace(node, gather=new_wire[node.gather]) for node in kept
+    ]
+    return replace(graph, nodes=tuple(renamed), output=new_wire[graph.output])
+
+
+def identity_renaming(graph: Graph) -> Indices:
+    renaming = np.arange(graph.wire_count + 1, dtype=np.int64)
+    renaming[-1] = ZERO_WIRE
+    return renaming
+
+
+def without_dead_nodes(graph: Graph) -> Graph:
+    """Leaves out nodes that nothing reads; the input stays."""
+    owner = graph.owners()
+    alive = {0} | set(owner[graph.output.reshape(-1)].tolist())
+    for position in range(len(graph.nodes) - 1, 0, -1):
+        if position in alive:
+            alive |= set(np.unique(owner[graph.nodes[position].gather]).tolist())
+    return replace(graph, nodes=tuple(node for i, node in enumerate(graph.nodes) if i in alive))
+
+
+# --- the specification ---------------------------------------------------------------------------------------------------------------
+
+
+def check(graph: Graph) -> Graph:
+    """Returns the graph, or raises AssertionError naming what a pass has broken."""
+    assert isinstance(graph.nodes[0], Input) and sum(isinstance(node, Input) for node in graph.nodes) == 1
+    defined = np.zeros(graph.wire_count + 1, dtype=bool)
+    defined[ZERO_WIRE] = True
+    for node in graph.nodes:
+        _require(node.size > 0, node, "owns wires")
+        _require(not defined[wires(node)].any(), node, "owns wires of its own")
+        _require(
+            bool(defined[node.gather].all()) and int(node.gather.min(initial=0)) >= -1,
+            node,
+            "reads wires computed before",
+        )
+        if isinstance(node, Linear):
+            _check_linear(node, quantised=graph.scale is not None)
+        elif isinstance(node, Lookup):
+            _check_lookup(node)
+        defined[wires(node)] = True
+    assert defined[graph.output].all(), "output: reads wires that exist"
+    for facts in (graph.lower, graph.upper, graph.scale, graph.offset):
+        assert facts is None or facts.shape == (graph.wire_count,), "one fact for each wire"
+    return graph
+
+
+def _check_linear(node: Linear, quantised: bool) -> None:
+    blocks, rows, width = node.weights.shape
+    _require(
+        node.gather.ndim == 2 and node.gather.shape[1] == width, node, "gathers as many wires as a row has weights"
+    )
+    _require(node.block.shape == node.gather.shape[:1], node, "has a block for each position")
+    _require(0 <= int(node.block.min()) and int(node.block.max()) < blocks, node, "names blocks that exist")
+    _require(node.bias.shape == (blocks, rows), node, "has a bias for each row")
+    _require(bool(np.isfinite(node.weights).all() and np.isfinite(node.bias).all()), node, "has finite weights")
+    _require(not quantised or node.weights.dtype == np.int64, node, "has integer weights")
+
+
+def _check_lookup(node: Lookup) -> None:
+    _require(node.gather.ndim == 1 and node.function.shape == node.gather.shape, node, "has a function for each wire")
+    for step in node.steps:
+        _require(step.operator in FUNCTIONS, node, f"has steps that exist, not '{step.operator}'")
+        for parameter in step.parameters:
+            _require(int(node.function.max()) < len(parameter), node, "names functions that exist")
+
+
+def check_levelled(graph: Graph) -> Graph:
+    """After separate_levels: look-ups read linears; linears read the input and look-ups; the output reads linears."""
+    check(graph)
+    kinds = np.array([type(node).__name__ for node in graph.nodes])
+    owner = graph.owners()
+    for node in graph.nodes[1:]:
+        allowed = ("Input", "Lookup") if isinstance(node, Linear) else ("Linear",)
+        sources = _kinds(kinds, owner, node.gather)
+        _require(sources <= set(allowed), node, f"reads {' and '.join(allowed)} only, not {sources}")
+    assert _kinds(kinds, owner, graph.output) == {"Linear"}, "output: reads linears only"
+    return graph
+
+
+def _kinds(kinds: NDArray[Any], owner: Indices, gather: Indices) -> set[str]:
+    sources = np.unique(owner[gather[gather >= 0]])
+    return set(kinds[sources].tolist())
+
+
+def _require(condition: bool, node: Node, rule: str) -> None:
+    assert condition, f"{type(node).__name__} '{node.origin}': {rule}"
+
+
+def source_nodes(graph: Graph, gather: Indices, owner: Indices | None = None) -> Sequence[int]:
+    """Positions in `nodes` of what a gather reads."""
+    owner = graph.owners() if owner is None else owner
+    result: list[int] = np.unique(owner[gather[gather >= 0]]).tolist()
+    return result

@@ -1,0 +1,105 @@
+"""What an operator's function sees: the node, its values, and how to add nodes to the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.ir import ClientStep, Indices, Input, Linear, Lookup, Node, Reals
+from cloakwork.models.steps import Step
+
+
+@dataclass(frozen=True, eq=False)
+class Encrypted:
+    """A tensor of the model on encrypted data: the wire of each element, batch dimension (of 1) first; -1 is zero."""
+
+    wires: Indices
+    client_steps: tuple[ClientStep, ...] = ()
+
+
+Constant: TypeAlias = NDArray[Any]
+Value: TypeAlias = Encrypted | Constant
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxNode:
+    """One node: attributes by name, the values of its inputs (None for a missing optional one)."""
+
+    name: str
+    operator: str
+    inputs: tuple[Value | None, ...]
+    attributes: dict[str, Any]
+    opset: int
+
+    def has(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def encrypted(self, index: int = 0) -> Indices:
+        """Wires of an input that has to be encrypted."""
+        value = self.inputs[index] if self.has(index) else None
+        if not isinstance(value, Encrypted):
+            raise UnsupportedNode(f"expected input {index} to be encrypted, it is a constant; fold it into the model")
+        return value.wires
+
+    def constant(self, index: int) -> Constant:
+        value = self.inputs[index] if self.has(index) else None
+        if not isinstance(value, np.ndarray):
+            raise UnsupportedNode(
+                f"expected a constant as input {index}, it depends on encrypted data; make it a constant"
+            )
+        return value
+
+    def optional_constant(self, index: int) -> Constant | None:
+        return self.constant(index) if self.has(index) else None
+
+    def integers(self, index: int, attribute: str) -> list[int] | None:
+        """Integers that newer opsets pass as an input and older ones as an attribute."""
+        if self.has(index):
+            return [int(v) for v in np.atleast_1d(self.constant(index))]
+        found = self.attributes.get(attribute)
+        return None if found is None else [int(v) for v in np.atleast_1d(found)]
+
+
+@dataclass
+class Context:
+    """The graph while it grows."""
+
+    nodes: list[Node] = field(default_factory=list)
+    origin: str = ""
+    wire_count: int = 0
+
+    def add(self, node: Node) -> Indices:
+        """Appends the node at the next free wires and returns them."""
+        first = self.wire_count
+        self.nodes.append(replace(node, first_wire=first, origin=self.origin))
+        self.wire_count += node.size
+        return np.arange(first, self.wire_count, dtype=np.int64)
+
+    def input(self, shape: Sequence[int]) -> Encrypted:
+        return Encrypted(self.add(Input(0, tuple(shape[1:]), "")).reshape(tuple(shape)))
+
+    def linear(
+        self, gather: Indices, weights: ArrayLike, bias: ArrayLike = 0.0, block: Indices | None = None
+    ) -> Indices:
+        """Wires [P, R] of weights [G, R, K] on gather [P, K]."""
+        matrix: Reals = np.asarray(weights, dtype=np.float64)
+        chosen = np.zeros(len(gather), dtype=np.int64) if block is None else block
+        offsets = np.array(np.broadcast_to(np.asarray(bias, dtype=np.float64), matrix.shape[:2]))
+        node = Linear(0, np.ascontiguousarray(gather), chosen, matrix, offsets, "")
+        return self.add(node).reshape(len(gather), -1)
+
+    def lookup(self, x: Indices, operator: str, *parameters: ArrayLike) -> Indices:
+        """Wires of x's shape for a function with parameters that broadcast to it."""
+        spread = [np.broadcast_to(np.asarray(p, dtype=np.float64), x.shape).reshape(-1) for p in parameters]
+        if spread:
+            rows, function = np.unique(np.stack(spread, axis=1), axis=0, return_inverse=True)
+            step = Step(operator, tuple(np.ascontiguousarray(column) for column in rows.T))
+            chosen: Indices = function.reshape(-1).astype(np.int64)
+        else:
+            step, chosen = Step(operator), np.zeros(x.size, dtype=np.int64)
+        return self.add(Lookup(0, np.ascontiguousarray(x.reshape(-1)), (step,), chosen, "")).reshape(x.shape)

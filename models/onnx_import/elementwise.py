@@ -1,0 +1,178 @@
+"""Operators that act element by element: look-ups, and arithmetic of one or two encrypted tensors."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from onnx import TensorProto
+
+from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.functions import ATTRIBUTES
+from cloakwork.models.ir import Indices
+from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode
+from cloakwork.models.onnx_import.registry import operator
+
+_PLAIN = (
+    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "HardSwish", "Log", "Mish",
+    "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh",
+)  # fmt: skip
+# Comparison with a constant on the left -> the same with the constant on the right.
+_MIRRORED: Final = {
+    "Equal": "Equal",
+    "Greater": "Less",
+    "GreaterOrEqual": "LessOrEqual",
+    "Less": "Greater",
+    "LessOrEqual": "GreaterOrEqual",
+}
+_FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+@operator(*_PLAIN)
+def plain(context: Context, node: OnnxNode) -> Encrypted:
+    return Encrypted(context.lookup(node.encrypted(), node.operator))
+
+
+@operator(*ATTRIBUTES)
+def with_attributes(context: Context, node: OnnxNode) -> Encrypted:
+    parameters = [node.attributes.get(name, default) for name, default in ATTRIBUTES[node.operator]]
+    return Encrypted(context.lookup(node.encrypted(), node.operator, *parameters))
+
+
+@operator("Gelu")
+def gelu(context: Context, node: OnnxNode) -> Encrypted:
+    tanh = node.attributes.get("approximate", b"none") in (b"tanh", "tanh")
+    return Encrypted(context.lookup(node.encrypted(), "GeluTanh" if tanh else "Gelu"))
+
+
+@operator("PRelu")
+def prelu(context: Context, node: OnnxNode) -> Encrypted:
+    x, slope = _spread(node.encrypted(0), node.constant(1))
+    return Encrypted(context.lookup(x, "LeakyRelu", slope))
+
+
+@operator("Clip")
+def clip(context: Context, node: OnnxNode) -> Encrypted:
+    low, high = node.optional_constant(1), node.optional_constant(2)
+    return Encrypted(
+        context.lookup(node.encrypted(0), "Clip", -np.inf if low is None else low, np.inf if high is None else high)
+    )
+
+
+@operator("Neg")
+def neg(context: Context, node: OnnxNode) -> Encrypted:
+    return Encrypted(context.lookup(node.encrypted(), "Affine", -1.0, 0.0))
+
+
+@operator("Cast")
+def cast(context: Context, node: OnnxNode) -> Encrypted:
+    x, target = node.encrypted(), node.attributes["to"]
+    if target in _FLOATS:
+        return Encrypted(x)
+    if target == TensorProto.BOOL:
+        return Encrypted(context.lookup(context.lookup(x, "Not"), "Not"))
+    return Encrypted(context.lookup(x, "Truncate"))
+
+
+@operator("BatchNormalization")
+def batch_normalization(context: Context, node: OnnxNode) -> Encrypted:
+    x = node.encrypted(0)
+    if node.attributes.get("training_mode", 0):
+        raise UnsupportedNode("is in training mode; export the model in evaluation mode")
+    gamma, beta, mean, variance = (np.asarray(node.constant(i), dtype=np.float64) for i in range(1, 5))
+    scale = gamma / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
+    shape = (1, -1) + (1,) * (x.ndim - 2)
+    return Encrypted(context.lookup(x, "Affine", scale.reshape(shape), (beta - mean * scale).reshape(shape)))
+
+
+@operator("Add", "Sub")
+def add_sub(context: Context, node: OnnxNode) -> Encrypted:
+    sign = 1.0 if node.operator == "Add" else -1.0
+    left, right = node.inputs[0], node.inputs[1]
+    if isinstance(left, Encrypted) and isinstance(right, Encrypted):
+        x, y = np.broadcast_arrays(left.wires, right.wires)
+        gather = np.stack([x.reshape(-1), y.reshape(-1)], axis=1)
+        return Encrypted(context.linear(gather, [[[1.0, sign]]]).reshape(x.shape))
+    if isinstance(left, Encrypted):
+        x, constant = _spread(left.wires, node.constant(1))
+        return Encrypted(context.lookup(x, "Affine", 1.0, sign * constant))
+    x, constant = _spread(node.encrypted(1), node.constant(0))
+    return Encrypted(context.lookup(x, "Affine", sign, constant))
+
+
+@operator("Mul")
+def mul(context: Context, node: OnnxNode) -> Encrypted:
+    x, constant, _ = _one_encrypted(node)
+    return Encrypted(context.lookup(x, "Affine", constant, 0.0))
+
+
+@operator("Div")
+def div(context: Context, node: OnnxNode) -> Encrypted:
+    x, constant, swapped = _one_encrypted(node)
+    if swapped:
+        return Encrypted(context.lookup(context.lookup(x, "Reciprocal"), "Affine", constant, 0.0))
+    if (constant == 0).any():
+        raise UnsupportedNode("divides by zero")
+    return Encrypted(context.lookup(x, "Affine", 1 / constant, 0.0))
+
+
+@operator("Pow")
+def power(context: Context, node: OnnxNode) -> Encrypted:
+    x, exponent = _spread(node.encrypted(0), node.constant(1))
+    return Encrypted(context.lookup(x, "Pow", exponent))
+
+
+@operator("Max", "Min")
+def max_min(context: Context, node: OnnxNode) -> Encrypted:
+    """Of one encrypted tensor and constants; of two encrypted ones max(a, b) = b + Relu(a - b), min(a, b) = b - Relu(b - a)."""
+    result: Indices | None = None
+    constants = [value for value in node.inputs if isinstance(value, np.ndarray)]
+    for value in node.inputs:
+        if isinstance(value, Encrypted):
+            result = value.wires if result is None else larger(context, result, value.wires, node.operator == "Min")
+    assert result is not None
+    for constant in constants:
+        x, y = _spread(result, constant)
+        result = context.lookup(x, node.operator, y)
+    return Encrypted(result)
+
+
+def larger(context: Context, a: Indices, b: Indices, smaller: bool = False) -> Indices:
+    """max(a, b) = b + Relu(a - b); min(a, b) = b - Relu(b - a)."""
+    a, b = np.broadcast_arrays(a, b)
+    sign = -1.0 if smaller else 1.0
+    difference = context.linear(np.stack([a.reshape(-1), b.reshape(-1)], axis=1), [[[sign, -sign]]])
+    excess = context.lookup(difference.reshape(-1), "Relu")
+    return context.linear(np.stack([b.reshape(-1), excess], axis=1), [[[1.0, sign]]]).reshape(a.shape)
+
+
+@operator(*_MIRRORED)
+def compare(context: Context, node: OnnxNode) -> Encrypted:
+    """With a constant; with another encrypted tensor through the sign of the difference."""
+    left, right = node.inputs[0], node.inputs[1]
+    if isinstance(left, Encrypted) and isinstance(right, Encrypted):
+        x, y = np.broadcast_arrays(left.wires, right.wires)
+        difference = context.linear(np.stack([x.reshape(-1), y.reshape(-1)], axis=1), [[[1.0, -1.0]]])
+        return Encrypted(context.lookup(difference.reshape(x.shape), node.operator, 0.0))
+    x, constant, swapped = _one_encrypted(node)
+    return Encrypted(context.lookup(x, _MIRRORED[node.operator] if swapped else node.operator, constant))
+
+
+def _one_encrypted(node: OnnxNode) -> tuple[Indices, Constant, bool]:
+    """Wires and constant, broadcast, and whether the constant came first."""
+    left, right = node.inputs[0], node.inputs[1]
+    if isinstance(left, Encrypted) and isinstance(right, Encrypted):
+        raise UnsupportedNode(
+            "both inputs are encrypted; make one a constant, or write x * y as ((x + y)^2 - (x - y)^2) / 4"
+        )
+    swapped = isinstance(right, Encrypted)
+    x, constant = _spread(node.encrypted(int(swapped)), node.constant(int(not swapped)))
+    return x, constant, swapped
+
+
+def _spread(x: Indices, constant: Constant) -> tuple[Indices, Constant]:
+    try:
+        wires, values = np.broadcast_arrays(x, np.asarray(constant, dtype=np.float64))
+    except ValueError:
+        raise UnsupportedNode(f"shapes {list(x.shape)} and {list(constant.shape)} do not broadcast") from None
+    return wires, values

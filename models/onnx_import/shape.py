@@ -1,0 +1,145 @@
+"""Operators that move elements: index arithmetic on wire numbers, free at run time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.ir import ZERO_WIRE, Indices
+from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
+from cloakwork.models.onnx_import.registry import operator
+
+
+@operator("Identity", "Dropout")
+def identity(_context: Context, node: OnnxNode) -> Encrypted:
+    return Encrypted(node.encrypted())
+
+
+@operator("Flatten")
+def flatten(_context: Context, node: OnnxNode) -> Encrypted:
+    x = node.encrypted()
+    axis = node.attributes.get("axis", 1)
+    axis = axis + x.ndim if axis < 0 else axis
+    return Encrypted(x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), -1))
+
+
+@operator("Reshape")
+def reshape(_context: Context, node: OnnxNode) -> Encrypted:
+    x = node.encrypted()
+    wanted = [int(v) for v in node.constant(1)]
+    if not node.attributes.get("allowzero", 0):
+        wanted = [x.shape[i] if extent == 0 else extent for i, extent in enumerate(wanted)]
+    return Encrypted(x.reshape(wanted))
+
+
+@operator("Transpose")
+def transpose(_context: Context, node: OnnxNode) -> Encrypted:
+    x = node.encrypted()
+    return Encrypted(x.transpose(node.attributes.get("perm", tuple(range(x.ndim))[::-1])))
+
+
+@operator("Concat")
+def concat(_context: Context, node: OnnxNode) -> Encrypted:
+    parts = []
+    for index, value in enumerate(node.inputs):
+        if isinstance(value, np.ndarray):
+            if value.any():
+                raise UnsupportedNode(
+                    f"input {index} is a constant other than zeros; add constants after the concatenation"
+                )
+            parts.append(np.full(value.shape, ZERO_WIRE, dtype=np.int64))
+        else:
+            parts.append(node.encrypted(index))
+    return Encrypted(np.concatenate(parts, axis=node.attributes["axis"]))
+
+
+@operator("Slice")
+def slice_(_context: Context, node: OnnxNode) -> Encrypted:
+    x = node.encrypted()
+    starts, ends = (np.atleast_1d(node.constant(i)).astype(np.int64) for i in (1, 2))
+    axes = node.optional_constant(3)
+    steps = node.optional_constant(4)
+    cut = [slice(None)] * x.ndim
+    for i, start in enumerate(starts):
+        axis = int(axes[i]) if axes is not None else i
+        step = int(steps[i]) if steps is not None else 1
+        size, end = x.shape[axis], int(ends[i])
+        stop: int | None = end
+        if step < 0 and end < -size:
+            stop = None  # "before the first" has no number in Python
+        cut[axis] = slice(int(start), stop, step)
+    return Encrypted(x[tuple(cut)])
+
+
+@operator("Split")
+def split(_context: Context, node: OnnxNode) -> list[Encrypted]:
+    x = node.encrypted()
+    axis = node.attributes.get("axis", 0)
+    sizes = node.integers(1, "split")
+    if sizes is None:
+        parts = int(node.attributes.get("num_outputs", node.attributes["output_count"]))
+        size = -(-x.shape[axis] // parts)
+        sizes = [size] * (x.shape[axis] // size) + ([x.shape[axis] % size] if x.shape[axis] % size else [])
+    return [Encrypted(part) for part in np.split(x, np.cumsum(sizes)[:-1], axis=axis)]
+
+
+@operator("Squeeze")
+def squeeze(_context: Context, node: OnnxNode) -> Encrypted:
+    x = node.encrypted()
+    axes = node.integers(1, "axes")
+    return Encrypted(np.squeeze(x, tuple(axes) if axes is not None else None))
+
+
+@operator("Unsqueeze")
+def unsqueeze(_context: Context, node: OnnxNode) -> Encrypted:
+    axes = node.integers(1, "axes")
+    assert axes is not None
+    return Encrypted(np.expand_dims(node.encrypted(), tuple(axes)))
+
+
+@operator("Expand")
+def expand(_context: Context, node: OnnxNode) -> Encrypted:
+    x = node.encrypted()
+    shape = np.broadcast_shapes(x.shape, tuple(int(v) for v in node.constant(1)))
+    return Encrypted(np.array(np.broadcast_to(x, shape)))
+
+
+@operator("Pad")
+def pad(_context: Context, node: OnnxNode) -> Encrypted:
+    x = node.encrypted()
+    mode = node.attributes.get("mode", b"constant")
+    mode = mode.decode() if isinstance(mode, bytes) else mode
+    value = node.optional_constant(2)
+    if mode not in ("constant", "edge", "reflect"):
+        raise UnsupportedNode(f"mode '{mode}' is not supported; use constant, edge or reflect")
+    if mode == "constant" and value is not None and np.any(value != 0):
+        raise UnsupportedNode("pads with a constant other than zero; pad with zero and add the constant before")
+    amounts = [int(v) for v in node.constant(1)]
+    axes = node.integers(3, "axes")
+    chosen = list(range(x.ndim)) if axes is None else [axis % x.ndim for axis in axes]
+    pairs = [(0, 0)] * x.ndim
+    for i, axis in enumerate(chosen):
+        pairs[axis] = (amounts[i], amounts[len(chosen) + i])
+    cut = tuple(
+        slice(max(-before, 0), size - max(-after, 0)) for (before, after), size in zip(pairs, x.shape, strict=True)
+    )
+    grown = [(max(before, 0), max(after, 0)) for before, after in pairs]
+    return Encrypted(_padded(x[cut], grown, mode))
+
+
+def _padded(x: Indices, pairs: list[tuple[int, int]], mode: str) -> Indices:
+    if mode == "constant":
+        return np.pad(x, pairs, constant_values=ZERO_WIRE)
+    return np.pad(x, pairs, mode="edge" if mode == "edge" else "reflect")
+
+
+@operator("Gather")
+def gather(_context: Context, node: OnnxNode) -> Encrypted:
+    return Encrypted(np.take(node.encrypted(0), node.constant(1).astype(np.int64), axis=node.attributes.get("axis", 0)))
+
+
+@operator("Shape")
+def shape(_context: Context, node: OnnxNode) -> np.ndarray:
+    """Known at import; the batch counts as 1."""
+    extents = np.array(node.encrypted().shape, dtype=np.int64)
+    return extents[node.attributes.get("start", 0) : node.attributes.get("end", len(extents))]

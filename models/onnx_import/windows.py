@@ -1,0 +1,66 @@
+"""Windows of convolutions and pools as wire numbers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.ir import ZERO_WIRE, Indices
+
+
+def spatial_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any]) -> Indices:
+    """Wires [1, C, *S] -> [C, *O, window]; -1 outside of the image. Attributes as Conv, AveragePool and MaxPool have them."""
+    spatial = x.shape[2:]
+    rank = len(spatial)
+    if x.ndim < 3 or len(kernel) != rank:
+        raise UnsupportedNode(
+            f"expected [batch, channels, ..] with {len(kernel)} spatial dimensions, got {list(x.shape)}"
+        )
+    strides = list(attributes.get("strides", [1] * rank))
+    dilations = list(attributes.get("dilations", [1] * rank))
+    spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
+    pads = _pads(spatial, spans, strides, attributes)
+    rounding = math.ceil if attributes.get("ceil_mode", 0) else math.floor
+    counts = []
+    for axis in range(rank):
+        padded = spatial[axis] + pads[axis][0] + pads[axis][1]
+        count = rounding((padded - spans[axis]) / strides[axis]) + 1
+        if (count - 1) * strides[axis] >= spatial[axis] + pads[axis][0]:
+            count -= 1  # the last window would start in the padding
+        if count < 1:
+            raise UnsupportedNode(f"the window of {list(kernel)} does not fit the image of {list(spatial)}")
+        counts.append(count)
+    ends = [(n - 1) * stride + span for n, stride, span in zip(counts, strides, spans, strict=True)]
+    extents = [max(end, size + before + after) for end, size, (before, after) in zip(ends, spatial, pads, strict=True)]
+    canvas = np.full((x.shape[1], *extents), ZERO_WIRE, dtype=np.int64)
+    canvas[(slice(None), *(slice(pads[a][0], pads[a][0] + spatial[a]) for a in range(rank)))] = x[0]
+    parts = []
+    for offset in itertools.product(*(range(size) for size in kernel)):
+        starts = [o * d for o, d in zip(offset, dilations, strict=True)]
+        cut = tuple(slice(s, s + (n - 1) * t + 1, t) for s, n, t in zip(starts, counts, strides, strict=True))
+        parts.append(canvas[(slice(None), *cut)])
+    return np.stack(parts, axis=-1)
+
+
+def _pads(
+    spatial: Sequence[int], spans: Sequence[int], strides: Sequence[int], attributes: dict[str, Any]
+) -> list[tuple[int, int]]:
+    rank = len(spatial)
+    mode = attributes.get("auto_pad", b"NOTSET")
+    mode = mode.decode() if isinstance(mode, bytes) else mode
+    if mode in ("NOTSET", ""):
+        flat = list(attributes.get("pads", [0] * 2 * rank))
+        return list(zip(flat[:rank], flat[rank:], strict=True))
+    if mode == "VALID":
+        return [(0, 0)] * rank
+    pads = []
+    for size, span, stride in zip(spatial, spans, strides, strict=True):
+        total = max((-(-size // stride) - 1) * stride + span - size, 0)
+        small, large = total // 2, total - total // 2
+        pads.append((small, large) if mode == "SAME_UPPER" else (large, small))
+    return pads

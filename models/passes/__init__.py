@@ -1,0 +1,11 @@
+"""The passes, one per file, in the order in which the compiler runs them.
+
+fold_normalisation   affine look-ups into the linear node before them
+fuse_lookups         chains of look-ups into one
+fold_affine          affine look-ups that are left into the linear nodes after them
+separate_levels      linear and look-up alternate
+bound_ranges         the range of every wire, from calibration data and intervals
+quantise_weights     integer weights, scale and offset of every wire
+choose_parameters    the cheapest parameter set whose noise fits
+levels               what can run in one batch
+"""

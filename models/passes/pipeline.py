@@ -1,0 +1,25 @@
+"""The ordered passes that restructure an imported graph; each result is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from cloakwork.models.ir import Graph, check
+from cloakwork.models.passes.fold_affine import fold_affine
+from cloakwork.models.passes.fold_normalisation import fold_normalisation
+from cloakwork.models.passes.fuse_lookups import fuse_lookups
+from cloakwork.models.passes.separate_levels import separate_levels
+
+RESTRUCTURING: Final[tuple[Callable[[Graph], Graph], ...]] = (
+    fold_normalisation,
+    fuse_lookups,
+    fold_affine,
+    separate_levels,
+)
+
+
+def restructure(graph: Graph) -> Graph:
+    for rewrite in RESTRUCTURING:
+        graph = check(rewrite(graph))
+    return graph

@@ -1,0 +1,47 @@
+"""The look-ups of a level as engine tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cloakwork.fhe_core.lookup_tables import LookupTables
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.ir import Graph, Indices, Lookup, Reals
+from cloakwork.models.steps import apply_steps
+
+PhaseFunction = Callable[[Reals], Reals]
+
+
+def level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) -> tuple[LookupTables, Indices]:
+    """One table per distinct function of phases, and which of them each look-up of the level uses, in order."""
+    functions: list[PhaseFunction] = []
+    index: list[Indices] = []
+    for node in lookups:
+        own, chosen = phase_functions(graph, node)
+        index.append(chosen + len(functions))
+        functions += own
+    return LookupTables.of_activations(params, functions), np.concatenate(index)
+
+
+def phase_functions(graph: Graph, node: Lookup) -> tuple[list[PhaseFunction], Indices]:
+    """phase -> value -> f(value) -> phase; values beyond the calibrated range count as its end."""
+    assert graph.scale is not None and graph.offset is not None and graph.lower is not None and graph.upper is not None
+    facts = [graph.scale, graph.offset, graph.lower, graph.upper]
+    rows = np.stack([node.function.astype(np.float64), *(fact[node.gather] for fact in facts)], axis=1)
+    distinct, first, index = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    scale_out = float(graph.scale[node.first_wire])
+    made = [_phase_function(node, int(i), row, scale_out) for i, row in zip(first, distinct, strict=True)]
+    return made, index.reshape(-1).astype(np.int64)
+
+
+def _phase_function(node: Lookup, element: int, row: Reals, scale_out: float) -> PhaseFunction:
+    _, scale, offset, lower, upper = (float(v) for v in row)
+
+    def function(phase: Reals) -> Reals:
+        x = np.clip(phase / scale + offset, lower, upper)
+        y = apply_steps(node.steps, x, np.full(x.shape, node.function[element]))
+        return np.clip(y * scale_out, -0.5, 0.5)
+
+    return function
