@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -10,9 +11,14 @@
 #include "cpu/tables.hpp"
 #include "fhe_core/errors.hpp"
 #include "fhe_core/expand.hpp"
+#include "fhe_core/parameter_sets.hpp"
 
 namespace fhe_core::cpu {
 namespace {
+
+// 64-bit sums of the multiply-accumulate hold this many rows (multiply_accumulate.hpp).
+constexpr int kMaxRows = 15;
+static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) { return p.row_count() <= kMaxRows; }));
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kTileBytes = 128;  // columns of the keyswitch kernels come in tiles of this size
