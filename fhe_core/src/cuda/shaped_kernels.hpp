@@ -17,6 +17,11 @@ constexpr bool has_pair_kernel(const Shape& shape) {
            shape.polynomial_size <= 1024;
 }
 
+constexpr bool has_two_limb_kernel(const Shape& shape) {
+    return shape.cmux == CmuxKind::binary_pair && shape.limb_count == 2 && shape.polynomial_size >= 1024 &&
+           shape.mask_gadget == shape.body_gadget && shape.mask_gadget.level_count == 1 && shape.mask_gadget.base_log <= 24;
+}
+
 struct ShapeList {
     std::array<Shape, kParameterSets.size()> shapes{};
     std::size_t count = 0;
@@ -46,5 +51,8 @@ std::span<const ShapedKernel> pair_kernels<2>();
 template <>
 std::span<const ShapedKernel> pair_kernels<3>();
 static_assert(kShapedKernelParts == 4);
+
+inline constexpr ShapeList kTwoLimbShapes = shaped_list(has_two_limb_kernel);
+std::span<const ShapedKernel> two_limb_kernels();
 
 }  // namespace fhe_core::cuda

@@ -1,0 +1,112 @@
+// The device functions of the two-limb blind rotation, run thread by thread on the CPU against reference::blind_rotate. Needs no GPU:
+//   g++ -std=c++20 -O2 -Ifhe_core/include -Ifhe_core/src -Ifhe_core/src/cuda/emulation -Itests/benchmarks/cuda
+//       tests/fhe_core/cuda/emulate_two_limbs.cpp fhe_core/src/common/{reference,expand,chacha20}.cpp -o emulate && ./emulate
+#include "cuda/blind_rotate_two_limbs.cuh"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+#include "fhe_core/reference.hpp"
+#include "host_key.hpp"
+
+namespace fhe_core::cuda {
+namespace {
+
+// Coefficients [step][key][row][k + 1][N] in [0, Q) -> what expand_key.cu leaves in device memory.
+template <class Config, int limb>
+void expand_limb(const ParameterSet& params, const reference::Words& key, std::vector<std::int32_t>& out) {
+    using M = Modulus<limb>;
+    constexpr int N = Config::N;
+    const KeyLayout layout = KeyLayout::make(params, KeyOrder::warp, 32 * Config::kParts);
+    const auto twiddles = plain_twiddles<limb>(N, Config::kLogSize);
+    const std::uint64_t scale = mul_mod(pow_mod(2, 64, M::p), inverse_mod(N, M::p), M::p);
+    std::vector<std::int32_t> x(N);
+    for (std::size_t i = 0; i < key.size() / N; ++i) {
+        for (int j = 0; j < N; ++j) x[j] = static_cast<std::int32_t>(key[i * N + j] % M::p);
+        plain_forward<M>(HostBlock{0, 1}, x.data(), 1, Config::kLogSize, twiddles.data());
+        const int component = i % layout.outputs, row = i / layout.outputs % layout.rows,
+                  j = i / layout.outputs / layout.rows % layout.keys;
+        const std::size_t step = i / layout.outputs / layout.rows / layout.keys;
+        for (int position = 0; position < N; ++position)
+            out[layout.offset(step, limb, component, row, j, position)] = M::centre(mul_mod(residue(x[position], M::p), scale, M::p));
+    }
+}
+
+template <int N, int k>
+bool check(int lwe_dimension, std::uint64_t seed) {
+    using Config = TwoLimbConfig<KernelShape<N, k, 2, 24, 1, 24, 1, CmuxKind::binary_pair>, 1>;
+    using Thread = TwoLimbThread<Config>;
+    constexpr std::uint64_t modulus = std::uint64_t{kLimbPrimes[0]} * kLimbPrimes[1];
+    const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
+    const auto key = random_words(std::size_t(params.step_count()) * 3 * Config::kRows * (k + 1) * N, modulus, seed);
+    const auto table = random_words(N, modulus, seed + 1);
+    const auto wide = random_words(lwe_dimension + 1, 2 * N, seed + 2);
+    const reference::SmallWords switched(wide.begin(), wide.end());
+    const reference::Words expected = reference::blind_rotate(params, key, switched, table);
+
+    const KeyLayout layout = KeyLayout::make(params, KeyOrder::warp, 32 * Config::kParts);
+    std::vector<Vec4> device_key(layout.step_words() * params.step_count() / 4);
+    std::vector<std::int32_t> key_words(device_key.size() * 4);
+    expand_limb<Config, 0>(params, key, key_words);
+    expand_limb<Config, 1>(params, key, key_words);
+    for (std::size_t i = 0; i < key_words.size(); ++i) device_key[i / 4].x[i % 4] = key_words[i];
+
+    const auto tables = two_limb_tables<Config>();
+    const auto plain = two_limb_powers<Config>();
+    std::vector<std::int32_t> powers(Config::kPowersShared ? Config::kPowerWords : 4 * N);
+    for (int x = 0; x < 4 * N; ++x) {
+        const int at = x % (2 * N);
+        powers[Config::kPowersShared ? x / (2 * N) * Config::kLimbPowerWords + at + (at >> 5) : x] = plain[x];
+    }
+    std::vector<Vec4> group_words(Config::kGroupWords / 4);
+    auto* words = reinterpret_cast<std::int32_t*>(group_words.data());
+    std::vector<Thread> threads;
+    for (int t = 0; t < Config::kGroupThreads; ++t)
+        threads.push_back(Thread::make(t, powers.data(), tables.data(), words, device_key.data()));
+    std::vector<std::array<std::uint32_t, Config::kShare * Config::kParts * 2>> memory(Config::kGroupThreads);
+    const auto share = [&](const Thread& t) -> typename Thread::Share& {
+        return *reinterpret_cast<typename Thread::Share*>(memory[t.thread].data());
+    };
+    std::int32_t x[32];
+    std::int64_t largest_forward = 0, largest_inverse = 0;
+    const auto largest = [&](std::int64_t& value) {
+        for (int i = 0; i < 2 * Config::kParts * Config::kTileWords; ++i) value = std::max(value, std::abs(std::int64_t{words[i]}));
+    };
+
+    for (const Thread& t : threads) t.start(share(t), table.data(), switched[lwe_dimension]);
+    for (int step = 0; step < params.step_count(); ++step) {
+        for (const Thread& t : threads) t.decompose(share(t));
+        for (int c = 0; c <= k; ++c) {
+            for (const Thread& t : threads) t.forward_a(c, x);
+            for (const Thread& t : threads) t.forward_b(c, x);
+        }
+        largest(largest_forward);
+        for (const Thread& t : threads) t.product(step, switched[2 * step], switched[2 * step + 1]);
+        for (int c = 0; c <= k; ++c) {
+            for (const Thread& t : threads) t.inverse_a(c, x);
+            for (const Thread& t : threads) t.inverse_b(c, x);
+        }
+        largest(largest_inverse);
+        for (const Thread& t : threads) t.accumulate(share(t));
+    }
+    for (const Thread& t : threads) t.store_words(share(t));
+    int wrong = 0;
+    for (int i = 0; i < (k + 1) * N; ++i) wrong += reinterpret_cast<const std::uint64_t*>(words)[i] != expected[i];
+    std::printf("N=%d k=%d n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen %.2f)\n", N, k,
+                lwe_dimension, wrong, Config::kForwardBound, double(largest_forward) / Modulus<0>::p,
+                Thread::Row::kPairLimit / 1000.0 / Config::kParts, double(largest_inverse) / Modulus<0>::p);
+    return wrong == 0;
+}
+
+}  // namespace
+}  // namespace fhe_core::cuda
+
+int main() {
+    using namespace fhe_core::cuda;
+    bool good = check<2048, 1>(4, 1);
+    good &= check<1024, 2>(4, 2);
+    good &= check<4096, 1>(2, 3);
+    return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
