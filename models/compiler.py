@@ -15,14 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client import ClientSpecification, apply_client_steps
-from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
+from cloakwork.models.errors import CompileError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
-from cloakwork.models.passes.choose_parameters import bootstrap_cost, choose_parameters
+from cloakwork.models.passes.choose_parameters import choose_parameters
 from cloakwork.models.passes.pipeline import restructure
-from cloakwork.models.passes.quantise_weights import quantise_weights
 from cloakwork.models.program import Program
 from cloakwork.models.report import report, report_text
 from cloakwork.models.runtime import Progress, Runtime
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 # Noise that look-ups may see: standard deviation, per cent of the half torus.
 PROFILES: Final[dict[str, float]] = {"fast": 2.0, "balanced": 1.0}
-AUTOMATIC_BITS: Final = (8, 7, 6, 5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +99,7 @@ def compile_onnx(
     calibration: ArrayLike,
     *,
     profile: str = "fast",
-    weight_bits: int | None = None,
+    weight_bits: int = 5,
     margin: float = 0.1,
     candidates: Sequence[ParameterSet] | None = None,
 ) -> CompiledModel:
@@ -110,7 +108,7 @@ def compile_onnx(
     Args:
         calibration: typical inputs [samples, ..]; they set the range of every value.
         profile: how much noise a look-up may see, "fast" 2 % or "balanced" 1 % of the half torus (one standard deviation).
-        weight_bits: 2 .. 8; None: the most bits of 8 .. 5 with the cheapest parameter set.
+        weight_bits: least bits of integer weights, 2 .. 8; layers get as many as the noise allows, up to 8.
         margin: part of the calibrated half range that is kept free on either side.
         candidates: parameter sets to choose from; None: all shipped ones.
 
@@ -119,18 +117,10 @@ def compile_onnx(
     """
     if profile not in PROFILES:
         raise CompileError(f"profile: expected {' or '.join(PROFILES)}, got '{profile}'")
+    if not 2 <= weight_bits <= 8:
+        raise CompileError(f"weight_bits: expected 2 to 8, got {weight_bits}")
     limit = PROFILES[profile]
     graph = restructure(import_onnx(model))
     bounded = bound_ranges(graph, calibration, margin)
-    programs: list[Program] = []
-    failures: list[NoParameterSetError | PrecisionOverflowError] = []
-    for bits in AUTOMATIC_BITS if weight_bits is None else (weight_bits,):
-        try:
-            quantised = quantise_weights(bounded, bits, limit)
-            programs.append(Program(quantised, choose_parameters(quantised, limit, candidates), limit, bits))
-        except (NoParameterSetError, PrecisionOverflowError) as error:
-            failures.append(error)
-    if not programs:
-        raise failures[-1]
-    best = min(programs, key=lambda program: (bootstrap_cost(program.parameters), -program.weight_bits))
-    return CompiledModel(best, graph)
+    quantised, params = choose_parameters(bounded, limit, weight_bits, candidates)
+    return CompiledModel(Program(quantised, params, limit), graph)

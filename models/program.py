@@ -17,7 +17,6 @@ class Program:
     graph: Graph
     parameters: ParameterSet
     noise_percent: float
-    weight_bits: int
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from cloakwork.fhe_core import parameters
 from cloakwork.models.passes.choose_parameters import phase_noise, weight_norms
+from cloakwork.models.passes.quantise_weights import weight_bits
 from cloakwork.models.program import Program
 
 
@@ -16,7 +17,6 @@ def report(program: Program) -> dict[str, Any]:
     return {
         "parameter_set": params.name,
         "security_bits": params.security_bits,
-        "weight_bits": program.weight_bits,
         "noise_limit_percent": program.noise_percent,
         "bootstraps": program.bootstraps,
         "bootstraps_per_level": [level.bootstraps for level in program.levels if level.lookups],
@@ -36,6 +36,7 @@ def _layers(program: Program) -> list[dict[str, Any]]:
             {
                 "name": norms.origin,
                 "multiplications": positions * node.weights.shape[1] * width,
+                "weight_bits": weight_bits(node),
                 "norm_on_input": norms.on_input,
                 "norm_on_lookups": norms.on_lookups,
                 "noise_percent": 200 * phase_noise(program.parameters, norms),
@@ -61,7 +62,7 @@ def report_text(program: Program) -> str:
     per_level = " + ".join(str(count) for count in facts["bootstraps_per_level"]) or "0"
     lines = [
         f"parameter set {facts['parameter_set']}: {facts['security_bits']} bits of security, keys of {facts['upload_bytes'] / 2**20:.1f} MiB",
-        f"bootstraps per sample: {facts['bootstraps']} ({per_level} by level); weights of {facts['weight_bits']} bits",
+        f"bootstraps per sample: {facts['bootstraps']} ({per_level} by level)",
         f"one sample: {facts['input_ciphertext_bytes']} bytes in, {facts['output_ciphertext_bytes']} bytes out",
         f"noise, per cent of the half torus, at most {facts['noise_limit_percent']:g}:",
     ]
@@ -69,7 +70,7 @@ def report_text(program: Program) -> str:
         end = "client" if layer["is_output"] else "look-up"
         lines.append(
             f"  {layer['name']:<24} {layer['noise_percent']:6.3f} at the {end}; norm {layer['norm_on_input']:.1f} on the input, "
-            f"{layer['norm_on_lookups']:.1f} on look-ups; {layer['multiplications']} multiplications"
+            f"{layer['norm_on_lookups']:.1f} on look-ups; weights of {layer['weight_bits']} bits; {layer['multiplications']} multiplications"
         )
     if facts["client_steps"]:
         lines.append(f"the client does: {', '.join(facts['client_steps'])}")

@@ -10,9 +10,10 @@ import numpy as np
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
-from cloakwork.models.errors import NoParameterSetError
+from cloakwork.models.errors import NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.ir import Graph
 from cloakwork.models.passes.affine import is_output
+from cloakwork.models.passes.quantise_weights import quantise_weights, weight_bits
 
 
 @dataclass(frozen=True)
@@ -53,31 +54,48 @@ def phase_noise(params: ParameterSet, norms: Norms) -> float:
 
 
 def choose_parameters(
-    graph: Graph, noise_percent: float, candidates: Sequence[ParameterSet] | None = None
-) -> ParameterSet:
-    """Args: noise_percent of the half torus; candidates: None for all shipped secure approximate sets.
+    graph: Graph, noise_percent: float, least_bits: int, candidates: Sequence[ParameterSet] | None = None
+) -> tuple[Graph, ParameterSet]:
+    """Quantises for one set after the other, cheapest first, until every layer's weights have at least `least_bits`.
+
+    Args:
+        noise_percent: of the half torus, one standard deviation.
+        candidates: None for all shipped secure approximate sets.
 
     Raises:
-        NoParameterSetError: names the layer with the most noise, what it needs and the nearest set.
+        NoParameterSetError: names the layer whose weights are coarsest, what it needs and the nearest set.
     """
     sets = [p for p in parameter_sets() if not is_insecure(p)] if candidates is None else list(candidates)
-    sets = sorted((p for p in sets if p.kind == "approximate"), key=bootstrap_cost)
-    layers = weight_norms(graph)
-    limit = noise_percent / 200
-    worst = {p.name: max((phase_noise(p, layer), i) for i, layer in enumerate(layers)) for p in sets}
-    for params in sets:
-        if worst[params.name][0] <= limit:
-            return params
-    if not sets:
-        raise NoParameterSetError("no approximate parameter set is available; use a shipped one")
-    nearest = min(sets, key=lambda p: worst[p.name])
-    found, position = worst[nearest.name]
-    layer = layers[position]
+    nearest: tuple[int, str, str] | None = None
+    overflow: PrecisionOverflowError | None = None
+    for params in sorted((p for p in sets if p.kind == "approximate"), key=bootstrap_cost):
+        try:
+            quantised = _within_noise(graph, params, noise_percent)
+        except PrecisionOverflowError as error:
+            overflow = error
+            continue
+        # A row of one weight loses nothing: the scale takes it.
+        rows = [(weight_bits(node), node.origin) for node in quantised.linears if node.gather.shape[1] > 1]
+        bits, layer = min(rows, default=(least_bits, ""))
+        if bits >= least_bits:
+            return quantised, params
+        nearest = max(nearest or (bits, layer, params.name), (bits, layer, params.name), key=lambda found: found[0])
+    if nearest is None:
+        raise NoParameterSetError(f"no approximate parameter set fits: {overflow or 'none is among the candidates'}")
+    bits, layer, name = nearest
     raise NoParameterSetError(
-        f"layer '{layer.origin}' needs noise of at most {noise_percent:.3g} % of the half torus with integer weights of norm "
-        f"{layer.on_lookups:.4g} on look-ups and {layer.on_input:.4g} on the input; the nearest set, '{nearest.name}', gives {200 * found:.3g} %: "
-        "use fewer weight_bits, a narrower layer, smaller weights or a profile with more noise"
+        f"layer '{layer}' needs weights of at least {least_bits} bits under noise of {noise_percent:.3g} % of the half torus; the nearest set, "
+        f"'{name}', leaves room for {bits}: use fewer weight_bits, a narrower layer, smaller weights or a profile with more noise"
     )
+
+
+def _within_noise(graph: Graph, params: ParameterSet, noise_percent: float) -> Graph:
+    """Quantised weights whose noise, counted after rounding, is within the limit."""
+    for share in (1.0, 0.97, 0.94, 0.9):
+        quantised = quantise_weights(graph, params, share * noise_percent)
+        if all(phase_noise(params, norms) <= noise_percent / 200 for norms in weight_norms(quantised)):
+            return quantised
+    raise PrecisionOverflowError(f"rounded weights exceed the noise limit under parameter set '{params.name}'")
 
 
 def bootstrap_cost(params: ParameterSet) -> float:

@@ -1,48 +1,64 @@
 """Integer weights, and the scale and offset at which every wire is encrypted.
 
 A row's result fills the part of the torus that a look-up reads: scale_out = limit / half its range. The integer weights that act on phases
-are then W scale_out / s with s the scale of the wires they read, so s decides how fine they are: it is chosen for each input and look-up
-as the one at which the largest of its weights is 2^(bits-1) - 1. Smaller s: finer weights and, by their L2 norm, more noise.
+are then W scale_out / s with s the scale of the wires they read, so s decides how fine they are. Smaller s: finer weights and, by their L2
+norm, more noise. Each input and look-up gets the smallest s at which no weight on it has more than 8 bits and no reader more noise than
+the parameter set leaves room for.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
+from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.errors import CompileError, PrecisionOverflowError
 from cloakwork.models.ir import Graph, Indices, Linear, Reals, check, wires
 from cloakwork.models.passes.affine import is_output, regroup
 
-MINIMUM_BITS, MAXIMUM_BITS = 2, 8
+LARGEST_WEIGHT = 127  # 8 bits, signed
 INPUT_LIMIT = 0.25  # of the torus, either way, for what the client encrypts
 OUTPUT_LIMIT = 0.375  # for what it decrypts
 _GUARD = 4.0  # standard deviations of noise kept free at the edge of a look-up's range
 _SMALLEST_RANGE = 1e-9
 
 
-def quantise_weights(graph: Graph, bits: int, noise_percent: float) -> Graph:
-    """Args: bits of signed weights, 2 .. 8; noise_percent: standard deviation that look-ups may see, per cent of the half torus."""
-    if not MINIMUM_BITS <= bits <= MAXIMUM_BITS:
-        raise CompileError(f"weight_bits: expected {MINIMUM_BITS} to {MAXIMUM_BITS}, got {bits}")
-    assert graph.lower is not None and graph.upper is not None
+def quantise_weights(graph: Graph, params: ParameterSet, noise_percent: float) -> Graph:
+    """Args: noise_percent: standard deviation that look-ups (and the client) may see, per cent of the half torus."""
     graph = _one_source_per_column(graph)
     assert graph.lower is not None and graph.upper is not None
-    largest = (1 << (bits - 1)) - 1
     half_range = np.maximum((graph.upper - graph.lower) / 2, _SMALLEST_RANGE)
     scale, offset = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
     for node in graph.linears:
         limit = OUTPUT_LIMIT if is_output(graph, node) else lookup_limit(noise_percent)
         scale[wires(node)] = limit / half_range[wires(node)]
         offset[wires(node)] = (graph.upper[wires(node)] + graph.lower[wires(node)]) / 2
+    needed = np.zeros(len(graph.nodes))
+    for node in graph.linears:
+        room = noise_room(params, noise_percent, is_output(graph, node))
+        for source, finest in _finest_scales(graph, node, scale, params, room).items():
+            needed[source] = max(needed[source], finest)
     for source, reader in enumerate(graph.nodes):
         if not isinstance(reader, Linear):
-            scale[wires(reader)] = _source_scale(graph, source, scale, largest)
+            scale[wires(reader)] = _checked_scale(graph, source, float(needed[source]), params)
     quantised = [
         replace(node, weights=_integers(node, scale)) if isinstance(node, Linear) else node for node in graph.nodes
     ]
     return check(replace(graph, nodes=tuple(quantised), scale=scale, offset=offset))
+
+
+def noise_room(params: ParameterSet, noise_percent: float, is_output: bool) -> float:
+    """Variance that a linear node may bring: the limit less what switching adds. Negative when the set is too noisy."""
+    switching = 0.0 if is_output else noise.keyswitch_variance(params) + noise.modulus_switch_variance(params)
+    return (noise_percent / 200) ** 2 - switching
+
+
+def weight_bits(node: Linear) -> int:
+    """Bits of the largest integer weight, sign included."""
+    return int(np.abs(node.weights).max()).bit_length() + 1
 
 
 def lookup_limit(noise_percent: float) -> float:
@@ -79,22 +95,35 @@ def _one_source_per_column(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes))
 
 
-def _source_scale(graph: Graph, source: int, scale: Reals, largest: int) -> float:
-    """The smallest scale of an input or look-up at which no weight on it exceeds `largest`."""
+def _finest_scales(graph: Graph, node: Linear, scale: Reals, params: ParameterSet, room: float) -> dict[int, float]:
+    """For each node that this one reads: the smallest scale that its weights and its noise allow; inf when none does.
+
+    Rounding adds 1/12 to the square of every weight; the room is shared equally.
+    """
+    strength = np.abs(node.weights) * _row_scales(node, scale)[:, :, None]
+    columns = column_sources(graph, node)
+    sources = [int(source) for source in np.unique(columns[columns >= 0])]
+    result = {}
+    for source in sources:
+        own = strength * (columns == source)[:, None, :]
+        variance = noise.fresh_variance(params) if source == 0 else noise.blind_rotation_variance(params)
+        rounding = variance * float(np.count_nonzero(own, axis=2).max()) / 12
+        left = room / len(sources) - rounding
+        by_noise = float(np.sqrt((own**2).sum(axis=2).max()) * math.sqrt(variance / left)) if left > 0 else math.inf
+        result[source] = max(by_noise, float(own.max()) / LARGEST_WEIGHT)
+    return result
+
+
+def _checked_scale(graph: Graph, source: int, needed: float, params: ParameterSet) -> float:
+    """The scale itself, when the values fit the torus at it."""
     assert graph.lower is not None and graph.upper is not None
-    needed = 0.0
-    for node in graph.linears:
-        columns = column_sources(graph, node) == source
-        if columns.any():
-            strength = np.abs(node.weights) * _row_scales(node, scale)[:, :, None] * columns[:, None, :]
-            needed = max(needed, float(strength.max()) / largest)
     owner = graph.nodes[source]
     extent = max(float(np.abs(graph.lower[wires(owner)]).max()), float(np.abs(graph.upper[wires(owner)]).max()))
     room = INPUT_LIMIT if source == 0 else 0.5
     if needed * extent > room:
         raise PrecisionOverflowError(
-            f"'{owner.origin}': its values reach {needed * extent:.2f} of the torus with weights up to {largest}, {room} is the most; "
-            "use more weight_bits"
+            f"'{owner.origin}': the layer that reads it would need weights below one bit under the noise of parameter set '{params.name}'; "
+            "use a set with less noise, or a narrower layer"
         )
     return needed if needed > 0 else room / max(extent, _SMALLEST_RANGE)
 
