@@ -13,6 +13,7 @@ from cloakwork.fhe_core import _engine, wire
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.errors import DeviceError, OutOfDeviceMemory
+from cloakwork.fhe_core.sharding import ShardedKey, ShardedSession
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.files import PathLike
@@ -41,12 +42,21 @@ class EvaluationKeys:
         return f"<EvaluationKeys {self.parameters.name} {self.nbytes / 2**20:.1f} MiB>"
 
     def expand(self, device: str = "cpu", progress: Progress = None) -> ExpandedKey:
-        """Regenerates the masks and transforms the key for a device: `cpu`, `cuda` or `cuda:1`. Share the result between sessions."""
+        """Regenerates the masks and transforms the key for a device: `cpu`, `cuda`, `cuda:1`, or several GPUs as in `cuda:0,1`.
+
+        Share the result between sessions.
+        """
         key_class = engine_class(device, "Key")
+
+        def expanded(**options: Any) -> Any:
+            return key_class(
+                self.parameters, self.seed, self.bootstrap_bodies, self.keyswitch_bodies, progress=progress, **options
+            )
+
+        ordinals = device_ordinals(device)
         with device_memory(device, "expansion of evaluation keys"):
-            options = _device_options(device, progress)
-            key = key_class(self.parameters, self.seed, self.bootstrap_bodies, self.keyswitch_bodies, **options)
-        return ExpandedKey(self.parameters, device, key, self.key_id)
+            keys = [expanded(device=ordinal) for ordinal in ordinals] if ordinals else [expanded()]
+        return ExpandedKey(self.parameters, device, keys[0] if len(keys) == 1 else ShardedKey(keys), self.key_id)
 
     def _header(self) -> wire.Header:
         return wire.Header(kind=wire.Kind.EVALUATION_KEYS, parameters=self.parameters, seeded=True, key_id=self.key_id)
@@ -104,13 +114,26 @@ class ExpandedKey:
         return f"<ExpandedKey {self.parameters.name} on {self.device}>"
 
 
+def device_ordinals(device: str) -> list[int]:
+    """The N of `cuda:N` or `cuda:N,M,..`; empty for a bare family name."""
+    family, colon, ordinals = device.partition(":")
+    numbers = [int(n) for n in ordinals.split(",") if n.isdecimal()]
+    if (
+        family not in ("cpu", "cuda")
+        or (family == "cpu" and colon)
+        or len(numbers) != (ordinals.count(",") + 1 if colon else 0)
+    ):
+        raise DeviceError(f"device: expected 'cpu', 'cuda', 'cuda:N' or 'cuda:N,M,..', got '{device}'")
+    if len(set(numbers)) != len(numbers):
+        raise DeviceError(f"device: expected every GPU once, got '{device}'")
+    return numbers
+
+
 def engine_class(device: str, stem: str) -> Any:
     """`CpuKey`, `CudaSession`, .. for a device's name."""
-    family, _, ordinal = device.partition(":")
-    if family == "cpu" and not ordinal:
+    device_ordinals(device)
+    if device == "cpu":
         return getattr(_engine, f"Cpu{stem}")
-    if family != "cuda" or not (ordinal.isdecimal() or not ordinal):
-        raise DeviceError(f"device: expected 'cpu', 'cuda' or 'cuda:N', got '{device}'")
     engine_type = getattr(_engine, f"Cuda{stem}", None)
     if engine_type is None:
         raise DeviceError(
@@ -118,6 +141,14 @@ def engine_class(device: str, stem: str) -> Any:
             "CLOAKWORK_CUDA=ON, or use device='cpu'"
         )
     return engine_type
+
+
+def engine_session(key: ExpandedKey, **options: Any) -> Any:
+    """An engine session over an expanded key, on one device or several."""
+    session_class = engine_class(key.device, "Session")
+    if isinstance(key.engine_key, ShardedKey):
+        return ShardedSession([session_class(part, **options) for part in key.engine_key.keys])
+    return session_class(key.engine_key, **options)
 
 
 @contextlib.contextmanager
@@ -129,9 +160,3 @@ def device_memory(device: str, what: str) -> Iterator[None]:
         raise OutOfDeviceMemory(
             f"{what}: the memory of device '{device}' does not suffice; use smaller batches, fewer threads, or a device with more memory"
         ) from error
-
-
-def _device_options(device: str, progress: Progress) -> dict[str, Any]:
-    ordinal = device.partition(":")[2]
-    options: dict[str, Any] = {"progress": progress}
-    return options | {"device": int(ordinal)} if ordinal else options

@@ -15,7 +15,7 @@ from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, check_same_key
 from cloakwork.fhe_core.encoding import Encoding, first_position, slot_bits, torus_constant
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory, engine_class
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory, engine_session
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
 
 __all__ = ["EvaluationKeys", "ExpandedKey", "LookupTables", "Session"]
@@ -47,7 +47,7 @@ class Session:
         self._key = keys
         self._threads = threads
         options = {"threads": threads} if keys.device == "cpu" else {}
-        self._engine = engine_class(keys.device, "Session")(keys.engine_key, **options)
+        self._engine = engine_session(keys, **options)
 
     @property
     def parameters(self) -> ParameterSet:

@@ -330,7 +330,7 @@ def test_bad_activations(key: ClientKey, session: Session, function: object) -> 
 
 @pytest.mark.parametrize("device", ["gpu", "cpu:1", "cuda:x", "", "CPU"])
 def test_unknown_devices(keys: EvaluationKeys, device: str) -> None:
-    with pytest.raises(DeviceError, match="expected 'cpu', 'cuda' or 'cuda:N'"):
+    with pytest.raises(DeviceError, match="expected 'cpu', 'cuda', 'cuda:N' or 'cuda:N,M,..'"):
         keys.expand(device)
 
 

@@ -74,6 +74,17 @@ inline pybind11::array_t<std::uint32_t> checked_coefficients(const ParameterSet&
     return array;
 }
 
+// A new array of words, or the caller's, which must have the shape, be C-contiguous and writeable.
+inline pybind11::array output_words(const ParameterSet& params, const pybind11::object& into,
+                                    const std::vector<std::int64_t>& shape) {
+    namespace py = pybind11;
+    if (into.is_none()) return new_words(params, shape);
+    py::array out = params.limb_count() == 1 ? py::array(checked_array<std::uint32_t>(into, "out", shape))
+                                             : py::array(checked_array<std::uint64_t>(into, "out", shape));
+    if (!out.writeable()) throw ShapeError("out: expected a writeable array, got a read-only one; pass a copy");
+    return out;
+}
+
 // Methods over numpy arrays of a class derived from Backend.
 template <class Session>
 void bind_host_operations(pybind11::class_<Session>& session) {
@@ -150,12 +161,12 @@ void bind_host_operations(pybind11::class_<Session>& session) {
     session.def(
         "bootstrap",
         [=](Session& s, const py::object& lwe, const py::object& tables, const py::object& table_index,
-            const py::object& coefficients, const py::object& progress) {
+            const py::object& coefficients, const py::object& progress, const py::object& into) {
             const ParameterSet& p = s.parameters();
             const Words in = checked_words(p, lwe, "lwe", {kAny, large(s)});
             const TableArguments table(p, tables, table_index, in.shape(0));
             const auto chosen = checked_coefficients(p, coefficients);
-            py::array out = new_words(p, {in.shape(0), chosen.shape(0), large(s)});
+            py::array out = output_words(p, into, {in.shape(0), chosen.shape(0), large(s)});
             const TableView view = table.view();
             const ExtractView extract{chosen.data(), static_cast<std::size_t>(chosen.shape(0))};
             const void* source = in.data();
@@ -167,7 +178,8 @@ void bind_host_operations(pybind11::class_<Session>& session) {
             return out;
         },
         py::arg("lwe"), py::arg("tables"), py::arg("table_index") = py::none(), py::arg("coefficients") = py::none(),
-        py::arg("progress") = py::none(), "words[B, kN+1], tables words[T, N] -> words[B, J, kN+1]: the four stages in order.");
+        py::arg("progress") = py::none(), py::arg("out") = py::none(),
+        "words[B, kN+1], tables words[T, N] -> words[B, J, kN+1]: the four stages in order; written to `out` when given.");
 
     session.def(
         "linear",
