@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client import ClientSpecification, apply_client_steps
-from cloakwork.models.errors import CompileError
+from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -24,7 +24,7 @@ from cloakwork.models.passes.choose_parameters import choose_parameters
 from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.program import Program
 from cloakwork.models.report import report, report_text
-from cloakwork.models.runtime import Progress, Runtime
+from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
 from cloakwork.models.simulate import simulate
 
 if TYPE_CHECKING:
@@ -91,7 +91,16 @@ class CompiledModel:
             key = ClientKey.generate(self.program.parameters)
         if session is None:
             session = Session(key.evaluation_keys())
-        return self.client.decrypt(key, Runtime(self.program, session).run(self.client.encrypt(key, x), progress))
+        runtime, samples = Runtime(self.program, session), np.asarray(x, dtype=np.float64)
+        size, total = samples_at_once(self.program), self.program.bootstraps * len(samples)
+        parts = []
+        for start in range(0, len(samples), size):
+            report = shifted_progress(progress, self.program.bootstraps * start, total)
+            encrypted = self.client.encrypt(key, samples[start : start + size])
+            parts.append(self.client.decrypt(key, runtime.run(encrypted, report)))
+        if not parts:
+            raise ShapeError("predict: expected at least one sample to encrypt, got none")
+        return np.concatenate(parts)
 
 
 def compile_onnx(

@@ -10,6 +10,7 @@ import numpy as np
 from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import Graph, Indices, Linear, Node, source_nodes
@@ -18,6 +19,9 @@ from cloakwork.models.tables import level_tables
 
 Progress: TypeAlias = Callable[[int, int], bool | None] | None
 """progress(bootstraps done, bootstraps of the batch); returning False cancels."""
+
+GATHERED_BYTES = 1 << 28
+WORKING_BYTES = 1 << 30
 
 
 class Runtime:
@@ -76,13 +80,26 @@ class Runtime:
             chosen = np.flatnonzero(node.block == block)
             if not len(chosen):
                 continue
-            x = values.wrap(values.read(node.gather[chosen]))
-            y = (self._session.linear(node.weights[block], x) + bias[block]).words
-            if out is None:
-                out = np.empty((y.shape[0], positions, rows, y.shape[-1]), dtype=y.dtype)
-            out[:, chosen] = y
+            for part in np.array_split(chosen, self._parts(node, len(chosen), values)):
+                x = values.wrap(values.read(node.gather[part]))
+                y = (self._session.linear(node.weights[block], x) + bias[block]).words
+                if out is None:
+                    out = np.empty((y.shape[0], positions, rows, y.shape[-1]), dtype=y.dtype)
+                out[:, part] = y
         assert out is not None
         return out.reshape(out.shape[0], positions * rows, -1)
+
+    @staticmethod
+    def _parts(node: Linear, positions: int, values: _Values) -> int:
+        """Calls into which the positions of a block are split, so that the gathered ciphertexts fit memory."""
+        needed = values.sample_bytes * positions * node.gather.shape[1]
+        return min(positions, max(1, -(-needed // GATHERED_BYTES)))
+
+
+def samples_at_once(program: Program) -> int:
+    """Samples whose ciphertexts of every wire stay within WORKING_BYTES."""
+    one = program.graph.wire_count * (program.parameters.large_dimension + 1) * word_dtype(program.parameters).itemsize
+    return max(1, WORKING_BYTES // int(one))
 
 
 class _Values:
@@ -109,6 +126,11 @@ class _Values:
             out[:, mask] = self.words[source][:, gather[mask] - self._nodes[source].first_wire]
         return out
 
+    @property
+    def sample_bytes(self) -> int:
+        """One ciphertext for each sample."""
+        return int(self._example.words[:, 0].nbytes)
+
     def wrap(self, words: Words) -> Ciphertexts:
         example = self._example
         return Ciphertexts.from_words(example.parameters, words, encoding=Encoding.TORUS, key_id=example.key_id)
@@ -117,3 +139,8 @@ class _Values:
 def _offset_progress(progress: Progress, done: int, batch: int, total: int) -> Progress:
     """The engine counts in units of its own, part of the batch."""
     return None if progress is None else lambda part, whole: progress(done + part * batch // whole, total)
+
+
+def shifted_progress(progress: Progress, done: int, total: int) -> Progress:
+    """For one batch of several: counts from `done`, of `total`."""
+    return None if progress is None else lambda part, _: progress(done + part, total)

@@ -96,7 +96,7 @@ def reduce(context: Context, node: OnnxNode) -> Encrypted:
     if axes is None and node.attributes.get("noop_with_empty_axes", 0):
         return Encrypted(x)
     chosen = tuple(range(x.ndim)) if axes is None else tuple(axis % x.ndim for axis in axes)
-    if 0 in chosen and x.shape[0] == 1 and axes is not None:
+    if 0 in chosen:
         raise UnsupportedNode("reduces over the batch; samples are computed one by one")
     keep = bool(node.attributes.get("keepdims", 1))
     return Encrypted(_reduce(context, x, chosen, keep, mean=node.operator == "ReduceMean"))

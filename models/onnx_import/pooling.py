@@ -33,7 +33,7 @@ def global_max_pool(context: Context, node: OnnxNode) -> Encrypted:
 def reduce_max(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     axes = node.integers(1, "axes")
-    chosen = range(1, x.ndim) if axes is None else [axis % x.ndim for axis in axes]
+    chosen = list(range(x.ndim)) if axes is None else [axis % x.ndim for axis in axes]
     if 0 in chosen:
         raise UnsupportedNode("reduces over the batch; samples are computed one by one")
     kept = [axis for axis in range(x.ndim) if axis not in chosen]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import ModelProto, TensorProto, helper
 from onnx_models import mlp, model, runtime, single
 
 from cloakwork.fhe_core.parameters import parameter_set
@@ -47,6 +47,23 @@ def test_final_operators_move_to_the_client(operator: str, axis: int, output_typ
     x = calibration[:7]
     assert compiled.report()["client_steps"] == [operator] and compiled.report()["bootstraps"] == 0
     np.testing.assert_allclose(compiled.predict_float(x), runtime(proto, x), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        single("ReduceMean", [3]),
+        single("ReduceMax", [3]),
+        single("ArgMax", [3], output_type=TensorProto.INT64),
+        single("Softmax", [3, 2], axis=1, opset=11),
+        single("Pow", [3], inputs=["x", "x"]),
+        single("Pad", [3], {"p": np.array([0, 1, 0, 1]), "v": np.float32(1)}),
+        single("Div", [3], {"c": np.zeros(3, dtype=np.float32)}),
+    ],
+)  # fmt: skip
+def test_unsupported_uses_of_supported_operators(proto: ModelProto) -> None:
+    with pytest.raises(UnsupportedOperatorError, match=f"the_{proto.graph.node[0].op_type}"):
+        import_onnx(proto)
 
 
 def test_no_parameter_set_names_layer_need_and_nearest_set() -> None:

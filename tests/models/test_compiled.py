@@ -93,6 +93,22 @@ def test_progress_counts_the_bootstraps_and_cancels(model: CompiledModel, key: C
         model.predict(X[:2], fhe="execute", key=key, session=session, progress=lambda _done, _total: False)
 
 
+def test_samples_in_several_batches_and_convolutions_in_parts(
+    model: CompiledModel, key: ClientKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(key.evaluation_keys())
+    monkeypatch.setattr("cloakwork.models.runtime.WORKING_BYTES", 1)
+    monkeypatch.setattr("cloakwork.models.runtime.GATHERED_BYTES", 1)
+    seen: list[tuple[int, int]] = []
+
+    def watch(done: int, total: int) -> None:
+        seen.append((done, total))
+
+    y = model.predict(X, fhe="execute", key=key, session=session, progress=watch)
+    assert y.shape == (3, 4) and seen[-1] == (36, 36) and seen == sorted(seen)
+    assert np.abs(y - model.predict(X)).max() < 1.0
+
+
 def test_report_counts(model: CompiledModel) -> None:
     facts = model.report()
     assert facts["bootstraps"] == 12 and facts["bootstraps_per_level"] == [12]
