@@ -92,8 +92,8 @@ class Runtime:
     @staticmethod
     def _parts(node: Linear, positions: int, values: _Values) -> int:
         """Calls into which the positions of a block are split, so that the gathered ciphertexts fit memory."""
-        needed = values.sample_bytes * positions * node.gather.shape[1]
-        return min(positions, max(1, -(-needed // GATHERED_BYTES)))
+        needed = values.sample_bytes * node.gather.shape[1] * positions
+        return min(positions, max(1, -(-int(needed) // GATHERED_BYTES)))
 
 
 def samples_at_once(program: Program) -> int:

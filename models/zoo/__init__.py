@@ -1,4 +1,4 @@
-"""Trained models that come with the package, by name; docs/models has a card for each."""
+"""Trained models that come with the package, by name; docs/compiler.md says how they were trained and what they reach."""
 
 from __future__ import annotations
 
