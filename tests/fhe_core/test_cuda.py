@@ -330,5 +330,9 @@ def test_shipped_sets(name: str) -> None:
     coefficients = np.array([0, params.polynomial_size - 1], np.uint32)
     expected = cpu.bootstrap(lwe, tables, index, coefficients)
     for kernel in KERNELS:
-        session = _engine.CudaSession(_engine.CudaKey(params, *keys, kernel=kernel))
+        key = _engine.CudaKey(params, *keys, kernel=kernel)
+        session = _engine.CudaSession(key)
         np.testing.assert_array_equal(session.bootstrap(lwe, tables, index, coefficients), expected, err_msg=kernel)
+        if key.kernel != "plain":  # few ciphertexts and many have different layouts
+            many = session.bootstrap(np.tile(lwe, (60, 1)), tables, np.tile(index, 60), coefficients)
+            np.testing.assert_array_equal(many, np.tile(expected, (60, 1, 1)), err_msg=f"{kernel}, many ciphertexts")

@@ -1,5 +1,6 @@
 // Instances of the two-bit blind rotation for the shapes of the shipped parameter sets. Compiled kShapedKernelParts times: unit
 // FHE_CORE_PART makes every so-manieth shape.
+#include "cuda/blind_rotate_latency.cuh"
 #include "cuda/blind_rotate_pair.cuh"
 
 #include <cstring>
@@ -42,6 +43,14 @@ std::vector<std::uint8_t> twiddle_bytes() {
     return bytes;
 }
 
+// Both layouts read the same key, twiddles and powers.
+template <class Config>
+cudaError_t launch_by_batch(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
+    if (view.batch <= kLatencyCiphertexts * multiprocessors)
+        return launch_blind_rotate_latency<LatencyConfig<Config>>(view, multiprocessors, stream);
+    return launch_blind_rotate_pair<Config>(view, multiprocessors, stream);
+}
+
 template <std::size_t index>
 ShapedKernel kernel_at() {
     using Config = ConfigAt<index>;
@@ -52,7 +61,7 @@ ShapedKernel kernel_at() {
             Config::kSharedBytes,
             twiddle_bytes<typename Config::Ntt>,
             power_table<typename Config::Ntt>,
-            launch_blind_rotate_pair<Config>};
+            launch_by_batch<Config>};
 }
 
 template <std::size_t... index>

@@ -279,7 +279,7 @@ struct WarpNtt {
     // --- Whole transforms on the device
     // ---------------------------------------------------------------------------------------------
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
     template <int z>
     __device__ __forceinline__ static void swap_with_lanes(std::int32_t (&x)[P], int lane) {
         constexpr int mask = 1 << (Z - 1 - z), bit = 1 << (p - 1 - z);

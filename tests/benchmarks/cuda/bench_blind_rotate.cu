@@ -6,6 +6,7 @@
 #include <future>
 #include <string>
 
+#include "cuda/blind_rotate_latency.cuh"
 #include "fhe_core/reference.hpp"
 #include "host_key.hpp"
 
@@ -76,7 +77,7 @@ Expected reference_outputs(const Problem& problem, std::vector<int> numbers) {
     return expected;
 }
 
-template <class Config>
+template <class Config, bool latency = false>
 void run(const Problem& problem, const Expected& expected, const std::vector<Vec4>& host_key, const std::vector<int>& batches) {
     using Layout = typename Config::Layout;
     using Ntt = typename Config::Ntt;
@@ -101,13 +102,22 @@ void run(const Problem& problem, const Expected& expected, const std::vector<Vec
                          problem.batch,
                          problem.params.step_count(),
                          0};
+    using Latency = LatencyConfig<Config>;
+    constexpr auto kernel = [] {
+        if constexpr (latency)
+            return &blind_rotate_latency_kernel<Latency>;
+        else
+            return &blind_rotate_pair_kernel<Config>;
+    }();
+    const auto launch = latency ? launch_blind_rotate_latency<Latency> : launch_blind_rotate_pair<Config>;
     cudaFuncAttributes attributes;
-    require(cudaFuncGetAttributes(&attributes, blind_rotate_pair_kernel<Config>), "attributes");
+    require(cudaFuncGetAttributes(&attributes, kernel), "attributes");
+    if (latency) std::printf("latency layout, %d warps; ", Latency::kWarps);
     std::printf("groups %d x %d ciphertexts, %d buffers, %d digits at once, depth %d: %d registers, %zu local bytes, %zu shared\n",
                 Layout::groups, Layout::per_warp, Layout::buffers, Layout::digits, Layout::key_depth, attributes.numRegs,
-                attributes.localSizeBytes, Config::kSharedBytes);
+                attributes.localSizeBytes, latency ? Latency::kSharedBytes : Config::kSharedBytes);
 
-    require(launch_blind_rotate_pair<Config>(view, multiprocessors, nullptr), "launch");
+    require(launch(view, multiprocessors, nullptr), "launch");
     require(cudaDeviceSynchronize(), "kernel");
     const std::vector<std::uint32_t> words = out.host();
     std::size_t wrong = 0, unwritten = 0;
@@ -125,7 +135,7 @@ void run(const Problem& problem, const Expected& expected, const std::vector<Vec
         require(cudaEventCreate(&stop), "event");
         for (int i = 0; i < 7; ++i) {
             require(cudaEventRecord(start), "event");
-            require(launch_blind_rotate_pair<Config>(view, multiprocessors, nullptr), "launch");
+            require(launch(view, multiprocessors, nullptr), "launch");
             require(cudaEventRecord(stop), "event");
             require(cudaEventSynchronize(stop), "kernel");
             float milliseconds = 0;
@@ -151,6 +161,19 @@ void compare(int lwe_dimension, const std::vector<int>& numbers, const std::vect
     const Expected expected = reference_outputs(problem, numbers);
     const std::vector<Vec4> key = kernel_key<PairConfig<ShapeOf, PairLayout<1, 1, 1, 1, 1>>>(problem.key);
     (run<PairConfig<ShapeOf, Layouts>>(problem, expected, key, batches), ...);
+}
+
+// The engine's layouts for few ciphertexts: where do they cross?
+template <class ShapeOf, class Layout>
+void cross(int lwe_dimension) {
+    const std::vector<int> batches{1, 66, 132, 264, 396, 528};
+    const Problem problem = make_problem(ShapeOf::value, lwe_dimension, 528);
+    const Expected expected = reference_outputs(problem, {0, 131, 527});
+    const std::vector<Vec4> key = kernel_key<PairConfig<ShapeOf, PairLayout<1, 1, 1, 1, 1>>>(problem.key);
+    std::printf("N=%d k=%d %d rows n=%d\n", ShapeOf::value.polynomial_size, ShapeOf::value.glwe_dimension,
+                PairConfig<ShapeOf, Layout>::kRows, lwe_dimension);
+    run<PairConfig<ShapeOf, Layout>, true>(problem, expected, key, batches);
+    run<PairConfig<ShapeOf, Layout>>(problem, expected, key, batches);
 }
 
 // One launch of each for a profiler.
@@ -183,6 +206,12 @@ int main(int count, char** arguments) {
         profile<Gates, One, Two>(640, 4224);
         return EXIT_SUCCESS;
     }
+    std::printf("the engine takes the latency layout up to %d ciphertexts per multiprocessor\n", kLatencyCiphertexts);
+    cross<KernelShape<512, 2, 1, 8, 2, 7, 2, pair>, OneBuffer>(640);
+    cross<KernelShape<512, 2, 1, 6, 3, 7, 2, pair>, OneBuffer>(710);
+    cross<KernelShape<512, 2, 1, 6, 3, 5, 3, pair>, OneBuffer>(670);
+    cross<KernelShape<1024, 1, 1, 5, 4, 5, 3, pair>, PairLayout<4, 1, 1, 1, 1>>(744);
+    if (count > 1 && arguments[1] == std::string("cross")) return EXIT_SUCCESS;
     compare<Gates, One, OneSingle, OneBuffer, Five, Two, TwoSingle>(16, {0, 1, 31, 528, 1055, 1099}, {1100});
     compare<Gates, One, OneSingle, OneBuffer, Five, Two, TwoSingle>(640, {0, 529, 16383}, {1, 132, 528, 16384});
     compare<KernelShape<512, 2, 1, 6, 3, 7, 2, pair>, One, PairLayout<4, 1, 2, 3, 2>>(16, {0, 1, 1099}, {1100});

@@ -1,0 +1,156 @@
+// The latency kernel as it is, a CPU thread per CUDA thread and real barriers, against reference::blind_rotate and sample_extract.
+// Needs no GPU:
+//   g++ -std=c++20 -O1 -pthread -Ifhe_core/include -Ifhe_core/src -Ifhe_core/src/cuda/emulation -Itests/benchmarks/cuda
+//       tests/fhe_core/cuda/emulate_latency.cpp fhe_core/src/common/{reference,expand,chacha20}.cpp -o emulate && ./emulate
+#define CLOAKWORK_EMULATE_WARPS
+#include <array>
+#include <barrier>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#define __device__
+#define __global__
+#define __shared__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(bytes) __attribute__((aligned(bytes)))
+
+struct int4 {
+    std::int32_t x, y, z, w;
+};
+
+namespace fhe_core::cuda {
+namespace {
+
+constexpr int kMostThreads = 512;
+
+struct EmulatedWarp {
+    std::barrier<> barrier{32};
+    std::array<std::int32_t, 32> words{};
+};
+struct EmulatedBlock {
+    explicit EmulatedBlock(int threads) : barrier(threads) {}
+    std::barrier<> barrier;
+    std::array<EmulatedWarp, kMostThreads / 32> warps;
+};
+struct Index3 {
+    unsigned x;
+};
+
+std::unique_ptr<EmulatedBlock> block;
+thread_local Index3 threadIdx{}, blockIdx{};
+Index3 gridDim{1};
+
+EmulatedWarp& own_warp() { return block->warps[threadIdx.x / 32]; }
+void __syncthreads() { block->barrier.arrive_and_wait(); }
+void __syncwarp() { own_warp().barrier.arrive_and_wait(); }
+std::int32_t __shfl_xor_sync(unsigned, std::int32_t word, int mask) {
+    EmulatedWarp& warp = own_warp();
+    warp.words[threadIdx.x % 32] = word;
+    warp.barrier.arrive_and_wait();
+    const std::int32_t received = warp.words[threadIdx.x % 32 ^ mask];
+    warp.barrier.arrive_and_wait();
+    return received;
+}
+template <class T>
+T __ldg(const T* address) {
+    return *address;
+}
+
+}  // namespace
+
+alignas(16) std::int32_t shared[227 * 256];
+
+}  // namespace fhe_core::cuda
+
+#include "cuda/blind_rotate_latency.cuh"
+#include "fhe_core/reference.hpp"
+#include "host_key.hpp"
+
+namespace fhe_core::cuda {
+namespace {
+
+template <class Config>
+void run_kernel(const BlindRotateView& view) {
+    block = std::make_unique<EmulatedBlock>(Config::kThreads);
+    for (std::int32_t& word : shared) word = 0x5a5a5a5a;
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < static_cast<unsigned>(Config::kThreads); ++i)
+        threads.emplace_back([i, &view] {
+            threadIdx.x = i;
+            blind_rotate_latency_kernel<Config>(view);
+        });
+    for (std::thread& thread : threads) thread.join();
+}
+
+template <int... numbers>
+bool check(int lwe_dimension, std::uint64_t seed) {
+    using Pair = PairConfig<KernelShape<numbers..., CmuxKind::binary_pair>, PairLayout<1, 1, 1, 1, 1>>;
+    using Config = LatencyConfig<Pair>;
+    using M = typename Config::M;
+    constexpr int N = Config::N, k = Config::k;
+    constexpr std::size_t kBatch = 2, kTables = 2;
+    const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
+    const auto key = random_words(std::size_t(params.step_count()) * 3 * Config::kRows * (k + 1) * N, M::p, seed);
+    const auto tables = random_words(kTables * N, M::p, seed + 1);
+    const auto wide = random_words(kBatch * (lwe_dimension + 1), 2 * N, seed + 2);
+    const std::vector<std::uint32_t> switched(wide.begin(), wide.end()), narrow_tables(tables.begin(), tables.end());
+    const std::vector<std::uint32_t> table_index{1, 0}, coefficients{0, 5, N - 1};
+
+    const auto device_key = kernel_key<Pair>(key);
+    const auto twiddles = twiddle_table<typename Config::Ntt>();
+    const auto powers = power_table<typename Config::Ntt>();
+    std::vector<std::uint32_t> glwe(kBatch * (k + 1) * N, 0xdeadbeef), lwe(kBatch * coefficients.size() * (k * N + 1), 0xdeadbeef);
+    BlindRotateView view{};
+    view.switched = switched.data();
+    view.key = device_key.data();
+    view.twiddles = twiddles.data();
+    view.powers = powers.data();
+    view.tables = narrow_tables.data();
+    view.table_index = table_index.data();
+    view.out = glwe.data();
+    view.batch = kBatch;
+    view.steps = params.step_count();
+    run_kernel<Config>(view);
+    view.coefficients = coefficients.data();
+    view.coefficient_count = static_cast<int>(coefficients.size());
+    view.out = lwe.data();
+    run_kernel<Config>(view);
+
+    int wrong = 0, wrong_extracted = 0;
+    for (std::size_t item = 0; item < kBatch; ++item) {
+        const auto* first = switched.data() + item * (lwe_dimension + 1);
+        const auto* table = tables.data() + table_index[item] * N;
+        const reference::Words expected = reference::blind_rotate(
+            params, key, reference::SmallWords(first, first + lwe_dimension + 1), reference::Words(table, table + N));
+        for (int i = 0; i < (k + 1) * N; ++i) wrong += glwe[item * (k + 1) * N + i] != expected[i];
+        for (std::size_t j = 0; j < coefficients.size(); ++j) {
+            const reference::Words sample = reference::sample_extract(params, expected, coefficients[j]);
+            for (int i = 0; i <= k * N; ++i)
+                wrong_extracted += lwe[(item * coefficients.size() + j) * (k * N + 1) + i] != sample[i];
+        }
+    }
+    std::printf("N=%d k=%d %d rows, %d warps: %d wrong words, %d extracted\n", N, k, Config::kRows, Config::kWarps, wrong,
+                wrong_extracted);
+    return wrong == 0 && wrong_extracted == 0;
+}
+
+}  // namespace
+}  // namespace fhe_core::cuda
+
+int main() {
+    using namespace fhe_core::cuda;
+    bool good = check<512, 2, 1, 8, 2, 7, 2>(6, 1);
+    good &= check<512, 2, 1, 6, 3, 7, 2>(4, 2);
+    good &= check<512, 2, 1, 6, 3, 5, 3>(4, 3);
+    good &= check<512, 2, 1, 5, 4, 5, 3>(4, 4);
+    good &= check<512, 3, 1, 6, 3, 7, 2>(4, 5);
+    good &= check<1024, 1, 1, 5, 4, 5, 3>(4, 6);
+    good &= check<1024, 2, 1, 5, 4, 5, 3>(4, 7);
+    good &= check<256, 1, 1, 7, 3, 7, 3>(6, 8);
+    return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
