@@ -364,21 +364,27 @@ struct TwoLimbThread {
         return powers[Config::kPowersShared ? x + (x >> 5) : x];
     }
 
-    FHE_HD void product(int step, std::uint32_t first, std::uint32_t second) const {
-        constexpr int kRows = Config::kRows, kLanes = 32 * H, kPlaces = kComponents * 3, kAhead = 3;
-        static_assert(kPlaces % kAhead == 0);
-        const Vec4* next = key + std::size_t(step) * 2 * kComponents * Config::kOutputVectors;
+    // Key words of three products (output, j), the ones to come.
+    static constexpr int kLanes = 32 * H, kRows = Config::kRows;
+    using Ahead = Vec4[3][kRows];
+
+    FHE_HD const Vec4* key_of(int step) const { return key + std::size_t(step) * 2 * kComponents * Config::kOutputVectors; }
+
+    // Words of key j for one output; `vectors` after the vector at `words`.
+    FHE_HD static void load_words(Vec4 (&ahead)[kRows], const Vec4* words, int vectors, int output, int j) {
+#pragma unroll
+        for (int row = 0; row < kRows; ++row)
+            ahead[row] = load_two_limb_key(words + output * static_cast<int>(Config::kOutputVectors) +
+                                           ((vectors * kRows + row) * 3 + j) * kLanes);
+    }
+    FHE_HD void load_ahead(int step, Ahead& ahead) const {
+#pragma unroll
+        for (int j = 0; j < 3; ++j) load_words(ahead[j], key_of(step), 0, 0, j);
+    }
+
+    FHE_HD void product(int step, Ahead& ahead, std::uint32_t first, std::uint32_t second) const {
+        const Vec4* words = key_of(step);
         const std::uint32_t exponents[3] = {first, second, first + second};
-        // Key words of (vector, output, j): rows kKeys*kLanes vectors apart.
-        const auto load = [&](Vec4(&words)[kRows], int vector, int output, int j) {
-#pragma unroll
-            for (int row = 0; row < kRows; ++row)
-                words[row] = load_two_limb_key(next + output * static_cast<int>(Config::kOutputVectors) +
-                                               ((vector * kRows + row) * 3 + j) * kLanes);
-        };
-        Vec4 ahead[kAhead][kRows];
-#pragma unroll
-        for (int j = 0; j < kAhead; ++j) load(ahead[j], 0, 0, j);
 #pragma unroll 1
         for (int vector = 0; vector < Config::kVectors; ++vector) {
             std::int32_t* const word = tile + Row::row_chunk(lane, vector);
@@ -408,16 +414,15 @@ struct TwoLimbThread {
                     for (int row = 0; row < kRows; ++row)
 #pragma unroll
                         for (int i = 0; i < 4; ++i) sum[i] += multiply_wide(digit[row].x[i], ahead[j][row].x[i]);
-                    if (output + 1 < kComponents)
-                        load(ahead[j], vector, output + 1, j);
-                    else if (vector + 1 < Config::kVectors)
-                        load(ahead[j], vector + 1, 0, j);
+                    // After the last vector of the first output lies the second output: read, not used.
+                    load_words(ahead[j], words, output + 1 == kComponents, output + 1 < kComponents ? output + 1 : 0, j);
 #pragma unroll
                     for (int i = 0; i < 4; ++i) total[i] += multiply_wide(factor[j][i], modulus.montgomery(sum[i]));
                 }
                 *reinterpret_cast<Vec4*>(word + output * 1024) = {{modulus.montgomery(total[0]), modulus.montgomery(total[1]),
                                                                    modulus.montgomery(total[2]), modulus.montgomery(total[3])}};
             }
+            words += kRows * 3 * kLanes;
         }
     }
 };
@@ -464,7 +469,9 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
                 __syncwarp();
                 thread.forward_b(component, x);
             }
-            thread.product(step, first, second);
+            typename TwoLimbThread<Config>::Ahead ahead;
+            thread.load_ahead(step, ahead);  // earlier would cost registers that the transforms need
+            thread.product(step, ahead, first, second);
 #pragma unroll 1
             for (int component = 0; component < kComponents; ++component) {
                 std::int32_t x[32];
@@ -520,7 +527,6 @@ cudaError_t launch_blind_rotate_two_limbs(const BlindRotateView& view, int multi
 
 template <class Config, int limb>
 void append_part_twiddles(std::vector<PartTwiddles>& tables) {
-    using M = Modulus<limb>;
     constexpr int H = Config::kParts;
     const std::vector<Twiddle> all = plain_twiddles<limb>(Config::N, Config::kLogSize);
     for (int part = 0; part < H; ++part) {

@@ -83,7 +83,11 @@ bool check(int lwe_dimension, std::uint64_t seed) {
             for (const Thread& t : threads) t.forward_b(c, x);
         }
         largest(largest_forward);
-        for (const Thread& t : threads) t.product(step, switched[2 * step], switched[2 * step + 1]);
+        for (const Thread& t : threads) {
+            typename Thread::Ahead ahead;
+            t.load_ahead(step, ahead);
+            t.product(step, ahead, switched[2 * step], switched[2 * step + 1]);
+        }
         for (int c = 0; c <= k; ++c) {
             for (const Thread& t : threads) t.inverse_a(c, x);
             for (const Thread& t : threads) t.inverse_b(c, x);
