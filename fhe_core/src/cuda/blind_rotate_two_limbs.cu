@@ -30,8 +30,8 @@ std::vector<std::uint8_t> table_bytes() {
 template <std::size_t... index>
 std::vector<ShapedKernel> all_kernels(std::index_sequence<index...>) {
     return {ShapedKernel{ConfigAt<index>::type::shape, KeyOrder::warp, 32 * ConfigAt<index>::type::kParts,
-                         ConfigAt<index>::type::kGroups, ConfigAt<index>::type::kSharedBytes, table_bytes<typename ConfigAt<index>::type>,
-                         two_limb_powers<typename ConfigAt<index>::type>,
+                         ConfigAt<index>::type::kGroups, ConfigAt<index>::type::kSharedBytes,
+                         table_bytes<typename ConfigAt<index>::type>, two_limb_powers<typename ConfigAt<index>::type>,
                          launch_blind_rotate_two_limbs<typename ConfigAt<index>::type>}...};
 }
 

@@ -1,5 +1,5 @@
-// Blind rotation with two key bits per step, two limbs, one digit per component: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC), all steps
-// in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). N = H * 1024, H = 1, 2, 4.
+// Blind rotation with two key bits per step, two limbs, one digit per component: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC), all
+// steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). N = H * 1024, H = 1, 2, 4.
 //
 // Who does what. A group of 2*H warps owns one ciphertext. Warp (limb, part) works modulo one limb prime on positions part*1024 ..
 // +1023 of the transform, of every component in turn; the group's threads share the coefficients of ACC, both limbs in registers:
@@ -10,15 +10,15 @@
 //                                                                                           barrier: the updates are there
 //              threads: last log2 H stages of the inverse, ACC += update
 //
-// The first log2 H stages of a transform (`fold`) turn H*1024 digits into the 1024 points of a part; what remains is WarpNtt of 1024
-// points with other twiddles. Between the barriers a warp's tiles T[c] are its own, and what a lane loads from a tile it stores back
-// to the same words, so that only the exchanges inside a transform need __syncwarp.
+// The first log2 H stages of a transform (`fold`) turn H*1024 digits into the 1024 points of a part; what remains is WarpNtt of
+// 1024 points with other twiddles. Between the barriers a warp's tiles T[c] are its own, and what a lane loads from a tile it
+// stores back to the same words, so that only the exchanges inside a transform need __syncwarp.
 //
 // Shared memory: powers of the 2N-th roots of both limbs, word x at x + x/32; twiddles (TwoLimbTables); per group T[limb][part]
 // [component][1024] and digits [part][component][1024]. The modulus is a run-time value: one code path for both limbs.
 //
-// Key: KeyOrder::warp with 32*H lanes (lane part*32 + l of KeyLayout is lane l of that part), each word K * 2^64 / N modulo its limb's
-// prime, centred. Sizes as in blind_rotate_pair.cuh.
+// Key: KeyOrder::warp with 32*H lanes (lane part*32 + l of KeyLayout is lane l of that part), each word K * 2^64 / N modulo its
+// limb's prime, centred. Sizes as in blind_rotate_pair.cuh.
 #pragma once
 
 #include <array>
@@ -86,7 +86,7 @@ struct TwoLimbConfig {
     static constexpr bool kPowersShared = N < 4096;  // else they do not fit
     static constexpr int kPowerWords = kPowersShared ? 2 * kLimbPowerWords : 0;
     static constexpr int kTableWords = 2 * kParts * static_cast<int>(sizeof(PartTwiddles) / 4);
-    static constexpr int kTileWords = kComponents * 1024;                    // of a warp
+    static constexpr int kTileWords = kComponents * 1024;                              // of a warp
     static constexpr int kGroupWords = 2 * kParts * kTileWords + kParts * kTileWords;  // T, digits
     static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + kTableWords + kGroups * kGroupWords);
     static constexpr std::size_t kOutputVectors = std::size_t(kVectors) * kRows * kKeys * 32 * kParts;  // one output of one limb
@@ -149,14 +149,14 @@ struct TwoLimbThread {
 
     int thread, lane, limb, part;
     LimbModulus modulus;
-    const std::int32_t* powers;   // of this limb
-    const PartTwiddles* table;    // of this part
+    const std::int32_t* powers;    // of this limb
+    const PartTwiddles* table;     // of this part
     const PartTwiddles* mirrored;  // of the mirror part, for the inverse
-    std::int32_t* group_tiles;    // T[limb][part][component][1024]
-    std::int32_t* tile;           // of this warp
-    std::int32_t* digits;         // [part][component][1024]
-    std::uint32_t lane_root;      // 2*brv(first position of the lane) + 1
-    const Vec4* key;              // of this limb, part and lane, first step
+    std::int32_t* group_tiles;     // T[limb][part][component][1024]
+    std::int32_t* tile;            // of this warp
+    std::int32_t* digits;          // [part][component][1024]
+    std::uint32_t lane_root;       // 2*brv(first position of the lane) + 1
+    const Vec4* key;               // of this limb, part and lane, first step
 
     FHE_HD static TwoLimbThread make(int thread, const std::int32_t* powers, const PartTwiddles* tables, std::int32_t* group_words,
                                      const Vec4* key) {
@@ -445,18 +445,17 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
     __syncthreads();
 
     const int group = threadIdx.x / Config::kGroupThreads, lwe_size = 2 * view.steps + 1;
-    const auto thread = TwoLimbThread<Config>::make(threadIdx.x % Config::kGroupThreads, Config::kPowersShared ? shared : view.powers,
-                                                    twiddles,
-                                                    shared + Config::kPowerWords + Config::kTableWords + group * Config::kGroupWords,
-                                                    static_cast<const Vec4*>(view.key));
+    const auto thread = TwoLimbThread<Config>::make(
+        threadIdx.x % Config::kGroupThreads, Config::kPowersShared ? shared : view.powers, twiddles,
+        shared + Config::kPowerWords + Config::kTableWords + group * Config::kGroupWords, static_cast<const Vec4*>(view.key));
     const auto group_barrier = [&] { barrier(1 + group, Config::kGroupThreads); };
 
     for (int number = group * gridDim.x + blockIdx.x; number < view.batch; number += gridDim.x * Config::kGroups) {
         const std::uint32_t* switched = view.switched + std::size_t(number) * lwe_size;
         typename TwoLimbThread<Config>::Share y;
-        thread.start(y,
-                     static_cast<const std::uint64_t*>(view.tables) + std::size_t(view.table_index ? view.table_index[number] : 0) * N,
-                     switched[lwe_size - 1]);
+        thread.start(
+            y, static_cast<const std::uint64_t*>(view.tables) + std::size_t(view.table_index ? view.table_index[number] : 0) * N,
+            switched[lwe_size - 1]);
 #pragma unroll 1
         for (int step = 0; step < view.steps; ++step) {
             const std::uint32_t first = __ldg(switched + 2 * step), second = __ldg(switched + 2 * step + 1);

@@ -1,4 +1,5 @@
-// The device functions of the two-limb blind rotation, run thread by thread on the CPU against reference::blind_rotate. Needs no GPU:
+// The device functions of the two-limb blind rotation, run thread by thread on the CPU against reference::blind_rotate. Needs no
+// GPU:
 //   g++ -std=c++20 -O2 -Ifhe_core/include -Ifhe_core/src -Ifhe_core/src/cuda/emulation -Itests/benchmarks/cuda
 //       tests/fhe_core/cuda/emulate_two_limbs.cpp fhe_core/src/common/{reference,expand,chacha20}.cpp -o emulate && ./emulate
 #include "cuda/blind_rotate_two_limbs.cuh"
@@ -30,7 +31,8 @@ void expand_limb(const ParameterSet& params, const reference::Words& key, std::v
                   j = i / layout.outputs / layout.rows % layout.keys;
         const std::size_t step = i / layout.outputs / layout.rows / layout.keys;
         for (int position = 0; position < N; ++position)
-            out[layout.offset(step, limb, component, row, j, position)] = M::centre(mul_mod(residue(x[position], M::p), scale, M::p));
+            out[layout.offset(step, limb, component, row, j, position)] =
+                M::centre(mul_mod(residue(x[position], M::p), scale, M::p));
     }
 }
 
@@ -66,9 +68,8 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     for (int t = 0; t < Config::kGroupThreads; ++t)
         threads.push_back(Thread::make(t, powers.data(), tables.data(), words, device_key.data()));
     std::vector<std::array<std::uint32_t, Config::kShare * Config::kParts * 2>> memory(Config::kGroupThreads);
-    const auto share = [&](const Thread& t) -> typename Thread::Share& {
-        return *reinterpret_cast<typename Thread::Share*>(memory[t.thread].data());
-    };
+    const auto share = [&](const Thread& t) ->
+        typename Thread::Share& { return *reinterpret_cast<typename Thread::Share*>(memory[t.thread].data()); };
     std::int32_t x[32];
     std::int64_t largest_forward = 0, largest_inverse = 0;
     const auto largest = [&](std::int64_t& value) {
