@@ -93,10 +93,10 @@ def global_average_pool(context: Context, node: OnnxNode) -> Encrypted:
 def reduce(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted(0)
     axes = node.integers(1, "axes")
-    if axes is None and node.attributes.get("noop_with_empty_axes", 0):
+    if not axes and node.attributes.get("noop_with_empty_axes", 0):
         return Encrypted(x)
-    chosen = tuple(range(x.ndim)) if axes is None else tuple(axis % x.ndim for axis in axes)
-    if 0 in chosen:
+    chosen = tuple(axis % x.ndim for axis in axes) if axes else tuple(range(x.ndim))
+    if 0 in chosen and x.shape[0] == 1:
         raise UnsupportedNode("reduces over the batch; samples are computed one by one")
     keep = bool(node.attributes.get("keepdims", 1))
     return Encrypted(_reduce(context, x, chosen, keep, mean=node.operator == "ReduceMean"))

@@ -33,8 +33,10 @@ def global_max_pool(context: Context, node: OnnxNode) -> Encrypted:
 def reduce_max(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     axes = node.integers(1, "axes")
-    chosen = list(range(x.ndim)) if axes is None else [axis % x.ndim for axis in axes]
-    if 0 in chosen:
+    if not axes and node.attributes.get("noop_with_empty_axes", 0):
+        return Encrypted(x)
+    chosen = [axis % x.ndim for axis in axes] if axes else list(range(x.ndim))
+    if 0 in chosen and x.shape[0] == 1:
         raise UnsupportedNode("reduces over the batch; samples are computed one by one")
     kept = [axis for axis in range(x.ndim) if axis not in chosen]
     flat = x.transpose(*kept, *chosen).reshape(*(x.shape[axis] for axis in kept), -1)

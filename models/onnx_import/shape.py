@@ -10,8 +10,16 @@ from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
 from cloakwork.models.onnx_import.registry import operator
 
 
-@operator("Identity", "Dropout")
+@operator("Identity")
 def identity(_context: Context, node: OnnxNode) -> Encrypted:
+    return Encrypted(node.encrypted())
+
+
+@operator("Dropout")
+def dropout(_context: Context, node: OnnxNode) -> Encrypted:
+    training = node.optional_constant(2)
+    if training is not None and training.any():
+        raise UnsupportedNode("is in training mode; export the model in evaluation mode")
     return Encrypted(node.encrypted())
 
 
