@@ -12,8 +12,10 @@ import numpy as np
 import onnx
 from numpy.typing import ArrayLike, NDArray
 
+from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
+from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.client import ClientSpecification, apply_client_steps
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.interpreter import interpret
@@ -39,7 +41,16 @@ class CompiledModel:
     """A model ready for encrypted data, and the real-valued graph that it came from."""
 
     program: Program
-    float_graph: Graph
+    float_graph: Graph | None = None  # not kept in files
+
+    def save(self, path: PathLike) -> None:
+        """One file, see models/artefact.py."""
+        save_program(path, self.program)
+
+    @classmethod
+    def load(cls, path: PathLike) -> CompiledModel:
+        """SerializationError or KeyMismatchError when it is damaged or its parameter set has changed."""
+        return cls(load_program(path))
 
     @cached_property
     def client(self) -> ClientSpecification:
@@ -78,6 +89,10 @@ class CompiledModel:
 
     def predict_float(self, x: ArrayLike) -> NDArray[np.generic]:
         """The model before quantisation, in clear."""
+        if self.float_graph is None:
+            raise CompileError(
+                "predict_float: a loaded program has no real-valued model; compile it from its ONNX file"
+            )
         return apply_client_steps(self.float_graph.client_steps, interpret(self.float_graph, x))
 
     def _execute(

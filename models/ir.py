@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ Reals: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 ZERO_WIRE = -1
+CLIENT_OPERATORS: Final = ("ArgMax", "LogSoftmax", "Softmax")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,7 @@ Node: TypeAlias = Input | Linear | Lookup
 
 @dataclass(frozen=True, eq=False)
 class ClientStep:
-    """What the client does with the decrypted output: 'Softmax', 'LogSoftmax', 'ArgMax', .. along an axis of the batched tensor."""
+    """What the client does with the decrypted output: one of CLIENT_OPERATORS along an axis of the batched tensor."""
 
     operator: str
     axis: int
@@ -171,29 +172,36 @@ def without_dead_nodes(graph: Graph) -> Graph:
 
 def check(graph: Graph) -> Graph:
     """Returns the graph, or raises AssertionError naming what a pass has broken."""
-    assert isinstance(graph.nodes[0], Input) and sum(isinstance(node, Input) for node in graph.nodes) == 1
+    inputs = [node for node in graph.nodes if isinstance(node, Input)]
+    _demand(inputs == list(graph.nodes[:1]), "graph: has one input, which comes first")
+    _demand(min(node.first_wire for node in graph.nodes) >= 0, "graph: numbers wires from 0")
+    for facts in (graph.lower, graph.upper, graph.scale, graph.offset):
+        if facts is not None:
+            _demand(facts.shape == (graph.wire_count,), "graph: has one fact for each wire")
+            _demand(bool(np.isfinite(facts).all()), "graph: has finite facts")
     defined = np.zeros(graph.wire_count + 1, dtype=bool)
     defined[ZERO_WIRE] = True
     for node in graph.nodes:
         _require(node.size > 0, node, "owns wires")
         _require(not defined[wires(node)].any(), node, "owns wires of its own")
-        _require(
-            bool(defined[node.gather].all()) and int(node.gather.min(initial=0)) >= -1,
-            node,
-            "reads wires computed before",
-        )
+        _require(_reads(node.gather, defined), node, "reads wires computed before")
         if isinstance(node, Linear):
             _check_linear(node, quantised=graph.scale is not None)
         elif isinstance(node, Lookup):
             _check_lookup(node)
         defined[wires(node)] = True
-    assert defined[graph.output].all(), "output: reads wires that exist"
-    for facts in (graph.lower, graph.upper, graph.scale, graph.offset):
-        assert facts is None or facts.shape == (graph.wire_count,), "one fact for each wire"
+    _demand(_reads(graph.output, defined), "output: reads wires that exist")
+    _demand(all(step.operator in CLIENT_OPERATORS for step in graph.client_steps), "client: has steps that exist")
     return graph
 
 
+def _reads(gather: Indices, defined: NDArray[np.bool_]) -> bool:
+    inside = (gather >= ZERO_WIRE) & (gather < len(defined) - 1)
+    return bool(inside.all()) and bool(defined[gather].all())
+
+
 def _check_linear(node: Linear, quantised: bool) -> None:
+    _require(node.weights.ndim == 3 and node.gather.ndim == 2, node, "has weights [G, R, K] and gathers [P, K]")
     blocks, rows, width = node.weights.shape
     _require(
         node.gather.ndim == 2 and node.gather.shape[1] == width, node, "gathers as many wires as a row has weights"
@@ -207,6 +215,7 @@ def _check_linear(node: Linear, quantised: bool) -> None:
 
 def _check_lookup(node: Lookup) -> None:
     _require(node.gather.ndim == 1 and node.function.shape == node.gather.shape, node, "has a function for each wire")
+    _require(int(node.function.min()) >= 0, node, "numbers functions from 0")
     for step in node.steps:
         _require(step.operator in FUNCTIONS, node, f"has steps that exist, not '{step.operator}'")
         for parameter in step.parameters:
@@ -222,7 +231,7 @@ def check_levelled(graph: Graph) -> Graph:
         allowed = ("Input", "Lookup") if isinstance(node, Linear) else ("Linear",)
         sources = _kinds(kinds, owner, node.gather)
         _require(sources <= set(allowed), node, f"reads {' and '.join(allowed)} only, not {sources}")
-    assert _kinds(kinds, owner, graph.output) == {"Linear"}, "output: reads linears only"
+    _demand(_kinds(kinds, owner, graph.output) == {"Linear"}, "output: reads linears only")
     return graph
 
 
@@ -231,8 +240,14 @@ def _kinds(kinds: NDArray[Any], owner: Indices, gather: Indices) -> set[str]:
     return set(kinds[sources].tolist())
 
 
+def _demand(condition: bool, rule: str) -> None:
+    """An assertion that stays under python -O: files are checked with it too."""
+    if not condition:
+        raise AssertionError(rule)
+
+
 def _require(condition: bool, node: Node, rule: str) -> None:
-    assert condition, f"{type(node).__name__} '{node.origin}': {rule}"
+    _demand(condition, f"{type(node).__name__} '{node.origin}': {rule}")
 
 
 def source_nodes(graph: Graph, gather: Indices, owner: Indices | None = None) -> Sequence[int]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import ClientStep
+from cloakwork.models.ir import CLIENT_OPERATORS, ClientStep
 from cloakwork.models.onnx_import.context import Encrypted, OnnxNode
 
-CLIENT_OPERATORS: Final = ("ArgMax", "LogSoftmax", "Softmax")
+__all__ = ["CLIENT_OPERATORS", "client_step"]
 
 
 def client_step(node: OnnxNode) -> Encrypted:
