@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
+from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import ClientStep, Reals
+from cloakwork.models.ir import CLIENT_OPERATORS, ClientStep, Reals
 from cloakwork.models.program import Program
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
     from cloakwork.fhe_core.client import ClientKey
+
+_VERSION = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,68 @@ class ClientSpecification:
             graph.offset[graph.output],
             graph.client_steps,
         )
+
+    def to_json(self) -> str:
+        """All that a client needs beside its key; holds no weights of the model."""
+        fields = {
+            "cloakwork_client": _VERSION,
+            "parameter_set": self.parameters,
+            "parameter_digest": parameter_digest(parameter_set(self.parameters)).hex(),
+            "input_shape": list(self.input_shape),
+            "input_range": list(self.input_range),
+            "input_scale": self.input_scale,
+            "output_scale": self.output_scale.tolist(),
+            "output_offset": self.output_offset.tolist(),
+            "client_steps": [[step.operator, step.axis, step.keepdims] for step in self.client_steps],
+        }
+        return json.dumps(fields, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> ClientSpecification:
+        """Raises:
+        SerializationError: not such a specification, or of another version.
+        KeyMismatchError: made for another version of the parameter set.
+        """
+        try:
+            fields = json.loads(text)
+            if fields["cloakwork_client"] != _VERSION:
+                raise ValueError("its version is another")
+            result = cls(
+                str(fields["parameter_set"]),
+                tuple(int(extent) for extent in fields["input_shape"]),
+                (float(fields["input_range"][0]), float(fields["input_range"][1])),
+                float(fields["input_scale"]),
+                np.asarray(fields["output_scale"], dtype=np.float64),
+                np.asarray(fields["output_offset"], dtype=np.float64),
+                tuple(ClientStep(str(op), int(axis), bool(keepdims)) for op, axis, keepdims in fields["client_steps"]),
+            )
+            digest = fields["parameter_digest"]
+        except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+            raise SerializationError(
+                f"client specification: expected version {_VERSION} of its JSON; get it again ({error})"
+            ) from error
+        result._check()
+        if digest != parameter_digest(parameter_set(result.parameters)).hex():
+            raise KeyMismatchError(
+                f"client specification: it was made for another version of parameter set '{result.parameters}'; compile the model again"
+            )
+        return result
+
+    def _check(self) -> None:
+        """What `of` always gives, demanded of files."""
+        numbers = [self.input_scale, *self.input_range, *self.output_scale.flat, *self.output_offset.flat]
+        sound = (
+            bool(np.isfinite(numbers).all())
+            and self.output_scale.shape == self.output_offset.shape
+            and bool((self.output_scale > 0).all())
+            and self.input_range[0] <= self.input_range[1]
+            and min(self.input_shape, default=1) > 0
+            and all(step.operator in CLIENT_OPERATORS for step in self.client_steps)
+        )
+        if not sound:
+            raise SerializationError(
+                "client specification: a field is out of its range; get it again from who compiled the model"
+            )
 
     def phases(self, x: ArrayLike) -> Reals:
         """Samples [samples, ..] as fractions of the torus [samples, numbers]; values beyond the calibrated range count as its end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnx_models import mlp
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_digest
 from cloakwork.models.artefact import program_from_bytes, program_to_bytes
+from cloakwork.models.client import ClientSpecification
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.errors import CompileError
 
@@ -76,3 +78,37 @@ def test_made_up_headers_with_a_right_checksum_are_refused(data: bytes) -> None:
         except FheError:
             refused += 1
     assert refused > length // 6
+
+
+def test_client_specification_through_json(model: CompiledModel) -> None:
+    loaded = ClientSpecification.from_json(model.client.to_json())
+    assert loaded.to_json() == model.client.to_json()
+    np.testing.assert_array_equal(loaded.phases(X), model.client.phases(X))
+    phases = RNG.uniform(-0.4, 0.4, (4, 3))
+    np.testing.assert_array_equal(loaded.output(phases), model.client.output(phases))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("cloakwork_client", 2),
+        ("input_shape", [-1]),
+        ("input_scale", float("nan")),
+        ("output_scale", [0.0, 1.0, 1.0]),
+        ("output_offset", [0.0]),
+        ("client_steps", [["Exec", 0, True]]),
+        ("input_range", [1.0]),
+    ],
+)
+def test_damaged_client_specifications_are_refused(model: CompiledModel, field: str, value: object) -> None:
+    fields = json.loads(model.client.to_json())
+    fields[field] = value
+    with pytest.raises(SerializationError, match="client specification"):
+        ClientSpecification.from_json(json.dumps(fields))
+
+
+def test_client_specification_of_another_parameter_row_is_refused(model: CompiledModel) -> None:
+    fields = json.loads(model.client.to_json())
+    fields["parameter_digest"] = "0" * 64
+    with pytest.raises(KeyMismatchError):
+        ClientSpecification.from_json(json.dumps(fields))
