@@ -101,9 +101,10 @@ def fresh_variance(params: NoiseParameters) -> float:
 
 
 def public_key_variance(params: NoiseParameters) -> float:
-    """(2/3 kN + 1 + kN E[S^2]) sigma^2 / Q^2: the key's noise times ternary u, e, and e_c times the secret (section 10)."""
+    """(kN E[u^2] + 1 + kN E[S^2]) sigma^2 / Q^2: the key's noise times u (centred, as wide as S), e, and e_c times S (section 10)."""
     d = params.large_dimension
-    return (d * _SECRET_SQUARE["ternary"] + 1 + d * _SECRET_SQUARE[params.glwe_secret]) * fresh_variance(params)
+    u_square = _SECRET_SQUARE["quinary" if params.glwe_secret == "quinary" else "ternary"]
+    return (d * u_square + 1 + d * _SECRET_SQUARE[params.glwe_secret]) * fresh_variance(params)
 
 
 # Linear operations

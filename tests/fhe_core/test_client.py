@@ -263,13 +263,14 @@ def test_public_key_rows_encrypt_zero(key: _engine.SecretKey) -> None:
 
 
 def test_public_key_encryption(key: _engine.SecretKey) -> None:
-    """Noise E u + e - e_A S: variance sigma^2 (1 + kN * 2/3 + ||S||^2) at every coefficient."""
+    """Noise E u + e - e_A S: variance sigma^2 (1 + kN E[u^2] + ||S||^2) at every coefficient, u as wide as the ring secret."""
     p = key.params
     seed, bodies = key.public_key()
     words = torus_words(p, 18, p.polynomial_size)
     ciphertexts = _engine.public_encrypt_glwe(p, seed, bodies, words)
     noise = centred(key.phase_glwe(ciphertexts).astype(np.int64) - words.astype(np.int64), p.modulus)
-    expected = p.glwe_sigma * math.sqrt(1 + p.large_dimension * 2 / 3 + (secrets(key)[1] ** 2).sum())
+    u_square = 2 if p.glwe_secret == "quinary" else 2 / 3
+    expected = p.glwe_sigma * math.sqrt(1 + p.large_dimension * u_square + (secrets(key)[1] ** 2).sum())
     # E is common to all ciphertexts: its squared norm varies by sqrt(2 / kN), which widens the interval.
     slack = Z_LIMIT * (math.sqrt(2 / noise.size) + math.sqrt(2 / p.large_dimension))
     assert abs(noise.var() / expected**2 - 1) < slack

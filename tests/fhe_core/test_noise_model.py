@@ -135,6 +135,8 @@ def test_keyswitch_offset_of_binary_secrets() -> None:
 def test_public_key_noise() -> None:
     row = CANDIDATES["G64-512"][0]
     assert noise.public_key_variance(row) == pytest.approx((1024 * 4 / 3 + 1) * noise.fresh_variance(row))
+    quinary = replace(row, glwe_secret="quinary")
+    assert noise.public_key_variance(quinary) == pytest.approx((1024 * 4 + 1) * noise.fresh_variance(quinary))
 
 
 def test_linear_rules() -> None:

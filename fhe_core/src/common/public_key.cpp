@@ -65,7 +65,10 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
         product(limbs * n * kLanes);  // [limb][row][N][lane], [limb][N][lane]
     for (std::size_t start = 0; start < batch; start += kLanes) {
         const std::size_t count = std::min(kLanes, batch - start);
-        sample_secret(stream, SecretKind::ternary, u.size(), u.data());
+        // As wide as the ring secret, for which glwe_sigma gives the stated security; centred, so that the key's noise leaves no
+        // offset.
+        const SecretKind kind = params.glwe_secret == SecretKind::quinary ? SecretKind::quinary : SecretKind::ternary;
+        sample_secret(stream, kind, u.size(), u.data());
         for (int limb = 0; limb < limbs; ++limb)
             for (std::size_t row = 0; row < k; ++row) {
                 std::uint32_t* lanes = u_lanes.data() + (limb * k + row) * n * kLanes;
