@@ -1,0 +1,1 @@
+"""The scoring service: encrypted inference over HTTP."""
