@@ -16,6 +16,7 @@ from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.artefact import load_program, save_program
+from cloakwork.models.calibration import Calibration
 from cloakwork.models.client import ClientSpecification, apply_client_steps
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.interpreter import interpret
@@ -120,7 +121,7 @@ class CompiledModel:
 
 def compile_onnx(
     model: onnx.ModelProto | str | Path,
-    calibration: ArrayLike,
+    calibration: ArrayLike | Calibration,
     *,
     profile: str = "fast",
     weight_bits: int = 5,
@@ -130,7 +131,7 @@ def compile_onnx(
     """Compiles an ONNX model with approximate look-ups.
 
     Args:
-        calibration: typical inputs [samples, ..]; they set the range of every value.
+        calibration: typical inputs [samples, ..], or what was observed of them; they set the range of every value.
         profile: how much noise a look-up may see, "fast" 2 % or "balanced" 1 % of the half torus (one standard deviation).
         weight_bits: least bits of integer weights, 2 .. 8; layers get as many as the noise allows, up to 8.
         margin: part of the calibrated half range that is kept free on either side.

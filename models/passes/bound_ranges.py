@@ -11,50 +11,45 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cloakwork.models.errors import CompileError, ShapeError
-from cloakwork.models.interpreter import wire_values
+from cloakwork.models.calibration import Calibration, observe
+from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, Linear, Lookup, Reals, check, wires
 from cloakwork.models.steps import apply_steps
 
 _GRID = 257  # points at which a look-up is evaluated for the range of its values
 
 
-def bound_ranges(graph: Graph, calibration: ArrayLike, margin: float = 0.1) -> Graph:
-    """Args: calibration [samples, ..]; margin: part of the calibrated half range added on either side."""
-    values = wire_values(graph, calibration)
-    if len(values) == 0:
-        raise ShapeError("calibration: expected at least one sample, got none; pass a few hundred typical inputs")
-    if not np.isfinite(values).all():
-        raise CompileError(
-            "calibration: the model gives values that are not finite; check the data and the model's functions"
-        )
+def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: float = 0.1) -> Graph:
+    """Args: calibration [samples, ..], or what was observed of it; margin: part of the calibrated half range added on either side."""
+    seen = calibration if isinstance(calibration, Calibration) else observe(graph, calibration)
+    seen.check(graph)
     lower, upper = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
-    lower[wires(graph.input)] = values[:, wires(graph.input)].min()
-    upper[wires(graph.input)] = values[:, wires(graph.input)].max()
+    lower[wires(graph.input)], upper[wires(graph.input)] = seen.input_range
+    rows = iter(seen.rows)
     for node in graph.nodes[1:]:
         if isinstance(node, Linear):
-            lower[wires(node)], upper[wires(node)] = _linear_bounds(node, values, lower, upper, margin)
+            lower[wires(node)], upper[wires(node)] = _linear_bounds(node, *next(rows), lower, upper, margin)
         elif isinstance(node, Lookup):
             lower[wires(node)], upper[wires(node)] = _lookup_bounds(node, lower, upper)
     return check(replace(graph, lower=lower, upper=upper))
 
 
-def _linear_bounds(node: Linear, values: Reals, lower: Reals, upper: Reals, margin: float) -> tuple[Reals, Reals]:
-    shape = (len(node.gather), node.weights.shape[1])
-    seen = values[:, wires(node)].reshape(-1, *shape)
-    low, high = seen.min(axis=0), seen.max(axis=0)
+def _linear_bounds(
+    node: Linear, observed_low: Reals, observed_high: Reals, lower: Reals, upper: Reals, margin: float
+) -> tuple[Reals, Reals]:
+    """Args: observed_low, observed_high [blocks, rows]."""
+    low, high = np.empty((2, len(node.gather), node.weights.shape[1]))
     below, above = np.append(lower, 0.0)[node.gather], np.append(upper, 0.0)[node.gather]
     for block in range(len(node.weights)):
         chosen = node.block == block
         if not chosen.any():
             continue
-        observed_low, observed_high = low[chosen].min(axis=0), high[chosen].max(axis=0)
-        slack = margin * (observed_high - observed_low) / 2
+        slack = margin * (observed_high[block] - observed_low[block]) / 2
         positive, negative = np.maximum(node.weights[block], 0), np.minimum(node.weights[block], 0)
         least = (below[chosen] @ positive.T + above[chosen] @ negative.T).min(axis=0) + node.bias[block]
         most = (above[chosen] @ positive.T + below[chosen] @ negative.T).max(axis=0) + node.bias[block]
-        low[chosen] = np.maximum(observed_low - slack, least)
-        high[chosen] = np.minimum(observed_high + slack, most)
+        low[chosen] = np.maximum(observed_low[block] - slack, least)
+        high[chosen] = np.minimum(observed_high[block] + slack, most)
     return low.reshape(-1), np.maximum(low, high).reshape(-1)
 
 

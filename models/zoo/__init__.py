@@ -1,17 +1,130 @@
-"""Trained models that come with the package, by name; docs/compiler.md says how they were trained and what they reach."""
+"""Trained models that come with the package, by name. A model is a file and a card: NAME.onnx or NAME.clkm, and NAME.json.
+
+`add_model` writes both; nothing here names a model.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from numpy.typing import ArrayLike
+
+from cloakwork.fhe_core.errors import SerializationError
+from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.models.calibration import Calibration, observe
+from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.errors import CompileError
+from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.passes.pipeline import restructure
 
-NAMES: Final = ("mnist-mlp-1x30",)
+FOLDER: Final = Path(__file__).parent
+ONNX, PROGRAM = ".onnx", ".clkm"
+_CALIBRATION: Final = "calibration.json"
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known of a model; the fields of its JSON file, which may have more (`facts`)."""
+
+    name: str
+    file: str
+    sha256: str
+    description: str
+    data: str  # data set that it was trained on, as `cloakwork simulate --data` calls it
+    compile: Mapping[str, Any]  # keyword arguments of compile_onnx; empty for a compiled program
+    calibration: str | None  # file with the observed ranges
+    facts: Mapping[str, Any]  # accuracy, recipe, seed ..: for people
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / self.file
+
+
+def names() -> tuple[str, ...]:
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if not path.name.endswith(_CALIBRATION)))
+
+
+def card(name: str) -> Card:
+    """CompileError for a name that the zoo does not have."""
+    if name not in names():
+        raise CompileError(f"zoo: expected one of {', '.join(names())}, got '{name}'")
+    fields = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    try:
+        known = {key: fields.pop(key) for key in ("file", "sha256", "description", "data")}
+        return Card(
+            name, **known, compile=fields.pop("compile", {}), calibration=fields.pop("calibration", None), facts=fields
+        )
+    except KeyError as error:
+        raise SerializationError(f"zoo: the card of '{name}' has no field {error}; install cloakwork again") from error
 
 
 def zoo_model(name: str) -> Path:
-    """The ONNX file of a model of the zoo."""
-    if name not in NAMES:
-        raise CompileError(f"zoo: expected one of {', '.join(NAMES)}, got '{name}'")
-    return Path(__file__).parent / f"{name}.onnx"
+    """The file of a model, ONNX or a compiled program, after its digest was compared with the card's."""
+    found = card(name)
+    if hashlib.sha256(found.path.read_bytes()).hexdigest() != found.sha256:
+        raise SerializationError(f"zoo: {found.file} is not the file that its card describes; install cloakwork again")
+    return found.path
+
+
+def load_model(name: str, **options: Any) -> CompiledModel:
+    """The compiled model; needs no data set. Options as in `compile_onnx`, in place of the card's."""
+    found, path = card(name), zoo_model(name)
+    if path.suffix == PROGRAM:
+        if options:
+            raise CompileError(f"zoo: '{name}' is a compiled program; expected no options, got {', '.join(options)}")
+        return CompiledModel.load(path)
+    return compile_onnx(path, calibration_of(found), **{**found.compile, **options})
+
+
+def calibration_of(found: Card) -> Calibration:
+    """The ranges that training data showed."""
+    if found.calibration is None:
+        raise CompileError(f"zoo: the card of '{found.name}' names no calibration; expected one for an ONNX file")
+    return Calibration.from_json((FOLDER / found.calibration).read_bytes())
+
+
+def add_model(
+    name: str,
+    path: Path,
+    *,
+    description: str,
+    data: str,
+    samples: ArrayLike | None = None,
+    options: Mapping[str, Any] | None = None,
+    facts: Mapping[str, Any] | None = None,
+    folder: Path = FOLDER,
+) -> None:
+    """Copies a model into the zoo and writes its card.
+
+    Args:
+        path: an ONNX file, or a compiled program (.clkm).
+        data: the data set, as `cloakwork simulate --data` calls it.
+        samples: of the training data [samples, ..], for an ONNX file; only the ranges that they show are kept.
+        options: of `compile_onnx`.
+        facts: what else the card says: accuracy, recipe, seed.
+    """
+    if path.suffix not in (ONNX, PROGRAM):
+        raise CompileError(f"zoo: expected a file {ONNX} or {PROGRAM}, got {path.name}")
+    content, file = path.read_bytes(), f"{name}{path.suffix}"
+    fields: dict[str, Any] = {
+        "file": file,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "description": description,
+        "data": data,
+    }
+    with atomic_writer(folder / file) as stream:
+        stream.write(content)
+    if path.suffix == ONNX:
+        if samples is None:
+            raise CompileError("zoo: expected samples with an ONNX file, got none; their ranges calibrate it")
+        fields |= {"calibration": f"{name}.{_CALIBRATION}", "compile": dict(options or {})}
+        ranges = observe(restructure(import_onnx(folder / file)), samples)
+        with atomic_writer(folder / fields["calibration"]) as stream:
+            stream.write(ranges.to_json().encode())
+    with atomic_writer(folder / f"{name}.json") as stream:
+        stream.write((json.dumps({**fields, **(facts or {})}, indent=2) + "\n").encode())

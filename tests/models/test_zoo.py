@@ -1,0 +1,123 @@
+"""The zoo: every card describes its file, every model loads without data, and adding one takes a file and a card."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx_models import mlp
+
+from cloakwork.fhe_core.errors import SerializationError
+from cloakwork.models import zoo
+from cloakwork.models.calibration import Calibration, observe
+from cloakwork.models.compiler import compile_onnx
+from cloakwork.models.errors import CompileError
+from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.passes.bound_ranges import bound_ranges
+from cloakwork.models.passes.pipeline import restructure
+
+RNG = np.random.default_rng(3)
+PROTO = mlp(RNG, [6, 5, 4, 3])
+SAMPLES = RNG.uniform(-1, 1, (200, 6))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A zoo of its own with one model, `small`."""
+    monkeypatch.setattr(zoo, "FOLDER", tmp_path)
+    source = tmp_path / "source.onnx"
+    onnx.save(PROTO, source)
+    zoo.add_model(
+        "small",
+        source,
+        description="6-5-4-3",
+        data="random",
+        samples=SAMPLES,
+        options={"weight_bits": 3},
+        facts={"seed": 3},
+        folder=tmp_path,
+    )
+    source.unlink()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_a_model_of_the_zoo_is_the_one_of_its_card_and_loads_without_data(name: str) -> None:
+    card = zoo.card(name)
+    assert zoo.zoo_model(name) == card.path
+    assert card.description and card.data
+    model = zoo.load_model(name)
+    assert model.report()["parameter_set"] == card.facts["parameter_set"]
+
+
+def test_a_model_that_was_added_loads_as_if_compiled_with_the_data(folder: Path) -> None:
+    assert zoo.names() == ("small",)
+    assert zoo.card("small").facts == {"seed": 3}
+    expected = compile_onnx(PROTO, SAMPLES, weight_bits=3)
+    got = zoo.load_model("small")
+    x = SAMPLES[:20]
+    np.testing.assert_allclose(got.predict(x), expected.predict(x), atol=0.02)
+    np.testing.assert_array_equal(got.predict_float(x), expected.predict_float(x))
+
+
+def test_a_compiled_program_is_a_model_of_the_zoo(folder: Path) -> None:
+    model = compile_onnx(PROTO, SAMPLES)
+    model.save(folder / "any.clkm")
+    zoo.add_model("ready", folder / "any.clkm", description="a program", data="random", folder=folder)
+    np.testing.assert_array_equal(zoo.load_model("ready").predict(SAMPLES), model.predict(SAMPLES))
+    with pytest.raises(CompileError, match="profile"):
+        zoo.load_model("ready", profile="balanced")
+
+
+def test_a_changed_file_is_refused(folder: Path) -> None:
+    path = folder / "small.onnx"
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(SerializationError, match=r"small\.onnx"):
+        zoo.load_model("small")
+
+
+def test_unknown_names_and_files_are_refused(folder: Path) -> None:
+    with pytest.raises(CompileError, match="small"):
+        zoo.load_model("../small")
+    with pytest.raises(CompileError, match="onnx"):
+        zoo.add_model("text", Path("model.txt"), description="", data="")
+    with pytest.raises(CompileError, match="samples"):
+        zoo.add_model("bare", folder / "small.onnx", description="", data="", folder=folder)
+
+
+def test_ranges_are_those_of_the_data() -> None:
+    graph = restructure(import_onnx(PROTO))
+    seen = observe(graph, SAMPLES)
+    assert seen.input_range == (SAMPLES.min(), SAMPLES.max())
+    first = graph.linears[0]
+    values = SAMPLES @ first.weights[0].T + first.bias[0]
+    np.testing.assert_allclose(seen.rows[0][0][0], values.min(axis=0))
+    np.testing.assert_allclose(seen.rows[0][1][0], values.max(axis=0))
+    stored = Calibration.from_json(seen.to_json())
+    direct, through_file = bound_ranges(graph, SAMPLES), bound_ranges(graph, stored)
+    assert direct.lower is not None and through_file.lower is not None
+    np.testing.assert_allclose(through_file.lower, direct.lower, rtol=1e-4, atol=1e-4)
+
+
+def test_ranges_of_another_model_are_refused() -> None:
+    seen = observe(restructure(import_onnx(PROTO)), SAMPLES)
+    with pytest.raises(CompileError, match="another model"):
+        compile_onnx(mlp(RNG, [6, 7, 3]), seen)
+
+
+@pytest.mark.parametrize("change", ["version", "swap", "nan", "text", "missing"])
+def test_a_file_of_ranges_that_is_none_is_refused(change: str) -> None:
+    fields = json.loads(observe(restructure(import_onnx(PROTO)), SAMPLES).to_json())
+    if change == "version":
+        fields["cloakwork_calibration"] = 2
+    elif change == "swap":
+        fields["rows"][0]["low"], fields["rows"][0]["high"] = fields["rows"][0]["high"], fields["rows"][0]["low"]
+    elif change == "nan":
+        fields["input_range"][0] = float("nan")
+    elif change == "missing":
+        del fields["rows"]
+    with pytest.raises(SerializationError):
+        Calibration.from_json("[" if change == "text" else json.dumps(fields))
