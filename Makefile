@@ -17,8 +17,8 @@ SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/
 
 .PHONY: demo test lint lint-ruff lint-mypy lint-imports lint-clang-format format bench bench-openfhe install clean
 
-demo: install
-	$(BIN)/cloakwork demo
+demo: install $(VENV)/.demo-tools
+	$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
 
 test: install $(VENV)/.test-tools
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -73,6 +73,12 @@ $(VENV)/.build-tools: constraints.txt | $(BIN)/python
 $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
 	@echo "building and installing cloakwork into $(VENV) (a minute or two the first time)"
 	$(PIP) --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} .
+	@touch $@
+
+# The picture that the demonstration writes.
+$(VENV)/.demo-tools: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['demo'], sep='\n')" \
+		| $(PIP) --requirement /dev/stdin
 	@touch $@
 
 $(VENV)/.test-tools: pyproject.toml constraints.txt | $(BIN)/python

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import typer
 
 from cloakwork.app.cli import measure
 from cloakwork.app.cli.console import JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.devices import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.keys import SetOption
 from cloakwork.app.cli.params import find_set
 from cloakwork.fhe_core.gates import INPUT_COUNTS
 
 app = typer.Typer(help="Measure operations; every output is decrypted and checked.", no_args_is_help=False)
 
-DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N; 'cloakwork devices' lists them.")]
 BatchOption = Annotated[int, typer.Option("--batch", min=1, help="Ciphertexts in one call.")]
-ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of the CPU back end.")]
 RepeatsOption = Annotated[
     int | None,
     typer.Option("--repeats", min=1, help="Calls to take the median of; by default what fits into two seconds."),
@@ -91,6 +89,4 @@ def keygen(set_name: SetOption, repeats: RepeatsOption = None, json_path: JsonOp
 
 
 def checked_setting(device: str, batch: int, threads: int, repeats: int | None) -> measure.Setting:
-    if not re.fullmatch(r"cpu|cuda(:\d+(,\d+)*)?", device):
-        raise WrongCallError(f"--device: expected cpu, cuda or cuda:N, got '{device}'")
-    return measure.Setting(device, batch, threads, repeats)
+    return measure.Setting(checked_device(device), batch, threads, repeats)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+import re
+from typing import Annotated, Any
 
+import typer
 from rich.table import Table
 
-from cloakwork.app.cli.console import JsonOption, standard_output, write_json
+from cloakwork.app.cli.console import JsonOption, WrongCallError, standard_output, write_json
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import FheError
+
+DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N; 'cloakwork devices' lists them.")]
+ThreadsOption = Annotated[int, typer.Option("--threads", min=1, help="Threads of the CPU back end.")]
+
+
+def checked_device(device: str) -> str:
+    if not re.fullmatch(r"cpu|cuda(:\d+(,\d+)*)?", device):
+        raise WrongCallError(f"--device: expected cpu, cuda or cuda:N, got '{device}'")
+    return device
 
 
 def list_devices() -> list[dict[str, Any]]:

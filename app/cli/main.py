@@ -28,8 +28,8 @@ app.command("devices")(devices.devices)
 app.command("keygen")(keys.keygen)
 app.command("encrypt")(keys.encrypt)
 app.command("decrypt")(keys.decrypt)
-app.command("demo")(demo.demo)
 app.add_typer(bench.app, name="bench")
+app.add_typer(demo.app, name="demo")
 
 
 @app.callback(invoke_without_command=True)

@@ -103,7 +103,7 @@ def test_wrong_calls(run, error_line, arguments):
 
 
 def test_demo_checks_its_results(run):
-    record = one_object(run("demo", "--set", "toy", "--json", "-"))
+    record = one_object(run("demo", "lookup", "--set", "toy", "--json", "-"))
     assert record["wrong"] == 0
     assert record["numbers"] == 4
 
