@@ -40,6 +40,7 @@ def program_to_bytes(program: Program) -> bytes:
         "parameter_set": program.parameters.name,
         "parameter_digest": parameter_digest(program.parameters).hex(),
         "noise_percent": program.noise_percent,
+        "layer_noise": dict(program.layer_noise),
         "nodes": [_describe(node, writer) for node in program.graph.nodes],
         "output": writer.add(program.graph.output),
         "client_steps": [
@@ -179,7 +180,8 @@ def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
         steps,
         **{name: arrays.get(header[name]) for name in _FACTS},
     )
-    return Program(check_levelled(graph), params, float(header["noise_percent"]))
+    layer_noise = {str(name): float(percent) for name, percent in header.get("layer_noise", {}).items()}
+    return Program(check_levelled(graph), params, float(header["noise_percent"]), layer_noise)
 
 
 def _node(description: dict[str, Any], arrays: _ArrayReader) -> Node:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import onnx
@@ -24,6 +24,7 @@ from cloakwork.models.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.choose_parameters import choose_parameters
+from cloakwork.models.passes.noise_limits import PROFILES, Profile, noise_limits, on_layers
 from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.program import Program
 from cloakwork.models.report import report, report_text
@@ -33,8 +34,7 @@ from cloakwork.models.simulate import simulate
 if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
 
-# Noise that look-ups may see: standard deviation, per cent of the half torus.
-PROFILES: Final[dict[str, float]] = {"fast": 2.0, "balanced": 1.0}
+__all__ = ["PROFILES", "CompiledModel", "compile_onnx"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,7 @@ def compile_onnx(
     model: onnx.ModelProto | str | Path,
     calibration: ArrayLike | Calibration,
     *,
-    profile: str = "fast",
+    profile: Profile | Mapping[str, Profile] = "fast",
     weight_bits: int = 5,
     margin: float = 0.1,
     candidates: Sequence[ParameterSet] | None = None,
@@ -132,7 +132,8 @@ def compile_onnx(
 
     Args:
         calibration: typical inputs [samples, ..], or what was observed of them; they set the range of every value.
-        profile: how much noise a look-up may see, "fast" 2 % or "balanced" 1 % of the half torus (one standard deviation).
+        profile: how much noise a look-up may see: "fast" 2 %, "balanced" 1 %, or a number, in per cent of the half torus (one standard
+            deviation); or such profiles by the names of layers, with "*" for the others.
         weight_bits: least bits of integer weights, 2 .. 8; layers get as many as the noise allows, up to 8.
         margin: part of the calibrated half range that is kept free on either side.
         candidates: parameter sets to choose from; None: all shipped ones.
@@ -140,12 +141,11 @@ def compile_onnx(
     Raises:
         UnsupportedOperatorError, NoParameterSetError, PrecisionOverflowError, CompileError.
     """
-    if profile not in PROFILES:
-        raise CompileError(f"profile: expected {' or '.join(PROFILES)}, got '{profile}'")
+    limits = noise_limits(profile)
     if not 2 <= weight_bits <= 8:
         raise CompileError(f"weight_bits: expected 2 to 8, got {weight_bits}")
-    limit = PROFILES[profile]
     graph = restructure(import_onnx(model))
+    limits = on_layers(limits, graph)
     bounded = bound_ranges(graph, calibration, margin)
-    quantised, params = choose_parameters(bounded, limit, weight_bits, candidates)
-    return CompiledModel(Program(quantised, params, limit), graph)
+    quantised, params = choose_parameters(bounded, limits, weight_bits, candidates)
+    return CompiledModel(Program(quantised, params, limits.default, limits.layers), graph)

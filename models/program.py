@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +18,7 @@ class Program:
     graph: Graph
     parameters: ParameterSet
     noise_percent: float
+    layer_noise: Mapping[str, float] = field(default_factory=dict)  # where it is another
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:

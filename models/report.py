@@ -40,6 +40,7 @@ def _layers(program: Program) -> list[dict[str, Any]]:
                 "norm_on_input": norms.on_input,
                 "norm_on_lookups": norms.on_lookups,
                 "noise_percent": 200 * phase_noise(program.parameters, norms),
+                "noise_limit_percent": program.layer_noise.get(node.origin, program.noise_percent),
                 "is_output": norms.is_output,
             }
         )

@@ -5,6 +5,7 @@ fuse_lookups         chains of look-ups into one
 fold_affine          affine look-ups that are left into the linear nodes after them
 separate_levels      linear and look-up alternate
 bound_ranges         the range of every wire, from calibration data and intervals
+noise_limits         how much noise every layer may have
 quantise_weights     integer weights, scale and offset of every wire
 choose_parameters    the cheapest parameter set whose noise fits
 levels               what can run in one batch

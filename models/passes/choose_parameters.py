@@ -13,6 +13,7 @@ from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_s
 from cloakwork.models.errors import NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.ir import Graph
 from cloakwork.models.passes.affine import is_output
+from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.passes.quantise_weights import quantise_weights, weight_bits
 
 
@@ -54,12 +55,12 @@ def phase_noise(params: ParameterSet, norms: Norms) -> float:
 
 
 def choose_parameters(
-    graph: Graph, noise_percent: float, least_bits: int, candidates: Sequence[ParameterSet] | None = None
+    graph: Graph, limits: NoiseLimits, least_bits: int, candidates: Sequence[ParameterSet] | None = None
 ) -> tuple[Graph, ParameterSet]:
     """Quantises for one set after the other, cheapest first, until every layer's weights have at least `least_bits`.
 
     Args:
-        noise_percent: of the half torus, one standard deviation.
+        limits: by the names of linear nodes.
         candidates: None for all shipped secure approximate sets.
 
     Raises:
@@ -70,7 +71,7 @@ def choose_parameters(
     overflow: PrecisionOverflowError | None = None
     for params in sorted((p for p in sets if p.kind == "approximate"), key=bootstrap_cost):
         try:
-            quantised = _within_noise(graph, params, noise_percent)
+            quantised = _within_noise(graph, params, limits)
         except PrecisionOverflowError as error:
             overflow = error
             continue
@@ -84,16 +85,18 @@ def choose_parameters(
         raise NoParameterSetError(f"no approximate parameter set fits: {overflow or 'none is among the candidates'}")
     bits, layer, name = nearest
     raise NoParameterSetError(
-        f"layer '{layer}' needs weights of at least {least_bits} bits under noise of {noise_percent:.3g} % of the half torus; the nearest set, "
-        f"'{name}', leaves room for {bits}: use fewer weight_bits, a narrower layer, smaller weights or a profile with more noise"
+        f"layer '{layer}' needs weights of at least {least_bits} bits under noise of {limits.layers.get(layer, limits.default):.3g} % of "
+        f"the half torus; the nearest set, '{name}', leaves room for {bits}: use fewer weight_bits, a narrower layer, smaller weights or a "
+        "profile with more noise"
     )
 
 
-def _within_noise(graph: Graph, params: ParameterSet, noise_percent: float) -> Graph:
+def _within_noise(graph: Graph, params: ParameterSet, limits: NoiseLimits) -> Graph:
     """Quantised weights whose noise, counted after rounding, is within the limit."""
     for share in (1.0, 0.97, 0.94, 0.9):
-        quantised = quantise_weights(graph, params, share * noise_percent)
-        if all(phase_noise(params, norms) <= noise_percent / 200 for norms in weight_norms(quantised)):
+        quantised = quantise_weights(graph, params, limits.scaled(share))
+        found = zip(quantised.linears, weight_norms(quantised), strict=True)
+        if all(phase_noise(params, norms) <= limits.of(node) / 200 for node, norms in found):
             return quantised
     raise PrecisionOverflowError(f"rounded weights exceed the noise limit under parameter set '{params.name}'")
 

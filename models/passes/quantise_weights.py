@@ -18,6 +18,7 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.errors import CompileError, PrecisionOverflowError
 from cloakwork.models.ir import Graph, Indices, Linear, Reals, check, wires
 from cloakwork.models.passes.affine import is_output, regroup
+from cloakwork.models.passes.noise_limits import NoiseLimits
 
 LARGEST_WEIGHT = 127  # 8 bits, signed
 INPUT_LIMIT = 0.25  # of the torus, either way, for what the client encrypts
@@ -26,19 +27,19 @@ _GUARD = 4.0  # standard deviations of noise kept free at the edge of a look-up'
 _SMALLEST_RANGE = 1e-9
 
 
-def quantise_weights(graph: Graph, params: ParameterSet, noise_percent: float) -> Graph:
-    """Args: noise_percent: standard deviation that look-ups (and the client) may see, per cent of the half torus."""
+def quantise_weights(graph: Graph, params: ParameterSet, limits: NoiseLimits) -> Graph:
+    """Args: limits: noise that look-ups (and the client) may see, by the names of linear nodes."""
     graph = _one_source_per_column(graph)
     assert graph.lower is not None and graph.upper is not None
     half_range = np.maximum((graph.upper - graph.lower) / 2, _SMALLEST_RANGE)
     scale, offset = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
     for node in graph.linears:
-        limit = OUTPUT_LIMIT if is_output(graph, node) else lookup_limit(noise_percent)
+        limit = OUTPUT_LIMIT if is_output(graph, node) else lookup_limit(limits.of(node))
         scale[wires(node)] = limit / half_range[wires(node)]
         offset[wires(node)] = (graph.upper[wires(node)] + graph.lower[wires(node)]) / 2
     needed = np.zeros(len(graph.nodes))
     for node in graph.linears:
-        room = noise_room(params, noise_percent, is_output(graph, node))
+        room = noise_room(params, limits.of(node), is_output(graph, node))
         for source, finest in _finest_scales(graph, node, scale, params, room).items():
             needed[source] = max(needed[source], finest)
     for source, reader in enumerate(graph.nodes):

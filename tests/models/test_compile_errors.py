@@ -91,5 +91,8 @@ def test_wrong_models_and_calls() -> None:
         interpret(graph, np.zeros((2, 4)))
     with pytest.raises(CompileError, match="profile"):
         compile_onnx(single("Relu", [3]), np.ones((4, 3)), profile="quick")
+    for profile in (0, -1.0, 11, float("nan"), {"nowhere": "fast"}, {"*": "quick"}):
+        with pytest.raises(CompileError, match="profile"):
+            compile_onnx(single("Relu", [3]), np.ones((4, 3)), profile=profile)
     with pytest.raises(CompileError, match="not finite"):
         compile_onnx(single("Log", [3]), np.array([[1.0, 0.0, 2.0]]))
