@@ -10,13 +10,16 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from cloakwork.app.cli.client_files import ClientOption, ForModelOption, check_key, check_result, find_specification
 from cloakwork.app.cli.console import FailureError, JsonOption, WrongCallError, emit, progress, write_json
+from cloakwork.app.cli.data_sets import load_array, reshaped
 from cloakwork.app.cli.params import find_set
 from cloakwork.app.cli.passphrase import PassphraseFileOption, read_passphrase
 from cloakwork.fhe_core.ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding, default_encoding
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.client import ClientSpecification
 
 CLIENT_KEY = "client.key"
 EVALUATION_KEYS = "evaluation.keys"
@@ -27,14 +30,20 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that e
 
 
 def keygen(
-    set_name: SetOption,
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the two files; it is made if needed.")] = Path(),
+    set_name: Annotated[
+        str | None, typer.Option("--set", help="Parameter set; 'cloakwork params' lists them. Or name a model.")
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the two files; it is made if needed.")
+    ] = Path(),
+    client: ClientOption = None,
+    model: ForModelOption = None,
     passphrase_file: PassphraseFileOption = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
     """Make a key: client.key (secret, encrypted with a passphrase) and evaluation.keys (for the server)."""
-    parameters = find_set(set_name)
+    parameters = _set_of(set_name, find_specification(client, model))
     client_path, evaluation_path = folder / CLIENT_KEY, folder / EVALUATION_KEYS
     refuse_overwriting(force, client_path, evaluation_path)
     passphrase = read_passphrase(passphrase_file, confirm=True)
@@ -54,9 +63,13 @@ def keygen(
 
 
 def encrypt(
-    values: Annotated[list[str] | None, typer.Argument(help="Values; put -- before negative ones.")] = None,
+    values: Annotated[
+        list[str] | None, typer.Argument(help="Values, -- before negative ones; with --client or --model a .npy file.")
+    ] = None,
     key_path: KeyOption = Path(CLIENT_KEY),
-    output: Annotated[Path, typer.Option("--out", help="Where the ciphertexts go.")] = Path("ciphertexts.bin"),
+    output: Annotated[Path, typer.Option("--out", "-o", help="Where the ciphertexts go.")] = Path("ciphertexts.bin"),
+    client: ClientOption = None,
+    model: ForModelOption = None,
     input_path: Annotated[
         str | None,
         typer.Option(
@@ -70,7 +83,13 @@ def encrypt(
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Encrypt booleans, integers or real numbers, as the key's parameter set has it."""
+    """Encrypt booleans, integers or real numbers as the key's parameter set has it, or samples as a model wants them."""
+    specification = find_specification(client, model)
+    if specification is not None:
+        _encrypt_samples(
+            specification, values or [], key_path, output, input_path, full, passphrase_file, force, json_path
+        )
+        return
     if bool(values) == (input_path is not None):
         raise WrongCallError(
             "expected values as arguments or --input, one of the two; for example 'cloakwork encrypt 3 1 2'"
@@ -93,8 +112,10 @@ def decrypt(
     path: Annotated[Path, typer.Argument(help="A file of ciphertexts.")],
     key_path: KeyOption = Path(CLIENT_KEY),
     output: Annotated[
-        Path | None, typer.Option("--out", help="Write the values to a .npy file instead of standard output.")
+        Path | None, typer.Option("--out", "-o", help="Write the values to a .npy file instead of standard output.")
     ] = None,
+    client: ClientOption = None,
+    model: ForModelOption = None,
     noise: Annotated[
         bool,
         typer.Option("--noise", help="Report the measured noise too. It is the key owner's to see, nobody else's."),
@@ -103,8 +124,11 @@ def decrypt(
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Decrypt a file of ciphertexts."""
+    """Decrypt a file of ciphertexts; with --client or --model as the model's output."""
+    specification = find_specification(client, model)
     ciphertexts = load_ciphertexts(path.read_bytes())
+    if noise and specification is not None:
+        raise WrongCallError("--noise does not go with --client or --model: a model's outputs are real numbers")
     if noise and ciphertexts.encoding is Encoding.TORUS:
         raise WrongCallError("--noise needs messages or bits; real numbers have no nearest legal value to measure from")
     if output is not None:
@@ -119,6 +143,10 @@ def decrypt(
         values, errors = key.decrypt(ciphertexts, return_noise=True)
         record["noise_sd"] = float(np.std(errors))
         record["noise_max"] = float(np.max(np.abs(errors)))
+    elif specification is not None:
+        check_key(key, specification)
+        values = specification.decrypt(key, check_result(ciphertexts, specification, path))
+        record["shape"] = list(values.shape)
     else:
         values = key.decrypt(ciphertexts)
     if output is not None:
@@ -130,6 +158,37 @@ def decrypt(
         write_json({**record, "values": values.tolist()}, json_path)
     elif noise:
         typer.echo(f"noise: sd {record['noise_sd']:.3g}, largest {record['noise_max']:.3g} of the torus", err=True)
+
+
+def _set_of(set_name: str | None, specification: ClientSpecification | None) -> ParameterSet:
+    if (set_name is None) == (specification is None):
+        raise WrongCallError("expected --set, or a model by --client or --model, one of the two")
+    return find_set(set_name if specification is None else specification.parameters)  # type: ignore[arg-type]
+
+
+def _encrypt_samples(
+    specification: ClientSpecification, arguments: list[str], key_path: Path, output: Path, input_path: str | None, full: bool,
+    passphrase_file: Path | None, force: bool, json_path: str | None,
+) -> None:  # fmt: skip
+    """A .npy file of samples for a model."""
+    sources = [*arguments, *([] if input_path is None else [input_path])]
+    if len(sources) != 1 or full:
+        raise WrongCallError(
+            "for a model expected one .npy file of samples and no --full; for example 'cloakwork encrypt images.npy --model mnist-mlp-1x30'"
+        )
+    refuse_overwriting(force, output)
+    samples = reshaped(load_array(Path(sources[0])), specification.input_shape)
+    key = load_key(key_path, passphrase_file)
+    check_key(key, specification)
+    ciphertexts = specification.encrypt(key, samples)
+    ciphertexts.save(output)
+    record = {
+        "set": key.parameters.name,
+        "ciphertexts": str(output),
+        "samples": len(samples),
+        "bytes": output.stat().st_size,
+    }
+    emit(record, json_path, "Ciphertexts")
 
 
 def load_key(path: Path, passphrase_file: Path | None) -> ClientKey:
@@ -174,4 +233,10 @@ def print_values(values: NDArray[Any]) -> None:
     """One row of the last axis a line."""
     rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(1, -1)
     for row in rows:
-        typer.echo(" ".join(str(int(value)) if isinstance(value, np.bool_) else str(value) for value in row))
+        typer.echo(" ".join(_text(value) for value in row))
+
+
+def _text(value: np.generic) -> str:
+    if isinstance(value, np.bool_):
+        return str(int(value))
+    return f"{value:.9g}" if isinstance(value, np.floating) else str(value)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cloakwork.app.cli import bench, demo, devices, keys, params
+from cloakwork.app.cli import bench, compile_model, demo, devices, keys, params, run_model, simulate
 from cloakwork.app.cli.console import FailureError, WrongCallError, report_error
 from cloakwork.fhe_core.errors import CancelledError, FheError, ParameterError
 
@@ -23,10 +23,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command("zoo")(compile_model.list_zoo)
+app.command("compile")(compile_model.compile_model)
+app.command("inspect")(compile_model.inspect)
+app.command("simulate")(simulate.simulate)
 app.command("params")(params.params)
 app.command("devices")(devices.devices)
 app.command("keygen")(keys.keygen)
 app.command("encrypt")(keys.encrypt)
+app.command("run")(run_model.run_model)
 app.command("decrypt")(keys.decrypt)
 app.add_typer(bench.app, name="bench")
 app.add_typer(demo.app, name="demo")

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import numpy_helper
+from onnx.checker import ValidationError
 from onnx.reference import ReferenceEvaluator
 
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
@@ -26,9 +28,9 @@ def import_onnx(model: onnx.ModelProto | str | Path) -> Graph:
 
     Raises:
         UnsupportedOperatorError: names every node that cannot be imported, with the reason.
-        CompileError: an opset below 11, several inputs or outputs, dimensions that are not known.
+        CompileError: not an ONNX file, an opset below 11, several inputs or outputs, dimensions that are not known.
     """
-    proto = model if isinstance(model, onnx.ModelProto) else onnx.load(str(model))
+    proto = model if isinstance(model, onnx.ModelProto) else _load(Path(model))
     opset = _opset(proto)
     context = Context()
     values: dict[str, Value] = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
@@ -46,6 +48,15 @@ def import_onnx(model: onnx.ModelProto | str | Path) -> Graph:
             f"model: expected an output whose first dimension is the batch, got shape {list(result.wires.shape)}; keep the batch first"
         )
     return check(Graph(tuple(context.nodes), result.wires[0], result.client_steps))
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    try:
+        return onnx.load(str(path))
+    except (DecodeError, UnicodeDecodeError, ValidationError) as error:
+        raise CompileError(
+            f"model: expected an ONNX file, but {path} is another kind of file or damaged ({error})"
+        ) from error
 
 
 def _import_nodes(proto: onnx.ModelProto, opset: int, context: Context, values: dict[str, Value]) -> None:

@@ -1,0 +1,150 @@
+"""`cloakwork compile`, `inspect`, `zoo`: from an ONNX model to a program, and what a program costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from cloakwork.app.cli.console import FailureError, JsonOption, WrongCallError, standard_output, write_json
+from cloakwork.app.cli.data_sets import load_array
+from cloakwork.app.cli.keys import ForceOption, refuse_overwriting
+from cloakwork.app.cli.model_files import ModelArgument, find_model
+from cloakwork.app.cli.params import find_set
+from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.models import zoo
+from cloakwork.models.calibration import Calibration
+from cloakwork.models.compiler import CompiledModel, compile_onnx
+
+ClientOutput = Annotated[
+    Path | None,
+    typer.Option("--client", help="Write the client specification too: how to encrypt, how to read results."),
+]
+PictureOutput = Annotated[Path | None, typer.Option("--picture", help="Draw the program as an SVG file.")]
+
+
+def compile_model(
+    source: Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file, or a model of the zoo.")],
+    output: Annotated[Path, typer.Option("--out", "-o", help="The compiled model.")],
+    calibration: Annotated[
+        Path | None, typer.Option("--calibration", help=".npy file of a few hundred typical inputs [samples, ..].")
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile", help="Noise that a look-up may see: fast (2 %), balanced (1 %), or a number in per cent."
+        ),
+    ] = None,
+    weight_bits: Annotated[
+        int | None, typer.Option("--weight-bits", help="Least bits of integer weights, 2 to 8.")
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option("--margin", help="Part of the calibrated range kept free on either side.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="Parameter set to choose from; may be repeated.")
+    ] = None,
+    client: ClientOutput = None,
+    picture: PictureOutput = None,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Compile an ONNX model for encrypted inputs; the report says what it costs and risks."""
+    refuse_overwriting(force, *(path for path in (output, client, picture) if path is not None))
+    options: dict[str, Any] = {"weight_bits": weight_bits, "margin": margin}
+    options["profile"] = None if profile is None else _profile(profile)
+    options["candidates"] = [find_set(name) for name in sets] if sets else None
+    model = _compiled(source, calibration, {name: value for name, value in options.items() if value is not None})
+    model.save(output)
+    _write_beside(model, client, picture)
+    _show(model, json_path, {"compiled": str(output), "bytes": output.stat().st_size})
+
+
+def inspect(
+    model_name: ModelArgument,
+    client: ClientOutput = None,
+    picture: PictureOutput = None,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Report what a compiled model costs and risks: bootstraps, bytes, noise of every layer."""
+    refuse_overwriting(force, *(path for path in (client, picture) if path is not None))
+    model = find_model(model_name)
+    _write_beside(model, client, picture)
+    _show(model, json_path, {"model": model_name})
+
+
+def list_zoo(json_path: JsonOption = None) -> None:
+    """List the trained models that come with cloakwork."""
+    cards = [zoo.card(name) for name in zoo.names()]
+    if json_path != "-":
+        table = Table(title="Models of the zoo", title_justify="left", box=SIMPLE_HEAD)
+        for heading in ("name", "what it is", "data", "accuracy in clear", "encrypted"):
+            table.add_column(heading)
+        for each in cards:
+            shares = (each.facts.get("accuracy_clear"), each.facts.get("accuracy_simulated"))
+            table.add_row(
+                each.name, each.description, each.data, *("" if s is None else f"{100 * s:.2f} %" for s in shares)
+            )
+        standard_output().print(table)
+    if json_path is not None:
+        records = [
+            {"name": c.name, "description": c.description, "data": c.data, "sha256": c.sha256, **c.facts} for c in cards
+        ]
+        write_json({"models": records}, json_path)
+
+
+def _profile(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _compiled(source: str, calibration: Path | None, options: dict[str, Any]) -> CompiledModel:
+    """Calibrated by the file; a model of the zoo, which is not a file here, by the ranges that it brings."""
+    path = Path(source)
+    if not path.is_file():
+        if source not in zoo.names():
+            raise WrongCallError(
+                f"there is no file '{source}', nor a model of that name in the zoo, which has {', '.join(zoo.names())}"
+            )
+        if calibration is None:
+            return zoo.load_model(source, **options)
+        path = zoo.zoo_model(source)
+    if path.suffix == zoo.PROGRAM:
+        raise WrongCallError(f"{source} is compiled already; expected an ONNX file")
+    if calibration is None:
+        raise WrongCallError(
+            "--calibration: expected a .npy file of a few hundred typical inputs [samples, ..]; they set the ranges"
+        )
+    return compile_onnx(path, _calibration(calibration), **options)
+
+
+def _calibration(path: Path) -> Any:
+    if path.suffix == ".json":
+        return Calibration.from_json(path.read_bytes())
+    return load_array(path)
+
+
+def _write_beside(model: CompiledModel, client: Path | None, picture: Path | None) -> None:
+    for path, write in ((client, model.client.to_json), (picture, lambda: _drawing(model))):
+        if path is not None:
+            text = write()
+            with atomic_writer(path) as stream:
+                stream.write(text.encode())
+
+
+def _drawing(model: CompiledModel) -> str:
+    raise FailureError("pictures of programs are not available in this build")
+
+
+def _show(model: CompiledModel, json_path: str | None, facts: dict[str, Any]) -> None:
+    if json_path != "-":
+        standard_output().print(str(model), markup=False)
+    if json_path is not None:
+        write_json(json.loads(json.dumps({**facts, **model.report()})), json_path)

@@ -1,0 +1,78 @@
+"""Samples with labels for measuring a model: by the name of a data set, or from .npy files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.app.cli.console import FailureError, WrongCallError
+from cloakwork.app.cli.digits import digits
+
+Samples = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def _mnist() -> Samples:
+    found = digits("mnist")
+    return found.images, found.labels
+
+
+def _drawn_digits() -> Samples:
+    found = digits("drawn")
+    return found.images, found.labels
+
+
+# Samples [samples, ..] and labels [samples]: for MNIST its whole test set.
+DATA_SETS: Final[dict[str, Callable[[], Samples]]] = {"mnist": _mnist, "drawn-digits": _drawn_digits}
+
+
+def load_samples(source: str, labels: Path | None) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+    """A data set by its name, or samples of a .npy file, whose labels may be in another one."""
+    if source in DATA_SETS:
+        if labels is not None:
+            raise WrongCallError(f"--labels: the data set '{source}' has its own; leave the option out")
+        return DATA_SETS[source]()
+    if not source.endswith(".npy"):
+        raise WrongCallError(f"--data: expected one of {', '.join(DATA_SETS)} or a .npy file, got '{source}'")
+    samples = load_array(Path(source))
+    if labels is None:
+        return samples, None
+    classes = load_array(labels)
+    if classes.shape != samples.shape[:1] or classes.dtype.kind not in "iu":
+        raise FailureError(
+            f"{labels}: expected integers of shape {list(samples.shape[:1])}, got {classes.dtype} of shape {list(classes.shape)}"
+        )
+    return samples, classes.astype(np.int64)
+
+
+def load_array(path: Path) -> NDArray[Any]:
+    """Numbers of a .npy file; FailureError for anything else."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise FailureError(f"{path}: expected a .npy file of numbers: {error}") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        raise FailureError(f"{path}: expected a .npy file of numbers, got another kind of content")
+    return array
+
+
+def reshaped(samples: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Samples in the shape of the model's input, where the numbers of a sample are as many."""
+    return (
+        samples.reshape(-1, *shape)
+        if samples.shape[1:] != shape and _count(samples) == int(np.prod(shape))
+        else samples
+    )
+
+
+def _count(samples: NDArray[Any]) -> int:
+    return int(np.prod(samples.shape[1:]))
+
+
+def classes_of(outputs: NDArray[Any]) -> NDArray[np.int64]:
+    """The class: that of the largest score, or what the model says itself."""
+    scores = outputs.reshape(len(outputs), -1)
+    return scores[:, 0].astype(np.int64) if scores.shape[1] == 1 else scores.argmax(axis=1)

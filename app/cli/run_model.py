@@ -1,0 +1,56 @@
+"""`cloakwork run`: the server's step on files. No secret key takes part."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloakwork.app.cli.console import JsonOption, emit, progress
+from cloakwork.app.cli.devices import DeviceOption, ThreadsOption, checked_device
+from cloakwork.app.cli.keys import EVALUATION_KEYS, ForceOption, refuse_overwriting
+from cloakwork.app.cli.model_files import ModelArgument, find_model
+from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.runtime import Runtime
+
+
+def run_model(
+    model_name: ModelArgument,
+    source: Annotated[Path, typer.Argument(metavar="CIPHERTEXTS", help="What 'cloakwork encrypt --client' wrote.")],
+    keys_path: Annotated[Path, typer.Option("--keys", help="The evaluation keys that keygen wrote.")] = Path(
+        EVALUATION_KEYS
+    ),
+    output: Annotated[Path, typer.Option("--out", "-o", help="Where the encrypted results go.")] = Path("results.bin"),
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = 1,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Evaluate a compiled model on ciphertexts, with evaluation keys alone."""
+    checked_device(device)
+    refuse_overwriting(force, output)
+    model = find_model(model_name)
+    inputs = SeededPackedCiphertexts.from_bytes(source.read_bytes(), parameters=model.program.parameters)
+    start = time.perf_counter()
+    with progress("expanding the keys") as update:
+        keys = EvaluationKeys.load(keys_path, parameters=model.program.parameters)
+        session = Session(keys, device=device, threads=threads, progress=update)
+    runtime, expanded = Runtime(model.program, session), time.perf_counter()
+    with progress("encrypted inference") as update:
+        results = runtime.run(inputs, update)
+    seconds = time.perf_counter() - expanded
+    results.save(output)
+    record = {
+        "model": model_name,
+        "results": str(output),
+        "samples": results.shape[0],
+        "device": device,
+        "seconds": seconds,
+        "seconds_expand": expanded - start,
+        "bytes": output.stat().st_size,
+    }
+    emit(record, json_path, "Results")

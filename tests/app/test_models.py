@@ -1,0 +1,219 @@
+"""compile, inspect, zoo, simulate, and the way of a sample through files: keygen, encrypt, run, decrypt."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from cloakwork.app.cli.sample_digits import sample_digits
+from cloakwork.models import zoo
+from cloakwork.models.compiler import CompiledModel
+
+DATA = os.environ.get("CLOAKWORK_DATA", "")
+PASSPHRASE = {"CLOAKWORK_PASSPHRASE": "correct horse"}
+RNG = np.random.default_rng(11)
+
+
+def small_network() -> onnx.ModelProto:
+    """4-5-3 with ReLU."""
+    helper, weights = onnx.helper, [RNG.normal(size=(5, 4)), RNG.normal(size=(3, 5))]
+    nodes = [
+        helper.make_node("Gemm", ["x", "w0"], ["h"], name="hidden", transB=1),
+        helper.make_node("Relu", ["h"], ["a"], name="relu"),
+        helper.make_node("Gemm", ["a", "w1"], ["y"], name="scores", transB=1),
+    ]
+    constants = [onnx.numpy_helper.from_array(w.astype(np.float32), f"w{i}") for i, w in enumerate(weights)]
+    ends = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", n]) for name, n in (("x", 4), ("y", 3))
+    ]
+    graph = helper.make_graph(nodes, "small", ends[:1], ends[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def compiled(run, tmp_path: Path) -> dict[str, object]:
+    """small.onnx and data.npy, compiled to small.clkm and client.json; the report."""
+    onnx.save(small_network(), tmp_path / "small.onnx")
+    np.save(tmp_path / "data.npy", RNG.uniform(-1, 1, (300, 4)))
+    result = run(
+        "compile", "small.onnx", "--calibration", "data.npy", "-o", "small.clkm", "--client", "client.json", "--json", "-"
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_compile_reports_what_inspect_reports(run, tmp_path, compiled):
+    assert compiled["bootstraps"] == 5
+    assert compiled["bytes"] == (tmp_path / "small.clkm").stat().st_size
+    inspected = json.loads(run("inspect", "small.clkm", "--json", "-").stdout)
+    assert {key: inspected[key] for key in inspected if key != "model"} == {
+        key: compiled[key] for key in compiled if key not in ("compiled", "bytes")
+    }
+    text = run("inspect", "small.clkm").stdout
+    assert str(compiled["parameter_set"]) in text and "hidden" in text
+
+
+def test_a_sample_goes_through_files(run, tmp_path, compiled):
+    """The server's step needs neither a passphrase nor the secret key's file."""
+    x = RNG.uniform(-0.9, 0.9, (3, 4))
+    np.save(tmp_path / "x.npy", x)
+    assert run("keygen", "--client", "client.json", "--out", "keys", environment=PASSPHRASE).returncode == 0
+    key = ["--key", "keys/client.key"]
+    result = run("encrypt", "x.npy", "--client", "client.json", *key, "-o", "x.bin", environment=PASSPHRASE)
+    assert result.returncode == 0, result.stderr
+    (tmp_path / "keys" / "client.key").rename(tmp_path / "away.key")
+    record = run("run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y.bin", "--json", "-")
+    assert record.returncode == 0, record.stderr
+    assert json.loads(record.stdout)["samples"] == 3
+    arguments = ["decrypt", "y.bin", "--client", "client.json", "--key", "away.key", "--out", "y.npy", "--json", "-"]
+    result = run(*arguments, environment=PASSPHRASE)
+    assert result.returncode == 0, result.stderr
+    values = np.load(tmp_path / "y.npy", allow_pickle=False)
+    assert json.loads(result.stdout)["values"] == values.tolist()
+    clear = CompiledModel.load(tmp_path / "small.clkm").predict(x)
+    assert values.shape == (3, 3)
+    assert np.abs(values - clear).max() < 0.5 * np.abs(clear).max()
+
+
+def test_refusals_on_the_way(run, tmp_path, compiled, error_line):
+    """Each file in another's place, keys of another set, damaged and truncated files."""
+    np.save(tmp_path / "x.npy", np.zeros((1, 4)))
+    np.save(tmp_path / "wide.npy", np.zeros((1, 5)))
+    for arguments in (["--client", "client.json", "--out", "keys"], ["--set", "toy", "--out", "toy"]):
+        assert run("keygen", *arguments, environment=PASSPHRASE).returncode == 0
+    right, toy = ["--key", "keys/client.key"], ["--key", "toy/client.key"]
+    client = ["--client", "client.json"]
+    assert run("encrypt", "x.npy", *client, *right, "-o", "x.bin", environment=PASSPHRASE).returncode == 0
+    assert run("run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y.bin").returncode == 0
+    data = (tmp_path / "small.clkm").read_bytes()
+    (tmp_path / "cut.clkm").write_bytes(data[:-40])
+    (tmp_path / "flipped.clkm").write_bytes(data[:99] + bytes([data[99] ^ 1]) + data[100:])
+    (tmp_path / "cut.bin").write_bytes((tmp_path / "x.bin").read_bytes()[:-8])
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "other.json").write_text("{}")
+    keys = ["--keys", "keys/evaluation.keys"]
+    failures = [
+        ["encrypt", "wide.npy", *client, *right, "-o", "z.bin"],
+        ["encrypt", "x.bin", *client, *right, "-o", "z.bin"],
+        ["encrypt", "x.npy", *client, *toy, "-o", "z.bin"],
+        ["encrypt", "x.npy", "--client", "other.json", *right, "-o", "z.bin"],
+        ["encrypt", "x.npy", "--client", "binary.json", *right, "-o", "z.bin"],
+        ["encrypt", "x.npy", *client, *right, "-o", "x.bin"],
+        ["run", "cut.clkm", "x.bin", *keys, "-o", "z.bin"],
+        ["run", "flipped.clkm", "x.bin", *keys, "-o", "z.bin"],
+        ["run", "small.clkm", "cut.bin", *keys, "-o", "z.bin"],
+        ["run", "small.clkm", "y.bin", *keys, "-o", "z.bin"],
+        ["run", "small.clkm", "x.bin", "--keys", "toy/evaluation.keys", "-o", "z.bin"],
+        ["run", "small.clkm", "x.bin", "--keys", "keys/client.key", "-o", "z.bin"],
+        ["run", "small.clkm", "x.bin", *keys, "-o", "y.bin"],
+        ["decrypt", "x.bin", *client, *right],
+        ["decrypt", "y.bin", *client, *toy],
+    ]
+    calls = [
+        ["encrypt", "x.npy", "x.npy", *client, *right, "-o", "z.bin"],
+        ["encrypt", "x.npy", *client, "--full", *right, "-o", "z.bin"],
+        ["encrypt", "x.npy", *client, "--model", "small.clkm", *right],
+        ["decrypt", "y.bin", *client, "--noise", *right],
+        ["run", "x.bin", "x.bin", *keys],
+        ["keygen", "--set", "toy", *client],
+        ["keygen"],
+    ]
+    for status, group in ((1, failures), (2, calls)):
+        for arguments in group:
+            result = run(*arguments, environment=PASSPHRASE)
+            assert result.returncode == status, (arguments, result.stderr)
+            assert "Traceback" not in error_line(result.stderr)
+            assert result.stdout == ""
+    assert not (tmp_path / "z.bin").exists()
+
+
+def test_compile_refuses(run, tmp_path, error_line):
+    onnx.save(small_network(), tmp_path / "small.onnx")
+    np.save(tmp_path / "data.npy", RNG.uniform(-1, 1, (30, 4)))
+    np.save(tmp_path / "wide.npy", RNG.uniform(-1, 1, (30, 5)))
+    np.save(tmp_path / "words.npy", np.array(["a", "b"]))
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    data = ["--calibration", "data.npy"]
+    output = ["-o", "out.clkm"]
+    failures = [
+        ["junk.onnx", *data, *output],
+        ["small.onnx", "--calibration", "wide.npy", *output],
+        ["small.onnx", "--calibration", "words.npy", *output],
+        ["small.onnx", "--calibration", "junk.onnx", *output],
+        ["small.onnx", "--calibration", "nothing.npy", *output],
+        ["small.onnx", *data, "--profile", "sloppy", *output],
+        ["small.onnx", *data, "--weight-bits", "11", *output],
+        ["small.onnx", *data, "--set", "toy", *output],
+        ["small.onnx", *data, "-o", "small.onnx"],
+    ]
+    calls = [
+        ["small.onnx", *output],
+        ["nothing.onnx", *data, *output],
+        ["small.onnx", *data, "--set", "no_such_set", *output],
+        ["small.onnx", *data],
+    ]
+    for status, group in ((1, failures), (2, calls)):
+        for arguments in group:
+            result = run("compile", *arguments)
+            assert result.returncode == status, (arguments, result.stderr)
+            error_line(result.stderr)
+    assert not (tmp_path / "out.clkm").exists()
+
+
+def test_a_zoo_model_compiles_with_another_profile_and_no_data(run, tmp_path):
+    result = run("compile", "mnist-mlp-1x30", "--profile", "balanced", "-o", "m.clkm", "--json", "-")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["noise_limit_percent"] == 1.0
+    assert CompiledModel.load(tmp_path / "m.clkm").program.bootstraps == 30
+
+
+def test_the_zoo_is_listed(run):
+    record = json.loads(run("zoo", "--json", "-").stdout)
+    assert [each["name"] for each in record["models"]] == list(zoo.names())
+    assert "mnist-mlp-1x30" in run("zoo", environment={"COLUMNS": "200"}).stdout
+
+
+def test_simulation_of_samples_in_files(run, tmp_path):
+    images, labels = sample_digits()
+    np.save(tmp_path / "x.npy", images.reshape(-1, 28, 28))
+    np.save(tmp_path / "labels.npy", labels)
+    arguments = ["simulate", "mnist-mlp-1x30", "--data", "x.npy", "--seed", "5", "--json", "-"]
+    record = json.loads(run(*arguments, "--labels", "labels.npy").stdout)
+    assert record["samples"] == 30
+    assert record["accuracy_clear"] == 1.0 and record["accuracy_simulated"] >= 0.9
+    assert 0 < record["noise_relative"] < 1 and record["noise_sd"] > 0
+    unlabelled = json.loads(run(*arguments, "--samples", "7").stdout)
+    assert unlabelled["samples"] == 7
+    assert "accuracy_clear" not in unlabelled
+
+
+def test_simulation_refuses(run, tmp_path, error_line):
+    np.save(tmp_path / "x.npy", np.zeros((2, 5)))
+    np.save(tmp_path / "labels.npy", np.zeros(3))
+    for status, arguments in (
+        (2, ["--data", "photographs"]),
+        (2, ["--data", "drawn-digits", "--labels", "labels.npy"]),
+        (1, ["--data", "x.npy"]),
+        (1, ["--data", "x.npy", "--labels", "labels.npy"]),
+        (1, ["--data", "nothing.npy"]),
+    ):
+        result = run("simulate", "mnist-mlp-1x30", *arguments)
+        assert result.returncode == status, (arguments, result.stderr)
+        error_line(result.stderr)
+
+
+@pytest.mark.skipif(
+    not (Path(DATA) / "mnist").is_dir(), reason="no MNIST: set CLOAKWORK_DATA to the folder that holds mnist/"
+)
+def test_simulation_of_the_whole_test_set(run):
+    result = run("simulate", "mnist-mlp-1x30", "--data", "mnist", "--json", "-", environment={"CLOAKWORK_DATA": DATA})
+    record = json.loads(result.stdout)
+    assert record["samples"] == 10000
+    assert record["accuracy_simulated"] >= 0.968
+    assert record["accuracy_clear"] - record["accuracy_simulated"] <= 0.004
+    assert record["agreement"] >= 0.99
