@@ -19,6 +19,7 @@ from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.passes.noise_limits import Profile
 
 ClientOutput = Annotated[
     Path | None,
@@ -33,10 +34,11 @@ def compile_model(
     calibration: Annotated[
         Path | None, typer.Option("--calibration", help=".npy file of a few hundred typical inputs [samples, ..].")
     ] = None,
-    profile: Annotated[
-        str | None,
+    profiles: Annotated[
+        list[str] | None,
         typer.Option(
-            "--profile", help="Noise that a look-up may see: fast (2 %), balanced (1 %), or a number in per cent."
+            "--profile",
+            help="Noise that a look-up may see: fast (2 %), balanced (1 %) or a number in per cent; LAYER=PROFILE for one layer.",
         ),
     ] = None,
     weight_bits: Annotated[
@@ -56,7 +58,7 @@ def compile_model(
     """Compile an ONNX model for encrypted inputs; the report says what it costs and risks."""
     refuse_overwriting(force, *(path for path in (output, client, picture) if path is not None))
     options: dict[str, Any] = {"weight_bits": weight_bits, "margin": margin}
-    options["profile"] = None if profile is None else _profile(profile)
+    options["profile"] = _profiles(profiles) if profiles else None
     options["candidates"] = [find_set(name) for name in sets] if sets else None
     model = _compiled(source, calibration, {name: value for name, value in options.items() if value is not None})
     model.save(output)
@@ -98,7 +100,17 @@ def list_zoo(json_path: JsonOption = None) -> None:
         write_json({"models": records}, json_path)
 
 
-def _profile(text: str) -> str | float:
+def _profiles(texts: list[str]) -> Profile | dict[str, Profile]:
+    """Those of layers as LAYER=PROFILE, one for all the others by itself."""
+    named = {layer: _profile(value) for layer, _, value in (text.rpartition("=") for text in texts)}
+    if len(named) < len(texts):
+        raise WrongCallError("--profile: expected at most one for each layer, and one for all the others")
+    if "" in named:
+        named["*"] = named.pop("")
+    return named["*"] if named.keys() == {"*"} else named
+
+
+def _profile(text: str) -> Profile:
     try:
         return float(text)
     except ValueError:

@@ -217,3 +217,18 @@ def test_simulation_of_the_whole_test_set(run):
     assert record["accuracy_simulated"] >= 0.968
     assert record["accuracy_clear"] - record["accuracy_simulated"] <= 0.004
     assert record["agreement"] >= 0.99
+
+
+def test_profiles_of_layers(run, tmp_path, error_line):
+    base = ["compile", "mnist-mlp-1x30", "-o", "m.clkm", "--force", "--json", "-"]
+    result = run(*base, "--profile", "hidden=3", "--profile", "balanced")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["noise_limit_percent"] == 1.0
+    for arguments, status in (
+        (["--profile", "1", "--profile", "2"], 2),
+        (["--profile", "no such layer=1"], 1),
+        (["--profile", "-1"], 1),
+    ):
+        result = run(*base, *arguments)
+        assert result.returncode == status, result.stderr
+        error_line(result.stderr)
