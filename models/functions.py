@@ -87,6 +87,12 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Truncate": np.trunc,
 }
 
+# Never falling, whatever their parameters.
+MONOTONE: Final = frozenset({
+    "Asinh", "Atan", "Ceil", "Clip", "Erf", "Exp", "Floor", "Identity", "Log", "Max", "Min", "Relu", "Round", "Selu", "Sigmoid", "Sign",
+    "Sinh", "Softplus", "Softsign", "Sqrt", "Tanh", "Truncate",
+})  # fmt: skip
+
 # ONNX attributes that become parameters, with the defaults of the specification.
 ATTRIBUTES: Final[dict[str, tuple[tuple[str, float], ...]]] = {
     "Celu": (("alpha", 1.0),),

@@ -59,7 +59,8 @@ def _linear(graph: Graph, node: Linear, values: Reals) -> Reals:
         x = values[:, node.gather[chosen]]
         if graph.scale is not None:
             x = x * np.append(graph.scale, 0.0)[node.gather[chosen]]  # phases: inputs and look-ups have offset 0
-        y = x @ node.weights[block].T.astype(np.float64)
+        y = x.reshape(-1, x.shape[2]) @ node.weights[block].T.astype(np.float64)
+        y = y.reshape(len(values), len(chosen), rows)
         if graph.scale is not None:
             y = y / graph.scale[wires(node)].reshape(positions, rows)[chosen]
         out[:, chosen] = y + node.bias[block]

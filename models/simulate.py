@@ -76,9 +76,12 @@ def _simulate(
 
 
 def _linear(program: Program, node: Linear, phases: Reals) -> Reals:
-    bias = program.phase_bias(node)
+    bias, weights = program.phase_bias(node), node.weights.astype(np.float64)
     out = np.empty((len(phases), len(node.gather), node.weights.shape[1]))
     for block in range(len(node.weights)):
         chosen = np.flatnonzero(node.block == block)
-        out[:, chosen] = phases[:, node.gather[chosen]] @ node.weights[block].T.astype(np.float64) + bias[block]
+        x = phases[:, node.gather[chosen]].reshape(
+            -1, node.gather.shape[1]
+        )  # one matrix product, not one for each sample
+        out[:, chosen] = (x @ weights[block].T + bias[block]).reshape(len(phases), len(chosen), -1)
     return out.reshape(len(phases), -1)

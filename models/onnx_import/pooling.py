@@ -1,11 +1,15 @@
-"""MaxPool and ReduceMax as trees of max(a, b) = b + Relu(a - b)."""
+"""MaxPool and ReduceMax as trees of max(a, b) = b + Relu(a - b).
+
+A monotone look-up before a tree (the ReLU before a max-pool) moves behind it, where it has fewer numbers to work on.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import Indices
+from cloakwork.models.functions import MONOTONE
+from cloakwork.models.ir import Indices, Lookup
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
 from cloakwork.models.onnx_import.elementwise import larger
 from cloakwork.models.onnx_import.registry import operator
@@ -48,8 +52,27 @@ def reduce_max(context: Context, node: OnnxNode) -> Encrypted:
 
 def maximum(context: Context, x: Indices) -> Indices:
     """Over the last axis, in ceil(log2) levels."""
+    inner = _monotone_before(context, x) if x.shape[-1] > 1 else None
+    if inner is None:
+        return _tree(context, x)
+    best = _tree(context, inner.gather[x - inner.first_wire])
+    function = np.full(best.size, inner.function[0])
+    return context.add(Lookup(0, best.reshape(-1), inner.steps, function, "")).reshape(best.shape)
+
+
+def _tree(context: Context, x: Indices) -> Indices:
     while x.shape[-1] > 1:
         half = x.shape[-1] // 2
         winners = larger(context, x[..., :half], x[..., half : 2 * half])
         x = np.concatenate([winners, x[..., 2 * half :]], axis=-1)
     return x[..., 0]
+
+
+def _monotone_before(context: Context, x: Indices) -> Lookup | None:
+    """The look-up that x comes from, when it is one monotone function that does not fall: max(f(a), f(b)) = f(max(a, b))."""
+    low, high = int(x.min()), int(x.max())
+    found = next((n for n in reversed(context.nodes) if n.first_wire <= high), None)
+    if not isinstance(found, Lookup) or low < found.first_wire or high >= found.first_wire + found.size:
+        return None
+    same = bool((found.function == found.function[0]).all())
+    return found if same and all(step.operator in MONOTONE for step in found.steps) else None

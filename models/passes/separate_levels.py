@@ -1,7 +1,7 @@
 """Makes linear nodes and look-ups alternate, as the engine runs them.
 
-A linear node on narrow linear nodes is composed with them (the tree of a max-pool); wide ones get a look-up of the identity between, which
-also refreshes the noise. A look-up that reads no linear node gets one of width 1.
+A linear node on linear nodes is composed with them (the tree of a max-pool on a convolution) where the wider rows cost less than bootstraps;
+elsewhere a look-up of the identity goes between, which also refreshes the noise. A look-up that reads no linear node gets one of width 1.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ from cloakwork.models.ir import (
     Linear,
     Lookup,
     Node,
-    Reals,
     check_levelled,
     wire_numbers,
     without_dead_nodes,
 )
+from cloakwork.models.passes.affine import MAX_WEIGHTS
+from cloakwork.models.passes.compose import composed
 
-COMPOSED_WIDTH = 32  # widest row that composition makes
+COMPOSED_WIDTH = 32  # rows up to this width are always composed
+# Weights of the wider rows that are worth one bootstrap: on the CPU a bootstrap takes as long as 2,000 to 4,000 multiplications of a
+# ciphertext, on the GPU as many more.
+WEIGHTS_PER_BOOTSTRAP = 1024
 
 
 def separate_levels(graph: Graph) -> Graph:
@@ -32,9 +36,9 @@ def separate_levels(graph: Graph) -> Graph:
         if isinstance(node, Linear):
             builder.add_linear(node)
         elif isinstance(node, Lookup):
-            gather = builder.from_linears(node.gather, node.origin)
+            gather = builder.from_linears(builder.moved(node.gather), node.origin)
             builder.append(replace(node, gather=gather))
-    output = builder.from_linears(graph.output.reshape(-1), "output").reshape(graph.output.shape)
+    output = builder.from_linears(builder.moved(graph.output.reshape(-1)), "output").reshape(graph.output.shape)
     return check_levelled(without_dead_nodes(replace(graph, nodes=tuple(builder.nodes), output=output)))
 
 
@@ -42,19 +46,31 @@ class _Builder:
     def __init__(self, graph: Graph) -> None:
         self.nodes: list[Node] = [graph.input]
         self._next_wire = graph.wire_count
-        self._linear_of_wire: dict[int, Linear] = {}
+        self._owner = np.full(
+            graph.wire_count + 1, -1, dtype=np.int64
+        )  # linear node of each wire; the last entry is the zero wire's
+        self._moved = np.arange(graph.wire_count + 1, dtype=np.int64)  # old wire -> wire of the result
+        self._moved[-1] = ZERO_WIRE
         self._refreshed: dict[int, int] = {}  # first wire of a linear node -> first wire of its refreshed copy
+
+    def moved(self, gather: Indices) -> Indices:
+        return self._moved[gather]
 
     def append(self, node: Node) -> None:
         self.nodes.append(node)
         if isinstance(node, Linear):
-            self._linear_of_wire.update(dict.fromkeys(range(node.first_wire, node.first_wire + node.size), node))
+            end = node.first_wire + node.size
+            if end >= len(self._owner):
+                grown = np.full(2 * end + 1, -1, dtype=np.int64)
+                grown[: len(self._owner)] = self._owner
+                self._owner = grown
+            self._owner[node.first_wire : end] = len(self.nodes) - 1
 
     def add_linear(self, node: Linear) -> None:
+        node = replace(node, gather=self.moved(node.gather))
         sources = self._linears(node.gather)
-        widths = [source.weights.shape[2] for source in sources]
-        if sources and max(widths) * node.weights.shape[2] <= COMPOSED_WIDTH:
-            self.append(_composed(node, sources))
+        if sources and _worth_composing(node, sources):
+            self._append_composed(node, sources)
             return
         gather = node.gather
         for source in sources:
@@ -63,26 +79,32 @@ class _Builder:
         node = replace(node, gather=gather)
         ordered = np.sort(node.gather, axis=1)
         if bool(((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any()):
-            node = _composed(node, [])  # a wire twice in a row: its noise adds up, so its weights must
+            self._append_composed(node, [])  # a wire twice in a row: its noise adds up, so its weights must
+            return
         self.append(node)
+
+    def _append_composed(self, node: Linear, sources: list[Linear]) -> None:
+        result, place = composed(node, sources)
+        self._moved[node.first_wire : node.first_wire + node.size] = node.first_wire + place
+        self.append(result)
 
     def from_linears(self, gather: Indices, origin: str) -> Indices:
         """The same values from wires of linear nodes."""
-        other = np.array([int(wire) not in self._linear_of_wire for wire in gather])
+        other = self._owner[gather] < 0
         if not other.any():
             return gather
-        count = int(other.sum())
+        wires, index = np.unique(gather[other], return_inverse=True)
         copy = Linear(
-            self._allocate(count),
-            gather[other][:, None],
-            np.zeros(count, dtype=np.int64),
+            self._allocate(len(wires)),
+            wires[:, None],
+            np.zeros(len(wires), dtype=np.int64),
             np.ones((1, 1, 1)),
             np.zeros((1, 1)),
             origin,
         )
         self.append(copy)
         result = gather.copy()
-        result[other] = wire_numbers(copy)
+        result[other] = wire_numbers(copy)[index.reshape(-1)]
         return result
 
     def _allocate(self, count: int) -> int:
@@ -91,12 +113,8 @@ class _Builder:
         return first
 
     def _linears(self, gather: Indices) -> list[Linear]:
-        found = {}
-        for wire in np.unique(gather):
-            node = self._linear_of_wire.get(int(wire))
-            if node is not None:
-                found[node.first_wire] = node
-        return list(found.values())
+        found = [self.nodes[i] for i in np.unique(self._owner[gather]).tolist() if i >= 0]
+        return [node for node in found if isinstance(node, Linear)]
 
     def _refresh(self, source: Linear) -> int:
         if source.first_wire not in self._refreshed:
@@ -106,55 +124,11 @@ class _Builder:
         return self._refreshed[source.first_wire]
 
 
-def _composed(node: Linear, sources: list[Linear]) -> Linear:
-    """node after sources as rows of their own, every wire once in a row."""
-    rows = node.weights.shape[1]
-    gather = np.repeat(node.gather, rows, axis=0)  # [P R, K]
-    weights = node.weights[node.block].reshape(-1, node.weights.shape[2]).copy()
-    bias = node.bias[node.block].reshape(-1).copy()
-    wider = [gather]
-    factors = [weights]
-    for source in sources:
-        inside = (gather >= source.first_wire) & (gather < source.first_wire + source.size)
-        local = np.where(inside, gather - source.first_wire, 0)
-        position, row = np.divmod(local, source.weights.shape[1])
-        block = source.block[position]
-        share = np.where(inside, weights, 0.0)
-        bias += (share * source.bias[block, row]).sum(axis=1)
-        expanded = np.where(inside[..., None], source.gather[position], ZERO_WIRE)
-        wider.append(expanded.reshape(len(gather), -1))
-        factors.append((share[..., None] * source.weights[block, row]).reshape(len(gather), -1))
-        weights = np.where(inside, 0.0, weights)
-        gather = np.where(inside, ZERO_WIRE, gather)
-        wider[0], factors[0] = gather, weights
-    merged_gather, merged_weights = _merged(np.concatenate(wider, axis=1), np.concatenate(factors, axis=1))
-    distinct, block = np.unique(np.column_stack([merged_weights, bias]), axis=0, return_inverse=True)
-    return Linear(
-        node.first_wire,
-        merged_gather,
-        block.reshape(-1).astype(np.int64),
-        np.ascontiguousarray(distinct[:, None, :-1]),
-        np.ascontiguousarray(distinct[:, -1:]),
-        node.origin,
-    )
-
-
-def _merged(gather: Indices, weights: Reals) -> tuple[Indices, Reals]:
-    """Every wire at most once in a row, weights added, zeros left out, rows as wide as the widest."""
-    order = np.argsort(gather, axis=1, kind="stable")
-    gather, weights = np.take_along_axis(gather, order, axis=1), np.take_along_axis(weights, order, axis=1)
-    fresh = np.ones(gather.shape, dtype=bool)
-    fresh[:, 1:] = gather[:, 1:] != gather[:, :-1]
-    slot = np.cumsum(fresh, axis=1) - 1
-    line = np.broadcast_to(np.arange(len(gather))[:, None], gather.shape)
-    sums = np.zeros(gather.shape)
-    np.add.at(sums, (line, slot), weights)
-    names = np.full(gather.shape, ZERO_WIRE, dtype=np.int64)
-    names[line, slot] = gather
-    used = (names >= 0) & (sums != 0)
-    compact = np.argsort(~used, axis=1, kind="stable")[:, : max(1, int(used.sum(axis=1).max()))]
-    used = np.take_along_axis(used, compact, axis=1)
-    return (
-        np.where(used, np.take_along_axis(names, compact, axis=1), ZERO_WIRE),
-        np.where(used, np.take_along_axis(sums, compact, axis=1), 0.0),
-    )
+def _worth_composing(node: Linear, sources: list[Linear]) -> bool:
+    """Weights of the composed rows against bootstraps that refresh the wires which are read."""
+    width = max(source.weights.shape[2] for source in sources) * node.weights.shape[2]
+    if width <= COMPOSED_WIDTH:
+        return True
+    read = np.unique(node.gather)
+    saved = sum(int(((read >= s.first_wire) & (read < s.first_wire + s.size)).sum()) for s in sources)
+    return node.size * width <= min(WEIGHTS_PER_BOOTSTRAP * saved, MAX_WEIGHTS)
