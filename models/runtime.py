@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts
@@ -20,6 +21,7 @@ from cloakwork.models.tables import level_tables
 Progress: TypeAlias = Callable[[int, int], bool | None] | None
 """progress(bootstraps done, bootstraps of the batch); returning False cancels."""
 
+PACKED_WEIGHT_BYTES = 1 << 27
 GATHERED_BYTES = 1 << 28
 WORKING_BYTES = 1 << 30
 
@@ -40,6 +42,7 @@ class Runtime:
             level_tables(program.graph, level.lookups, program.parameters) if level.lookups else None
             for level in program.levels
         ]
+        self._packed = packed_weights(program.graph, self._owner)
 
     def run(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
         """Encrypted samples [samples, numbers] -> encrypted outputs [samples, numbers], without the client's steps."""
@@ -50,13 +53,18 @@ class Runtime:
                 "encrypt with the model's client specification"
             )
         packed = x.expand() if isinstance(x, SeededPackedCiphertexts) else x
-        start = self._session.extract(packed)
-        values = _Values(graph, self._owner, {0: start.words}, start)
+        values = _Values(graph, self._owner, packed)
+        if not self._packed:
+            values.words[0] = self._session.extract(packed).words
         done, total = 0, self.program.bootstraps * x.shape[0]
         positions = {node.first_wire: i for i, node in enumerate(graph.nodes)}
         for level, tables in zip(self.program.levels, self._tables, strict=True):
             for linear in level.linears:
-                values.words[positions[linear.first_wire]] = self._linear(linear, values)
+                position = positions[linear.first_wire]
+                if position in self._packed:
+                    values.words[position] = self._linear_packed(linear, self._packed[position], packed)
+                else:
+                    values.words[position] = self._linear(linear, values)
             if tables is None:
                 continue
             batch = np.concatenate([values.read(node.gather) for node in level.lookups], axis=1)
@@ -70,6 +78,11 @@ class Runtime:
                 start_column += node.size
             done += result.size
         return values.wrap(values.read(graph.output.reshape(-1)))
+
+    def _linear_packed(self, node: Linear, weights: NDArray[np.int32], packed: PackedCiphertexts) -> Words:
+        """[samples, P R, kN + 1] of a node on the input, which stays packed."""
+        bias = self.program.phase_bias(node)[node.block].reshape(-1)
+        return (self._session.linear_packed(weights, packed) + bias).words
 
     def _linear(self, node: Linear, values: _Values) -> Words:
         """[samples, P R, kN + 1]"""
@@ -96,6 +109,27 @@ class Runtime:
         return min(positions, max(1, -(-int(needed) // GATHERED_BYTES)))
 
 
+def packed_weights(graph: Graph, owner: Indices) -> dict[int, NDArray[np.int32]]:
+    """By position: a row of weights [P R, C] over the whole input for each output of the nodes that read it; nothing when a node mixes the
+    input with others or its rows are too many, because then the input is unpacked anyway."""
+    dense = {}
+    for position, node in enumerate(graph.nodes):
+        sources = source_nodes(graph, node.gather, owner)
+        if 0 not in sources:
+            continue
+        if not isinstance(node, Linear) or len(sources) > 1 or 4 * node.size * graph.input.size > PACKED_WEIGHT_BYTES:
+            return {}
+        positions, rows = len(node.gather), node.weights.shape[1]
+        weights = np.zeros(
+            (positions, rows, graph.input.size + 1), dtype=np.int64
+        )  # the last column takes the zero wire
+        spread = np.broadcast_to(node.gather[:, None, :], (positions, rows, node.gather.shape[1]))
+        place, row = np.arange(positions)[:, None, None], np.arange(rows)[None, :, None]
+        np.add.at(weights, (place, row, spread), node.weights[node.block])
+        dense[position] = np.ascontiguousarray(weights[..., :-1].reshape(node.size, -1), dtype=np.int32)
+    return dense
+
+
 def samples_at_once(program: Program) -> int:
     """Samples whose ciphertexts of every wire stay within WORKING_BYTES."""
     one = program.graph.wire_count * (program.parameters.large_dimension + 1) * word_dtype(program.parameters).itemsize
@@ -105,21 +139,21 @@ def samples_at_once(program: Program) -> int:
 class _Values:
     """Words of the nodes computed so far, [samples, wires of the node, kN + 1]."""
 
-    def __init__(self, graph: Graph, owner: Indices, words: dict[int, Words], example: Ciphertexts) -> None:
+    def __init__(self, graph: Graph, owner: Indices, packed: PackedCiphertexts) -> None:
         self._nodes: tuple[Node, ...] = graph.nodes
         self._graph = graph
         self._owner = owner
-        self.words = words
-        self._example = example
+        self.words: dict[int, Words] = {}
+        self._packed = packed
 
     def read(self, gather: Indices) -> Words:
         """[samples, *gather.shape, kN + 1]; the zero wire is the trivial ciphertext of zero."""
         sources = source_nodes(self._graph, gather, self._owner)
         if len(sources) == 1 and int(gather.min()) >= 0:
             return self.words[sources[0]][:, gather - self._nodes[sources[0]].first_wire]
-        out = np.zeros(
-            (len(self._example.words), *gather.shape, self._example.words.shape[-1]), self._example.words.dtype
-        )
+        params = self._packed.parameters
+        shape = (self._packed.shape[0], *gather.shape, params.large_dimension + 1)
+        out = np.zeros(shape, word_dtype(params))
         owner = self._owner[gather]
         for source in sources:
             mask = (owner == source) & (gather >= 0)
@@ -129,11 +163,13 @@ class _Values:
     @property
     def sample_bytes(self) -> int:
         """One ciphertext for each sample."""
-        return int(self._example.words[:, 0].nbytes)
+        params = self._packed.parameters
+        return self._packed.shape[0] * (params.large_dimension + 1) * word_dtype(params).itemsize
 
     def wrap(self, words: Words) -> Ciphertexts:
-        example = self._example
-        return Ciphertexts.from_words(example.parameters, words, encoding=Encoding.TORUS, key_id=example.key_id)
+        return Ciphertexts.from_words(
+            self._packed.parameters, words, encoding=Encoding.TORUS, key_id=self._packed.key_id
+        )
 
 
 def _offset_progress(progress: Progress, done: int, batch: int, total: int) -> Progress:

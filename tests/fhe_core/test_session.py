@@ -174,6 +174,31 @@ def test_linear_agrees_with_ciphertext_arithmetic(key: ClientKey, session: Sessi
     np.testing.assert_array_equal(by_matrix.words[0], by_hand.words)
 
 
+@pytest.mark.parametrize("set_name", ["toy", "toy_two_limb"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_linear_packed_gives_the_words_of_linear(set_name: str, threads: int) -> None:
+    """Samples that end inside a GLWE ciphertext, fill it, and reach over two."""
+    key = ClientKey.generate(set_name)
+    session = Session(key.evaluation_keys(), threads=threads)
+    size = key.parameters.polynomial_size
+    for samples, columns in ((1, 1), (3, 10), (2, size), (5, size - 3), (2, 2 * size + 5)):
+        rng = np.random.default_rng(columns)
+        packed = key.encrypt_packed(rng.uniform(-0.2, 0.2, (samples, columns)), encoding=Encoding.TORUS).expand()
+        weights = rng.integers(-(1 << 20), 1 << 20, (4, columns))
+        expected = session.linear(weights, session.extract(packed))
+        found = session.linear_packed(weights, packed)
+        assert np.array_equal(found.words, expected.words)
+        assert found.weight_norm == expected.weight_norm
+
+
+def test_linear_packed_refuses_other_shapes(key: ClientKey, session: Session) -> None:
+    packed = key.encrypt_packed(np.zeros((2, 3)), encoding=Encoding.TORUS).expand()
+    with pytest.raises(ShapeError, match=r"\[.., 4\]"):
+        session.linear_packed(np.ones((2, 4), dtype=np.int64), packed)
+    with pytest.raises(ShapeError, match="quantise"):
+        session.linear_packed(np.ones((2, 3)), packed)
+
+
 @pytest.mark.parametrize("count", [1, 256, 300])
 def test_extraction_from_packed(key: ClientKey, session: Session, count: int) -> None:
     messages = np.arange(count).reshape(-1, 1) % 4

@@ -54,6 +54,29 @@ void bind_cpu(py::module_& m) {
         .def_property_readonly("params", &cpu::CpuBackend::parameters)
         .def_property_readonly("threads", &cpu::CpuBackend::threads);
     bind_host_operations(session);
+    session.def(
+        "linear_packed",
+        [](cpu::CpuBackend& s, const py::object& weights, const py::object& glwe, std::int64_t samples) {
+            const ParameterSet& p = s.parameters();
+            const auto matrix = checked_array<std::int32_t>(weights, "weights", {kAny, kAny});
+            check_not_empty(matrix, "weights");
+            if (samples < 1 || samples > (std::int64_t{1} << 40) / matrix.shape(1)) {
+                throw ShapeError("samples: expected at least one and at most 2^40 values, got " + std::to_string(samples));
+            }
+            const std::int64_t n = p.polynomial_size(), groups = (samples * matrix.shape(1) + n - 1) / n;
+            const Words in = checked_words(p, glwe, "glwe", {groups, p.glwe_dimension() + 1, n});
+            py::array out = new_words(p, {samples, matrix.shape(0), std::int64_t{p.large_dimension()} + 1});
+            const std::int32_t* rows = matrix.data();
+            const std::size_t row_count = matrix.shape(0), column_count = matrix.shape(1);
+            const void* source = in.data();
+            void* target = out.mutable_data();
+            const py::gil_scoped_release release;
+            s.linear_packed(rows, row_count, column_count, source, samples, target);
+            return out;
+        },
+        py::arg("weights"), py::arg("glwe"), py::arg("samples"),
+        "int32[R, C] times S C values packed in words[G, k+1, N] -> words[S, R, kN+1]: linear after sample_extract, word for "
+        "word.");
 }
 
 }  // namespace fhe_core

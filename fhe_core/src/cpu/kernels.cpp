@@ -31,11 +31,22 @@ void transform_key(const NttTables& tables, const std::uint32_t* polynomial, std
     }
 }
 
+void multiply_polynomials(const NttTables& tables, const std::int32_t* a, const std::int32_t* w, std::int32_t* scratch,
+                          std::int32_t* out) {
+    const Modulus m(tables);
+    const int n = tables.polynomial_size;
+    for (int v = 0; v < n; v += kWidth) {
+        const Vec x = load(a + v), y = load(w + v);
+        store(scratch + v, merge_high(montgomery(mul_even(x, y), m), montgomery(mul_even(odd(x), odd(y)), m)));
+    }
+    transform_functions(n).inverse_add(scratch, out, tables);
+}
+
 #define FHE_CORE_STRING_(x) #x
 #define FHE_CORE_STRING(x) FHE_CORE_STRING_(x)
 constexpr cpu::Kernels kKernels = {
-    FHE_CORE_STRING(FHE_CORE_ISA), kWidth, transform_key, rotate, rotate_scratch_words, keyswitch<std::uint16_t>,
-    keyswitch<std::uint32_t>,      linear};
+    FHE_CORE_STRING(FHE_CORE_ISA), kWidth, transform_key,       rotate, rotate_scratch_words, keyswitch<std::uint16_t>,
+    keyswitch<std::uint32_t>,      linear, multiply_polynomials};
 
 }  // namespace
 }  // namespace fhe_core::FHE_CORE_ISA

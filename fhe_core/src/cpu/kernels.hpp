@@ -61,6 +61,9 @@ struct Kernels {
     // out[r][j] = sum over c of weights[r * weight_stride + c] * x[c][j], exact in 64 bits; words a multiple of kLinearTile.
     void (*linear)(const std::int32_t* weights, std::size_t weight_stride, std::size_t rows, std::size_t columns,
                    const std::int32_t* x, std::size_t words, std::int64_t* out);
+    // out += a * w, both in the transform domain with |.| <= q/2, times N / 2^32; out in [0, q). `scratch` has N words.
+    void (*multiply_polynomials)(const NttTables& tables, const std::int32_t* a, const std::int32_t* w, std::int32_t* scratch,
+                                 std::int32_t* out);
 };
 
 inline constexpr std::size_t kLinearTile = 32;

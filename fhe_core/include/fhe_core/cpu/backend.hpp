@@ -30,6 +30,11 @@ class CpuBackend final : public Backend {
     void combine(const void* x, std::int64_t scale_x, const void* y, std::int64_t scale_y, std::uint64_t constant,
                  std::size_t batch, void* out) override;
 
+    // linear after sample_extract of every value, word for word, without the extracted ciphertexts: out[s][r] = sum over c of
+    // weights[r][c] * value[s * columns + c], value v being coefficient v mod N of GLWE ciphertext v / N.
+    void linear_packed(const std::int32_t* weights, std::size_t rows, std::size_t columns, const void* glwe, std::size_t samples,
+                       void* out);
+
    private:
     std::shared_ptr<const ExpandedKey> key_;
     int threads_;
