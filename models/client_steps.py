@@ -1,0 +1,373 @@
+"""What the client does before encryption and after decryption, as named steps that travel in JSON.
+
+Input steps turn the user's table [samples, columns] into the numbers that are encrypted; output steps turn decrypted numbers into scores,
+probabilities and labels. A step is a frozen dataclass of plain numbers, texts and arrays; its name in JSON is its class's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models.errors import ShapeError
+from cloakwork.models.ir import Indices, Reals
+from cloakwork.models.tabular.columns import check_column_names, feature_labels, feature_table
+from cloakwork.models.tabular.transforms import TRANSFORMS, best_class
+
+Stage: TypeAlias = Literal["scores", "probabilities", "labels"]
+STAGES: Final[tuple[Stage, ...]] = ("scores", "probabilities", "labels")
+
+
+# --- before encryption -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The first step: a table of `count` finite numbers per sample, its names checked where it has some."""
+
+    count: int
+    names: tuple[str, ...] | None = None
+    missing: bool = False  # whether NaN may pass
+
+    def __call__(self, x: Any) -> Reals:
+        return feature_table(x, self.count, self.names, self.missing)
+
+
+@dataclass(frozen=True, eq=False)
+class Categories:
+    """The first step for tables with text: categories of the training data as numbers 0, 1, ..; other columns as they are.
+
+    `known[i]` are the categories of column `columns[i]`. An unseen one is refused, or becomes -1 (OneHot then gives zeros).
+    """
+
+    count: int
+    columns: Indices
+    known: tuple[tuple[str | float | bool, ...], ...]
+    unseen: str = "refuse"  # or "ignore"
+    names: tuple[str, ...] | None = None
+    missing: bool = False
+
+    def __call__(self, x: Any) -> Reals:
+        check_column_names(x, self.names)
+        table = np.asarray(x, dtype=object)
+        if table.ndim != 2 or table.shape[1] != self.count:
+            raise ShapeError(f"input: expected an array of shape ['samples', {self.count}], got {list(table.shape)}")
+        table = table.copy()
+        for column, known in zip(self.columns, self.known, strict=True):
+            table[:, column] = self._numbers(table[:, column], int(column), known)
+        return feature_table(table, self.count, self.names, self.missing)
+
+    def _numbers(self, values: NDArray[Any], column: int, known: tuple[Any, ...]) -> list[float]:
+        number = {category: float(i) for i, category in enumerate(known)}
+        result = [number.get(value, -1.0) for value in values]
+        if self.unseen == "refuse" and -1.0 in result:
+            label = feature_labels(self.names, self.count)[column]
+            raise ShapeError(
+                f"input: column '{label}' has a category that the training data had not (row {result.index(-1.0)}); expected one of {list(known)}"
+            )
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Impute:
+    """Missing values become fill [columns]."""
+
+    fill: Reals
+
+    def __call__(self, x: Reals) -> Reals:
+        return np.where(np.isnan(x), self.fill, x)
+
+
+@dataclass(frozen=True, eq=False)
+class Standardise:
+    """(x - offset) * scale, column by column."""
+
+    offset: Reals
+    scale: Reals
+
+    def __call__(self, x: Reals) -> Reals:
+        result: Reals = (x - self.offset) * self.scale
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Normalise:
+    """Each sample divided by its norm; samples of zeros stay."""
+
+    norm: str  # l1, l2, max
+
+    def __call__(self, x: Reals) -> Reals:
+        size = {"l1": np.abs(x).sum(axis=1), "l2": np.sqrt(np.square(x).sum(axis=1)), "max": np.abs(x).max(axis=1)}
+        length = size[self.norm][:, None]
+        result: Reals = x / np.where(length > 0, length, 1.0)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class OneHot:
+    """Column j with `sizes[j]` > 0 holds category numbers and becomes that many columns of 0 and 1; -1 gives zeros. Others stay."""
+
+    sizes: Indices
+
+    def __call__(self, x: Reals) -> Reals:
+        parts = [
+            x[:, j : j + 1] if size == 0 else (x[:, j : j + 1] == np.arange(size)).astype(np.float64)
+            for j, size in enumerate(self.sizes)
+        ]
+        return np.concatenate(parts, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Select:
+    """The named columns, in that order."""
+
+    columns: Indices
+
+    def __call__(self, x: Reals) -> Reals:
+        return x[:, self.columns]
+
+
+@dataclass(frozen=True, eq=False)
+class Saturate:
+    """Values beyond [lower, upper] of their column count as its end, with a warning that says in how many samples."""
+
+    lower: Reals
+    upper: Reals
+
+    def __call__(self, x: Reals) -> Reals:
+        outside = ((x < self.lower) | (x > self.upper)).any(axis=1)
+        if outside.any():
+            warnings.warn(
+                f"input: {int(outside.sum())} of {len(x)} samples have values beyond the calibrated range; they count as its end",
+                stacklevel=2,
+            )
+        return np.clip(x, self.lower, self.upper)
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """To whole numbers, halves to the even one."""
+
+    def __call__(self, x: Reals) -> Reals:
+        return np.rint(x)
+
+
+@dataclass(frozen=True, eq=False)
+class Compare:
+    """Bit b of a sample: whether column feature[b] <= threshold[b] (< when strict); of a missing value missing[b]."""
+
+    feature: Indices
+    threshold: Reals
+    missing: Indices  # 0 or 1
+    strict: bool = False
+    single: bool = False  # columns are rounded to float32 first
+
+    def __call__(self, x: Reals) -> Reals:
+        columns = x.astype(np.float32).astype(np.float64) if self.single else x
+        columns = columns[:, self.feature]
+        holds = columns < self.threshold if self.strict else columns <= self.threshold
+        return np.where(np.isnan(columns), self.missing, holds).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """Column c: how many comparisons with `threshold[start[c] : start[c + 1]]` (ascending) of column feature[c] fail; digits in base `radix`.
+
+    Column c of the result is digit `digit[c]` of that count, the lowest first.
+    """
+
+    feature: Indices
+    start: Indices
+    threshold: Reals
+    digit: Indices
+    radix: int
+    strict: bool = False
+    single: bool = False
+
+    def __call__(self, x: Reals) -> Reals:
+        columns = x.astype(np.float32).astype(np.float64) if self.single else x
+        out = np.empty((len(x), len(self.feature)))
+        for c, feature in enumerate(self.feature):
+            edges = self.threshold[self.start[c] : self.start[c + 1]]
+            count = np.searchsorted(edges, columns[:, feature], side="right" if self.strict else "left")
+            out[:, c] = count // self.radix ** int(self.digit[c]) % self.radix
+        return out
+
+
+# --- after decryption ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Integers:
+    """To the nearest integer: the noise is gone."""
+
+    stage: ClassVar[Stage] = "scores"
+
+    def __call__(self, x: Reals) -> Reals:
+        return np.rint(x)
+
+
+@dataclass(frozen=True, eq=False)
+class Digits:
+    """Output j, an integer, as digits in the mixed radix of its row of `radix` (ones at the end are skipped), the lowest first."""
+
+    radix: Indices  # [outputs, most digits]
+    stage: ClassVar[Stage] = "scores"
+
+    def __call__(self, x: Reals) -> Reals:
+        columns = []
+        for j, row in enumerate(self.radix):
+            rest = x[:, j]
+            for base in row[row > 1]:
+                columns.append(rest % base)
+                rest = rest // base
+        return np.stack(columns, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Combine:
+    """Groups added up: x matrix + offset; matrix [numbers, outputs]."""
+
+    matrix: Reals
+    offset: Reals
+    stage: ClassVar[Stage] = "scores"
+
+    def __call__(self, x: Reals) -> Reals:
+        result: Reals = x @ self.matrix + self.offset
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Transform:
+    """A transform of models/tabular/transforms.py: sigmoid, softmax, exp, .."""
+
+    name: str
+    parameter: float = 1.0
+    classes: bool = False
+    stage: ClassVar[Stage] = "probabilities"
+
+    def __call__(self, x: Reals) -> Reals:
+        return TRANSFORMS[self.name](x, self.parameter, self.classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The label of the largest column, the first of equal ones."""
+
+    labels: NDArray[Any]
+    stage: ClassVar[Stage] = "labels"
+
+    def __call__(self, x: Reals) -> NDArray[Any]:
+        return self.labels[best_class(x, len(self.labels))]
+
+
+@dataclass(frozen=True, eq=False)
+class Squeeze:
+    """One output: [samples] instead of [samples, 1]."""
+
+    stage: ClassVar[Stage] = "labels"
+
+    def __call__(self, x: Reals) -> Reals:
+        return x[:, 0] if x.ndim == 2 and x.shape[1] == 1 else x
+
+
+InputStep: TypeAlias = (
+    Columns | Categories | Impute | Standardise | Normalise | OneHot | Select | Saturate | Round | Compare | Bins
+)
+OutputStep: TypeAlias = Integers | Digits | Combine | Transform | Labels | Squeeze
+
+_INPUT: Final[dict[str, type]] = {
+    kind.__name__: kind
+    for kind in (Columns, Categories, Impute, Standardise, Normalise, OneHot, Select, Saturate, Round, Compare, Bins)
+}
+_OUTPUT: Final[dict[str, type]] = {
+    kind.__name__: kind for kind in (Integers, Digits, Combine, Transform, Labels, Squeeze)
+}
+
+
+def run_input_steps(steps: Sequence[InputStep], x: Any) -> Reals:
+    for step in steps:
+        x = step(x)
+    result: Reals = x
+    return result
+
+
+def run_output_steps(steps: Sequence[OutputStep], values: NDArray[Any], until: Stage = "labels") -> NDArray[Any]:
+    """Stops before the first step of a later stage."""
+    if until not in STAGES:
+        raise ShapeError(f"output: expected one of {', '.join(STAGES)}, got '{until}'")
+    for step in steps:
+        if STAGES.index(step.stage) > STAGES.index(until):
+            break
+        values = step(values)
+    return values
+
+
+def final_steps(transform: str, parameter: float, labels: NDArray[Any] | None) -> tuple[OutputStep, ...]:
+    """What follows the scores of a TreeEnsemble or a LinearModel."""
+    last: OutputStep = Squeeze() if labels is None else Labels(labels)
+    return Transform(transform, float(parameter), labels is not None), last
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------------------
+
+
+def steps_to_fields(steps: Sequence[InputStep | OutputStep]) -> list[dict[str, Any]]:
+    """For JSON: {"step": name, field: value, ..}; real numbers exactly."""
+    return [{"step": type(step).__name__, **{f.name: _plain(getattr(step, f.name)) for f in _fields(step)}} for step in steps]
+
+
+def input_steps_from_fields(fields: Any) -> tuple[InputStep, ...]:
+    """ValueError, KeyError or TypeError for anything that `steps_to_fields` does not write."""
+    steps = tuple(_step(_INPUT, entry) for entry in fields)
+    if any(isinstance(step, Columns | Categories) != (i == 0) for i, step in enumerate(steps)):
+        raise ValueError("a table's columns are checked in the first step")
+    return steps
+
+
+def output_steps_from_fields(fields: Any) -> tuple[OutputStep, ...]:
+    return tuple(_step(_OUTPUT, entry) for entry in fields)
+
+
+def _fields(step: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(step)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _step(kinds: dict[str, type], entry: dict[str, Any]) -> Any:
+    kind = kinds[entry["step"]]
+    known = {f.name: str(f.type) for f in dataclasses.fields(kind)}
+    if set(entry) - {"step"} != set(known):
+        raise ValueError(f"step {kind.__name__}: other fields than {sorted(known)}")
+    return kind(**{name: _value(entry[name], kind_of) for name, kind_of in known.items()})
+
+
+def _value(value: Any, kind: str) -> Any:
+    """A field of a dataclass from JSON by its annotation."""
+    if kind in ("Reals", "Indices"):
+        array = np.asarray(value)
+        if array.size and array.dtype.kind not in ("iuf" if kind == "Reals" else "iu"):
+            raise ValueError("expected an array of numbers")
+        return array.astype(np.float64 if kind == "Reals" else np.int64)
+    if kind.startswith("NDArray"):
+        return np.asarray(value)
+    if kind.startswith("tuple"):
+        return None if value is None else tuple(tuple(v) if isinstance(v, list) else v for v in value)
+    expected = {"int": int, "float": (int, float), "str": str, "bool": bool}[kind]
+    if not isinstance(value, expected) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"expected a field of type {kind}")
+    return value

@@ -1,0 +1,63 @@
+"""Linear models in a neutral form: what the importers write and the linear compiler reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.models.errors import CompileError
+from cloakwork.models.ir import Reals
+from cloakwork.models.tabular.columns import feature_table
+from cloakwork.models.tabular.transforms import TRANSFORMS, label_array, transform_scores
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """score = coefficients x + intercept; then `transform`, then `labels[argmax]` for classifiers (one column: by its sign or probability)."""
+
+    coefficients: Reals  # [outputs, features]
+    intercept: Reals  # [outputs]
+    transform: str = "none"  # one of transforms.TRANSFORMS
+    transform_parameter: float = 1.0
+    labels: NDArray[Any] | None = None  # of the classes; None for regression
+    feature_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises CompileError naming the first thing that is not so."""
+        shape = self.coefficients.shape
+        _demand(len(shape) == 2 and min(shape) > 0, "coefficients [outputs, features]")
+        _demand(self.intercept.shape == shape[:1], f"an intercept [{shape[0]}]")
+        _demand(bool(np.isfinite(self.coefficients).all() and np.isfinite(self.intercept).all()), "finite coefficients")
+        _demand(self.transform in TRANSFORMS, f"one of the transforms {', '.join(TRANSFORMS)}")
+        _demand(self.feature_names is None or len(self.feature_names) == shape[1], f"{shape[1]} feature names")
+        if self.labels is not None:
+            object.__setattr__(self, "labels", label_array(self.labels, shape[0]))
+
+    @property
+    def features(self) -> int:
+        return int(self.coefficients.shape[1])
+
+    @property
+    def outputs(self) -> int:
+        return int(self.coefficients.shape[0])
+
+    def scores(self, x: ArrayLike) -> Reals:
+        """[samples, outputs] for samples [samples, features]."""
+        table = feature_table(x, self.features, self.feature_names, missing=False)
+        result: Reals = table @ self.coefficients.T + self.intercept
+        return result
+
+    def evaluate(self, x: ArrayLike) -> NDArray[Any]:
+        """The prediction in clear: labels of classifiers, transformed values of others, [samples] where there is one output."""
+        return transform_scores(self.scores(x), self.transform, self.transform_parameter, self.labels)
+
+    def probabilities(self, x: ArrayLike) -> Reals:
+        return TRANSFORMS[self.transform](self.scores(x), self.transform_parameter, self.labels is not None)
+
+
+def _demand(condition: bool, rule: str) -> None:
+    if not condition:
+        raise CompileError(f"linear model: expected {rule}; the model is damaged or was imported wrongly")
