@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
 from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.models.client_steps import input_steps_from_fields, output_steps_from_fields, steps_to_fields
 from cloakwork.models.ir import ClientStep, Graph, Input, Linear, Lookup, Node, check_levelled
 from cloakwork.models.program import Program
 from cloakwork.models.steps import Step, apply_steps
@@ -46,6 +47,9 @@ def program_to_bytes(program: Program) -> bytes:
         "client_steps": [
             {"operator": s.operator, "axis": s.axis, "keepdims": s.keepdims} for s in program.graph.client_steps
         ],
+        "input_steps": steps_to_fields(program.input_steps),
+        "output_steps": steps_to_fields(program.output_steps),
+        "facts": dict(program.facts),
         **{name: writer.add(getattr(program.graph, name)) for name in _FACTS},
     }
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
@@ -181,7 +185,15 @@ def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
         **{name: arrays.get(header[name]) for name in _FACTS},
     )
     layer_noise = {str(name): float(percent) for name, percent in header.get("layer_noise", {}).items()}
-    return Program(check_levelled(graph), params, float(header["noise_percent"]), layer_noise)
+    return Program(
+        check_levelled(graph),
+        params,
+        float(header["noise_percent"]),
+        layer_noise,
+        input_steps_from_fields(header.get("input_steps", [])),
+        output_steps_from_fields(header.get("output_steps", [])),
+        dict(header.get("facts", {})),
+    )
 
 
 def _node(description: dict[str, Any], arrays: _ArrayReader) -> Node:

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.models.client_steps import (
+    InputStep,
+    OutputStep,
+    Stage,
+    input_steps_from_fields,
+    output_steps_from_fields,
+    run_input_steps,
+    run_output_steps,
+    steps_to_fields,
+)
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import CLIENT_OPERATORS, ClientStep, Reals
 from cloakwork.models.program import Program
@@ -24,7 +35,10 @@ _VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class ClientSpecification:
-    """Phases of the input are value * input_scale; values of the output are phase / output_scale + output_offset."""
+    """Phases of the input are value * input_scale; values of the output are phase / output_scale + output_offset.
+
+    `input_steps` make the values of the input from what the user has, `output_steps` make what the user wants from those of the output.
+    """
 
     parameters: str
     input_shape: tuple[int, ...]
@@ -33,6 +47,8 @@ class ClientSpecification:
     output_scale: Reals  # of the output's shape
     output_offset: Reals
     client_steps: tuple[ClientStep, ...]
+    input_steps: tuple[InputStep, ...] = ()
+    output_steps: tuple[OutputStep, ...] = ()
 
     @classmethod
     def of(cls, program: Program) -> ClientSpecification:
@@ -49,6 +65,8 @@ class ClientSpecification:
             graph.scale[graph.output],
             graph.offset[graph.output],
             graph.client_steps,
+            program.input_steps,
+            program.output_steps,
         )
 
     def to_json(self) -> str:
@@ -63,6 +81,8 @@ class ClientSpecification:
             "output_scale": self.output_scale.tolist(),
             "output_offset": self.output_offset.tolist(),
             "client_steps": [[step.operator, step.axis, step.keepdims] for step in self.client_steps],
+            "input_steps": steps_to_fields(self.input_steps),
+            "output_steps": steps_to_fields(self.output_steps),
         }
         return json.dumps(fields, indent=1)
 
@@ -84,6 +104,8 @@ class ClientSpecification:
                 np.asarray(fields["output_scale"], dtype=np.float64),
                 np.asarray(fields["output_offset"], dtype=np.float64),
                 tuple(ClientStep(str(op), int(axis), bool(keepdims)) for op, axis, keepdims in fields["client_steps"]),
+                input_steps_from_fields(fields.get("input_steps", [])),
+                output_steps_from_fields(fields.get("output_steps", [])),
             )
             digest = fields["parameter_digest"]
         except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
@@ -113,9 +135,13 @@ class ClientSpecification:
                 "client specification: a field is out of its range; get it again from who compiled the model"
             )
 
-    def phases(self, x: ArrayLike) -> Reals:
+    def inputs(self, x: Any) -> Reals:
+        """Samples as the numbers [samples, *input_shape] that are encrypted: the input steps."""
+        return run_input_steps(self.input_steps, x) if self.input_steps else np.asarray(x, dtype=np.float64)
+
+    def phases(self, x: Any) -> Reals:
         """Samples [samples, ..] as fractions of the torus [samples, numbers]; values beyond the calibrated range count as its end."""
-        array = np.asarray(x, dtype=np.float64)
+        array = self.inputs(x)
         if array.shape[1:] != self.input_shape:
             raise ShapeError(
                 f"input: expected an array of shape {['samples', *self.input_shape]}, got {list(array.shape)}; samples come first"
@@ -124,18 +150,25 @@ class ClientSpecification:
             raise ShapeError("input: expected finite numbers; replace missing values first")
         return np.clip(array.reshape(len(array), -1), *self.input_range) * self.input_scale
 
-    def encrypt(self, key: ClientKey, x: ArrayLike) -> SeededPackedCiphertexts:
+    def encrypt(self, key: ClientKey, x: Any) -> SeededPackedCiphertexts:
         """Seeded and packed: about four bytes for a number."""
-        return key.encrypt_packed(self.phases(x))
+        return self.encrypt_phases(key, self.phases(x))
 
-    def decrypt(self, key: ClientKey, result: Ciphertexts) -> NDArray[np.generic]:
-        """The model's output, the final steps (softmax, arg-max) included."""
-        return self.output(np.asarray(key.decrypt(result), dtype=np.float64))
+    def encrypt_phases(self, key: ClientKey, phases: Reals) -> SeededPackedCiphertexts:
+        return key.encrypt_packed(phases, encoding=Encoding.TORUS)
 
-    def output(self, phases: Reals) -> NDArray[np.generic]:
+    def decrypt(self, key: ClientKey, result: Ciphertexts, until: Stage = "labels") -> NDArray[Any]:
+        """The model's output, the final steps (softmax, arg-max) included. Args: until: see `finish`."""
+        return self.output(np.asarray(key.decrypt(result), dtype=np.float64), until)
+
+    def output(self, phases: Reals, until: Stage = "labels") -> NDArray[Any]:
         """Phases [samples, numbers] as the model's output [samples, ..]."""
         shaped = phases.reshape(-1, *self.output_scale.shape)
-        return apply_client_steps(self.client_steps, shaped / self.output_scale + self.output_offset)
+        return self.finish(shaped / self.output_scale + self.output_offset, until)
+
+    def finish(self, values: Reals, until: Stage = "labels") -> NDArray[Any]:
+        """Values of the graph's output as the model's. Args: until: models of tables can stop at "scores" or "probabilities"."""
+        return run_output_steps(self.output_steps, apply_client_steps(self.client_steps, values), until)
 
 
 def apply_client_steps(steps: tuple[ClientStep, ...], values: Reals) -> NDArray[np.generic]:

@@ -321,7 +321,10 @@ def final_steps(transform: str, parameter: float, labels: NDArray[Any] | None) -
 
 def steps_to_fields(steps: Sequence[InputStep | OutputStep]) -> list[dict[str, Any]]:
     """For JSON: {"step": name, field: value, ..}; real numbers exactly."""
-    return [{"step": type(step).__name__, **{f.name: _plain(getattr(step, f.name)) for f in _fields(step)}} for step in steps]
+    return [
+        {"step": type(step).__name__, **{f.name: _plain(getattr(step, f.name)) for f in _fields(step)}}
+        for step in steps
+    ]
 
 
 def input_steps_from_fields(fields: Any) -> tuple[InputStep, ...]:

@@ -18,6 +18,7 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client import ClientSpecification, apply_client_steps
+from cloakwork.models.client_steps import Stage
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph
@@ -65,27 +66,29 @@ class CompiledModel:
 
     def predict(
         self,
-        x: ArrayLike,
+        x: Any,
         fhe: Literal["disable", "simulate", "execute"] = "disable",
         *,
         key: ClientKey | None = None,
         session: Session | None = None,
         seed: int | None = None,
         progress: Progress = None,
-    ) -> NDArray[np.generic]:
+        output: Stage = "labels",
+    ) -> NDArray[Any]:
         """The model's output for samples [samples, ..].
 
         Args:
             fhe: "disable" the quantised model in clear; "simulate" the same with the noise of encryption; "execute" really encrypted.
             key, session: for "execute"; a key is made when there is none, and a session on the CPU from it. Pass both to make them once.
             seed: of the simulated noise.
+            output: of models of tables: "scores", "probabilities" (the transformed scores) or "labels" (of regression: the same).
         """
         if fhe == "disable":
-            return apply_client_steps(self.program.graph.client_steps, interpret(self.program.graph, x))
+            return self.client.finish(interpret(self.program.graph, self.client.inputs(x)), output)
         if fhe == "simulate":
-            return self.client.output(simulate(self.program, self.client.phases(x), seed))
+            return self.client.output(simulate(self.program, self.client.phases(x), seed), output)
         if fhe == "execute":
-            return self._execute(x, key, session, progress)
+            return self._execute(x, key, session, progress, output)
         raise CompileError(f"predict: expected fhe to be 'disable', 'simulate' or 'execute', got '{fhe}'")
 
     def predict_float(self, x: ArrayLike) -> NDArray[np.generic]:
@@ -97,8 +100,8 @@ class CompiledModel:
         return apply_client_steps(self.float_graph.client_steps, interpret(self.float_graph, x))
 
     def _execute(
-        self, x: ArrayLike, key: ClientKey | None, session: Session | None, progress: Progress
-    ) -> NDArray[np.generic]:
+        self, x: Any, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage
+    ) -> NDArray[Any]:
         if key is None:
             from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
 
@@ -107,13 +110,13 @@ class CompiledModel:
             key = ClientKey.generate(self.program.parameters)
         if session is None:
             session = Session(key.evaluation_keys())
-        runtime, samples = Runtime(self.program, session), np.asarray(x, dtype=np.float64)
+        runtime, samples = Runtime(self.program, session), self.client.phases(x)
         size, total = samples_at_once(self.program), self.program.bootstraps * len(samples)
         parts = []
         for start in range(0, len(samples), size):
             report = shifted_progress(progress, self.program.bootstraps * start, total)
-            encrypted = self.client.encrypt(key, samples[start : start + size])
-            parts.append(self.client.decrypt(key, runtime.run(encrypted, report)))
+            encrypted = self.client.encrypt_phases(key, samples[start : start + size])
+            parts.append(self.client.decrypt(key, runtime.run(encrypted, report), output))
         if not parts:
             raise ShapeError("predict: expected at least one sample to encrypt, got none")
         return np.concatenate(parts)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.client_steps import InputStep, OutputStep
 from cloakwork.models.ir import Graph, Linear, Reals, wires
 from cloakwork.models.passes.levels import Level, levels
 
@@ -19,6 +21,9 @@ class Program:
     parameters: ParameterSet
     noise_percent: float
     layer_noise: Mapping[str, float] = field(default_factory=dict)  # where it is another
+    input_steps: tuple[InputStep, ...] = ()  # by the client, from its table to the graph's input
+    output_steps: tuple[OutputStep, ...] = ()  # by the client, after the graph's client_steps
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of the model, for the report; plain values
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:

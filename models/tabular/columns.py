@@ -48,7 +48,9 @@ def check_column_names(x: Any, names: tuple[str, ...] | None) -> None:
     absent = [name for name in names if name not in found]
     extra = [name for name in found if name not in names]
     wrong = [f"missing {absent}"] * bool(absent) + [f"unexpected {extra}"] * bool(extra)
-    raise ShapeError(f"input: expected the columns of the training data in their order; {', '.join(wrong) or 'the order differs'}")
+    raise ShapeError(
+        f"input: expected the columns of the training data in their order; {', '.join(wrong) or 'the order differs'}"
+    )
 
 
 def feature_labels(names: tuple[str, ...] | None, count: int) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Indices, Reals
-from cloakwork.models.tabular.columns import feature_table, feature_labels
+from cloakwork.models.tabular.columns import feature_labels, feature_table
 from cloakwork.models.tabular.transforms import TRANSFORMS, label_array, transform_scores
 
 LEAF: Final = -1
