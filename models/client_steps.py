@@ -370,7 +370,8 @@ def _value(value: Any, kind: str) -> Any:
         return np.asarray(value)
     if kind.startswith("tuple"):
         return None if value is None else tuple(tuple(v) if isinstance(v, list) else v for v in value)
-    expected = {"int": int, "float": (int, float), "str": str, "bool": bool}[kind]
+    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+    expected = kinds[kind]
     if not isinstance(value, expected) or (isinstance(value, float) and not math.isfinite(value)):
         raise ValueError(f"expected a field of type {kind}")
     return value

@@ -59,7 +59,8 @@ def transform_scores(scores: Reals, name: str, parameter: float, labels: NDArray
     """Labels of classifiers, transformed values of others; [samples] where there is one output."""
     values = TRANSFORMS[name](scores, parameter, labels is not None)
     if labels is not None:
-        return labels[best_class(values, len(labels))]
+        chosen: NDArray[Any] = labels[best_class(values, len(labels))]
+        return chosen
     return values[:, 0] if values.shape[1] == 1 else values
 
 
@@ -67,7 +68,8 @@ def best_class(values: Reals, classes: int) -> NDArray[np.int64]:
     """The largest column, the first of equal ones; of one column of decision values its sign."""
     if values.shape[1] == 1 and classes == 2:
         return (values[:, 0] > 0).astype(np.int64)
-    return np.argmax(values, axis=1).astype(np.int64)
+    largest: NDArray[np.int64] = np.argmax(values, axis=1).astype(np.int64)
+    return largest
 
 
 def label_array(labels: Any, outputs: int) -> NDArray[Any]:
