@@ -393,16 +393,26 @@ void CudaBackend::linear(const std::int32_t* weights, std::size_t rows, std::siz
     }
     s.guarded([&] {
         s.put_weights(weights, rows, columns);
-        const std::size_t byte_rows = linear_byte_words(s.params());
-        s.linear_bytes.reserve(byte_rows * s.sliced.padded_columns, "linear layer");
-        s.sums.reserve(byte_rows * s.sliced.slice_count * s.sliced.padded_rows * 4, "linear layer");
+        s.linear_bytes.reserve(linear_scratch_bytes(s.params(), s.sliced.padded_columns, samples), "linear layer");
         const Job job{"linear layer", samples, {{lwe, columns * s.lwe_bytes()}, {}}, out, rows * s.lwe_bytes(), 0, kMostItems};
         s.run(job, kNoProgress, [&](std::size_t, std::size_t count, const void* const* in, void* result) {
-            launch_linear(
-                s.params(),
-                {s.weights.as<std::int8_t>(), s.sliced.slice_count, s.sliced.rows, s.sliced.columns, s.sliced.padded_rows,
-                 s.sliced.padded_columns, in[0], result, s.linear_bytes.as<std::int8_t>(), s.sums.as<std::int32_t>(), count},
-                s.gemm, s.compute);
+            LinearPiece piece{};
+            piece.weights = s.weights.as<std::int8_t>();
+            piece.slice_count = s.sliced.slice_count;
+            piece.rows = s.sliced.rows;
+            piece.columns = s.sliced.columns;
+            piece.padded_rows = s.sliced.padded_rows;
+            piece.padded_columns = s.sliced.padded_columns;
+            piece.lwe = in[0];
+            piece.sample_rows = columns;
+            piece.positions = 1;
+            piece.out = result;
+            piece.out_sample_rows = rows;
+            piece.samples = count;
+            piece.bytes = s.linear_bytes.as<std::int8_t>();
+            piece.bytes_space = s.linear_bytes.bytes();
+            piece.multiprocessors = s.key.multiprocessors;
+            launch_linear(s.params(), piece, s.compute);
         });
     });
 }

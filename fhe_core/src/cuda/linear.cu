@@ -1,14 +1,16 @@
 // Linear layers as int8 matrix products. A word x < Q is sum_s 256^s * byte_s with signed bytes: byte_s is byte s of x + 0x80..80,
 // minus 128. Sums stay below columns * 2^14 < 2^31, and the pair (weight slice a, word slice b) counts 2^(8(a + b)).
 //
-// One sample at a time (its sums stay in the second-level cache): transpose words [column][word] to bytes [slice][word][column],
-// product with [weight slice][row][column] to sums [slice][word][weight slice][row], recombine to words [row][word].
+// As many items (positions of samples) at a time as scratch has room for: gather and transpose words [column][word] to bytes
+// [slice][item, word][column], product and recombination in one kernel (linear_product.cuh). The gathered words are never written.
+#include "cuda/linear.hpp"
+
 #include <algorithm>
 #include <cstdlib>
 #include <string>
 
 #include "cuda/block.cuh"
-#include "cuda/linear.hpp"
+#include "cuda/linear_product.cuh"
 #include "fhe_core/errors.hpp"
 
 namespace fhe_core::cuda {
@@ -16,10 +18,11 @@ namespace {
 
 constexpr std::int64_t kMaxRowNorm = std::int64_t{1} << 35;  // as the CPU back end
 constexpr std::size_t kMostColumns = (std::size_t{1} << 17) - 16;
+constexpr std::size_t kPreferredBytes = std::size_t{32} << 20;  // of one product: they stay in the second-level cache
 
 template <class T>
 T padded(T count) {
-    constexpr T alignment = static_cast<T>(kGemmAlignment);
+    constexpr T alignment = static_cast<T>(kLinearAlignment);
     return (count + alignment - 1) / alignment * alignment;
 }
 
@@ -29,100 +32,144 @@ struct SplitWords {
     static constexpr int kTile = 64;  // words and columns of a tile
     static constexpr int kWordSlices = sizeof(Word) == 4 ? 4 : 7;
     static constexpr Word kOffset = static_cast<Word>(sizeof(Word) == 4 ? 0x80808080u : 0x80808080808080u);
-    const Word* lwe;  // [columns][words]
+    const Word* lwe;  // [sample][sample_rows][words]
+    const std::int32_t* gather;
     std::int8_t* bytes;
-    int words, columns, padded_columns;
+    std::size_t sample_rows, first_item;
+    int words, columns, padded_columns, positions, items;
+
+    FHE_HD int word_tiles() const { return (words + kTile - 1) / kTile; }
+    FHE_HD int column_tiles() const { return (padded_columns + kTile - 1) / kTile; }
+    FHE_HD std::size_t blocks() const { return std::size_t(items) * word_tiles() * column_tiles(); }
 
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char* shared) const {
         auto* tile = reinterpret_cast<Word*>(shared);  // [column][word], padded against bank conflicts
-        const int word_tiles = (words + kTile - 1) / kTile;
-        const int word0 = static_cast<int>(block.number()) % word_tiles * kTile,
-                  column0 = static_cast<int>(block.number()) / word_tiles * kTile;
+        const int in_item = static_cast<int>(block.number() % (word_tiles() * column_tiles())),
+                  item = static_cast<int>(block.number() / (word_tiles() * column_tiles()));
+        const int word0 = in_item % word_tiles() * kTile, column0 = in_item / word_tiles() * kTile;
+        const std::size_t sample = (first_item + item) / positions, position = (first_item + item) % positions;
         block.each(kTile * kTile, [&](int i) {
-            const int column = i / kTile, word = i % kTile;
-            const bool inside = column0 + column < columns && word0 + word < words;
-            // A zero word has zero bytes only with the offset.
-            tile[column * (kTile + 1) + word] =
-                static_cast<Word>((inside ? lwe[std::size_t(column0 + column) * words + word0 + word] : Word{0}) + kOffset);
+            const int column = column0 + i / kTile, word = word0 + i % kTile;
+            const bool inside = column < columns && word < words;
+            const int row = !inside ? -1 : gather == nullptr ? column : gather[position * columns + column];
+            const Word value = row < 0 ? Word{0} : lwe[(sample * sample_rows + row) * words + word];
+            tile[i / kTile * (kTile + 1) + i % kTile] = static_cast<Word>(value + kOffset);  // zero has zero bytes only with it
         });
-        block.each(kWordSlices * kTile * (kTile / 4), [&](int i) {
-            const int quad = i % (kTile / 4), word = i / (kTile / 4) % kTile, slice = i / (kTile / 4) / kTile;
+        block.each(kTile * (kTile / 4), [&](int i) {
+            const int quad = i % (kTile / 4), word = i / (kTile / 4);
             if (word0 + word >= words || column0 + 4 * quad >= padded_columns) return;
-            std::uint32_t four = 0;
-            for (int c = 0; c < 4; ++c)
-                four |= static_cast<std::uint32_t>(tile[(4 * quad + c) * (kTile + 1) + word] >> (8 * slice) & 255) << (8 * c);
-            auto* out = bytes + (std::size_t(slice) * words + word0 + word) * padded_columns + column0 + 4 * quad;
-            *reinterpret_cast<std::uint32_t*>(out) = four ^ 0x80808080u;  // minus 128 in each byte
+            Word four[4];
+#pragma unroll
+            for (int c = 0; c < 4; ++c) four[c] = tile[(4 * quad + c) * (kTile + 1) + word];
+            std::int8_t* out = bytes + (std::size_t(item) * words + word0 + word) * padded_columns + column0 + 4 * quad;
+#pragma unroll
+            for (int slice = 0; slice < kWordSlices; ++slice) {
+                std::uint32_t together = 0;
+#pragma unroll
+                for (int c = 0; c < 4; ++c) together |= static_cast<std::uint32_t>(four[c] >> (8 * slice) & 255) << (8 * c);
+                *reinterpret_cast<std::uint32_t*>(out) = together ^ 0x80808080u;  // minus 128 in each byte
+                out += std::size_t(items) * words * padded_columns;
+            }
         });
     }
 };
 
-template <class Word>
-struct JoinSums {
-    static constexpr int kThreads = 256;
-    static constexpr int kTile = 32;
-    static constexpr int kWordSlices = sizeof(Word) == 4 ? 4 : 7;
-    const std::int32_t* sums;  // [slice][word][weight slice][padded row]
-    Word* out;                 // [row][word]
-    int words, rows, padded_rows, weight_slices;
+#ifdef __CUDACC__
 
-    template <int limb>
-    FHE_HD std::uint32_t of_limb(int word, int row) const {
-        constexpr std::int64_t p = Modulus<limb>::p;
-        const std::size_t slice_stride = std::size_t(words) * weight_slices * padded_rows;
-        std::int64_t total = 0;
-        for (int a = weight_slices - 1; a >= 0; --a) {
-            const std::int32_t* sum = sums + (std::size_t(word) * weight_slices + a) * padded_rows + row;
-            std::int64_t value = 0;  // |value| < 2^31 * 2^24 * 1.01, or 2^59 with the upper slices
-            for (int b = kWordSlices - 1; b >= 4; --b) value = value * 256 + sum[b * slice_stride];
-            if constexpr (kWordSlices > 4) value %= p;
-            for (int b = 3; b >= 0; --b) value = value * 256 + sum[b * slice_stride];
-            total = (total * 256 + value) % p;
+template <class Tile>
+void launch_product(const LinearProductView& view, int multiprocessors, cudaStream_t stream) {
+    constexpr auto kernel = linear_product_kernel<Tile>;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes), "linear layer");
+    const int row_tiles = (view.rows + Tile::kTileRows - 1) / Tile::kTileRows;
+    const int tiles = row_tiles * ((view.byte_words + Tile::kTileWords - 1) / Tile::kTileWords);
+    const int blocks = std::min(tiles, multiprocessors * Tile::kBlocksPerMultiprocessor);
+    kernel<<<blocks, Tile::kThreads, Tile::kSharedBytes, stream>>>(view);
+    check(cudaGetLastError(), "linear layer");
+}
+
+template <int limbs>
+void launch_product_of(const LinearProductView& view, int multiprocessors, cudaStream_t stream) {
+    if (view.rows <= 32)
+        launch_product<LinearTile<limbs, 1, 2>>(view, multiprocessors, stream);
+    else if (view.rows <= 64)
+        launch_product<LinearTile<limbs, 1, 4>>(view, multiprocessors, stream);
+    else
+        launch_product<LinearTile<limbs, 2, 4>>(view, multiprocessors, stream);
+}
+
+#else
+
+template <int limbs>
+void launch_product_of(const LinearProductView& view, int, cudaStream_t) {
+    using Tile = LinearTile<limbs, 1, 2>;
+    using Word = typename Tile::Word;
+    const auto plane = [&](int slice) { return std::size_t(slice) * view.byte_words * view.padded_columns; };
+    for (int number = 0; number < view.byte_words; ++number)
+        for (int row = 0; row < view.rows; ++row) {
+            std::int32_t totals[2] = {};
+            for (int a = view.slice_count - 1; a >= 0; --a) {
+                const std::int8_t* weight = view.weights + (std::size_t(a) * view.padded_rows + row) * view.padded_columns;
+                std::int32_t sums[Tile::kSlices] = {};
+                for (int s = 0; s < Tile::kSlices; ++s)
+                    for (int c = 0; c < view.padded_columns; ++c)
+                        sums[s] += std::int32_t{weight[c]} * view.bytes[plane(s) + std::size_t(number) * view.padded_columns + c];
+                totals[0] = add_slices<0>(totals[0], sums, view.shift[0] + a);
+                totals[1] = add_slices<1>(totals[1], sums, view.shift[1] + a);
+            }
+            const int item = number / view.words, word = number % view.words;
+            const bool is_body = view.bias != nullptr && word == view.words - 1;
+            static_cast<Word*>(view.out)[view.out_word(item) + std::size_t(row) * view.words + word] =
+                joined_word<Word>(totals, is_body ? static_cast<const Word*>(view.bias)[row] : Word{0});
         }
-        return static_cast<std::uint32_t>(total < 0 ? total + p : total);
-    }
+}
 
-    template <class Block>
-    FHE_HD void operator()(const Block& block, unsigned char* shared) const {
-        auto* tile = reinterpret_cast<Word*>(shared);
-        const int word_tiles = (words + kTile - 1) / kTile;
-        const int word0 = static_cast<int>(block.number()) % word_tiles * kTile,
-                  row0 = static_cast<int>(block.number()) / word_tiles * kTile;
-        block.each(kTile * kTile, [&](int i) {
-            const int word = i / kTile, row = i % kTile;
-            if (word0 + word >= words || row0 + row >= rows) return;
-            Word joined;
-            if constexpr (sizeof(Word) == 4)
-                joined = of_limb<0>(word0 + word, row0 + row);
-            else
-                joined = compose_limbs(of_limb<0>(word0 + word, row0 + row), of_limb<1>(word0 + word, row0 + row));
-            tile[row * (kTile + 1) + word] = joined;
-        });
-        block.each(kTile * kTile, [&](int i) {
-            const int row = i / kTile, word = i % kTile;
-            if (word0 + word < words && row0 + row < rows)
-                out[std::size_t(row0 + row) * words + word0 + word] = tile[row * (kTile + 1) + word];
-        });
-    }
-};
+#endif
 
-template <class Word>
-void launch_words(const ParameterSet& params, const LinearPiece& piece, const Int8Gemm& gemm, cudaStream_t stream) {
+template <int limb>
+void make_shifts(Twiddle (&shift)[kMostShifts]) {
+    for (int i = 0; i < kMostShifts; ++i) shift[i] = Modulus<limb>::twiddle(pow_mod(256, i, Modulus<limb>::p));
+}
+
+template <int limbs>
+void launch_words(const ParameterSet& params, const LinearPiece& piece, cudaStream_t stream) {
+    using Word = typename LinearTile<limbs, 1, 2>::Word;
     const int words = params.large_dimension() + 1;
-    const auto tiles = [](int count, int tile) { return static_cast<std::size_t>((count + tile - 1) / tile); };
-    JoinSums<Word> join{piece.sums, nullptr, words, piece.rows, piece.padded_rows, piece.slice_count};
-    for (std::size_t s = 0; s < piece.samples; ++s) {
-        const SplitWords<Word> split{static_cast<const Word*>(piece.lwe) + s * piece.columns * words, piece.bytes, words,
-                                     piece.columns, piece.padded_columns};
-        constexpr int kSplitTile = SplitWords<Word>::kTile, kJoinTile = JoinSums<Word>::kTile;
-        launch(split, tiles(words, kSplitTile) * tiles(piece.padded_columns, kSplitTile),
-               kSplitTile * (kSplitTile + 1) * sizeof(Word), stream);
-        gemm({piece.weights, piece.bytes, piece.sums, piece.slice_count * piece.padded_rows,
-              static_cast<int>(linear_byte_words(params)), piece.padded_columns},
-             stream);
-        join.out = static_cast<Word*>(piece.out) + s * piece.rows * words;
-        launch(join, tiles(words, kJoinTile) * tiles(piece.rows, kJoinTile), kJoinTile * (kJoinTile + 1) * sizeof(Word), stream);
+    const std::size_t items = piece.samples * piece.positions;
+    const std::size_t at_once =
+        std::min({items, piece.bytes_space / linear_item_bytes(params, piece.padded_columns), std::size_t{INT32_MAX} / words});
+    LinearProductView view{};
+    make_shifts<0>(view.shift[0]);
+    make_shifts<1>(view.shift[1]);
+    view.weights = piece.weights;
+    view.bytes = piece.bytes;
+    view.bias = piece.bias;
+    view.out = piece.out;
+    view.out_rows = piece.out_rows;
+    view.out_sample_rows = piece.out_sample_rows;
+    view.slice_count = piece.slice_count;
+    view.rows = piece.rows;
+    view.padded_rows = piece.padded_rows;
+    view.padded_columns = piece.padded_columns;
+    view.words = words;
+    view.positions = piece.positions;
+    for (std::size_t first = 0; first < items; first += at_once) {
+        const int count = static_cast<int>(std::min(at_once, items - first));
+        const SplitWords<Word> split{static_cast<const Word*>(piece.lwe),
+                                     piece.gather,
+                                     piece.bytes,
+                                     piece.sample_rows,
+                                     first,
+                                     words,
+                                     piece.columns,
+                                     piece.padded_columns,
+                                     piece.positions,
+                                     count};
+        constexpr int kTile = SplitWords<Word>::kTile;
+        launch(split, split.blocks(), kTile * (kTile + 1) * sizeof(Word), stream);
+        view.first_item = first;
+        view.byte_words = count * words;
+        launch_product_of<limbs>(view, piece.multiprocessors, stream);
     }
 }
 
@@ -163,15 +210,20 @@ SlicedWeights slice_weights(const std::int32_t* weights, std::size_t rows, std::
     return sliced;
 }
 
-std::size_t linear_byte_words(const ParameterSet& params) {
-    return padded(std::size_t(word_slices(params)) * (params.large_dimension() + 1));
+std::size_t linear_item_bytes(const ParameterSet& params, std::size_t padded_columns) {
+    return std::size_t(word_slices(params)) * (params.large_dimension() + 1) * padded_columns;
 }
 
-void launch_linear(const ParameterSet& params, const LinearPiece& piece, const Int8Gemm& gemm, cudaStream_t stream) {
+std::size_t linear_scratch_bytes(const ParameterSet& params, std::size_t padded_columns, std::size_t items) {
+    const std::size_t item = linear_item_bytes(params, padded_columns);
+    return item * std::min(std::max<std::size_t>(1, kPreferredBytes / item), items);
+}
+
+void launch_linear(const ParameterSet& params, const LinearPiece& piece, cudaStream_t stream) {
     if (params.limb_count() == 1)
-        launch_words<std::uint32_t>(params, piece, gemm, stream);
+        launch_words<1>(params, piece, stream);
     else
-        launch_words<std::uint64_t>(params, piece, gemm, stream);
+        launch_words<2>(params, piece, stream);
 }
 
 }  // namespace fhe_core::cuda

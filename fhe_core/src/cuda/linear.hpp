@@ -1,15 +1,17 @@
-// Encrypted linear layers: weights and ciphertext words in signed byte slices, one int8 matrix product for all pairs of slices,
-// exact recombination modulo Q. out[s][r] = sum over c of weights[r][c] * lwe[s][c].
+// Encrypted linear layers: weights and ciphertext words in signed byte slices, int8 matrix products of all pairs of slices, exact
+// recombination modulo Q. out[s][p][r] = bias[r] + sum over c of weights[r][c] * lwe[s][gather[p][c]].
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "cuda/int8_gemm.hpp"
+#include "cuda/runtime.hpp"
 #include "fhe_core/parameters.hpp"
 
 namespace fhe_core::cuda {
+
+inline constexpr std::size_t kLinearAlignment = 16;  // of rows and columns: the tensor cores' kernels read 16 bytes at once
 
 // Signed byte slices of a matrix on the host: [slice][row][column], rows and columns padded with zeros.
 struct SlicedWeights {
@@ -21,19 +23,27 @@ SlicedWeights slice_weights(const std::int32_t* weights, std::size_t rows, std::
 
 constexpr int word_slices(const ParameterSet& params) { return params.limb_count() == 1 ? 4 : 7; }
 
-// One piece of the work: samples [0, samples) of `lwe` [samples][columns][kN + 1], words [first_word, first_word + words) of each.
+// All pointers are of the device. A position of a sample is one gathered vector of ciphertexts.
 struct LinearPiece {
-    const std::int8_t* weights;  // device, as SlicedWeights
+    const std::int8_t* weights;  // as SlicedWeights
     int slice_count, rows, columns, padded_rows, padded_columns;
-    const void* lwe;
-    void* out;           // [samples][rows][kN + 1]
-    std::int8_t* bytes;  // scratch [words padded][padded_columns] for one slice after the other
-    std::int32_t* sums;  // scratch
+    const void* lwe;             // [samples][sample_rows][kN + 1]
+    std::size_t sample_rows;     // without a gather at least `columns`
+    const std::int32_t* gather;  // [positions][columns] rows of a sample, -1 for a zero; nullptr: the first `columns` rows
+    int positions;               // 1 without a gather
+    const void* bias;            // [rows] words added to the bodies, or nullptr
+    void* out;                   // row r of position p of sample s is out[s*out_sample_rows + out_rows[p] + r]
+    std::size_t out_sample_rows;
+    const std::int32_t* out_rows;  // [positions], or nullptr: p * rows
     std::size_t samples;
+    std::int8_t* bytes;       // scratch
+    std::size_t bytes_space;  // of it, at least linear_item_bytes
+    int multiprocessors;
 };
 
-// Scratch of one sample.
-std::size_t linear_byte_words(const ParameterSet& params);  // rows of the byte matrix: slices * (kN + 1), padded
-void launch_linear(const ParameterSet& params, const LinearPiece& piece, const Int8Gemm& gemm, cudaStream_t stream);
+// Scratch of one position of one sample, and what is enough for `items` of them to run at full speed.
+std::size_t linear_item_bytes(const ParameterSet& params, std::size_t padded_columns);
+std::size_t linear_scratch_bytes(const ParameterSet& params, std::size_t padded_columns, std::size_t items);
+void launch_linear(const ParameterSet& params, const LinearPiece& piece, cudaStream_t stream);
 
 }  // namespace fhe_core::cuda

@@ -2,66 +2,9 @@
 // Needs no GPU:
 //   g++ -std=c++20 -O1 -pthread -Ifhe_core/include -Ifhe_core/src -Ifhe_core/src/cuda/emulation -Itests/benchmarks/cuda
 //       tests/fhe_core/cuda/emulate_latency.cpp fhe_core/src/common/{reference,expand,chacha20}.cpp -o emulate && ./emulate
-#define CLOAKWORK_EMULATE_WARPS
-#include <array>
-#include <barrier>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
-#include <optional>
-#include <thread>
-
-#define __device__
-#define __global__
-#define __shared__
-#define __forceinline__ inline
-#define __launch_bounds__(...)
-#define __align__(bytes) __attribute__((aligned(bytes)))
-
-struct int4 {
-    std::int32_t x, y, z, w;
-};
+#include "emulated_block.hpp"
 
 namespace fhe_core::cuda {
-namespace {
-
-constexpr int kMostThreads = 512;
-
-struct EmulatedWarp {
-    std::barrier<> barrier{32};
-    std::array<std::int32_t, 32> words{};
-};
-struct EmulatedBlock {
-    explicit EmulatedBlock(int threads) : barrier(threads) {}
-    std::barrier<> barrier;
-    std::array<EmulatedWarp, kMostThreads / 32> warps;
-};
-struct Index3 {
-    unsigned x;
-};
-
-std::unique_ptr<EmulatedBlock> block;
-thread_local Index3 threadIdx{}, blockIdx{};
-Index3 gridDim{1};
-
-EmulatedWarp& own_warp() { return block->warps[threadIdx.x / 32]; }
-void __syncthreads() { block->barrier.arrive_and_wait(); }
-void __syncwarp() { own_warp().barrier.arrive_and_wait(); }
-std::int32_t __shfl_xor_sync(unsigned, std::int32_t word, int mask) {
-    EmulatedWarp& warp = own_warp();
-    warp.words[threadIdx.x % 32] = word;
-    warp.barrier.arrive_and_wait();
-    const std::int32_t received = warp.words[threadIdx.x % 32 ^ mask];
-    warp.barrier.arrive_and_wait();
-    return received;
-}
-template <class T>
-T __ldg(const T* address) {
-    return *address;
-}
-
-}  // namespace
 
 alignas(16) std::int32_t shared[227 * 256];
 
@@ -76,15 +19,8 @@ namespace {
 
 template <class Config>
 void run_kernel(const BlindRotateView& view) {
-    block = std::make_unique<EmulatedBlock>(Config::kThreads);
     for (std::int32_t& word : shared) word = 0x5a5a5a5a;
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < static_cast<unsigned>(Config::kThreads); ++i)
-        threads.emplace_back([i, &view] {
-            threadIdx.x = i;
-            blind_rotate_latency_kernel<Config>(view);
-        });
-    for (std::thread& thread : threads) thread.join();
+    run_blocks(1, Config::kThreads, [&] { blind_rotate_latency_kernel<Config>(view); });
 }
 
 template <int... numbers>
