@@ -20,13 +20,30 @@ def test_relative_links_lead_somewhere(document: Path):
     assert missing == []
 
 
-def test_the_readme_example_prints_what_it_says():
+def readme_examples() -> list[str]:
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    lines = [line for line in example.splitlines() if line.strip()]
-    assert len(lines) < 10
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+def run_example(example: str, folder: Path) -> str:
+    result = subprocess.run([sys.executable, "-c", example], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_the_readme_example_prints_what_it_says(tmp_path: Path):
+    example, _ = readme_examples()
+    assert len([line for line in example.splitlines() if line.strip()]) < 10
     promised = re.search(r"# (\[.*\])$", example.rstrip())
     assert promised is not None
-    result = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip() == promised.group(1)
+    assert run_example(example, tmp_path) == promised.group(1)
+
+
+def test_the_readme_example_from_a_module_to_an_encrypted_prediction(tmp_path: Path):
+    pytest.importorskip("torch")
+    _, example = readme_examples()
+    assert len([line for line in example.splitlines() if line.strip()]) <= 10
+    printed = run_example(example, tmp_path)
+    assert "bits of security" in printed
+    last = printed[printed.rindex("[[") :]
+    assert len(re.findall(r"-?\d+\.\d*(?:e-?\d+)?", last)) == 6
