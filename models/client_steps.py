@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import Indices, Reals
 from cloakwork.models.tabular.columns import check_column_names, feature_labels, feature_table
-from cloakwork.models.tabular.transforms import TRANSFORMS, best_class
+from cloakwork.models.tabular.transforms import TRANSFORMS, best_class, class_threshold
 
 Stage: TypeAlias = Literal["scores", "probabilities", "labels"]
 STAGES: Final[tuple[Stage, ...]] = ("scores", "probabilities", "labels")
@@ -259,13 +259,14 @@ class Transform:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The label of the largest column, the first of equal ones."""
+    """The label of the largest score, the first of equal ones; of one column the second label above the threshold."""
 
     labels: NDArray[Any]
+    threshold: float = 0.0
     stage: ClassVar[Stage] = "labels"
 
     def __call__(self, x: Reals) -> NDArray[Any]:
-        return self.labels[best_class(x, len(self.labels))]
+        return self.labels[best_class(x, self.threshold)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,9 +301,11 @@ def run_input_steps(steps: Sequence[InputStep], x: Any) -> Reals:
 
 
 def run_output_steps(steps: Sequence[OutputStep], values: NDArray[Any], until: Stage = "labels") -> NDArray[Any]:
-    """Stops before the first step of a later stage."""
+    """Stops before the first step of a later stage. Labels come from scores, so that saturated probabilities are no ties."""
     if until not in STAGES:
         raise ShapeError(f"output: expected one of {', '.join(STAGES)}, got '{until}'")
+    if until == "labels" and any(isinstance(step, Labels) for step in steps):
+        steps = [step for step in steps if step.stage != "probabilities"]
     for step in steps:
         if STAGES.index(step.stage) > STAGES.index(until):
             break
@@ -312,7 +315,7 @@ def run_output_steps(steps: Sequence[OutputStep], values: NDArray[Any], until: S
 
 def final_steps(transform: str, parameter: float, labels: NDArray[Any] | None) -> tuple[OutputStep, ...]:
     """What follows the scores of a TreeEnsemble or a LinearModel."""
-    last: OutputStep = Squeeze() if labels is None else Labels(labels)
+    last: OutputStep = Squeeze() if labels is None else Labels(labels, class_threshold(transform))
     return Transform(transform, float(parameter), labels is not None), last
 
 

@@ -57,18 +57,26 @@ TRANSFORMS: Final[dict[str, Callable[[Reals, float, bool], Reals]]] = {
 
 def transform_scores(scores: Reals, name: str, parameter: float, labels: NDArray[Any] | None) -> NDArray[Any]:
     """Labels of classifiers, transformed values of others; [samples] where there is one output."""
-    values = TRANSFORMS[name](scores, parameter, labels is not None)
     if labels is not None:
-        chosen: NDArray[Any] = labels[best_class(values, len(labels))]
+        chosen: NDArray[Any] = labels[best_class(scores, class_threshold(name))]
         return chosen
+    values = TRANSFORMS[name](scores, parameter, False)
     return values[:, 0] if values.shape[1] == 1 else values
 
 
-def best_class(values: Reals, classes: int) -> NDArray[np.int64]:
-    """The largest column, the first of equal ones; of one column of decision values its sign."""
-    if values.shape[1] == 1 and classes == 2:
-        return (values[:, 0] > 0).astype(np.int64)
-    largest: NDArray[np.int64] = np.argmax(values, axis=1).astype(np.int64)
+def class_threshold(name: str) -> float:
+    """The score above which one column means the second class: shares are compared with 1/2, raw sums with 0."""
+    return 0.5 if name == "none" else 0.0
+
+
+def best_class(scores: Reals, threshold: float = 0.0) -> NDArray[np.int64]:
+    """The largest score, the first of equal ones; of one column whether it is above the threshold.
+
+    Scores, not probabilities: those are equal where a sigmoid saturates.
+    """
+    if scores.shape[1] == 1:
+        return (scores[:, 0] > threshold).astype(np.int64)
+    largest: NDArray[np.int64] = np.argmax(scores, axis=1).astype(np.int64)
     return largest
 
 

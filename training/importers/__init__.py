@@ -1,0 +1,8 @@
+"""From fitted estimators of scikit-learn, XGBoost and LightGBM to the neutral models that the compilers read.
+
+`import_estimator` reads the numbers from the fitted object itself, so that its clear evaluation equals the estimator's `predict`.
+"""
+
+from cloakwork.training.importers.estimator import SUPPORTED, import_estimator, original_class
+
+__all__ = ["SUPPORTED", "import_estimator", "original_class"]

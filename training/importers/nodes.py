@@ -1,0 +1,23 @@
+"""What the readers of trees share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models.errors import UnsupportedOperatorError
+
+Reals = NDArray[np.float64]
+
+
+def placed(values: Reals, output: int, outputs: int) -> Reals:
+    """[nodes] as column `output` of [nodes, outputs]: trees that add to one class's score only."""
+    result = np.zeros((len(values), outputs))
+    result[:, output] = values
+    return result
+
+
+def unsupported_option(estimator: Any, option: str, found: Any, remedy: str) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(f"{type(estimator).__name__}: {option} = {found!r} cannot be imported; {remedy}")
