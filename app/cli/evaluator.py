@@ -38,6 +38,7 @@ class Evaluator:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
+            process_group=0,  # Ctrl-C in the terminal is for the client, which ends the server
         )
 
     @property

@@ -64,6 +64,8 @@ def run(arguments: list[str] | None = None) -> int:
     except _UsageError as error:
         report_error(f"{error.format_message()} See 'cloakwork --help'.")  # type: ignore[attr-defined]
         return WRONG_CALL
+    if status == INTERRUPTED:  # Typer's own answer to Ctrl-C
+        report_error("interrupted")
     return status if isinstance(status, int) else 0
 
 

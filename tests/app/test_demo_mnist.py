@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +107,31 @@ def test_an_unusable_device_is_a_failure_of_the_server(run, error_line):
     result = run("demo", "mnist", "--images", "1", "--data", "drawn", "--device", "cuda:99", "--json", "-")
     assert result.returncode == 1
     assert "server" in error_line(result.stderr)
+
+
+def test_an_interrupt_ends_both_processes(tmp_path):
+    environment = {**os.environ, "CLOAKWORK_ALLOW_TOY": "1"}
+    command = [sys.executable, "-m", "cloakwork.app.cli", "demo", "mnist", "--images", "3000", "--data", "drawn"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    children = wait_for_child(process)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, (output, errors)
+    assert errors == "cloakwork: interrupted\n"
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def wait_for_child(process: subprocess.Popen[str]) -> list[str]:
+    """The server's process id, once it was started."""
+    listing = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    for _ in range(600):
+        if process.poll() is None and (children := listing.read_text().split()):
+            return children
+        time.sleep(0.05)
+    raise AssertionError("the server process was never started")
 
 
 def test_the_server_process_has_no_secret_side():
