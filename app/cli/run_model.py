@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cloakwork.app.cli.console import JsonOption, emit, progress
+from cloakwork.app.cli.console import FailureError, JsonOption, emit, progress
 from cloakwork.app.cli.devices import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.keys import EVALUATION_KEYS, ForceOption, refuse_overwriting
 from cloakwork.app.cli.model_files import ModelArgument, find_model
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.runtime import Runtime
+from cloakwork.models.program import Program
+from cloakwork.models.runtime import WORKING_BYTES, Runtime, samples_at_once
 
 
 def run_model(
@@ -35,6 +37,7 @@ def run_model(
     refuse_overwriting(force, output)
     model = find_model(model_name)
     inputs = SeededPackedCiphertexts.from_bytes(source.read_bytes(), parameters=model.program.parameters)
+    _check_memory(model.program, inputs.shape, source)
     start = time.perf_counter()
     with progress("expanding the keys") as update:
         keys = EvaluationKeys.load(keys_path, parameters=model.program.parameters)
@@ -54,3 +57,16 @@ def run_model(
         "bytes": output.stat().st_size,
     }
     emit(record, json_path, "Results")
+
+
+def _check_memory(program: Program, shape: tuple[int, ...], source: Path) -> None:
+    """Refuses what would not fit: the ciphertexts of every value of the model, for all samples of the file."""
+    most = max(1, samples_at_once(program) * (physical_memory_bytes() // 2) // WORKING_BYTES)
+    if shape and shape[0] > most:
+        raise FailureError(
+            f"{source}: expected at most {most} samples for the memory of this machine, got {shape[0]}; encrypt them to several files"
+        )
+
+
+def physical_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
