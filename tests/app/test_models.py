@@ -36,42 +36,42 @@ def small_network() -> onnx.ModelProto:
 
 
 @pytest.fixture
-def compiled(run, tmp_path: Path) -> dict[str, object]:
+def compiled(call, tmp_path: Path) -> dict[str, object]:
     """small.onnx and data.npy, compiled to small.clkm and client.json; the report."""
     onnx.save(small_network(), tmp_path / "small.onnx")
     np.save(tmp_path / "data.npy", RNG.uniform(-1, 1, (300, 4)))
-    result = run(
+    result = call(
         "compile", "small.onnx", "--calibration", "data.npy", "-o", "small.clkm", "--client", "client.json", "--json", "-"
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
 
-def test_compile_reports_what_inspect_reports(run, tmp_path, compiled):
+def test_compile_reports_what_inspect_reports(call, tmp_path, compiled):
     assert compiled["bootstraps"] == 5
     assert compiled["bytes"] == (tmp_path / "small.clkm").stat().st_size
-    inspected = json.loads(run("inspect", "small.clkm", "--json", "-").stdout)
+    inspected = json.loads(call("inspect", "small.clkm", "--json", "-").stdout)
     assert {key: inspected[key] for key in inspected if key != "model"} == {
         key: compiled[key] for key in compiled if key not in ("compiled", "bytes")
     }
-    text = run("inspect", "small.clkm").stdout
+    text = call("inspect", "small.clkm").stdout
     assert str(compiled["parameter_set"]) in text and "hidden" in text
 
 
-def test_a_sample_goes_through_files(run, tmp_path, compiled):
+def test_a_sample_goes_through_files(call, tmp_path, compiled):
     """The server's step needs neither a passphrase nor the secret key's file."""
     x = RNG.uniform(-0.9, 0.9, (3, 4))
     np.save(tmp_path / "x.npy", x)
-    assert run("keygen", "--client", "client.json", "--out", "keys", environment=PASSPHRASE).returncode == 0
+    assert call("keygen", "--client", "client.json", "--out", "keys", environment=PASSPHRASE).returncode == 0
     key = ["--key", "keys/client.key"]
-    result = run("encrypt", "x.npy", "--client", "client.json", *key, "-o", "x.bin", environment=PASSPHRASE)
+    result = call("encrypt", "x.npy", "--client", "client.json", *key, "-o", "x.bin", environment=PASSPHRASE)
     assert result.returncode == 0, result.stderr
     (tmp_path / "keys" / "client.key").rename(tmp_path / "away.key")
-    record = run("run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y.bin", "--json", "-")
+    record = call("run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y.bin", "--json", "-")
     assert record.returncode == 0, record.stderr
     assert json.loads(record.stdout)["samples"] == 3
     arguments = ["decrypt", "y.bin", "--client", "client.json", "--key", "away.key", "--out", "y.npy", "--json", "-"]
-    result = run(*arguments, environment=PASSPHRASE)
+    result = call(*arguments, environment=PASSPHRASE)
     assert result.returncode == 0, result.stderr
     values = np.load(tmp_path / "y.npy", allow_pickle=False)
     assert json.loads(result.stdout)["values"] == values.tolist()
@@ -80,16 +80,16 @@ def test_a_sample_goes_through_files(run, tmp_path, compiled):
     assert np.abs(values - clear).max() < 0.5 * np.abs(clear).max()
 
 
-def test_refusals_on_the_way(run, tmp_path, compiled, error_line):
+def test_refusals_on_the_way(call, tmp_path, compiled, error_line):
     """Each file in another's place, keys of another set, damaged and truncated files."""
     np.save(tmp_path / "x.npy", np.zeros((1, 4)))
     np.save(tmp_path / "wide.npy", np.zeros((1, 5)))
     for arguments in (["--client", "client.json", "--out", "keys"], ["--set", "toy", "--out", "toy"]):
-        assert run("keygen", *arguments, environment=PASSPHRASE).returncode == 0
+        assert call("keygen", *arguments, environment=PASSPHRASE).returncode == 0
     right, toy = ["--key", "keys/client.key"], ["--key", "toy/client.key"]
     client = ["--client", "client.json"]
-    assert run("encrypt", "x.npy", *client, *right, "-o", "x.bin", environment=PASSPHRASE).returncode == 0
-    assert run("run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y.bin").returncode == 0
+    assert call("encrypt", "x.npy", *client, *right, "-o", "x.bin", environment=PASSPHRASE).returncode == 0
+    assert call("run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y.bin").returncode == 0
     data = (tmp_path / "small.clkm").read_bytes()
     (tmp_path / "cut.clkm").write_bytes(data[:-40])
     (tmp_path / "flipped.clkm").write_bytes(data[:99] + bytes([data[99] ^ 1]) + data[100:])
@@ -125,14 +125,14 @@ def test_refusals_on_the_way(run, tmp_path, compiled, error_line):
     ]
     for status, group in ((1, failures), (2, calls)):
         for arguments in group:
-            result = run(*arguments, environment=PASSPHRASE)
+            result = call(*arguments, environment=PASSPHRASE)
             assert result.returncode == status, (arguments, result.stderr)
             assert "Traceback" not in error_line(result.stderr)
             assert result.stdout == ""
     assert not (tmp_path / "z.bin").exists()
 
 
-def test_compile_refuses(run, tmp_path, error_line):
+def test_compile_refuses(call, tmp_path, error_line):
     onnx.save(small_network(), tmp_path / "small.onnx")
     np.save(tmp_path / "data.npy", RNG.uniform(-1, 1, (30, 4)))
     np.save(tmp_path / "wide.npy", RNG.uniform(-1, 1, (30, 5)))
@@ -159,40 +159,40 @@ def test_compile_refuses(run, tmp_path, error_line):
     ]
     for status, group in ((1, failures), (2, calls)):
         for arguments in group:
-            result = run("compile", *arguments)
+            result = call("compile", *arguments)
             assert result.returncode == status, (arguments, result.stderr)
             error_line(result.stderr)
     assert not (tmp_path / "out.clkm").exists()
 
 
-def test_a_zoo_model_compiles_with_another_profile_and_no_data(run, tmp_path):
-    result = run("compile", "mnist-mlp-1x30", "--profile", "balanced", "-o", "m.clkm", "--json", "-")
+def test_a_zoo_model_compiles_with_another_profile_and_no_data(call, tmp_path):
+    result = call("compile", "mnist-mlp-1x30", "--profile", "balanced", "-o", "m.clkm", "--json", "-")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["noise_limit_percent"] == 1.0
     assert CompiledModel.load(tmp_path / "m.clkm").program.bootstraps == 30
 
 
-def test_the_zoo_is_listed(run):
-    record = json.loads(run("zoo", "--json", "-").stdout)
+def test_the_zoo_is_listed(call):
+    record = json.loads(call("zoo", "--json", "-").stdout)
     assert [each["name"] for each in record["models"]] == list(zoo.names())
-    assert "mnist-mlp-1x30" in run("zoo", environment={"COLUMNS": "200"}).stdout
+    assert "mnist-mlp-1x30" in call("zoo", environment={"COLUMNS": "200"}).stdout
 
 
-def test_simulation_of_samples_in_files(run, tmp_path):
+def test_simulation_of_samples_in_files(call, tmp_path):
     images, labels = sample_digits()
     np.save(tmp_path / "x.npy", images.reshape(-1, 28, 28))
     np.save(tmp_path / "labels.npy", labels)
     arguments = ["simulate", "mnist-mlp-1x30", "--data", "x.npy", "--seed", "5", "--json", "-"]
-    record = json.loads(run(*arguments, "--labels", "labels.npy").stdout)
+    record = json.loads(call(*arguments, "--labels", "labels.npy").stdout)
     assert record["samples"] == 30
     assert record["accuracy_clear"] == 1.0 and record["accuracy_simulated"] >= 0.9
     assert 0 < record["noise_relative"] < 1 and record["noise_sd"] > 0
-    unlabelled = json.loads(run(*arguments, "--samples", "7").stdout)
+    unlabelled = json.loads(call(*arguments, "--samples", "7").stdout)
     assert unlabelled["samples"] == 7
     assert "accuracy_clear" not in unlabelled
 
 
-def test_simulation_refuses(run, tmp_path, error_line):
+def test_simulation_refuses(call, tmp_path, error_line):
     np.save(tmp_path / "x.npy", np.zeros((2, 5)))
     np.save(tmp_path / "labels.npy", np.zeros(3))
     for status, arguments in (
@@ -202,7 +202,7 @@ def test_simulation_refuses(run, tmp_path, error_line):
         (1, ["--data", "x.npy", "--labels", "labels.npy"]),
         (1, ["--data", "nothing.npy"]),
     ):
-        result = run("simulate", "mnist-mlp-1x30", *arguments)
+        result = call("simulate", "mnist-mlp-1x30", *arguments)
         assert result.returncode == status, (arguments, result.stderr)
         error_line(result.stderr)
 
@@ -210,8 +210,8 @@ def test_simulation_refuses(run, tmp_path, error_line):
 @pytest.mark.skipif(
     not (Path(DATA) / "mnist").is_dir(), reason="no MNIST: set CLOAKWORK_DATA to the folder that holds mnist/"
 )
-def test_simulation_of_the_whole_test_set(run):
-    result = run("simulate", "mnist-mlp-1x30", "--data", "mnist", "--json", "-", environment={"CLOAKWORK_DATA": DATA})
+def test_simulation_of_the_whole_test_set(call):
+    result = call("simulate", "mnist-mlp-1x30", "--data", "mnist", "--json", "-", environment={"CLOAKWORK_DATA": DATA})
     record = json.loads(result.stdout)
     assert record["samples"] == 10000
     assert record["accuracy_simulated"] >= 0.968
@@ -219,9 +219,9 @@ def test_simulation_of_the_whole_test_set(run):
     assert record["agreement"] >= 0.99
 
 
-def test_profiles_of_layers(run, tmp_path, error_line):
+def test_profiles_of_layers(call, tmp_path, error_line):
     base = ["compile", "mnist-mlp-1x30", "-o", "m.clkm", "--force", "--json", "-"]
-    result = run(*base, "--profile", "hidden=3", "--profile", "balanced")
+    result = call(*base, "--profile", "hidden=3", "--profile", "balanced")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["noise_limit_percent"] == 1.0
     for arguments, status in (
@@ -229,7 +229,7 @@ def test_profiles_of_layers(run, tmp_path, error_line):
         (["--profile", "no such layer=1"], 1),
         (["--profile", "-1"], 1),
     ):
-        result = run(*base, *arguments)
+        result = call(*base, *arguments)
         assert result.returncode == status, result.stderr
         error_line(result.stderr)
 
