@@ -40,7 +40,7 @@ class SerializationError(FheError):
     """Bytes that are not a valid object of the wire format."""
 
     code = "serialization_error"
-    http_status = 400
+    http_status = 422
 
 
 class DeviceError(FheError):

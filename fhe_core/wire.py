@@ -49,6 +49,7 @@ __all__ = [
     "DEFAULT_MAX_BYTES",
     "HEADER_BYTES",
     "KEY_ID_BYTES",
+    "PREFIX_BYTES",
     "SEED_BYTES",
     "Buffer",
     "BytesSource",
@@ -75,6 +76,7 @@ Section: TypeAlias = bytes | Words
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 DEFAULT_MAX_BYTES = 1 << 30
+PREFIX_BYTES = HEADER_BYTES + 8 * MAX_RANK  # what `peek` reads at most
 _CHUNK_WORDS = 1 << 20
 
 
@@ -198,9 +200,15 @@ def read(
     return header, sections
 
 
-def peek(data: Buffer) -> Header:
-    """The header alone: what an object claims to be. Its sizes fit; its sections and checksum have not been looked at."""
-    return _read_header(bytes_source(data), None, memoryview(data).nbytes)
+def peek(data: Buffer, size: int | None = None) -> Header:
+    """The header alone: what an object claims to be. Its sizes fit; its sections and checksum have not been looked at.
+
+    Args:
+        size: bytes of the whole object, when `data` is only its beginning (at least `PREFIX_BYTES`, or all of it).
+    """
+    source = bytes_source(data)
+    source.size = source.size if size is None else size
+    return _read_header(source, None, source.size)
 
 
 def check_size(byte_count: int, max_bytes: int) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cloakwork.app.cli import bench, compile_model, demo, devices, keys, params, run_model, simulate
+from cloakwork.app.cli import bench, compile_model, demo, devices, keys, params, run_model, serve, simulate
 from cloakwork.app.cli.console import FailureError, WrongCallError, report_error
 from cloakwork.fhe_core.errors import CancelledError, FheError, ParameterError
 
@@ -33,6 +33,7 @@ app.command("keygen")(keys.keygen)
 app.command("encrypt")(keys.encrypt)
 app.command("run")(run_model.run_model)
 app.command("decrypt")(keys.decrypt)
+app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 app.add_typer(demo.app, name="demo")
 

@@ -16,7 +16,7 @@ EXPECTED = {
     "ParameterError": ("parameter_error", 422, "FheError"),
     "ShapeError": ("shape_error", 422, "FheError"),
     "KeyMismatchError": ("key_mismatch", 409, "FheError"),
-    "SerializationError": ("serialization_error", 400, "FheError"),
+    "SerializationError": ("serialization_error", 422, "FheError"),
     "DeviceError": ("device_error", 503, "FheError"),
     "OutOfDeviceMemory": ("out_of_device_memory", 507, "DeviceError"),
     "UnsupportedError": ("unsupported", 501, "FheError"),

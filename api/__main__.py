@@ -1,0 +1,23 @@
+"""`python -m cloakwork.api`: the service, configured by environment and file alone. `cloakwork serve` ends up here."""
+
+from __future__ import annotations
+
+import sys
+
+from cloakwork.api.server import serve
+from cloakwork.api.settings import load_settings
+from cloakwork.fhe_core.errors import FheError
+
+FAILURE, WRONG_CALL = 1, 2
+
+
+def main() -> int:
+    try:
+        return serve(load_settings())
+    except FheError as error:
+        print(f"cloakwork: {' '.join(str(error).split())}", file=sys.stderr)  # noqa: T201
+        return WRONG_CALL
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""The FastAPI application."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from cloakwork.api.handlers import add_handlers
+from cloakwork.api.middleware import ServiceMiddleware
+from cloakwork.api.routes import health, inference, jobs, keys, models, repository, usage
+from cloakwork.api.service.release import release
+from cloakwork.api.service.services import Services
+
+_DESCRIPTION = "Machine-learning inference on encrypted data. Names follow the Open Inference Protocol v2."
+
+
+def create_app(services: Services) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await services.start()
+        try:
+            yield
+        finally:
+            await services.stop()
+
+    settings = services.settings
+    app = FastAPI(
+        title="cloakwork",
+        version=release(),
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    for module in (health, models, repository, keys, inference, jobs, usage):
+        app.include_router(module.router)
+    add_handlers(app, services.metrics)
+    if settings.insecure_local:
+        # A page in a browser must not reach this service under a name of its own (DNS rebinding).
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", settings.host])
+    app.add_middleware(ServiceMiddleware, metrics=services.metrics, tls=settings.tls_certificate is not None)
+    _say_what_is_true(app, settings.insecure_local)
+    if settings.telemetry:
+        from cloakwork.api.telemetry import instrument
+
+        instrument(app)
+    return app
+
+
+def _say_what_is_true(app: FastAPI, anonymous: bool) -> None:
+    """The schema without the validation answers that FastAPI would add, and without API keys where none are asked for."""
+    original = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = original()
+        if anonymous:
+            schema.get("components", {}).pop("securitySchemes", None)
+        for path in schema["paths"].values():
+            for operation in path.values():
+                if anonymous:
+                    operation.pop("security", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            schema.get("components", {}).get("schemas", {}).pop(name, None)
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

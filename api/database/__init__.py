@@ -1,0 +1,1 @@
+"""Tables, migrations and sessions: SQLite in the data folder, or PostgreSQL."""

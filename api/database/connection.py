@@ -1,0 +1,79 @@
+"""Connections to the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any, Final
+
+from sqlalchemy import event, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from cloakwork.fhe_core.errors import ParameterError
+
+_DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
+_BUSY_SECONDS: Final = 15
+
+
+class Database:
+    """`read` and `write` give a connection in a transaction that is committed when the block ends well."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parsed = make_url(url)
+        except ArgumentError:
+            raise ParameterError("database: expected a URL such as postgresql://user@host/name") from None
+        family = parsed.get_backend_name()
+        if family not in _DRIVERS:
+            raise ParameterError(f"database: expected sqlite or postgresql, got '{family}'")
+        self.is_sqlite = family == "sqlite"
+        options: dict[str, Any] = {} if self.is_sqlite else {"pool_pre_ping": True, "pool_size": 10}
+        if self.is_sqlite:
+            options["connect_args"] = {"timeout": _BUSY_SECONDS}
+        self._engine = create_async_engine(parsed.set(drivername=_DRIVERS[family]), **options)
+        # SQLite has one writer; waiting here is fairer than its busy loop.
+        self._writing = asyncio.Lock() if self.is_sqlite else nullcontext()
+        if self.is_sqlite:
+            event.listen(self._engine.sync_engine, "connect", _prepare_sqlite)
+            event.listen(self._engine.sync_engine, "begin", _begin_sqlite)
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        async with self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[AsyncConnection]:
+        async with self._writing, self._engine.connect() as connection:
+            await connection.execution_options(cloakwork_write=True)
+            async with connection.begin():
+                yield connection
+
+    async def revision(self) -> str | None:
+        """Of the tables; None when there are none."""
+        try:
+            async with self.read() as connection:
+                found: str | None = (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
+                return found
+        except SQLAlchemyError:
+            return None
+
+    async def close(self) -> None:
+        await self._engine.dispose()
+
+
+def _prepare_sqlite(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # the driver must not begin transactions by itself: _begin_sqlite does
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Any) -> None:
+    # A write transaction takes its lock at once: one that starts by reading and then fails to upgrade cannot wait.
+    writes = connection.get_execution_options().get("cloakwork_write")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

@@ -1,0 +1,36 @@
+"""`python -m cloakwork.api.database.migrate < URL`: brings the tables to this release's form.
+
+A process of its own, so that a running service does not carry Alembic in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection
+
+from cloakwork.api.database.connection import Database
+
+
+def migrate(connection: Connection) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+async def migrate_url(url: str) -> None:
+    database = Database(url)
+    try:
+        async with database.write() as connection:
+            await connection.run_sync(migrate)
+    finally:
+        await database.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(migrate_url(sys.stdin.read().strip()))  # not an argument: it may hold a password

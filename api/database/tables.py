@@ -1,0 +1,109 @@
+"""The tables. Times are seconds since 1970 (UTC); migrations/ makes them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
+
+metadata = MetaData()
+
+TENANT_ROW: Final = 64  # characters of identifiers
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("id", String(TENANT_ROW), primary_key=True),
+    Column("created_at", Float, nullable=False),
+    Column("max_bytes", BigInteger),  # None: the service's default
+    Column("max_bootstraps_per_day", BigInteger),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", String(16), primary_key=True),  # the public part of the token
+    Column("tenant", String(TENANT_ROW), nullable=False, index=True),
+    Column("token_sha256", String(64), nullable=False),  # of 256 random bits: a slow hash would add nothing
+    Column("scopes", Text, nullable=False),  # separated by spaces
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),
+    Column("revoked_at", Float),
+)
+
+evaluation_keys = Table(
+    "evaluation_keys",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("tenant", String(TENANT_ROW), nullable=False),
+    Column("parameter_set", String(32), nullable=False),
+    Column("parameter_digest", String(64), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),  # open, ready, refused
+    Column("secret_id", String(32)),  # the key id of the wire format, when ready
+    Column("created_at", Float, nullable=False),
+    Column("used_at", Float, nullable=False),
+    UniqueConstraint("tenant", "parameter_digest", "sha256", name="one_key_per_tenant_and_content"),
+)
+
+models = Table(
+    "models",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("version", String(32), primary_key=True),
+    Column("program_digest", String(64), nullable=False),
+    Column("state", String(16), nullable=False),  # loaded, unloaded, retired
+    Column("changed_at", Float, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("tenant", String(TENANT_ROW), nullable=False),
+    Column("model", String(64), nullable=False),
+    Column("version", String(32), nullable=False),
+    Column("program_digest", String(64), nullable=False),
+    Column("evaluation_key", String(32), nullable=False),
+    Column("state", String(16), nullable=False),  # queued, running, done, failed, cancelled
+    Column("priority", Integer, nullable=False),
+    Column("samples", Integer, nullable=False),
+    Column("bootstraps", BigInteger, nullable=False),
+    Column("input_bytes", BigInteger, nullable=False),
+    Column("idempotency_key", String(128)),
+    Column("request_sha256", String(64), nullable=False),
+    Column("node", String(32), nullable=False),  # which service runs it
+    Column("attempts", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("deadline_at", Float),
+    Column("started_at", Float),
+    Column("finished_at", Float),
+    Column("run_seconds", Float),
+    Column("result_name", String(80)),
+    Column("result_bytes", BigInteger),
+    Column("result_sha256", String(64)),
+    Column("error_code", String(64)),
+    Column("error_message", Text),
+    UniqueConstraint("tenant", "idempotency_key", name="one_job_per_idempotency_key"),
+    Index("jobs_by_state", "state", "node"),
+    Index("jobs_by_tenant", "tenant", "created_at"),
+)
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("tenant", String(TENANT_ROW), primary_key=True),
+    Column("day", String(10), primary_key=True),  # UTC, as 2026-11-21
+    Column("requests", BigInteger, nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("bootstraps", BigInteger, nullable=False),
+    Column("uploaded_bytes", BigInteger, nullable=False),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("heartbeat_at", Float, nullable=False),
+)

@@ -1,0 +1,24 @@
+"""What the engine process is told when it starts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """`devices` as in `EvaluationKeys.expand`; an entry such as `cuda:0,1` is one device of several GPUs. None: what is there."""
+
+    devices: tuple[str, ...] = ()
+    threads: int = 1  # CPU threads of all runs together
+    memory_key_bytes: int = 1 << 30  # keys as they travel, kept in memory
+    device_key_bytes: int = 4 << 30  # expanded keys, for each device
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> EngineOptions:
+        fields = json.loads(text)
+        return cls(**{**fields, "devices": tuple(fields["devices"])})

@@ -1,0 +1,121 @@
+"""Where evaluation keys are: on disk always, in memory and expanded on a device while there is room. Least recently used go first."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from cloakwork.api.engine.resident import ResidentKey
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+
+T = TypeVar("T")
+
+
+class _Entry(Generic[T]):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # held while the value is made, so that two runs make it once
+        self.value: T | None = None
+        self.nbytes = 0
+
+
+class LeastRecentlyUsed(Generic[T]):
+    """Values made on demand; the least recently used are dropped while all together exceed `limit` bytes.
+
+    The value just asked for stays, whatever its size: the limit bounds what is kept for later. Dropping forgets the cache's reference;
+    a run that still uses the value keeps it until it ends.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[str, _Entry[T]] = OrderedDict()
+        self._lock = threading.Lock()
+        self.hits = 0
+        self.misses = 0
+
+    def get(self, name: str, make: Callable[[], T], size: Callable[[T], int]) -> T:
+        with self._lock:
+            entry = self._entries.setdefault(name, _Entry())
+            self._entries.move_to_end(name)
+        with entry.lock:
+            if entry.value is not None:
+                self.hits += 1
+                return entry.value
+            self.misses += 1
+            try:
+                value = make()
+            except BaseException:
+                self.drop(name)
+                raise
+            entry.value, entry.nbytes = value, size(value)
+        self._evict(name)
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        with self._lock:
+            entry = self._entries.get(name)
+            return entry is not None and entry.value is not None
+
+    def drop(self, name: str) -> None:
+        with self._lock:
+            self._entries.pop(name, None)
+
+    def nbytes(self) -> int:
+        with self._lock:
+            return sum(entry.nbytes for entry in self._entries.values())
+
+    def _evict(self, keep: str) -> None:
+        with self._lock:
+            total = sum(entry.nbytes for entry in self._entries.values())
+            for name in [name for name, entry in self._entries.items() if name != keep and entry.value is not None]:
+                if total <= self._limit:
+                    break
+                total -= self._entries.pop(name).nbytes
+
+
+@dataclass(frozen=True)
+class KeyPlace:
+    """A key's name and its file."""
+
+    name: str
+    path: Path
+
+
+class KeyResidency:
+    """Evaluation keys in memory and, expanded, on each device."""
+
+    def __init__(self, devices: tuple[str, ...], memory_bytes: int, device_bytes: int) -> None:
+        self._memory: LeastRecentlyUsed[EvaluationKeys] = LeastRecentlyUsed(memory_bytes)
+        self._devices: dict[str, LeastRecentlyUsed[ResidentKey]] = {
+            device: LeastRecentlyUsed(device_bytes) for device in devices
+        }
+
+    def expanded(self, place: KeyPlace, device: str) -> ResidentKey:
+        """The key on a device; reads and expands it when it is not there."""
+        return self._devices[device].get(
+            place.name, lambda: ResidentKey(self._loaded(place).expand(device)), lambda key: key.nbytes
+        )
+
+    def _loaded(self, place: KeyPlace) -> EvaluationKeys:
+        return self._memory.get(place.name, lambda: EvaluationKeys.load(place.path), lambda keys: keys.nbytes)
+
+    def devices_with(self, name: str) -> list[str]:
+        return [device for device, cache in self._devices.items() if name in cache]
+
+    def forget(self, name: str) -> None:
+        self._memory.drop(name)
+        for cache in self._devices.values():
+            cache.drop(name)
+
+    def facts(self) -> dict[str, int]:
+        """Bytes in each tier, and how often a run found its key on the device."""
+        caches = self._devices.values()
+        return {
+            "memory_bytes": self._memory.nbytes(),
+            "device_bytes": sum(cache.nbytes() for cache in caches),
+            "hits": sum(cache.hits for cache in caches),
+            "misses": sum(cache.misses for cache in caches),
+        }

@@ -1,0 +1,164 @@
+"""What the service answers beside the engine's errors: the same tree, the same two fields, one handler (`application.py`)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from cloakwork.fhe_core.errors import FheError
+
+
+class ServiceError(FheError):
+    """A request that cannot be served; `retry_after` in seconds where trying again makes sense."""
+
+    code: ClassVar[str] = "service_error"
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class BadRequestError(ServiceError):
+    """A header or body that cannot be understood."""
+
+    code = "bad_request"
+    http_status = 400
+
+
+class UnauthorisedError(ServiceError):
+    """No API key, or one that is not known, has expired or was revoked."""
+
+    code = "unauthorised"
+    http_status = 401
+
+
+class ForbiddenError(ServiceError):
+    """An API key without the scope that the request needs."""
+
+    code = "forbidden"
+    http_status = 403
+
+
+class UnknownModelError(ServiceError):
+    code = "unknown_model"
+    http_status = 404
+
+
+class UnknownKeyError(ServiceError):
+    code = "unknown_key"
+    http_status = 404
+
+
+class UnknownJobError(ServiceError):
+    code = "unknown_job"
+    http_status = 404
+
+
+class SlowBodyError(ServiceError):
+    """The body of a request stopped coming."""
+
+    code = "slow_body"
+    http_status = 408
+
+
+class ConflictError(ServiceError):
+    """The object is in a state that does not allow the request."""
+
+    code = "conflict"
+    http_status = 409
+
+
+class WrongOffsetError(ConflictError):
+    """Upload-Offset is not where the upload stands."""
+
+    code = "wrong_offset"
+
+
+class WrongParametersError(ConflictError):
+    """Keys or ciphertexts of another parameter set than the model's."""
+
+    code = "wrong_parameters"
+
+
+class NotReadyError(ConflictError):
+    """A result that is not there yet, or a key whose upload is not complete."""
+
+    code = "not_ready"
+
+
+class GoneError(ServiceError):
+    """A retired version of a model, or a result past its retention."""
+
+    code = "gone"
+    http_status = 410
+
+
+class LengthRequiredError(ServiceError):
+    code = "length_required"
+    http_status = 411
+
+
+class TooLargeError(ServiceError):
+    code = "too_large"
+    http_status = 413
+
+
+class MalformedError(ServiceError):
+    """Bytes that are not what the route takes."""
+
+    code = "malformed"
+    http_status = 422
+
+
+class SecretKeyError(MalformedError):
+    """A secret key, which must never leave its owner."""
+
+    code = "secret_key_refused"
+
+
+class ChecksumError(MalformedError):
+    """An upload whose bytes are not those that were announced."""
+
+    code = "checksum_mismatch"
+
+
+class KeyRequiredError(ServiceError):
+    """The tenant has no evaluation keys for the model's parameter set."""
+
+    code = "key_required"
+    http_status = 428
+
+
+class QuotaError(ServiceError):
+    """Over a limit of the tenant."""
+
+    code = "quota_exceeded"
+    http_status = 429
+
+
+class BusyError(ServiceError):
+    """The queue is full."""
+
+    code = "busy"
+    http_status = 429
+
+
+class UnavailableError(ServiceError):
+    """The engine or the database does not answer."""
+
+    code = "unavailable"
+    http_status = 503
+
+
+class DeadlineError(ServiceError):
+    """A job whose deadline passed before it was done."""
+
+    code = "deadline_exceeded"
+    http_status = 422
+
+
+class EngineLostError(ServiceError):
+    """The engine process died each time it ran the request."""
+
+    code = "engine_lost"
+    http_status = 503

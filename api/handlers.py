@@ -1,0 +1,67 @@
+"""One answer for every error: its class says the status and the code, its text says what to do."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import cast
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from cloakwork.api.errors import ServiceError
+from cloakwork.api.metrics import Metrics
+from cloakwork.fhe_core.errors import FheError
+
+_CODES = {404: "not_found", 405: "method_not_allowed", 400: "bad_request"}
+_CLIENT_GONE = 499
+
+_log = logging.getLogger("cloakwork.errors")
+
+
+def add_handlers(app: FastAPI, metrics: Metrics) -> None:
+    def answer(
+        request: Request, status: int, code: str, text: str, headers: dict[str, str] | None = None
+    ) -> JSONResponse:
+        request.state.code = code
+        if status < 500:
+            metrics.rejected.labels(code).inc()
+        body = {"error": text, "code": code, "request_id": getattr(request.state, "request_id", "")}
+        return JSONResponse(body, status, headers)
+
+    async def known(request: Request, error: Exception) -> Response:
+        found = cast(FheError, error)
+        retry = found.retry_after if isinstance(found, ServiceError) else None
+        headers = {} if retry is None else {"Retry-After": str(max(1, math.ceil(retry)))}
+        if found.http_status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return answer(request, found.http_status, found.code, str(found), headers)
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        problems = cast(RequestValidationError, error).errors()
+        # Not the values: a message must not repeat what was sent.
+        text = "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in problems)
+        return answer(request, 422, "malformed", text)
+
+    async def plain(request: Request, error: Exception) -> Response:
+        found = cast(HTTPException, error)
+        code = _CODES.get(found.status_code, "error")
+        headers = dict(found.headers) if found.headers else None
+        return answer(request, found.status_code, code, str(found.detail), headers)
+
+    async def gone(request: Request, error: Exception) -> Response:
+        return Response(status_code=_CLIENT_GONE)  # nobody reads it; the log has it
+
+    async def unexpected(request: Request, error: Exception) -> Response:
+        _log.error("request failed", exc_info=error, extra={"request_id": getattr(request.state, "request_id", "")})
+        return answer(request, 500, "internal_error", "the service failed; the operator's log has the rest")
+
+    app.add_exception_handler(FheError, known)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, plain)
+    app.add_exception_handler(ClientDisconnect, gone)
+    app.add_exception_handler(Exception, unexpected)

@@ -1,0 +1,47 @@
+"""Prometheus metrics, under the names of the surface's specification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = Counter(
+            "fhe_requests", "Requests by model and status.", ["model", "code"], registry=self._registry
+        )
+        self.queue = Histogram(
+            "fhe_queue_seconds", "Waiting for the engine.", buckets=_SECONDS, registry=self._registry
+        )
+        self.run = Histogram("fhe_run_seconds", "Computing.", buckets=_SECONDS, registry=self._registry)
+        self.bootstraps = Counter("fhe_bootstraps", "Bootstraps done.", ["set", "device"], registry=self._registry)
+        self.resident = Gauge("fhe_keys_resident_bytes", "Evaluation keys by tier.", ["tier"], registry=self._registry)
+        self.hits = Counter("fhe_key_cache_hits", "Runs whose key was on the device.", registry=self._registry)
+        self.misses = Counter("fhe_key_cache_misses", "Runs whose key was not.", registry=self._registry)
+        self.uploaded = Counter("fhe_upload_bytes", "Bytes of evaluation keys taken.", registry=self._registry)
+        self.rejected = Counter("fhe_rejected", "Requests refused, by reason.", ["reason"], registry=self._registry)
+        self.jobs = Gauge("fhe_jobs", "Jobs by state.", ["state"], registry=self._registry)
+        self.restarts = Gauge("fhe_engine_restarts", "Engine processes started again.", registry=self._registry)
+        self._seen = {"hits": 0, "misses": 0}
+
+    def ran(self, set_name: str, device: str, bootstraps: int, queue_seconds: float, run_seconds: float) -> None:
+        self.bootstraps.labels(set_name, device).inc(bootstraps)
+        self.queue.observe(queue_seconds)
+        self.run.observe(run_seconds)
+
+    def key_cache(self, facts: Mapping[str, int]) -> None:
+        """The engine's own counts, which begin again when it does."""
+        self.resident.labels("memory").set(facts.get("memory_bytes", 0))
+        self.resident.labels("device").set(facts.get("device_bytes", 0))
+        for name, counter in (("hits", self.hits), ("misses", self.misses)):
+            count = facts.get(name, 0)
+            counter.inc(count - self._seen[name] if count >= self._seen[name] else count)
+            self._seen[name] = count
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,1 @@
+"""HTTP: every route reads a request, calls a service, and writes an answer."""

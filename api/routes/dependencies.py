@@ -1,0 +1,57 @@
+"""What routes ask for: the services, and who is calling."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from cloakwork.api.errors import UnauthorisedError
+from cloakwork.api.service.models import NAME_PATTERN, VERSION_PATTERN
+from cloakwork.api.service.services import Services
+from cloakwork.api.service.tenants import LOCAL_TENANT, SCOPES, Tenant
+
+_LOCAL = Tenant(LOCAL_TENANT, frozenset(SCOPES))
+_bearer = HTTPBearer(auto_error=False, scheme_name="api_key", description="An API key as bearer token.")
+
+
+def services_of(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+AllServices = Annotated[Services, Depends(services_of)]
+
+
+async def caller(
+    request: Request,
+    services: AllServices,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
+) -> Tenant:
+    if services.settings.insecure_local:
+        return _LOCAL
+    if credentials is None:
+        raise UnauthorisedError("an API key is needed; send it as 'Authorization: Bearer cw_..'")
+    tenant = await services.tenants.authenticate(credentials.credentials)
+    request.state.tenant = tenant.name
+    return tenant
+
+
+async def scoring_caller(tenant: Annotated[Tenant, Depends(caller)]) -> Tenant:
+    tenant.require("score")
+    return tenant
+
+
+async def managing_caller(tenant: Annotated[Tenant, Depends(caller)]) -> Tenant:
+    tenant.require("models")
+    return tenant
+
+
+Caller = Annotated[Tenant, Depends(caller)]
+ScoringCaller = Annotated[Tenant, Depends(scoring_caller)]
+ManagingCaller = Annotated[Tenant, Depends(managing_caller)]
+
+ModelName = Annotated[str, Path(pattern=NAME_PATTERN, description="A model's name.", examples=["mnist-mlp-1x30"])]
+ModelVersion = Annotated[str, Path(pattern=VERSION_PATTERN, description="A version of it.", examples=["1"])]
+Identity = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="An identifier that the service gave.")]

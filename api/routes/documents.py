@@ -1,0 +1,45 @@
+"""What OpenAPI says beside the signatures: errors of a route, and bodies that are no JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloakwork.api.routes.schemas import ErrorBody
+
+BINARY = "application/octet-stream"
+
+_DESCRIPTIONS = {
+    400: "The request cannot be understood",
+    401: "No valid API key",
+    403: "The API key lacks a scope",
+    404: "There is no such object",
+    405: "The route has no such method",
+    408: "The body stopped coming",
+    409: "The object's state, or another parameter set, does not allow this",
+    410: "Retired, or past its retention",
+    411: "The body has no Content-Length",
+    413: "Larger than anything the program takes",
+    422: "Malformed",
+    428: "Evaluation keys are needed first",
+    429: "Over a limit; see Retry-After",
+    499: "Cancelled",
+    503: "The engine or the database does not answer; see Retry-After",
+    507: "The device's memory does not suffice",
+}
+
+Responses = dict[int | str, dict[str, Any]]
+
+
+def errors(*codes: int, anonymous: bool = False) -> Responses:
+    """The answers of 400 and above; 401 and 403 come with every API key."""
+    every = {*codes, 400, 503} if anonymous else {*codes, 400, 401, 403, 422, 503}
+    return {code: {"model": ErrorBody, "description": _DESCRIPTIONS[code]} for code in sorted(every)}
+
+
+def binary_request(description: str) -> dict[str, Any]:
+    schema = {"type": "string", "format": "binary"}
+    return {"requestBody": {"required": True, "description": description, "content": {BINARY: {"schema": schema}}}}
+
+
+def binary_response(description: str) -> dict[str, Any]:
+    return {"description": description, "content": {BINARY: {"schema": {"type": "string", "format": "binary"}}}}

@@ -1,0 +1,53 @@
+"""Health, the server's own metadata, metrics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from cloakwork.api.errors import UnauthorisedError
+from cloakwork.api.routes.dependencies import AllServices
+from cloakwork.api.routes.documents import errors
+from cloakwork.api.routes.schemas import Health, ServerMetadata
+from cloakwork.api.service.release import release
+
+router = APIRouter(tags=["health"])
+_bearer = HTTPBearer(auto_error=False, scheme_name="api_key")
+
+
+@router.get("/v2", responses=errors(anonymous=True))
+async def server_metadata() -> ServerMetadata:
+    return ServerMetadata(name="cloakwork", version=release(), extensions=["model_repository", "fhe"])
+
+
+@router.get("/livez", include_in_schema=False)
+@router.get("/v2/health/live", responses=errors(anonymous=True))
+async def live() -> Health:
+    """The process answers."""
+    return Health(status="live")
+
+
+@router.get("/readyz", include_in_schema=False)
+@router.get("/v2/health/ready", responses=errors(anonymous=True))
+async def ready(services: AllServices) -> Health:
+    """Models are read, the database can be written, the engine answers."""
+    await services.require_ready()
+    return Health(status="ready")
+
+
+@router.get(
+    "/metrics",
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **errors()},
+    response_class=Response,
+)
+async def metrics(
+    services: AllServices, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> Response:
+    """In the text format of Prometheus."""
+    if not (services.settings.insecure_local or services.settings.metrics_public):
+        if credentials is None:
+            raise UnauthorisedError("an API key with the scope 'metrics' is needed")
+        (await services.tenants.authenticate(credentials.credentials)).require("metrics")
+    return Response(await services.metrics_text(), media_type="text/plain; version=0.0.4")

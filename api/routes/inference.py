@@ -1,0 +1,140 @@
+"""Inference: at once for short programs, as a job for long ones."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
+
+from cloakwork.api.routes.bodies import BodyReader, content_length
+from cloakwork.api.routes.dependencies import AllServices, ModelName, ModelVersion, ScoringCaller
+from cloakwork.api.routes.documents import BINARY, Responses, binary_request, binary_response, errors
+from cloakwork.api.routes.job_answers import job_answer
+from cloakwork.api.routes.schemas import JobAnswer
+from cloakwork.api.service.headers import PREFIX_BYTES
+from cloakwork.api.service.jobs import DEFAULT_PRIORITY, Wishes
+from cloakwork.api.service.models import Model
+from cloakwork.api.service.scoring import Answer
+from cloakwork.api.service.services import Services
+from cloakwork.api.service.tenants import Tenant
+
+router = APIRouter(tags=["inference"])
+
+_BODY = binary_request(
+    "One object of seeded packed ciphertexts of shape [samples, numbers], as the client specification encrypts them."
+)
+_ERRORS = errors(404, 408, 409, 410, 411, 413, 428, 429, 507)
+_ACCEPTED: dict[str, Any] = {
+    "model": JobAnswer,
+    "description": "Accepted as a job, which no restart loses",
+    "headers": {"Location": {"description": "The job", "schema": {"type": "string"}}},
+}
+_INFER: Responses = {
+    200: binary_response("One object of ciphertexts of shape [samples, outputs]"),
+    202: _ACCEPTED,
+    **_ERRORS,
+}
+
+KeyChoice = Annotated[
+    str | None,
+    Query(
+        alias="key",
+        pattern="^[0-9a-f]{32}$",
+        description="Evaluation keys to use; without it, those of the secret key that the ciphertexts name.",
+    ),
+]
+Prefer = Annotated[str | None, Header(description="`respond-async` asks for a job.")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(pattern="^[!-~]{1,128}$", description="A repeated request with the same one gets the first job."),
+]
+
+
+@router.post("/v2/models/{model}/infer", responses=_INFER, openapi_extra=_BODY, response_class=Response)
+async def infer(
+    model: ModelName,
+    request: Request,
+    services: AllServices,
+    tenant: ScoringCaller,
+    key: KeyChoice = None,
+    prefer: Prefer = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Runs the newest version."""
+    wishes = Wishes(idempotency_key=idempotency_key)
+    return await _score(services, request, tenant, services.models.find(model), key, wishes, _asynchronous(prefer))
+
+
+@router.post(
+    "/v2/models/{model}/versions/{version}/infer", responses=_INFER, openapi_extra=_BODY, response_class=Response
+)
+async def infer_version(
+    model: ModelName,
+    version: ModelVersion,
+    request: Request,
+    services: AllServices,
+    tenant: ScoringCaller,
+    key: KeyChoice = None,
+    prefer: Prefer = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    wishes = Wishes(idempotency_key=idempotency_key)
+    found = services.models.find(model, version)
+    return await _score(services, request, tenant, found, key, wishes, _asynchronous(prefer))
+
+
+@router.post(
+    "/v2/models/{model}/jobs",
+    status_code=202,
+    responses={202: _ACCEPTED, **_ERRORS},
+    openapi_extra=_BODY,
+    response_class=Response,
+)
+async def create_job(
+    model: ModelName,
+    request: Request,
+    services: AllServices,
+    tenant: ScoringCaller,
+    key: KeyChoice = None,
+    version: Annotated[
+        str | None,
+        Query(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$", description="Of the model; the newest without it."),
+    ] = None,
+    priority: Annotated[int, Query(ge=0, le=9, description="Larger goes first.")] = DEFAULT_PRIORITY,
+    deadline_seconds: Annotated[
+        float | None, Query(gt=0, le=1e7, description="A job that is not done by then fails.")
+    ] = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Accepts a job: when this answers, the job survives whatever happens to the service."""
+    wishes = Wishes(priority, deadline_seconds, idempotency_key)
+    return await _score(services, request, tenant, services.models.find(model, version), key, wishes, True)
+
+
+def _asynchronous(prefer: str | None) -> bool:
+    return prefer is not None and "respond-async" in (part.strip().lower() for part in prefer.split(","))
+
+
+async def _score(
+    services: Services, request: Request, tenant: Tenant, model: Model, key: str | None, wishes: Wishes, as_job: bool
+) -> Response:
+    request.state.model = model.name
+    length = content_length(request)
+    services.scoring.check_length(model, length)
+    with services.bodies.hold(length):
+        reader = BodyReader(request, length, services.settings.body_idle_seconds)
+        header = services.scoring.check_header(model, await reader.start(PREFIX_BYTES), length)
+        accepted = await services.scoring.admit(tenant, model, header, key)
+        body = await reader.whole()
+        if as_job or not services.scoring.is_short(accepted):
+            job = await services.jobs.take(accepted, body, wishes)
+            answer = job_answer(job, services.jobs.events.progress(job.id))
+            return JSONResponse(answer.model_dump(), 202, {"Location": f"/v2/jobs/{job.id}"})
+        return _result(model, await services.scoring.run_now(accepted, body))
+
+
+def _result(model: Model, answer: Answer) -> Response:
+    timing = f"queue;dur={answer.queue_seconds * 1e3:.3f}, run;dur={answer.run_seconds * 1e3:.3f}"
+    headers = {"Server-Timing": timing, "Cloakwork-Model-Version": model.version, "Cache-Control": "no-store"}
+    return Response(answer.body, media_type=BINARY, headers=headers)

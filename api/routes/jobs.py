@@ -1,0 +1,63 @@
+"""Jobs: how they are, what happens to them, what came out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import FileResponse, StreamingResponse
+
+from cloakwork.api.routes.dependencies import AllServices, Identity, ScoringCaller
+from cloakwork.api.routes.documents import BINARY, binary_response, errors
+from cloakwork.api.routes.job_answers import job_answer, job_events
+from cloakwork.api.routes.schemas import JobAnswer, JobList
+
+router = APIRouter(tags=["jobs"])
+
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+    **errors(404),
+}
+
+
+@router.get("/v2/jobs", responses=errors())
+async def list_jobs(
+    services: AllServices, tenant: ScoringCaller, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> JobList:
+    """The newest first."""
+    jobs = await services.jobs.list(tenant, limit)
+    return JobList(jobs=[job_answer(job, services.jobs.events.progress(job.id)) for job in jobs])
+
+
+@router.get("/v2/jobs/{job}", responses=errors(404))
+async def get_job(job: Identity, services: AllServices, tenant: ScoringCaller) -> JobAnswer:
+    found = await services.jobs.get(tenant, job)
+    return job_answer(found, services.jobs.events.progress(job))
+
+
+@router.get("/v2/jobs/{job}/events", responses=_EVENTS, response_class=StreamingResponse)
+async def watch_job(job: Identity, services: AllServices, tenant: ScoringCaller) -> StreamingResponse:
+    """queued, started, progress {done, total, eta_seconds}, done, failed, cancelled."""
+    found = await services.jobs.get(tenant, job)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(job_events(services.jobs, tenant, found), media_type="text/event-stream", headers=headers)
+
+
+@router.get(
+    "/v2/jobs/{job}/result",
+    responses={200: binary_response("One object of ciphertexts of shape [samples, outputs]"), **errors(404, 409, 410)},
+    response_class=FileResponse,
+)
+async def job_result(job: Identity, services: AllServices, tenant: ScoringCaller) -> FileResponse:
+    """The ETag is the SHA-256 of the result."""
+    found, path = await services.jobs.result(tenant, job)
+    return FileResponse(
+        path, media_type=BINARY, headers={"ETag": f'"{found.result_sha256}"', "Cache-Control": "no-store"}
+    )
+
+
+@router.delete("/v2/jobs/{job}", status_code=204, responses=errors(404), response_class=Response)
+async def delete_job(job: Identity, services: AllServices, tenant: ScoringCaller) -> Response:
+    """Cancels a job that has not ended; deletes one that has, with its result."""
+    await services.jobs.cancel_or_forget(tenant, job)
+    return Response(status_code=204)

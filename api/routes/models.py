@@ -1,0 +1,97 @@
+"""Models: lists, metadata, the client specification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from cloakwork.api.routes.dependencies import AllServices, Caller, ModelName, ModelVersion
+from cloakwork.api.routes.documents import errors
+from cloakwork.api.routes.schemas import ModelList, ModelMetadata, ModelReady, Tensor
+from cloakwork.api.service.models import Model
+from cloakwork.api.service.services import Services
+
+router = APIRouter(tags=["models"])
+
+_NOT_MODIFIED = 304
+
+
+@router.get("/v2/models", responses=errors())
+async def list_models(services: AllServices, _: Caller) -> ModelList:
+    """Names of the models that have a version in service."""
+    return ModelList(models=[name for name in services.models.names() if services.models.versions(name)])
+
+
+@router.get("/v2/models/{model}", responses=errors(404, 410))
+async def model_metadata(model: ModelName, services: AllServices, _: Caller) -> ModelMetadata:
+    """Of the newest version."""
+    return _metadata(services, services.models.find(model))
+
+
+@router.get("/v2/models/{model}/versions/{version}", responses=errors(404, 410))
+async def version_metadata(model: ModelName, version: ModelVersion, services: AllServices, _: Caller) -> ModelMetadata:
+    return _metadata(services, services.models.find(model, version))
+
+
+@router.get("/v2/models/{model}/ready", responses=errors(404, 410))
+async def model_ready(model: ModelName, services: AllServices, _: Caller) -> ModelReady:
+    return ModelReady(name=model, version=services.models.find(model).version, ready=True)
+
+
+@router.get("/v2/models/{model}/versions/{version}/ready", responses=errors(404, 410))
+async def version_ready(model: ModelName, version: ModelVersion, services: AllServices, _: Caller) -> ModelReady:
+    return ModelReady(name=model, version=services.models.find(model, version).version, ready=True)
+
+
+_SPECIFICATION: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The specification", "content": {"application/json": {"schema": {"type": "object"}}}},
+    304: {"description": "It is the one whose ETag was sent"},
+    **errors(404, 410),
+}
+
+
+@router.get("/v2/models/{model}/client", responses=_SPECIFICATION, response_class=Response)
+async def newest_client_specification(model: ModelName, request: Request, services: AllServices, _: Caller) -> Response:
+    return _specification(services.models.find(model), request)
+
+
+@router.get("/v2/models/{model}/versions/{version}/client", responses=_SPECIFICATION, response_class=Response)
+async def client_specification(
+    model: ModelName, version: ModelVersion, request: Request, services: AllServices, _: Caller
+) -> Response:
+    """What a client needs to encrypt inputs and to read results; its ETag is its digest."""
+    return _specification(services.models.find(model, version), request)
+
+
+def _specification(model: Model, request: Request) -> Response:
+    etag = f'"{model.client_digest}"'
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Cloakwork-Model-Version": model.version}
+    known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if etag in known or "*" in known:
+        return Response(status_code=_NOT_MODIFIED, headers=headers)
+    return Response(model.client, media_type="application/json", headers=headers)
+
+
+def _metadata(services: Services, model: Model) -> ModelMetadata:
+    facts = {name: value for name, value in model.facts.items() if name not in ("client", "format")}
+    measured = services.scoring.estimates.measured(model)
+    fhe = {
+        **facts,
+        "version": model.version,
+        "client_digest": model.client_digest,
+        "input_bytes_one_sample": model.input_bytes(1),
+        "output_bytes_one_sample": model.output_bytes(1),
+        "largest_batch": services.scoring.largest_batch(model),
+        "devices": list(services.dispatcher.devices),
+        "estimated_seconds": services.scoring.estimates.seconds(model, 1),
+        "estimate_is_measured": measured is not None,
+    }
+    return ModelMetadata(
+        name=model.name,
+        versions=[known.version for known in services.models.versions(model.name)],
+        platform="cloakwork",
+        inputs=[Tensor(name="input", datatype="FP64", shape=[-1, *model.facts["input_shape"]])],
+        outputs=[Tensor(name="output", datatype="FP64", shape=[-1, *model.facts["output_shape"]])],
+        parameters={"fhe": fhe},
+    )

@@ -1,0 +1,28 @@
+"""Times and identifiers."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from datetime import UTC, datetime, timedelta
+
+
+def now() -> float:
+    """Seconds since 1970."""
+    return time.time()
+
+
+def new_id() -> str:
+    """32 hexadecimal digits, random: nothing to guess and nothing to escape in a path."""
+    return secrets.token_hex(16)
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def seconds_to_midnight() -> float:
+    """Until the next day in UTC begins."""
+    moment = datetime.now(UTC)
+    midnight = datetime.combine(moment.date() + timedelta(days=1), datetime.min.time(), UTC)
+    return (midnight - moment).total_seconds()

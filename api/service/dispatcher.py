@@ -1,0 +1,170 @@
+"""Hands waiting work to the engine, as much as it has workers for, and work that a dying engine dropped to the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.protocol import Message
+from cloakwork.api.errors import BusyError
+from cloakwork.api.service.clock import now
+from cloakwork.api.service.engine_link import EngineLink
+from cloakwork.api.service.queue import FairQueue
+from cloakwork.api.settings import Settings
+
+_AHEAD: Final = 1  # requests sent beyond the workers, so that none waits for a message
+
+_log = logging.getLogger("cloakwork.dispatcher")
+
+
+@dataclass(eq=False)
+class Work:
+    """One run. `listen` gets the engine's messages; `claim`, where given, says whether it is still wanted."""
+
+    id: str
+    tenant: str
+    priority: int
+    message: Message
+    listen: Callable[[Message, bytes], None]
+    bootstraps: int
+    seconds: float  # estimated
+    long: bool = False
+    body: bytes = b""
+    claim: Callable[[], Awaitable[bool]] | None = None
+    losses: int = 0  # engines that died on it
+    queued_at: float = field(default_factory=now)
+    started_at: float | None = None
+
+
+class Dispatcher:
+    def __init__(self, settings: Settings, options: EngineOptions) -> None:
+        self._settings = settings
+        self._workers = 1
+        self._queue: FairQueue[Work] = FairQueue()
+        self._in_flight: dict[str, Work] = {}
+        self._claims: set[asyncio.Task[None]] = set()
+        self.devices: tuple[str, ...] = ()
+        self.link = EngineLink(options, self._heard, self._up, self._lost)
+
+    # --- from the services ---
+
+    def require_room(self, tenant: str) -> None:
+        """BusyError when the queue is full, for all or for this tenant."""
+        waiting, mine = len(self._queue), self._queue.waiting_of(tenant)
+        if waiting < self._settings.max_queue and mine < self._settings.max_tenant_queue:
+            return
+        whose = "the queue" if waiting >= self._settings.max_queue else "your part of the queue"
+        raise BusyError(f"{whose} is full; try again later", retry_after=max(1.0, min(60.0, self.backlog_seconds())))
+
+    def submit(self, work: Work) -> None:
+        self._queue.push(work)
+        self._pump()
+
+    def cancel(self, identity: str) -> None:
+        """Waiting work is dropped without a word; running work ends with the engine's message."""
+        if (
+            self._queue.remove(lambda work: work.id == identity) is None
+            and identity in self._in_flight
+            and self.link.up
+        ):
+            self.link.send({"op": "cancel", "id": identity})
+
+    def forget_key(self, key: str) -> None:
+        if self.link.up:
+            self.link.send({"op": "forget", "key": key})
+
+    def backlog_seconds(self) -> float:
+        """Until the engine is free, about."""
+        work = sum(work.seconds for work in self._queue) + sum(work.seconds for work in self._in_flight.values())
+        return work / self._workers
+
+    def pending_bootstraps(self, tenant: str) -> int:
+        """Accepted and not yet counted as used."""
+        accepted = [*self._queue, *self._in_flight.values()]
+        return sum(work.bootstraps for work in accepted if work.tenant == tenant)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    @property
+    def running(self) -> int:
+        return len(self._in_flight)
+
+    # --- to and from the engine ---
+
+    def _up(self, hello: Message) -> None:
+        self._workers = hello["workers"]
+        self.devices = tuple(hello["devices"])
+        self._pump()
+
+    def _pump(self) -> None:
+        while self.link.up and len(self._in_flight) < self._workers + _AHEAD:
+            work = self._queue.pop(self._allowed)
+            if work is None:
+                return
+            self._in_flight[work.id] = work
+            if work.claim is None:
+                self._send(work)
+            else:
+                task = asyncio.create_task(self._claim(work, work.claim))
+                self._claims.add(task)
+                task.add_done_callback(self._claims.discard)
+
+    def _allowed(self, work: Work) -> bool:
+        """Long runs leave one worker to short ones, where there are two."""
+        if not work.long:
+            return True
+        long_ones = sum(other.long for other in self._in_flight.values())
+        return long_ones < max(1, self._workers - 1)
+
+    async def _claim(self, work: Work, claim: Callable[[], Awaitable[bool]]) -> None:
+        try:
+            wanted = await claim()
+        except Exception:
+            _log.exception("run %s could not be claimed; it stays in the database", work.id)
+            wanted = False
+        if wanted and self.link.up and self._in_flight.get(work.id) is work:
+            self._send(work)
+            return
+        if self._in_flight.get(work.id) is work:
+            del self._in_flight[work.id]
+            if wanted:
+                self._queue.push(work, first=True)
+        self._pump()
+
+    def _send(self, work: Work) -> None:
+        self.link.send(work.message, work.body)
+
+    def _heard(self, message: Message, body: bytes) -> None:
+        work = self._in_flight.get(message["id"])
+        if work is None:
+            return  # cancelled before it was sent, or of an engine that is gone
+        if message["event"] == "started":
+            work.started_at = now()
+        elif message["event"] in ("done", "failed"):
+            del self._in_flight[work.id]
+            self._pump()
+        work.listen(message, body)
+
+    def _lost(self) -> None:
+        """The engine died: what it had goes to the next one, before everything else of its priority."""
+        dropped, self._in_flight = list(self._in_flight.values()), {}
+        for work in reversed(dropped):
+            work.losses += work.started_at is not None
+            work.started_at = None
+            if work.losses < self._settings.max_attempts:
+                self._queue.push(work, first=True)
+                continue
+            message = {
+                "event": "failed",
+                "id": work.id,
+                "code": "engine_lost",
+                "http_status": 503,
+                "message": f"the engine process died {work.losses} times while it ran this request; tell the operator",
+            }
+            work.listen(message, b"")

@@ -1,0 +1,118 @@
+"""`python -m cloakwork.api.service.facts REPOSITORY [--zoo]`: what the service needs to know of each model, written beside it.
+
+A process of its own: reading programs, and compiling the zoo, takes memory that an idle service should not hold. The repository is a
+folder `NAME/VERSION.clkm`; the facts of a version are `NAME/VERSION.json`, made again when the artefact's digest or the release differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from cloakwork.api.service.release import release
+from cloakwork.fhe_core import parameters
+from cloakwork.fhe_core.errors import FheError
+from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.models.artefact import load_program, save_program
+from cloakwork.models.client import ClientSpecification
+from cloakwork.models.program import Program
+from cloakwork.models.report import report
+from cloakwork.models.runtime import samples_at_once
+
+FORMAT: Final = 1
+ARTEFACT: Final = ".clkm"
+
+_log = logging.getLogger("cloakwork.repository")
+
+
+def facts_of(program: Program, digest: str) -> dict[str, Any]:
+    """Plain JSON: sizes in bytes, counts per sample."""
+    params = program.parameters
+    specification = ClientSpecification.of(program)
+    exact = params.kind != "approximate"
+    return {
+        "format": FORMAT,
+        "engine_version": release(),
+        "program_digest": digest,
+        "parameter_set": params.name,
+        "parameter_digest": parameters.parameter_digest(params).hex(),
+        "security_bits": params.security_bits,
+        "p_fail_log2_per_lookup": params.p_fail_log2 if exact else None,
+        "p_fail_log2_per_program": params.p_fail_log2 + math.log2(max(1, program.bootstraps)) if exact else None,
+        "input_shape": list(specification.input_shape),
+        "input_numbers": program.graph.input.size,
+        "output_shape": list(program.graph.output.shape),
+        "output_numbers": program.graph.output.size,
+        "bootstraps": program.bootstraps,
+        "evaluation_key_bytes": parameters.upload_bytes(params),
+        "expanded_key_bytes": parameters.expanded_bootstrap_key_bytes(params)
+        + parameters.expanded_keyswitch_key_bytes(params),
+        "largest_batch": samples_at_once(program),
+        "client": specification.to_json(),
+        "report": report(program),
+    }
+
+
+def describe(artefact: Path) -> dict[str, Any]:
+    """The facts of one artefact, from its file when they are there and belong to it."""
+    digest = hashlib.sha256(artefact.read_bytes()).hexdigest()
+    file = artefact.with_suffix(".json")
+    if file.is_file():
+        try:
+            known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            if (known["format"], known["program_digest"], known["engine_version"]) == (FORMAT, digest, release()):
+                return known
+        except (ValueError, KeyError, TypeError):
+            _log.warning("%s is damaged and made again", file)
+    facts = facts_of(load_program(artefact), digest)
+    with atomic_writer(file) as stream:
+        stream.write(json.dumps(facts, indent=1).encode())
+    return facts
+
+
+def add_zoo(repository: Path) -> None:
+    """Compiles every model of the zoo that the repository does not have, or has from another file of the zoo."""
+    from cloakwork.models import zoo  # the compiler and onnx
+
+    for name in zoo.names():
+        folder = repository / name
+        mark = folder / "zoo.sha256"
+        digest = zoo.card(name).sha256
+        known = mark.read_text(encoding="ascii").split() if mark.is_file() else []
+        if digest in known or (folder.is_dir() and not known and any(folder.glob(f"*{ARTEFACT}"))):
+            continue  # compiled before, or the operator's own model of that name
+        program = zoo.load_model(name).program
+        folder.mkdir(parents=True, exist_ok=True)
+        numbers = [int(path.stem) for path in folder.glob(f"*{ARTEFACT}") if path.stem.isdecimal()]
+        save_program(folder / f"{max(numbers, default=0) + 1}{ARTEFACT}", program)
+        with atomic_writer(mark) as stream:
+            stream.write("\n".join([*known, digest]).encode())
+
+
+def main() -> int:
+    """0 when every artefact could be described; each one that could not is a line on standard error."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    repository, status = Path(sys.argv[1]), 0
+    if "--zoo" in sys.argv[2:]:
+        try:
+            add_zoo(repository)
+        except FheError as error:
+            _log.error("zoo: %s", error)
+            status = 1
+    for artefact in sorted(repository.glob(f"*/*{ARTEFACT}")):
+        try:
+            describe(artefact)
+        except (FheError, OSError) as error:
+            artefact.with_suffix(".json").unlink(missing_ok=True)
+            _log.error("%s/%s: %s", artefact.parent.name, artefact.name, error)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

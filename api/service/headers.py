@@ -1,0 +1,39 @@
+"""The first bytes of uploaded objects, looked at before the rest is taken."""
+
+from __future__ import annotations
+
+from cloakwork.api.errors import MalformedError, SecretKeyError
+from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
+from cloakwork.fhe_core.wire import PREFIX_BYTES, Header, Kind, peek
+from cloakwork.fhe_core.wire_layout import MAGIC
+
+__all__ = ["PREFIX_BYTES", "read_header", "refuse_secret_key"]
+
+_KIND_OFFSET = 6
+
+
+def refuse_secret_key(start: bytes) -> None:
+    """As soon as the byte that tells is there."""
+    if start[: len(MAGIC)] == MAGIC and len(start) > _KIND_OFFSET and start[_KIND_OFFSET] == Kind.SECRET_KEY:
+        raise SecretKeyError(
+            "this is a secret key: it must stay with its owner and nothing of it was kept; send evaluation keys or ciphertexts"
+        )
+
+
+def read_header(start: bytes, size: int, kind: Kind) -> Header:
+    """The header of an object of `size` bytes that begins with `start`, of this kind and seeded.
+
+    Raises:
+        SecretKeyError, MalformedError, KeyMismatchError.
+    """
+    refuse_secret_key(start)
+    try:
+        header = peek(start[:PREFIX_BYTES] if size > PREFIX_BYTES else start, size)
+    except (SerializationError, KeyMismatchError):
+        raise
+    except FheError as error:
+        raise MalformedError(str(error)) from None
+    if header.kind is not kind or not header.seeded:
+        form = "seeded" if header.seeded else "full"
+        raise MalformedError(f"expected seeded {kind.label}, got {form} {header.kind.label}")
+    return header

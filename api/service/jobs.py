@@ -1,0 +1,279 @@
+"""Jobs: accepted into the database, run by the engine, visible once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from cloakwork.api.engine.protocol import Message
+from cloakwork.api.errors import ConflictError, GoneError, NotReadyError, UnavailableError
+from cloakwork.api.service.clock import new_id, now
+from cloakwork.api.service.dispatcher import Dispatcher
+from cloakwork.api.service.events import JobEvents, JobProgress
+from cloakwork.api.service.job_store import CANCELLED, DONE, FAILED, QUEUED, Job, JobStore
+from cloakwork.api.service.keys import Keys
+from cloakwork.api.service.models import Models
+from cloakwork.api.service.scoring import Request, Scoring
+from cloakwork.api.service.storage import Storage
+from cloakwork.api.service.tenants import Tenant
+from cloakwork.api.service.usage import Usage
+from cloakwork.fhe_core.errors import FheError
+from cloakwork.fhe_core.files import atomic_writer
+
+DEFAULT_PRIORITY: Final = 5
+
+_log = logging.getLogger("cloakwork.jobs")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a client says of a job beside its ciphertexts."""
+
+    priority: int = DEFAULT_PRIORITY
+    deadline_seconds: float | None = None
+    idempotency_key: str | None = None
+
+
+class Jobs:
+    def __init__(
+        self,
+        store: JobStore,
+        storage: Storage,
+        scoring: Scoring,
+        dispatcher: Dispatcher,
+        models: Models,
+        keys: Keys,
+        usage: Usage,
+    ) -> None:
+        self._store = store
+        self._storage = storage
+        self._scoring = scoring
+        self._dispatcher = dispatcher
+        self._models = models
+        self._keys = keys
+        self._usage = usage
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.events = JobEvents()
+
+    # --- accepting ---
+
+    async def take(self, request: Request, body: bytes, wishes: Wishes) -> Job:
+        """Accepts a job, or finds the one that the same idempotency key has made before."""
+        digest = hashlib.sha256(body).hexdigest()
+        first = await self.known(request.tenant, wishes)
+        if first is not None:
+            return same_request(first, request_digest(request, digest))
+        await self._usage.require_bytes(request.tenant, len(body) + request.model.output_bytes(request.samples))
+        identity = new_id()
+        name = f"inputs/{identity}"
+        await asyncio.to_thread(_write, self._storage.place(name), body)
+        await self._storage.keep(name)
+        return await self.accept(request, identity, digest, len(body), wishes)
+
+    async def known(self, tenant: Tenant, wishes: Wishes) -> Job | None:
+        """The job that this idempotency key has made before."""
+        if wishes.idempotency_key is None:
+            return None
+        return await self._store.by_idempotency_key(tenant.name, wishes.idempotency_key)
+
+    async def accept(self, request: Request, identity: str, digest: str, size: int, wishes: Wishes) -> Job:
+        """From here on the job is not lost. Its input lies in the storage as `inputs/<identity>`; a repeated request gets the first job."""
+        job = Job(
+            id=identity,
+            tenant=request.tenant.name,
+            model=request.model.name,
+            version=request.model.version,
+            program_digest=request.model.digest,
+            evaluation_key=request.key.id,
+            state=QUEUED,
+            priority=wishes.priority,
+            samples=request.samples,
+            bootstraps=request.bootstraps,
+            input_bytes=size,
+            idempotency_key=wishes.idempotency_key,
+            request_sha256=request_digest(request, digest),
+            node=self._store.node,
+            attempts=0,
+            created_at=now(),
+            deadline_at=None if wishes.deadline_seconds is None else now() + wishes.deadline_seconds,
+        )
+        if not await self._store.add(job):
+            await self._storage.delete(job.input_name)
+            first = await self.known(request.tenant, wishes)
+            if first is None:
+                raise UnavailableError("the job could not be stored; try again", retry_after=1)
+            return same_request(first, job.request_sha256)
+        await self._enqueue(job, request)
+        return job
+
+    async def _enqueue(self, job: Job, request: Request) -> None:
+        work = await self._scoring.work(request, job.id, job.priority, self._listener(job, request))
+        work.message |= {
+            "input": str(await self._storage.local(job.input_name)),
+            "output": str(self._storage.place(_result_name(job))),
+            "progress": True,
+        }
+        work.claim = self._claim(job)
+        work.queued_at = job.created_at
+        self._dispatcher.submit(work)
+
+    def _claim(self, job: Job) -> Callable[[], Coroutine[Any, Any, bool]]:
+        async def claim() -> bool:
+            claimed = await self._store.claim(job.id)
+            self.events.changed(job.id, over=not claimed)
+            return claimed
+
+        return claim
+
+    # --- while it runs ---
+
+    def _listener(self, job: Job, request: Request) -> Callable[[Message, bytes], None]:
+        started = 0.0
+
+        def listen(message: Message, _: bytes) -> None:
+            nonlocal started
+            match message["event"]:
+                case "started":
+                    started = now()
+                case "progress":
+                    self.events.report(job.id, _progress(message, now() - started))
+                case "done":
+                    self._background(self._done(job, request, message, started))
+                case "failed":
+                    self._background(self._failed(job, message["code"], message["message"]))
+
+        return listen
+
+    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _done(self, job: Job, request: Request, message: Message, started: float) -> None:
+        """The result is durable before the row says that it is there."""
+        try:
+            name = _result_name(job)
+            await self._storage.keep(name)
+            finished = await self._store.finish(
+                job.id,
+                run_seconds=message["seconds"],
+                result_name=name,
+                result_bytes=message["bytes"],
+                result_sha256=message["sha256"],
+            )
+            if finished:
+                self._scoring.account(request, message, max(0.0, started - job.created_at))
+                await self._storage.delete(job.input_name)
+            else:  # cancelled or adopted meanwhile
+                await self._storage.delete(name)
+        except Exception:
+            _log.exception("the result of job %s could not be recorded; it is run again after a restart", job.id)
+        self.events.changed(job.id, over=True)
+
+    async def _failed(self, job: Job, code: str, message: str) -> None:
+        if code != CANCELLED:
+            await self._store.fail(job.id, code, message)
+        await self._storage.delete(job.input_name)
+        self.events.changed(job.id, over=True)
+
+    # --- asking and ending ---
+
+    async def get(self, tenant: Tenant, identity: str) -> Job:
+        return await self._store.get(tenant.name, identity)
+
+    async def list(self, tenant: Tenant, limit: int) -> list[Job]:
+        return await self._store.list(tenant.name, limit)
+
+    async def result(self, tenant: Tenant, identity: str) -> tuple[Job, Path]:
+        job = await self.get(tenant, identity)
+        if job.state == FAILED:
+            raise GoneError(f"the job failed ({job.error_code}): {job.error_message}")
+        if job.state == CANCELLED:
+            raise GoneError("the job was cancelled; there is no result")
+        if job.state != DONE or job.result_name is None:
+            raise NotReadyError(f"the job is {job.state}; watch it at /v2/jobs/{identity}/events", retry_after=1)
+        try:
+            return job, await self._storage.local(job.result_name)
+        except FileNotFoundError:
+            raise GoneError("the result is not in the storage any more; send the job again") from None
+
+    async def cancel_or_forget(self, tenant: Tenant, identity: str) -> None:
+        """Cancels what has not ended, deletes what has."""
+        job = await self.get(tenant, identity)
+        if not job.over and await self._store.cancel(identity):
+            self._dispatcher.cancel(identity)
+            await self._storage.delete(job.input_name)
+            self.events.changed(identity, over=True)
+            return
+        await self.forget(await self.get(tenant, identity))
+
+    async def forget(self, job: Job) -> None:
+        """The row first, then what it names."""
+        await self._store.delete(job.id)
+        if job.result_name is not None:
+            await self._storage.delete(job.result_name)
+        await self._storage.delete(job.input_name)
+
+    async def expire(self, job: Job) -> None:
+        """Its deadline has passed."""
+        if await self._store.fail(job.id, "deadline_exceeded", "the deadline passed before the job was done"):
+            self._dispatcher.cancel(job.id)
+            await self._storage.delete(job.input_name)
+            self.events.changed(job.id, over=True)
+
+    # --- after a restart ---
+
+    async def resume(self, job: Job) -> None:
+        """Queues a job that was accepted before, perhaps by another service."""
+        try:
+            model = self._models.find(job.model, job.version)
+            if model.digest != job.program_digest:
+                raise GoneError(
+                    f"version '{job.version}' of model '{job.model}' is another program now; send the job again"
+                )
+            key = await self._keys.get(job.tenant, job.evaluation_key)
+            await self._enqueue(
+                replace(job, state=QUEUED), Request(Tenant(job.tenant, frozenset()), model, key, job.samples)
+            )
+        except FileNotFoundError:
+            await self._failed(job, "input_lost", "the input is not in the storage any more; send the job again")
+        except FheError as error:
+            await self._failed(job, error.code, str(error))
+
+    async def drain(self) -> None:
+        """Waits for results that are being recorded."""
+        while self._tasks:
+            with contextlib.suppress(Exception):
+                await asyncio.gather(*self._tasks)
+
+
+def _write(path: Path, body: bytes) -> None:
+    with atomic_writer(path) as stream:
+        stream.write(body)
+
+
+def request_digest(request: Request, body_digest: str) -> str:
+    """What makes two requests the same: program, key and ciphertexts."""
+    return hashlib.sha256(f"{request.model.digest} {request.key.id} {body_digest}".encode()).hexdigest()
+
+
+def same_request(first: Job, digest: str) -> Job:
+    if first.request_sha256 != digest:
+        raise ConflictError("this idempotency key was used for another request; take a new one for each request")
+    return first
+
+
+def _result_name(job: Job) -> str:
+    # A name of its own for each acceptance by a service: one that was taken for dead cannot write over another's.
+    return f"results/{job.id}-{job.node[:8]}"
+
+
+def _progress(message: Message, seconds: float) -> JobProgress:
+    done, total = message["done"], message["total"]
+    return JobProgress(done, total, seconds * (total - done) / done if done else None)

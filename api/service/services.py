@@ -1,0 +1,131 @@
+"""Puts the service together, starts it and ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from cloakwork.api.database.connection import Database
+from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.errors import UnavailableError
+from cloakwork.api.metrics import Metrics
+from cloakwork.api.service.budget import BodyBudget
+from cloakwork.api.service.dispatcher import Dispatcher
+from cloakwork.api.service.housekeeping import Housekeeping
+from cloakwork.api.service.job_store import JobStore
+from cloakwork.api.service.jobs import Jobs
+from cloakwork.api.service.keys import Keys
+from cloakwork.api.service.models import Models
+from cloakwork.api.service.node import Node
+from cloakwork.api.service.scoring import Scoring
+from cloakwork.api.service.storage import open_storage
+from cloakwork.api.service.tenants import Tenants
+from cloakwork.api.service.uploads import Uploads
+from cloakwork.api.service.usage import Usage
+from cloakwork.api.settings import Settings
+from cloakwork.fhe_core.errors import ParameterError
+
+_MIGRATIONS = Path(__file__).parents[1] / "database" / "migrations" / "versions"
+_PING_SECONDS = 5.0
+
+
+def engine_options(settings: Settings) -> EngineOptions:
+    threads = settings.threads or len(os.sched_getaffinity(0))
+    devices = () if settings.devices == "auto" else tuple(settings.devices.split())
+    return EngineOptions(devices, threads, settings.memory_key_bytes, settings.device_key_bytes)
+
+
+def database_url(settings: Settings) -> str:
+    return settings.database_url or f"sqlite:///{settings.data_folder.resolve() / 'cloakwork.db'}"
+
+
+class Services:
+    """Everything that the routes call."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._node = Node(settings.data_folder)
+        self.database = Database(database_url(settings))
+        self.metrics = Metrics()
+        self.tenants = Tenants(self.database)
+        self.storage = open_storage(settings.storage_url, settings.data_folder)
+        self.models = Models(settings.data_folder / "models", self.database, settings.zoo)
+        self.keys = Keys(self.database)
+        self.usage = Usage(self.database, settings)
+        self.uploads = Uploads(self.keys, self.storage, self.usage)
+        self.dispatcher = Dispatcher(settings, engine_options(settings))
+        self.scoring = Scoring(settings, self.dispatcher, self.keys, self.storage, self.usage, self.metrics)
+        self.store = JobStore(self.database, self._node.name)
+        self.jobs = Jobs(self.store, self.storage, self.scoring, self.dispatcher, self.models, self.keys, self.usage)
+        self._housekeeping = Housekeeping(
+            settings, self.store, self.jobs, self.keys, self.uploads, self.usage, self.storage
+        )
+        self.bodies = BodyBudget(settings.body_memory_bytes)
+        self.started = False
+
+    async def start(self) -> None:
+        """Raises:
+        ParameterError: tables that cannot be made, or nobody could use the service.
+        """
+        await migrate(self.database, database_url(self.settings))
+        if self.settings.insecure_local:
+            await self.tenants.local()
+        elif not await self.tenants.any_api_key():
+            raise ParameterError(
+                "serve: there is no API key, so nobody could use the service; make one with 'cloakwork tenants', "
+                "or pass --insecure-local for this machine alone"
+            )
+        self.dispatcher.link.start()
+        await self.models.scan()
+        await self._housekeeping.begin()
+        self.started = True
+
+    async def stop(self) -> None:
+        """Jobs that run are run again at the next start."""
+        self.started = False
+        await self.dispatcher.link.stop()
+        await self.jobs.drain()
+        await self._housekeeping.end()
+        await self.database.close()
+        self._node.release()
+
+    async def require_ready(self) -> None:
+        """Models read, database writable, engine answering."""
+        if not self.started:
+            raise UnavailableError("the service is starting", retry_after=1)
+        try:
+            await asyncio.wait_for(self.store.heartbeat(), _PING_SECONDS)
+        except Exception as error:
+            raise UnavailableError(f"the database cannot be written ({type(error).__name__})", retry_after=5) from None
+        await self.dispatcher.link.ping(_PING_SECONDS)
+
+    async def metrics_text(self) -> bytes:
+        try:
+            self.metrics.key_cache(await self.dispatcher.link.ping(_PING_SECONDS))
+        except UnavailableError:
+            self.metrics.resident.labels("memory").set(0)
+            self.metrics.resident.labels("device").set(0)
+        for state, count in (await self.store.counts()).items():
+            self.metrics.jobs.labels(state).set(count)
+        self.metrics.restarts.set(self.dispatcher.link.restarts)
+        return self.metrics.text()
+
+
+async def migrate(database: Database, url: str) -> None:
+    """Brings the tables to this release's form, in a process of its own; quick when they are."""
+    newest = max(file.stem.partition("_")[0] for file in _MIGRATIONS.glob("[0-9]*.py"))
+    if await database.revision() == newest:
+        return
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "cloakwork.api.database.migrate",
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate(url.encode())
+    if process.returncode:
+        last = errors.decode(errors="replace").strip().splitlines()[-1:] or [""]
+        raise ParameterError(f"database: its tables cannot be made ({last[0]}); check CLOAKWORK_DATABASE_URL")

@@ -1,0 +1,112 @@
+"""Where keys, inputs and results are: files in the data folder, or object storage with a local copy of what is in use.
+
+An object appears under its name when it is complete. Names are made by the service (`keys/<id>`, ..), never by a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Protocol
+
+from cloakwork.fhe_core.errors import ParameterError
+
+FOLDERS = ("keys", "inputs", "results", "uploads")
+
+
+class Storage(Protocol):
+    def place(self, name: str) -> Path:
+        """Where an object is written before `keep`, and lies for the engine after `local`."""
+
+    async def keep(self, name: str) -> None:
+        """The complete file at `place(name)` becomes durable."""
+
+    async def local(self, name: str) -> Path:
+        """The object as a file. FileNotFoundError when there is none."""
+
+    async def delete(self, name: str) -> None: ...
+
+    async def names(self, folder: str) -> list[str]: ...
+
+
+class FileStorage:
+    """Files below one folder; whoever writes synchronises and renames (`fhe_core.files.atomic_writer`)."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root.resolve()
+        for folder in FOLDERS:
+            (self._root / folder).mkdir(parents=True, exist_ok=True)
+
+    def place(self, name: str) -> Path:
+        return self._root / name
+
+    async def keep(self, name: str) -> None:
+        return None
+
+    async def local(self, name: str) -> Path:
+        path = self.place(name)
+        if not path.is_file():
+            raise FileNotFoundError(name)
+        return path
+
+    async def delete(self, name: str) -> None:
+        await asyncio.to_thread(self.place(name).unlink, missing_ok=True)
+
+    async def names(self, folder: str) -> list[str]:
+        # Names that begin with a dot are files being written.
+        return [f"{folder}/{path.name}" for path in (self._root / folder).iterdir() if not path.name.startswith(".")]
+
+
+class ObjectStorage:
+    """S3 and its like through obstore; the data folder holds copies."""
+
+    def __init__(self, url: str, cache: Path) -> None:
+        try:
+            import obstore
+        except ImportError:
+            raise ParameterError("storage: object storage needs the extra 's3'; pip install 'cloakwork[s3]'") from None
+        self._obstore: Any = obstore
+        try:
+            self._store = obstore.store.from_url(url)
+        except Exception as error:
+            raise ParameterError(f"storage: '{url.split('?')[0]}' cannot be used: {error}") from None
+        self._files = FileStorage(cache)
+
+    def place(self, name: str) -> Path:
+        return self._files.place(name)
+
+    async def keep(self, name: str) -> None:
+        # A path is uploaded in parts; an object is visible when its upload has ended.
+        await self._obstore.put_async(self._store, name, self.place(name))
+
+    async def local(self, name: str) -> Path:
+        path = self.place(name)
+        if not path.is_file():
+            try:
+                response = await self._obstore.get_async(self._store, name)
+            except FileNotFoundError:
+                raise FileNotFoundError(name) from None
+            temporary = path.with_name(f".{path.name}.{id(response):x}.tmp")
+            with temporary.open("wb") as stream:
+                async for chunk in response.stream():
+                    stream.write(chunk)
+            temporary.replace(path)
+        return path
+
+    async def delete(self, name: str) -> None:
+        await self._files.delete(name)
+        try:
+            await self._obstore.delete_async(self._store, name)
+        except FileNotFoundError:
+            return
+
+    async def names(self, folder: str) -> list[str]:
+        found: list[str] = []
+        async for batch in self._obstore.list(self._store, prefix=f"{folder}/"):
+            found += [entry["path"] for entry in batch]
+        return found
+
+
+def open_storage(url: str | None, data_folder: Path) -> Storage:
+    folder = data_folder / "objects"
+    return FileStorage(folder) if url is None else ObjectStorage(url, folder)

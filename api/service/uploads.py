@@ -1,0 +1,246 @@
+"""Resumable uploads of evaluation keys: bytes go to a file as they come, and become a key when their SHA-256 is the announced one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from cloakwork.api.errors import (
+    ChecksumError,
+    ConflictError,
+    MalformedError,
+    TooLargeError,
+    WrongOffsetError,
+    WrongParametersError,
+)
+from cloakwork.api.service.headers import PREFIX_BYTES, read_header, refuse_secret_key
+from cloakwork.api.service.keys import READY, KeyRecord, Keys
+from cloakwork.api.service.storage import Storage
+from cloakwork.api.service.tenants import Tenant
+from cloakwork.api.service.usage import Usage
+from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_sets, upload_bytes
+from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Header, Kind
+
+_WRITE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Progress:
+    record: KeyRecord
+    offset: int
+
+    @property
+    def complete(self) -> bool:
+        return self.record.state == READY
+
+
+class Uploads:
+    def __init__(self, keys: Keys, storage: Storage, usage: Usage) -> None:
+        self._keys = keys
+        self._storage = storage
+        self._usage = usage
+        self._writing: set[str] = set()
+
+    async def open(self, tenant: Tenant, digest: str, size: int, sha256: str) -> tuple[Progress, bool]:
+        """The upload for this content, and whether it is new; a key that is there already is complete."""
+        params = _known_set(digest)
+        expected = upload_bytes(params)
+        if size > expected:
+            raise TooLargeError(f"evaluation keys of parameter set '{params.name}' have {expected} bytes, not {size}")
+        if size != expected:
+            raise MalformedError(f"evaluation keys of parameter set '{params.name}' have {expected} bytes, not {size}")
+        for key in await self._keys.list(tenant.name):
+            if key.sha256 == sha256 and key.parameter_digest == digest:
+                return await self.status(key), False
+        await self._usage.require_bytes(tenant, size)
+        record, new = await self._keys.open(tenant.name, params.name, digest, size, sha256)
+        return await self.status(record), new
+
+    async def status(self, record: KeyRecord) -> Progress:
+        return Progress(record, record.bytes if record.state == READY else self._received(record))
+
+    async def append(self, record: KeyRecord, offset: int, chunks: AsyncIterator[bytes]) -> Progress:
+        """Writes what comes; with the last byte the key becomes usable.
+
+        Raises:
+            WrongOffsetError: the upload stands somewhere else.
+            ConflictError: it is complete, or somebody else is writing to it.
+            SecretKeyError, MalformedError, KeyMismatchError, ChecksumError: these are no evaluation keys, or not those that were announced.
+        """
+        if record.state == READY:
+            raise ConflictError(f"key '{record.id}' is complete; there is nothing to add")
+        async with self._exclusively(record):
+            received = self._received(record)
+            if offset != received:
+                raise WrongOffsetError(f"the upload stands at {received} bytes, not at {offset}; go on from there")
+            if received < record.bytes:
+                await self._write(record, offset, chunks)
+            received = self._received(record)
+            if received == record.bytes:
+                record = await self._finish(record)
+            else:
+                await self._keys.touch(record)
+            return Progress(record, received)
+
+    async def discard(self, record: KeyRecord) -> None:
+        """The row first: a key without a row is not found, a row without its key would be an error."""
+        await self._keys.remove(record)
+        await self._storage.delete(record.name)
+        await self._storage.delete(record.upload_name)
+
+    # --- inside ---
+
+    @asynccontextmanager
+    async def _exclusively(self, record: KeyRecord) -> AsyncIterator[None]:
+        if record.id in self._writing:
+            raise ConflictError(
+                "another request is writing to this upload; wait for it, then ask with HEAD how far it is"
+            )
+        self._writing.add(record.id)
+        try:
+            yield
+        finally:
+            self._writing.discard(record.id)
+
+    def _received(self, record: KeyRecord) -> int:
+        for name in (record.upload_name, record.name):  # the second: complete, and the service ended before saying so
+            with contextlib.suppress(FileNotFoundError):
+                return self._storage.place(name).stat().st_size
+        return 0
+
+    async def _write(self, record: KeyRecord, offset: int, chunks: AsyncIterator[bytes]) -> None:
+        path = self._storage.place(record.upload_name)
+        with path.open("r+b" if path.exists() else "w+b") as stream:
+            stream.seek(offset)
+            try:
+                async for block in _blocks(chunks):
+                    if stream.tell() + len(block) > record.bytes:
+                        raise TooLargeError(
+                            f"the upload has {record.bytes} bytes, and more came; nothing of the surplus was kept"
+                        )
+                    if offset < PREFIX_BYTES:
+                        self._check_start(record, stream, block)
+                    await asyncio.to_thread(stream.write, block)
+            except (MalformedError, SerializationError, KeyMismatchError, WrongParametersError):
+                stream.seek(0)
+                stream.truncate()  # a header that is refused: nothing of this upload is worth keeping
+                raise
+            finally:
+                self._usage.count(record.tenant, uploaded_bytes=max(0, stream.tell() - offset))
+                await asyncio.to_thread(_synchronise, stream)
+
+    def _check_start(self, record: KeyRecord, stream: BinaryIO, block: bytes) -> None:
+        """The header, as soon as there is enough of it."""
+        position = stream.tell()
+        if position >= PREFIX_BYTES:
+            return
+        stream.seek(0)
+        start = stream.read(position) + block[:PREFIX_BYTES]
+        stream.seek(position)
+        refuse_secret_key(start)
+        if len(start) >= PREFIX_BYTES:
+            _check_header(record, start)
+
+    async def _finish(self, record: KeyRecord) -> KeyRecord:
+        source, target = self._storage.place(record.upload_name), self._storage.place(record.name)
+        if not source.exists():
+            source = target
+        try:
+            header = await asyncio.to_thread(_verify, source, record)
+        except FheError:
+            source.unlink(missing_ok=True)
+            raise
+        if source != target:
+            await asyncio.to_thread(source.replace, target)
+            await asyncio.to_thread(_synchronise_folder, target.parent)
+        await self._storage.keep(record.name)
+        await self._keys.complete(record, (header.key_id or b"").hex())
+        return await self._keys.get(record.tenant, record.id)
+
+
+async def _blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same bytes: the first chunk at once, so that its header is looked at; then in blocks worth a write."""
+    pending = bytearray()
+    first = True
+    async for chunk in chunks:
+        pending += chunk
+        if first or len(pending) >= _WRITE_BYTES:
+            first = False
+            yield bytes(pending)
+            pending.clear()
+    if pending:
+        yield bytes(pending)
+
+
+def _known_set(digest: str) -> ParameterSet:
+    for params in parameter_sets():
+        if parameter_digest(params).hex() == digest:
+            return params
+    raise WrongParametersError(
+        "no parameter set of this release has this digest; take it from the model's client specification"
+    )
+
+
+def _check_header(record: KeyRecord, start: bytes) -> Header:
+    header = read_header(start, record.bytes, Kind.EVALUATION_KEYS)
+    if parameter_digest(header.parameters).hex() != record.parameter_digest:
+        raise WrongParametersError(
+            f"these are evaluation keys of parameter set '{header.parameters.name}', announced were those of '{record.parameter_set}'"
+        )
+    if header.key_id is None:
+        raise MalformedError(
+            "these evaluation keys do not carry the id of their secret key; make them with this release"
+        )
+    return header
+
+
+def _verify(path: Path, record: KeyRecord) -> Header:
+    """Announced SHA-256, header, and the object's own checksum, in one pass that holds a megabyte."""
+    whole, inner, size = hashlib.sha256(), hashlib.sha256(), path.stat().st_size
+    with path.open("rb") as stream:
+        header = _check_header(record, stream.read(PREFIX_BYTES))
+        stream.seek(0)
+        for block in _pieces(stream, size - CHECKSUM_BYTES):
+            whole.update(block)
+            inner.update(block)
+        checksum = stream.read()
+    whole.update(checksum)
+    if whole.hexdigest() != record.sha256:
+        raise ChecksumError(
+            "the bytes that came are not those that were announced (sha256); the upload begins again at 0"
+        )
+    if inner.digest() != checksum:
+        raise ChecksumError(
+            "the keys' own checksum does not match: they were damaged before they were sent; make them again"
+        )
+    return header
+
+
+def _pieces(stream: BinaryIO, count: int) -> Iterator[bytes]:
+    while count > 0:
+        block = stream.read(min(count, _WRITE_BYTES))
+        if not block:
+            return
+        count -= len(block)
+        yield block
+
+
+def _synchronise(stream: BinaryIO) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _synchronise_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

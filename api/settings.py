@@ -1,0 +1,152 @@
+"""Configuration: flags, then environment variables CLOAKWORK_*, then a TOML file, then these defaults. docs/service.md lists them."""
+
+from __future__ import annotations
+
+import os
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from cloakwork.fhe_core.errors import ParameterError
+
+PREFIX = "CLOAKWORK_"
+FILE_VARIABLE = "CLOAKWORK_CONFIG"
+
+Positive = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """One running service. Every field is a key of the file and, in capitals with the prefix, an environment variable."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+    # where it listens
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8123, ge=0, le=65535, description="Port to listen on; 0 takes a free one and prints it.")
+    insecure_local: bool = Field(
+        False, description="No API keys: everyone who can connect is one tenant with all scopes. Loopback only."
+    )
+    tls_certificate: Path | None = Field(
+        None, description="Certificate chain in PEM; without one, put a proxy with TLS in front."
+    )
+    tls_key: Path | None = Field(None, description="Private key of the certificate in PEM.")
+    metrics_public: bool = Field(
+        False, description="Serve /metrics without an API key (needs the scope `metrics` otherwise)."
+    )
+
+    # where things are kept
+    data_folder: Path = Field(
+        Path("cloakwork-data"), description="Folder of everything the service keeps; one running service at a time."
+    )
+    database_url: str | None = Field(
+        None, description="`postgresql://user:password@host/name`; without one an SQLite file in the data folder."
+    )
+    storage_url: str | None = Field(
+        None,
+        description="Keys, inputs and results in object storage, for example `s3://bucket/prefix` (extra `s3`; credentials as obstore finds "
+        "them in the environment); without one, files in the data folder.",
+    )
+    zoo: bool = Field(True, description="Compile the models of the zoo into the repository when it does not have them.")
+
+    # the engine
+    devices: str = Field(
+        "auto",
+        description="`auto`, or devices separated by spaces: `cpu`, `cuda:0 cuda:1`, `cuda:0,1` (two GPUs as one device).",
+    )
+    threads: int = Field(0, ge=0, description="CPU threads of the engine; 0: as many as the process may use.")
+    memory_key_bytes: Positive = Field(1 << 30, description="Evaluation keys kept in memory as they travel, bytes.")
+    device_key_bytes: Positive = Field(4 << 30, description="Expanded keys kept on each device, bytes.")
+
+    # requests
+    synchronous_seconds: Seconds = Field(
+        5.0,
+        description="`infer` answers at once when queue and run are estimated below this; else 202 with a job.",
+    )
+    body_idle_seconds: Seconds = Field(20.0, description="A body that brings nothing for this long is given up: 408.")
+    header_seconds: Seconds = Field(
+        10.0, description="A connection without a complete request header for this long is closed."
+    )
+    max_samples: Positive = Field(
+        4096, description="Samples in one request, at most; a model's memory may allow fewer."
+    )
+    max_queue: Positive = Field(1000, description="Requests and jobs waiting, all tenants together; beyond it 429.")
+    max_tenant_queue: Positive = Field(200, description="The same for one tenant.")
+    body_memory_bytes: Positive = Field(
+        256 << 20, description="Bodies of inference requests in memory, all together; beyond it 429."
+    )
+    max_connections: Positive = Field(512, description="Connections at a time; beyond it 503.")
+
+    # time
+    result_retention_seconds: Seconds = Field(
+        86400.0, description="Finished jobs and their results are kept this long."
+    )
+    key_retention_seconds: Seconds = Field(
+        90 * 86400.0, description="Evaluation keys expire this long after their last use."
+    )
+    upload_retention_seconds: Seconds = Field(
+        86400.0, description="An upload without new bytes for this long is discarded."
+    )
+    max_attempts: Positive = Field(3, description="Runs of one request whose engine process dies, at most.")
+
+    # limits of a tenant that has none of its own
+    tenant_bytes: Positive = Field(4 << 30, description="Stored bytes: keys, waiting inputs, results.")
+    tenant_bootstraps_per_day: Positive = Field(100_000_000, description="Bootstraps in one day (UTC).")
+
+    # observation
+    log_level: str = Field(
+        "info", pattern="^(debug|info|warning|error)$", description="`debug`, `info`, `warning` or `error`."
+    )
+    telemetry: bool = Field(
+        False, description="OpenTelemetry traces by OTLP over HTTP (extra `telemetry`; OTEL_* variables apply)."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        file = os.environ.get(FILE_VARIABLE)
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(file) if file else None)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Settings:
+        if self.insecure_local and not is_loopback(self.host):
+            raise ValueError(
+                f"--insecure-local serves loopback addresses only, not '{self.host}'; make API keys instead"
+            )
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key belong together; give both or none")
+        return self
+
+
+def load_settings(**flags: Any) -> Settings:
+    """Raises:
+    ParameterError: a value out of its domain, or a file that cannot be used; one line for all of them.
+    """
+    file = os.environ.get(FILE_VARIABLE)
+    if file and not Path(file).is_file():
+        raise ParameterError(f"settings: {FILE_VARIABLE} names '{file}', which is not a file")
+    try:
+        return Settings(**{name: value for name, value in flags.items() if value is not None})
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}" for e in error.errors())
+        raise ParameterError(f"settings: {problems}") from None
+    except ValueError as error:  # not TOML
+        raise ParameterError(f"settings: {error}") from None
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
