@@ -25,7 +25,7 @@ async def list_jobs(
     services: AllServices, tenant: ScoringCaller, limit: Annotated[int, Query(ge=1, le=1000)] = 100
 ) -> JobList:
     """The newest first."""
-    jobs = await services.jobs.list(tenant, limit)
+    jobs = await services.jobs.of_tenant(tenant, limit)
     return JobList(jobs=[job_answer(job, services.jobs.events.progress(job.id)) for job in jobs])
 
 

@@ -45,7 +45,7 @@ async def announce(
 
 @router.get("/v2/keys", responses=errors())
 async def list_keys(services: AllServices, tenant: ScoringCaller) -> KeyList:
-    records = await services.keys.list(tenant.name)
+    records = await services.keys.of_tenant(tenant.name)
     return KeyList(keys=[_answer(await services.uploads.status(record)) for record in records])
 
 

@@ -92,7 +92,7 @@ class JobStore:
             )
         return _job(row)
 
-    async def list(self, tenant: str, limit: int) -> list[Job]:
+    async def of_tenant(self, tenant: str, limit: int) -> list[Job]:
         query = (
             select(table).where(table.c.tenant == tenant).order_by(table.c.created_at.desc(), table.c.id).limit(limit)
         )

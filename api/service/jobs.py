@@ -187,8 +187,8 @@ class Jobs:
     async def get(self, tenant: Tenant, identity: str) -> Job:
         return await self._store.get(tenant.name, identity)
 
-    async def list(self, tenant: Tenant, limit: int) -> list[Job]:
-        return await self._store.list(tenant.name, limit)
+    async def of_tenant(self, tenant: Tenant, limit: int) -> list[Job]:
+        return await self._store.of_tenant(tenant.name, limit)
 
     async def result(self, tenant: Tenant, identity: str) -> tuple[Job, Path]:
         job = await self.get(tenant, identity)

@@ -77,7 +77,7 @@ class Keys:
             raise UnknownKeyError(f"there is no key '{identity}'; GET /v2/keys lists yours")
         return _record(row)
 
-    async def list(self, tenant: str) -> list[KeyRecord]:
+    async def of_tenant(self, tenant: str) -> list[KeyRecord]:
         query = select(table).where(table.c.tenant == tenant).order_by(table.c.created_at, table.c.id)
         async with self._database.read() as connection:
             return [_record(row) for row in (await connection.execute(query)).all()]

@@ -1,4 +1,4 @@
-"""The models that are served: a folder `NAME/VERSION.clkm`, with facts beside each artefact (`facts.py`) and a state in the database."""
+"""The models that are served: the folder of `cloakwork.models.repository`, read, with a state of each version in the database."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Models:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "cloakwork.api.service.facts",
+                "cloakwork.models.repository",
                 str(self.repository),
                 *options,
                 stdin=asyncio.subprocess.DEVNULL,

@@ -156,7 +156,7 @@ class Tenants:
             )
         return token
 
-    async def list(self) -> list[dict[str, object]]:
+    async def overview(self) -> list[dict[str, object]]:
         """Every tenant with its API keys, without secrets."""
         async with self._database.read() as connection:
             names = (await connection.execute(select(tenants).order_by(tenants.c.id))).all()

@@ -57,7 +57,7 @@ class Uploads:
             raise TooLargeError(f"evaluation keys of parameter set '{params.name}' have {expected} bytes, not {size}")
         if size != expected:
             raise MalformedError(f"evaluation keys of parameter set '{params.name}' have {expected} bytes, not {size}")
-        for key in await self._keys.list(tenant.name):
+        for key in await self._keys.of_tenant(tenant.name):
             if key.sha256 == sha256 and key.parameter_digest == digest:
                 return await self.status(key), False
         await self._usage.require_bytes(tenant, size)

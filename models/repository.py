@@ -1,7 +1,7 @@
-"""`python -m cloakwork.api.service.facts REPOSITORY [--zoo]`: what the service needs to know of each model, written beside it.
+"""A folder of compiled programs that a service offers, `NAME/VERSION.clkm`, and what it needs to know of each, `NAME/VERSION.json`.
 
-A process of its own: reading programs, and compiling the zoo, takes memory that an idle service should not hold. The repository is a
-folder `NAME/VERSION.clkm`; the facts of a version are `NAME/VERSION.json`, made again when the artefact's digest or the release differs.
+`python -m cloakwork.models.repository FOLDER [--zoo]` writes the facts that are missing, or belong to another artefact or release.
+A process of its own: reading programs, and compiling the zoo, takes memory that an idle service should not hold.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import json
 import logging
 import math
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from cloakwork.api.service.release import release
 from cloakwork.fhe_core import parameters
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.files import atomic_writer
@@ -28,6 +28,13 @@ FORMAT: Final = 1
 ARTEFACT: Final = ".clkm"
 
 _log = logging.getLogger("cloakwork.repository")
+
+
+def release() -> str:
+    try:
+        return version("cloakwork")
+    except PackageNotFoundError:
+        return "0"
 
 
 def facts_of(program: Program, digest: str) -> dict[str, Any]:

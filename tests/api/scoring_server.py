@@ -1,0 +1,153 @@
+"""A real server as a process, small models on toy parameters, and clients that hold their keys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import onnx_models
+
+from cloakwork.fhe_core.ciphertexts import Ciphertexts
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.client import ClientSpecification
+from cloakwork.models.compiler import CompiledModel, compile_onnx
+
+START_SECONDS = 60.0
+
+
+@dataclass
+class Server:
+    """`python -m cloakwork.api` on a port of its own. `environment` holds settings without their prefix."""
+
+    data: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    insecure: bool = True
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.data / "log.jsonl"
+
+    def log_lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
+
+    def start(self) -> None:
+        settings = {"DATA_FOLDER": str(self.data), "PORT": str(self.port), "ZOO": "false", **self.environment}
+        settings["INSECURE_LOCAL"] = str(self.insecure).lower()
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("CLOAKWORK_")}
+        environment = {**clean, "CLOAKWORK_ALLOW_TOY": "1", **{f"CLOAKWORK_{k}": v for k, v in settings.items()}}
+        self.data.mkdir(parents=True, exist_ok=True)
+        already = len(self.log_lines()) if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen([sys.executable, "-m", "cloakwork.api"], env=environment, stderr=log)
+        self._wait(already)
+
+    def _wait(self, already: int) -> None:
+        assert self.process is not None
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and self.process.poll() is None:
+            urls = [line["url"] for line in self.log_lines()[already:] if line["message"] == "listening"]
+            if urls:
+                self.port = int(urls[-1].rpartition(":")[2])
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
+
+    def kill(self) -> None:
+        """As the kernel would: nothing is tidied up."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def kill_engine(self) -> None:
+        ready = [line["pid"] for line in self.log_lines() if line["message"] == "engine ready"]
+        os.kill(ready[-1], signal.SIGKILL)
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+
+    def client(self, **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=60, trust_env=False, **options)
+
+
+@contextmanager
+def running(data: Path, **options: Any) -> Iterator[Server]:
+    server = Server(data, **options)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def toy_model(seed: int = 0, sizes: tuple[int, ...] = (4, 6, 3), set_name: str = "toy") -> CompiledModel:
+    """A small network, compiled for a secure set and then moved to insecure parameters, which have less noise."""
+    rng = np.random.default_rng(seed)
+    compiled = compile_onnx(onnx_models.mlp(rng, sizes), rng.uniform(-1, 1, (64, sizes[0])), profile="fast")
+    return CompiledModel(replace(compiled.program, parameters=parameter_set(set_name)))
+
+
+@dataclass(frozen=True)
+class User:
+    """A client with a secret key: what app.client does, by hand."""
+
+    http: httpx.Client
+    model: str
+    key: ClientKey
+    keys: bytes
+    specification: ClientSpecification
+    facts: dict[str, Any]
+
+    @classmethod
+    def of(cls, http: httpx.Client, model: str = "toy") -> User:
+        text = http.get(f"/v2/models/{model}/client").raise_for_status().text
+        facts = http.get(f"/v2/models/{model}").raise_for_status().json()["parameters"]["fhe"]
+        specification = ClientSpecification.from_json(text)
+        key = ClientKey.generate(parameter_set(specification.parameters))
+        return cls(http, model, key, key.evaluation_keys().to_bytes(), specification, facts)
+
+    def announcement(self, **changes: Any) -> dict[str, Any]:
+        content = {"bytes": len(self.keys), "sha256": hashlib.sha256(self.keys).hexdigest()}
+        return {"parameter_set_digest": self.facts["parameter_digest"], **content, **changes}
+
+    def upload(self) -> str:
+        answer = self.http.post("/v2/keys", json=self.announcement())
+        assert answer.status_code == 201, answer.text
+        identity: str = answer.json()["id"]
+        done = self.http.patch(f"/v2/keys/{identity}", content=self.keys, headers={"Upload-Offset": "0"})
+        assert done.status_code == 200 and done.json()["state"] == "ready", done.text
+        return identity
+
+    def encrypt(self, samples: int = 1, seed: int = 0) -> tuple[np.ndarray, bytes]:
+        x = np.random.default_rng(seed).uniform(-1, 1, (samples, *self.specification.input_shape))
+        return x, self.specification.encrypt(self.key, x).to_bytes()
+
+    def decrypt(self, body: bytes) -> np.ndarray:
+        return np.asarray(self.specification.decrypt(self.key, Ciphertexts.from_bytes(body)))
+
+    def infer(self, body: bytes, **options: Any) -> httpx.Response:
+        return self.http.post(f"/v2/models/{self.model}/infer", content=body, **options)
