@@ -38,8 +38,8 @@ _INFER: Responses = {
 
 KeyChoice = Annotated[
     str | None,
-    Query(
-        alias="key",
+    Header(
+        alias="Fhe-Key-Id",
         pattern="^[0-9a-f]{32}$",
         description="Evaluation keys to use; without it, those of the secret key that the ciphertexts name.",
     ),
@@ -136,5 +136,10 @@ async def _score(
 
 def _result(model: Model, answer: Answer) -> Response:
     timing = f"queue;dur={answer.queue_seconds * 1e3:.3f}, run;dur={answer.run_seconds * 1e3:.3f}"
-    headers = {"Server-Timing": timing, "Cloakwork-Model-Version": model.version, "Cache-Control": "no-store"}
+    headers = {
+        "Fhe-Compute-Seconds": f"{answer.run_seconds:.6f}",
+        "Fhe-Model-Version": model.version,
+        "Server-Timing": timing,
+        "Cache-Control": "no-store",
+    }
     return Response(answer.body, media_type=BINARY, headers=headers)

@@ -110,7 +110,7 @@ def _answer(progress: Progress) -> KeyAnswer:
         parameter_set_digest=record.parameter_digest,
         sha256=record.sha256,
         bytes=record.bytes,
-        received_bytes=progress.offset,
+        offset=progress.offset,
         state="ready" if progress.complete else "open",
         created_at=record.created_at,
         used_at=record.used_at,

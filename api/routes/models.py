@@ -66,7 +66,7 @@ async def client_specification(
 
 def _specification(model: Model, request: Request) -> Response:
     etag = f'"{model.client_digest}"'
-    headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Cloakwork-Model-Version": model.version}
+    headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Fhe-Model-Version": model.version}
     known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if etag in known or "*" in known:
         return Response(status_code=_NOT_MODIFIED, headers=headers)

@@ -84,7 +84,7 @@ class KeyAnswer(BaseModel):
     parameter_set_digest: str
     sha256: str
     bytes: int
-    received_bytes: int
+    offset: int = Field(description="Bytes that are here.")
     state: Literal["open", "ready"]
     created_at: float
     used_at: float

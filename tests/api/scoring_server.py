@@ -104,10 +104,10 @@ def running(data: Path, **options: Any) -> Iterator[Server]:
         server.stop()
 
 
-def toy_model(seed: int = 0, sizes: tuple[int, ...] = (4, 6, 3), set_name: str = "toy") -> CompiledModel:
+def toy_model(seed: int = 0, sizes: tuple[int, ...] = (4, 6, 3), set_name: str = "toy_two_limb") -> CompiledModel:
     """A small network, compiled for a secure set and then moved to insecure parameters, which have less noise."""
     rng = np.random.default_rng(seed)
-    compiled = compile_onnx(onnx_models.mlp(rng, sizes), rng.uniform(-1, 1, (64, sizes[0])), profile="fast")
+    compiled = compile_onnx(onnx_models.mlp(rng, sizes), rng.uniform(-1, 1, (512, sizes[0])), profile="fast")
     return CompiledModel(replace(compiled.program, parameters=parameter_set(set_name)))
 
 
@@ -143,7 +143,7 @@ class User:
         return identity
 
     def encrypt(self, samples: int = 1, seed: int = 0) -> tuple[np.ndarray, bytes]:
-        x = np.random.default_rng(seed).uniform(-1, 1, (samples, *self.specification.input_shape))
+        x = np.random.default_rng(seed).uniform(-0.7, 0.7, (samples, *self.specification.input_shape))
         return x, self.specification.encrypt(self.key, x).to_bytes()
 
     def decrypt(self, body: bytes) -> np.ndarray:

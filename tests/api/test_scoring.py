@@ -12,9 +12,8 @@ from cloakwork.models.compiler import CompiledModel
 
 
 def agrees(found: np.ndarray, compiled: CompiledModel, x: np.ndarray) -> bool:
-    """Within the noise of the approximate look-ups."""
-    expected = np.asarray(compiled.predict(x))
-    return bool(np.allclose(found, expected, atol=0.15 * float(np.ptp(expected)) + 0.1))
+    """Within the little noise of the toy set."""
+    return bool(np.allclose(found, np.asarray(compiled.predict(x)), atol=0.05))
 
 
 def test_a_sample_is_scored(user: User, compiled: CompiledModel):
@@ -46,7 +45,7 @@ def test_a_key_is_sent_once_and_serves_by_name_or_by_secret_key(user: User, http
     again = http.post("/v2/keys", json=user.announcement())
     assert (again.status_code, again.json()["state"], again.json()["id"]) == (200, "ready", identity)
     _, body = user.encrypt()
-    assert user.infer(body).content == user.infer(body, params={"key": identity}).content
+    assert user.infer(body).content == user.infer(body, headers={"Fhe-Key-Id": identity}).content
 
 
 def test_without_keys_they_are_asked_for(user: User):
@@ -64,7 +63,7 @@ def test_an_upload_resumes_where_it_stopped(user: User, http: httpx.Client):
     wrong = http.patch(place, content=user.keys[:third], headers={"Upload-Offset": "0"})
     assert (wrong.status_code, wrong.json()["code"]) == (409, "wrong_offset")
     _, body = user.encrypt()
-    early = user.infer(body, params={"key": identity})
+    early = user.infer(body, headers={"Fhe-Key-Id": identity})
     assert (early.status_code, early.json()["code"]) == (409, "not_ready")
     done = http.patch(place, content=user.keys[third:], headers={"Upload-Offset": str(third)})
     assert done.json()["state"] == "ready"
@@ -77,7 +76,7 @@ def test_deleted_keys_are_gone(user: User, http: httpx.Client):
     assert user.infer(body).status_code == 200
     assert http.delete(f"/v2/keys/{identity}").status_code == 204
     assert user.infer(body).status_code == 428
-    assert user.infer(body, params={"key": identity}).status_code == 404
+    assert user.infer(body, headers={"Fhe-Key-Id": identity}).status_code == 404
     assert identity not in [key["id"] for key in http.get("/v2/keys").json()["keys"]]
 
 
@@ -122,7 +121,7 @@ def test_metrics(user: User, http: httpx.Client):
         'fhe_requests_total{code="200",model="toy"}',
         "fhe_queue_seconds_count",
         "fhe_run_seconds_count",
-        'fhe_bootstraps_total{device="cpu",set="toy"}',
+        'fhe_bootstraps_total{device="cpu",set="toy_two_limb"}',
         'fhe_keys_resident_bytes{tier="device"}',
         "fhe_key_cache_hits_total",
         "fhe_key_cache_misses_total",
