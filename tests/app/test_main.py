@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
+
+import pytest
+import typer
+
+from cloakwork.app.cli.main import app
 
 
 def test_version(run):
@@ -71,3 +78,28 @@ def test_a_forced_instruction_set_that_does_not_exist_is_reported(run):
     record = json.loads(run("devices", "--json", "-", environment={"CLOAKWORK_CPU": "no_such_thing"}).stdout)
     assert record["devices"][0]["usable"] is False
     assert "no_such_thing" in record["devices"][0]["details"]
+
+
+def command_names(group: typer.Typer, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Every command by its words."""
+    own = [(*prefix, str(command.name)) for command in group.registered_commands]
+    groups = [(each.typer_instance, (*prefix, str(each.name))) for each in group.registered_groups]
+    return own + [name for inner, words in groups if inner is not None for name in command_names(inner, words)]
+
+
+@pytest.mark.parametrize("name", command_names(app), ids=" ".join)
+def test_every_command_has_help_and_is_documented(call, name):
+    result = call(*name, "--help")
+    assert result.returncode == 0
+    assert "Usage" in result.stdout
+    page = (Path(__file__).resolve().parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| `(.*?)` \|", page, flags=re.MULTILINE)
+    documented = {tuple(words.split()) for line in table for words in alternatives(line.replace("\\|", "|"))}
+    assert any(words[: len(name)] == name for words in documented), f"docs/command-line.md lacks '{' '.join(name)}'"
+
+
+def alternatives(line: str) -> list[str]:
+    """`bench pbs|gate --set SET` stands for two."""
+    first, _, rest = line.partition(" ")
+    second, _, options = rest.partition(" ")
+    return [f"{first} {word} {options}" for word in second.split("|")]
