@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -55,6 +56,7 @@ def run_model(
         "seconds": seconds,
         "seconds_expand": expanded - start,
         "bytes": output.stat().st_size,
+        "sha256": hashlib.sha256(output.read_bytes()).hexdigest(),
     }
     emit(record, json_path, "Results")
 

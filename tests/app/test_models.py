@@ -70,6 +70,11 @@ def test_a_sample_goes_through_files(call, tmp_path, compiled):
     record = call("run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y.bin", "--json", "-")
     assert record.returncode == 0, record.stderr
     assert json.loads(record.stdout)["samples"] == 3
+    again = call(
+        "run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y2.bin", "--threads", "2", "--json", "-"
+    )
+    assert json.loads(again.stdout)["sha256"] == json.loads(record.stdout)["sha256"]
+    assert (tmp_path / "y2.bin").read_bytes() == (tmp_path / "y.bin").read_bytes()
     arguments = ["decrypt", "y.bin", "--client", "client.json", "--key", "away.key", "--out", "y.npy", "--json", "-"]
     result = call(*arguments, environment=PASSPHRASE)
     assert result.returncode == 0, result.stderr
