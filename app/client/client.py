@@ -1,0 +1,153 @@
+"""`Client` and `AsyncClient`: encrypted predictions from a server in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.app.client.conversations import Progress, RemoteModel, describe, json_of, score
+from cloakwork.app.client.exchange import Conversation, Request
+from cloakwork.app.client.keyring import Keyring
+from cloakwork.app.client.scores import Scores
+from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url
+from cloakwork.models.errors import ShapeError
+
+
+class _Settings:
+    """What both clients are made with.
+
+    Args:
+        url: of the server, such as "https://fhe.example.org" or "http://127.0.0.1:8123".
+        api_key: names and authenticates the tenant; None for a server of your own (`--insecure-local`).
+        passphrase: of the secret keys at rest, or what asks for it; None: `CLOAKWORK_PASSPHRASE`.
+        keyring: where keys are; None: a folder of the user (`CLOAKWORK_HOME`).
+        timeout: seconds without a byte from the server.
+        verify: as in httpx: False, a certificate bundle's path or an `ssl.SSLContext`.
+        allow_plain_http: send an API key over http to other machines than this one.
+
+    Raises:
+        ParameterError: a URL that is none, or an API key over plain http to another machine.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        *,
+        passphrase: str | Callable[[], str] | None = None,
+        keyring: Keyring | None = None,
+        timeout: float = 300.0,
+        verify: Any = True,
+        allow_plain_http: bool = False,
+    ) -> None:
+        self.url = checked_url(url, api_key is not None, allow_plain_http)
+        self._keyring = keyring or Keyring(passphrase=passphrase)
+        self._models: dict[tuple[str, str | None], RemoteModel] = {}
+        self._options = (self.url, api_key, timeout, verify)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
+    def _score(self, name: str, version: str | None, x: ArrayLike, progress: Progress | None) -> Conversation[Scores]:
+        samples: NDArray[Any] = np.asarray(x)
+        if samples.ndim == 0 or len(samples) == 0:
+            raise ShapeError(f"input: expected samples first, at least one, got shape {list(samples.shape)}")
+        model = yield from self._model(name, version)
+        result = yield from score(self._keyring, model, samples, progress or _silent)
+        return result
+
+    def _model(self, name: str, version: str | None) -> Conversation[RemoteModel]:
+        """Asked for once: a version never changes. The newest version is looked up by every new client."""
+        if (name, version) not in self._models:
+            self._models[name, version] = yield from describe(name, version)
+        return self._models[name, version]
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    pass
+
+
+def _listing() -> Conversation[list[dict[str, Any]]]:
+    models = json_of((yield Request("GET", "/v2/models"))).get("models", [])
+    return list(models)
+
+
+class Client(_Settings):
+    """Scores samples on a server that never sees them: `with Client(url) as client: client.predict("iris-tree", x)`."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._transport = SyncTransport(*self._options)
+
+    def models(self) -> list[dict[str, Any]]:
+        """The server's models: name, version and facts of each."""
+        return self._transport.carry_out(_listing())
+
+    def model(self, name: str, version: str | None = None) -> RemoteModel:
+        """Its client specification and its facts: parameter set, bytes, bootstraps, failure probability."""
+        return self._transport.carry_out(self._model(name, version))
+
+    def score(
+        self, name: str, x: ArrayLike, *, version: str | None = None, progress: Progress | None = None
+    ) -> Scores:
+        """Predictions for samples [samples, ..] with what they cost.
+
+        Args:
+            progress: progress(what, done, total) with `what` "keys", "upload" or "server".
+
+        Raises:
+            ShapeError: samples of another shape than the model's, or values that are not finite.
+            ServiceError: the server refused or cannot be reached; OverQuotaError after retries.
+        """
+        return self._transport.carry_out(self._score(name, version, x, progress))
+
+    def predict(self, name: str, x: ArrayLike, *, version: str | None = None) -> NDArray[Any]:
+        """The predictions of `score`."""
+        return self.score(name, x, version=version).predictions
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        self.close()
+
+
+class AsyncClient(_Settings):
+    """`Client` for asyncio; encryption and decryption run in a thread, so that the event loop goes on."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._transport = AsyncTransport(*self._options)
+
+    async def models(self) -> list[dict[str, Any]]:
+        return await self._transport.carry_out(_listing())
+
+    async def model(self, name: str, version: str | None = None) -> RemoteModel:
+        return await self._transport.carry_out(self._model(name, version))
+
+    async def score(
+        self, name: str, x: ArrayLike, *, version: str | None = None, progress: Progress | None = None
+    ) -> Scores:
+        return await self._transport.carry_out(self._score(name, version, x, progress))
+
+    async def predict(self, name: str, x: ArrayLike, *, version: str | None = None) -> NDArray[Any]:
+        return (await self.score(name, x, version=version)).predictions
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self.close()

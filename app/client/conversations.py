@@ -1,0 +1,199 @@
+"""The client's side of the protocol (docs/service.md): what is asked in which order."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.app.client.errors import ConnectionLostError, ServiceError
+from cloakwork.app.client.exchange import Conversation, Request, Response
+from cloakwork.app.client.keyring import Keyring, sha256_of
+from cloakwork.app.client.scores import Scores
+from cloakwork.fhe_core.ciphertexts import Ciphertexts
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.models.client import ClientSpecification
+
+PART_BYTES: Final = 8 << 20  # of a key, in one request
+_LOST_PARTS: Final = 8  # interrupted parts of one upload before giving up
+_WAIT_SECONDS: Final = 2.0  # between looks at a job whose events end early
+_UNKNOWN_KEY: Final = (404, 410, 428)
+
+Progress = Callable[[str, int, int], None]
+"""progress(what, done, total), `what` being "keys", "upload" or "server"."""
+
+
+@dataclass(frozen=True)
+class RemoteModel:
+    """A model of a server: its newest (or the asked) version and how to encrypt for it."""
+
+    name: str
+    version: str
+    specification: ClientSpecification
+    facts: dict[str, Any]  # parameters.fhe of its metadata
+
+
+def model_path(name: str, version: str | None = None) -> str:
+    path = f"/v2/models/{quote(name, safe='')}"
+    return path if version is None else f"{path}/versions/{quote(version, safe='')}"
+
+
+def json_of(response: Response) -> dict[str, Any]:
+    try:
+        fields = json.loads(response.content)
+    except (ValueError, RecursionError) as error:
+        raise ServiceError("the server answered with something else than JSON; is it a cloakwork server?") from error
+    if not isinstance(fields, dict):
+        raise ServiceError("the server answered with something else than a JSON object; is it a cloakwork server?")
+    return fields
+
+
+def describe(name: str, version: str | None) -> Conversation[RemoteModel]:
+    metadata = json_of((yield Request("GET", model_path(name, version))))
+    try:
+        chosen = version or str(metadata["versions"][-1])
+        facts = dict(metadata["parameters"]["fhe"])
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ServiceError(f"model '{name}': the server's description lacks its versions or parameters.fhe") from error
+    text = (yield Request("GET", f"{model_path(name, chosen)}/client")).content.decode("utf-8", "replace")
+    return RemoteModel(name, chosen, ClientSpecification.from_json(text), facts)
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------------------
+
+
+def upload_keys(path: Path, set_name: str, progress: Progress) -> Conversation[tuple[str, int]]:
+    """The server's name of the evaluation keys in a file, and the bytes sent for it: none when it has them, the rest when it has a part."""
+    size = path.stat().st_size
+    opening = {
+        "parameter_set_digest": parameter_digest(parameter_set(set_name)).hex(),
+        "bytes": size,
+        "sha256": sha256_of(path),
+    }
+    response = yield Request("POST", "/v2/keys", json=opening)
+    fields = json_of(response)
+    name = str(fields.get("id", ""))
+    if not name:
+        raise ServiceError("keys: the server opened an upload without naming it")
+    if response.status == 200:
+        return name, 0
+    sent = yield from _send_parts(path, f"/v2/keys/{quote(name, safe='')}", size, progress)
+    return name, sent
+
+
+def _send_parts(path: Path, location: str, size: int, progress: Progress) -> Conversation[int]:
+    """From where the server stands to the end, one part after the other; after an interruption the server says how far it got."""
+    sent = lost = 0
+    offset = yield from _offset(location)
+    with path.open("rb") as stream:
+        while offset < size:
+            progress("upload", offset, size)
+            stream.seek(offset)
+            part = stream.read(min(PART_BYTES, size - offset))
+            headers = {"Upload-Offset": str(offset)}
+            try:
+                response = yield Request("PATCH", location, repeatable=False, headers=headers, content=part)
+            except ConnectionLostError:
+                lost += 1
+                if lost > _LOST_PARTS:
+                    raise
+                offset = yield from _offset(location)
+                continue
+            sent += len(part)
+            offset = _number(response, "upload-offset", offset + len(part))
+    progress("upload", size, size)
+    return sent
+
+
+def _offset(location: str) -> Conversation[int]:
+    response = yield Request("HEAD", location)
+    return _number(response, "upload-offset", 0)
+
+
+def _number(response: Response, header: str, default: int) -> int:
+    try:
+        return int(response.headers.get(header, default))
+    except ValueError as error:
+        raise ServiceError(f"the server's header {header} is not a number") from error
+
+
+# --- scoring ----------------------------------------------------------------------------------------------------------------------
+
+
+def score(keyring: Keyring, model: RemoteModel, samples: NDArray[Any], progress: Progress) -> Conversation[Scores]:
+    """Encrypted predictions for samples [samples, ..] in as many requests as the server's largest batch asks for."""
+    specification = model.specification
+    key = keyring.key(specification.parameters, _keys_progress(progress))
+    path = keyring.evaluation_keys(specification.parameters, _keys_progress(progress))
+    name, uploaded = yield from upload_keys(path, specification.parameters, progress)
+    parts: list[Scores] = []
+    largest = max(1, int(model.facts.get("largest_batch") or len(samples)))
+    for start in range(0, len(samples), largest):
+        batch = samples[start : start + largest]
+        try:
+            part = yield from _score_batch(key, model, name, batch, progress)
+        except ServiceError as error:
+            if error.status not in _UNKNOWN_KEY:
+                raise
+            # The server forgot the key between two requests (expired, deleted): send it again, once.
+            name, again = yield from upload_keys(path, specification.parameters, progress)
+            uploaded += again
+            part = yield from _score_batch(key, model, name, batch, progress)
+        parts.append(part)
+    joined = Scores.joined(parts)
+    return Scores(joined.predictions, joined.seconds, joined.compute_seconds, uploaded, joined.ciphertext_bytes, joined.result_bytes)
+
+
+def _score_batch(
+    key: ClientKey, model: RemoteModel, key_name: str, samples: NDArray[Any], progress: Progress
+) -> Conversation[Scores]:
+    start = time.perf_counter()
+    body = model.specification.encrypt(key, samples).to_bytes()
+    # The same name on every attempt: a request whose answer was lost is not computed (and counted) twice.
+    headers = {"Fhe-Key-Id": key_name, "Idempotency-Key": uuid.uuid4().hex}
+    response = yield Request("POST", f"{model_path(model.name, model.version)}/infer", headers=headers, content=body)
+    if response.status == 202:
+        response = yield from _job_result(str(json_of(response).get("id", "")), progress)
+    result = Ciphertexts.from_bytes(response.content, parameters=key.parameters)
+    predictions = model.specification.decrypt(key, result)
+    seconds = time.perf_counter() - start
+    computed = float(response.headers.get("fhe-compute-seconds", "nan"))
+    return Scores(np.asarray(predictions), seconds, computed, 0, len(body), len(response.content))
+
+
+def _job_result(name: str, progress: Progress) -> Conversation[Response]:
+    """Follows the job's events until it has ended, then takes its result."""
+    path = f"/v2/jobs/{quote(name, safe='')}"
+
+    def on_event(kind: str, data: dict[str, Any]) -> None:
+        if kind == "progress":
+            progress("server", int(data.get("done", 0)), max(1, int(data.get("total", 1))))
+
+    while True:
+        yield Request("GET", f"{path}/events", on_event=on_event)
+        job = json_of((yield Request("GET", path)))
+        match job.get("state"):
+            case "done":
+                return (yield Request("GET", f"{path}/result"))
+            case "failed" | "cancelled":
+                detail = job.get("error") or {}
+                reason = detail.get("message") if isinstance(detail, dict) else detail
+                raise ServiceError(f"job {name}: {job['state']}: {reason or 'the server gives no reason'}")
+        time.sleep(_WAIT_SECONDS)
+
+
+def _keys_progress(progress: Progress) -> Callable[[int, int], bool]:
+    def report(done: int, total: int) -> bool:
+        progress("keys", done, total)
+        return True
+
+    return report

@@ -1,0 +1,40 @@
+"""What scoring gave, and what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Predictions of all samples; bytes and seconds of all requests together."""
+
+    predictions: NDArray[Any]
+    seconds: float  # from encryption to decryption, without making and uploading keys
+    compute_seconds: float  # what the server says that it computed
+    upload_bytes: int  # evaluation keys sent now; 0 when the server had them
+    ciphertext_bytes: int  # encrypted samples sent
+    result_bytes: int
+
+    @property
+    def samples(self) -> int:
+        return len(self.predictions)
+
+    @property
+    def key_uploaded(self) -> bool:
+        return self.upload_bytes > 0
+
+    @staticmethod
+    def joined(parts: list[Scores]) -> Scores:
+        return Scores(
+            np.concatenate([part.predictions for part in parts]),
+            sum(part.seconds for part in parts),
+            sum(part.compute_seconds for part in parts),
+            sum(part.upload_bytes for part in parts),
+            sum(part.ciphertext_bytes for part in parts),
+            sum(part.result_bytes for part in parts),
+        )
