@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cloakwork.app.client.conversations import Progress, RemoteModel, describe, json_of, score
 from cloakwork.app.client.exchange import Conversation, Request
@@ -53,10 +52,10 @@ class _Settings:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
 
-    def _score(self, name: str, version: str | None, x: ArrayLike, progress: Progress | None) -> Conversation[Scores]:
-        samples: NDArray[Any] = np.asarray(x)
-        if samples.ndim == 0 or len(samples) == 0:
-            raise ShapeError(f"input: expected samples first, at least one, got shape {list(samples.shape)}")
+    def _score(self, name: str, version: str | None, x: Any, progress: Progress | None) -> Conversation[Scores]:
+        samples = x if hasattr(x, "iloc") else np.asarray(x)  # a data frame keeps its column names
+        if np.ndim(samples) == 0 or len(samples) == 0:
+            raise ShapeError(f"input: expected samples first, at least one, got shape {list(np.shape(samples))}")
         model = yield from self._model(name, version)
         result = yield from score(self._keyring, model, samples, progress or _silent)
         return result
@@ -72,9 +71,9 @@ def _silent(_what: str, _done: int, _total: int) -> None:
     pass
 
 
-def _listing() -> Conversation[list[dict[str, Any]]]:
+def _listing() -> Conversation[list[str]]:
     models = json_of((yield Request("GET", "/v2/models"))).get("models", [])
-    return list(models)
+    return [str(name) for name in models]
 
 
 class Client(_Settings):
@@ -84,17 +83,15 @@ class Client(_Settings):
         super().__init__(*args, **options)
         self._transport = SyncTransport(*self._options)
 
-    def models(self) -> list[dict[str, Any]]:
-        """The server's models: name, version and facts of each."""
+    def models(self) -> list[str]:
+        """The names of the server's models."""
         return self._transport.carry_out(_listing())
 
     def model(self, name: str, version: str | None = None) -> RemoteModel:
         """Its client specification and its facts: parameter set, bytes, bootstraps, failure probability."""
         return self._transport.carry_out(self._model(name, version))
 
-    def score(
-        self, name: str, x: ArrayLike, *, version: str | None = None, progress: Progress | None = None
-    ) -> Scores:
+    def score(self, name: str, x: Any, *, version: str | None = None, progress: Progress | None = None) -> Scores:
         """Predictions for samples [samples, ..] with what they cost.
 
         Args:
@@ -106,7 +103,7 @@ class Client(_Settings):
         """
         return self._transport.carry_out(self._score(name, version, x, progress))
 
-    def predict(self, name: str, x: ArrayLike, *, version: str | None = None) -> NDArray[Any]:
+    def predict(self, name: str, x: Any, *, version: str | None = None) -> NDArray[Any]:
         """The predictions of `score`."""
         return self.score(name, x, version=version).predictions
 
@@ -116,7 +113,9 @@ class Client(_Settings):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -127,18 +126,16 @@ class AsyncClient(_Settings):
         super().__init__(*args, **options)
         self._transport = AsyncTransport(*self._options)
 
-    async def models(self) -> list[dict[str, Any]]:
+    async def models(self) -> list[str]:
         return await self._transport.carry_out(_listing())
 
     async def model(self, name: str, version: str | None = None) -> RemoteModel:
         return await self._transport.carry_out(self._model(name, version))
 
-    async def score(
-        self, name: str, x: ArrayLike, *, version: str | None = None, progress: Progress | None = None
-    ) -> Scores:
+    async def score(self, name: str, x: Any, *, version: str | None = None, progress: Progress | None = None) -> Scores:
         return await self._transport.carry_out(self._score(name, version, x, progress))
 
-    async def predict(self, name: str, x: ArrayLike, *, version: str | None = None) -> NDArray[Any]:
+    async def predict(self, name: str, x: Any, *, version: str | None = None) -> NDArray[Any]:
         return (await self.score(name, x, version=version)).predictions
 
     async def close(self) -> None:

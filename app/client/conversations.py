@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 import uuid
 from collections.abc import Callable
@@ -12,7 +13,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cloakwork.app.client.errors import ConnectionLostError, ServiceError
 from cloakwork.app.client.exchange import Conversation, Request, Response
@@ -26,7 +26,7 @@ from cloakwork.models.client import ClientSpecification
 PART_BYTES: Final = 8 << 20  # of a key, in one request
 _LOST_PARTS: Final = 8  # interrupted parts of one upload before giving up
 _WAIT_SECONDS: Final = 2.0  # between looks at a job whose events end early
-_UNKNOWN_KEY: Final = (404, 410, 428)
+_FORGOTTEN_KEY: Final = ("unknown_key", "key_required")
 
 Progress = Callable[[str, int, int], None]
 """progress(what, done, total), `what` being "keys", "upload" or "server"."""
@@ -84,7 +84,7 @@ def upload_keys(path: Path, set_name: str, progress: Progress) -> Conversation[t
     name = str(fields.get("id", ""))
     if not name:
         raise ServiceError("keys: the server opened an upload without naming it")
-    if response.status == 200:
+    if fields.get("state") == "ready":
         return name, 0
     sent = yield from _send_parts(path, f"/v2/keys/{quote(name, safe='')}", size, progress)
     return name, sent
@@ -109,7 +109,7 @@ def _send_parts(path: Path, location: str, size: int, progress: Progress) -> Con
                 offset = yield from _offset(location)
                 continue
             sent += len(part)
-            offset = _number(response, "upload-offset", offset + len(part))
+            offset = int(json_of(response).get("received_bytes", offset + len(part)))
     progress("upload", size, size)
     return sent
 
@@ -129,7 +129,7 @@ def _number(response: Response, header: str, default: int) -> int:
 # --- scoring ----------------------------------------------------------------------------------------------------------------------
 
 
-def score(keyring: Keyring, model: RemoteModel, samples: NDArray[Any], progress: Progress) -> Conversation[Scores]:
+def score(keyring: Keyring, model: RemoteModel, samples: Any, progress: Progress) -> Conversation[Scores]:
     """Encrypted predictions for samples [samples, ..] in as many requests as the server's largest batch asks for."""
     specification = model.specification
     key = keyring.key(specification.parameters, _keys_progress(progress))
@@ -138,11 +138,11 @@ def score(keyring: Keyring, model: RemoteModel, samples: NDArray[Any], progress:
     parts: list[Scores] = []
     largest = max(1, int(model.facts.get("largest_batch") or len(samples)))
     for start in range(0, len(samples), largest):
-        batch = samples[start : start + largest]
+        batch = samples.iloc[start : start + largest] if hasattr(samples, "iloc") else samples[start : start + largest]
         try:
             part = yield from _score_batch(key, model, name, batch, progress)
         except ServiceError as error:
-            if error.status not in _UNKNOWN_KEY:
+            if error.service_code not in _FORGOTTEN_KEY:
                 raise
             # The server forgot the key between two requests (expired, deleted): send it again, once.
             name, again = yield from upload_keys(path, specification.parameters, progress)
@@ -150,28 +150,45 @@ def score(keyring: Keyring, model: RemoteModel, samples: NDArray[Any], progress:
             part = yield from _score_batch(key, model, name, batch, progress)
         parts.append(part)
     joined = Scores.joined(parts)
-    return Scores(joined.predictions, joined.seconds, joined.compute_seconds, uploaded, joined.ciphertext_bytes, joined.result_bytes)
+    return Scores(
+        joined.predictions,
+        joined.seconds,
+        joined.compute_seconds,
+        uploaded,
+        joined.ciphertext_bytes,
+        joined.result_bytes,
+    )
 
 
 def _score_batch(
-    key: ClientKey, model: RemoteModel, key_name: str, samples: NDArray[Any], progress: Progress
+    key: ClientKey, model: RemoteModel, key_name: str, samples: Any, progress: Progress
 ) -> Conversation[Scores]:
     start = time.perf_counter()
     body = model.specification.encrypt(key, samples).to_bytes()
     # The same name on every attempt: a request whose answer was lost is not computed (and counted) twice.
-    headers = {"Fhe-Key-Id": key_name, "Idempotency-Key": uuid.uuid4().hex}
-    response = yield Request("POST", f"{model_path(model.name, model.version)}/infer", headers=headers, content=body)
+    headers = {"Idempotency-Key": uuid.uuid4().hex}
+    path = f"{model_path(model.name, model.version)}/infer?key={quote(key_name, safe='')}"
+    response = yield Request("POST", path, headers=headers, content=body)
+    computed = _run_seconds(response)
     if response.status == 202:
-        response = yield from _job_result(str(json_of(response).get("id", "")), progress)
+        response, computed = yield from _job_result(str(json_of(response).get("id", "")), progress)
     result = Ciphertexts.from_bytes(response.content, parameters=key.parameters)
     predictions = model.specification.decrypt(key, result)
     seconds = time.perf_counter() - start
-    computed = float(response.headers.get("fhe-compute-seconds", "nan"))
     return Scores(np.asarray(predictions), seconds, computed, 0, len(body), len(response.content))
 
 
-def _job_result(name: str, progress: Progress) -> Conversation[Response]:
-    """Follows the job's events until it has ended, then takes its result."""
+def _run_seconds(response: Response) -> float:
+    """Of the header Server-Timing; NaN where a proxy took it out."""
+    for entry in response.headers.get("server-timing", "").split(","):
+        name, _, duration = entry.strip().partition(";dur=")
+        if name == "run":
+            return float(duration) / 1e3
+    return math.nan
+
+
+def _job_result(name: str, progress: Progress) -> Conversation[tuple[Response, float]]:
+    """Follows the job's events until it has ended, then takes its result, and the seconds that it ran."""
     path = f"/v2/jobs/{quote(name, safe='')}"
 
     def on_event(kind: str, data: dict[str, Any]) -> None:
@@ -183,7 +200,8 @@ def _job_result(name: str, progress: Progress) -> Conversation[Response]:
         job = json_of((yield Request("GET", path)))
         match job.get("state"):
             case "done":
-                return (yield Request("GET", f"{path}/result"))
+                result = yield Request("GET", f"{path}/result")
+                return result, float(job.get("run_seconds") or math.nan)
             case "failed" | "cancelled":
                 detail = job.get("error") or {}
                 reason = detail.get("message") if isinstance(detail, dict) else detail

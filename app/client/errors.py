@@ -19,14 +19,20 @@ from cloakwork.fhe_core.errors import (
 
 
 class ServiceError(FheError):
-    """The server refused a request, or could not be reached. `status` is that of HTTP, None without an answer."""
+    """The server refused a request, or could not be reached.
+
+    `status` is that of HTTP, None without an answer; `service_code` is the server's name of the error (docs/service.md).
+    """
 
     code: ClassVar[str] = "service_error"
     http_status: ClassVar[int] = 502
 
-    def __init__(self, message: str, status: int | None = None, request_id: str | None = None) -> None:
+    def __init__(
+        self, message: str, status: int | None = None, service_code: str = "", request_id: str | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
+        self.service_code = service_code
         self.request_id = request_id
 
 
@@ -42,9 +48,7 @@ class OverQuotaError(ServiceError):
     code = "over_quota"
     http_status = 429
 
-    def __init__(self, message: str, status: int, request_id: str | None, retry_after: float | None) -> None:
-        super().__init__(message, status, request_id)
-        self.retry_after = retry_after
+    retry_after: float | None = None
 
 
 _ENGINE_ERRORS: Final[dict[str, type[FheError]]] = {
@@ -66,14 +70,16 @@ _LONGEST_MESSAGE: Final = 500
 def error_of(status: int, headers: dict[str, str], content: bytes) -> FheError:
     """What a response with a status of 400 or more says."""
     fields = _fields(content)
-    message = str(fields.get("message") or f"the server answered with status {status}")[:_LONGEST_MESSAGE]
-    request_id = headers.get("x-request-id")
+    message = str(fields.get("error") or f"the server answered with status {status}")[:_LONGEST_MESSAGE]
+    code, request_id = str(fields.get("code") or ""), headers.get("x-request-id")
+    if code in _ENGINE_ERRORS:
+        return _ENGINE_ERRORS[code](message)
+    text = f"{message} (status {status}{f', request {request_id}' if request_id else ''})"
     if status == 429:
-        return OverQuotaError(message, status, request_id, retry_after(headers))
-    known = _ENGINE_ERRORS.get(str(fields.get("code")))
-    if known is not None:
-        return known(message)
-    return ServiceError(f"{message} (status {status}{f', request {request_id}' if request_id else ''})", status, request_id)
+        error = OverQuotaError(text, status, code, request_id)
+        error.retry_after = retry_after(headers)
+        return error
+    return ServiceError(text, status, code, request_id)
 
 
 def retry_after(headers: dict[str, str]) -> float | None:
@@ -85,12 +91,9 @@ def retry_after(headers: dict[str, str]) -> float | None:
 
 
 def _fields(content: bytes) -> dict[str, Any]:
-    """{"error": {"code", "message"}}, or the plain string of the Open Inference Protocol."""
+    """{"error": text, "code", ..}, as the Open Inference Protocol has it."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
         return {}
-    error = body.get("error") if isinstance(body, dict) else None
-    if isinstance(error, dict):
-        return error
-    return {"message": error, "code": body.get("code")} if isinstance(error, str) else {}
+    return body if isinstance(body, dict) else {}

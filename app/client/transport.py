@@ -7,8 +7,9 @@ import ipaddress
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -37,7 +38,9 @@ def checked_url(url: str, has_token: bool, allow_plain_http: bool) -> str:
     if parts.username or parts.password:
         raise ParameterError("url: expected no user name or password in it; pass api_key=")
     if parts.scheme == "http" and has_token and not allow_plain_http and not _is_loopback(parts.hostname):
-        raise ParameterError("url: expected https, because an API key goes with every request; pass allow_plain_http=True if the network is yours")
+        raise ParameterError(
+            "url: expected https, because an API key goes with every request; pass allow_plain_http=True if the network is yours"
+        )
     return url.rstrip("/")
 
 
@@ -60,7 +63,8 @@ def _pause(attempt: int, response: Response | None) -> float:
     asked = None if response is None else retry_after(dict(response.headers))
     if asked is not None:
         return min(asked, _LONGEST_PAUSE_SECONDS)
-    return min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.0)
+    scatter: float = random.uniform(0.5, 1.0)
+    return min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS) * scatter
 
 
 def _try_again(request: Request, attempt: int, response: Response | None) -> bool:
@@ -145,7 +149,7 @@ class AsyncTransport:
 
     async def carry_out(self, conversation: Conversation[T]) -> T:
         """As SyncTransport; encryption and decryption, which happen inside the generator, run in a thread."""
-        step: Any = lambda: next(conversation)
+        step: Callable[[], Request] = partial(next, conversation)
         while True:
             request = await asyncio.to_thread(_advance, step)
             if isinstance(request, _End):
@@ -153,9 +157,9 @@ class AsyncTransport:
             try:
                 response = await self._exchange(request)
             except Exception as error:
-                step = _thrower(conversation, error)
+                step = partial(conversation.throw, error)
             else:
-                step = _sender(conversation, response)
+                step = partial(conversation.send, response)
 
     async def _exchange(self, request: Request) -> Response:
         for attempt in range(ATTEMPTS):
@@ -202,7 +206,9 @@ class EventParser:
         value = value.removeprefix(" ")
         self._size += len(line)
         if self._size > _LARGEST_EVENT:
-            raise ConnectionLostError(f"event: expected at most {_LARGEST_EVENT} characters, got more; the server misbehaves")
+            raise ConnectionLostError(
+                f"event: expected at most {_LARGEST_EVENT} characters, got more; the server misbehaves"
+            )
         if field == "event":
             self._name = value
         elif field == "data":
@@ -226,21 +232,13 @@ class _End:
         self.value = value
 
 
-def _advance(step: Any) -> Request | _End:
+def _advance(step: Callable[[], Request]) -> Request | _End:
     """StopIteration does not pass through a future."""
     try:
-        request: Request = step()
+        request = step()
     except StopIteration as end:
         return _End(end.value)
     return request
-
-
-def _sender(conversation: Conversation[T], response: Response) -> Any:
-    return lambda: conversation.send(response)
-
-
-def _thrower(conversation: Conversation[T], error: Exception) -> Any:
-    return lambda: conversation.throw(error)
 
 
 def _arguments(request: Request) -> dict[str, Any]:
