@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-# (done, total) -> go on? The engine stops a long call when it returns False.
-ProgressCallback = Callable[[int, int], bool]
+
+class ProgressCallback(Protocol):
+    """(done, total) -> go on? The engine stops a long call when it returns False. A label replaces the one of the bar."""
+
+    def __call__(self, done: int, total: int, label: str | None = None, /) -> bool: ...
+
 
 JsonOption = Annotated[
     str | None,
@@ -61,8 +65,8 @@ def progress(label: str) -> Iterator[ProgressCallback]:
     with bar:
         task = bar.add_task(label, total=None)
 
-        def update(done: int, total: int) -> bool:
-            bar.update(task, completed=done, total=total)
+        def update(done: int, total: int, label: str | None = None, /) -> bool:
+            bar.update(task, completed=done, total=total, description=label)
             return True
 
         yield update

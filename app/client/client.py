@@ -53,7 +53,7 @@ class _Settings:
         return f"<{type(self).__name__} {self.url}>"
 
     def _score(self, name: str, version: str | None, x: Any, progress: Progress | None) -> Conversation[Scores]:
-        samples = x if hasattr(x, "iloc") else np.asarray(x)  # a data frame keeps its column names
+        samples = x if hasattr(x, "columns") else np.asarray(x)  # a table keeps the names of its columns
         if np.ndim(samples) == 0 or len(samples) == 0:
             raise ShapeError(f"input: expected samples first, at least one, got shape {list(np.shape(samples))}")
         model = yield from self._model(name, version)
@@ -71,6 +71,11 @@ def _silent(_what: str, _done: int, _total: int) -> None:
     pass
 
 
+def _call(method: str, path: str) -> Conversation[dict[str, Any]]:
+    response = yield Request(method, path, repeatable=method == "GET")
+    return json_of(response) if response.content else {}
+
+
 def _listing() -> Conversation[list[str]]:
     models = json_of((yield Request("GET", "/v2/models"))).get("models", [])
     return [str(name) for name in models]
@@ -86,6 +91,10 @@ class Client(_Settings):
     def models(self) -> list[str]:
         """The names of the server's models."""
         return self._transport.carry_out(_listing())
+
+    def call(self, method: str, path: str) -> dict[str, Any]:
+        """Any other route without a body (docs/service.md): its answer in JSON, {} when it has none."""
+        return self._transport.carry_out(_call(method, path))
 
     def model(self, name: str, version: str | None = None) -> RemoteModel:
         """Its client specification and its facts: parameter set, bytes, bootstraps, failure probability."""

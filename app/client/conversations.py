@@ -138,7 +138,7 @@ def score(keyring: Keyring, model: RemoteModel, samples: Any, progress: Progress
     parts: list[Scores] = []
     largest = max(1, int(model.facts.get("largest_batch") or len(samples)))
     for start in range(0, len(samples), largest):
-        batch = samples.iloc[start : start + largest] if hasattr(samples, "iloc") else samples[start : start + largest]
+        batch = samples[start : start + largest]
         try:
             part = yield from _score_batch(key, model, name, batch, progress)
         except ServiceError as error:

@@ -1,0 +1,102 @@
+"""`cloakwork score`: a file of samples, scored by a server that never sees them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from cloakwork.app.cli.console import JsonOption, emit, progress, standard_output
+from cloakwork.app.cli.keys import refuse_overwriting
+from cloakwork.app.cli.passphrase import PassphraseFileOption, read_passphrase
+from cloakwork.app.cli.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
+from cloakwork.app.client.keyring import Keyring
+from cloakwork.app.client.scores import Scores
+from cloakwork.app.client.table import Table, read_samples
+
+_SHOWN_ROWS = 20
+
+
+def score(
+    samples: Annotated[Path, typer.Argument(help="Samples: .csv (names of columns optional) or .npy.")],
+    url: UrlOption,
+    model: Annotated[str, typer.Option("--model", help="A model of the server; 'cloakwork models list' shows them.")],
+    version: Annotated[str | None, typer.Option("--version", help="Of the model; the newest without it.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", help="Write the predictions to a .csv or .npy file.")
+    ] = None,
+    key_folder: Annotated[
+        Path | None, typer.Option("--keys", help="Folder of your keys; made if needed. Default: your data folder.")
+    ] = None,
+    api_key_file: ApiKeyFileOption = None,
+    certificates: CaOption = None,
+    passphrase_file: PassphraseFileOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Encrypt samples, have a server compute on them, decrypt its answer."""
+    if output is not None:
+        refuse_overwriting(force, output)
+    table = read_samples(samples)
+    keyring = Keyring(key_folder, passphrase=lambda: read_passphrase(passphrase_file, confirm=False))
+    start = time.perf_counter()
+    with connect(url, api_key_file, certificates, keyring) as client, _bars() as report:
+        scores = client.score(model, table, version=version, progress=report)
+    record = _record(model, scores, time.perf_counter() - start)
+    if output is not None:
+        _write(output, scores.predictions)
+    elif json_path != "-":
+        _show(table, scores.predictions)
+    emit(record if json_path is not None else {k: v for k, v in record.items() if k != "predictions"}, json_path, "Scores")
+
+
+def _record(model: str, scores: Scores, seconds: float) -> dict[str, Any]:
+    return {
+        "model": model,
+        "samples": scores.samples,
+        "predictions": scores.predictions.tolist(),
+        "seconds_per_sample": scores.seconds / scores.samples,
+        "compute_seconds_per_sample": None if np.isnan(scores.compute_seconds) else scores.compute_seconds / scores.samples,
+        "upload_bytes": scores.upload_bytes,
+        "ciphertext_bytes": scores.ciphertext_bytes,
+        "result_bytes": scores.result_bytes,
+        "key_uploaded": scores.key_uploaded,
+        "seconds": seconds,
+    }
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar that names what takes its time: making keys, the upload, the server."""
+    labels = {"keys": "making keys", "upload": "uploading evaluation keys", "server": "the server computes"}
+    with progress("connecting") as update:
+
+        def report(what: str, done: int, total: int) -> None:
+            update(done, total, labels.get(what, what))
+
+        yield report
+
+
+def _show(table: Table, predictions: NDArray[Any]) -> None:
+    console = standard_output()
+    for row, prediction in list(zip(np.asarray(table), predictions.tolist(), strict=True))[:_SHOWN_ROWS]:
+        shown = ", ".join(str(cell) for cell in row.reshape(-1)[:8])
+        console.print(f"{shown}{', ..' if row.size > 8 else ''}  ->  {prediction}", markup=False)
+    if len(predictions) > _SHOWN_ROWS:
+        console.print(f".. and {len(predictions) - _SHOWN_ROWS} more; --out writes all")
+
+
+def _write(path: Path, predictions: NDArray[Any]) -> None:
+    if path.suffix == ".npy":
+        with path.open("wb") as stream:
+            np.save(stream, predictions if predictions.dtype.kind != "O" else predictions.astype(str), allow_pickle=False)
+        return
+    rows = predictions.reshape(len(predictions), -1)
+    lines = (",".join(str(value) for value in row) for row in rows.tolist())
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,114 @@
+"""Samples in text files: a table with or without named columns, as the client specification takes it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core.errors import ShapeError
+
+MOST_BYTES: Final = 1 << 28  # of a file
+_MISSING: Final = ("", "?", "na", "nan", "null")
+
+
+class Table:
+    """Cells [samples, columns]: float64, or object where a column holds text. `columns` are the names, None without a header."""
+
+    def __init__(self, cells: NDArray[Any], columns: tuple[str, ...] | None) -> None:
+        self._cells = cells
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __getitem__(self, rows: slice) -> Table:
+        return Table(self._cells[rows], self.columns)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._cells.shape
+
+    @property
+    def ndim(self) -> int:
+        return self._cells.ndim
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._cells, dtype=dtype, copy=copy)
+
+
+def read_samples(path: Path) -> Table:
+    """A .npy file of numbers, or text with commas, semicolons or tabs and a first line of names if there are any.
+
+    Empty cells and "?" are missing values (NaN).
+
+    Raises:
+        ShapeError: no samples, lines of different lengths, a file that is no table; names the line.
+    """
+    if path.stat().st_size > MOST_BYTES:
+        raise ShapeError(f"{path}: expected at most {MOST_BYTES >> 20} MiB; score it in several files")
+    if path.suffix == ".npy":
+        try:
+            return Table(np.load(path, allow_pickle=False), None)
+        except (ValueError, EOFError) as error:
+            raise ShapeError(f"{path}: expected a .npy file of numbers; it holds something else or is damaged") from error
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            lines = list(_lines(path, stream.read()))
+    except UnicodeDecodeError as error:
+        raise ShapeError(f"{path}: expected text in UTF-8 (or a .npy file); it holds something else") from error
+    if not lines:
+        raise ShapeError(f"{path}: expected at least one sample, the file is empty")
+    names = None if any(_is_number(cell) for cell in lines[0][1]) else tuple(cell.strip() for cell in lines[0][1])
+    rows = lines if names is None else lines[1:]
+    if not rows:
+        raise ShapeError(f"{path}: expected at least one sample after the line of names, found none")
+    width = len(lines[0][1])
+    for number, cells in rows:
+        if len(cells) != width:
+            raise ShapeError(f"{path}, line {number}: expected {width} columns as in line {lines[0][0]}, got {len(cells)}")
+    return Table(_typed([cells for _, cells in rows]), names)
+
+
+def _lines(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """Numbered lines that hold something."""
+    first = text.lstrip("\r\n").split("\n", 1)[0]
+    delimiter = max(",;\t", key=first.count)
+    reader = csv.reader(text.splitlines(), delimiter=delimiter, skipinitialspace=True)
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise ShapeError(f"{path}, line {reader.line_num}: {error}") from error
+
+
+def _typed(rows: list[list[str]]) -> NDArray[Any]:
+    """Columns of numbers as numbers; any other column as text."""
+    columns = [_column(column) for column in zip(*rows, strict=True)]
+    if all(column.dtype.kind == "f" for column in columns):
+        return np.stack(columns, axis=1)
+    cells = np.empty((len(rows), len(columns)), dtype=object)
+    for i, column in enumerate(columns):
+        cells[:, i] = column
+    return cells
+
+
+def _column(cells: tuple[str, ...]) -> NDArray[Any]:
+    stripped = [cell.strip() for cell in cells]
+    try:
+        return np.array([float("nan") if cell.lower() in _MISSING else float(cell) for cell in stripped])
+    except ValueError:
+        return np.array(stripped, dtype=object)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
