@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-
-class ProgressCallback(Protocol):
-    """(done, total) -> go on? The engine stops a long call when it returns False. A label replaces the one of the bar."""
-
-    def __call__(self, done: int, total: int, label: str | None = None, /) -> bool: ...
-
+# (done, total) -> go on? The engine stops a long call when it returns False.
+ProgressCallback = Callable[[int, int], bool]
 
 JsonOption = Annotated[
     str | None,
@@ -53,6 +49,13 @@ def report_error(message: str) -> None:
 @contextmanager
 def progress(label: str) -> Iterator[ProgressCallback]:
     """A progress bar on standard error that leaves nothing behind; silent where standard error is not a terminal."""
+    with progress_of_stages(label) as report:
+        yield lambda done, total: report(label, done, total)
+
+
+@contextmanager
+def progress_of_stages(label: str) -> Iterator[Callable[[str, int, int], bool]]:
+    """The same for work in several stages, each with its name."""
     console = standard_error()
     bar = Progress(
         TextColumn("{task.description}"),
@@ -65,11 +68,11 @@ def progress(label: str) -> Iterator[ProgressCallback]:
     with bar:
         task = bar.add_task(label, total=None)
 
-        def update(done: int, total: int, label: str | None = None, /) -> bool:
-            bar.update(task, completed=done, total=total, description=label)
+        def report(stage: str, done: int, total: int) -> bool:
+            bar.update(task, completed=done, total=total, description=stage)
             return True
 
-        yield update
+        yield report
 
 
 def key_value_table(title: str, record: Mapping[str, Any]) -> Table:

@@ -8,7 +8,19 @@ from typing import Annotated
 
 import typer
 
-from cloakwork.app.cli import bench, compile_model, demo, devices, keys, params, run_model, serve, simulate
+from cloakwork.app.cli import (
+    bench,
+    compile_model,
+    demo,
+    devices,
+    keys,
+    params,
+    remote,
+    run_model,
+    score,
+    serve,
+    simulate,
+)
 from cloakwork.app.cli.console import FailureError, WrongCallError, report_error
 from cloakwork.fhe_core.errors import CancelledError, FheError, ParameterError
 
@@ -36,6 +48,10 @@ app.command("decrypt")(keys.decrypt)
 app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
 app.add_typer(demo.app, name="demo")
+app.command("score")(score.score)
+app.add_typer(remote.models, name="models")
+app.add_typer(remote.keys, name="keys")
+app.add_typer(remote.jobs, name="jobs")
 
 
 @app.callback(invoke_without_command=True)

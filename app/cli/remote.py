@@ -52,7 +52,9 @@ def _model_row(metadata: dict[str, Any]) -> dict[str, Any]:
 def add_model(
     artefact: Annotated[Path, typer.Argument(help="A compiled model; 'cloakwork compile' makes one.")],
     data: Annotated[Path, typer.Option("--data", help="The server's data folder, on this machine.")],
-    name: Annotated[str | None, typer.Option("--name", help="How the server calls it; the file's name without one.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="How the server calls it; the file's name without one.")
+    ] = None,
     json_path: JsonOption = None,
 ) -> None:
     """Put a compiled model into a server's folder as its next version. A running server takes it at 'models load'."""
@@ -66,7 +68,11 @@ def add_model(
     target = folder / f"{version}.clkm"
     with artefact.open("rb") as source, atomic_writer(target) as stream:
         shutil.copyfileobj(source, stream)
-    emit({"name": chosen, "version": str(version), "file": str(target), "parameter_set": program.parameters.name}, json_path, "Model")
+    emit(
+        {"name": chosen, "version": str(version), "file": str(target), "parameter_set": program.parameters.name},
+        json_path,
+        "Model",
+    )
 
 
 @models.command("load")
@@ -76,7 +82,9 @@ def load_model(name: str, url: UrlOption, api_key_file: ApiKeyFileOption = None,
 
 
 @models.command("unload")
-def unload_model(name: str, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None) -> None:
+def unload_model(
+    name: str, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None
+) -> None:
     """Take every version out of service, until 'models load'."""
     _change(url, api_key_file, certificates, "POST", f"/v2/repository/models/{quote(name, safe='')}/unload")
 
@@ -150,7 +158,9 @@ def _change(url: str, key_file: Path | None, certificates: Path | None, method: 
         client.call(method, path)
 
 
-def _show_rows(rows: list[dict[str, Any]], title: str, destination: str | None, columns: tuple[str, ...] | None = None) -> None:
+def _show_rows(
+    rows: list[dict[str, Any]], title: str, destination: str | None, columns: tuple[str, ...] | None = None
+) -> None:
     if destination is not None:
         write_json(rows, destination)
     if destination == "-":

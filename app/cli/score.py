@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from cloakwork.app.cli.console import JsonOption, emit, progress, standard_output
+from cloakwork.app.cli.console import JsonOption, emit, progress_of_stages, standard_output
 from cloakwork.app.cli.keys import refuse_overwriting
 from cloakwork.app.cli.passphrase import PassphraseFileOption, read_passphrase
 from cloakwork.app.cli.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
@@ -28,9 +28,7 @@ def score(
     url: UrlOption,
     model: Annotated[str, typer.Option("--model", help="A model of the server; 'cloakwork models list' shows them.")],
     version: Annotated[str | None, typer.Option("--version", help="Of the model; the newest without it.")] = None,
-    output: Annotated[
-        Path | None, typer.Option("--out", help="Write the predictions to a .csv or .npy file.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--out", help="Write the predictions to a .csv or .npy file.")] = None,
     key_folder: Annotated[
         Path | None, typer.Option("--keys", help="Folder of your keys; made if needed. Default: your data folder.")
     ] = None,
@@ -53,7 +51,11 @@ def score(
         _write(output, scores.predictions)
     elif json_path != "-":
         _show(table, scores.predictions)
-    emit(record if json_path is not None else {k: v for k, v in record.items() if k != "predictions"}, json_path, "Scores")
+    emit(
+        record if json_path is not None else {k: v for k, v in record.items() if k != "predictions"},
+        json_path,
+        "Scores",
+    )
 
 
 def _record(model: str, scores: Scores, seconds: float) -> dict[str, Any]:
@@ -62,7 +64,9 @@ def _record(model: str, scores: Scores, seconds: float) -> dict[str, Any]:
         "samples": scores.samples,
         "predictions": scores.predictions.tolist(),
         "seconds_per_sample": scores.seconds / scores.samples,
-        "compute_seconds_per_sample": None if np.isnan(scores.compute_seconds) else scores.compute_seconds / scores.samples,
+        "compute_seconds_per_sample": None
+        if np.isnan(scores.compute_seconds)
+        else scores.compute_seconds / scores.samples,
         "upload_bytes": scores.upload_bytes,
         "ciphertext_bytes": scores.ciphertext_bytes,
         "result_bytes": scores.result_bytes,
@@ -75,10 +79,10 @@ def _record(model: str, scores: Scores, seconds: float) -> dict[str, Any]:
 def _bars() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar that names what takes its time: making keys, the upload, the server."""
     labels = {"keys": "making keys", "upload": "uploading evaluation keys", "server": "the server computes"}
-    with progress("connecting") as update:
+    with progress_of_stages("connecting") as update:
 
         def report(what: str, done: int, total: int) -> None:
-            update(done, total, labels.get(what, what))
+            update(labels.get(what, what), done, total)
 
         yield report
 
@@ -95,7 +99,9 @@ def _show(table: Table, predictions: NDArray[Any]) -> None:
 def _write(path: Path, predictions: NDArray[Any]) -> None:
     if path.suffix == ".npy":
         with path.open("wb") as stream:
-            np.save(stream, predictions if predictions.dtype.kind != "O" else predictions.astype(str), allow_pickle=False)
+            np.save(
+                stream, predictions if predictions.dtype.kind != "O" else predictions.astype(str), allow_pickle=False
+            )
         return
     rows = predictions.reshape(len(predictions), -1)
     lines = (",".join(str(value) for value in row) for row in rows.tolist())

@@ -18,7 +18,9 @@ UrlOption = Annotated[
 ]
 ApiKeyFileOption = Annotated[
     Path | None,
-    typer.Option("--api-key-file", help=f"File whose first line is the API key. Otherwise {API_KEY_VARIABLE}, otherwise none."),
+    typer.Option(
+        "--api-key-file", help=f"File whose first line is the API key. Otherwise {API_KEY_VARIABLE}, otherwise none."
+    ),
 ]
 CaOption = Annotated[
     Path | None, typer.Option("--certificates", help="Certificates (PEM) to trust instead of the system's.")

@@ -109,7 +109,7 @@ def _send_parts(path: Path, location: str, size: int, progress: Progress) -> Con
                 offset = yield from _offset(location)
                 continue
             sent += len(part)
-            offset = int(json_of(response).get("received_bytes", offset + len(part)))
+            offset = _number(response, "upload-offset", offset + len(part))
     progress("upload", size, size)
     return sent
 
@@ -166,9 +166,8 @@ def _score_batch(
     start = time.perf_counter()
     body = model.specification.encrypt(key, samples).to_bytes()
     # The same name on every attempt: a request whose answer was lost is not computed (and counted) twice.
-    headers = {"Idempotency-Key": uuid.uuid4().hex}
-    path = f"{model_path(model.name, model.version)}/infer?key={quote(key_name, safe='')}"
-    response = yield Request("POST", path, headers=headers, content=body)
+    headers = {"Fhe-Key-Id": key_name, "Idempotency-Key": uuid.uuid4().hex}
+    response = yield Request("POST", f"{model_path(model.name, model.version)}/infer", headers=headers, content=body)
     computed = _run_seconds(response)
     if response.status == 202:
         response, computed = yield from _job_result(str(json_of(response).get("id", "")), progress)
@@ -179,12 +178,11 @@ def _score_batch(
 
 
 def _run_seconds(response: Response) -> float:
-    """Of the header Server-Timing; NaN where a proxy took it out."""
-    for entry in response.headers.get("server-timing", "").split(","):
-        name, _, duration = entry.strip().partition(";dur=")
-        if name == "run":
-            return float(duration) / 1e3
-    return math.nan
+    """NaN where the server does not tell."""
+    try:
+        return float(response.headers.get("fhe-compute-seconds", "nan"))
+    except ValueError:
+        return math.nan
 
 
 def _job_result(name: str, progress: Progress) -> Conversation[tuple[Response, float]]:

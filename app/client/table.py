@@ -55,7 +55,9 @@ def read_samples(path: Path) -> Table:
         try:
             return Table(np.load(path, allow_pickle=False), None)
         except (ValueError, EOFError) as error:
-            raise ShapeError(f"{path}: expected a .npy file of numbers; it holds something else or is damaged") from error
+            raise ShapeError(
+                f"{path}: expected a .npy file of numbers; it holds something else or is damaged"
+            ) from error
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             lines = list(_lines(path, stream.read()))
@@ -70,7 +72,9 @@ def read_samples(path: Path) -> Table:
     width = len(lines[0][1])
     for number, cells in rows:
         if len(cells) != width:
-            raise ShapeError(f"{path}, line {number}: expected {width} columns as in line {lines[0][0]}, got {len(cells)}")
+            raise ShapeError(
+                f"{path}, line {number}: expected {width} columns as in line {lines[0][0]}, got {len(cells)}"
+            )
     return Table(_typed([cells for _, cells in rows]), names)
 
 

@@ -63,8 +63,8 @@ def _pause(attempt: int, response: Response | None) -> float:
     asked = None if response is None else retry_after(dict(response.headers))
     if asked is not None:
         return min(asked, _LONGEST_PAUSE_SECONDS)
-    scatter: float = random.uniform(0.5, 1.0)
-    return min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS) * scatter
+    pause: float = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS) * random.uniform(0.5, 1.0)
+    return pause
 
 
 def _try_again(request: Request, attempt: int, response: Response | None) -> bool:

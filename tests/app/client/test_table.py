@@ -1,0 +1,71 @@
+"""Samples read from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cloakwork.app.client.table import read_samples
+from cloakwork.fhe_core.errors import ShapeError
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "samples.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b\n1,2\n3,4.5\n",
+        "a;b\n1;2\n3;4.5",
+        "a\tb\r\n1\t2\r\n\r\n3\t4.5\r\n",
+        '\ufeff"a", "b"\n1, 2\n3, 4.5\n',
+    ],
+)
+def test_a_header_gives_the_columns_names(tmp_path: Path, text: str) -> None:
+    table = read_samples(write(tmp_path, text))
+    assert table.columns == ("a", "b")
+    np.testing.assert_array_equal(np.asarray(table), [[1, 2], [3, 4.5]])
+
+
+def test_without_a_header_the_columns_have_no_names(tmp_path: Path) -> None:
+    table = read_samples(write(tmp_path, "1,2\n3,?\n"))
+    assert table.columns is None
+    np.testing.assert_array_equal(np.asarray(table), [[1, 2], [3, np.nan]])
+    assert table[1:].shape == (1, 2)
+
+
+def test_a_column_of_text_stays_text(tmp_path: Path) -> None:
+    cells = np.asarray(read_samples(write(tmp_path, "colour,size\nred,1\nblue,2\n")))
+    assert cells.tolist() == [["red", 1.0], ["blue", 2.0]]
+
+
+def test_numpy_files(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(6.0).reshape(2, 3))
+    assert read_samples(tmp_path / "x.npy").shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty"),
+        ("a,b\n", "after the line of names"),
+        ("a,b\n1,2\n3\n", "line 3: expected 2 columns"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ShapeError, match=message):
+        read_samples(write(tmp_path, text))
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(ShapeError, match="UTF-8"):
+        read_samples(tmp_path / "x.csv")
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(ShapeError, match="numbers"):
+        read_samples(tmp_path / "objects.npy")
