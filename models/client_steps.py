@@ -160,6 +160,19 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
+class Quantise:
+    """Tensors of any shape to multiples of unit in [low, high], halves to the even one: input and output of a quantised model."""
+
+    unit: float
+    low: float
+    high: float
+    stage: ClassVar[Stage] = "scores"
+
+    def __call__(self, x: Any) -> Reals:
+        return np.clip(np.rint(np.asarray(x, dtype=np.float64) / self.unit) * self.unit, self.low, self.high)
+
+
+@dataclass(frozen=True, eq=False)
 class Compare:
     """Bit b of a sample: whether column feature[b] <= threshold[b] (< when strict); of a missing value missing[b]."""
 
@@ -280,16 +293,40 @@ class Squeeze:
 
 
 InputStep: TypeAlias = (
-    Columns | Categories | Impute | Standardise | Normalise | OneHot | Select | Saturate | Round | Compare | Bins
+    Columns
+    | Categories
+    | Impute
+    | Standardise
+    | Normalise
+    | OneHot
+    | Select
+    | Saturate
+    | Round
+    | Quantise
+    | Compare
+    | Bins
 )
-OutputStep: TypeAlias = Integers | Digits | Combine | Transform | Labels | Squeeze
+OutputStep: TypeAlias = Quantise | Integers | Digits | Combine | Transform | Labels | Squeeze
 
 _INPUT: Final[dict[str, type]] = {
     kind.__name__: kind
-    for kind in (Columns, Categories, Impute, Standardise, Normalise, OneHot, Select, Saturate, Round, Compare, Bins)
+    for kind in (
+        Columns,
+        Categories,
+        Impute,
+        Standardise,
+        Normalise,
+        OneHot,
+        Select,
+        Saturate,
+        Round,
+        Quantise,
+        Compare,
+        Bins,
+    )
 }
 _OUTPUT: Final[dict[str, type]] = {
-    kind.__name__: kind for kind in (Integers, Digits, Combine, Transform, Labels, Squeeze)
+    kind.__name__: kind for kind in (Quantise, Integers, Digits, Combine, Transform, Labels, Squeeze)
 }
 
 
@@ -333,7 +370,8 @@ def steps_to_fields(steps: Sequence[InputStep | OutputStep]) -> list[dict[str, A
 def input_steps_from_fields(fields: Any) -> tuple[InputStep, ...]:
     """ValueError, KeyError or TypeError for anything that `steps_to_fields` does not write."""
     steps = tuple(_step(_INPUT, entry) for entry in fields)
-    if any(isinstance(step, Columns | Categories) != (i == 0) for i, step in enumerate(steps)):
+    first = steps[:1] if not steps or isinstance(steps[0], Columns | Categories | Quantise) else ()
+    if len(first) != min(1, len(steps)) or any(isinstance(step, Columns | Categories) for step in steps[1:]):
         raise ValueError("a table's columns are checked in the first step")
     return steps
 

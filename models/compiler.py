@@ -27,6 +27,8 @@ from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.choose_parameters import choose_parameters
 from cloakwork.models.passes.noise_limits import PROFILES, Profile, noise_limits, on_layers
 from cloakwork.models.passes.pipeline import restructure
+from cloakwork.models.passes.quantise_ends import quantise_input, quantise_output
+from cloakwork.models.passes.quantised_ranges import quantised_ranges
 from cloakwork.models.program import Program
 from cloakwork.models.report import report, report_text
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
@@ -124,7 +126,7 @@ class CompiledModel:
 
 def compile_onnx(
     model: onnx.ModelProto | str | Path,
-    calibration: ArrayLike | Calibration,
+    calibration: ArrayLike | Calibration | None = None,
     *,
     profile: Profile | Mapping[str, Profile] = "fast",
     weight_bits: int = 5,
@@ -134,7 +136,8 @@ def compile_onnx(
     """Compiles an ONNX model with approximate look-ups.
 
     Args:
-        calibration: typical inputs [samples, ..], or what was observed of them; they set the range of every value.
+        calibration: typical inputs [samples, ..], or what was observed of them; they set the range of every value. A model whose
+            quantisers say the ranges (QDQ or QOperator) needs none.
         profile: how much noise a look-up may see: "fast" 2 %, "balanced" 1 %, or a number, in per cent of the half torus (one standard
             deviation); or such profiles by the names of layers, with "*" for the others.
         weight_bits: least bits of integer weights, 2 .. 8; layers get as many as the noise allows, up to 8.
@@ -147,8 +150,23 @@ def compile_onnx(
     limits = noise_limits(profile)
     if not 2 <= weight_bits <= 8:
         raise CompileError(f"weight_bits: expected 2 to 8, got {weight_bits}")
-    graph = restructure(import_onnx(model))
+    imported = import_onnx(model)
+    graph, given = quantise_input(imported)
+    graph, wanted = quantise_output(graph)
+    graph = restructure(graph)
     limits = on_layers(limits, graph)
+    if calibration is None:
+        calibration = quantised_ranges(graph, given, wanted)
+    elif given is not None and not isinstance(calibration, Calibration):
+        calibration = given(calibration)
     bounded = bound_ranges(graph, calibration, margin)
     quantised, params = choose_parameters(bounded, limits, weight_bits, candidates)
-    return CompiledModel(Program(quantised, params, limits.default, limits.layers), graph)
+    program = Program(
+        quantised,
+        params,
+        limits.default,
+        limits.layers,
+        input_steps=() if given is None else (given,),
+        output_steps=() if wanted is None else (wanted,),
+    )
+    return CompiledModel(program, imported)

@@ -70,6 +70,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Mish": lambda x: x * np.tanh(_softplus(x)),
     "Not": lambda x: (x == 0).astype(np.float64),
     "Pow": np.power,
+    "QuantizeLinear": lambda x, scale, zero, low, high: np.clip(np.rint(x / scale) + zero, low, high),
     "Reciprocal": np.reciprocal,
     "Relu": lambda x: np.maximum(x, 0),
     "Round": np.rint,
@@ -89,7 +90,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 
 # Never falling, whatever their parameters.
 MONOTONE: Final = frozenset({
-    "Asinh", "Atan", "Ceil", "Clip", "Erf", "Exp", "Floor", "Identity", "Log", "Max", "Min", "Relu", "Round", "Selu", "Sigmoid", "Sign",
+    "Asinh", "Atan", "Ceil", "Clip", "Erf", "Exp", "Floor", "Identity", "Log", "Max", "Min", "QuantizeLinear", "Relu",
+    "Round", "Selu", "Sigmoid", "Sign",
     "Sinh", "Softplus", "Softsign", "Sqrt", "Tanh", "Truncate",
 })  # fmt: skip
 

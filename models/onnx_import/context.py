@@ -26,6 +26,25 @@ Constant: TypeAlias = NDArray[Any]
 Value: TypeAlias = Encrypted | Constant
 
 
+@dataclass(frozen=True)
+class Grid:
+    """Values that are multiples of step between low and high, as quantisers leave them."""
+
+    step: float
+    low: float
+    high: float
+
+    def within(self, step: float, low: float, high: float) -> bool:
+        """Whether all of them are multiples of another step in another range."""
+        ratio, slack = self.step / step, 1e-6 * step
+        return (
+            abs(ratio - round(ratio)) < 1e-6
+            and round(ratio) > 0
+            and self.low >= low - slack
+            and self.high <= high + slack
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class OnnxNode:
     """One node: attributes by name, the values of its inputs (None for a missing optional one)."""
@@ -72,6 +91,7 @@ class Context:
     nodes: list[Node] = field(default_factory=list)
     origin: str = ""
     wire_count: int = 0
+    _grids: dict[int, Grid] = field(default_factory=dict)  # by first wire of a node
 
     def add(self, node: Node) -> Indices:
         """Appends the node at the next free wires and returns them."""
@@ -103,3 +123,19 @@ class Context:
         else:
             step, chosen = Step(operator), np.zeros(x.size, dtype=np.int64)
         return self.add(Lookup(0, np.ascontiguousarray(x.reshape(-1)), (step,), chosen, "")).reshape(x.shape)
+
+    def mark(self, x: Indices, grid: Grid) -> Indices:
+        """Says that the values of these wires, all of a node or more, lie on a grid."""
+        for node in self._owners(x):
+            self._grids[node.first_wire] = grid
+        return x
+
+    def grid(self, x: Indices) -> Grid | None:
+        """The grid that all of these wires lie on."""
+        found = {self._grids.get(node.first_wire) for node in self._owners(x)}
+        return found.pop() if len(found) == 1 else None
+
+    def _owners(self, x: Indices) -> list[Node]:
+        starts = np.array([node.first_wire for node in self.nodes])
+        positions = np.unique(np.searchsorted(starts, x[x >= 0], side="right") - 1)
+        return [self.nodes[i] for i in positions.tolist()]

@@ -11,7 +11,7 @@ from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.functions import ATTRIBUTES
 from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode
-from cloakwork.models.onnx_import.registry import operator
+from cloakwork.models.onnx_import.registry import FOLDED, operator
 
 _PLAIN = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "HardSwish", "Log", "Mish",
@@ -45,13 +45,13 @@ def gelu(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(context.lookup(node.encrypted(), "GeluTanh" if tanh else "Gelu"))
 
 
-@operator("PRelu")
+@operator("PRelu", restrictions="slope constant")
 def prelu(context: Context, node: OnnxNode) -> Encrypted:
     x, slope = _spread(node.encrypted(0), node.constant(1))
     return Encrypted(context.lookup(x, "LeakyRelu", slope))
 
 
-@operator("Clip")
+@operator("Clip", restrictions="bounds constant")
 def clip(context: Context, node: OnnxNode) -> Encrypted:
     low, high = node.optional_constant(1), node.optional_constant(2)
     return Encrypted(
@@ -59,12 +59,12 @@ def clip(context: Context, node: OnnxNode) -> Encrypted:
     )
 
 
-@operator("Neg")
+@operator("Neg", cost=FOLDED)
 def neg(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(context.lookup(node.encrypted(), "Affine", -1.0, 0.0))
 
 
-@operator("Cast")
+@operator("Cast", restrictions="free from float to float; towards integers rounds down the magnitude")
 def cast(context: Context, node: OnnxNode) -> Encrypted:
     x, target = node.encrypted(), node.attributes["to"]
     if target in _FLOATS:
@@ -74,7 +74,7 @@ def cast(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(context.lookup(x, "Truncate"))
 
 
-@operator("BatchNormalization")
+@operator("BatchNormalization", cost=FOLDED, restrictions="not in training mode")
 def batch_normalization(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted(0)
     if node.attributes.get("training_mode", 0):
@@ -85,7 +85,7 @@ def batch_normalization(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(context.lookup(x, "Affine", scale.reshape(shape), (beta - mean * scale).reshape(shape)))
 
 
-@operator("Add", "Sub")
+@operator("Add", "Sub", cost=FOLDED)
 def add_sub(context: Context, node: OnnxNode) -> Encrypted:
     sign = 1.0 if node.operator == "Add" else -1.0
     left, right = node.inputs[0], node.inputs[1]
@@ -100,13 +100,13 @@ def add_sub(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(context.lookup(x, "Affine", sign, constant))
 
 
-@operator("Mul")
+@operator("Mul", cost=FOLDED, restrictions="one factor constant")
 def mul(context: Context, node: OnnxNode) -> Encrypted:
     x, constant, _ = _one_encrypted(node)
     return Encrypted(context.lookup(x, "Affine", constant, 0.0))
 
 
-@operator("Div")
+@operator("Div", cost=FOLDED + "; constant / x is a look-up", restrictions="one of both constant")
 def div(context: Context, node: OnnxNode) -> Encrypted:
     x, constant, swapped = _one_encrypted(node)
     if swapped:
@@ -116,13 +116,13 @@ def div(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(context.lookup(x, "Affine", 1 / constant, 0.0))
 
 
-@operator("Pow")
+@operator("Pow", restrictions="exponent constant")
 def power(context: Context, node: OnnxNode) -> Encrypted:
     x, exponent = _spread(node.encrypted(0), node.constant(1))
     return Encrypted(context.lookup(x, "Pow", exponent))
 
 
-@operator("Max", "Min")
+@operator("Max", "Min", cost="1 for each number and each further encrypted input; constants share one")
 def max_min(context: Context, node: OnnxNode) -> Encrypted:
     """Of one encrypted tensor and constants; of two encrypted ones max(a, b) = b + Relu(a - b), min(a, b) = b - Relu(b - a)."""
     result: Indices | None = None
@@ -146,7 +146,7 @@ def larger(context: Context, a: Indices, b: Indices, smaller: bool = False) -> I
     return context.linear(np.stack([b.reshape(-1), excess], axis=1), [[[1.0, sign]]]).reshape(a.shape)
 
 
-@operator(*_MIRRORED)
+@operator(*_MIRRORED, restrictions="two encrypted tensors: through their difference")
 def compare(context: Context, node: OnnxNode) -> Encrypted:
     """With a constant; with another encrypted tensor through the sign of the difference."""
     left, right = node.inputs[0], node.inputs[1]

@@ -15,10 +15,10 @@ from onnx.reference import ReferenceEvaluator
 
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
 from cloakwork.models.ir import Graph, check
-from cloakwork.models.onnx_import import elementwise, linear, pooling, shape  # noqa: F401 (they register their operators)
+from cloakwork.models.onnx_import import elementwise, linear, pooling, quantised, shape  # noqa: F401 (they register their operators)
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS, client_step
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, Value
-from cloakwork.models.onnx_import.registry import OPERATORS
+from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
 
 MINIMUM_OPSET = 11
 
@@ -94,19 +94,22 @@ def _import_node(proto: onnx.ModelProto, node: onnx.NodeProto, view: OnnxNode, c
         raise UnsupportedNode(
             f"comes after {done}, which the client evaluates; only final ones are supported, remove it"
         )
-    if node.domain not in ("", "ai.onnx"):
-        raise UnsupportedNode(f"belongs to the domain '{node.domain}'; export with standard operators")
-    if view.operator not in OPERATORS:
+    name = registered_name(node)
+    if name not in OPERATORS:
+        if node.domain not in ("", "ai.onnx"):
+            raise UnsupportedNode(f"belongs to the domain '{node.domain}'; export with standard operators")
         raise UnsupportedNode("is not supported on encrypted data; supported: " + ", ".join(sorted(OPERATORS)))
-    result = OPERATORS[view.operator](context, view)
+    result = OPERATORS[name].function(context, view)
     return [result] if isinstance(result, Encrypted | np.ndarray) else result
 
 
 def _fold_constant(proto: onnx.ModelProto, node: onnx.NodeProto, view: OnnxNode) -> list[Any]:
     """Nodes of constants alone are computed at import, by onnx's own reference."""
     feeds = {name: value for name, value in zip(node.input, view.inputs, strict=True) if name}
+    standard = onnx.NodeProto.FromString(node.SerializeToString())
+    standard.domain = ""  # quantisers of ONNX Runtime's domain mean the same
     try:
-        evaluator = ReferenceEvaluator(node, opsets={o.domain: o.version for o in proto.opset_import})
+        evaluator = ReferenceEvaluator(standard, opsets={o.domain: o.version for o in proto.opset_import})
         return [np.asarray(result) for result in evaluator.run(None, feeds)]
     except Exception as error:
         raise UnsupportedNode(f"could not be computed from its constants: {error}") from error

@@ -7,11 +7,11 @@ import numpy as np
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
-from cloakwork.models.onnx_import.registry import operator
+from cloakwork.models.onnx_import.registry import LINEAR, operator
 from cloakwork.models.onnx_import.windows import spatial_windows
 
 
-@operator("Gemm")
+@operator("Gemm", cost=LINEAR, restrictions="A encrypted; B and C constant")
 def gemm(context: Context, node: OnnxNode) -> Encrypted:
     """alpha A' B' + beta C with A encrypted."""
     x = node.encrypted(0)
@@ -25,7 +25,7 @@ def gemm(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(context.linear(x, node.attributes.get("alpha", 1.0) * rows[None], offset))
 
 
-@operator("MatMul")
+@operator("MatMul", cost=LINEAR, restrictions="one factor constant")
 def matmul(context: Context, node: OnnxNode) -> Encrypted:
     """Encrypted [.., K] times constant [K, N], or constant [M, K] times encrypted [.., K, N]."""
     if isinstance(node.inputs[0], np.ndarray):
@@ -47,7 +47,11 @@ def _rows_times(context: Context, x: Indices, rows: np.ndarray) -> Indices:
     return out.reshape((*x.shape[:-1], len(rows)))
 
 
-@operator("Conv")
+@operator(
+    "Conv",
+    cost=LINEAR,
+    restrictions="weights and bias constant; any number of spatial dimensions, groups, strides, dilations, paddings",
+)
 def conv(context: Context, node: OnnxNode) -> Encrypted:
     """Any number of spatial dimensions, groups, strides, dilations and paddings."""
     x, weights = node.encrypted(0), np.asarray(node.constant(1), dtype=np.float64)
@@ -67,7 +71,7 @@ def conv(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(maps.reshape((1, len(weights), *spatial)))
 
 
-@operator("AveragePool")
+@operator("AveragePool", cost=LINEAR, restrictions="not ceil_mode together with count_include_pad")
 def average_pool(context: Context, node: OnnxNode) -> Encrypted:
     """Means of windows; padding counts only with count_include_pad."""
     x = node.encrypted(0)
@@ -83,13 +87,13 @@ def average_pool(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(out.reshape((1, *patches.shape[:-1])))
 
 
-@operator("GlobalAveragePool")
+@operator("GlobalAveragePool", cost=LINEAR)
 def global_average_pool(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted(0)
     return Encrypted(_reduce(context, x, tuple(range(2, x.ndim)), True, mean=True))
 
 
-@operator("ReduceSum", "ReduceMean")
+@operator("ReduceSum", "ReduceMean", cost=LINEAR, restrictions="not over the batch")
 def reduce(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted(0)
     axes = node.integers(1, "axes")

@@ -14,9 +14,10 @@ from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
 from cloakwork.models.onnx_import.elementwise import larger
 from cloakwork.models.onnx_import.registry import operator
 from cloakwork.models.onnx_import.windows import spatial_windows
+from cloakwork.models.steps import Step
 
 
-@operator("MaxPool")
+@operator("MaxPool", cost="n - 1 for a window of n numbers", restrictions="no indices as second output")
 def max_pool(context: Context, node: OnnxNode) -> Encrypted:
     if node.attributes.get("storage_order", 0):
         raise UnsupportedNode("column-major indices are not supported; drop the second output")
@@ -27,13 +28,13 @@ def max_pool(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(maximum(context, patches)[None])
 
 
-@operator("GlobalMaxPool")
+@operator("GlobalMaxPool", cost="n - 1 for n numbers")
 def global_max_pool(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     return Encrypted(maximum(context, x.reshape(*x.shape[:2], -1)).reshape(x.shape[:2] + (1,) * (x.ndim - 2)))
 
 
-@operator("ReduceMax")
+@operator("ReduceMax", cost="n - 1 for n numbers", restrictions="not over the batch")
 def reduce_max(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     axes = node.integers(1, "axes")
@@ -52,12 +53,17 @@ def reduce_max(context: Context, node: OnnxNode) -> Encrypted:
 
 def maximum(context: Context, x: Indices) -> Indices:
     """Over the last axis, in ceil(log2) levels."""
-    inner = _monotone_before(context, x) if x.shape[-1] > 1 else None
-    if inner is None:
-        return _tree(context, x)
-    best = _tree(context, inner.gather[x - inner.first_wire])
-    function = np.full(best.size, inner.function[0])
-    return context.add(Lookup(0, best.reshape(-1), inner.steps, function, "")).reshape(best.shape)
+    if x.shape[-1] == 1:
+        return x[..., 0]
+    grid, behind, wires = context.grid(x), [], x
+    while (inner := _monotone_before(context, wires)) is not None:
+        behind.append(inner)
+        wires = inner.gather[wires - inner.first_wire]
+    best = _tree(context, wires)
+    for inner in reversed(behind):
+        function = np.full(best.size, inner.function[0])
+        best = context.add(Lookup(0, best.reshape(-1), inner.steps, function, "")).reshape(best.shape)
+    return best if grid is None else context.mark(best, grid)
 
 
 def _tree(context: Context, x: Indices) -> Indices:
@@ -75,4 +81,8 @@ def _monotone_before(context: Context, x: Indices) -> Lookup | None:
     if not isinstance(found, Lookup) or low < found.first_wire or high >= found.first_wire + found.size:
         return None
     same = bool((found.function == found.function[0]).all())
-    return found if same and all(step.operator in MONOTONE for step in found.steps) else None
+    return found if same and all(_never_falls(step) for step in found.steps) else None
+
+
+def _never_falls(step: Step) -> bool:
+    return step.operator in MONOTONE or (step.operator == "Affine" and bool((step.parameters[0] >= 0).all()))

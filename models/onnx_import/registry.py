@@ -1,24 +1,48 @@
-"""ONNX operator name -> the function that imports it."""
+"""ONNX operator name (with its domain before it when that is not the standard one) -> the function that imports it, and what users ask of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+from onnx import NodeProto
 
 from cloakwork.models.onnx_import.context import Context, OnnxNode, Value
 
 OperatorFunction: TypeAlias = Callable[[Context, OnnxNode], "Value | Sequence[Value]"]
+_Function = TypeVar("_Function", bound=OperatorFunction)
 
-OPERATORS: Final[dict[str, OperatorFunction]] = {}
+MICROSOFT: Final = "com.microsoft:"  # before the name of an operator of ONNX Runtime's own domain
+
+# What an operator costs, in bootstraps; the sections of docs/operators.md.
+FREE: Final = "none: index arithmetic"
+FOLDED: Final = "none: folded into a linear layer"
+LINEAR: Final = "none: a linear layer"
+LOOKUP: Final = "1 for each number; a chain of such functions shares it"
 
 
-def operator(*names: str) -> Callable[[OperatorFunction], OperatorFunction]:
-    """Registers a function for these ONNX operators."""
+@dataclass(frozen=True)
+class Entry:
+    function: OperatorFunction
+    cost: str
+    restrictions: str
 
-    def register(function: OperatorFunction) -> OperatorFunction:
+
+OPERATORS: Final[dict[str, Entry]] = {}
+
+
+def operator(*names: str, cost: str = LOOKUP, restrictions: str = "") -> Callable[[_Function], _Function]:
+    """Registers a function for these ONNX operators, with what docs/operators.md says of them."""
+
+    def register(function: _Function) -> _Function:
         for name in names:
             assert name not in OPERATORS, name
-            OPERATORS[name] = function
+            OPERATORS[name] = Entry(function, cost, restrictions)
         return function
 
     return register
+
+
+def registered_name(node: NodeProto) -> str:
+    return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}:{node.op_type}"

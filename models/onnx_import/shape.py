@@ -7,15 +7,15 @@ import numpy as np
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import ZERO_WIRE, Indices
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
-from cloakwork.models.onnx_import.registry import operator
+from cloakwork.models.onnx_import.registry import FREE, operator
 
 
-@operator("Identity")
+@operator("Identity", cost=FREE)
 def identity(_context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(node.encrypted())
 
 
-@operator("Dropout")
+@operator("Dropout", cost=FREE, restrictions="not in training mode")
 def dropout(_context: Context, node: OnnxNode) -> Encrypted:
     training = node.optional_constant(2)
     if training is not None and training.any():
@@ -23,7 +23,7 @@ def dropout(_context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(node.encrypted())
 
 
-@operator("Flatten")
+@operator("Flatten", cost=FREE)
 def flatten(_context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     axis = node.attributes.get("axis", 1)
@@ -31,7 +31,7 @@ def flatten(_context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(x.reshape(int(np.prod(x.shape[:axis], dtype=np.int64)), -1))
 
 
-@operator("Reshape")
+@operator("Reshape", cost=FREE)
 def reshape(_context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     wanted = [int(v) for v in node.constant(1)]
@@ -40,13 +40,13 @@ def reshape(_context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(x.reshape(wanted))
 
 
-@operator("Transpose")
+@operator("Transpose", cost=FREE)
 def transpose(_context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     return Encrypted(x.transpose(node.attributes.get("perm", tuple(range(x.ndim))[::-1])))
 
 
-@operator("Concat")
+@operator("Concat", cost=FREE, restrictions="constants only if zero")
 def concat(_context: Context, node: OnnxNode) -> Encrypted:
     parts = []
     for index, value in enumerate(node.inputs):
@@ -61,7 +61,7 @@ def concat(_context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(np.concatenate(parts, axis=node.attributes["axis"]))
 
 
-@operator("Slice")
+@operator("Slice", cost=FREE)
 def slice_(_context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     starts, ends = (np.atleast_1d(node.constant(i)).astype(np.int64) for i in (1, 2))
@@ -79,7 +79,7 @@ def slice_(_context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(x[tuple(cut)])
 
 
-@operator("Split")
+@operator("Split", cost=FREE)
 def split(_context: Context, node: OnnxNode) -> list[Encrypted]:
     x = node.encrypted()
     axis = node.attributes.get("axis", 0)
@@ -91,28 +91,28 @@ def split(_context: Context, node: OnnxNode) -> list[Encrypted]:
     return [Encrypted(part) for part in np.split(x, np.cumsum(sizes)[:-1], axis=axis)]
 
 
-@operator("Squeeze")
+@operator("Squeeze", cost=FREE)
 def squeeze(_context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     axes = node.integers(1, "axes")
     return Encrypted(np.squeeze(x, tuple(axes) if axes is not None else None))
 
 
-@operator("Unsqueeze")
+@operator("Unsqueeze", cost=FREE)
 def unsqueeze(_context: Context, node: OnnxNode) -> Encrypted:
     axes = node.integers(1, "axes")
     assert axes is not None
     return Encrypted(np.expand_dims(node.encrypted(), tuple(axes)))
 
 
-@operator("Expand")
+@operator("Expand", cost=FREE)
 def expand(_context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     shape = np.broadcast_shapes(x.shape, tuple(int(v) for v in node.constant(1)))
     return Encrypted(np.array(np.broadcast_to(x, shape)))
 
 
-@operator("Pad")
+@operator("Pad", cost=FREE, restrictions="modes constant (zero), edge and reflect")
 def pad(_context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     mode = node.attributes.get("mode", b"constant")
@@ -141,12 +141,12 @@ def _padded(x: Indices, pairs: list[tuple[int, int]], mode: str) -> Indices:
     return np.pad(x, pairs, mode="edge" if mode == "edge" else "reflect")
 
 
-@operator("Gather")
+@operator("Gather", cost=FREE, restrictions="indices constant")
 def gather(_context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(np.take(node.encrypted(0), node.constant(1).astype(np.int64), axis=node.attributes.get("axis", 0)))
 
 
-@operator("Shape")
+@operator("Shape", cost=FREE, restrictions="the batch counts as 1")
 def shape(_context: Context, node: OnnxNode) -> np.ndarray:
     """Known at import; the batch counts as 1."""
     extents = np.array(node.encrypted().shape, dtype=np.int64)

@@ -1,9 +1,11 @@
 """The passes, one per file, in the order in which the compiler runs them.
 
+quantise_ends        quantisers at input and output are left to the client
 fold_normalisation   affine look-ups into the linear node before them
 fuse_lookups         chains of look-ups into one
 fold_affine          affine look-ups that are left into the linear nodes after them
 separate_levels      linear and look-up alternate
+quantised_ranges     without data: ranges from the model's own quantisers
 bound_ranges         the range of every wire, from calibration data and intervals
 noise_limits         how much noise every layer may have
 quantise_weights     integer weights, scale and offset of every wire

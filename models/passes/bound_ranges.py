@@ -30,7 +30,7 @@ def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: flo
         if isinstance(node, Linear):
             lower[wires(node)], upper[wires(node)] = _linear_bounds(node, *next(rows), lower, upper, margin)
         elif isinstance(node, Lookup):
-            lower[wires(node)], upper[wires(node)] = _lookup_bounds(node, lower, upper)
+            lower[wires(node)], upper[wires(node)] = lookup_bounds(node, lower, upper)
     return check(replace(graph, lower=lower, upper=upper))
 
 
@@ -38,22 +38,29 @@ def _linear_bounds(
     node: Linear, observed_low: Reals, observed_high: Reals, lower: Reals, upper: Reals, margin: float
 ) -> tuple[Reals, Reals]:
     """Args: observed_low, observed_high [blocks, rows]."""
+    low, high = interval(node, lower, upper)
+    least, most = np.full(node.bias.shape, np.inf), np.full(node.bias.shape, -np.inf)
+    np.minimum.at(least, node.block, low)
+    np.maximum.at(most, node.block, high)
+    slack = margin * (observed_high - observed_low) / 2
+    least = np.maximum(observed_low - slack, least)[node.block].reshape(-1)
+    most = np.minimum(observed_high + slack, most)[node.block].reshape(-1)
+    return least, np.maximum(least, most)
+
+
+def interval(node: Linear, lower: Reals, upper: Reals) -> tuple[Reals, Reals]:
+    """Least and largest values [P, R] for values of the wires between lower and upper [wires]."""
     low, high = np.empty((2, len(node.gather), node.weights.shape[1]))
     below, above = np.append(lower, 0.0)[node.gather], np.append(upper, 0.0)[node.gather]
     for block in range(len(node.weights)):
         chosen = node.block == block
-        if not chosen.any():
-            continue
-        slack = margin * (observed_high[block] - observed_low[block]) / 2
         positive, negative = np.maximum(node.weights[block], 0), np.minimum(node.weights[block], 0)
-        least = (below[chosen] @ positive.T + above[chosen] @ negative.T).min(axis=0) + node.bias[block]
-        most = (above[chosen] @ positive.T + below[chosen] @ negative.T).max(axis=0) + node.bias[block]
-        low[chosen] = np.maximum(observed_low[block] - slack, least)
-        high[chosen] = np.minimum(observed_high[block] + slack, most)
-    return low.reshape(-1), np.maximum(low, high).reshape(-1)
+        low[chosen] = below[chosen] @ positive.T + above[chosen] @ negative.T + node.bias[block]
+        high[chosen] = above[chosen] @ positive.T + below[chosen] @ negative.T + node.bias[block]
+    return low, high
 
 
-def _lookup_bounds(node: Lookup, lower: Reals, upper: Reals) -> tuple[Reals, Reals]:
+def lookup_bounds(node: Lookup, lower: Reals, upper: Reals) -> tuple[Reals, Reals]:
     low, high = np.append(lower, 0.0)[node.gather], np.append(upper, 0.0)[node.gather]
     grid = low + np.linspace(0, 1, _GRID)[:, None] * (high - low)
     y = apply_steps(node.steps, grid, node.function)

@@ -131,4 +131,4 @@ def _worth_composing(node: Linear, sources: list[Linear]) -> bool:
         return True
     read = np.unique(node.gather)
     saved = sum(int(((read >= s.first_wire) & (read < s.first_wire + s.size)).sum()) for s in sources)
-    return node.size * width <= min(WEIGHTS_PER_BOOTSTRAP * saved, MAX_WEIGHTS)
+    return bool(node.size * width <= min(WEIGHTS_PER_BOOTSTRAP * saved, MAX_WEIGHTS))

@@ -1,0 +1,54 @@
+"""docs/operators.md from the registry: `python -m cloakwork.models.onnx_import.documentation docs/operators.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from cloakwork.models.onnx_import import importer
+from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS
+from cloakwork.models.onnx_import.registry import FOLDED, FREE, LINEAR, LOOKUP, MICROSOFT, OPERATORS, Entry
+
+_HEAD = """# Operators
+
+Written by `python -m cloakwork.models.onnx_import.documentation docs/operators.md` from the registry of the importer; a test compares them.
+
+ONNX opset {opset} and newer. Costs are bootstraps per sample: a "number" is one element of the result. Nodes of constants alone are computed at
+import. Everything unsupported is reported at once, with the node's name in the model.
+`{microsoft}:` stands before operators of ONNX Runtime's own domain.
+"""
+
+
+def operators_markdown() -> str:
+    sections: dict[str, Callable[[Entry], bool]] = {
+        "Linear layers": lambda e: e.cost == LINEAR,
+        "Folded into linear layers": lambda e: e.cost.startswith(FOLDED),
+        "Moving elements": lambda e: e.cost.startswith(FREE),
+        "Look-ups": lambda e: e.cost == LOOKUP,
+        "Several look-ups": lambda _: True,
+    }
+    rest = dict(OPERATORS)
+    parts = [_HEAD.format(opset=importer.MINIMUM_OPSET, microsoft=MICROSOFT.rstrip(":"))]
+    for title, chosen in sections.items():
+        rows = {name: entry for name, entry in rest.items() if chosen(entry)}
+        rest = {name: entry for name, entry in rest.items() if name not in rows}
+        parts.append(
+            f"## {title}\n\n| operator | bootstraps | restrictions |\n|---|---|---|\n" + "\n".join(_rows(rows)) + "\n"
+        )
+    last = ", ".join(f"`{name}`" for name in CLIENT_OPERATORS)
+    parts.append(f"## Last, by the client\n\n{last}: after decryption, along any axis but the batch; free.\n")
+    return "\n".join(parts)
+
+
+def _rows(entries: dict[str, Entry]) -> Iterator[str]:
+    """One line for all operators of the same cost and restrictions."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, entry in entries.items():
+        alike.setdefault((entry.cost, entry.restrictions), []).append(name)
+    for (cost, restrictions), names in sorted(alike.items(), key=lambda item: min(item[1])):
+        yield f"| {', '.join(f'`{name}`' for name in sorted(names))} | {cost} | {restrictions or 'none'} |"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(operators_markdown(), encoding="utf-8")

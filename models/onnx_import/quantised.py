@@ -1,0 +1,227 @@
+"""Quantised models: QuantizeLinear / DequantizeLinear (QDQ), and the integer operators of QOperator models in terms of them.
+
+    QLinearConv(x, w) = Quantize(Conv(Dequantize(x), Dequantize(w)) + bias)
+
+Weights are constants and stay the multiples of their scale that they are; requantisation becomes part of the look-up that follows, and the
+last one the client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from onnx import TensorProto
+
+from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.ir import Indices
+from cloakwork.models.onnx_import import elementwise, linear
+from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, Grid, OnnxNode, Value
+from cloakwork.models.onnx_import.registry import FOLDED, LINEAR, MICROSOFT, operator
+
+_REQUANTISED: Final = (
+    "weights, scales and zero points constant; the bootstrap is its quantiser, which later functions share"
+)
+INTEGER_TYPES: Final = {"int2", "uint2", "int4", "uint4", "int8", "uint8", "int16", "uint16", "int32"}
+
+
+@operator(
+    "QuantizeLinear",
+    MICROSOFT + "QuantizeLinear",
+    restrictions="scale and zero point constant, not in blocks; free at both ends of the model, where the client rounds",
+)
+def quantize_linear(context: Context, node: OnnxNode) -> Encrypted:
+    """clip(round(x / scale) + zero point): one look-up, fused with the function before; free where x is on that grid already."""
+    x = node.encrypted(0)
+    kind = _output_type(node)
+    scale, zero = _parameters(node, x)
+    return Encrypted(_quantised(context, x, scale, zero, kind))
+
+
+@operator("DequantizeLinear", MICROSOFT + "DequantizeLinear", cost=FOLDED, restrictions="scale and zero point constant")
+def dequantize_linear(context: Context, node: OnnxNode) -> Encrypted:
+    x = node.encrypted(0)
+    scale, zero = _parameters(node, x)
+    return Encrypted(_dequantised(context, x, scale, zero))
+
+
+def _quantised(context: Context, x: Indices, scale: Constant, zero: Constant, kind: str) -> Indices:
+    low, high = integer_range(kind)
+    uniform = scale.size == zero.size == 1
+    found = context.grid(x) if uniform else None
+    step, shift = float(scale.flat[0]), float(zero.flat[0])
+    grid = Grid(1.0, low, high)
+    if found is not None and found.within(step, (low - shift) * step, (high - shift) * step):
+        return context.mark(context.lookup(x, "Affine", 1 / step, shift), grid)
+    out = context.lookup(x, "QuantizeLinear", scale, zero, low, high)
+    return context.mark(out, grid)
+
+
+def _dequantised(context: Context, x: Indices, scale: Constant, zero: Constant) -> Indices:
+    out = context.lookup(x, "Affine", scale, -zero * scale)
+    found = context.grid(x)
+    if found is None or not scale.size == zero.size == 1:
+        return out
+    step, shift = float(scale.flat[0]), float(zero.flat[0])
+    return context.mark(out, Grid(step * found.step, (found.low - shift) * step, (found.high - shift) * step))
+
+
+def _parameters(node: OnnxNode, x: Indices) -> tuple[Constant, Constant]:
+    """Scale and zero point (inputs 1 and 2), shaped to broadcast with x."""
+    if node.attributes.get("block_size", 0):
+        raise UnsupportedNode("quantises activations in blocks; use one scale for the tensor or for each channel")
+    scale = np.asarray(node.constant(1), dtype=np.float64)
+    zero = np.asarray(node.constant(2), dtype=np.float64) if node.has(2) else np.zeros_like(scale)
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
+        raise UnsupportedNode("has a scale that is not positive; quantise the model again")
+    axis = int(node.attributes.get("axis", 1))
+    return _along(scale, x, axis), _along(zero, x, axis)
+
+
+def _along(value: Constant, x: Indices, axis: int) -> Constant:
+    if value.size == 1:
+        return value.reshape(())
+    shape = [1] * x.ndim
+    shape[axis] = value.size
+    return value.reshape(shape)
+
+
+def _output_type(node: OnnxNode) -> str:
+    given = node.attributes.get("output_dtype", 0)
+    if node.has(2):
+        kind = str(node.constant(2).dtype)
+    elif given:
+        kind = TensorProto.DataType.Name(given).lower()
+    else:
+        kind = "uint8"
+    if kind not in INTEGER_TYPES:
+        raise UnsupportedNode(f"quantises to {kind}; use integers of 2 to 16 bits")
+    return kind
+
+
+def integer_range(kind: str) -> tuple[float, float]:
+    """(0, 255) for uint8, and so on."""
+    bits = int(kind.lstrip("uint"))
+    return (0.0, 2.0**bits - 1) if kind.startswith("u") else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1)
+
+
+# --- QOperator models ------------------------------------------------------------------------------------------------------------
+
+_Real = Callable[[Context, OnnxNode], Any]
+
+
+def _through(context: Context, node: OnnxNode, real: _Real, inputs: tuple[Value | None, ...], output: int) -> Encrypted:
+    """Quantize(real(inputs)) with scale and zero point of the result at inputs `output` and output + 1."""
+    result = real(context, replace(node, inputs=inputs))
+    kind = str(node.constant(output + 1).dtype) if node.has(output + 1) else "uint8"
+    scale = np.asarray(node.constant(output), dtype=np.float64)
+    zero = np.asarray(node.constant(output + 1), dtype=np.float64) if node.has(output + 1) else np.zeros(())
+    out = _quantised(context, result.wires, scale.reshape(()), zero.reshape(()), kind)
+    return Encrypted(out)
+
+
+def _real(context: Context, node: OnnxNode, index: int, axis: int | None = None) -> Value:
+    """The tensor at inputs index .. index + 2 (values, scale, zero point), dequantised."""
+    value = node.inputs[index]
+    scale = np.asarray(node.constant(index + 1), dtype=np.float64)
+    zero = np.asarray(node.constant(index + 2), dtype=np.float64) if node.has(index + 2) else np.zeros_like(scale)
+    if isinstance(value, Encrypted):
+        return Encrypted(_dequantised(context, value.wires, scale.reshape(()), zero.reshape(())))
+    constant = np.asarray(node.constant(index), dtype=np.float64)
+    if axis is not None and scale.size > 1:
+        shape = [1] * constant.ndim
+        shape[axis] = -1
+        scale, zero = scale.reshape(shape), (zero.reshape(shape) if zero.size > 1 else zero)
+    return np.asarray((constant - zero) * scale)
+
+
+@operator("QLinearConv", restrictions=_REQUANTISED)
+def qlinear_conv(context: Context, node: OnnxNode) -> Encrypted:
+    x, weights = _real(context, node, 0), _real(context, node, 3, axis=0)
+    bias = None
+    if node.has(8):  # int32 in units of the product of both scales
+        unit = np.asarray(node.constant(1), dtype=np.float64) * np.asarray(node.constant(4), dtype=np.float64)
+        bias = np.asarray(node.constant(8), dtype=np.float64) * unit.reshape(-1)
+    return _through(context, node, linear.conv, (x, weights, bias), 6)
+
+
+@operator("QLinearMatMul", MICROSOFT + "QLinearMatMul", restrictions=_REQUANTISED)
+def qlinear_matmul(context: Context, node: OnnxNode) -> Encrypted:
+    left, right = _real(context, node, 0, axis=-2), _real(context, node, 3, axis=-1)
+    return _through(context, node, linear.matmul, (left, right), 6)
+
+
+@operator(MICROSOFT + "QGemm", restrictions=_REQUANTISED)
+def qgemm(context: Context, node: OnnxNode) -> Encrypted:
+    """The bias is int32 in units of alpha times both scales; without the result's scale the result is real."""
+    rows = 0 if node.attributes.get("transB", 0) else 1
+    x, weights = _real(context, node, 0), _real(context, node, 3, axis=rows)
+    bias = None
+    if node.has(6):
+        unit = np.asarray(node.constant(1), dtype=np.float64) * np.asarray(node.constant(4), dtype=np.float64)
+        bias = np.asarray(node.constant(6), dtype=np.float64) * (unit * float(node.attributes.get("alpha", 1.0)))
+    if not node.has(7):
+        return linear.gemm(context, replace(node, inputs=(x, weights, bias)))
+    return _through(context, node, linear.gemm, (x, weights, bias), 7)
+
+
+@operator(MICROSOFT + "QLinearAdd", MICROSOFT + "QLinearMul", restrictions=_REQUANTISED)
+def qlinear_arithmetic(context: Context, node: OnnxNode) -> Encrypted:
+    plain = replace(node, operator=node.operator.removeprefix("QLinear"))
+    real = elementwise.add_sub if plain.operator == "Add" else elementwise.mul
+    return _through(context, plain, real, (_real(context, node, 0), _real(context, node, 3)), 6)
+
+
+@operator(MICROSOFT + "QLinearSigmoid", MICROSOFT + "QLinearLeakyRelu", restrictions=_REQUANTISED)
+def qlinear_function(context: Context, node: OnnxNode) -> Encrypted:
+    plain = replace(node, operator=node.operator.removeprefix("QLinear"))
+    real = elementwise.plain if plain.operator == "Sigmoid" else elementwise.with_attributes
+    return _through(context, plain, real, (_real(context, node, 0),), 3)
+
+
+@operator(MICROSOFT + "QLinearAveragePool", MICROSOFT + "QLinearGlobalAveragePool", restrictions=_REQUANTISED)
+def qlinear_average_pool(context: Context, node: OnnxNode) -> Encrypted:
+    if node.attributes.get("channels_last", 0):
+        raise UnsupportedNode("has channels last; export with channels first")
+    real = linear.global_average_pool if node.operator == "QLinearGlobalAveragePool" else linear.average_pool
+    return _through(context, node, real, (_real(context, node, 0),), 3)
+
+
+@operator(MICROSOFT + "QLinearConcat", restrictions="all inputs encrypted")
+def qlinear_concat(context: Context, node: OnnxNode) -> Encrypted:
+    """Inputs: scale and zero point of the result, then three for each tensor."""
+    parts = [_real(context, node, index) for index in range(2, len(node.inputs), 3)]
+    if not all(isinstance(part, Encrypted) for part in parts):
+        raise UnsupportedNode("concatenates a constant; add it in a node of its own")
+    joined = np.concatenate([part.wires for part in parts if isinstance(part, Encrypted)], axis=node.attributes["axis"])
+    return _through(context, node, lambda *_: Encrypted(joined), (), 0)
+
+
+@operator("ConvInteger", cost=LINEAR, restrictions="weights constant")
+def conv_integer(context: Context, node: OnnxNode) -> Encrypted:
+    x, weights = _shifted(context, node, 0, 2), _shifted(context, node, 1, 3, axis=0)
+    return linear.conv(context, replace(node, inputs=(x, weights)))
+
+
+@operator("MatMulInteger", cost=LINEAR, restrictions="one factor constant")
+def matmul_integer(context: Context, node: OnnxNode) -> Encrypted:
+    left, right = _shifted(context, node, 0, 2, axis=-2), _shifted(context, node, 1, 3, axis=-1)
+    return linear.matmul(context, replace(node, inputs=(left, right)))
+
+
+def _shifted(context: Context, node: OnnxNode, index: int, zero_index: int, axis: int | None = None) -> Value:
+    """An integer tensor less its zero point."""
+    zero = np.asarray(node.constant(zero_index), dtype=np.float64) if node.has(zero_index) else np.zeros(())
+    value = node.inputs[index]
+    if isinstance(value, Encrypted):
+        if zero.size > 1:
+            raise UnsupportedNode("has a zero point for each row of encrypted data; use one for the tensor")
+        return Encrypted(_dequantised(context, value.wires, np.ones(()), zero.reshape(())))
+    constant = np.asarray(node.constant(index), dtype=np.float64)
+    if axis is not None and zero.size > 1:
+        shape = [1] * constant.ndim
+        shape[axis] = -1
+        zero = zero.reshape(shape)
+    return np.asarray(constant - zero)

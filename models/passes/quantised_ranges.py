@@ -1,0 +1,95 @@
+"""Ranges of a quantised model from its quantisers, without data.
+
+Behind a look-up that saturates (its quantiser clips), values only matter where the look-up still changes. What interval arithmetic allows
+beyond that counts as the end, so it has to fit as well as it can: the window is made symmetric, because a ReLU hides how far values fall
+below zero. Everything else has the range of interval arithmetic. Calibration data is better where there is some.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cloakwork.models.calibration import Calibration
+from cloakwork.models.client_steps import Quantise
+from cloakwork.models.errors import CompileError
+from cloakwork.models.ir import Graph, Linear, Lookup, Reals, wires
+from cloakwork.models.passes.affine import is_output
+from cloakwork.models.passes.bound_ranges import interval, lookup_bounds
+
+_POINTS = 4097
+
+
+def quantised_ranges(graph: Graph, given: Quantise | None, wanted: Quantise | None) -> Calibration:
+    """What calibration data would show. Args: given, wanted: the quantisers of input and output, which the client applies.
+
+    Raises:
+        CompileError: the model has no quantiser at its input.
+    """
+    if given is None:
+        raise CompileError(
+            "calibration: expected typical inputs [samples, ..], got none; only a model whose input goes into a QuantizeLinear node does without"
+        )
+    lower, upper = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
+    lower[wires(graph.input)], upper[wires(graph.input)] = given.low, given.high
+    rows = []
+    for node in graph.nodes[1:]:
+        if isinstance(node, Linear):
+            low, high = interval(node, lower, upper)
+            if not (wanted is not None and is_output(graph, node)):
+                low, high = _windowed(graph, node, low, high)
+            else:
+                low, high = np.clip(low, wanted.low, wanted.high), np.clip(high, wanted.low, wanted.high)
+            rows.append(_of_blocks(node, low, high))
+            least, most = rows[-1]
+            lower[wires(node)] = least[node.block].reshape(-1)
+            upper[wires(node)] = most[node.block].reshape(-1)
+        elif isinstance(node, Lookup):
+            lower[wires(node)], upper[wires(node)] = lookup_bounds(node, lower, upper)
+    return Calibration((given.low, given.high), tuple(rows))
+
+
+def _windowed(graph: Graph, node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
+    """Interval bounds [P, R] cut to where the look-ups that read the node change."""
+    readers = [lookup for lookup in graph.lookups if bool(np.isin(lookup.gather, np.arange(*_span(node))).any())]
+    if not readers or is_output(graph, node):
+        return low, high
+    least, most = np.full(node.size, np.inf), np.full(node.size, -np.inf)
+    for lookup in readers:
+        inside = (lookup.gather >= node.first_wire) & (lookup.gather < node.first_wire + node.size)
+        local = lookup.gather[inside] - node.first_wire
+        a, b = _window(lookup, lookup.function[inside], low.reshape(-1)[local], high.reshape(-1)[local])
+        np.minimum.at(least, local, a)
+        np.maximum.at(most, local, b)
+    half = np.maximum(np.abs(least), np.abs(most))
+    half = np.where(np.isfinite(half), half, 0.0).reshape(low.shape)
+    return np.maximum(low, -half), np.minimum(high, half)
+
+
+def _span(node: Linear) -> tuple[int, int]:
+    return node.first_wire, node.first_wire + node.size
+
+
+def _window(lookup: Lookup, function: np.ndarray, low: Reals, high: Reals) -> tuple[Reals, Reals]:
+    """The smallest interval outside of which the look-up is constant; all of it without a quantiser."""
+    if not any(step.operator == "QuantizeLinear" for step in lookup.steps):
+        return low, high  # the differences of a max-pool, say
+    least, most = np.empty_like(low), np.empty_like(high)
+    keys, index = np.unique(np.stack([function, low, high], axis=1), axis=0, return_inverse=True)
+    for i, (chosen, start, end) in enumerate(keys):
+        x = np.linspace(start, end, _POINTS)
+        y = x
+        for step in lookup.steps:
+            y = step(y, np.full(x.shape, int(chosen)))
+        first, last = int(np.argmax(y != y[0])), _POINTS - 1 - int(np.argmax((y != y[-1])[::-1]))
+        mask = index.reshape(-1) == i
+        least[mask], most[mask] = (x[max(first - 1, 0)], x[last]) if (y != y[0]).any() else (0.0, 0.0)
+    return least, most
+
+
+def _of_blocks(node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
+    least, most = np.full(node.bias.shape, np.inf), np.full(node.bias.shape, -np.inf)
+    np.minimum.at(least, node.block, low)
+    np.maximum.at(most, node.block, high)
+    unused = ~np.isfinite(least)
+    least[unused] = most[unused] = 0.0
+    return least, np.maximum(least, most)
