@@ -1,0 +1,169 @@
+"""The client against a real server process: keys sent once, answers right, interruptions survived."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scoring_server import Server, running, toy_model
+
+from cloakwork.app.client import AsyncClient, Client
+from cloakwork.app.client.errors import ConnectionLostError, ServiceError
+from cloakwork.app.client.keyring import Keyring
+from cloakwork.fhe_core.errors import ShapeError
+
+MODEL = "toy"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    data = tmp_path_factory.mktemp("server")
+    (data / "models" / MODEL).mkdir(parents=True)
+    toy_model().save(data / "models" / MODEL / "1.clkm")
+    with running(data) as started:
+        yield started
+
+
+@pytest.fixture
+def keyring(tmp_path: Path) -> Keyring:
+    return Keyring(tmp_path / "keys", "word")
+
+
+def samples(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-0.7, 0.7, (count, 4))
+
+
+def agrees(predictions: np.ndarray, x: np.ndarray) -> bool:
+    """Within what noise and rounding of the toy parameters may do."""
+    expected = np.asarray(toy_model().predict(x), dtype=np.float64)
+    return bool(np.abs(predictions - expected).max() < 0.25 * np.abs(expected).max())
+
+
+def test_the_key_is_sent_once(server: Server, keyring: Keyring) -> None:
+    x = samples(3)
+    with Client(server.url, keyring=keyring) as client:
+        assert client.models() == [MODEL]
+        first, second = client.score(MODEL, x), client.score(MODEL, x)
+    assert agrees(first.predictions, x) and agrees(second.predictions, x)
+    assert first.key_uploaded and first.upload_bytes == keyring.evaluation_keys("toy_two_limb").stat().st_size
+    assert not second.key_uploaded
+    assert 0 < second.compute_seconds <= second.seconds
+    with Client(server.url, keyring=Keyring(keyring.folder, "word")) as again:
+        assert again.score(MODEL, x).upload_bytes == 0
+
+
+def test_a_key_that_the_server_lost_is_sent_again(server: Server, keyring: Keyring) -> None:
+    with Client(server.url, keyring=keyring) as client:
+        client.predict(MODEL, samples(1))
+        for key in client.call("GET", "/v2/keys")["keys"]:
+            client.call("DELETE", f"/v2/keys/{key['id']}")
+        assert client.score(MODEL, samples(1)).key_uploaded
+
+
+def test_many_at_once(server: Server, keyring: Keyring) -> None:
+    async def score() -> list[np.ndarray]:
+        async with AsyncClient(server.url, keyring=keyring) as client:
+            await client.predict(MODEL, samples(1))
+            return list(await asyncio.gather(*(client.predict(MODEL, samples(2, seed)) for seed in range(8))))
+
+    for seed, predictions in enumerate(asyncio.run(score())):
+        assert agrees(predictions, samples(2, seed))
+
+
+def test_a_batch_beyond_the_largest_goes_in_parts(tmp_path: Path, keyring: Keyring) -> None:
+    (tmp_path / "models" / MODEL).mkdir(parents=True)
+    toy_model().save(tmp_path / "models" / MODEL / "1.clkm")
+    with running(tmp_path, environment={"MAX_SAMPLES": "3"}) as small, Client(small.url, keyring=keyring) as client:
+        x = samples(8)
+        scores = client.score(MODEL, x)
+    assert agrees(scores.predictions, x)
+
+
+def test_jobs_report_progress(tmp_path: Path, keyring: Keyring) -> None:
+    """A server that answers nothing at once: every request becomes a job."""
+    (tmp_path / "models" / MODEL).mkdir(parents=True)
+    toy_model().save(tmp_path / "models" / MODEL / "1.clkm")
+    seen: set[str] = set()
+    with (
+        running(tmp_path, environment={"SYNCHRONOUS_SECONDS": "1e-9"}) as slow,
+        Client(slow.url, keyring=keyring) as client,
+    ):
+        x = samples(4)
+        scores = client.score(MODEL, x, progress=lambda what, *_: seen.add(what))
+        assert client.call("GET", "/v2/jobs")["jobs"][0]["state"] == "done"
+    assert agrees(scores.predictions, x)
+    assert {"keys", "upload"} <= seen
+
+
+def test_a_server_that_restarts_is_waited_for(tmp_path: Path, keyring: Keyring) -> None:
+    (tmp_path / "models" / MODEL).mkdir(parents=True)
+    toy_model().save(tmp_path / "models" / MODEL / "1.clkm")
+    with running(tmp_path) as server, Client(server.url, keyring=keyring) as client:
+        x = samples(2)
+        client.predict(MODEL, x)
+        server.kill()
+        restarting = threading.Thread(target=server.start)
+        restarting.start()
+        deadline = time.monotonic() + 60
+        while True:  # the client waits some seconds by itself
+            try:
+                predictions = client.predict(MODEL, x)
+                break
+            except ConnectionLostError:
+                assert time.monotonic() < deadline
+        restarting.join()
+    assert agrees(predictions, x)
+
+
+def test_errors_say_what_to_do(server: Server, keyring: Keyring) -> None:
+    with Client(server.url, keyring=keyring) as client:
+        with pytest.raises(ServiceError, match="nothing") as unknown:
+            client.predict("nothing", samples(1))
+        assert unknown.value.status == 404
+        with pytest.raises(ShapeError, match="4"):
+            client.predict(MODEL, np.zeros((1, 5)))
+        with pytest.raises(ShapeError, match="at least one"):
+            client.predict(MODEL, [])
+    with Client("http://127.0.0.1:9", keyring=keyring) as nobody, pytest.raises(ConnectionLostError, match="running"):
+        nobody.models()
+
+
+def test_score_command(server: Server, tmp_path: Path) -> None:
+    import os
+    import subprocess
+    import sys
+
+    x = samples(5)
+    np.savetxt(tmp_path / "samples.csv", x, delimiter=",", header="a,b,c,d", comments="")
+    command = [
+        sys.executable,
+        "-m",
+        "cloakwork.app.cli",
+        "score",
+        "samples.csv",
+        "--url",
+        server.url,
+        "--model",
+        MODEL,
+        "--json",
+        "-",
+    ]
+    environment = {**os.environ, "CLOAKWORK_HOME": str(tmp_path / "home"), "CLOAKWORK_PASSPHRASE": "word"}
+    records = []
+    for _ in range(2):
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        records.append(json.loads(done.stdout))
+    assert [record["key_uploaded"] for record in records] == [True, False]
+    assert records[1]["samples"] == 5 and records[1]["upload_bytes"] == 0 and records[1]["ciphertext_bytes"] > 0
+    assert agrees(np.array(records[1]["predictions"]), x)
+    assert records[1]["seconds_per_sample"] > 0
+    (tmp_path / "samples.csv").write_text("a,b\n1,2\n")
+    wrong = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert wrong.returncode == 1 and len(wrong.stderr.splitlines()) == 1
