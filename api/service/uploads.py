@@ -167,17 +167,24 @@ class Uploads:
 
 
 async def _blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes: the first chunk at once, so that its header is looked at; then in blocks worth a write."""
+    """The same bytes: the first chunk at once, so that its header is looked at; then in blocks worth a write. What came before the
+    connection broke counts."""
     pending = bytearray()
     first = True
-    async for chunk in chunks:
-        pending += chunk
-        if first or len(pending) >= _WRITE_BYTES:
-            first = False
-            yield bytes(pending)
-            pending.clear()
+    broken: Exception | None = None
+    try:
+        async for chunk in chunks:
+            pending += chunk
+            if first or len(pending) >= _WRITE_BYTES:
+                first = False
+                yield bytes(pending)
+                pending.clear()
+    except Exception as error:
+        broken = error
     if pending:
         yield bytes(pending)
+    if broken is not None:
+        raise broken
 
 
 def _known_set(digest: str) -> ParameterSet:

@@ -20,6 +20,7 @@ from cloakwork.app.cli import (
     score,
     serve,
     simulate,
+    tenants,
 )
 from cloakwork.app.cli.console import FailureError, WrongCallError, report_error
 from cloakwork.fhe_core.errors import CancelledError, FheError, ParameterError
@@ -47,6 +48,7 @@ app.command("run")(run_model.run_model)
 app.command("decrypt")(keys.decrypt)
 app.command("serve")(serve.serve)
 app.add_typer(bench.app, name="bench")
+app.add_typer(tenants.app, name="tenants")
 app.add_typer(demo.app, name="demo")
 app.command("score")(score.score)
 app.add_typer(remote.models, name="models")

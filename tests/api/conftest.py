@@ -30,9 +30,9 @@ def fill(compiled: CompiledModel) -> Callable[[Path], Path]:
     return put
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
-    """One for the tests of a module that leave it as they found it."""
+    """One for all tests that leave it as they found it."""
     with running(fill(tmp_path_factory.mktemp("server") / "data")) as started:
         yield started
 

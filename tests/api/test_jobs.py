@@ -1,0 +1,121 @@
+"""Jobs: accepted, watched, cancelled, forgotten; idempotency, priorities, deadlines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from typing import Any
+
+import httpx
+from scoring_server import User
+
+
+def submit(user: User, body: bytes, **options: Any) -> dict[str, Any]:
+    answer = user.http.post(f"/v2/models/{user.model}/jobs", content=body, **options)
+    assert answer.status_code == 202, answer.text
+    job: dict[str, Any] = answer.json()
+    assert answer.headers["location"] == f"/v2/jobs/{job['id']}"
+    return job
+
+
+def wait(http: httpx.Client, job: dict[str, Any], seconds: float = 60) -> dict[str, Any]:
+    """By its events, as a client should."""
+    with http.stream("GET", f"/v2/jobs/{job['id']}/events", timeout=seconds) as events:
+        assert events.headers["content-type"].startswith("text/event-stream")
+        for _ in events.iter_lines():
+            pass
+    found: dict[str, Any] = http.get(f"/v2/jobs/{job['id']}").json()
+    return found
+
+
+def test_a_job_gives_what_an_answer_at_once_gives(user: User, http: httpx.Client):
+    user.upload()
+    _, body = user.encrypt(samples=3)
+    job = wait(http, submit(user, body))
+    assert (job["state"], job["samples"], job["error"]) == ("done", 3, None)
+    result = http.get(f"/v2/jobs/{job['id']}/result")
+    assert result.content == user.infer(body).content
+    assert result.headers["etag"].strip('"') == hashlib.sha256(result.content).hexdigest() == job["result_sha256"]
+    assert len(result.content) == job["result_bytes"]
+
+
+def test_a_client_that_prefers_a_job_gets_one(user: User, http: httpx.Client):
+    user.upload()
+    answer = user.infer(user.encrypt()[1], headers={"Prefer": "respond-async"})
+    assert answer.status_code == 202
+    assert wait(http, answer.json())["state"] == "done"
+
+
+def test_events_tell_the_life_of_a_job(user: User, http: httpx.Client):
+    user.upload()
+    job = submit(user, user.encrypt(samples=200)[1])
+    with http.stream("GET", f"/v2/jobs/{job['id']}/events") as stream:
+        text = "".join(stream.iter_text())
+    events = [dict(line.split(": ", 1) for line in block.splitlines()) for block in text.split("\n\n") if block]
+    names = [event["event"] for event in events]
+    assert names[-1] == "done" and set(names) <= {"queued", "started", "progress", "done"}
+    assert names == sorted(names, key=["queued", "started", "progress", "done"].index)
+    assert json.loads(events[-1]["data"])["state"] == "done"
+    for event in events:
+        if event["event"] == "progress":
+            progress = json.loads(event["data"])
+            assert 0 <= progress["done"] <= progress["total"] == 200 * user.facts["bootstraps"]
+
+
+def test_an_idempotency_key_makes_one_job(user: User, http: httpx.Client):
+    user.upload()
+    _, body = user.encrypt()
+    headers = {"Idempotency-Key": f"once-{time.time_ns()}"}
+    first, second = submit(user, body, headers=headers), submit(user, body, headers=headers)
+    assert first["id"] == second["id"]
+    _, other = user.encrypt(seed=5)
+    refused = http.post("/v2/models/toy/jobs", content=other, headers=headers)
+    assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+    assert wait(http, first)["state"] == "done"
+    assert submit(user, body, headers=headers)["state"] == "done"
+
+
+def test_a_finished_job_is_forgotten_with_its_result(user: User, http: httpx.Client):
+    user.upload()
+    job = wait(http, submit(user, user.encrypt()[1]))
+    assert job["id"] in [each["id"] for each in http.get("/v2/jobs").json()["jobs"]]
+    assert http.delete(f"/v2/jobs/{job['id']}").status_code == 204
+    for path in (f"/v2/jobs/{job['id']}", f"/v2/jobs/{job['id']}/result", f"/v2/jobs/{job['id']}/events"):
+        assert http.get(path).status_code == 404
+    assert http.delete(f"/v2/jobs/{job['id']}").status_code == 404
+
+
+def test_a_waiting_or_running_job_is_cancelled(user: User, http: httpx.Client):
+    user.upload()
+    _, body = user.encrypt(samples=2000)
+    jobs = [submit(user, body) for _ in range(4)]
+    last = jobs[-1]
+    assert http.get(f"/v2/jobs/{last['id']}/result").status_code == 409
+    for job in jobs:
+        assert http.delete(f"/v2/jobs/{job['id']}").status_code == 204
+    for job in jobs:
+        state = wait(http, job)["state"]
+        assert state == "cancelled" or (state == "done" and job is not last)
+    gone = http.get(f"/v2/jobs/{last['id']}/result")
+    assert (gone.status_code, gone.json()["code"]) == (410, "gone")
+
+
+def test_a_deadline_ends_a_job(user: User, http: httpx.Client):
+    user.upload()
+    _, body = user.encrypt(samples=2000)
+    busy = [submit(user, body) for _ in range(4)]
+    late = submit(user, user.encrypt()[1], params={"deadline_seconds": 0.05, "priority": 0})
+    job = wait(http, late)
+    assert job["state"] == "done" or job["error"]["code"] == "deadline_exceeded"
+    for each in busy:
+        http.delete(f"/v2/jobs/{each['id']}")
+
+
+def test_a_larger_priority_goes_first(user: User, http: httpx.Client):
+    user.upload()
+    _, body = user.encrypt(samples=1000)
+    low = [submit(user, body, params={"priority": 1}) for _ in range(5)]
+    high = submit(user, body, params={"priority": 9})
+    finished = {job["id"]: wait(http, job)["finished_at"] for job in [high, *low]}
+    assert finished[high["id"]] < max(finished[job["id"]] for job in low)
