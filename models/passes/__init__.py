@@ -8,6 +8,7 @@ separate_levels      linear and look-up alternate
 quantised_ranges     without data: ranges from the model's own quantisers
 bound_ranges         the range of every wire, from calibration data and intervals
 noise_limits         how much noise every layer may have
+integer_rows         weights that are integers already stay what they are
 quantise_weights     integer weights, scale and offset of every wire
 choose_parameters    the cheapest parameter set whose noise fits
 levels               what can run in one batch

@@ -14,7 +14,7 @@ from cloakwork.models.errors import NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.ir import Graph
 from cloakwork.models.passes.affine import is_output
 from cloakwork.models.passes.noise_limits import NoiseLimits
-from cloakwork.models.passes.quantise_weights import quantise_weights, weight_bits
+from cloakwork.models.passes.quantise_weights import Quantised, quantise_weights, weight_bits
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,16 @@ def choose_parameters(
     overflow: PrecisionOverflowError | None = None
     for params in sorted((p for p in sets if p.kind == "approximate"), key=bootstrap_cost):
         try:
-            quantised = _within_noise(graph, params, limits)
+            quantised = _within_noise(graph, params, limits, least_bits)
         except PrecisionOverflowError as error:
             overflow = error
             continue
-        # A row of one weight loses nothing: the scale takes it.
-        rows = [(weight_bits(node), node.origin) for node in quantised.linears if node.gather.shape[1] > 1]
+        # A row of one weight loses nothing: the scale takes it. Neither do integers that are kept.
+        rounded = [node for node in quantised.graph.linears if node.first_wire not in quantised.exact]
+        rows = [(weight_bits(node), node.origin) for node in rounded if node.gather.shape[1] > 1]
         bits, layer = min(rows, default=(least_bits, ""))
         if bits >= least_bits:
-            return quantised, params
+            return quantised.graph, params
         nearest = max(nearest or (bits, layer, params.name), (bits, layer, params.name), key=lambda found: found[0])
     if nearest is None:
         raise NoParameterSetError(f"no approximate parameter set fits: {overflow or 'none is among the candidates'}")
@@ -91,11 +92,11 @@ def choose_parameters(
     )
 
 
-def _within_noise(graph: Graph, params: ParameterSet, limits: NoiseLimits) -> Graph:
+def _within_noise(graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int) -> Quantised:
     """Quantised weights whose noise, counted after rounding, is within the limit."""
     for share in (1.0, 0.97, 0.94, 0.9):
-        quantised = quantise_weights(graph, params, limits.scaled(share))
-        found = zip(quantised.linears, weight_norms(quantised), strict=True)
+        quantised = quantise_weights(graph, params, limits.scaled(share), least_bits)
+        found = zip(quantised.graph.linears, weight_norms(quantised.graph), strict=True)
         if all(phase_noise(params, norms) <= limits.of(node) / 200 for node, norms in found):
             return quantised
     raise PrecisionOverflowError(f"rounded weights exceed the noise limit under parameter set '{params.name}'")

@@ -3,32 +3,42 @@
 A row's result fills the part of the torus that a look-up reads: scale_out = limit / half its range. The integer weights that act on phases
 are then W scale_out / s with s the scale of the wires they read, so s decides how fine they are. Smaller s: finer weights and, by their L2
 norm, more noise. Each input and look-up gets the smallest s at which no weight on it has more than 8 bits and no reader more noise than
-the parameter set leaves room for.
+the parameter set leaves room for. Rows that are integers already (integer_rows) stay what they are where the noise allows it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.errors import CompileError, PrecisionOverflowError
-from cloakwork.models.ir import Graph, Indices, Linear, Reals, check, wires
+from cloakwork.models.ir import Graph, Indices, Linear, Node, Reals, check, source_nodes, wires
 from cloakwork.models.passes.affine import is_output, regroup
+from cloakwork.models.passes.integer_rows import LARGEST_WEIGHT, IntegerScales, integer_scales
 from cloakwork.models.passes.noise_limits import NoiseLimits
 
-LARGEST_WEIGHT = 127  # 8 bits, signed
 INPUT_LIMIT = 0.25  # of the torus, either way, for what the client encrypts
 OUTPUT_LIMIT = 0.375  # for what it decrypts
 _GUARD = 4.0  # standard deviations of noise kept free at the edge of a look-up's range
 _SMALLEST_RANGE = 1e-9
+_WELL_FILLED = 0.75  # part of its range that a row has to fill for its integers to be better than 8 rounded bits
 
 
-def quantise_weights(graph: Graph, params: ParameterSet, limits: NoiseLimits) -> Graph:
-    """Args: limits: noise that look-ups (and the client) may see, by the names of linear nodes."""
+@dataclass(frozen=True, eq=False)
+class Quantised:
+    graph: Graph
+    exact: frozenset[int]  # first wires of linear nodes whose weights are what the model says, unrounded
+
+
+def quantise_weights(graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int) -> Quantised:
+    """Args:
+    limits: noise that look-ups (and the client) may see, by the names of linear nodes.
+    least_bits: weights that would be rounded to less stay integers even where that leaves ranges half empty.
+    """
     graph = _one_source_per_column(graph)
     assert graph.lower is not None and graph.upper is not None
     half_range = np.maximum((graph.upper - graph.lower) / 2, _SMALLEST_RANGE)
@@ -37,18 +47,76 @@ def quantise_weights(graph: Graph, params: ParameterSet, limits: NoiseLimits) ->
         limit = OUTPUT_LIMIT if is_output(graph, node) else lookup_limit(limits.of(node))
         scale[wires(node)] = limit / half_range[wires(node)]
         offset[wires(node)] = (graph.upper[wires(node)] + graph.lower[wires(node)]) / 2
+    given = _given_integers(graph, scale, params, limits, least_bits)
+    exact = frozenset(graph.nodes[position].first_wire for position in given)
     needed = np.zeros(len(graph.nodes))
     for node in graph.linears:
+        if node.first_wire in exact:
+            continue
         room = noise_room(params, limits.of(node), is_output(graph, node))
         for source, finest in _finest_scales(graph, node, scale, params, room).items():
             needed[source] = max(needed[source], finest)
+    for position, (source, found) in given.items():
+        scale[wires(graph.nodes[source])] = found.source
+        scale[wires(graph.nodes[position])] = _spread_rows(graph.nodes[position], found.rows)
+    fixed = {source for source, _ in given.values()}
     for source, reader in enumerate(graph.nodes):
-        if not isinstance(reader, Linear):
+        if not isinstance(reader, Linear) and source not in fixed:
             scale[wires(reader)] = _checked_scale(graph, source, float(needed[source]), params)
     quantised = [
         replace(node, weights=_integers(node, scale)) if isinstance(node, Linear) else node for node in graph.nodes
     ]
-    return check(replace(graph, nodes=tuple(quantised), scale=scale, offset=offset))
+    return Quantised(check(replace(graph, nodes=tuple(quantised), scale=scale, offset=offset)), exact)
+
+
+def _given_integers(
+    graph: Graph, widest: Reals, params: ParameterSet, limits: NoiseLimits, least_bits: int
+) -> dict[int, tuple[int, IntegerScales]]:
+    """By position of a linear node that is the only reader of its only source: that source, and scales that keep its integers."""
+    owner = graph.owners()
+    sources = {
+        i: source_nodes(graph, node.gather, owner) for i, node in enumerate(graph.nodes) if isinstance(node, Linear)
+    }
+    readers = np.bincount([s for found in sources.values() for s in found], minlength=len(graph.nodes))
+    result = {}
+    for position, found in sources.items():
+        node = graph.nodes[position]
+        if len(found) != 1 or readers[found[0]] != 1 or not isinstance(node, Linear):
+            continue
+        room = noise_room(params, limits.of(node), is_output(graph, node))
+        if room <= 0:
+            continue
+        deviation = math.sqrt(room / _source_variance(params, found[0]))
+        limit = _source_room(found[0]) / max(_extent(graph, found[0]), _SMALLEST_RANGE)
+        wanted = _row_scales(node, widest)
+        scales = integer_scales(node.weights, wanted, limit, deviation)
+        if scales is None:
+            continue
+        finest = _finest_scales(graph, node, widest, params, room)[found[0]]
+        rounded = int((np.abs(node.weights).max(axis=2) * wanted).max() / finest)
+        if float((scales.rows / wanted).min()) >= _WELL_FILLED or rounded.bit_length() + 1 < least_bits:
+            result[position] = (found[0], scales)
+    return result
+
+
+def _spread_rows(node: Node, rows: Reals) -> Reals:
+    assert isinstance(node, Linear)
+    return rows[node.block].reshape(-1)
+
+
+def _source_variance(params: ParameterSet, source: int) -> float:
+    return noise.fresh_variance(params) if source == 0 else noise.blind_rotation_variance(params)
+
+
+def _source_room(source: int) -> float:
+    return INPUT_LIMIT if source == 0 else 0.5
+
+
+def _extent(graph: Graph, source: int) -> float:
+    """The largest magnitude of a node's values."""
+    assert graph.lower is not None and graph.upper is not None
+    own = wires(graph.nodes[source])
+    return max(float(np.abs(graph.lower[own]).max()), float(np.abs(graph.upper[own]).max()))
 
 
 def noise_room(params: ParameterSet, noise_percent: float, is_output: bool) -> float:
@@ -107,7 +175,7 @@ def _finest_scales(graph: Graph, node: Linear, scale: Reals, params: ParameterSe
     result = {}
     for source in sources:
         own = strength * (columns == source)[:, None, :]
-        variance = noise.fresh_variance(params) if source == 0 else noise.blind_rotation_variance(params)
+        variance = _source_variance(params, source)
         rounding = variance * float(np.count_nonzero(own, axis=2).max()) / 12
         left = room / len(sources) - rounding
         by_noise = float(np.sqrt((own**2).sum(axis=2).max()) * math.sqrt(variance / left)) if left > 0 else math.inf
@@ -117,10 +185,7 @@ def _finest_scales(graph: Graph, node: Linear, scale: Reals, params: ParameterSe
 
 def _checked_scale(graph: Graph, source: int, needed: float, params: ParameterSet) -> float:
     """The scale itself, when the values fit the torus at it."""
-    assert graph.lower is not None and graph.upper is not None
-    owner = graph.nodes[source]
-    extent = max(float(np.abs(graph.lower[wires(owner)]).max()), float(np.abs(graph.upper[wires(owner)]).max()))
-    room = INPUT_LIMIT if source == 0 else 0.5
+    owner, extent, room = graph.nodes[source], _extent(graph, source), _source_room(source)
     if needed * extent > room:
         raise PrecisionOverflowError(
             f"'{owner.origin}': the layer that reads it would need weights below one bit under the noise of parameter set '{params.name}'; "

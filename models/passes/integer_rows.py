@@ -1,0 +1,85 @@
+"""Weights that are integers already: every row a multiple of a step of its own, as quantised training and QDQ models leave them.
+
+Such rows keep their integers when the scale of a row's result and that of the wires it reads differ by a multiple of its step:
+
+    W = step q,  scale_out = k scale_in / step   ->   W scale_out / scale_in = k q
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloakwork.models.ir import Reals
+
+LARGEST_WEIGHT = 127  # 8 bits, signed
+_TOLERANCE = 2e-4  # of a step; float32 weights of 7 bits and a sign are within 2e-5
+_FINEST = 16  # multiples of the coarsest scale that are tried
+_SAMPLED = 16  # columns that sort out most rows
+
+
+def row_steps(weights: Reals) -> Reals:
+    """[G, R]: the largest step of which a row's weights [G, R, K] are multiples up to 127; 0 where there is none."""
+    rows = weights.reshape(-1, weights.shape[2])
+    largest = np.abs(rows).max(axis=1)
+    order = np.argsort(-np.abs(rows), axis=1)[:, :_SAMPLED]
+    sampled = np.take_along_axis(rows, order, axis=1)
+    steps = np.where(largest == 0, 1.0, 0.0)
+    for largest_integer in range(1, LARGEST_WEIGHT + 1):
+        open_rows = np.flatnonzero(steps == 0)
+        if not len(open_rows):
+            break
+        step = largest[open_rows] / largest_integer
+        open_rows, step = _multiples(sampled, open_rows, step)
+        open_rows, step = _multiples(rows, open_rows, step)
+        steps[open_rows] = step
+    return steps.reshape(weights.shape[:2])
+
+
+def _multiples(rows: Reals, chosen: np.ndarray, step: Reals) -> tuple[np.ndarray, Reals]:
+    ratio = rows[chosen] / step[:, None]
+    kept = np.abs(ratio - np.rint(ratio)).max(axis=1, initial=0.0) < _TOLERANCE
+    return chosen[kept], step[kept]
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerScales:
+    """Scale of the wires that a node reads, and of its rows [G, R]."""
+
+    source: float
+    rows: Reals
+
+
+def integer_scales(weights: Reals, widest: Reals, source_limit: float, deviation: float) -> IntegerScales | None:
+    """Scales at which weights [G, R, K] stay integers; None when they are none, or too noisy.
+
+    Args:
+        widest: [G, R], the scale at which a row's result fills its range.
+        source_limit: the largest scale of the wires that are read.
+        deviation: standard deviation that a row may bring, in units of the noise of one wire: the largest norm of its integers.
+    """
+    steps = row_steps(weights)
+    if not (steps > 0).all():
+        return None
+    integers = np.rint(weights / steps[:, :, None])
+    norms, largest = np.sqrt((integers**2).sum(axis=2)), np.abs(integers).max(axis=2)
+    used = largest > 0
+    if not used.any():
+        return None
+    coarsest = min(source_limit, float((widest * steps)[used].min()))
+    if not (coarsest > 0 and math.isfinite(coarsest)):
+        return None
+    for parts in range(_FINEST, 0, -1):  # the finer, the fuller every row's range, and the more noise
+        source = coarsest / parts
+        factor = np.maximum(np.floor(widest * steps / source * (1 + 1e-9)), 1.0)
+        factor = np.where(used, factor, 1.0)
+        most = np.minimum(
+            np.floor(deviation / np.maximum(norms, 1e-300)), np.floor(LARGEST_WEIGHT / np.maximum(largest, 1e-300))
+        )
+        kept = np.minimum(factor, most)
+        if bool((kept[used] >= 1).all()) and (parts == 1 or bool((kept[used] == factor[used]).all())):
+            rows = np.where(used, kept * source / steps, widest)
+            return IntegerScales(source, rows)
+    return None
