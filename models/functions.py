@@ -29,6 +29,13 @@ def _softplus(x: Reals) -> Reals:
     return np.logaddexp(x, 0.0)
 
 
+def _table(x: Reals, entries: Reals) -> Reals:
+    """entries [E, slots] at x [.., E], whole numbers modulo the slots."""
+    slot = np.floor(x + 0.5).astype(np.int64) % entries.shape[-1]
+    result: Reals = entries[np.arange(len(entries)), slot]
+    return result
+
+
 def _gelu_tanh(x: Reals) -> Reals:
     result: Reals = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     return result
@@ -82,6 +89,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Softplus": _softplus,
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Sqrt": np.sqrt,
+    "Table": _table,
     "Tan": np.tan,
     "Tanh": np.tanh,
     "ThresholdedRelu": lambda x, alpha: np.where(x > alpha, x, 0),

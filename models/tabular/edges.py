@@ -1,0 +1,114 @@
+"""The edges of an ensemble: every comparison that it makes, once, and the bins of each feature between them.
+
+Edge e holds for the bins of its feature whose bit is set in `holds[e]`: bin b lies between the thresholds number b - 1 and b, ascending, and
+the last bin of features with missing values is NaN. Comparisons by edges are exact by construction: the client makes them, on the numbers that
+the ensemble itself compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cloakwork.models.errors import CompileError
+from cloakwork.models.ir import Indices, Reals
+from cloakwork.models.tabular.ensemble import LEAF, Tree, TreeEnsemble
+
+MOST_BIN_BITS: Final = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Sorted by feature, then threshold."""
+
+    feature: Indices  # [edges]
+    threshold: Reals
+    missing: Indices  # 0 or 1: whether the comparison counts as holding for NaN
+    holds: tuple[int, ...]  # [edges], masks over the bins of the feature
+    bins: dict[int, int]  # number of bins of every feature that is compared, NaN's included
+
+    def __len__(self) -> int:
+        return len(self.feature)
+
+    def all_bins(self, feature: int) -> int:
+        """The mask of every bin."""
+        return (1 << self.bins[feature]) - 1
+
+
+def edges_of(ensemble: TreeEnsemble, bin_bits: int | None = None) -> tuple[Edges, list[Indices]]:
+    """Every comparison of the ensemble once, and the edge of every node of every tree (-1 in leaves).
+
+    Args:
+        bin_bits: at most 2^bin_bits edges per feature, the quantiles of its thresholds; a node takes the nearest. None: all edges.
+    """
+    if bin_bits is not None and not 1 <= bin_bits <= MOST_BIN_BITS:
+        raise CompileError(f"bin_bits: expected 1 to {MOST_BIN_BITS} (or None for every threshold), got {bin_bits}")
+    most = None if bin_bits is None else 1 << bin_bits
+    nodes = [_node_edges(ensemble, tree) for tree in ensemble.trees]  # rows (feature, threshold, missing)
+    rows = np.concatenate(nodes)
+    if most is not None:
+        rows[:, 1] = _kept_thresholds(rows, most)
+    distinct, index = np.unique(rows, axis=0, return_inverse=True)
+    index = index.reshape(-1)
+    edges = _edges(distinct, ensemble.takes_missing)
+    numbers, start = [], 0
+    for tree, own in zip(ensemble.trees, nodes, strict=True):
+        number = np.full(len(tree.left), LEAF, dtype=np.int64)
+        number[tree.inner] = index[start : start + len(own)]
+        start += len(own)
+        numbers.append(number)
+    return edges, numbers
+
+
+def _node_edges(ensemble: TreeEnsemble, tree: Tree) -> Reals:
+    inner = tree.inner
+    missing = np.zeros(len(inner)) if tree.missing_left is None else tree.missing_left[inner].astype(np.float64)
+    threshold = tree.threshold[inner]
+    limits = np.finfo(np.float32 if ensemble.single else np.float64)
+    threshold = np.clip(
+        threshold, -float(limits.max), float(limits.max)
+    )  # infinite ones are sides of all finite numbers
+    if ensemble.single:
+        threshold = _between_singles(threshold, ensemble.strict)
+    return np.stack([tree.feature[inner].astype(np.float64), threshold, missing], axis=1)
+
+
+def _between_singles(threshold: Reals, strict: bool) -> Reals:
+    """The float32 that gives the same comparisons with float32 numbers: the next one down for <=, up for <."""
+    rounded = threshold.astype(np.float32)
+    wrong = rounded < threshold if strict else rounded > threshold
+    towards = np.float32(np.inf if strict else -np.inf)
+    return np.where(wrong, np.nextafter(rounded, towards), rounded).astype(np.float64)
+
+
+def _kept_thresholds(rows: Reals, most: int) -> Reals:
+    """The nearest of at most `most` quantiles of each feature's thresholds."""
+    result = rows[:, 1].copy()
+    for feature in np.unique(rows[:, 0]):
+        own = rows[:, 0] == feature
+        if len(np.unique(rows[own, 1])) <= most:
+            continue
+        quantiles = (np.arange(most) + 0.5) / most
+        kept = np.unique(np.quantile(rows[own, 1], quantiles, method="nearest"))
+        after = np.clip(np.searchsorted(kept, rows[own, 1]), 1, len(kept) - 1) if len(kept) > 1 else np.zeros(1, int)
+        before = np.maximum(after - 1, 0)
+        nearer = rows[own, 1] - kept[before] <= kept[after] - rows[own, 1]
+        result[own] = kept[np.where(nearer, before, after)]
+    return result
+
+
+def _edges(distinct: Reals, takes_missing: bool) -> Edges:
+    feature = distinct[:, 0].astype(np.int64)
+    bins: dict[int, int] = {}
+    holds = []
+    for f in np.unique(feature):
+        own = distinct[feature == f]
+        levels, rank = np.unique(own[:, 1], return_inverse=True)
+        count = len(levels) + 1
+        for position, missing in zip(rank.reshape(-1), own[:, 2], strict=True):
+            mask = (1 << (int(position) + 1)) - 1  # bins 0 .. rank are at most the threshold
+            holds.append(mask | (int(missing) << count if takes_missing else 0))
+        bins[int(f)] = count + int(takes_missing)
+    return Edges(feature, distinct[:, 1], distinct[:, 2].astype(np.int64), tuple(holds), bins)

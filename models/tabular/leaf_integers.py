@@ -1,0 +1,99 @@
+"""Leaf values as integers, and the scalar trees that a program evaluates.
+
+A tree with one varying output is a scalar tree. One with several is one scalar tree for each, less one where the outputs of a leaf add up to the
+same number in all leaves (shares of classes); or a single scalar tree whose value has the outputs as digits, where they are small.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cloakwork.models.errors import CompileError
+from cloakwork.models.ir import Indices, Reals
+from cloakwork.models.tabular.ensemble import Tree, TreeEnsemble
+
+MOST_LEAF_BITS: Final = 12
+_EXACT: Final = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class ScalarTree:
+    """One integer value per node of tree number `tree`, a mixed-radix number of the outputs' integers."""
+
+    tree: int
+    values: Indices  # [nodes]
+    radix: tuple[int, ...]  # of the digits, the lowest first; one digit: the value itself
+    contribution: Reals  # [digits, outputs] of a digit's unit to the score
+
+
+@dataclass(frozen=True, eq=False)
+class LeafIntegers:
+    scalar_trees: tuple[ScalarTree, ...]
+    offset: Reals  # [outputs], which the client adds
+    error: float  # the largest possible error of a score by rounding leaf values
+
+
+def leaf_integers(ensemble: TreeEnsemble, bits: int, most_packed: int) -> LeafIntegers:
+    """Integers of at most `bits` bits. Args: most_packed: the largest mixed-radix number that is put into one scalar tree."""
+    if not 1 <= bits <= MOST_LEAF_BITS:
+        raise CompileError(f"leaf_bits: expected 1 to {MOST_LEAF_BITS}, got {bits}")
+    share = 1.0 if ensemble.aggregation == "sum" else 1.0 / len(ensemble.trees)
+    assert ensemble.base is not None
+    offset, error = ensemble.base.copy(), np.zeros(ensemble.outputs)
+    unit = _unit(ensemble, bits)
+    scalar: list[ScalarTree] = []
+    for number, tree in enumerate(ensemble.trees):
+        leaves = tree.values[tree.leaves]
+        lowest = leaves.min(axis=0)
+        digits = np.rint((tree.values - lowest) / unit).astype(np.int64)
+        digits[tree.inner] = 0
+        varying = np.flatnonzero(digits.max(axis=0) > 0)
+        contribution = np.eye(ensemble.outputs) * unit * share
+        offset += lowest * share
+        total = leaves.sum(axis=1)
+        if len(varying) > 1 and np.abs(total - total[0]).max() <= _EXACT * max(1.0, abs(total[0])):
+            # The last output is what the others leave of the constant sum.
+            dropped, varying = varying[-1], varying[:-1]
+            offset[dropped] += (total[0] - lowest.sum()) * share
+            contribution[varying, dropped] = -unit * share
+        rounded = lowest + digits[tree.leaves] @ (contribution / share)
+        if len(varying) < (digits.max(axis=0) > 0).sum():
+            rounded[:, dropped] += total[0] - lowest.sum()
+        error += np.abs(rounded - leaves).max(axis=0) * share
+        scalar += _scalar_trees(number, tree, digits[:, varying], contribution[varying], most_packed)
+    return LeafIntegers(tuple(scalar), offset, float(error.max()))
+
+
+def _unit(ensemble: TreeEnsemble, bits: int) -> float:
+    """The step of leaf values: one that is exact, where there is one, else the widest range in 2^bits - 1 steps."""
+    spans = [tree.values[tree.leaves] - tree.values[tree.leaves].min(axis=0) for tree in ensemble.trees]
+    widest = max(float(span.max()) for span in spans)
+    if widest == 0:
+        return 1.0
+    every = np.unique(np.concatenate([span.reshape(-1) for span in spans]))
+    for steps in range(1, 1 << bits):
+        unit = widest / steps
+        if np.abs(every / unit - np.rint(every / unit)).max() <= _EXACT * steps:
+            return unit
+    return widest / ((1 << bits) - 1)
+
+
+def _scalar_trees(
+    number: int, tree: Tree, digits: Indices, contribution: Reals, most_packed: int
+) -> list[ScalarTree]:
+    if digits.shape[1] == 0:
+        return []
+    radix = [int(most) + 1 for most in digits.max(axis=0)]
+    if len(radix) > 1 and math.prod(radix) <= most_packed:
+        packed = np.zeros(len(digits), dtype=np.int64)
+        for column in reversed(range(len(radix))):
+            packed = packed * radix[column] + digits[:, column]
+        return [ScalarTree(number, packed, tuple(radix), contribution)]
+    return [
+        ScalarTree(number, digits[:, column], (radix[column],), contribution[column : column + 1])
+        for column in range(len(radix))
+    ]
