@@ -228,6 +228,19 @@ class Integers:
 
 
 @dataclass(frozen=True, eq=False)
+class Wrap:
+    """To the nearest integer, and that modulo `modulus` into [lowest[j], lowest[j] + modulus): a torus has no absolute integers."""
+
+    lowest: Indices
+    modulus: int
+    stage: ClassVar[Stage] = "scores"
+
+    def __call__(self, x: Reals) -> Reals:
+        result: Reals = np.remainder(np.rint(x) - self.lowest, self.modulus) + self.lowest
+        return result
+
+
+@dataclass(frozen=True, eq=False)
 class Digits:
     """Output j, an integer, as digits in the mixed radix of its row of `radix` (ones at the end are skipped), the lowest first."""
 
@@ -306,7 +319,7 @@ InputStep: TypeAlias = (
     | Compare
     | Bins
 )
-OutputStep: TypeAlias = Quantise | Integers | Digits | Combine | Transform | Labels | Squeeze
+OutputStep: TypeAlias = Quantise | Integers | Wrap | Digits | Combine | Transform | Labels | Squeeze
 
 _INPUT: Final[dict[str, type]] = {
     kind.__name__: kind
@@ -326,7 +339,7 @@ _INPUT: Final[dict[str, type]] = {
     )
 }
 _OUTPUT: Final[dict[str, type]] = {
-    kind.__name__: kind for kind in (Quantise, Integers, Digits, Combine, Transform, Labels, Squeeze)
+    kind.__name__: kind for kind in (Quantise, Integers, Wrap, Digits, Combine, Transform, Labels, Squeeze)
 }
 
 

@@ -25,6 +25,7 @@ def report(program: Program) -> dict[str, Any]:
         "output_ciphertext_bytes": program.graph.output.size * parameters.ciphertext_bytes(params),
         "client_steps": [step.operator for step in program.graph.client_steps],
         "layers": _layers(program),
+        **program.facts,
     }
 
 

@@ -48,6 +48,8 @@ def edges_of(ensemble: TreeEnsemble, bin_bits: int | None = None) -> tuple[Edges
     most = None if bin_bits is None else 1 << bin_bits
     nodes = [_node_edges(ensemble, tree) for tree in ensemble.trees]  # rows (feature, threshold, missing)
     rows = np.concatenate(nodes)
+    if not len(rows):  # leaves alone: an edge that nothing reads, since a program has an input
+        return _edges(np.zeros((1, 3)), ensemble.takes_missing), [np.full(len(t.left), LEAF) for t in ensemble.trees]
     if most is not None:
         rows[:, 1] = _kept_thresholds(rows, most)
     distinct, index = np.unique(rows, axis=0, return_inverse=True)

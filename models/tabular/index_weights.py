@@ -11,15 +11,20 @@ when there are two entries a and b only: slot i + M must then be free or have th
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from typing import Final, TypeAlias
+from functools import cache, lru_cache
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 Pattern: TypeAlias = tuple[int, ...]
-LARGEST: Final = {1: 1, 2: 4, 3: 4}  # weights tried, by the number of bits; for four bits powers of two
-_POWERS: Final = (1, 2, 4)
+Masks: TypeAlias = NDArray[np.uint64]  # sets of slots, one for each candidate
+
 MOST_BITS: Final = 4
+MOST_SLOTS: Final = 32  # so that a circle is a word
+_LARGEST: Final = {1: 1, 2: 4, 3: 4}  # weights tried, by the number of bits; for four bits powers of two
+_POWERS: Final = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class IndexWeights:
     circle: bool
 
 
-@cache
+@lru_cache(maxsize=1 << 16)
 def index_weights(
     outcomes: tuple[tuple[Pattern, int], ...], patterns: tuple[Pattern, ...], fails: int, slots: int
 ) -> IndexWeights | None:
@@ -42,67 +47,96 @@ def index_weights(
         fails: how many conditions of the path can fail at most; 0: no path.
         slots: M.
     """
-    labels = {label for _, label in outcomes} | ({0} if fails else set())
-    least = len(labels) if fails == 0 else max(len(labels), 2)
-    if least > slots or fails > 2 * slots:
+    labels = sorted({label for _, label in outcomes} | ({0} if fails else set()))
+    if len(labels) > slots or fails > 2 * slots:
         return None
-    for weights in _candidates(len(patterns[0])):
-        levels = {pattern: sum(w * b for w, b in zip(weights, pattern, strict=True)) for pattern in patterns}
-        by_label: dict[int, set[int]] = {}
-        for pattern, label in outcomes:
-            by_label.setdefault(label, set()).add(levels[pattern])
-        if _overlap(by_label.values()):
-            continue
-        for fail_weight in _fail_weights(levels, fails, slots):
-            found = _placed(weights, by_label, set(levels.values()), fail_weight, fails, slots)
-            if found is not None:
-                return found
+    search = _Search(_candidates(len(patterns[0])), patterns, slots)
+    own = {label: search.slots_of([pattern for pattern, other in outcomes if other == label]) for label in labels}
+    for fail_weight in _fail_weights(fails, slots):
+        sets = dict(own)
+        if fails:
+            sets[0] = sets[0] | search.failing(fail_weight, fails)
+        line = search.on_line(fail_weight, fails) & search.disjoint(list(sets.values()))
+        circle = search.on_circle(list(sets.values()))
+        if (line | circle).any():
+            position = int(np.argmax(line | circle))
+            lowest = search.lowest(fail_weight, fails)[position] if line[position] else 0
+            weights = tuple(int(weight) for weight in search.candidates[position])
+            return IndexWeights(weights, fail_weight, int(lowest), circle=not bool(line[position]))
     return None
 
 
-def _placed(
-    weights: Pattern, by_label: dict[int, set[int]], levels: set[int], fail_weight: int, fails: int, slots: int
-) -> IndexWeights | None:
-    """The weights, when every entry has slots of its own."""
-    failing = {level + count * fail_weight for level in levels for count in range(1, fails + 1)}
-    sets = dict(by_label)
-    if failing:
-        sets[0] = by_label.get(0, set()) | failing
-    everything = levels | failing
-    low, high = min(everything), max(everything)
-    if high - low < slots and not _overlap(sets.values()):
-        return IndexWeights(weights, fail_weight, low, circle=False)
-    if len(sets) != 2:
-        return None
-    around = [{level % (2 * slots) for level in own} for own in sets.values()]
-    opposite = [{(level + slots) % (2 * slots) for level in own} for own in around]
-    if around[0] & around[1] or any(own & against for own, against in zip(around, opposite, strict=True)):
-        return None
-    return IndexWeights(weights, fail_weight, 0, circle=True)
+class _Search:
+    """All candidates at once. Args: candidates: [candidates, bits]."""
+
+    def __init__(self, candidates: NDArray[np.int64], patterns: tuple[Pattern, ...], slots: int) -> None:
+        self.candidates = candidates
+        self._turn = 2 * slots
+        self._full = np.uint64((1 << self._turn) - 1)
+        self._all = self.slots_of(patterns)
+        levels = self._levels(patterns)
+        self._low, self._high = levels.min(axis=0), levels.max(axis=0)
+
+    def _levels(self, patterns: Any) -> NDArray[np.int64]:
+        """[patterns, candidates]"""
+        rows = np.array(list(patterns), dtype=np.int64).reshape(len(patterns), self.candidates.shape[1])
+        levels: NDArray[np.int64] = rows @ self.candidates.T
+        return levels
+
+    def slots_of(self, patterns: Any) -> Masks:
+        if not len(patterns):
+            return np.zeros(len(self.candidates), dtype=np.uint64)
+        masks: Masks = np.bitwise_or.reduce(
+            np.uint64(1) << (self._levels(patterns) % self._turn).astype(np.uint64), axis=0
+        )
+        return masks
+
+    def _turned(self, masks: Masks, by: int) -> Masks:
+        by %= self._turn
+        if by == 0:
+            return masks
+        turned: Masks = ((masks << np.uint64(by)) | (masks >> np.uint64(self._turn - by))) & self._full
+        return turned
+
+    def failing(self, fail_weight: int, fails: int) -> Masks:
+        result = np.zeros_like(self._all)
+        for count in range(1, fails + 1):
+            result = result | self._turned(self._all, count * fail_weight)
+        return result
+
+    def lowest(self, fail_weight: int, fails: int) -> NDArray[np.int64]:
+        return np.asarray(self._low + min(0, fail_weight * fails))
+
+    def on_line(self, fail_weight: int, fails: int) -> NDArray[np.bool_]:
+        return np.asarray(self._high - self._low + abs(fail_weight) * fails < self._turn // 2)
+
+    def disjoint(self, sets: list[Masks]) -> NDArray[np.bool_]:
+        seen, clash = np.zeros_like(self._all), np.zeros_like(self._all)
+        for own in sets:
+            clash |= seen & own
+            seen |= own
+        return np.asarray(clash == 0)
+
+    def on_circle(self, sets: list[Masks]) -> NDArray[np.bool_]:
+        if len(sets) != 2:
+            return np.zeros(len(self._all), dtype=np.bool_)
+        opposite = [self._turned(own, self._turn // 2) for own in sets]
+        clash = (sets[0] & sets[1]) | (sets[0] & opposite[0]) | (sets[1] & opposite[1])
+        return np.asarray(clash == 0)
 
 
-def _fail_weights(levels: dict[Pattern, int], fails: int, slots: int) -> list[int]:
+def _fail_weights(fails: int, slots: int) -> list[int]:
     if fails == 0:
         return [0]
-    span = max(levels.values()) - min(levels.values()) + 1
-    return [sign * weight for weight in range(1, min(span, slots) + 1) for sign in (1, -1)]
+    return [sign * weight for weight in range(1, slots + 1) for sign in (1, -1)]
 
 
 @cache
-def _candidates(bits: int) -> tuple[Pattern, ...]:
-    """Weights tried, the first one positive: the mirror image of an index serves as well."""
+def _candidates(bits: int) -> NDArray[np.int64]:
+    """Weights tried [candidates, bits], the first one positive: the mirror image of an index serves as well."""
     if bits == 0:
-        return ((),)
-    sizes = range(1, LARGEST[bits] + 1) if bits in LARGEST else _POWERS
+        return np.zeros((1, 0), dtype=np.int64)
+    sizes = range(1, _LARGEST[bits] + 1) if bits in _LARGEST else _POWERS
     signed = [sign * size for size in sizes for sign in (1, -1)]
     made = itertools.product(sizes, *[signed] * (bits - 1))
-    return tuple(sorted(made, key=lambda weights: sum(abs(w) for w in weights)))
-
-
-def _overlap(sets: Iterable[set[int]]) -> bool:
-    seen: set[int] = set()
-    for own in sets:
-        if seen & own:
-            return True
-        seen |= own
-    return False
+    return np.array(sorted(made, key=lambda weights: sum(abs(w) for w in weights)), dtype=np.int64)

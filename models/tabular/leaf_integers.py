@@ -53,18 +53,20 @@ def leaf_integers(ensemble: TreeEnsemble, bits: int, most_packed: int) -> LeafIn
         digits[tree.inner] = 0
         varying = np.flatnonzero(digits.max(axis=0) > 0)
         contribution = np.eye(ensemble.outputs) * unit * share
-        offset += lowest * share
         total = leaves.sum(axis=1)
         if len(varying) > 1 and np.abs(total - total[0]).max() <= _EXACT * max(1.0, abs(total[0])):
             # The last output is what the others leave of the constant sum.
             dropped, varying = varying[-1], varying[:-1]
-            offset[dropped] += (total[0] - lowest.sum()) * share
+            lowest[dropped] += total[0] - lowest.sum()
             contribution[varying, dropped] = -unit * share
+            digits[:, dropped] = 0
+        offset += lowest * share
         rounded = lowest + digits[tree.leaves] @ (contribution / share)
-        if len(varying) < (digits.max(axis=0) > 0).sum():
-            rounded[:, dropped] += total[0] - lowest.sum()
         error += np.abs(rounded - leaves).max(axis=0) * share
         scalar += _scalar_trees(number, tree, digits[:, varying], contribution[varying], most_packed)
+    if not scalar:  # the same score for every sample: one output that is always 0
+        nothing = np.zeros(len(ensemble.trees[0].left), dtype=np.int64)
+        scalar = [ScalarTree(0, nothing, (2,), np.zeros((1, ensemble.outputs)))]
     return LeafIntegers(tuple(scalar), offset, float(error.max()))
 
 
@@ -82,9 +84,7 @@ def _unit(ensemble: TreeEnsemble, bits: int) -> float:
     return widest / ((1 << bits) - 1)
 
 
-def _scalar_trees(
-    number: int, tree: Tree, digits: Indices, contribution: Reals, most_packed: int
-) -> list[ScalarTree]:
+def _scalar_trees(number: int, tree: Tree, digits: Indices, contribution: Reals, most_packed: int) -> list[ScalarTree]:
     if digits.shape[1] == 0:
         return []
     radix = [int(most) + 1 for most in digits.max(axis=0)]

@@ -46,13 +46,17 @@ def largest_slots(params: ParameterSet, failure_log2: float, norm: float = 0.0) 
 
 
 def choose_layout(
-    covers: Sequence[Cover], packed: Sequence[bool], params: ParameterSet, slots: int, failure_log2: float
+    covers: Sequence[Cover], kinds: Sequence[int], params: ParameterSet, slots: int, failure_log2: float
 ) -> Layout | None:
-    """The R with the fewest outputs, and the trees of each; None when a tree alone has too many values. Args: packed: trees that stay alone."""
+    """The R with the fewest outputs, and the trees of each; None when a tree alone has too many values.
+
+    Args:
+        kinds: trees of one kind may be added up.
+    """
     best: Layout | None = None
     units = 2 * slots
     while units <= 1 << 14:
-        found = _grouped(covers, packed, params, units, failure_log2)
+        found = _grouped(covers, kinds, params, units, failure_log2)
         if found is not None and (best is None or len(found[0]) < len(best.groups)):
             best = Layout(slots, units, found[0], found[1])
         units += 2 * slots * max(1, units // (16 * slots))
@@ -60,7 +64,7 @@ def choose_layout(
 
 
 def _grouped(
-    covers: Sequence[Cover], packed: Sequence[bool], params: ParameterSet, units: int, failure_log2: float
+    covers: Sequence[Cover], kinds: Sequence[int], params: ParameterSet, units: int, failure_log2: float
 ) -> tuple[tuple[OutputGroup, ...], float] | None:
     """First fit, the widest trees first."""
     order = sorted(range(len(covers)), key=lambda i: covers[i].lowest - covers[i].highest)
@@ -68,7 +72,7 @@ def _grouped(
     worst = -math.inf
     for i in order:
         for own in bins:
-            if packed[i] or packed[own[0]]:
+            if kinds[i] != kinds[own[0]]:
                 continue
             if _failure([covers[j] for j in (*own, i)], params, units) <= failure_log2:
                 own.append(i)
@@ -121,13 +125,13 @@ class TreeGraph:
 def tree_graph(covers: Sequence[Cover], layout: Layout) -> TreeGraph:
     lookups = [lookup for cover in covers for lookup in cover.lookups]
     edges = {edge for lookup in lookups for edge, _ in lookup.weights} | {e for cover in covers for e in cover.linear}
-    used = np.array(sorted(edges), dtype=np.int64)
+    used = np.array(sorted(edges) or [0], dtype=np.int64)  # a program has an input
     wire = {int(edge): i for i, edge in enumerate(used)}
     nodes: list[Node] = [Input(0, (len(used),), "comparisons")]
     first_lookup = len(used) + len(lookups)
     if lookups:
         index = _index_node(lookups, wire, layout)
-        nodes += [index, _lookup_node(lookups, first_lookup, index.first_wire)]
+        nodes += [index, _lookup_node(lookups, first_lookup, index.first_wire, layout.units)]
     first_output = len(used) + 2 * len(lookups)
     output = _output_node(covers, wire, first_lookup, first_output, layout)
     graph = _with_facts([*nodes, output], len(used), lookups, layout)
@@ -148,11 +152,14 @@ def _index_node(lookups: Sequence[TreeLookup], wire: dict[int, int], layout: Lay
     distinct, block = np.unique(np.column_stack([weights, constants]), axis=0, return_inverse=True)
     scaled = distinct[:, None, :-1] * (layout.units // (2 * layout.slots))
     bias = distinct[:, -1:].astype(np.float64)
-    return Linear(len(wire), gather, block.reshape(-1).astype(np.int64), np.ascontiguousarray(scaled), bias, "conditions")
+    return Linear(
+        len(wire), gather, block.reshape(-1).astype(np.int64), np.ascontiguousarray(scaled), bias, "conditions"
+    )
 
 
-def _lookup_node(lookups: Sequence[TreeLookup], first_wire: int, first_index: int) -> Lookup:
-    tables, function = np.unique(np.array([lookup.entries for lookup in lookups]), axis=0, return_inverse=True)
+def _lookup_node(lookups: Sequence[TreeLookup], first_wire: int, first_index: int, units: int) -> Lookup:
+    entries = np.array([lookup.entries for lookup in lookups])
+    tables, function = np.unique(_wrapped(entries, units), axis=0, return_inverse=True)
     gather = np.arange(first_index, first_index + len(lookups), dtype=np.int64)
     return Lookup(first_wire, gather, (Step("Table", (tables,)),), function.reshape(-1).astype(np.int64), "leaves")
 
@@ -182,7 +189,7 @@ def _output_node(
 
 def _with_facts(nodes: list[Node], bits: int, lookups: Sequence[TreeLookup], layout: Layout) -> Graph:
     count, outputs = len(lookups), len(layout.groups)
-    entries = np.array([lookup.entries for lookup in lookups]).reshape(count, -1)
+    entries = _wrapped(np.array([lookup.entries for lookup in lookups]).reshape(count, 2 * layout.slots), layout.units)
     low = np.array([float(group.lowest) for group in layout.groups])
     high = np.array([float(group.highest) for group in layout.groups])
     unit, step, turn = 1 / layout.units, 1 / (2 * layout.slots), 2.0 * layout.slots
@@ -198,3 +205,9 @@ def _with_facts(nodes: list[Node], bits: int, lookups: Sequence[TreeLookup], lay
         scale=facts((bits, unit), (count, step), (count, unit), (outputs, unit)),
         offset=facts((bits, 0.0), (count, (layout.slots - 1) / 2), (count, 0.0), (low + high) / 2),
     )
+
+
+def _wrapped(entries: Reals, units: int) -> Reals:
+    """The same on the torus, at most half a turn either way."""
+    result: Reals = entries - units * np.rint(entries / units)
+    return result

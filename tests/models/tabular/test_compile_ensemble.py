@@ -1,0 +1,185 @@
+"""Compiled trees: encrypted equals quantised clear, always; quantised clear equals the trees with rounded leaves."""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.client import ClientSpecification
+from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError
+from cloakwork.models.simulate import simulate
+from cloakwork.models.tabular.compile_ensemble import compile_ensemble
+from cloakwork.models.tabular.ensemble import Tree, TreeEnsemble
+from tests.models.tabular.tree_models import of_sklearn_forest, random_tree
+
+TOY = "toy_two_limb"
+QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+FEATURES, LEVELS = 3, 5
+
+
+@functools.cache
+def toy_session():
+    key = ClientKey.generate(TOY)
+    return key, Session(key.evaluation_keys())
+
+
+@st.composite
+def ensembles(draw):
+    """Random trees on a coarse grid, so that thresholds repeat and values tie."""
+    random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    outputs, missing = draw(st.integers(1, 3)), draw(st.booleans())
+    depth, count = draw(st.integers(0, 5)), draw(st.integers(1, 5))
+    values = draw(st.sampled_from([None, 2, 4]))
+    trees = tuple(random_tree(random, FEATURES, depth, outputs, LEVELS, values, missing) for _ in range(count))
+    return TreeEnsemble(
+        trees,
+        FEATURES,
+        draw(st.sampled_from(["sum", "mean"])),
+        base=random.normal(size=outputs),
+        strict=draw(st.booleans()),
+        single=draw(st.booleans()),
+    )
+
+
+def samples_of(ensemble, count=40, seed=0):
+    """Ties, values between, and missing ones where the trees take them."""
+    random = np.random.default_rng(seed)
+    x = random.integers(-1, 2 * LEVELS + 1, (count, FEATURES)) / 2
+    x[random.random(x.shape) < 0.1 * ensemble.takes_missing] = np.nan
+    return x
+
+
+@QUICK
+@given(ensembles(), st.integers(0, 1000))
+def test_quantised_scores_are_those_of_the_trees_with_rounded_leaves(ensemble, seed):
+    model = compile_ensemble(ensemble, candidates=[TOY])
+    x = samples_of(ensemble, 200, seed)
+    error = model.report()["leaf_rounding_error"]
+    difference = np.abs(model.predict(x, output="scores") - ensemble.scores(x))
+    assert difference.max() <= error + 1e-9
+
+
+@QUICK
+@given(ensembles(), st.integers(0, 1000))
+def test_tables_without_noise_give_the_quantised_scores(ensemble, seed):
+    model = compile_ensemble(ensemble, candidates=[TOY])
+    x = samples_of(ensemble, 100, seed)
+    clear = simulate(model.program, model.client.phases(x), noisy=False)
+    np.testing.assert_array_equal(model.client.output(clear, "scores"), model.predict(x, output="scores"))
+    noisy = model.predict(x, "simulate", seed=seed, output="scores")
+    np.testing.assert_array_equal(noisy, model.predict(x, output="scores"))
+
+
+@settings(QUICK, max_examples=60)
+@given(ensembles(), st.integers(0, 1000))
+def test_encrypted_equals_quantised(ensemble, seed):
+    model, (key, session) = compile_ensemble(ensemble, candidates=[TOY]), toy_session()
+    x = samples_of(ensemble, 12, seed)
+    encrypted = model.predict(x, "execute", key=key, session=session, output="scores")
+    np.testing.assert_array_equal(encrypted, model.predict(x, output="scores"))
+
+
+@pytest.mark.parametrize("bits", [1, 2])
+def test_quantile_bins_limit_the_edges_and_are_reported(bits):
+    random = np.random.default_rng(3)
+    ensemble = TreeEnsemble(tuple(random_tree(random, 2, 5, 1, 50) for _ in range(4)), 2)
+    model = compile_ensemble(ensemble, bin_bits=bits, candidates=[TOY])
+    facts = model.report()
+    assert facts["bin_bits"] == bits
+    assert facts["comparison_bits"] <= 2 * 2**bits
+    x = random.integers(0, 50, (30, 2)).astype(float)
+    np.testing.assert_array_equal(model.predict(x, "simulate", seed=0), model.predict(x))
+
+
+def test_a_class_share_forest_agrees_with_scikit_learn():
+    ensemble_module = pytest.importorskip("sklearn.ensemble")
+    random = np.random.default_rng(1)
+    x = random.normal(size=(300, 5))
+    y = (x[:, 0] + x[:, 1] * x[:, 2] > 0).astype(int) + (x[:, 3] > 1)
+    model = ensemble_module.RandomForestClassifier(5, max_depth=4, random_state=1).fit(x, y)
+    compiled = compile_ensemble(of_sklearn_forest(model), leaf_bits=8)
+    np.testing.assert_allclose(
+        compiled.predict(x, output="probabilities"),
+        model.predict_proba(x),
+        atol=compiled.report()["leaf_rounding_error"] + 1e-9,
+    )
+    assert (compiled.predict(x) == model.predict(x)).mean() > 0.99
+
+
+def test_a_tree_of_one_feature_needs_no_bootstrap():
+    tree = Tree.of_nodes(
+        [0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 3, -1, -1, -1], [2, 4, -1, -1, -1], [[0], [0], [5], [2], [9]]
+    )
+    model = compile_ensemble(TreeEnsemble((tree,), 1), candidates=[TOY])
+    assert model.program.bootstraps == 0
+    key, session = toy_session()
+    assert model.predict([[0.0], [0.5], [2.0]], "execute", key=key, session=session).tolist() == [2, 9, 5]
+
+
+def test_a_constant_tree():
+    tree = Tree.of_nodes([0], [0], [-1], [-1], [[3.5]])
+    split = Tree.of_nodes([0, 0, 0], [0, 0, 0], [1, -1, -1], [2, -1, -1], [[0], [1], [2]])
+    model = compile_ensemble(TreeEnsemble((tree, split), 1), candidates=[TOY])
+    assert model.predict([[0.0], [1.0]]).tolist() == [4.5, 5.5]
+    alone, (key, session) = compile_ensemble(TreeEnsemble((tree,), 1), candidates=[TOY]), toy_session()
+    assert alone.predict([[0.0], [1.0]], "execute", key=key, session=session).tolist() == [3.5, 3.5]
+
+
+def test_the_file_and_the_client_specification_keep_everything(tmp_path):
+    ensemble = TreeEnsemble(
+        tuple(random_tree(np.random.default_rng(5), 3, 3, 3, 5, 3, True) for _ in range(3)),
+        3,
+        labels=np.array(["a", "b", "c"]),
+        transform="softmax",
+        feature_names=("x", "y", "z"),
+    )
+    model = compile_ensemble(ensemble, candidates=[TOY])
+    model.save(tmp_path / "trees.clkm")
+    loaded, x = CompiledModel.load(tmp_path / "trees.clkm"), samples_of(ensemble)
+    for stage in ("scores", "probabilities", "labels"):
+        np.testing.assert_array_equal(loaded.predict(x, output=stage), model.predict(x, output=stage))
+    assert loaded.report() == model.report()
+    client = ClientSpecification.from_json(loaded.client.to_json())
+    np.testing.assert_array_equal(client.phases(x), model.client.phases(x))
+    with pytest.raises(ShapeError, match=r"\['samples', 3\]"):
+        client.phases(x[:, :2])
+
+
+def test_the_report_says_what_it_costs_and_risks():
+    ensemble = TreeEnsemble(tuple(random_tree(np.random.default_rng(i), 4, 5, 1, 9) for i in range(6)), 4)
+    facts = compile_ensemble(ensemble).report()
+    assert facts["bootstraps"] < facts["bootstraps_one_per_node"] / 3
+    assert facts["lookup_p_fail_log2"] <= -128
+    assert facts["output_p_fail_log2"] <= -128
+    assert facts["p_fail_log2"] <= -120
+    assert facts["parameter_set"] in ("lut3", "lut4")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"leaf_bits": 0}, "leaf_bits: expected 1 to 12"),
+        ({"bin_bits": 17}, "bin_bits: expected 1 to 16"),
+        ({"leaf_bits": 12, "candidates": ["lut2"]}, "lut2: a tree's values do not fit"),
+        ({"candidates": ["toy"], "failure_log2": -100000.0}, "tell no two values apart"),
+    ],
+)
+def test_impossible_wishes_are_refused(options, message):
+    ensemble = TreeEnsemble((random_tree(np.random.default_rng(0), 5, 5, 1, 9),), 5)
+    with pytest.raises((CompileError, NoParameterSetError), match=message):
+        compile_ensemble(ensemble, **options)
+
+
+def test_keys_of_another_set_are_refused():
+    ensemble = TreeEnsemble((random_tree(np.random.default_rng(2), 3, 3, 1, 5),), 3)
+    model = compile_ensemble(ensemble)
+    assert model.program.parameters != parameter_set(TOY)
+    key, session = toy_session()
+    with pytest.raises(ShapeError, match="expected keys of parameter set"):
+        model.predict(samples_of(ensemble), "execute", key=key, session=session)
