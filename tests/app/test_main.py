@@ -82,7 +82,11 @@ def test_a_forced_instruction_set_that_does_not_exist_is_reported(run):
 
 def command_names(group: typer.Typer, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     """Every command by its words."""
-    own = [(*prefix, str(command.name)) for command in group.registered_commands]
+    own = [
+        (*prefix, command.name or command.callback.__name__)
+        for command in group.registered_commands
+        if command.callback
+    ]
     groups = [(each.typer_instance, (*prefix, str(each.name))) for each in group.registered_groups]
     return own + [name for inner, words in groups if inner is not None for name in command_names(inner, words)]
 
