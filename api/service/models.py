@@ -139,6 +139,10 @@ class Models:
 
     async def scan(self) -> None:
         """Reads the folder again; facts that are missing are made by a process of its own."""
+        await self.describe()
+        await self.read()
+
+    async def describe(self) -> None:
         async with self._scanning:
             options = ["--zoo"] if self._zoo else []
             process = await asyncio.create_subprocess_exec(
@@ -153,6 +157,9 @@ class Models:
             _, errors = await process.communicate()
             for line in errors.decode(errors="replace").splitlines():
                 _log.warning(line)
+
+    async def read(self) -> None:
+        async with self._scanning:
             async with self._database.read() as connection:
                 rows = (await connection.execute(select(models))).all()
             self._states = {(row.name, row.version): row.state for row in rows}

@@ -69,7 +69,8 @@ class Services:
         """Raises:
         ParameterError: tables that cannot be made, or nobody could use the service.
         """
-        await migrate(self.database, database_url(self.settings))
+        self.dispatcher.link.start()
+        await asyncio.gather(migrate(self.database, database_url(self.settings)), self.models.describe())
         if self.settings.insecure_local:
             await self.tenants.local()
         elif not await self.tenants.any_api_key():
@@ -77,8 +78,7 @@ class Services:
                 "serve: there is no API key, so nobody could use the service; make one with 'cloakwork tenants', "
                 "or pass --insecure-local for this machine alone"
             )
-        self.dispatcher.link.start()
-        await self.models.scan()
+        await self.models.read()
         await self._housekeeping.begin()
         self.started = True
 

@@ -1,0 +1,146 @@
+"""kill -9 of the engine and of the web process under load: no accepted job and no key is lost, and every answer is right."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from scoring_server import Server, User, running
+
+ROUNDS = int(os.environ.get("CLOAKWORK_TEST_KILLS", "6"))
+SAMPLES = 40
+
+
+class Load:
+    """One user that submits jobs and asks for answers until told to stop."""
+
+    def __init__(self, server: Server, number: int) -> None:
+        self._server = server
+        self._number = number
+        with server.client() as http:
+            user = User.of(http)
+            self.key = user.upload()
+        self._bodies = [user.encrypt(samples=SAMPLES, seed=seed)[1] for seed in range(4)]
+        self._user = user
+        self.expected: dict[bytes, bytes] = {}
+        self.accepted: dict[str, bytes] = {}
+        self.answered = 0
+        self.problems: list[str] = []
+        self.stop = threading.Event()
+
+    def learn(self) -> None:
+        """Evaluation is exact: the answers before the kills are the answers after them."""
+        with self._server.client() as http:
+            for body in self._bodies:
+                self.expected[body] = http.post("/v2/models/toy/infer", content=body).raise_for_status().content
+
+    def run(self) -> None:
+        with self._server.client() as http:
+            count = 0
+            while not self.stop.is_set():
+                count += 1
+                body = self._bodies[count % len(self._bodies)]
+                try:
+                    self._ask(http, body) if count % 2 else self._submit(http, body, f"{self._number}-{count}")
+                except httpx.TransportError:
+                    time.sleep(0.05)  # the web process is down; a job that was not accepted is not counted
+
+    def _ask(self, http: httpx.Client, body: bytes) -> None:
+        answer = http.post("/v2/models/toy/infer", content=body)
+        if answer.status_code == 200:
+            self.answered += 1
+            if answer.content != self.expected[body]:
+                self.problems.append("a wrong answer")
+        elif answer.status_code not in (429, 503):
+            self.problems.append(f"{answer.status_code} {answer.text}")
+
+    def _submit(self, http: httpx.Client, body: bytes, name: str) -> None:
+        answer = http.post("/v2/models/toy/jobs", content=body, headers={"Idempotency-Key": name})
+        if answer.status_code == 202:
+            self.accepted[answer.json()["id"]] = body
+        elif answer.status_code not in (429, 503):
+            self.problems.append(f"{answer.status_code} {answer.text}")
+
+    def check(self) -> None:
+        with self._server.client() as http:
+            assert [key["state"] for key in http.get("/v2/keys").json()["keys"] if key["id"] == self.key] == ["ready"]
+            for identity, body in self.accepted.items():
+                state = finished(http, identity)
+                assert state["state"] == "done", state
+                assert http.get(f"/v2/jobs/{identity}/result").content == self.expected[body]
+
+
+def finished(http: httpx.Client, identity: str, seconds: float = 120) -> dict[str, Any]:
+    end = time.monotonic() + seconds
+    while True:
+        job: dict[str, Any] = http.get(f"/v2/jobs/{identity}").json()
+        if job["state"] in ("done", "failed", "cancelled") or time.monotonic() > end:
+            return job
+        time.sleep(0.02)
+
+
+@pytest.mark.long
+def test_no_accepted_job_is_lost(tmp_path: Path, fill: Callable[[Path], Path]):
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")  # noqa: T201
+    chance = random.Random(seed)
+    with running(fill(tmp_path / "data"), environment={"MAX_ATTEMPTS": "50"}) as server:
+        loads = [Load(server, number) for number in range(3)]
+        for load in loads:
+            load.learn()
+        threads = [threading.Thread(target=load.run) for load in loads]
+        for thread in threads:
+            thread.start()
+        for number in range(ROUNDS):
+            time.sleep(chance.uniform(0.2, 1.0))
+            if number % 2:
+                server.kill()
+                server.start()
+            else:
+                with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
+                    server.kill_engine()
+        for load in loads:
+            load.stop.set()
+        for thread in threads:
+            thread.join(60)
+        for load in loads:
+            load.check()
+            assert load.problems == []
+        assert sum(len(load.accepted) for load in loads) > ROUNDS
+        assert sum(load.answered for load in loads) > ROUNDS
+        left = [path for path in (server.data / "objects" / "inputs").iterdir() if not path.name.startswith(".")]
+        accepted = {identity for load in loads for identity in load.accepted}
+        assert not [path for path in left if path.name in accepted]
+
+
+@pytest.mark.long
+def test_a_request_that_kills_the_engine_does_not_kill_it_for_ever(tmp_path: Path, fill: Callable[[Path], Path]):
+    """After `max_attempts` engines it fails with a reason, and the service goes on."""
+    with (
+        running(fill(tmp_path / "data"), environment={"MAX_ATTEMPTS": "2", "THREADS": "1"}) as server,
+        server.client() as http,
+    ):
+        user = User.of(http)
+        user.upload()
+        _, body = user.encrypt(samples=3000)
+        job = http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()
+        kills, end = 0, time.monotonic() + 60
+        while kills < 2 and time.monotonic() < end:
+            started = [line["pid"] for line in server.log_lines() if line["message"] == "engine ready"]
+            progress = http.get(f"/v2/jobs/{job['id']}").json()["progress"]
+            if len(started) == kills + 1 and progress is not None:
+                server.kill_engine()
+                kills += 1
+                while len([1 for line in server.log_lines() if line["message"] == "engine ready"]) == kills:
+                    time.sleep(0.02)
+        state = finished(http, job["id"])
+        assert (state["state"], state["error"]["code"]) == ("failed", "engine_lost")
+        assert user.infer(user.encrypt()[1]).status_code == 200
