@@ -92,6 +92,11 @@ class Settings(BaseSettings):
     )
     max_attempts: Positive = Field(3, description="Runs of one request whose engine process dies, at most.")
 
+    takeover_seconds: Seconds = Field(
+        30.0,
+        description="A service on the same database that is silent for this long is dead: its jobs are run by another.",
+    )
+
     # limits of a tenant that has none of its own
     tenant_bytes: Positive = Field(4 << 30, description="Stored bytes: keys, waiting inputs, results.")
     tenant_bootstraps_per_day: Positive = Field(100_000_000, description="Bootstraps in one day (UTC).")

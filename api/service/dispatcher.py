@@ -82,6 +82,9 @@ class Dispatcher:
         work = sum(work.seconds for work in self._queue) + sum(work.seconds for work in self._in_flight.values())
         return work / self._workers
 
+    def knows(self, identity: str) -> bool:
+        return identity in self._in_flight or any(work.id == identity for work in self._queue)
+
     def pending_bootstraps(self, tenant: str) -> int:
         """Accepted and not yet counted as used."""
         accepted = [*self._queue, *self._in_flight.values()]

@@ -18,8 +18,8 @@ from cloakwork.api.settings import Settings
 
 _COUNTERS_SECONDS: Final = 1.0
 _DEADLINES_SECONDS: Final = 1.0
-_HEARTBEAT_SECONDS: Final = 5.0
-_SILENT_SECONDS: Final = 30.0  # a service not heard of for so long is dead
+_HEARTBEATS: Final = 6  # in the time after which a silent service is dead
+_LOST_SECONDS: Final = 30.0  # after which an accepted job that is nowhere is queued again
 _RETENTION_SECONDS: Final = 60.0
 _ORPHAN_SECONDS: Final = 3600.0  # a file without a row that is older belongs to a request that was never accepted
 
@@ -50,7 +50,7 @@ class Housekeeping:
         chores: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
             (self._counters, _COUNTERS_SECONDS),
             (self._deadlines, _DEADLINES_SECONDS),
-            (self._neighbours, _HEARTBEAT_SECONDS),
+            (self._neighbours, self._settings.takeover_seconds / _HEARTBEATS),
             (self._retention, _RETENTION_SECONDS),
         )
         self._tasks = [asyncio.create_task(_every(seconds, chore)) for chore, seconds in chores]
@@ -71,7 +71,11 @@ class Housekeeping:
 
     async def _neighbours(self) -> None:
         await self._store.heartbeat()
-        for job in await self._store.adopt(_SILENT_SECONDS):
+        lost = [job for job in await self._store.own_unfinished() if job.created_at < now() - _LOST_SECONDS]
+        for job in lost:
+            if not self._jobs.in_hand(job):  # the database failed when its end was to be recorded
+                await self._jobs.resume(job)
+        for job in await self._store.adopt(self._settings.takeover_seconds):
             _log.warning("job taken over from a service that is gone", extra={"job": job.id})
             await self._jobs.resume(job)
 

@@ -58,7 +58,7 @@ class Jobs:
         self._models = models
         self._keys = keys
         self._usage = usage
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}
         self.events = JobEvents()
 
     # --- accepting ---
@@ -144,16 +144,16 @@ class Jobs:
                 case "progress":
                     self.events.report(job.id, _progress(message, now() - started))
                 case "done":
-                    self._background(self._done(job, request, message, started))
+                    self._background(job, self._done(job, request, message, started))
                 case "failed":
-                    self._background(self._failed(job, message["code"], message["message"]))
+                    self._background(job, self._failed(job, message["code"], message["message"]))
 
         return listen
 
-    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _background(self, job: Job, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = job.id
+        task.add_done_callback(self._tasks.pop)
 
     async def _done(self, job: Job, request: Request, message: Message, started: float) -> None:
         """The result is durable before the row says that it is there."""
@@ -173,7 +173,7 @@ class Jobs:
             else:  # cancelled or adopted meanwhile
                 await self._storage.delete(name)
         except Exception:
-            _log.exception("the result of job %s could not be recorded; it is run again after a restart", job.id)
+            _log.exception("the result of job %s could not be recorded; it is run again", job.id)
         self.events.changed(job.id, over=True)
 
     async def _failed(self, job: Job, code: str, message: str) -> None:
@@ -228,6 +228,10 @@ class Jobs:
             self.events.changed(job.id, over=True)
 
     # --- after a restart ---
+
+    def in_hand(self, job: Job) -> bool:
+        """Whether it waits, runs, or its result is being recorded here."""
+        return self._dispatcher.knows(job.id) or job.id in self._tasks.values()
 
     async def resume(self, job: Job) -> None:
         """Queues a job that was accepted before, perhaps by another service."""

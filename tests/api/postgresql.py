@@ -1,0 +1,65 @@
+"""A PostgreSQL server for tests, from Debian's package, in a folder of its own and on a socket there."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+
+_PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+
+
+def reason_without() -> str | None:
+    """Why there is none here, or None."""
+    if not _PROGRAMS:
+        return "no PostgreSQL server on this machine (Debian's package postgresql has it)"
+    if os.getuid() == 0 and _user() is None:
+        return "PostgreSQL does not run as root, and there is no user 'postgres'"
+    return None
+
+
+def _user() -> str | None:
+    """It refuses to run as root."""
+    try:
+        return pwd.getpwnam("postgres").pw_name
+    except KeyError:
+        return None
+
+
+@contextmanager
+def postgresql() -> Iterator[str]:
+    """The URL of an empty database."""
+    options = {"user": _user()} if os.getuid() == 0 else {}
+    folder = Path(mkdtemp(prefix="cloakwork-postgresql-", dir="/tmp"))
+    if options:
+        shutil.chown(folder, user=options["user"])
+    data, log = folder / "data", folder / "log"
+
+    def call(program: str, *arguments: str) -> None:
+        command = [str(_PROGRAMS[-1] / program), *arguments]
+        subprocess.run(command, check=True, capture_output=True, timeout=120, cwd=folder, **options)  # type: ignore[call-overload]
+
+    try:
+        call("initdb", "-D", str(data), "-A", "trust", "-U", "cloakwork", "--no-sync")
+        call(
+            "pg_ctl",
+            "-D",
+            str(data),
+            "-l",
+            str(log),
+            "-w",
+            "-o",
+            f"-c listen_addresses='' -k {folder} -c fsync=off",
+            "start",
+        )
+        try:
+            yield f"postgresql://cloakwork@/postgres?host={folder}"
+        finally:
+            call("pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
