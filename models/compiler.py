@@ -16,9 +16,9 @@ from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.artefact import load_program, save_program
-from cloakwork.models.calibration import Calibration
+from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.client import ClientSpecification, apply_client_steps
-from cloakwork.models.client_steps import Stage
+from cloakwork.models.client_steps import Quantise, Stage
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph
@@ -37,7 +37,7 @@ from cloakwork.models.simulate import simulate
 if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
 
-__all__ = ["PROFILES", "CompiledModel", "compile_onnx"]
+__all__ = ["PROFILES", "CompiledModel", "calibrate", "compile_onnx"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +151,7 @@ def compile_onnx(
     if not 2 <= weight_bits <= 8:
         raise CompileError(f"weight_bits: expected 2 to 8, got {weight_bits}")
     imported = import_onnx(model)
-    graph, given = quantise_input(imported)
-    graph, wanted = quantise_output(graph)
-    graph = restructure(graph)
+    graph, given, wanted = _prepared(imported)
     limits = on_layers(limits, graph)
     if calibration is None:
         calibration = quantised_ranges(graph, given, wanted)
@@ -170,3 +168,16 @@ def compile_onnx(
         output_steps=() if wanted is None else (wanted,),
     )
     return CompiledModel(program, imported)
+
+
+def calibrate(model: onnx.ModelProto | str | Path, samples: ArrayLike) -> Calibration:
+    """What typical inputs [samples, ..] show of an ONNX model: in place of them for `compile_onnx`, small enough to travel with the model."""
+    graph, given, _ = _prepared(import_onnx(model))
+    return observe(graph, samples if given is None else given(samples))
+
+
+def _prepared(imported: Graph) -> tuple[Graph, Quantise | None, Quantise | None]:
+    """The graph that is calibrated and quantised, and what the client does before and after it."""
+    graph, given = quantise_input(imported)
+    graph, wanted = quantise_output(graph)
+    return restructure(graph), given, wanted

@@ -32,7 +32,11 @@ def compile_model(
     source: Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file, or a model of the zoo.")],
     output: Annotated[Path, typer.Option("--out", "-o", help="The compiled model.")],
     calibration: Annotated[
-        Path | None, typer.Option("--calibration", help=".npy file of a few hundred typical inputs [samples, ..].")
+        Path | None,
+        typer.Option(
+            "--calibration",
+            help="A few hundred typical inputs [samples, ..] (.npy), or ranges (.json); quantised models need none.",
+        ),
     ] = None,
     profiles: Annotated[
         list[str] | None,
@@ -130,11 +134,7 @@ def _compiled(source: str, calibration: Path | None, options: dict[str, Any]) ->
         path = zoo.zoo_model(source)
     if path.suffix == zoo.PROGRAM:
         raise WrongCallError(f"{source} is compiled already; expected an ONNX file")
-    if calibration is None:
-        raise WrongCallError(
-            "--calibration: expected a .npy file of a few hundred typical inputs [samples, ..]; they set the ranges"
-        )
-    return compile_onnx(path, _calibration(calibration), **options)
+    return compile_onnx(path, None if calibration is None else _calibration(calibration), **options)
 
 
 def _calibration(path: Path) -> Any:

@@ -16,11 +16,9 @@ from numpy.typing import ArrayLike
 
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.files import atomic_writer
-from cloakwork.models.calibration import Calibration, observe
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.calibration import Calibration
+from cloakwork.models.compiler import CompiledModel, calibrate, compile_onnx
 from cloakwork.models.errors import CompileError
-from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.pipeline import restructure
 
 FOLDER: Final = Path(__file__).parent
 ONNX, PROGRAM = ".onnx", ".clkm"
@@ -81,11 +79,9 @@ def load_model(name: str, **options: Any) -> CompiledModel:
     return compile_onnx(path, calibration_of(found), **{**found.compile, **options})
 
 
-def calibration_of(found: Card) -> Calibration:
-    """The ranges that training data showed."""
-    if found.calibration is None:
-        raise CompileError(f"zoo: the card of '{found.name}' names no calibration; expected one for an ONNX file")
-    return Calibration.from_json((FOLDER / found.calibration).read_bytes())
+def calibration_of(found: Card) -> Calibration | None:
+    """The ranges that training data showed; None for a model whose quantisers say them."""
+    return None if found.calibration is None else Calibration.from_json((FOLDER / found.calibration).read_bytes())
 
 
 def add_model(
@@ -94,17 +90,18 @@ def add_model(
     *,
     description: str,
     data: str,
-    samples: ArrayLike | None = None,
+    samples: ArrayLike | Calibration | None = None,
     options: Mapping[str, Any] | None = None,
     facts: Mapping[str, Any] | None = None,
     folder: Path = FOLDER,
 ) -> None:
-    """Copies a model into the zoo and writes its card.
+    """Copies a model that compiles into the zoo and writes its card.
 
     Args:
         path: an ONNX file, or a compiled program (.clkm).
         data: the data set, as `cloakwork simulate --data` calls it.
-        samples: of the training data [samples, ..], for an ONNX file; only the ranges that they show are kept.
+        samples: of the training data [samples, ..], or ranges that were learned; only ranges are kept. None for a compiled program,
+            and for a model whose quantisers say the ranges.
         options: of `compile_onnx`.
         facts: what else the card says: accuracy, recipe, seed.
     """
@@ -117,14 +114,20 @@ def add_model(
         "description": description,
         "data": data,
     }
-    with atomic_writer(folder / file) as stream:
-        stream.write(content)
     if path.suffix == ONNX:
-        if samples is None:
-            raise CompileError("zoo: expected samples with an ONNX file, got none; their ranges calibrate it")
-        fields |= {"calibration": f"{name}.{_CALIBRATION}", "compile": dict(options or {})}
-        ranges = observe(restructure(import_onnx(folder / file)), samples)
-        with atomic_writer(folder / fields["calibration"]) as stream:
-            stream.write(ranges.to_json().encode())
-    with atomic_writer(folder / f"{name}.json") as stream:
-        stream.write((json.dumps({**fields, **(facts or {})}, indent=2) + "\n").encode())
+        ranges = samples if isinstance(samples, Calibration) or samples is None else calibrate(path, samples)
+        model = compile_onnx(path, ranges, **(options or {}))
+        fields["compile"] = dict(options or {})
+        if ranges is not None:
+            fields["calibration"] = f"{name}.{_CALIBRATION}"
+            _write(folder / fields["calibration"], ranges.to_json().encode())
+    else:
+        model = CompiledModel.load(path)
+    _write(folder / file, content)
+    fields["parameter_set"] = model.program.parameters.name
+    _write(folder / f"{name}.json", (json.dumps({**fields, **(facts or {})}, indent=2) + "\n").encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    with atomic_writer(path) as stream:
+        stream.write(content)

@@ -155,9 +155,9 @@ def test_compile_refuses(call, tmp_path, error_line):
         ["small.onnx", *data, "--weight-bits", "11", *output],
         ["small.onnx", *data, "--set", "toy", *output],
         ["small.onnx", *data, "-o", "small.onnx"],
+        ["small.onnx", *output],
     ]
     calls = [
-        ["small.onnx", *output],
         ["nothing.onnx", *data, *output],
         ["small.onnx", *data, "--set", "no_such_set", *output],
         ["small.onnx", *data],

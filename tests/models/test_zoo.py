@@ -12,8 +12,8 @@ from onnx_models import mlp
 
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.models import zoo
-from cloakwork.models.calibration import Calibration, observe
-from cloakwork.models.compiler import compile_onnx
+from cloakwork.models.calibration import Calibration
+from cloakwork.models.compiler import calibrate, compile_onnx
 from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
@@ -55,7 +55,7 @@ def test_a_model_of_the_zoo_is_the_one_of_its_card_and_loads_without_data(name: 
 
 def test_a_model_that_was_added_loads_as_if_compiled_with_the_data(folder: Path) -> None:
     assert zoo.names() == ("small",)
-    assert zoo.card("small").facts == {"seed": 3}
+    assert zoo.card("small").facts["seed"] == 3
     expected = compile_onnx(PROTO, SAMPLES, weight_bits=3)
     got = zoo.load_model("small")
     x = SAMPLES[:20]
@@ -84,13 +84,13 @@ def test_unknown_names_and_files_are_refused(folder: Path) -> None:
         zoo.load_model("../small")
     with pytest.raises(CompileError, match="onnx"):
         zoo.add_model("text", Path("model.txt"), description="", data="")
-    with pytest.raises(CompileError, match="samples"):
+    with pytest.raises(CompileError, match="calibration"):
         zoo.add_model("bare", folder / "small.onnx", description="", data="", folder=folder)
 
 
 def test_ranges_are_those_of_the_data() -> None:
     graph = restructure(import_onnx(PROTO))
-    seen = observe(graph, SAMPLES)
+    seen = calibrate(PROTO, SAMPLES)
     assert seen.input_range == (SAMPLES.min(), SAMPLES.max())
     first = graph.linears[0]
     values = SAMPLES @ first.weights[0].T + first.bias[0]
@@ -103,14 +103,14 @@ def test_ranges_are_those_of_the_data() -> None:
 
 
 def test_ranges_of_another_model_are_refused() -> None:
-    seen = observe(restructure(import_onnx(PROTO)), SAMPLES)
+    seen = calibrate(PROTO, SAMPLES)
     with pytest.raises(CompileError, match="another model"):
         compile_onnx(mlp(RNG, [6, 7, 3]), seen)
 
 
 @pytest.mark.parametrize("change", ["version", "swap", "nan", "text", "missing"])
 def test_a_file_of_ranges_that_is_none_is_refused(change: str) -> None:
-    fields = json.loads(observe(restructure(import_onnx(PROTO)), SAMPLES).to_json())
+    fields = json.loads(calibrate(PROTO, SAMPLES).to_json())
     if change == "version":
         fields["cloakwork_calibration"] = 2
     elif change == "swap":
