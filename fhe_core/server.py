@@ -160,19 +160,25 @@ class Session:
         function: RealFunction | Sequence[RealFunction] | LookupTables,
         *,
         table_index: ArrayLike | None = None,
+        coefficients: ArrayLike | None = None,
         allow_noise: bool = False,
         progress: Progress = None,
     ) -> Ciphertexts:
         """f(x) for fractions of the torus x in [-1/4, 1/4), with fresh noise; f maps a numpy array to values in [-1/2, 1/2].
 
         The look-up sees x with the noise of the set (`parameters.noise`) and rounded to 1 / 2N.
+
+        Args:
+            coefficients: integers c in [0, N); adds an axis with f(x + c / 2N) for each, from one rotation. Beyond 1/4 that is
+                -f(x + c / 2N - 1/2).
         """
         self._check_encoding(ciphertexts, Encoding.TORUS, "activation")
         tables = (
             function if isinstance(function, LookupTables) else LookupTables.of_activations(self.parameters, function)
         )
         self._check_norm(ciphertexts.weight_norm, allow_noise)
-        return self._rotate(ciphertexts, tables, table_index, None, progress)
+        extracted = None if coefficients is None else self._checked_coefficients(coefficients)
+        return self._rotate(ciphertexts, tables, table_index, extracted, progress)
 
     def gate(self, gate: str | ArrayLike, *inputs: Ciphertexts, progress: Progress = None) -> Ciphertexts:
         """A Boolean gate on batches; see `cloakwork.fhe_core.gates`."""
@@ -359,6 +365,20 @@ class Session:
                 f"shifts: expected integers in [0, {slots}); the one at position {first_position(outside)} is outside"
             )
         return (array * (self.parameters.polynomial_size // slots)).astype(np.uint32)
+
+    def _checked_coefficients(self, coefficients: ArrayLike) -> Small:
+        array: NDArray[Any] = np.asarray(coefficients)
+        if array.ndim != 1 or array.dtype.kind not in "iu" or array.size == 0:
+            raise ShapeError(
+                f"coefficients: expected a vector of integers, got dtype {array.dtype} of shape {list(array.shape)}"
+            )
+        outside = (array < 0) | (array >= self.parameters.polynomial_size)
+        if outside.any():
+            raise ParameterError(
+                f"coefficients: expected integers in [0, {self.parameters.polynomial_size}); "
+                f"the one at position {first_position(outside)} is outside"
+            )
+        return array.astype(np.uint32)
 
     def _check_norm(self, norm: float, allow_noise: bool) -> None:
         limit = self.parameters.max_weight_norm

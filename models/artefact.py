@@ -120,7 +120,8 @@ def _describe(node: Node, writer: _ArrayWriter) -> dict[str, Any]:
     if isinstance(node, Linear):
         return {**common, **{name: writer.add(getattr(node, name)) for name in ("block", "weights", "bias")}}
     steps = [{"operator": s.operator, "parameters": [writer.add(p) for p in s.parameters]} for s in node.steps]
-    return {**common, "function": writer.add(node.function), "steps": steps}
+    shifts = {} if node.shifts is None else {"shifts": writer.add(node.shifts)}
+    return {**common, "function": writer.add(node.function), "steps": steps, **shifts}
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------------------
@@ -209,6 +210,7 @@ def _node(description: dict[str, Any], arrays: _ArrayReader) -> Node:
     steps = tuple(
         Step(str(step["operator"]), tuple(arrays.get(p) for p in step["parameters"])) for step in description["steps"]
     )
-    node = Lookup(first, gather, steps, arrays.get(description["function"]), origin)
+    shifts = arrays.get(description["shifts"]) if "shifts" in description else None
+    node = Lookup(first, gather, steps, arrays.get(description["function"]), origin, shifts)
     apply_steps(steps, np.zeros(1), node.function[:1])  # as many parameters as the functions take
     return node

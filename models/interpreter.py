@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import Graph, Input, Linear, Reals, wires
+from cloakwork.models.ir import Graph, Indices, Input, Linear, Lookup, Reals, wires
 from cloakwork.models.steps import apply_steps
 
 
@@ -26,7 +26,7 @@ def wire_values(graph: Graph, x: ArrayLike) -> Reals:
         elif isinstance(node, Linear):
             values[:, wires(node)] = _linear(graph, node, values)
         else:
-            y = apply_steps(node.steps, values[:, node.gather], node.function)
+            y = apply_steps(node.steps, *_shifted(node, values[:, node.gather]))
             low, high = value_limits(graph, node.first_wire)
             values[:, wires(node)] = np.clip(y, low, high)
     return values
@@ -48,6 +48,15 @@ def value_limits(graph: Graph, wire: int) -> tuple[float, float]:
     if graph.scale is None:
         return -np.inf, np.inf
     return -0.5 / float(graph.scale[wire]), 0.5 / float(graph.scale[wire])
+
+
+def _shifted(node: Lookup, x: Reals) -> tuple[Reals, Indices]:
+    """Arguments [samples, outputs] and functions [outputs] of every output."""
+    if node.shifts is None:
+        return x, node.function
+    outputs = len(node.shifts)
+    moved = np.repeat(x, outputs, axis=1) + np.tile(node.shifts, len(node.gather))
+    return moved, np.repeat(node.function, outputs)
 
 
 def _linear(graph: Graph, node: Linear, values: Reals) -> Reals:

@@ -6,7 +6,7 @@ and do not exist here. Three nodes are left:
 
     Input    the encrypted tensor
     Linear   y[p, r] = sum_k weights[block[p], r, k] * x[gather[p, k]] + bias[block[p], r]
-    Lookup   y[e] = f[function[e]](x[gather[e]])
+    Lookup   y[e] = f[function[e]](x[gather[e]]), or with shifts y[e J + j] = f[function[e]](x[gather[e]] + shifts[j]) from one rotation
 
 A matrix product is a Linear of one position, a convolution one position per output pixel and group; an addition is a Linear of width 2.
 
@@ -76,9 +76,15 @@ class Lookup:
     steps: tuple[Step, ...]
     function: Indices  # [E]
     origin: str
+    shifts: Indices | None = None  # [J], at least 0; None: one output, unshifted
 
     @property
     def size(self) -> int:
+        return len(self.gather) * (1 if self.shifts is None else len(self.shifts))
+
+    @property
+    def bootstraps(self) -> int:
+        """One rotation gives all shifted outputs."""
         return len(self.gather)
 
 
@@ -124,7 +130,7 @@ class Graph:
 
     @property
     def bootstraps(self) -> int:
-        return sum(node.size for node in self.lookups)
+        return sum(node.bootstraps for node in self.lookups)
 
     def owners(self) -> Indices:
         """[wires + 1]: the position in `nodes` of each wire's node; -1 for unused wires and, last, for the zero wire."""
@@ -216,6 +222,9 @@ def _check_linear(node: Linear, quantised: bool) -> None:
 def _check_lookup(node: Lookup) -> None:
     _require(node.gather.ndim == 1 and node.function.shape == node.gather.shape, node, "has a function for each wire")
     _require(int(node.function.min()) >= 0, node, "numbers functions from 0")
+    if node.shifts is not None:
+        _require(node.shifts.ndim == 1 and len(node.shifts) > 0, node, "has shifts, where it has any")
+        _require(int(node.shifts.min()) >= 0, node, "has shifts of at least 0")
     for step in node.steps:
         _require(step.operator in FUNCTIONS, node, f"has steps that exist, not '{step.operator}'")
         for parameter in step.parameters:

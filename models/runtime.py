@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import Graph, Indices, Linear, Node, source_nodes
+from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Node, source_nodes
 from cloakwork.models.program import Program
-from cloakwork.models.tables import level_tables
+from cloakwork.models.tables import level_tables, shift_coefficients
 
 Progress: TypeAlias = Callable[[int, int], bool | None] | None
 """progress(bootstraps done, bootstraps of the batch); returning False cancels."""
@@ -67,17 +68,36 @@ class Runtime:
                     values.words[position] = self._linear(linear, values)
             if tables is None:
                 continue
-            batch = np.concatenate([values.read(node.gather) for node in level.lookups], axis=1)
-            report = _offset_progress(progress, done, batch.shape[0] * batch.shape[1], total)
-            result = self._session.activation(
-                values.wrap(batch), tables[0], table_index=tables[1], allow_noise=True, progress=report
-            )
-            start_column = 0
-            for node in level.lookups:
-                values.words[positions[node.first_wire]] = result.words[:, start_column : start_column + node.size]
-                start_column += node.size
-            done += result.size
+            start = 0
+            for nodes in _batches(level.lookups):
+                elements = slice(start, start + sum(node.bootstraps for node in nodes))
+                result = self._look_up(nodes, (tables[0], tables[1][elements]), values, (progress, done, total))
+                done += (elements.stop - start) * x.shape[0]
+                start, column = elements.stop, 0
+                for node in nodes:
+                    values.words[positions[node.first_wire]] = result[:, column : column + node.size]
+                    column += node.size
         return values.wrap(values.read(graph.output.reshape(-1)))
+
+    def _look_up(
+        self,
+        nodes: list[Lookup],
+        tables: tuple[LookupTables, Indices],
+        values: _Values,
+        progress: tuple[Progress, int, int],
+    ) -> Words:
+        """[samples, wires of the nodes, kN + 1] in one batch of bootstraps. Args: progress: with those done and those of the program."""
+        batch = np.concatenate([values.read(node.gather) for node in nodes], axis=1)
+        report = _offset_progress(progress[0], progress[1], batch.shape[0] * batch.shape[1], progress[2])
+        result = self._session.activation(
+            values.wrap(batch),
+            tables[0],
+            table_index=tables[1],
+            coefficients=shift_coefficients(self.program.graph, nodes[0], self.program.parameters),
+            allow_noise=True,
+            progress=report,
+        )
+        return result.words.reshape(len(result.words), -1, result.words.shape[-1])
 
     def _linear_packed(self, node: Linear, weights: NDArray[np.int32], packed: PackedCiphertexts) -> Words:
         """[samples, P R, kN + 1] of a node on the input, which stays packed."""
@@ -107,6 +127,17 @@ class Runtime:
         """Calls into which the positions of a block are split, so that the gathered ciphertexts fit memory."""
         needed = values.sample_bytes * node.gather.shape[1] * positions
         return min(positions, max(1, -(-int(needed) // GATHERED_BYTES)))
+
+
+def _batches(nodes: tuple[Lookup, ...]) -> list[list[Lookup]]:
+    """Look-ups of one output share a batch; those with shifts extract coefficients of their own."""
+    batches: list[list[Lookup]] = []
+    for node in nodes:
+        if batches and node.shifts is None and batches[-1][0].shifts is None:
+            batches[-1].append(node)
+        else:
+            batches.append([node])
+    return batches
 
 
 def packed_weights(graph: Graph, owner: Indices) -> dict[int, NDArray[np.int32]]:

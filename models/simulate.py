@@ -11,7 +11,7 @@ from cloakwork.fhe_core.encoding import centre
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.models.ir import Indices, Linear, Reals, wires
 from cloakwork.models.program import Program
-from cloakwork.models.tables import level_tables
+from cloakwork.models.tables import level_tables, shift_coefficients
 
 _SAMPLES_AT_ONCE = 1000
 
@@ -38,11 +38,13 @@ class _Tables:
         self._values = np.concatenate([half, -half], axis=1)
         self._index = index
 
-    def __call__(self, phases: Reals) -> Reals:
+    def __call__(self, phases: Reals, elements: slice, coefficients: Indices | None) -> Reals:
+        """Phases [samples, E] of these elements of the level -> [samples, E J], J the number of coefficients, 1 without."""
         turn = self._values.shape[1]
-        step = np.rint(phases * turn).astype(np.int64) % turn
-        looked_up: Reals = self._values[self._index, step]
-        return looked_up
+        shifts = np.zeros(1, dtype=np.int64) if coefficients is None else coefficients
+        step = (np.rint(phases * turn).astype(np.int64)[..., None] + shifts) % turn
+        looked_up: Reals = self._values[self._index[elements][:, None], step]
+        return looked_up.reshape(len(phases), -1)
 
 
 def _simulate(
@@ -61,15 +63,15 @@ def _simulate(
             phases[:, wires(linear)] = _linear(program, linear, phases)
         if table is None:
             continue
-        gather = np.concatenate([node.gather for node in level.lookups])
-        seen = noised(phases[:, gather], switching)
-        if random is not None:
-            seen = seen + noise.keyswitch_offset(params)
-        result = noised(table(seen), noise.blind_rotation_variance(params))
         start = 0
         for node in level.lookups:
-            phases[:, wires(node)] = result[:, start : start + node.size]
-            start += node.size
+            seen = noised(phases[:, node.gather], switching)
+            if random is not None:
+                seen = seen + noise.keyswitch_offset(params)
+            elements = slice(start, start + node.bootstraps)
+            looked_up = table(seen, elements, shift_coefficients(graph, node, params))
+            phases[:, wires(node)] = noised(looked_up, noise.blind_rotation_variance(params))
+            start += node.bootstraps
     out = phases[:, graph.output.reshape(-1)]
     turned: Reals = out - np.rint(out)
     return turned

@@ -8,10 +8,12 @@ import numpy as np
 
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, Indices, Lookup, Reals
 from cloakwork.models.steps import apply_steps
 
 PhaseFunction = Callable[[Reals], Reals]
+_WHOLE = 1e-6
 
 
 def level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) -> tuple[LookupTables, Indices]:
@@ -23,6 +25,20 @@ def level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) 
         index.append(chosen + len(functions))
         functions += own
     return LookupTables.of_activations(params, functions), np.concatenate(index)
+
+
+def shift_coefficients(graph: Graph, node: Lookup, params: ParameterSet) -> Indices | None:
+    """The coefficients [J] to extract for a look-up's shifts: a shift of the argument by 1 / (scale 2N) is one coefficient."""
+    if node.shifts is None:
+        return None
+    assert graph.scale is not None
+    steps = node.shifts * float(graph.scale[node.gather[0]]) * 2 * params.polynomial_size
+    coefficients = np.rint(steps).astype(np.int64)
+    if np.abs(steps - coefficients).max() > _WHOLE or int(coefficients.max()) >= params.polynomial_size:
+        raise CompileError(
+            f"look-up '{node.origin}': its shifts are not whole coefficients of parameter set '{params.name}'; compile the model again"
+        )
+    return coefficients
 
 
 def phase_functions(graph: Graph, node: Lookup) -> tuple[list[PhaseFunction], Indices]:

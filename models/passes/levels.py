@@ -16,7 +16,7 @@ class Level:
 
     @property
     def bootstraps(self) -> int:
-        return sum(node.size for node in self.lookups)
+        return sum(node.bootstraps for node in self.lookups)
 
 
 def levels(graph: Graph) -> tuple[Level, ...]:
