@@ -14,8 +14,16 @@ from cloakwork.api.routes.schemas import JobAnswer, JobList
 
 router = APIRouter(tags=["jobs"])
 
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "event": {"enum": ["queued", "started", "progress", "done", "failed", "cancelled"]},
+        "data": {"type": "string", "description": "The job, or {done, total, eta_seconds}, as JSON."},
+    },
+    "required": ["event", "data"],
+}
 _EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Server-sent events", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+    200: {"description": "Server-sent events", "content": {"text/event-stream": {"schema": _EVENT}}},
     **errors(404),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="SHA-256 in hexadecimal.")]
 
@@ -57,7 +57,7 @@ class ModelReady(BaseModel):
 
 
 class RepositoryQuery(Body):
-    ready: bool = Field(False, description="Only versions in service.")
+    ready: StrictBool = Field(False, description="Only versions in service.")
 
 
 class RepositoryEntry(BaseModel):

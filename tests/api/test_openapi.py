@@ -1,0 +1,100 @@
+"""The schema is true: schemathesis asks a running server for what the schema says, and for what it does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from scoring_server import User, running
+from test_tenants import new_tenant
+
+CASES = int(os.environ.get("CLOAKWORK_TEST_CASES", "10"))  # for each operation and phase
+
+# Not: positive_data_acceptance (random bytes are no ciphertexts, though the schema cannot say so).
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,response_schema_conformance,"
+    "negative_data_rejection,missing_required_header,unsupported_method,ignored_auth"
+)
+
+
+def test_every_route_of_the_surface_is_described(http: httpx.Client):
+    paths = http.get("/openapi.json").json()["paths"]
+    for path in (
+        "/v2",
+        "/v2/health/live",
+        "/v2/health/ready",
+        "/metrics",
+        "/v2/models",
+        "/v2/repository/index",
+        "/v2/repository/models/{model}/load",
+        "/v2/repository/models/{model}/unload",
+        "/v2/models/{model}",
+        "/v2/models/{model}/versions/{version}",
+        "/v2/models/{model}/versions/{version}/client",
+        "/v2/keys",
+        "/v2/keys/{key}",
+        "/v2/models/{model}/infer",
+        "/v2/models/{model}/jobs",
+        "/v2/jobs/{job}",
+        "/v2/jobs/{job}/events",
+        "/v2/jobs/{job}/result",
+        "/v2/usage",
+    ):
+        assert path in paths, path
+    assert http.get("/docs").status_code == 200
+
+
+@pytest.mark.long
+def test_schemathesis_finds_nothing(tmp_path: Path, fill: Callable[[Path], Path]):
+    """10,000 cases: CLOAKWORK_TEST_CASES=200."""
+    data = fill(tmp_path / "data")
+    token = new_tenant(data, "tester", "score", "models", "metrics")
+    with running(data, insecure=False, environment={"BODY_IDLE_SECONDS": "2"}) as server:
+        with server.client(headers={"Authorization": f"Bearer {token}"}) as http:
+            user = User.of(http)
+            key = user.upload()
+            job = http.post("/v2/models/toy/jobs", content=user.encrypt()[1]).json()["id"]
+        # Objects that are there, so that requests come further than 404; what would end them for the others is left out.
+        known = {"path.model": "toy", "path.version": "1", "path.key": key, "path.job": job}
+        lines = ["[parameters]", *(f'"{name}" = "{value}"' for name, value in known.items())]
+        (tmp_path / "schemathesis.toml").write_text("\n".join(lines) + "\n")
+        result = subprocess.run(
+            [
+                str(Path(sys.executable).with_name("schemathesis")),
+                "run",
+                f"{server.url}/openapi.json",
+                "--header",
+                f"Authorization: Bearer {token}",
+                "--checks",
+                CHECKS,
+                "--phases",
+                "examples,coverage,fuzzing",
+                "--max-examples",
+                str(CASES),
+                "--seed",
+                "1",
+                "--generation-database",
+                "none",
+                "--request-timeout",
+                "20",
+                "--exclude-path",
+                "/v2/repository/models/{model}/unload",
+                "--exclude-path-regex",
+                "^/v2/repository/models/{model}/versions/{version}$",
+                "--no-color",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=3000,
+            cwd=tmp_path,
+        )
+        (tmp_path / "schemathesis.txt").write_text(result.stdout)
+        assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+        with server.client(headers={"Authorization": f"Bearer {token}"}) as http:
+            assert http.get("/v2/health/ready").status_code == 200
+        assert [line for line in server.log_lines() if line["level"] == "error"] == []
