@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from cloakwork.app.cli.console import FailureError, WrongCallError
 from cloakwork.app.cli.digits import digits
+from cloakwork.models.client import ClientSpecification
 
 Samples = tuple[NDArray[np.float64], NDArray[np.int64]]
 
@@ -59,17 +61,11 @@ def load_array(path: Path) -> NDArray[Any]:
     return array
 
 
-def reshaped(samples: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Samples in the shape of the model's input, where the numbers of a sample are as many."""
-    return (
-        samples.reshape(-1, *shape)
-        if samples.shape[1:] != shape and _count(samples) == int(np.prod(shape))
-        else samples
-    )
-
-
-def _count(samples: NDArray[Any]) -> int:
-    return int(np.prod(samples.shape[1:]))
+def shaped_for(specification: ClientSpecification, samples: NDArray[Any]) -> NDArray[Any]:
+    """Samples in the shape of the model's input, where the numbers of a sample are as many; tables of columns stay as they are."""
+    shape = specification.input_shape
+    same_count = math.prod(samples.shape[1:]) == math.prod(shape)
+    return samples.reshape(len(samples), *shape) if same_count and not specification.input_steps else samples
 
 
 def classes_of(outputs: NDArray[Any]) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cloakwork.app.cli.client_files import ClientOption, ForModelOption, check_key, check_result, find_specification
 from cloakwork.app.cli.console import FailureError, JsonOption, WrongCallError, emit, progress, write_json
-from cloakwork.app.cli.data_sets import load_array, reshaped
+from cloakwork.app.cli.data_sets import load_array, shaped_for
 from cloakwork.app.cli.params import find_set
 from cloakwork.app.cli.passphrase import PassphraseFileOption, read_passphrase
 from cloakwork.fhe_core.ciphertexts import load_ciphertexts
@@ -177,7 +177,7 @@ def _encrypt_samples(
             "for a model expected one .npy file of samples and no --full; for example 'cloakwork encrypt images.npy --model mnist-mlp-1x30'"
         )
     refuse_overwriting(force, output)
-    samples = reshaped(load_array(Path(sources[0])), specification.input_shape)
+    samples = shaped_for(specification, load_array(Path(sources[0])))
     key = load_key(key_path, passphrase_file)
     check_key(key, specification)
     ciphertexts = specification.encrypt(key, samples)

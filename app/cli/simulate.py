@@ -10,7 +10,7 @@ import typer
 from numpy.typing import NDArray
 
 from cloakwork.app.cli.console import JsonOption, emit, progress
-from cloakwork.app.cli.data_sets import DATA_SETS, classes_of, load_samples, reshaped
+from cloakwork.app.cli.data_sets import DATA_SETS, classes_of, load_samples, shaped_for
 from cloakwork.app.cli.model_files import ModelArgument, find_model
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.simulate import simulate as simulate_phases
@@ -32,7 +32,7 @@ def simulate(
     """Run a model on many samples in clear with the noise of encryption: its accuracy before any key is made."""
     model = find_model(model_name)
     samples, labels = load_samples(data, labels_path)
-    samples = reshaped(samples, model.client.input_shape)[:limit]
+    samples = shaped_for(model.client, samples)[:limit]
     clear = model.predict(samples) if model.float_graph is None else model.predict_float(samples)
     simulated = _simulated(model, samples, seed)
     record: dict[str, Any] = {"model": model_name, "data": data, "samples": len(samples)}
