@@ -77,6 +77,8 @@ def progress_of_stages(label: str) -> Iterator[Callable[[str, int, int], bool]]:
 
 def key_value_table(title: str, record: Mapping[str, Any]) -> Table:
     table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column()
+    table.add_column(overflow="fold")
     for key, value in record.items():
         table.add_row(key, f"{value:.6g}" if isinstance(value, float) else str(value))
     return table
