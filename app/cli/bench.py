@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cloakwork.app.cli import measure
+from cloakwork.app.cli import bench_serve, measure
 from cloakwork.app.cli.console import JsonOption, WrongCallError, emit, progress
 from cloakwork.app.cli.devices import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.keys import SetOption
@@ -14,6 +14,7 @@ from cloakwork.app.cli.params import find_set
 from cloakwork.fhe_core.gates import INPUT_COUNTS
 
 app = typer.Typer(help="Measure operations; every output is decrypted and checked.", no_args_is_help=False)
+app.command("serve")(bench_serve.serve)
 
 BatchOption = Annotated[int, typer.Option("--batch", min=1, help="Ciphertexts in one call.")]
 RepeatsOption = Annotated[

@@ -47,6 +47,7 @@ class _Settings:
         self.url = checked_url(url, api_key is not None, allow_plain_http)
         self._keyring = keyring or Keyring(passphrase=passphrase)
         self._models: dict[tuple[str, str | None], RemoteModel] = {}
+        self._uploaded: dict[str, str] = {}
         self._options = (self.url, api_key, timeout, verify)
 
     def __repr__(self) -> str:
@@ -57,7 +58,7 @@ class _Settings:
         if np.ndim(samples) == 0 or len(samples) == 0:
             raise ShapeError(f"input: expected samples first, at least one, got shape {list(np.shape(samples))}")
         model = yield from self._model(name, version)
-        result = yield from score(self._keyring, model, samples, progress or _silent)
+        result = yield from score(self._keyring, self._uploaded, model, samples, progress or _silent)
         return result
 
     def _model(self, name: str, version: str | None) -> Conversation[RemoteModel]:

@@ -7,7 +7,7 @@ import math
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -129,35 +129,39 @@ def _number(response: Response, header: str, default: int) -> int:
 # --- scoring ----------------------------------------------------------------------------------------------------------------------
 
 
-def score(keyring: Keyring, model: RemoteModel, samples: Any, progress: Progress) -> Conversation[Scores]:
-    """Encrypted predictions for samples [samples, ..] in as many requests as the server's largest batch asks for."""
-    specification = model.specification
-    key = keyring.key(specification.parameters, _keys_progress(progress))
-    path = keyring.evaluation_keys(specification.parameters, _keys_progress(progress))
-    name, uploaded = yield from upload_keys(path, specification.parameters, progress)
+def score(
+    keyring: Keyring, uploaded: dict[str, str], model: RemoteModel, samples: Any, progress: Progress
+) -> Conversation[Scores]:
+    """Encrypted predictions for samples [samples, ..] in as many requests as the server's largest batch asks for.
+
+    Args:
+        uploaded: the server's name of the evaluation keys of each parameter set, as far as known; kept up to date.
+    """
+    set_name = model.specification.parameters
+    key = keyring.key(set_name, _keys_progress(progress))
+    sent = 0
+    if set_name not in uploaded:
+        sent = yield from _upload(keyring, uploaded, set_name, progress)
     parts: list[Scores] = []
     largest = max(1, int(model.facts.get("largest_batch") or len(samples)))
     for start in range(0, len(samples), largest):
         batch = samples[start : start + largest]
         try:
-            part = yield from _score_batch(key, model, name, batch, progress)
+            part = yield from _score_batch(key, model, uploaded[set_name], batch, progress)
         except ServiceError as error:
             if error.service_code not in _FORGOTTEN_KEY:
                 raise
-            # The server forgot the key between two requests (expired, deleted): send it again, once.
-            name, again = yield from upload_keys(path, specification.parameters, progress)
-            uploaded += again
-            part = yield from _score_batch(key, model, name, batch, progress)
+            # The server forgot the key since the last request (expired, deleted): send it again, once.
+            sent += yield from _upload(keyring, uploaded, set_name, progress)
+            part = yield from _score_batch(key, model, uploaded[set_name], batch, progress)
         parts.append(part)
-    joined = Scores.joined(parts)
-    return Scores(
-        joined.predictions,
-        joined.seconds,
-        joined.compute_seconds,
-        uploaded,
-        joined.ciphertext_bytes,
-        joined.result_bytes,
-    )
+    return replace(Scores.joined(parts), upload_bytes=sent)
+
+
+def _upload(keyring: Keyring, uploaded: dict[str, str], set_name: str, progress: Progress) -> Conversation[int]:
+    path = keyring.evaluation_keys(set_name, _keys_progress(progress))
+    uploaded[set_name], sent = yield from upload_keys(path, set_name, progress)
+    return sent
 
 
 def _score_batch(
