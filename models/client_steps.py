@@ -86,6 +86,23 @@ class Impute:
 
 
 @dataclass(frozen=True, eq=False)
+class Complete:
+    """These columns have no missing values; `names` are theirs."""
+
+    names: tuple[str, ...]
+    columns: Indices
+
+    def __call__(self, x: Reals) -> Reals:
+        bad = np.isnan(x[:, self.columns]).any(axis=0)
+        if bad.any():
+            raise ShapeError(
+                f"input: column '{self.names[int(np.argmax(bad))]}' has missing values (NaN), which are replaced in other columns only; "
+                "replace them first"
+            )
+        return x
+
+
+@dataclass(frozen=True, eq=False)
 class Standardise:
     """(x - offset) * scale, column by column."""
 
@@ -309,6 +326,7 @@ InputStep: TypeAlias = (
     Columns
     | Categories
     | Impute
+    | Complete
     | Standardise
     | Normalise
     | OneHot
@@ -327,6 +345,7 @@ _INPUT: Final[dict[str, type]] = {
         Columns,
         Categories,
         Impute,
+        Complete,
         Standardise,
         Normalise,
         OneHot,

@@ -61,10 +61,12 @@ def report_json(program: Program) -> str:
 
 def report_text(program: Program) -> str:
     facts = report(program)
-    per_level = " + ".join(str(count) for count in facts["bootstraps_per_level"]) or "0"
+    per_level = " + ".join(str(count) for count in facts["bootstraps_per_level"])
     lines = [
         f"parameter set {facts['parameter_set']}: {facts['security_bits']} bits of security, keys of {facts['upload_bytes'] / 2**20:.1f} MiB",
-        f"bootstraps per sample: {facts['bootstraps']} ({per_level} by level)",
+        f"bootstraps per sample: {facts['bootstraps']} ({per_level} by level)"
+        if facts["bootstraps"]
+        else "no bootstraps",
         f"one sample: {facts['input_ciphertext_bytes']} bytes in, {facts['output_ciphertext_bytes']} bytes out",
         f"noise, per cent of the half torus, at most {facts['noise_limit_percent']:g}:",
     ]

@@ -70,7 +70,8 @@ def _constant_start(estimator: Any) -> NDArray[np.float64]:
     if estimator.init not in (None, "zero") and not isinstance(estimator.init_, DummyClassifier | DummyRegressor):
         raise unsupported_option(estimator, "init", estimator.init, "use init=None or 'zero'")
     probes = np.zeros((1, estimator.n_features_in_), dtype=np.float32)
-    return np.asarray(estimator._raw_predict_init(probes), dtype=np.float64)[0]
+    start: NDArray[np.float64] = np.asarray(estimator._raw_predict_init(probes), dtype=np.float64)[0]
+    return start
 
 
 def histogram_boosting(estimator: Any) -> tuple[list[Tree], NDArray[np.float64]]:

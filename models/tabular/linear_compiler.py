@@ -1,0 +1,110 @@
+"""`compile_linear`: a linear model on encrypted features, without bootstraps and with an exact result.
+
+The client makes integers of the features, the server adds integer multiples of them, the client decrypts exact integers and makes scores of
+them. What is lost is the rounding of features and weights alone, some 12 bits each; encryption adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.models.client_steps import (
+    Columns,
+    Combine,
+    InputStep,
+    Integers,
+    OutputStep,
+    Round,
+    Saturate,
+    Standardise,
+    final_steps,
+    run_input_steps,
+)
+from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.errors import CompileError, ShapeError
+from cloakwork.models.ir import Reals
+from cloakwork.models.program import Program
+from cloakwork.models.tabular.linear_model import LinearModel
+from cloakwork.models.tabular.linear_program import linear_program
+from cloakwork.models.tabular.linear_quantisation import LinearQuantisation, quantise_linear
+
+DEFAULT_SET: Final = "lut3"  # two limbs; trees take it too, so that one key serves both
+DEFAULT_FAILURE_LOG2: Final = -128.0
+_CONSTANT_RANGE: Final = 1e-6  # of its size: the half range that a feature gets which is always the same
+
+
+def compile_linear(
+    model: LinearModel,
+    calibration: Any,
+    *,
+    parameters: str | ParameterSet = DEFAULT_SET,
+    bits: int | None = None,
+    margin: float = 0.1,
+    failure_log2: float = DEFAULT_FAILURE_LOG2,
+    preprocessing: Sequence[InputStep] | None = None,
+) -> CompiledModel:
+    """A program of one linear node.
+
+    Args:
+        calibration: typical samples [samples, columns]; they set the range of every feature. Values beyond it saturate, with a warning.
+        bits: of an encrypted feature, sign included; None: as many as are best.
+        margin: part of the calibrated half range that is kept free on either side.
+        failure_log2: log2 of the largest probability that an output is decrypted to another integer.
+        preprocessing: what the client does before, its first step checking the columns; None: that step alone.
+
+    Raises:
+        CompileError: no calibration samples, or another number of features than the model has.
+        NoParameterSetError: the set is too noisy for so many features.
+    """
+    params = parameters if isinstance(parameters, ParameterSet) else parameter_set(parameters)
+    steps = (Columns(model.features, model.feature_names),) if preprocessing is None else tuple(preprocessing)
+    lower, upper = feature_ranges(run_input_steps(steps, calibration), model.features, margin)
+    centre, half = (upper + lower) / 2, (upper - lower) / 2
+    quantised = quantise_linear(model.coefficients * half, params, failure_log2, bits)
+    program = linear_program(quantised, params, "linear model")
+    return CompiledModel(
+        Program(
+            program.graph,
+            params,
+            program.noise_percent,
+            input_steps=(*steps, Saturate(lower, upper), Standardise(centre, quantised.levels / half), Round()),
+            output_steps=_output_steps(model, quantised, centre),
+            facts=_facts(model, quantised),
+        )
+    )
+
+
+def feature_ranges(features: Reals, count: int, margin: float) -> tuple[Reals, Reals]:
+    """[features] each: what the samples show, widened; a feature that is always the same keeps a narrow range around it."""
+    if features.ndim != 2 or features.shape[1] != count or not len(features):
+        raise ShapeError(
+            f"calibration: expected samples of {count} features, got an array of shape {list(features.shape)}; pass training samples"
+        )
+    if margin < 0:
+        raise CompileError(f"margin: expected a share of the range, 0 or more, got {margin}")
+    low, high = features.min(axis=0), features.max(axis=0)
+    half = (high - low) / 2 * (1 + margin)
+    half = np.maximum(half, _CONSTANT_RANGE * np.maximum(np.abs(low), 1.0))
+    centre = (high + low) / 2
+    return centre - half, centre + half
+
+
+def _output_steps(model: LinearModel, quantised: LinearQuantisation, centre: Reals) -> tuple[OutputStep, ...]:
+    scale = np.diag(1.0 / (quantised.gain * quantised.levels))
+    offset = model.intercept + model.coefficients @ centre
+    return Integers(), Combine(scale, offset), *final_steps(model.transform, model.transform_parameter, model.labels)
+
+
+def _facts(model: LinearModel, quantised: LinearQuantisation) -> dict[str, Any]:
+    return {
+        "kind": "linear",
+        "features": model.features,
+        "outputs": model.outputs,
+        "feature_bits": int(quantised.levels).bit_length(),
+        "weight_bits": int(np.abs(quantised.weights).max()).bit_length() + 1,
+        "p_fail_log2": quantised.failure_log2,
+    }

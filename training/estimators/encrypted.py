@@ -1,0 +1,240 @@
+"""What the estimators of this package add to the ones that they extend: `compile`, and predictions on encrypted samples.
+
+An estimator stays what it was: the same parameters, fitted attributes and methods. `compile(X)` makes a program of what was fitted; from then
+on predictions come from the compiled model: quantised in clear (`fhe="disable"`), with the noise of encryption (`fhe="simulate"`), or really
+encrypted (`fhe="execute"`). Fitting again, cloning and pickling drop the program; `save` keeps it.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.client_steps import Categories, Columns, Labels, Stage
+from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.errors import CompileError
+from cloakwork.training.importers import original_class
+from cloakwork.training.sklearn_compiler import compile_estimator
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.client import ClientKey
+    from cloakwork.fhe_core.files import PathLike
+    from cloakwork.models.client import ClientSpecification
+
+Mode = Literal["disable", "simulate", "execute"]
+_OWN = ("compiled_", "_encrypted_session")  # what fitting, cloning and pickling drop
+
+
+class EncryptedEstimator:
+    """Mixin before the original class: `class Ridge(EncryptedEstimator, linear_model.Ridge)`."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("fit", "partial_fit"):
+            if name not in vars(cls) and hasattr(cls, name):
+                setattr(cls, name, _forgetting(getattr(cls, name)))
+
+    @classmethod
+    def from_sklearn(cls, fitted: Any) -> Self:
+        """The same fitted estimator with the methods of this class; it shares what was fitted."""
+        original = original_class(fitted)
+        if original != cls.__name__:
+            raise CompileError(f"{cls.__name__}.from_sklearn: expected a {cls.__name__}, got a {type(fitted).__name__}")
+        result = copy.copy(fitted)
+        result.__class__ = cls
+        forget(result)
+        return result  # type: ignore[no-any-return]
+
+    # --- compiling ---
+
+    def compile(self, X: Any, **options: Any) -> CompiledModel:  # noqa: N803 (scikit-learn's name)
+        """Makes a program of what was fitted.
+
+        Args:
+            X: typical samples, such as the training data: the ranges of the features of linear models and networks.
+            options: `parameters`, `bits`, .. of `compile_linear`, `compile_ensemble` or `compile_onnx` (docs/scikit-learn.md).
+        """
+        forget(self)
+        compiled = compile_estimator(self, X, **options)
+        facts = {**compiled.program.facts, "estimator": type(self).__name__, **self._own_facts()}
+        self.compiled_ = replace(compiled, program=replace(compiled.program, facts=facts))
+        return self.compiled_
+
+    @property
+    def client(self) -> ClientSpecification:
+        """How to encrypt samples and to read results; `to_json()` is what a client needs beside its key."""
+        return self._compiled("client").client
+
+    def save(self, path: PathLike) -> None:
+        """The compiled program as one file; `load`, the command line and the service read it."""
+        self._compiled("save").save(path)
+
+    @classmethod
+    def load(cls, path: PathLike) -> Self:
+        """An estimator that predicts by a saved program; it holds nothing else of what was fitted."""
+        compiled = CompiledModel.load(path)
+        found = compiled.program.facts.get("estimator")
+        if found != cls.__name__:
+            raise CompileError(
+                f"{cls.__name__}.load: expected a program of a {cls.__name__}, got one of {found or 'another kind'}"
+            )
+        result = cls()
+        result.compiled_ = compiled
+        result._restore()
+        return result
+
+    # --- predicting ---
+
+    def predict(
+        self,
+        X: Any,  # noqa: N803
+        *args: Any,
+        fhe: Mode = "disable",
+        key: ClientKey | None = None,
+        session: Session | None = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> NDArray[Any]:
+        """Labels of classifiers, values of regressors.
+
+        Args:
+            fhe: "disable" in clear, by the compiled model when there is one; "simulate" with the noise of encryption; "execute" encrypted.
+            key, session: for "execute"; made on the first call and kept in this process when they are not given.
+            seed: of the simulated noise.
+            args, options: of the original's method; not together with a compiled model.
+        """
+        if self._by_original(fhe, args, options):
+            return super().predict(X, *args, **options)  # type: ignore[misc, no-any-return]
+        return self._encrypted(X, "labels", fhe, key, session, seed)
+
+    def _by_original(self, fhe: str, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+        """Whether a call is for the original class: in clear and not compiled."""
+        if fhe not in ("disable", "simulate", "execute"):
+            raise CompileError(f"fhe: expected 'disable', 'simulate' or 'execute', got '{fhe}'")
+        if fhe == "disable" and not hasattr(self, "compiled_"):
+            return True
+        self._compiled(f"fhe='{fhe}'")
+        if args or any(value is not None and value is not False for value in options.values()):
+            names = ", ".join(options) or f"{len(args)} more arguments"
+            raise CompileError(
+                f"{type(self).__name__}: a compiled model takes no options of the original's method, got {names}"
+            )
+        return False
+
+    def _encrypted(
+        self, samples: Any, output: Stage, fhe: Mode, key: ClientKey | None, session: Session | None, seed: int | None
+    ) -> NDArray[Any]:
+        if fhe == "execute" and key is None and session is None:
+            key, session = self._kept_session()
+        return self.compiled_.predict(samples, fhe, key=key, session=session, seed=seed, output=output)
+
+    def _kept_session(self) -> tuple[ClientKey, Session]:
+        kept: tuple[ClientKey, Session] | None = getattr(self, "_encrypted_session", None)
+        if kept is None:
+            from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
+
+            key = ClientKey.generate(self.compiled_.program.parameters)
+            kept = self._encrypted_session = key, Session(key.evaluation_keys())
+        return kept
+
+    def _compiled(self, what: str) -> CompiledModel:
+        if not hasattr(self, "compiled_"):
+            raise CompileError(
+                f"{type(self).__name__}: {what} needs a compiled model; call compile(X) with typical samples after fit"
+            )
+        return self.compiled_
+
+    # --- files and copies ---
+
+    def _own_facts(self) -> dict[str, Any]:
+        """What `load` needs beside the program; plain values."""
+        return {}
+
+    def _restore(self) -> None:
+        """Fitted attributes that a program tells."""
+        program = self.compiled_.program
+        for step in program.input_steps:
+            if isinstance(step, Columns | Categories):
+                _set(self, "n_features_in_", step.count)
+                if step.names is not None:
+                    _set(self, "feature_names_in_", np.array(step.names, dtype=object))
+        for last in program.output_steps:
+            if isinstance(last, Labels):
+                _set(self, "classes_", last.labels)
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in _OWN} if isinstance(state, dict) else state
+
+
+class Probabilities(EncryptedEstimator):
+    """Classifiers with `predict_proba`; `predict_log_proba`, where the original has it, calls it."""
+
+    def predict_proba(
+        self,
+        X: Any,  # noqa: N803
+        *args: Any,
+        fhe: Mode = "disable",
+        key: ClientKey | None = None,
+        session: Session | None = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> NDArray[Any]:
+        """[samples, classes]; arguments as of `predict`."""
+        if self._by_original(fhe, args, options):
+            return super().predict_proba(X, *args, **options)  # type: ignore[misc, no-any-return]
+        return self._encrypted(X, "probabilities", fhe, key, session, seed)
+
+
+class Decisions(EncryptedEstimator):
+    """Classifiers with `decision_function`."""
+
+    def decision_function(
+        self,
+        X: Any,  # noqa: N803
+        *args: Any,
+        fhe: Mode = "disable",
+        key: ClientKey | None = None,
+        session: Session | None = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> NDArray[Any]:
+        """[samples] for two classes, else [samples, classes]; arguments as of `predict`."""
+        if self._by_original(fhe, args, options):
+            return super().decision_function(X, *args, **options)  # type: ignore[misc, no-any-return]
+        scores = self._encrypted(X, "scores", fhe, key, session, seed)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+
+class ProbabilitiesAndDecisions(Probabilities, Decisions):
+    """Both in one mixin: LightGBM and XGBoost look for their own class at the second place."""
+
+
+def forget(estimator: Any) -> None:
+    """Drops the program and the keys: they belong to what was fitted before."""
+    for name in _OWN:
+        vars(estimator).pop(name, None)
+
+
+def _forgetting(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The same method, which drops the program first; its signature stays visible."""
+
+    @functools.wraps(method)
+    def fitting(self: Any, *args: Any, **options: Any) -> Any:
+        forget(self)
+        return method(self, *args, **options)
+
+    return fitting
+
+
+def _set(estimator: Any, name: str, value: Any) -> None:
+    """An attribute, unless the class computes it."""
+    if not isinstance(getattr(type(estimator), name, None), property):
+        setattr(estimator, name, value)

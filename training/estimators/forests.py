@@ -1,0 +1,93 @@
+"""Trees, forests and boosting of scikit-learn: comparisons are exact, leaves are selected by bootstraps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import ensemble, tree
+
+from cloakwork.training.estimators.encrypted import Decisions, EncryptedEstimator, Mode, Probabilities
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.client import ClientKey
+    from cloakwork.fhe_core.server import Session
+
+
+class DecisionTreeClassifier(Probabilities, tree.DecisionTreeClassifier):
+    """A decision tree."""
+
+
+class DecisionTreeRegressor(EncryptedEstimator, tree.DecisionTreeRegressor):
+    """A regression tree."""
+
+
+class RandomForestClassifier(Probabilities, ensemble.RandomForestClassifier):
+    """The mean of the class shares of randomised trees."""
+
+
+class RandomForestRegressor(EncryptedEstimator, ensemble.RandomForestRegressor):
+    """The mean of randomised regression trees."""
+
+
+class ExtraTreesClassifier(Probabilities, ensemble.ExtraTreesClassifier):
+    """The mean of the class shares of trees with random thresholds."""
+
+
+class ExtraTreesRegressor(EncryptedEstimator, ensemble.ExtraTreesRegressor):
+    """The mean of regression trees with random thresholds."""
+
+
+class GradientBoostingClassifier(Probabilities, Decisions, ensemble.GradientBoostingClassifier):
+    """A sum of regression trees; the client makes probabilities of it."""
+
+
+class GradientBoostingRegressor(EncryptedEstimator, ensemble.GradientBoostingRegressor):
+    """A sum of regression trees."""
+
+
+class HistGradientBoostingClassifier(Probabilities, Decisions, ensemble.HistGradientBoostingClassifier):
+    """Boosting on histograms."""
+
+
+class HistGradientBoostingRegressor(EncryptedEstimator, ensemble.HistGradientBoostingRegressor):
+    """Boosting on histograms."""
+
+
+class IsolationForest(EncryptedEstimator, ensemble.IsolationForest):
+    """Outliers by the mean length of their paths; the client makes scores of the sum of lengths."""
+
+    def _own_facts(self) -> dict[str, Any]:
+        return {"offset": float(self.offset_)}
+
+    def _restore(self) -> None:
+        super()._restore()
+        self.offset_ = float(self.compiled_.program.facts["offset"])
+
+    def predict(self, X: Any, *args: Any, fhe: Mode = "disable", **options: Any) -> NDArray[Any]:  # noqa: N803
+        """-1 for outliers, 1 for others; arguments as of the other estimators' `predict`."""
+        if self._by_original(fhe, args, {}):
+            return super().predict(X, *args, **options)
+        return np.where(self.decision_function(X, fhe=fhe, **options) < 0, -1, 1)
+
+    def decision_function(self, X: Any, *, fhe: Mode = "disable", **options: Any) -> NDArray[Any]:  # noqa: N803
+        """Negative for outliers."""
+        if self._by_original(fhe, (), {}):
+            return super(EncryptedEstimator, self).decision_function(X)  # type: ignore[no-any-return]
+        shifted: NDArray[Any] = self.score_samples(X, fhe=fhe, **options) - self.offset_
+        return shifted
+
+    def score_samples(
+        self,
+        X: Any,  # noqa: N803
+        *,
+        fhe: Mode = "disable",
+        key: ClientKey | None = None,
+        session: Session | None = None,
+        seed: int | None = None,
+    ) -> NDArray[Any]:
+        """The lower, the more abnormal."""
+        if self._by_original(fhe, (), {}):
+            return super(EncryptedEstimator, self).score_samples(X)  # type: ignore[no-any-return]
+        return self._encrypted(X, "probabilities", fhe, key, session, seed)[:, 0]
