@@ -33,7 +33,7 @@ def shift_coefficients(graph: Graph, node: Lookup, params: ParameterSet) -> Indi
         return None
     assert graph.scale is not None
     steps = node.shifts * float(graph.scale[node.gather[0]]) * 2 * params.polynomial_size
-    coefficients = np.rint(steps).astype(np.int64)
+    coefficients: Indices = np.rint(steps).astype(np.int64)
     if np.abs(steps - coefficients).max() > _WHOLE or int(coefficients.max()) >= params.polynomial_size:
         raise CompileError(
             f"look-up '{node.origin}': its shifts are not whole coefficients of parameter set '{params.name}'; compile the model again"

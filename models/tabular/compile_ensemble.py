@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.models.client_steps import (
     Columns,
     Combine,
-    Compare,
     Digits,
     InputStep,
     OutputStep,
@@ -22,18 +21,28 @@ from cloakwork.models.client_steps import (
     final_steps,
 )
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.errors import NoParameterSetError
+from cloakwork.models.errors import CompileError, NoParameterSetError
 from cloakwork.models.ir import Indices
 from cloakwork.models.passes.choose_parameters import bootstrap_cost
 from cloakwork.models.program import Program
 from cloakwork.models.tabular.binned_tree import BinnedNode, binned_tree
+from cloakwork.models.tabular.comparison_bits import FEWEST_CARRY_SLOTS, BitSource, ClientBits, ServerBits
 from cloakwork.models.tabular.cover import Cover, cover_tree
 from cloakwork.models.tabular.edges import Edges, edges_of
 from cloakwork.models.tabular.ensemble import TreeEnsemble
 from cloakwork.models.tabular.index_weights import MOST_SLOTS
 from cloakwork.models.tabular.leaf_integers import LeafIntegers, leaf_integers
-from cloakwork.models.tabular.tree_program import Layout, TreeGraph, choose_layout, largest_slots, tree_graph
+from cloakwork.models.tabular.tree_program import (
+    Layout,
+    TreeGraph,
+    choose_layout,
+    largest_norm,
+    largest_slots,
+    tree_graph,
+    used_edges,
+)
 
+COMPARISONS: Final = ("auto", "client", "server")
 CANDIDATES: Final = ("lut3", "lut4", "lut5")
 DEFAULT_LEAF_BITS: Final = {"mean": 6, "sum": 8}  # an average has the precision of all its trees together
 _LEAST_LEAF_BITS: Final = 3
@@ -50,6 +59,12 @@ class _Plan:
     covers: tuple[Cover, ...]
     layout: Layout
     leaf_bits: int
+    server: bool
+
+    @property
+    def factor(self) -> int:
+        """Steps of a bit's phase in a step of an index."""
+        return 1 if self.server else self.layout.units // (2 * self.layout.slots)
 
     @property
     def lookups(self) -> int:
@@ -60,9 +75,17 @@ class _Plan:
         return self.lookups * bootstrap_cost(self.params)
 
 
+@dataclass(frozen=True)
+class _Wishes:
+    server: bool  # compares
+    leaf_bits: int | None
+    failure_log2: float
+
+
 def compile_ensemble(
     ensemble: TreeEnsemble,
     *,
+    comparisons: Literal["auto", "client", "server"] = "auto",
     leaf_bits: int | None = None,
     bin_bits: int | None = None,
     failure_log2: float = -128.0,
@@ -72,6 +95,9 @@ def compile_ensemble(
     """Compiles trees; encrypted predictions equal those of the model with rounded leaf values, up to the stated probability.
 
     Args:
+        comparisons: who compares features with thresholds. "client": it encrypts a bit for each threshold, which costs no bootstrap;
+            "server": it encrypts bins, one or two numbers for a feature, and one bootstrap for each gives all comparisons on it, with one more
+            for each threshold of features of several digits. "auto": the client, which is never more bootstraps.
         leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room.
         bin_bits: at most 2^bin_bits thresholds per feature; None: all of them, so that every comparison is the model's own.
         failure_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.
@@ -82,13 +108,17 @@ def compile_ensemble(
         NoParameterSetError: no candidate has room for the trees.
     """
     edges, node_edges = edges_of(ensemble, bin_bits)
-    plan = _cheapest(ensemble, edges, node_edges, leaf_bits, failure_log2, candidates)
-    made = tree_graph(plan.covers, plan.layout)
+    if comparisons not in COMPARISONS:
+        raise CompileError(f"comparisons: expected one of {', '.join(COMPARISONS)}, got '{comparisons}'")
+    wishes = _Wishes(comparisons == "server", leaf_bits, failure_log2)
+    plan = _cheapest(ensemble, edges, node_edges, wishes, candidates)
+    source = _bit_source(ensemble, edges, plan)
+    made = tree_graph(plan.covers, plan.layout, source, plan.factor)
     program = Program(
         made.graph,
         plan.params,
         _noise_limit_percent(plan, failure_log2),
-        input_steps=_input_steps(ensemble, edges, made.used_edges, preprocessing),
+        input_steps=(*_first_steps(ensemble, preprocessing), source.step),
         output_steps=_output_steps(ensemble, plan),
         facts=_facts(ensemble, edges, plan, made, bin_bits),
     )
@@ -102,8 +132,7 @@ def _cheapest(
     ensemble: TreeEnsemble,
     edges: Edges,
     node_edges: list[Indices],
-    leaf_bits: int | None,
-    failure_log2: float,
+    wishes: _Wishes,
     candidates: Sequence[str | ParameterSet] | None,
 ) -> _Plan:
     names = CANDIDATES if candidates is None else candidates
@@ -113,7 +142,7 @@ def _cheapest(
         if candidates is None and found and params.name == CANDIDATES[-1]:
             break  # the last resort
         try:
-            found.append(_plan(ensemble, edges, node_edges, leaf_bits, failure_log2, params))
+            found.append(_plan(ensemble, edges, node_edges, wishes, params))
         except NoParameterSetError as error:
             problems.append(f"{params.name}: {error}")
     if not found:
@@ -125,32 +154,42 @@ def _plan(
     ensemble: TreeEnsemble,
     edges: Edges,
     node_edges: list[Indices],
-    leaf_bits: int | None,
-    failure_log2: float,
+    wishes: _Wishes,
     params: ParameterSet,
 ) -> _Plan:
-    slots = min(largest_slots(params, failure_log2), MOST_SLOTS)
-    if slots < _FEWEST_SLOTS:
+    slots = min(largest_slots(params, wishes.failure_log2), MOST_SLOTS)
+    if slots < (FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
         raise NoParameterSetError("its look-ups tell no two values apart at this failure probability")
-    most = DEFAULT_LEAF_BITS[ensemble.aggregation] if leaf_bits is None else leaf_bits
-    for bits in range(most, (most if leaf_bits is not None else _LEAST_LEAF_BITS) - 1, -1):
-        for packed in (_most_packed(params, failure_log2), 1):
+    most = DEFAULT_LEAF_BITS[ensemble.aggregation] if wishes.leaf_bits is None else wishes.leaf_bits
+    for bits in range(most, (most if wishes.leaf_bits is not None else _LEAST_LEAF_BITS) - 1, -1):
+        for packed in (_most_packed(params, wishes.failure_log2), 1):
             integers = leaf_integers(ensemble, bits, packed)
-            covers = _covers(ensemble, edges, node_edges, integers, slots)
-            layout = choose_layout(covers, _kinds(integers), params, slots, failure_log2)
+            used_slots, covers = _covers(ensemble, edges, node_edges, integers, slots, wishes, params)
+            layout = choose_layout(covers, _kinds(integers), params, used_slots, wishes.failure_log2)
             if layout is not None:
-                return _Plan(params, integers, covers, layout, bits)
+                return _Plan(params, integers, covers, layout, bits, wishes.server)
     raise NoParameterSetError(f"a tree's values do not fit one ciphertext with {most} bits; use fewer leaf_bits")
 
 
 def _covers(
-    ensemble: TreeEnsemble, edges: Edges, node_edges: list[Indices], integers: LeafIntegers, slots: int
-) -> tuple[Cover, ...]:
+    ensemble: TreeEnsemble,
+    edges: Edges,
+    node_edges: list[Indices],
+    integers: LeafIntegers,
+    slots: int,
+    wishes: _Wishes,
+    params: ParameterSet,
+) -> tuple[int, tuple[Cover, ...]]:
+    """The slots used and the look-ups; fewer slots where bits that come from look-ups bring too much noise."""
     roots: list[BinnedNode] = [
         binned_tree(ensemble.trees[scalar.tree], node_edges[scalar.tree], scalar.values, edges)
         for scalar in integers.scalar_trees
     ]
-    return tuple(cover_tree(root, edges, slots) for root in roots)
+    for fewer in range(slots, (FEWEST_CARRY_SLOTS if wishes.server else slots) - 1, -1):
+        covers = tuple(cover_tree(root, edges, fewer, free_linear=not wishes.server) for root in roots)
+        if not wishes.server or largest_slots(params, wishes.failure_log2, largest_norm(covers)) >= fewer:
+            return fewer, covers
+    raise NoParameterSetError("comparison bits from look-ups are too noisy for it; use comparisons='client'")
 
 
 def _kinds(integers: LeafIntegers) -> list[int]:
@@ -172,15 +211,20 @@ def _most_packed(params: ParameterSet, failure_log2: float) -> int:
     return values
 
 
+def _bit_source(ensemble: TreeEnsemble, edges: Edges, plan: _Plan) -> BitSource:
+    used = used_edges(plan.covers)
+    if not plan.server:
+        return ClientBits(edges, used, plan.layout.units, ensemble.strict, ensemble.single)
+    radix = 1 << (plan.layout.slots.bit_length() - 1)
+    return ServerBits(edges, used, plan.layout.slots, radix, ensemble.strict, ensemble.single)
+
+
 # --- the client's steps ----------------------------------------------------------------------------------------------------------
 
 
-def _input_steps(
-    ensemble: TreeEnsemble, edges: Edges, used: Indices, preprocessing: Sequence[InputStep] | None
-) -> tuple[InputStep, ...]:
+def _first_steps(ensemble: TreeEnsemble, preprocessing: Sequence[InputStep] | None) -> tuple[InputStep, ...]:
     columns = Columns(ensemble.features, ensemble.feature_names, ensemble.takes_missing)
-    compare = Compare(edges.feature[used], edges.threshold[used], edges.missing[used], ensemble.strict, ensemble.single)
-    return (*((columns,) if preprocessing is None else preprocessing), compare)
+    return (columns,) if preprocessing is None else tuple(preprocessing)
 
 
 def _output_steps(ensemble: TreeEnsemble, plan: _Plan) -> tuple[OutputStep, ...]:
@@ -217,9 +261,13 @@ def _noise_limit_percent(plan: _Plan, failure_log2: float) -> float:
 
 def _facts(ensemble: TreeEnsemble, edges: Edges, plan: _Plan, made: TreeGraph, bin_bits: int | None) -> dict[str, Any]:
     params, layout = plan.params, plan.layout
-    variance = noise.lookup_variance(params, made.index_norm, noise.fresh_variance(params))
+    used = used_edges(plan.covers)
+    bit_noise = noise.blind_rotation_variance(params) if plan.server else noise.fresh_variance(params)
+    norm = max(made.norm, math.sqrt(3.0)) if plan.server else made.norm  # the three bits of a carry
+    variance = noise.lookup_variance(params, norm, bit_noise)
     lookup = noise.failure_log2(1 / (4 * layout.slots), variance, noise.lookup_offset(params))
-    risks = [lookup + math.log2(plan.lookups)] if plan.lookups else []
+    bootstraps = made.graph.bootstraps
+    risks = [lookup + math.log2(bootstraps)] if bootstraps else []
     risks.append(layout.output_failure_log2 + math.log2(len(layout.groups)))
     one_per_node = ensemble.comparisons + sum(len(tree.leaves) for tree in ensemble.trees)
     return {
@@ -227,11 +275,12 @@ def _facts(ensemble: TreeEnsemble, edges: Edges, plan: _Plan, made: TreeGraph, b
         "trees": len(ensemble.trees),
         "depth": max(tree.depth for tree in ensemble.trees),
         "comparisons": ensemble.comparisons,
-        "comparisons_by": "client",
-        "comparison_bits": len(made.used_edges),
-        "features_compared": len(np.unique(edges.feature[made.used_edges])),
+        "comparisons_by": "server" if plan.server else "client",
+        "comparison_bits": len(used),
+        "features_compared": len(np.unique(edges.feature[used])),
         "bin_bits": bin_bits,
         "bootstraps_one_per_node": one_per_node,
+        "bootstraps_of_leaves": plan.lookups,
         "leaf_bits": plan.leaf_bits,
         "leaf_rounding_error": plan.integers.error,
         "outputs": len(layout.groups),

@@ -14,9 +14,10 @@ import numpy as np
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.ir import ZERO_WIRE, Graph, Indices, Input, Linear, Lookup, Node, Reals, check_levelled
-from cloakwork.models.steps import Step
-from cloakwork.models.tabular.cover import Cover, TreeLookup
+from cloakwork.models.ir import Graph, Indices, Reals
+from cloakwork.models.tabular.comparison_bits import Bit, BitSource
+from cloakwork.models.tabular.cover import Cover
+from cloakwork.models.tabular.graph_builder import Facts, GraphBuilder, Row
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,93 +119,61 @@ def _encoding_variance(params: ParameterSet, covers: Sequence[Cover]) -> float:
 @dataclass(frozen=True, eq=False)
 class TreeGraph:
     graph: Graph
-    used_edges: Indices  # edge of every input bit
-    index_norm: float  # L2 norm of integer weights on the bits, the largest
+    norm: float  # L2 norm of integer weights of an index on the bits, the largest
 
 
-def tree_graph(covers: Sequence[Cover], layout: Layout) -> TreeGraph:
+def used_edges(covers: Sequence[Cover]) -> Indices:
+    edges = {edge for cover in covers for lookup in cover.lookups for edge, _ in lookup.weights}
+    edges |= {edge for cover in covers for edge in cover.linear}
+    return np.array(sorted(edges) or [0], dtype=np.int64)  # a program has an input
+
+
+def largest_norm(covers: Sequence[Cover]) -> float:
+    """L2 norm of the weights of an index, the largest."""
     lookups = [lookup for cover in covers for lookup in cover.lookups]
-    edges = {edge for lookup in lookups for edge, _ in lookup.weights} | {e for cover in covers for e in cover.linear}
-    used = np.array(sorted(edges) or [0], dtype=np.int64)  # a program has an input
-    wire = {int(edge): i for i, edge in enumerate(used)}
-    nodes: list[Node] = [Input(0, (len(used),), "comparisons")]
-    first_lookup = len(used) + len(lookups)
+    return math.sqrt(max((sum(weight**2 for _, weight in lookup.weights) for lookup in lookups), default=0))
+
+
+def tree_graph(covers: Sequence[Cover], layout: Layout, source: BitSource, factor: int) -> TreeGraph:
+    """Args: factor: steps of a bit's phase in a step of an index."""
+    builder = GraphBuilder()
+    bits = source.build(builder)
+    lookups = [lookup for cover in covers for lookup in cover.lookups]
+    outputs: Indices = np.zeros(0, dtype=np.int64)
     if lookups:
-        index = _index_node(lookups, wire, layout)
-        nodes += [index, _lookup_node(lookups, first_lookup, index.first_wire, layout.units)]
-    first_output = len(used) + 2 * len(lookups)
-    output = _output_node(covers, wire, first_lookup, first_output, layout)
-    graph = _with_facts([*nodes, output], len(used), lookups, layout)
-    norm = math.sqrt(max((sum(w**2 for _, w in lookup.weights) for lookup in lookups), default=0.0))
-    return TreeGraph(check_levelled(graph), used, norm * layout.units / (2 * layout.slots))
-
-
-def _index_node(lookups: Sequence[TreeLookup], wire: dict[int, int], layout: Layout) -> Linear:
-    """Every look-up's index, a position each; equal rows of weights share a block."""
-    width = max(1, max(len(lookup.weights) for lookup in lookups))
-    gather = np.full((len(lookups), width), ZERO_WIRE, dtype=np.int64)
-    weights = np.zeros((len(lookups), width), dtype=np.int64)
-    for position, lookup in enumerate(lookups):
-        ordered = sorted(lookup.weights, key=lambda pair: pair[1])  # so that equal rows are found
-        for column, (edge, weight) in enumerate(ordered):
-            gather[position, column], weights[position, column] = wire[edge], weight
-    constants = np.array([lookup.constant for lookup in lookups], dtype=np.int64)
-    distinct, block = np.unique(np.column_stack([weights, constants]), axis=0, return_inverse=True)
-    scaled = distinct[:, None, :-1] * (layout.units // (2 * layout.slots))
-    bias = distinct[:, -1:].astype(np.float64)
-    return Linear(
-        len(wire), gather, block.reshape(-1).astype(np.int64), np.ascontiguousarray(scaled), bias, "conditions"
-    )
-
-
-def _lookup_node(lookups: Sequence[TreeLookup], first_wire: int, first_index: int, units: int) -> Lookup:
-    entries = np.array([lookup.entries for lookup in lookups])
-    tables, function = np.unique(_wrapped(entries, units), axis=0, return_inverse=True)
-    gather = np.arange(first_index, first_index + len(lookups), dtype=np.int64)
-    return Lookup(first_wire, gather, (Step("Table", (tables,)),), function.reshape(-1).astype(np.int64), "leaves")
-
-
-def _output_node(
-    covers: Sequence[Cover], wire: dict[int, int], first_lookup: int, first_output: int, layout: Layout
-) -> Linear:
-    """Every group's sum of look-ups and of bits with weights, a position each."""
-    start = np.cumsum([0] + [len(cover.lookups) for cover in covers])
-    rows: list[dict[int, int]] = []
-    for group in layout.groups:
-        row: dict[int, int] = {}
-        for member in group.members:
-            row.update(dict.fromkeys(range(first_lookup + start[member], first_lookup + start[member + 1]), 1))
-            for edge, weight in covers[member].linear.items():
-                row[wire[edge]] = row.get(wire[edge], 0) + weight
-        rows.append(row)
-    width = max(1, max(len(row) for row in rows))
-    gather = np.full((len(rows), width), ZERO_WIRE, dtype=np.int64)
-    weights = np.zeros((len(rows), 1, width), dtype=np.int64)
-    for position, row in enumerate(rows):
-        gather[position, : len(row)] = list(row)
-        weights[position, 0, : len(row)] = list(row.values())
-    bias = np.array([[sum(covers[member].constant for member in group.members)] for group in layout.groups])
-    return Linear(first_output, gather, np.arange(len(rows), dtype=np.int64), weights, bias, "scores")
-
-
-def _with_facts(nodes: list[Node], bits: int, lookups: Sequence[TreeLookup], layout: Layout) -> Graph:
-    count, outputs = len(lookups), len(layout.groups)
-    entries = _wrapped(np.array([lookup.entries for lookup in lookups]).reshape(count, 2 * layout.slots), layout.units)
+        step, turn, centre = 1 / (2 * layout.slots), 2.0 * layout.slots, (layout.slots - 1) / 2
+        rows = [_row(dict(lookup.weights), lookup.constant, bits, factor) for lookup in lookups]
+        indices = builder.linear(rows, Facts(step, 0.0, turn - 1, centre), "conditions")
+        entries = _wrapped(np.array([lookup.entries for lookup in lookups]), layout.units)
+        facts = Facts(1 / layout.units, entries.min(axis=1), entries.max(axis=1))
+        outputs = builder.lookup(indices, entries, facts, "leaves")
     low = np.array([float(group.lowest) for group in layout.groups])
     high = np.array([float(group.highest) for group in layout.groups])
-    unit, step, turn = 1 / layout.units, 1 / (2 * layout.slots), 2.0 * layout.slots
-
-    def facts(*parts: tuple[int, float] | Reals) -> Reals:
-        return np.concatenate([np.full(*part) if isinstance(part, tuple) else part for part in parts])
-
-    return Graph(
-        tuple(nodes),
-        np.arange(bits + 2 * count, bits + 2 * count + outputs, dtype=np.int64),
-        lower=facts((bits, 0.0), (count, 0.0), entries.min(axis=1, initial=0.0), low),
-        upper=facts((bits, 1.0), (count, turn - 1), entries.max(axis=1, initial=0.0), high),
-        scale=facts((bits, unit), (count, step), (count, unit), (outputs, unit)),
-        offset=facts((bits, 0.0), (count, (layout.slots - 1) / 2), (count, 0.0), (low + high) / 2),
+    sums = builder.linear(
+        _sums(covers, outputs, bits, layout), Facts(1 / layout.units, low, high, (low + high) / 2), "scores"
     )
+    return TreeGraph(builder.graph(sums), largest_norm(covers) * factor)
+
+
+def _row(weights: dict[int, int], constant: float, bits: dict[int, Bit], factor: int) -> Row:
+    on_wires = {bits[edge].wire: weight * factor for edge, weight in weights.items()}
+    return Row(on_wires, constant + sum(weight * bits[edge].constant for edge, weight in weights.items()))
+
+
+def _sums(covers: Sequence[Cover], outputs: Indices, bits: dict[int, Bit], layout: Layout) -> list[Row]:
+    """Every group's sum of look-ups and, with a unit of 1/R each, of bits with weights."""
+    start = np.cumsum([0] + [len(cover.lookups) for cover in covers])
+    rows = []
+    for group in layout.groups:
+        linear: dict[int, int] = {}
+        for member in group.members:
+            for edge, weight in covers[member].linear.items():
+                linear[edge] = linear.get(edge, 0) + weight
+        row = _row(linear, sum(covers[member].constant for member in group.members), bits, 1)
+        for member in group.members:
+            row.weights.update(dict.fromkeys(outputs[start[member] : start[member + 1]].tolist(), 1))
+        rows.append(row)
+    return rows
 
 
 def _wrapped(entries: Reals, units: int) -> Reals:
