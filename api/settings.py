@@ -90,6 +90,7 @@ class Settings(BaseSettings):
     upload_retention_seconds: Seconds = Field(
         86400.0, description="An upload without new bytes for this long is discarded."
     )
+    retention_check_seconds: Seconds = Field(60.0, description="How often what has expired is looked for.")
     max_attempts: Positive = Field(3, description="Runs of one request whose engine process dies, at most.")
 
     takeover_seconds: Seconds = Field(

@@ -7,14 +7,17 @@ import signal
 import socket
 import sys
 
+from cloakwork.api import logs
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.service import EngineService
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the web process decides
+    options = EngineOptions.from_json(sys.argv[2])
+    logs.set_up(options.log_level)
     connection = socket.socket(fileno=int(sys.argv[1]))
-    EngineService(connection, EngineOptions.from_json(sys.argv[2])).serve()
+    EngineService(connection, options).serve()
     # Runs in progress belong to requests that nobody waits for, or to jobs that will be run again.
     os._exit(0)
 

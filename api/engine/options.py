@@ -14,6 +14,7 @@ class EngineOptions:
     threads: int = 1  # CPU threads of all runs together
     memory_key_bytes: int = 1 << 30  # keys as they travel, kept in memory
     device_key_bytes: int = 4 << 30  # expanded keys, for each device
+    log_level: str = "info"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -20,7 +20,6 @@ _COUNTERS_SECONDS: Final = 1.0
 _DEADLINES_SECONDS: Final = 1.0
 _HEARTBEATS: Final = 6  # in the time after which a silent service is dead
 _LOST_SECONDS: Final = 30.0  # after which an accepted job that is nowhere is queued again
-_RETENTION_SECONDS: Final = 60.0
 _ORPHAN_SECONDS: Final = 3600.0  # a file without a row that is older belongs to a request that was never accepted
 
 _log = logging.getLogger("cloakwork.housekeeping")
@@ -51,7 +50,7 @@ class Housekeeping:
             (self._counters, _COUNTERS_SECONDS),
             (self._deadlines, _DEADLINES_SECONDS),
             (self._neighbours, self._settings.takeover_seconds / _HEARTBEATS),
-            (self._retention, _RETENTION_SECONDS),
+            (self._retention, self._settings.retention_check_seconds),
         )
         self._tasks = [asyncio.create_task(_every(seconds, chore)) for chore, seconds in chores]
 

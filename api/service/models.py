@@ -17,7 +17,7 @@ from sqlalchemy import select
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.database.tables import models
-from cloakwork.api.errors import GoneError, UnknownModelError
+from cloakwork.api.errors import GoneError, UnavailableError, UnknownModelError
 from cloakwork.api.service.clock import now
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.fhe_core.wire import Kind, object_bytes
@@ -83,6 +83,7 @@ class Models:
         self._versions: dict[str, dict[str, Model]] = {}
         self._states: dict[tuple[str, str], str] = {}
         self._scanning = asyncio.Lock()
+        self._read = False
         repository.mkdir(parents=True, exist_ok=True)
 
     # --- asking ---
@@ -93,6 +94,8 @@ class Models:
     def versions(self, name: str) -> list[Model]:
         """Loaded versions, oldest first."""
         known = self._versions.get(name)
+        if not self._read:
+            raise UnavailableError("the service is starting: it reads its models", retry_after=1)
         if known is None:
             raise UnknownModelError(f"there is no model '{name}'; GET /v2/models lists them")
         return [model for version, model in _ordered(known.items()) if self._state(name, version) == LOADED]
@@ -164,6 +167,7 @@ class Models:
                 rows = (await connection.execute(select(models))).all()
             self._states = {(row.name, row.version): row.state for row in rows}
             self._versions = await asyncio.to_thread(_read_repository, self.repository)
+            self._read = True
             for row in rows:  # a version that is gone for good is still known by name
                 self._versions.setdefault(row.name, {})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from pathlib import Path
@@ -30,11 +31,13 @@ from cloakwork.fhe_core.errors import ParameterError
 _MIGRATIONS = Path(__file__).parents[1] / "database" / "migrations" / "versions"
 _PING_SECONDS = 5.0
 
+_log = logging.getLogger("cloakwork.service")
+
 
 def engine_options(settings: Settings) -> EngineOptions:
     threads = settings.threads or len(os.sched_getaffinity(0))
     devices = () if settings.devices == "auto" else tuple(settings.devices.split())
-    return EngineOptions(devices, threads, settings.memory_key_bytes, settings.device_key_bytes)
+    return EngineOptions(devices, threads, settings.memory_key_bytes, settings.device_key_bytes, settings.log_level)
 
 
 def database_url(settings: Settings) -> str:
@@ -62,15 +65,18 @@ class Services:
         self._housekeeping = Housekeeping(
             settings, self.store, self.jobs, self.keys, self.uploads, self.usage, self.storage
         )
+        self._opening: asyncio.Task[None] | None = None
         self.bodies = BodyBudget(settings.body_memory_bytes)
         self.started = False
 
     async def start(self) -> None:
-        """Raises:
-        ParameterError: tables that cannot be made, or nobody could use the service.
+        """Returns when requests can be taken; ready is the service when `_open` has ended, which compiles the zoo at the first start.
+
+        Raises:
+            ParameterError: tables that cannot be made, or nobody could use the service.
         """
         self.dispatcher.link.start()
-        await asyncio.gather(migrate(self.database, database_url(self.settings)), self.models.describe())
+        await migrate(self.database, database_url(self.settings))
         if self.settings.insecure_local:
             await self.tenants.local()
         elif not await self.tenants.any_api_key():
@@ -78,13 +84,23 @@ class Services:
                 "serve: there is no API key, so nobody could use the service; make one with 'cloakwork tenants', "
                 "or pass --insecure-local for this machine alone"
             )
-        await self.models.read()
-        await self._housekeeping.begin()
-        self.started = True
+        self._opening = asyncio.create_task(self._open())
+
+    async def _open(self) -> None:
+        try:
+            await self.models.scan()
+            await self._housekeeping.begin()
+            self.started = True
+        except Exception:
+            _log.exception("the service cannot get ready")
+            raise
 
     async def stop(self) -> None:
         """Jobs that run are run again at the next start."""
         self.started = False
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
         await self.dispatcher.link.stop()
         await self.jobs.drain()
         await self._housekeeping.end()
@@ -94,7 +110,7 @@ class Services:
     async def require_ready(self) -> None:
         """Models read, database writable, engine answering."""
         if not self.started:
-            raise UnavailableError("the service is starting", retry_after=1)
+            raise UnavailableError("the service is starting: it reads its models", retry_after=1)
         try:
             await asyncio.wait_for(self.store.heartbeat(), _PING_SECONDS)
         except Exception as error:
