@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import CompiledModel, calibrate, compile_onnx
 from cloakwork.models.errors import CompileError
@@ -76,7 +77,17 @@ def load_model(name: str, **options: Any) -> CompiledModel:
         if options:
             raise CompileError(f"zoo: '{name}' is a compiled program; expected no options, got {', '.join(options)}")
         return CompiledModel.load(path)
-    return compile_onnx(path, calibration_of(found), **{**found.compile, **options})
+    return compile_onnx(path, calibration_of(found), **_options({**found.compile, **options}))
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Of `compile_onnx`; a card names candidates instead of holding their numbers."""
+    options = dict(given)
+    if options.get("candidates") is not None:
+        options["candidates"] = [
+            parameter_set(each) if isinstance(each, str) else each for each in options["candidates"]
+        ]
+    return options
 
 
 def calibration_of(found: Card) -> Calibration | None:
@@ -102,7 +113,7 @@ def add_model(
         data: the data set, as `cloakwork simulate --data` calls it.
         samples: of the training data [samples, ..], or ranges that were learned; only ranges are kept. None for a compiled program,
             and for a model whose quantisers say the ranges.
-        options: of `compile_onnx`.
+        options: of `compile_onnx`, parameter sets by their names.
         facts: what else the card says: accuracy, recipe, seed.
     """
     if path.suffix not in (ONNX, PROGRAM):
@@ -116,7 +127,7 @@ def add_model(
     }
     if path.suffix == ONNX:
         ranges = samples if isinstance(samples, Calibration) or samples is None else calibrate(path, samples)
-        model = compile_onnx(path, ranges, **(options or {}))
+        model = compile_onnx(path, ranges, **_options(options or {}))
         fields["compile"] = dict(options or {})
         if ranges is not None:
             fields["calibration"] = f"{name}.{_CALIBRATION}"

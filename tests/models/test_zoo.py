@@ -11,6 +11,7 @@ import pytest
 from onnx_models import mlp
 
 from cloakwork.fhe_core.errors import SerializationError
+from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import calibrate, compile_onnx
@@ -36,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         description="6-5-4-3",
         data="random",
         samples=SAMPLES,
-        options={"weight_bits": 3},
+        options={"weight_bits": 3, "candidates": ["nn1_wide"]},
         facts={"seed": 3},
         folder=tmp_path,
     )
@@ -56,8 +57,9 @@ def test_a_model_of_the_zoo_is_the_one_of_its_card_and_loads_without_data(name: 
 def test_a_model_that_was_added_loads_as_if_compiled_with_the_data(folder: Path) -> None:
     assert zoo.names() == ("small",)
     assert zoo.card("small").facts["seed"] == 3
-    expected = compile_onnx(PROTO, SAMPLES, weight_bits=3)
+    expected = compile_onnx(PROTO, SAMPLES, weight_bits=3, candidates=[parameter_set("nn1_wide")])
     got = zoo.load_model("small")
+    assert got.program.parameters.name == zoo.card("small").facts["parameter_set"] == "nn1_wide"
     x = SAMPLES[:20]
     np.testing.assert_allclose(got.predict(x), expected.predict(x), atol=0.02)
     np.testing.assert_array_equal(got.predict_float(x), expected.predict_float(x))
