@@ -49,6 +49,7 @@ def program_to_bytes(program: Program) -> bytes:
         ],
         "input_steps": steps_to_fields(program.input_steps),
         "output_steps": steps_to_fields(program.output_steps),
+        "output_unit": program.output_unit,
         "facts": dict(program.facts),
         **{name: writer.add(getattr(program.graph, name)) for name in _FACTS},
     }
@@ -193,6 +194,7 @@ def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
         layer_noise,
         input_steps_from_fields(header.get("input_steps", [])),
         output_steps_from_fields(header.get("output_steps", [])),
+        float(header.get("output_unit", 0.0)),
         dict(header.get("facts", {})),
     )
 

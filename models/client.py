@@ -49,6 +49,7 @@ class ClientSpecification:
     client_steps: tuple[ClientStep, ...]
     input_steps: tuple[InputStep, ...] = ()
     output_steps: tuple[OutputStep, ...] = ()
+    output_unit: float = 0.0  # of exact models: phases of the output are multiples of it, the noise is rounded away
 
     @classmethod
     def of(cls, program: Program) -> ClientSpecification:
@@ -67,6 +68,7 @@ class ClientSpecification:
             graph.client_steps,
             program.input_steps,
             program.output_steps,
+            program.output_unit,
         )
 
     def to_json(self) -> str:
@@ -83,6 +85,7 @@ class ClientSpecification:
             "client_steps": [[step.operator, step.axis, step.keepdims] for step in self.client_steps],
             "input_steps": steps_to_fields(self.input_steps),
             "output_steps": steps_to_fields(self.output_steps),
+            "output_unit": self.output_unit,
         }
         return json.dumps(fields, indent=1)
 
@@ -106,6 +109,7 @@ class ClientSpecification:
                 tuple(ClientStep(str(op), int(axis), bool(keepdims)) for op, axis, keepdims in fields["client_steps"]),
                 input_steps_from_fields(fields.get("input_steps", [])),
                 output_steps_from_fields(fields.get("output_steps", [])),
+                float(fields.get("output_unit", 0.0)),
             )
             digest = fields["parameter_digest"]
         except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
@@ -121,12 +125,19 @@ class ClientSpecification:
 
     def _check(self) -> None:
         """What `of` always gives, demanded of files."""
-        numbers = [self.input_scale, *self.input_range, *self.output_scale.flat, *self.output_offset.flat]
+        numbers = [
+            self.input_scale,
+            self.output_unit,
+            *self.input_range,
+            *self.output_scale.flat,
+            *self.output_offset.flat,
+        ]
         sound = (
             bool(np.isfinite(numbers).all())
             and self.output_scale.shape == self.output_offset.shape
             and bool((self.output_scale > 0).all())
             and self.input_range[0] <= self.input_range[1]
+            and 0 <= self.output_unit <= 1
             and min(self.input_shape, default=1) > 0
             and all(step.operator in CLIENT_OPERATORS for step in self.client_steps)
         )
@@ -168,6 +179,9 @@ class ClientSpecification:
 
     def finish(self, values: Reals, until: Stage = "labels") -> NDArray[Any]:
         """Values of the graph's output as the model's. Args: until: models of tables can stop at "scores" or "probabilities"."""
+        if self.output_unit > 0:
+            multiples = np.rint((values - self.output_offset) * (self.output_scale / self.output_unit))
+            values = multiples * (self.output_unit / self.output_scale) + self.output_offset
         return run_output_steps(self.output_steps, apply_client_steps(self.client_steps, values), until)
 
 

@@ -20,6 +20,7 @@ from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.client import ClientSpecification, apply_client_steps
 from cloakwork.models.client_steps import Quantise, Stage
 from cloakwork.models.errors import CompileError, ShapeError
+from cloakwork.models.exact import ExactSettings, compile_exact
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -37,7 +38,7 @@ from cloakwork.models.simulate import simulate
 if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
 
-__all__ = ["PROFILES", "CompiledModel", "calibrate", "compile_onnx"]
+__all__ = ["PROFILES", "CompiledModel", "ExactSettings", "calibrate", "compile_onnx"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,17 +133,20 @@ def compile_onnx(
     weight_bits: int = 5,
     margin: float = 0.1,
     candidates: Sequence[ParameterSet] | None = None,
+    exact: ExactSettings | None = None,
 ) -> CompiledModel:
-    """Compiles an ONNX model with approximate look-ups.
+    """Compiles an ONNX model.
 
     Args:
         calibration: typical inputs [samples, ..], or what was observed of them; they set the range of every value. A model whose
             quantisers say the ranges (QDQ or QOperator) needs none.
         profile: how much noise a look-up may see: "fast" 2 %, "balanced" 1 %, or a number, in per cent of the half torus (one standard
-            deviation); or such profiles by the names of layers, with "*" for the others.
-        weight_bits: least bits of integer weights, 2 .. 8; layers get as many as the noise allows, up to 8.
+            deviation); "exact" or "exact_64": look-ups on integers that fail with a probability of at most 2^-128 or 2^-64; or such
+            profiles by the names of layers, with "*" for the others.
+        weight_bits: least bits of integer weights, 2 .. 8; layers get as many as the noise allows, up to 8, exact ones just these.
         margin: part of the calibrated half range that is kept free on either side.
         candidates: parameter sets to choose from; None: all shipped ones.
+        exact: how the exact profiles round; see ExactSettings.
 
     Raises:
         UnsupportedOperatorError, NoParameterSetError, PrecisionOverflowError, CompileError.
@@ -150,7 +154,7 @@ def compile_onnx(
     limits = noise_limits(profile)
     if not 2 <= weight_bits <= 8:
         raise CompileError(f"weight_bits: expected 2 to 8, got {weight_bits}")
-    imported = import_onnx(model)
+    imported = import_onnx(model, pools_first=limits.failure_log2 is None)
     graph, given, wanted = _prepared(imported)
     limits = on_layers(limits, graph)
     if calibration is None:
@@ -158,6 +162,11 @@ def compile_onnx(
     elif given is not None and not isinstance(calibration, Calibration):
         calibration = given(calibration)
     bounded = bound_ranges(graph, calibration, margin)
+    if limits.failure_log2 is not None:
+        settings = exact or ExactSettings()
+        return CompiledModel(
+            compile_exact(bounded, limits, settings, weight_bits, (given, wanted), candidates), imported
+        )
     quantised, params = choose_parameters(bounded, limits, weight_bits, candidates)
     program = Program(
         quantised,

@@ -86,6 +86,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Sign": np.sign,
     "Sin": np.sin,
     "Sinh": np.sinh,
+    "Snap": lambda x, step, origin: np.rint((x - origin) / step) * step + origin,
     "Softplus": _softplus,
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Sqrt": np.sqrt,

@@ -27,7 +27,7 @@ def wire_values(graph: Graph, x: ArrayLike) -> Reals:
             values[:, wires(node)] = _linear(graph, node, values)
         else:
             y = apply_steps(node.steps, *_shifted(node, values[:, node.gather]))
-            low, high = value_limits(graph, node.first_wire)
+            low, high = value_limits(graph, node)
             values[:, wires(node)] = np.clip(y, low, high)
     return values
 
@@ -43,11 +43,10 @@ def input_rows(node: Input, x: ArrayLike) -> Reals:
     return array.reshape(len(array), node.size)
 
 
-def value_limits(graph: Graph, wire: int) -> tuple[float, float]:
-    """What a look-up table can hold: half a turn of phase either way; no limit before quantisation."""
-    if graph.scale is None:
-        return -np.inf, np.inf
-    return -0.5 / float(graph.scale[wire]), 0.5 / float(graph.scale[wire])
+def value_limits(graph: Graph, node: Lookup) -> tuple[Reals, Reals]:
+    """What the tables of a look-up can hold: half a turn of phase either way; no limit before quantisation."""
+    limit = np.full(node.size, np.inf) if graph.scale is None else 0.5 / graph.scale[wires(node)]
+    return -limit, limit
 
 
 def _shifted(node: Lookup, x: Reals) -> tuple[Reals, Indices]:

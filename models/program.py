@@ -23,6 +23,7 @@ class Program:
     layer_noise: Mapping[str, float] = field(default_factory=dict)  # where it is another
     input_steps: tuple[InputStep, ...] = ()  # by the client, from its table to the graph's input
     output_steps: tuple[OutputStep, ...] = ()  # by the client, after the graph's client_steps
+    output_unit: float = 0.0  # phase between two values of the output; 0 when they are real numbers
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the model, for the report; plain values
 
     @cached_property

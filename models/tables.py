@@ -9,7 +9,7 @@ import numpy as np
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.errors import CompileError
-from cloakwork.models.ir import Graph, Indices, Lookup, Reals
+from cloakwork.models.ir import Graph, Indices, Lookup, Reals, wires
 from cloakwork.models.steps import apply_steps
 
 PhaseFunction = Callable[[Reals], Reals]
@@ -45,15 +45,15 @@ def phase_functions(graph: Graph, node: Lookup) -> tuple[list[PhaseFunction], In
     """phase -> value -> f(value) -> phase; values beyond the calibrated range count as its end."""
     assert graph.scale is not None and graph.offset is not None and graph.lower is not None and graph.upper is not None
     facts = [graph.scale, graph.offset, graph.lower, graph.upper]
-    rows = np.stack([node.function.astype(np.float64), *(fact[node.gather] for fact in facts)], axis=1)
+    own = graph.scale[wires(node)].reshape(len(node.gather), -1)[:, 0]
+    rows = np.stack([node.function.astype(np.float64), *(fact[node.gather] for fact in facts), own], axis=1)
     distinct, first, index = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    scale_out = float(graph.scale[node.first_wire])
-    made = [_phase_function(node, int(i), row, scale_out) for i, row in zip(first, distinct, strict=True)]
+    made = [_phase_function(node, int(i), row) for i, row in zip(first, distinct, strict=True)]
     return made, index.reshape(-1).astype(np.int64)
 
 
-def _phase_function(node: Lookup, element: int, row: Reals, scale_out: float) -> PhaseFunction:
-    _, scale, offset, lower, upper = (float(v) for v in row)
+def _phase_function(node: Lookup, element: int, row: Reals) -> PhaseFunction:
+    _, scale, offset, lower, upper, scale_out = (float(v) for v in row)
 
     def function(phase: Reals) -> Reals:
         x = np.clip(phase / scale + offset, lower, upper)

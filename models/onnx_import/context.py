@@ -91,6 +91,7 @@ class Context:
     nodes: list[Node] = field(default_factory=list)
     origin: str = ""
     wire_count: int = 0
+    pools_first: bool = True  # whether a max-pool comes before the monotone look-up that it follows in the model
     _grids: dict[int, Grid] = field(default_factory=dict)  # by first wire of a node
 
     def add(self, node: Node) -> Indices:

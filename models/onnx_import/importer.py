@@ -23,8 +23,11 @@ from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
 MINIMUM_OPSET = 11
 
 
-def import_onnx(model: onnx.ModelProto | str | Path) -> Graph:
+def import_onnx(model: onnx.ModelProto | str | Path, *, pools_first: bool = True) -> Graph:
     """Reads a model with one input and one output whose first dimension is the batch.
+
+    Args:
+        pools_first: max-pools before the monotone functions that they follow: fewer look-ups, on values with more bits.
 
     Raises:
         UnsupportedOperatorError: names every node that cannot be imported, with the reason.
@@ -32,7 +35,7 @@ def import_onnx(model: onnx.ModelProto | str | Path) -> Graph:
     """
     proto = model if isinstance(model, onnx.ModelProto) else _load(Path(model))
     opset = _opset(proto)
-    context = Context()
+    context = Context(pools_first=pools_first)
     values: dict[str, Value] = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     name, extents = _input(proto, values)
     context.origin = name

@@ -56,7 +56,7 @@ def maximum(context: Context, x: Indices) -> Indices:
     if x.shape[-1] == 1:
         return x[..., 0]
     grid, behind, wires = context.grid(x), [], x
-    while (inner := _monotone_before(context, wires)) is not None:
+    while context.pools_first and (inner := _monotone_before(context, wires)) is not None:
         behind.append(inner)
         wires = inner.gather[wires - inner.first_wire]
     best = _tree(context, wires)

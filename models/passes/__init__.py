@@ -10,6 +10,8 @@ bound_ranges         the range of every wire, from calibration data and interval
 noise_limits         how much noise every layer may have
 integer_rows         weights that are integers already stay what they are
 quantise_weights     integer weights, scale and offset of every wire
+exact_integers       for the exact profiles: integers and their slots
+choose_exact         the cheapest set at which they do not fail
 choose_parameters    the cheapest parameter set whose noise fits
 levels               what can run in one batch
 """

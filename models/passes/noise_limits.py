@@ -12,6 +12,9 @@ from cloakwork.models.ir import Graph, Linear
 
 # Noise that look-ups may see: standard deviation, per cent of the half torus.
 PROFILES: Final[dict[str, float]] = {"fast": 2.0, "balanced": 1.0}
+# log2 of the largest failure probability of one exact look-up.
+EXACT_PROFILES: Final[dict[str, float]] = {"exact": -128.0, "exact_64": -64.0}
+EXACT: Final = 0.0  # the noise limit of exact layers: none that would show
 DEFAULT_LAYER: Final = "*"  # in a mapping: every layer that it does not name
 LARGEST_NOISE: Final = 10.0  # per cent; four standard deviations then leave a tenth of the look-up's range
 
@@ -20,16 +23,22 @@ Profile: TypeAlias = str | float
 
 @dataclass(frozen=True)
 class NoiseLimits:
-    """Per cent of the half torus, one standard deviation, at the look-up (or the client) that reads a linear layer."""
+    """Per cent of the half torus, one standard deviation (or EXACT), at the look-up (or the client) that reads a linear layer."""
 
     default: float
     layers: Mapping[str, float] = field(default_factory=dict)
+    failure_log2: float | None = None  # of exact look-ups; None when there are none. Their limit is EXACT.
 
     def of(self, node: Linear) -> float:
         return self.layers.get(node.origin, self.default)
 
     def scaled(self, share: float) -> NoiseLimits:
-        return NoiseLimits(share * self.default, {name: share * limit for name, limit in self.layers.items()})
+        layers = {name: share * limit for name, limit in self.layers.items()}
+        return NoiseLimits(share * self.default, layers, self.failure_log2)
+
+    def approximate(self, graph: Graph) -> dict[str, float]:
+        """Layers of a model with exact look-ups that need not be exact."""
+        return {node.origin: self.of(node) for node in graph.linears if self.of(node) != EXACT}
 
 
 def noise_limits(profile: Profile | Mapping[str, Profile]) -> NoiseLimits:
@@ -38,10 +47,15 @@ def noise_limits(profile: Profile | Mapping[str, Profile]) -> NoiseLimits:
     Raises:
         CompileError: a name that is none, or a number out of its range.
     """
-    if not isinstance(profile, Mapping):
-        return NoiseLimits(_percent(profile))
-    layers = {name: _percent(value) for name, value in profile.items() if name != DEFAULT_LAYER}
-    return NoiseLimits(_percent(profile.get(DEFAULT_LAYER, "fast")), layers)
+    by_layer = profile if isinstance(profile, Mapping) else {DEFAULT_LAYER: profile}
+    exact = [value for value in by_layer.values() if value in EXACT_PROFILES]
+    layers = {name: _limit(value) for name, value in by_layer.items() if name != DEFAULT_LAYER}
+    failure = min((EXACT_PROFILES[str(value)] for value in exact), default=None)
+    return NoiseLimits(_limit(by_layer.get(DEFAULT_LAYER, "fast")), layers, failure)
+
+
+def _limit(profile: Profile) -> float:
+    return EXACT if profile in EXACT_PROFILES else _percent(profile)
 
 
 def on_layers(limits: NoiseLimits, graph: Graph) -> NoiseLimits:
@@ -73,7 +87,7 @@ def _percent(profile: Profile) -> float:
     if isinstance(profile, str):
         if profile not in PROFILES:
             raise CompileError(
-                f"profile: expected {', '.join(PROFILES)}, or a number (noise in per cent of the half torus), got '{profile}'"
+                f"profile: expected {', '.join((*PROFILES, *EXACT_PROFILES))}, or a number (noise in per cent of the half torus), got '{profile}'"
             )
         return PROFILES[profile]
     percent = float(profile)

@@ -1,0 +1,298 @@
+"""The profile `exact`: a graph of integers in which every look-up sees one of finitely many values, each in a slot of its own.
+
+Inputs and results of look-ups are integers m (value = g m), weights integers q, accumulators A = sum q m with value = t A + bias. A unit of
+phase u belongs to all that feed one accumulator; values that differ by one are u apart, so that a look-up is right while its noise stays
+below u / 2:
+
+    phase of m = m u,  phase of A = (A - centre) u,  (number of values of A) u <= 1/2
+
+Models that say where they round (QDQ) keep their grids; in others every look-up's result is rounded to `activation_bits`, the input to
+`input_bits`. The failure probability follows from u and the noise: choose_exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cloakwork.models.errors import CompileError
+from cloakwork.models.ir import Graph, Input, Linear, Lookup, Node, Reals, check, source_nodes, wires
+from cloakwork.models.passes.affine import is_output, regroup
+from cloakwork.models.passes.grids import Grids, after_lookup
+from cloakwork.models.passes.integer_rows import row_steps
+from cloakwork.models.passes.quantise_weights import INPUT_LIMIT, OUTPUT_LIMIT
+from cloakwork.models.steps import Step, apply_steps
+
+_LOOKUP_RANGE = 0.5  # of the torus
+_LARGEST = 2**24  # values of an accumulator that are worth counting
+
+
+@dataclass(frozen=True)
+class ExactOptions:
+    """Args:
+    weight_bits, activation_bits: of weights, and of results of look-ups, that are not integers already.
+    rounded_bits: accumulators with more values are rounded to this many bits, and integer weights of more to weight_bits; None: they are
+        refused when no set resolves them.
+    approximate: noise limits of layers that need not be exact, by the names of linear nodes.
+    given: whether the model says where it rounds.
+    """
+
+    weight_bits: int
+    activation_bits: int
+    rounded_bits: int | None = None
+    approximate: Mapping[str, float] = field(default_factory=dict)
+    given: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ExactGraph:
+    """`values`: of the accumulators of each linear node, by first wire; `kept`: how many of them its look-ups tell apart."""
+
+    graph: Graph
+    unit: Mapping[int, float]
+    values: Mapping[int, int]
+    kept: Mapping[int, int]
+    calibrated: frozenset[int]  # linear nodes whose range is calibration's, narrower than interval arithmetic's
+
+
+def exact_integers(graph: Graph, input_unit: float, options: ExactOptions, calibrated: bool) -> ExactGraph:
+    """Args:
+    graph: with ranges (bound_ranges).
+    input_unit: of the grid that the client rounds the input to.
+    calibrated: take the ranges of accumulators from calibration where they are narrower; values outside wrap.
+    """
+    return _Exact(graph, input_unit, options, calibrated).run()
+
+
+class _Exact:
+    def __init__(self, graph: Graph, input_unit: float, options: ExactOptions, calibrated: bool) -> None:
+        assert graph.lower is not None and graph.upper is not None
+        self.source = graph
+        self.options = options
+        self.use_calibration = calibrated
+        self.group = _groups(graph)
+        size = graph.wire_count
+        self.grid = Grids(np.zeros(size + 1), np.zeros(size + 1))  # the last entry is the zero wire's
+        self.grid.step[-1] = 1.0
+        self.low, self.high = np.zeros(size + 1), np.zeros(size + 1)  # integers
+        self.nodes: list[Node] = []
+        self.narrowed: set[int] = set()
+        self._set(graph.input, input_unit, 0.0)
+        own = wires(graph.input)
+        self.low[own] = np.rint(graph.lower[own] / input_unit)
+        self.high[own] = np.rint(graph.upper[own] / input_unit)
+
+    def run(self) -> ExactGraph:
+        for position, node in enumerate(self.source.nodes):
+            if isinstance(node, Linear):
+                self.nodes.append(self._linear(node))
+            elif isinstance(node, Lookup):
+                self.nodes.append(self._lookup(position, node))
+            else:
+                self.nodes.append(node)
+        return self._with_units()
+
+    def _set(self, node: Node, step: Reals | float, origin: Reals | float) -> None:
+        self.grid.step[wires(node)], self.grid.origin[wires(node)] = step, origin
+
+    # --- linear nodes ---
+
+    def _linear(self, node: Linear) -> Linear:
+        """Integer weights on integers; a row's grid has the row's step, and its bias as origin."""
+        node, per_block = self._one_grid_per_column(node)
+        real = node.weights * per_block[:, None, :]
+        row = row_steps(real)
+        rounded = np.abs(real).max(axis=2) / (2 ** (self.options.weight_bits - 1) - 1)
+        if self.options.rounded_bits is not None:
+            row = np.where(row >= rounded * (1 - 1e-9), row, 0.0)  # integers of more bits are rounded too
+        row = np.where(row > 0, row, np.where(rounded > 0, rounded, 1.0))
+        node = replace(node, weights=np.rint(real / row[:, :, None]).astype(np.int64))
+        self._set(node, row[node.block].reshape(-1), node.bias[node.block].reshape(-1))
+        self._accumulate(node)
+        return node
+
+    def _one_grid_per_column(self, node: Linear) -> tuple[Linear, Reals]:
+        """Blocks split until all positions of one read the same grids: the node, and the step of each column [G, K]."""
+        steps = np.where(node.gather >= 0, self.grid.step[node.gather], 0.0)
+        columns = np.zeros((len(node.weights), steps.shape[1]))
+        np.maximum.at(columns, node.block, steps)
+        if bool(((steps == columns[node.block]) | (steps == 0)).all()):
+            return node, np.where(columns > 0, columns, 1.0)
+        steps = np.where(steps > 0, steps, columns[node.block])
+        split = regroup(node, steps)
+        if split is None:
+            raise CompileError(f"linear '{node.origin}': reads too many mixtures of scales for the profile exact")
+        first, block = split
+        old = node.block[first]
+        node = replace(node, weights=node.weights[old], bias=node.bias[old], block=block)
+        return node, np.where(steps[first] > 0, steps[first], 1.0)
+
+    def _accumulate(self, node: Linear) -> None:
+        """Least and greatest accumulator of every row, equal for positions of a block."""
+        low, high = np.full(node.bias.shape, np.inf), np.full(node.bias.shape, -np.inf)
+        below, above = self.low[node.gather], self.high[node.gather]
+        for block in range(len(node.weights)):
+            chosen = node.block == block
+            positive, negative = np.maximum(node.weights[block], 0), np.minimum(node.weights[block], 0)
+            low[block] = (below[chosen] @ positive.T + above[chosen] @ negative.T).min(axis=0, initial=np.inf)
+            high[block] = (above[chosen] @ positive.T + below[chosen] @ negative.T).max(axis=0, initial=-np.inf)
+        if self.use_calibration:
+            low, high = self._narrowed(node, low, high)
+        self.low[wires(node)] = low[node.block].reshape(-1)
+        self.high[wires(node)] = high[node.block].reshape(-1)
+
+    def _narrowed(self, node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
+        assert self.source.lower is not None and self.source.upper is not None
+        own, shape = wires(node), (len(node.gather), node.weights.shape[1])
+        step, origin = self.grid.step[own], self.grid.origin[own]
+        seen_low, seen_high = np.full(low.shape, np.inf), np.full(high.shape, -np.inf)
+        np.minimum.at(seen_low, node.block, np.floor((self.source.lower[own] - origin) / step).reshape(shape))
+        np.maximum.at(seen_high, node.block, np.ceil((self.source.upper[own] - origin) / step).reshape(shape))
+        if bool((seen_low > low).any() or (seen_high < high).any()):
+            self.narrowed.add(node.first_wire)
+        least = np.maximum(low, seen_low)
+        return least, np.maximum(np.minimum(high, seen_high), least)
+
+    # --- look-ups ---
+
+    def _lookup(self, position: int, node: Lookup) -> Lookup:
+        """The look-up on snapped accumulators, its results on a grid through zero."""
+        step, origin, slots = self._slots(node)
+        before = Grids(self.grid.step[node.gather], self.grid.origin[node.gather])
+        found = after_lookup(node, before)
+        on_grid = bool(found.through_zero.all()) and slots is None
+        low, high = self.low[node.gather], self.high[node.gather]
+        results = self._results(node, step, origin, low, high)
+        levels = 1 if not on_grid else (results[1] / found.step).max() - (results[0] / found.step).min()
+        keys = np.stack([node.function.astype(np.float64), step, origin], axis=1)
+        distinct, function = np.unique(keys, axis=0, return_inverse=True)
+        function = function.reshape(-1).astype(np.int64)
+        snap = Step("Snap", (distinct[:, 1].copy(), distinct[:, 2].copy()))
+        steps = [] if self._is_approximate(node) else [snap]
+        steps += [s.select(distinct[:, 0].astype(np.int64)) for s in node.steps]
+        if on_grid and (self.options.given or levels <= 2**self.options.activation_bits):
+            self._set(node, found.step, 0.0)
+        else:
+            unit = self._activation_unit(position)
+            ends = np.rint(np.array([results[0].min(), results[1].max()]) / unit)
+            one = np.ones(len(distinct))
+            steps.append(Step("QuantizeLinear", (one * unit, one * 0, one * ends[0], one * ends[1])))
+            steps.append(Step("Affine", (one * unit, one * 0)))
+            self._set(node, unit, 0.0)
+        own = wires(node)
+        self.low[own] = np.rint(results[0] / self.grid.step[own])
+        self.high[own] = np.rint(results[1] / self.grid.step[own])
+        return replace(node, steps=tuple(steps), function=function)
+
+    def _slots(self, node: Lookup) -> tuple[Reals, Reals, int | None]:
+        """Step and origin of what a look-up tells apart; the number of values of a rounded accumulator."""
+        step, origin = self.grid.step[node.gather].copy(), self.grid.origin[node.gather].copy()
+        low, high = self.low[node.gather], self.high[node.gather]
+        count = int((high - low).max()) + 1
+        most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
+        if self._is_approximate(node):
+            most = 2**12  # as fine as any table
+        if most is None or count <= most:
+            return step, origin, None
+        merged = np.ceil((high - low + 1) / most)
+        origin += step * (low + (merged - 1) / 2)
+        return step * merged, origin, most
+
+    def _is_approximate(self, node: Lookup) -> bool:
+        read = source_nodes(self.source, node.gather)
+        return any(self.source.nodes[i].origin in self.options.approximate for i in read)
+
+    def _results(self, node: Lookup, step: Reals, origin: Reals, low: Reals, high: Reals) -> tuple[Reals, Reals]:
+        """Least and largest result for every value of the accumulators."""
+        keys = np.stack([node.function.astype(np.float64), step, origin, low, high], axis=1)
+        keys = np.concatenate(
+            [keys, np.stack([self.grid.step[node.gather], self.grid.origin[node.gather]], axis=1)], axis=1
+        )
+        distinct, index = np.unique(keys, axis=0, return_inverse=True)
+        least, most = np.empty(len(distinct)), np.empty(len(distinct))
+        for i, (function, coarse, start, first, last, fine, zero) in enumerate(distinct):
+            count = int(min(last - first + 1, _LARGEST))
+            x = np.linspace(first, last, count) * fine + zero
+            x = np.rint((x - start) / coarse) * coarse + start
+            y = apply_steps(node.steps, x, np.full(count, int(function)))
+            if not np.isfinite(y).all():
+                raise CompileError(
+                    f"look-up '{node.origin}': not finite somewhere in its range; clip its input to where it is defined"
+                )
+            least[i], most[i] = y.min(), y.max()
+        return least[index.reshape(-1)], most[index.reshape(-1)]
+
+    def _activation_unit(self, position: int) -> float:
+        """One grid for all look-ups that are added up with this one, from what calibration saw of them."""
+        assert self.source.lower is not None and self.source.upper is not None
+        members = [
+            node
+            for i, node in enumerate(self.source.nodes)
+            if self.group[i] == self.group[position] and isinstance(node, Lookup)
+        ]
+        low = min(0.0, *(float(self.source.lower[wires(node)].min()) for node in members))
+        high = max(0.0, *(float(self.source.upper[wires(node)].max()) for node in members))
+        return max(high - low, 1e-9) / float(2**self.options.activation_bits - 1)
+
+    # --- phases ---
+
+    def _with_units(self) -> ExactGraph:
+        graph = replace(self.source, nodes=tuple(self.nodes))
+        limit: dict[int, float] = {}
+        count: dict[int, int] = {}
+        for i, node in enumerate(graph.nodes):
+            own = wires(node)
+            if isinstance(node, Linear):
+                count[node.first_wire] = int((self.high[own] - self.low[own]).max()) + 1
+                allowed = (2 * OUTPUT_LIMIT if is_output(graph, node) else _LOOKUP_RANGE) / count[node.first_wire]
+            else:
+                largest = max(float(np.abs(self.low[own]).max()), float(np.abs(self.high[own]).max()), 1.0)
+                allowed = (INPUT_LIMIT if isinstance(node, Input) else 0.5) / largest
+            limit[self.group[i]] = min(limit.get(self.group[i], 1.0), allowed)
+        return self._phases(graph, [limit[group] for group in self.group], count)
+
+    def _phases(self, graph: Graph, unit: list[float], count: dict[int, int]) -> ExactGraph:
+        """Scale and offset of every wire; accumulators with fewer values than others of their group are multiplied to fill the range."""
+        scale, offset, lower, upper = np.zeros((4, graph.wire_count))
+        nodes, units, kept = [], {}, {}
+        most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
+        for i, node in enumerate(graph.nodes):
+            own, factor = wires(node), 1
+            step, origin = self.grid.step[own], self.grid.origin[own]
+            if isinstance(node, Linear):
+                first, last = node.first_wire, is_output(graph, node)
+                factor = 1 if last else max(1, math.floor(_LOOKUP_RANGE / (unit[i] * count[first]) * (1 + 1e-12)))
+                node = replace(node, weights=node.weights * factor)
+                centre = (self.low[own] + self.high[own]) / 2
+                offset[own] = (np.floor(centre) if last else centre) * step + origin
+                kept[first], units[first] = min(count[first], most or count[first]), factor * unit[i]
+            scale[own] = factor * unit[i] / step
+            lower[own], upper[own] = self.low[own] * step + origin, self.high[own] * step + origin
+            nodes.append(node)
+        done = check(replace(graph, nodes=tuple(nodes), lower=lower, upper=upper, scale=scale, offset=offset))
+        return ExactGraph(done, units, count, kept, frozenset(self.narrowed))
+
+
+def _groups(graph: Graph) -> list[int]:
+    """A number for each node: sources and the linear nodes that read them share one, and so do all linear nodes of the output."""
+    parent = list(range(len(graph.nodes)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            i = parent[i]
+        return i
+
+    last = None
+    owner = graph.owners()
+    for i, node in enumerate(graph.nodes):
+        if not isinstance(node, Linear):
+            continue
+        for source in source_nodes(graph, node.gather, owner):
+            parent[root(source)] = root(i)
+        if is_output(graph, node):
+            last = i if last is None else last
+            parent[root(last)] = root(i)
+    return [root(i) for i in range(len(graph.nodes))]

@@ -1,0 +1,68 @@
+"""Which values lie on a grid, value = step * integer + origin, and what a look-up does to a grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloakwork.models.ir import Indices, Lookup, Reals
+from cloakwork.models.steps import Step
+
+_TOLERANCE = 1e-6
+_TO_INTEGERS = frozenset(
+    {
+        "Ceil",
+        "Equal",
+        "Floor",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Not",
+        "QuantizeLinear",
+        "Round",
+        "Sign",
+        "Truncate",
+    }
+)
+_KEEPING = frozenset({"Abs", "Identity", "Relu"})  # of a grid through 0
+_BOUNDS = frozenset({"Clip", "Max", "Min"})  # the same when the bounds are on it
+
+
+@dataclass(frozen=True, eq=False)
+class Grids:
+    """One grid for each number; step 0 where there is none."""
+
+    step: Reals
+    origin: Reals
+
+    @property
+    def through_zero(self) -> np.ndarray:
+        """Whether the origin is a multiple of the step."""
+        with np.errstate(all="ignore"):
+            ratio = self.origin / self.step
+        return (self.step > 0) & (np.abs(ratio - np.rint(ratio)) < _TOLERANCE)
+
+
+def after_lookup(node: Lookup, before: Grids) -> Grids:
+    """Grids of a look-up's results for those of the numbers that it reads."""
+    found = before
+    for step in node.steps:
+        found = _after_step(step, node.function, found)
+    return found
+
+
+def _after_step(step: Step, function: Indices, before: Grids) -> Grids:
+    if step.operator in _TO_INTEGERS:
+        return Grids(np.ones_like(before.step), np.zeros_like(before.origin))
+    parameters = [parameter[function] for parameter in step.parameters]
+    if step.operator == "Affine":
+        return Grids(before.step * np.abs(parameters[0]), before.origin * parameters[0] + parameters[1])
+    kept = before.through_zero
+    if step.operator in _BOUNDS:
+        for bound in parameters:
+            kept = kept & (~np.isfinite(bound) | Grids(before.step, bound).through_zero)
+    elif step.operator not in _KEEPING:
+        kept = np.zeros_like(kept)
+    return Grids(np.where(kept, before.step, 0.0), np.where(kept, before.origin, 0.0))
