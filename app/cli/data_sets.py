@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cloakwork.app.cli.console import FailureError, WrongCallError
 from cloakwork.app.cli.digits import digits
+from cloakwork.models import zoo
 from cloakwork.models.client import ClientSpecification
 
 Samples = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -27,8 +28,20 @@ def _drawn_digits() -> Samples:
     return found.images, found.labels
 
 
-# Samples [samples, ..] and labels [samples]: for MNIST its whole test set.
-DATA_SETS: Final[dict[str, Callable[[], Samples]]] = {"mnist": _mnist, "drawn-digits": _drawn_digits}
+def _held_out(model_name: str) -> Samples:
+    found = zoo.held_out(model_name)
+    return found.x, found.y
+
+
+# Samples [samples, ..] and labels [samples]: for MNIST its whole test set, of small tables the rows that are kept for testing.
+DATA_SETS: Final[dict[str, Callable[[], Samples]]] = {
+    "mnist": _mnist,
+    "drawn-digits": _drawn_digits,
+    "iris": lambda: _held_out("iris-tree"),
+    "breast-cancer": lambda: _held_out("breast-cancer-forest"),
+    "wine": lambda: _held_out("wine-boosting"),
+    "digits": lambda: _held_out("digits-logistic"),
+}
 
 
 def load_samples(source: str, labels: Path | None) -> tuple[NDArray[Any], NDArray[np.int64] | None]:

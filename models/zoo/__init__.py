@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.files import atomic_writer
@@ -24,6 +25,7 @@ from cloakwork.models.errors import CompileError
 FOLDER: Final = Path(__file__).parent
 ONNX, PROGRAM = ".onnx", ".clkm"
 _CALIBRATION: Final = "calibration.json"
+_SAMPLES: Final = "samples.npz"
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,34 @@ def _options(given: Mapping[str, Any]) -> dict[str, Any]:
 def calibration_of(found: Card) -> Calibration | None:
     """The ranges that training data showed; None for a model whose quantisers say them."""
     return None if found.calibration is None else Calibration.from_json((FOLDER / found.calibration).read_bytes())
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Samples that the model was not trained on, with which a demonstration needs no data set."""
+
+    x: NDArray[np.float64]  # [samples, features]
+    y: NDArray[np.int64]  # classes
+    clear: NDArray[np.int64]  # what the model said before it was compiled
+
+
+def held_out(name: str) -> HeldOut:
+    """The samples that were stored with a model of tables; CompileError when it has none."""
+    path, digest = FOLDER / f"{name}.{_SAMPLES}", card(name).facts.get("samples_sha256")
+    if digest is None:
+        raise CompileError(f"zoo: '{name}' has no samples of its own; expected a model of a small table")
+    if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+        raise SerializationError(f"zoo: {path.name} is not the file that the card describes; install cloakwork again")
+    with np.load(path, allow_pickle=False) as arrays:
+        return HeldOut(arrays["x"].astype(np.float64), arrays["y"].astype(np.int64), arrays["clear"].astype(np.int64))
+
+
+def write_held_out(name: str, samples: HeldOut, folder: Path = FOLDER) -> dict[str, Any]:
+    """Stores samples beside a model; returns what its card has to say."""
+    path = folder / f"{name}.{_SAMPLES}"
+    with atomic_writer(path) as stream:
+        np.savez_compressed(stream, x=samples.x, y=samples.y.astype(np.uint8), clear=samples.clear.astype(np.uint8))
+    return {"samples": len(samples.x), "samples_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def add_model(
