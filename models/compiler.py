@@ -31,7 +31,7 @@ from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.passes.quantise_ends import quantise_input, quantise_output
 from cloakwork.models.passes.quantised_ranges import quantised_ranges
 from cloakwork.models.program import Program
-from cloakwork.models.report import report, report_text
+from cloakwork.models.report import report, report_text, save_picture
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
 from cloakwork.models.simulate import simulate
 
@@ -66,6 +66,10 @@ class CompiledModel:
 
     def __str__(self) -> str:
         return report_text(self.program)
+
+    def save_picture(self, path: PathLike) -> None:
+        """The graph with shapes, bootstraps and noise, as SVG."""
+        save_picture(path, self.program)
 
     def predict(
         self,

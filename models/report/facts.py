@@ -1,0 +1,158 @@
+"""The report as plain values."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+
+from cloakwork.fhe_core import noise, parameters
+from cloakwork.models.artefact import program_to_bytes
+from cloakwork.models.ir import Linear, Lookup, wires
+from cloakwork.models.passes.choose_parameters import Norms, phase_noise, weight_norms
+from cloakwork.models.passes.quantise_weights import weight_bits
+from cloakwork.models.program import Program
+from cloakwork.models.report.timing import estimated_seconds
+
+_QUARTER = 0.25  # of the torus: where the range of a look-up ends
+
+
+def report(program: Program) -> dict[str, Any]:
+    """Sizes in bytes, noise in per cent of the half torus, counts per sample, probabilities as log2.
+
+    `failure_log2` is that of exact look-ups (None without any), `wrap_log2` that of approximate ones for a value at the end of its range: the
+    noise carries it over the edge of the table. Both are the worst of any look-up; `failure_log2_program` is of all exact ones together.
+    """
+    params, layers = program.parameters, _layers(program)
+    exact = [layer for layer in layers if layer["failure_log2"] is not None]
+    inner = [layer for layer in layers if layer["bootstraps"]]
+    return {
+        "program_digest": program_digest(program),
+        "parameter_set": params.name,
+        "security_bits": params.security_bits,
+        "noise_limit_percent": program.noise_percent,
+        "bootstraps": program.bootstraps,
+        "bootstraps_per_level": [level.bootstraps for level in program.levels if level.lookups],
+        "upload_bytes": parameters.upload_bytes(params),
+        "input_ciphertext_bytes": _packed_bytes(program),
+        "output_ciphertext_bytes": program.graph.output.size * parameters.ciphertext_bytes(params),
+        "failure_log2": max((layer["failure_log2"] for layer in exact), default=None),
+        "failure_log2_program": _union([(layer["failure_log2"], _decisions(layer)) for layer in exact]),
+        "wrap_log2": max((layer["wrap_log2"] for layer in layers if layer["wrap_log2"] is not None), default=None),
+        "estimated_seconds": estimated_seconds(program),
+        "costliest_layer": max(inner, key=lambda layer: int(layer["bootstraps"]))["name"] if inner else None,
+        "client_steps": [step.operator for step in program.graph.client_steps],
+        "layers": layers,
+        **program.facts,
+    }
+
+
+def program_digest(program: Program) -> str:
+    """SHA-256 of the compiled file, as it ends."""
+    return program_to_bytes(program)[-32:].hex()
+
+
+def report_json(program: Program) -> str:
+    return json.dumps(report(program), indent=2)
+
+
+def _layers(program: Program) -> list[dict[str, Any]]:
+    graph, params = program.graph, program.parameters
+    rows = []
+    readers = _readers(program)
+    for node, norms in zip(graph.linears, weight_norms(graph), strict=True):
+        positions, width = node.gather.shape
+        deviation = phase_noise(params, norms)
+        reading = readers.get(node.first_wire, [])
+        failure, wrap, margin = _risks(program, node, norms, reading)
+        rows.append(
+            {
+                "name": norms.origin,
+                "numbers": node.size,
+                "bootstraps": sum(len(lookup.gather[inside]) for lookup, inside in reading),
+                "multiplications": positions * node.weights.shape[1] * width,
+                "weight_bits": weight_bits(node),
+                "norm_on_input": norms.on_input,
+                "norm_on_lookups": norms.on_lookups,
+                "noise_percent": 200 * deviation,
+                "noise_limit_percent": program.layer_noise.get(node.origin, program.noise_percent),
+                "margin_deviations": margin / deviation if deviation > 0 else None,
+                "failure_log2": failure,
+                "wrap_log2": wrap,
+                "is_output": norms.is_output,
+            }
+        )
+    return rows
+
+
+def _readers(program: Program) -> dict[int, list[tuple[Lookup, np.ndarray]]]:
+    """By first wire of a linear node: the look-ups that read it, and which of their numbers do."""
+    graph = program.graph
+    owner = graph.owners()
+    result: dict[int, list[tuple[Lookup, np.ndarray]]] = {}
+    for lookup in graph.lookups:
+        read = owner[lookup.gather]
+        for position in np.unique(read).tolist():
+            result.setdefault(graph.nodes[position].first_wire, []).append((lookup, read == position))
+    return result
+
+
+def _risks(
+    program: Program, node: Linear, norms: Norms, reading: list[tuple[Lookup, np.ndarray]]
+) -> tuple[float | None, float | None, float]:
+    """log2 of the probability that an exact look-up fails, that an approximate one wraps, and the distance to it in phase."""
+    graph, params = program.graph, program.parameters
+    assert graph.scale is not None and graph.lower is not None and graph.upper is not None and graph.offset is not None
+    variance = phase_noise(params, norms) ** 2
+    exact = [
+        float((_steps(lookup)[inside] * graph.scale[lookup.gather[inside]]).min()) / 2
+        for lookup, inside in reading
+        if _is_exact(lookup)
+    ]
+    failure = _failure(min(exact), variance, noise.lookup_offset(params)) if exact else None
+    if norms.is_output and program.output_unit > 0:
+        margin = program.output_unit / 2
+        decoded = _failure(margin, variance, 0.0)
+        return (decoded if failure is None else max(decoded, failure)), None, min([margin, *exact])
+    own = wires(node)
+    reach = np.maximum(np.abs(graph.upper[own] - graph.offset[own]), np.abs(graph.lower[own] - graph.offset[own]))
+    edge = (0.5 if norms.is_output else _QUARTER) - float((reach * graph.scale[own]).max())
+    plain = norms.is_output or any(not _is_exact(lookup) for lookup, _ in reading)
+    wrap = _failure(edge, variance, 0.0) if plain else None
+    return failure, wrap, min([*exact, *([edge] if plain else [])], default=edge)
+
+
+def _is_exact(lookup: Lookup) -> bool:
+    return bool(lookup.steps) and lookup.steps[0].operator == "Snap"
+
+
+def _steps(lookup: Lookup) -> np.ndarray:
+    return np.asarray(lookup.steps[0].parameters[0][lookup.function])
+
+
+def _failure(margin: float, variance: float, offset: float) -> float:
+    """No noise never fails; -10,000 stands for that."""
+    return (
+        noise.failure_log2(margin, variance, offset) if variance > 0 and margin > 0 else (0.0 if margin <= 0 else -1e4)
+    )
+
+
+def _decisions(layer: dict[str, Any]) -> int:
+    return max(1, int(layer["numbers"] if layer["is_output"] else layer["bootstraps"]))
+
+
+def _union(risks: list[tuple[float, int]]) -> float | None:
+    """log2 of the sum of count 2^log2."""
+    if not risks:
+        return None
+    largest = max(log2 for log2, _ in risks)
+    return min(0.0, largest + math.log2(sum(count * 2.0 ** (log2 - largest) for log2, count in risks)))
+
+
+def _packed_bytes(program: Program) -> int:
+    """One sample, seeded: whole polynomials of body words."""
+    params = program.parameters
+    polynomials = -(-program.graph.input.size // params.polynomial_size)
+    return polynomials * params.polynomial_size * parameters.word_bytes(params)

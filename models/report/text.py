@@ -1,0 +1,70 @@
+"""The report for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloakwork.models.program import Program
+from cloakwork.models.report.facts import report
+
+
+def report_text(program: Program) -> str:
+    facts = report(program)
+    lines = [
+        f"program {facts['program_digest'][:16]}",
+        f"parameter set {facts['parameter_set']}: {facts['security_bits']} bits of security, keys of {facts['upload_bytes'] / 2**20:.1f} MiB",
+        _bootstraps(facts),
+        f"one sample: {facts['input_ciphertext_bytes']} bytes in, {facts['output_ciphertext_bytes']} bytes out",
+        *_seconds(facts),
+        *_risks(facts),
+        "layer, noise in per cent of the half torus (one standard deviation), distance to a wrong value:",
+        *map(_layer, facts["layers"]),
+    ]
+    if facts["client_steps"]:
+        lines.append(f"the client does: {', '.join(facts['client_steps'])}")
+    return "\n".join(lines)
+
+
+def _bootstraps(facts: dict[str, Any]) -> str:
+    if not facts["bootstraps"]:
+        return "no bootstraps"
+    per_level = " + ".join(str(count) for count in facts["bootstraps_per_level"])
+    return f"bootstraps per sample: {facts['bootstraps']} ({per_level} by level), most of them in {facts['costliest_layer']}"
+
+
+def _seconds(facts: dict[str, Any]) -> list[str]:
+    if not facts["bootstraps"]:
+        return []
+    lines = []
+    for device, time in facts["estimated_seconds"].items():
+        source = f", scaled from {time['scaled_from']}" if time["scaled_from"] else ""
+        lines.append(
+            f"estimated on {device}: {time['seconds_per_sample']:.3g} s a sample in batches, {time['seconds_one_sample']:.3g} s for one alone "
+            f"(bootstraps{source})"
+        )
+    return lines
+
+
+def _risks(facts: dict[str, Any]) -> list[str]:
+    lines = []
+    if facts["failure_log2"] is not None:
+        lines.append(
+            f"failure: 2^{facts['failure_log2']:.1f} for an exact value, 2^{facts['failure_log2_program']:.1f} for a sample"
+        )
+    if facts["wrap_log2"] is not None:
+        lines.append(f"wrap-around of a value at the end of its range: 2^{facts['wrap_log2']:.1f}")
+    if facts.get("rounded"):
+        lines.append(f"rounded, so at most one step off: {', '.join(facts['rounded'])}")
+    if facts.get("calibrated_ranges"):
+        lines.append(f"ranges from calibration, values outside wrap: {', '.join(facts['calibrated_ranges'])}")
+    return lines
+
+
+def _layer(layer: dict[str, Any]) -> str:
+    end = "at the client" if layer["is_output"] else f"{layer['bootstraps']} look-ups"
+    limit = f" of {layer['noise_limit_percent']:g}" if layer["noise_limit_percent"] else ""
+    margin = "-" if layer["margin_deviations"] is None else f"{layer['margin_deviations']:.1f} sd"
+    return (
+        f"  {layer['name']:<24} {layer['noise_percent']:6.3f}{limit}, {margin}; {end}; norm {layer['norm_on_input']:.1f} on the input, "
+        f"{layer['norm_on_lookups']:.1f} on look-ups; weights of {layer['weight_bits']} bits; {layer['multiplications']} multiplications"
+    )

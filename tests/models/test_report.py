@@ -1,0 +1,113 @@
+"""The report: plain values, text and picture, of approximate and exact programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from onnx import helper
+from onnx_models import mlp, model
+
+from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.artefact import program_to_bytes
+from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.report import report_json
+
+RNG = np.random.default_rng(23)
+X = RNG.uniform(-1, 1, (300, 8))
+
+
+@pytest.fixture(scope="module")
+def approximate() -> CompiledModel:
+    return compile_onnx(mlp(RNG, [8, 12, 5, 3]), X)
+
+
+@pytest.fixture(scope="module")
+def exact() -> CompiledModel:
+    settings = ExactSettings(input_bits=2, activation_bits=2)
+    return compile_onnx(mlp(RNG, [8, 4, 3]), X, profile="exact", weight_bits=2, exact=settings)
+
+
+def test_counts_of_every_layer_add_up(approximate: CompiledModel) -> None:
+    facts = approximate.report()
+    assert (
+        facts["bootstraps"]
+        == sum(facts["bootstraps_per_level"])
+        == sum(layer["bootstraps"] for layer in facts["layers"])
+        == 17
+    )
+    assert [(layer["name"], layer["bootstraps"], layer["numbers"]) for layer in facts["layers"]] == [
+        ("layer0", 12, 12),
+        ("layer1", 5, 5),
+        ("layer2", 0, 3),
+    ]
+    assert facts["costliest_layer"] == "layer0"
+    assert json.loads(report_json(approximate.program)) == json.loads(json.dumps(facts))
+
+
+def test_digest_is_that_of_the_file(approximate: CompiledModel, tmp_path: Path) -> None:
+    approximate.save(tmp_path / "a.clkm")
+    digest = approximate.report()["program_digest"]
+    assert (tmp_path / "a.clkm").read_bytes()[-32:].hex() == digest == program_to_bytes(approximate.program)[-32:].hex()
+    assert digest[:16] in str(approximate)
+
+
+def test_approximate_look_ups_have_a_probability_to_wrap(approximate: CompiledModel) -> None:
+    """Four standard deviations of the allowed noise are kept free at the ends of a look-up's range."""
+    facts = approximate.report()
+    assert facts["failure_log2"] is None and facts["failure_log2_program"] is None
+    for layer in facts["layers"][:-1]:
+        guard = 4 * layer["noise_limit_percent"] / layer["noise_percent"]
+        assert layer["margin_deviations"] == pytest.approx(guard, rel=1e-6)
+        assert layer["wrap_log2"] == pytest.approx(noise.log2_two_sided_tail(guard / noise.SD_INFLATION), rel=1e-6)
+
+
+def test_exact_look_ups_have_a_failure_probability(exact: CompiledModel) -> None:
+    facts = exact.report()
+    assert facts["failure_log2"] <= -128 and facts["wrap_log2"] is None
+    hidden, output = facts["layers"]
+    values = facts["values"]["layer0"]
+    assert hidden["margin_deviations"] == pytest.approx(1 / (4 * values) / (hidden["noise_percent"] / 200))
+    expected = math.log2(4 * 2.0 ** hidden["failure_log2"] + 3 * 2.0 ** output["failure_log2"])
+    assert facts["failure_log2_program"] == pytest.approx(expected)
+    assert "failure: 2^-" in str(exact)
+
+
+def test_times_scale_from_measured_sets(approximate: CompiledModel, exact: CompiledModel) -> None:
+    for made in (approximate, exact):
+        facts = made.report()
+        cpu, gpu = facts["estimated_seconds"]["cpu-1-thread"], facts["estimated_seconds"]["h200"]
+        assert (
+            gpu["seconds_per_sample"] < cpu["seconds_per_sample"]
+            and gpu["seconds_one_sample"] > gpu["seconds_per_sample"]
+        )
+    measured = compile_onnx(mlp(RNG, [8, 12, 3]), X, candidates=[parameter_set("nn1_wide")]).report()
+    h200 = measured["estimated_seconds"]["h200"]
+    assert h200["scaled_from"] is None and h200["seconds_per_sample"] == pytest.approx(12 / 59600)
+    assert "h200" in str(approximate)
+
+
+def test_picture_shows_every_node(approximate: CompiledModel, tmp_path: Path) -> None:
+    path = tmp_path / "model.svg"
+    approximate.save_picture(path)
+    root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+    text = " ".join(root.itertext())
+    for label in ("layer0", "activation1", "12 bootstraps", "linear 12 x 8", "encrypted by the client", "Relu"):
+        assert label in text
+    assert len(root.findall("{http://www.w3.org/2000/svg}g")) == len(approximate.program.graph.nodes) + 1
+    boxes = [(float(r.get("x", 0)), float(r.get("y", 0))) for r in root.iter("{http://www.w3.org/2000/svg}rect")]
+    assert len(set(boxes)) == len(boxes)
+
+
+def test_names_of_the_model_are_escaped_in_the_picture(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], name="<script>&")
+    made = compile_onnx(model([node], [3]), X[:, :3])
+    made.save_picture(tmp_path / "odd.svg")
+    assert "<script>&" in " ".join(
+        ElementTree.fromstring((tmp_path / "odd.svg").read_text(encoding="utf-8")).itertext()
+    )
