@@ -23,7 +23,7 @@ from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.exact import ExactSettings, compile_exact
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph
-from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.onnx_import.importer import import_onnx, is_table_model, load_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.choose_parameters import choose_parameters
 from cloakwork.models.passes.noise_limits import PROFILES, Profile, noise_limits, on_layers
@@ -139,7 +139,7 @@ def compile_onnx(
     candidates: Sequence[ParameterSet] | None = None,
     exact: ExactSettings | None = None,
 ) -> CompiledModel:
-    """Compiles an ONNX model.
+    """Compiles an ONNX model; trees and linear models of ONNX-ML exactly, without regard to the options.
 
     Args:
         calibration: typical inputs [samples, ..], or what was observed of them; they set the range of every value. A model whose
@@ -155,6 +155,11 @@ def compile_onnx(
     Raises:
         UnsupportedOperatorError, NoParameterSetError, PrecisionOverflowError, CompileError.
     """
+    model = load_onnx(model)
+    if is_table_model(model):
+        from cloakwork.models.tabular.onnx_ml import compile_onnx_ml  # which returns a CompiledModel
+
+        return compile_onnx_ml(model, calibration)
     limits = noise_limits(profile)
     if not 2 <= weight_bits <= 8:
         raise CompileError(f"weight_bits: expected 2 to 8, got {weight_bits}")

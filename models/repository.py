@@ -42,6 +42,7 @@ def facts_of(program: Program, digest: str) -> dict[str, Any]:
     params = program.parameters
     specification = ClientSpecification.of(program)
     exact = params.kind != "approximate"
+    of_program = params.p_fail_log2 + math.log2(max(1, program.bootstraps))
     return {
         "format": FORMAT,
         "engine_version": release(),
@@ -49,8 +50,8 @@ def facts_of(program: Program, digest: str) -> dict[str, Any]:
         "parameter_set": params.name,
         "parameter_digest": parameters.parameter_digest(params).hex(),
         "security_bits": params.security_bits,
-        "p_fail_log2_per_lookup": params.p_fail_log2 if exact else None,
-        "p_fail_log2_per_program": params.p_fail_log2 + math.log2(max(1, program.bootstraps)) if exact else None,
+        "p_fail_log2_per_lookup": program.facts.get("lookup_p_fail_log2", params.p_fail_log2 if exact else None),
+        "p_fail_log2_per_program": program.facts.get("p_fail_log2", of_program if exact else None),
         "input_shape": list(specification.input_shape),
         "input_numbers": program.graph.input.size,
         "output_shape": list(program.graph.output.shape),

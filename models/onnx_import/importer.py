@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import onnx
@@ -21,6 +21,13 @@ from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, V
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
 
 MINIMUM_OPSET = 11
+TABLE_OPERATORS: Final = (
+    "LinearClassifier",
+    "LinearRegressor",
+    "TreeEnsemble",
+    "TreeEnsembleClassifier",
+    "TreeEnsembleRegressor",
+)
 
 
 def import_onnx(model: onnx.ModelProto | str | Path, *, pools_first: bool = True) -> Graph:
@@ -33,7 +40,7 @@ def import_onnx(model: onnx.ModelProto | str | Path, *, pools_first: bool = True
         UnsupportedOperatorError: names every node that cannot be imported, with the reason.
         CompileError: not an ONNX file, an opset below 11, several inputs or outputs, dimensions that are not known.
     """
-    proto = model if isinstance(model, onnx.ModelProto) else _load(Path(model))
+    proto = load_onnx(model)
     opset = _opset(proto)
     context = Context(pools_first=pools_first)
     values: dict[str, Value] = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
@@ -53,7 +60,15 @@ def import_onnx(model: onnx.ModelProto | str | Path, *, pools_first: bool = True
     return check(Graph(tuple(context.nodes), result.wires[0], result.client_steps))
 
 
-def _load(path: Path) -> onnx.ModelProto:
+def is_table_model(model: onnx.ModelProto) -> bool:
+    """Whether a tree or linear operator of ONNX-ML makes its result: models/tabular/onnx_ml.py reads it."""
+    return any(node.op_type in TABLE_OPERATORS and node.domain == "ai.onnx.ml" for node in model.graph.node)
+
+
+def load_onnx(model: onnx.ModelProto | str | Path) -> onnx.ModelProto:
+    if isinstance(model, onnx.ModelProto):
+        return model
+    path = Path(model)
     try:
         return onnx.load(str(path))
     except (DecodeError, UnicodeDecodeError, ValidationError) as error:

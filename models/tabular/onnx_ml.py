@@ -19,6 +19,7 @@ from cloakwork.models.client_steps import Columns, Impute, InputStep, Normalise,
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
 from cloakwork.models.ir import Reals
+from cloakwork.models.onnx_import.importer import TABLE_OPERATORS, load_onnx
 from cloakwork.models.tabular.compile_ensemble import compile_ensemble
 from cloakwork.models.tabular.ensemble import TreeEnsemble
 from cloakwork.models.tabular.linear_compiler import compile_linear
@@ -27,27 +28,14 @@ from cloakwork.models.tabular.onnx_trees import tree_ensemble, tree_ensemble_5
 
 Attributes = dict[str, Any]
 
-MODEL_OPERATORS: Final = (
-    "LinearClassifier",
-    "LinearRegressor",
-    "TreeEnsemble",
-    "TreeEnsembleClassifier",
-    "TreeEnsembleRegressor",
-)
 _AFTER: Final = ("Cast", "Identity", "Reshape", "ZipMap")
 _POST_TRANSFORMS: Final = {"NONE": "none", "LOGISTIC": "sigmoid", "SOFTMAX": "softmax"}
 _NORMS: Final = {"MAX": "max", "L1": "l1", "L2": "l2"}
 
 
-def has_model_node(model: onnx.ModelProto) -> bool:
-    """Whether a file is one for `compile_onnx_ml`."""
-    return any(node.op_type in MODEL_OPERATORS and node.domain == "ai.onnx.ml" for node in model.graph.node)
-
-
 def compile_onnx_ml(model: onnx.ModelProto | str | Path, calibration: Any = None, **options: Any) -> CompiledModel:
     """Args: calibration: samples, needed by linear models; options: those of `compile_ensemble` or `compile_linear`."""
-    proto = model if isinstance(model, onnx.ModelProto) else onnx.load(str(model))
-    steps, found = import_onnx_ml(proto)
+    steps, found = import_onnx_ml(load_onnx(model))
     if isinstance(found, TreeEnsemble):
         return compile_ensemble(found, preprocessing=steps, **options)
     if calibration is None:
@@ -61,9 +49,9 @@ def import_onnx_ml(model: onnx.ModelProto) -> tuple[tuple[InputStep, ...], TreeE
     Raises:
         UnsupportedOperatorError: names every node that is not part of such a chain.
     """
-    nodes = [node for node in model.graph.node if node.op_type in MODEL_OPERATORS]
+    nodes = [node for node in model.graph.node if node.op_type in TABLE_OPERATORS]
     if len(nodes) != 1:
-        raise CompileError(f"model: expected one node of {', '.join(MODEL_OPERATORS)}, got {len(nodes)}")
+        raise CompileError(f"model: expected one node of {', '.join(TABLE_OPERATORS)}, got {len(nodes)}")
     before, problems = _chain(model, nodes[0])
     single = _single(model)
     steps: list[InputStep] = []

@@ -6,9 +6,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from cloakwork.models.client_steps import run_input_steps
+from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 from cloakwork.models.tabular.compile_ensemble import compile_ensemble
-from cloakwork.models.tabular.onnx_ml import compile_onnx_ml, has_model_node, import_onnx_ml
+from cloakwork.models.tabular.onnx_ml import compile_onnx_ml, import_onnx_ml
 
 runtime = pytest.importorskip("onnxruntime")
 RANDOM = np.random.default_rng(0)
@@ -227,7 +228,11 @@ def test_what_skl2onnx_writes(name):
     options = {} if name.startswith("Decision") else {"n_estimators": 5}
     fitted = kind(max_depth=3, random_state=0, **options).fit(x, y)
     model = skl2onnx.to_onnx(fitted, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
-    assert has_model_node(model)
+    compiled = compile_onnx(model)
+    assert compiled.report()["kind"] == "trees"
+    error = compiled.report()["leaf_rounding_error"]
+    scores = import_onnx_ml(model)[1].scores(x)
+    np.testing.assert_allclose(compiled.predict(x, output="scores"), scores, atol=error + 1e-9)
     _, ensemble = import_onnx_ml(model)
     np.testing.assert_allclose(ensemble.evaluate(x), fitted.predict(x), rtol=1e-5)
 
