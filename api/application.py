@@ -37,7 +37,7 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
-    for module in (health, models, repository, keys, inference, jobs, usage):
+    for module in (inference, health, models, repository, keys, jobs, usage):  # the frequent one is found first
         app.include_router(module.router)
     add_handlers(app, services.metrics)
     if settings.insecure_local:

@@ -64,8 +64,11 @@ class EngineService:
     def _run(self, message: Message, body: bytes) -> None:
         identity: str = message["id"]
         try:
-            self._send({"event": "started", "id": identity})
-            self._send(*self._outcome(message, body))
+            if message.get("progress"):
+                self._send({"event": "started", "id": identity})
+            began = time.perf_counter()
+            done, result = self._outcome(message, body)
+            self._send({**done, "busy_seconds": time.perf_counter() - began}, result)
         except FheError as error:
             self._send(
                 {

@@ -16,7 +16,7 @@ _LOCAL = Tenant(LOCAL_TENANT, frozenset(SCOPES))
 _bearer = HTTPBearer(auto_error=False, scheme_name="api_key", description="An API key as bearer token.")
 
 
-def services_of(request: Request) -> Services:
+async def services_of(request: Request) -> Services:  # async: FastAPI would run it on a thread otherwise
     services: Services = request.app.state.services
     return services
 

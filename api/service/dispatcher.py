@@ -35,9 +35,8 @@ class Work:
     long: bool = False
     body: bytes = b""
     claim: Callable[[], Awaitable[bool]] | None = None
-    losses: int = 0  # engines that died on it
+    losses: int = 0  # engines that died while they had it
     queued_at: float = field(default_factory=now)
-    started_at: float | None = None
 
 
 class Dispatcher:
@@ -147,9 +146,7 @@ class Dispatcher:
         work = self._in_flight.get(message["id"])
         if work is None:
             return  # cancelled before it was sent, or of an engine that is gone
-        if message["event"] == "started":
-            work.started_at = now()
-        elif message["event"] in ("done", "failed"):
+        if message["event"] in ("done", "failed"):
             del self._in_flight[work.id]
             self._pump()
         work.listen(message, body)
@@ -158,9 +155,9 @@ class Dispatcher:
         """The engine died: what it had goes to the next one, before everything else of its priority."""
         dropped, self._in_flight = list(self._in_flight.values()), {}
         for work in reversed(dropped):
-            work.losses += work.started_at is not None
-            work.started_at = None
+            work.losses += 1
             if work.losses < self._settings.max_attempts:
+                work.listen({"event": "lost", "id": work.id}, b"")
                 self._queue.push(work, first=True)
                 continue
             message = {

@@ -143,6 +143,8 @@ class Jobs:
                     started = now()
                 case "progress":
                     self.events.report(job.id, _progress(message, now() - started))
+                case "lost":  # with its engine: it begins again
+                    self.events.changed(job.id, over=True)
                 case "done":
                     self._background(job, self._done(job, request, message, started))
                 case "failed":

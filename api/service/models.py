@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,7 +47,7 @@ class Model:
     def parameter_digest(self) -> str:
         return str(self.facts["parameter_digest"])
 
-    @property
+    @cached_property
     def parameters(self) -> ParameterSet:
         return parameter_set(self.facts["parameter_set"])
 
@@ -65,6 +66,22 @@ class Model:
     @property
     def client_digest(self) -> str:
         return hashlib.sha256(self.client.encode()).hexdigest()
+
+    @cached_property
+    def _sizes(self) -> dict[int, int]:
+        return {}
+
+    def samples_of(self, length: int, most: int) -> bool:
+        """Whether some number of samples, at most `most`, has this many bytes."""
+        if length not in self._sizes:
+            low, high = 1, most
+            while low < high:
+                middle = (low + high) // 2
+                low, high = (middle + 1, high) if self.input_bytes(middle) < length else (low, middle)
+            if self.input_bytes(low) != length:
+                return False
+            self._sizes[length] = low
+        return self._sizes[length] <= most
 
     def input_bytes(self, samples: int) -> int:
         """Of one object of seeded packed ciphertexts: the only size that this many samples have."""

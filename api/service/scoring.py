@@ -76,22 +76,15 @@ class Scoring:
 
     def check_length(self, model: Model, length: int) -> None:
         """Only sizes that some number of samples has."""
-        most = model.input_bytes(self.largest_batch(model))
+        samples = self.largest_batch(model)
+        if model.samples_of(length, samples):
+            return
+        most = model.input_bytes(samples)
         if length > most:
-            raise TooLargeError(
-                f"expected at most {most} bytes ({self.largest_batch(model)} samples), got {length}; send fewer"
-            )
-        if not self._samples_of(model, length):
-            raise MalformedError(
-                f"no number of samples has {length} bytes; one sample has {model.input_bytes(1)}, encrypt with the client specification"
-            )
-
-    def _samples_of(self, model: Model, length: int) -> bool:
-        low, high = 1, self.largest_batch(model)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if model.input_bytes(middle) < length else (low, middle)
-        return model.input_bytes(low) == length
+            raise TooLargeError(f"expected at most {most} bytes ({samples} samples), got {length}; send fewer")
+        raise MalformedError(
+            f"no number of samples has {length} bytes; one sample has {model.input_bytes(1)}, encrypt with the client specification"
+        )
 
     def check_header(self, model: Model, start: bytes, length: int) -> Header:
         """What the object claims to be is what the model takes."""
@@ -153,7 +146,7 @@ class Scoring:
         except asyncio.CancelledError:
             self._dispatcher.cancel(work.id)
             raise
-        queue_seconds = max(0.0, (work.started_at or now()) - work.queued_at)
+        queue_seconds = max(0.0, now() - work.queued_at - message.get("busy_seconds", 0.0))
         if message["event"] == "failed":
             raise RemoteError(message)
         self.account(request, message, queue_seconds)

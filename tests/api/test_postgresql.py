@@ -60,7 +60,7 @@ def test_a_job_of_a_service_that_is_gone_is_taken_over(tmp_path: Path, fill: Cal
         with first.client() as http:
             user = User.of(http)
             user.upload()
-            _, body = user.encrypt(samples=3000)
+            _, body = user.encrypt(samples=500)
             jobs = [http.post("/v2/models/toy/jobs", content=body).json()["id"] for _ in range(4)]
         first.kill()
         with second.client() as http:
