@@ -10,7 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from cloakwork.app.cli.console import FailureError, JsonOption, WrongCallError, standard_output, write_json
+from cloakwork.app.cli.console import JsonOption, WrongCallError, standard_output, write_json
 from cloakwork.app.cli.data_sets import load_array
 from cloakwork.app.cli.keys import ForceOption, refuse_overwriting
 from cloakwork.app.cli.model_files import ModelArgument, find_model
@@ -144,15 +144,11 @@ def _calibration(path: Path) -> Any:
 
 
 def _write_beside(model: CompiledModel, client: Path | None, picture: Path | None) -> None:
-    for path, write in ((client, model.client.to_json), (picture, lambda: _drawing(model))):
-        if path is not None:
-            text = write()
-            with atomic_writer(path) as stream:
-                stream.write(text.encode())
-
-
-def _drawing(model: CompiledModel) -> str:
-    raise FailureError("pictures of programs are not available in this build")
+    if client is not None:
+        with atomic_writer(client) as stream:
+            stream.write(model.client.to_json().encode())
+    if picture is not None:
+        model.save_picture(picture)
 
 
 def _show(model: CompiledModel, json_path: str | None, facts: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 from cloakwork.app.cli.console import FailureError, JsonOption, WrongCallError, standard_output, write_json
 from cloakwork.app.cli.devices import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.digits import SOURCES, Digits, digits
-from cloakwork.app.cli.encrypted_run import EncryptedRun, run_encrypted
+from cloakwork.app.cli.encrypted_run import EncryptedRun, failure_log2, run_encrypted
 from cloakwork.app.cli.model_files import ModelOption, find_model
 from cloakwork.app.cli.picture import has_pillow, save_picture
 from cloakwork.app.cli.terminal_image import bar_line, image_lines
@@ -92,7 +92,7 @@ def _record(
     device: str, threads: int,
 ) -> dict[str, Any]:  # fmt: skip
     """By the names of docs/command-line.md."""
-    params, report = model.program.parameters, model.report()
+    params = model.program.parameters
     return {
         "model": name,
         "images": len(answers),
@@ -113,7 +113,7 @@ def _record(
         "result_bytes": run.result_bytes,
         "bootstraps_per_image": model.program.bootstraps,
         "parameter_set": params.name,
-        "p_fail_log2": report.get("p_fail_log2", params.p_fail_log2),
+        "p_fail_log2": failure_log2(model),
         "security_bits": params.security_bits,
     }
 

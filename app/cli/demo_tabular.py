@@ -16,7 +16,7 @@ from rich.table import Table
 
 from cloakwork.app.cli.console import JsonOption, standard_output, write_json
 from cloakwork.app.cli.devices import DeviceOption, ThreadsOption, checked_device
-from cloakwork.app.cli.encrypted_run import EncryptedRun, run_encrypted
+from cloakwork.app.cli.encrypted_run import EncryptedRun, failure_log2, run_encrypted
 from cloakwork.models import zoo
 from cloakwork.models.compiler import CompiledModel
 
@@ -81,7 +81,7 @@ def _record(
     device: str, threads: int,
 ) -> dict[str, Any]:  # fmt: skip
     """By the names of docs/command-line.md; `agreement` is with the quantised model in clear."""
-    params, report = model.program.parameters, model.report()
+    params = model.program.parameters
     return {
         "model": model_name,
         "samples": len(samples.x),
@@ -103,7 +103,7 @@ def _record(
         "result_bytes": run.result_bytes,
         "bootstraps_per_sample": model.program.bootstraps,
         "parameter_set": params.name,
-        "p_fail_log2": report.get("p_fail_log2", params.p_fail_log2),
+        "p_fail_log2": failure_log2(model),
         "security_bits": params.security_bits,
     }
 

@@ -71,6 +71,13 @@ def run_encrypted(model: CompiledModel, samples: NDArray[Any], device: str = "cp
     )
 
 
+def failure_log2(model: CompiledModel) -> float:
+    """log2 of the probability that a sample fails; with approximate look-ups, that a value at the end of its calibrated range wraps."""
+    report = model.report()
+    known = (report.get(key) for key in ("p_fail_log2", "failure_log2_program", "wrap_log2"))
+    return float(next((each for each in known if each is not None), model.program.parameters.p_fail_log2))
+
+
 class _Client:
     """The owner of the data: encrypts, sends, decrypts, and times its own part."""
 

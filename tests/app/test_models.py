@@ -54,7 +54,8 @@ def test_compile_reports_what_inspect_reports(call, tmp_path, compiled):
     assert {key: inspected[key] for key in inspected if key != "model"} == {
         key: compiled[key] for key in compiled if key not in ("compiled", "bytes")
     }
-    text = call("inspect", "small.clkm").stdout
+    text = call("inspect", "small.clkm", "--picture", "small.svg").stdout
+    assert "hidden" in (tmp_path / "small.svg").read_text() and (tmp_path / "small.svg").read_text().startswith("<svg")
     assert str(compiled["parameter_set"]) in text and "hidden" in text
 
 
@@ -195,6 +196,14 @@ def test_simulation_of_samples_in_files(call, tmp_path):
     unlabelled = json.loads(call(*arguments, "--samples", "7").stdout)
     assert unlabelled["samples"] == 7
     assert "accuracy_clear" not in unlabelled
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.names() if "samples" in zoo.card(name).facts])
+def test_simulation_of_tables_is_exact(call, name):
+    record = json.loads(call("simulate", name, "--data", zoo.card(name).data, "--json", "-").stdout)
+    assert record["samples"] == zoo.card(name).facts["samples"]
+    assert record["agreement"] == 1.0
+    assert record["accuracy_simulated"] == record["accuracy_clear"] >= 0.9
 
 
 def test_simulation_refuses(call, tmp_path, error_line):
