@@ -18,9 +18,23 @@ from cloakwork.app.cli.params import find_set
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
 from cloakwork.models.passes.noise_limits import Profile
 
+_EXACT_HELP = "Profile exact: "
+InputBits = Annotated[int | None, typer.Option("--input-bits", help=f"{_EXACT_HELP}bits of the input, default 4.")]
+ActivationBits = Annotated[
+    int | None, typer.Option("--activation-bits", help=f"{_EXACT_HELP}bits of results of look-ups, default 3.")
+]
+RoundedBits = Annotated[
+    int | None,
+    typer.Option(
+        "--rounded-bits", help=f"{_EXACT_HELP}round accumulators with more values to this many bits, or refuse them."
+    ),
+]
+RangesOption = Annotated[
+    str | None, typer.Option("--ranges", help=f"{_EXACT_HELP}of accumulators, interval (never wrap) or calibrated.")
+]
 ClientOutput = Annotated[
     Path | None,
     typer.Option("--client", help="Write the client specification too: how to encrypt, how to read results."),
@@ -42,7 +56,7 @@ def compile_model(
         list[str] | None,
         typer.Option(
             "--profile",
-            help="Noise that a look-up may see: fast (2 %), balanced (1 %) or a number in per cent; LAYER=PROFILE for one layer.",
+            help="Noise that a look-up may see: fast (2 %), balanced (1 %), a number in per cent, or exact, exact_64; LAYER=PROFILE for one layer.",
         ),
     ] = None,
     weight_bits: Annotated[
@@ -54,6 +68,10 @@ def compile_model(
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="Parameter set to choose from; may be repeated.")
     ] = None,
+    input_bits: InputBits = None,
+    activation_bits: ActivationBits = None,
+    rounded_bits: RoundedBits = None,
+    ranges: RangesOption = None,
     client: ClientOutput = None,
     picture: PictureOutput = None,
     force: ForceOption = False,
@@ -64,7 +82,9 @@ def compile_model(
     options: dict[str, Any] = {"weight_bits": weight_bits, "margin": margin}
     options["profile"] = _profiles(profiles) if profiles else None
     options["candidates"] = [find_set(name) for name in sets] if sets else None
-    model = _compiled(source, calibration, {name: value for name, value in options.items() if value is not None})
+    exact = _given(input_bits=input_bits, activation_bits=activation_bits, rounded_bits=rounded_bits, ranges=ranges)
+    options["exact"] = ExactSettings(**exact) if exact else None
+    model = _compiled(source, calibration, _given(**options))
     model.save(output)
     _write_beside(model, client, picture)
     _show(model, json_path, {"compiled": str(output), "bytes": output.stat().st_size})
@@ -102,6 +122,10 @@ def list_zoo(json_path: JsonOption = None) -> None:
             {"name": c.name, "description": c.description, "data": c.data, "sha256": c.sha256, **c.facts} for c in cards
         ]
         write_json({"models": records}, json_path)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _profiles(texts: list[str]) -> Profile | dict[str, Profile]:

@@ -233,6 +233,19 @@ def test_simulation_of_the_whole_test_set(call):
     assert record["agreement"] >= 0.99
 
 
+def test_an_exact_profile(call, tmp_path, error_line):
+    onnx.save(small_network(), tmp_path / "small.onnx")
+    np.save(tmp_path / "data.npy", RNG.uniform(-1, 1, (300, 4)))
+    base = ["compile", "small.onnx", "--calibration", "data.npy", "-o", "m.clkm", "--json", "-", "--force"]
+    result = call(*base, "--profile", "exact", "--weight-bits", "2", "--input-bits", "2", "--rounded-bits", "4")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["failure_log2_program"] <= -120
+    for arguments in (["--profile", "exact", "--input-bits", "40"], ["--profile", "exact", "--ranges", "wide"]):
+        result = call(*base, *arguments)
+        assert result.returncode == 1
+        error_line(result.stderr)
+
+
 def test_profiles_of_layers(call, tmp_path, error_line):
     base = ["compile", "mnist-mlp-1x30", "-o", "m.clkm", "--force", "--json", "-"]
     result = call(*base, "--profile", "hidden=3", "--profile", "balanced")
