@@ -157,6 +157,13 @@ class DeadlineError(ServiceError):
     http_status = 422
 
 
+class StorageFullError(ServiceError):
+    """No room left where keys, inputs and results are kept."""
+
+    code = "storage_full"
+    http_status = 507
+
+
 class EngineLostError(ServiceError):
     """The engine process died each time it ran the request."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 from typing import cast
@@ -9,11 +10,12 @@ from typing import cast
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from cloakwork.api.errors import ServiceError
+from cloakwork.api.errors import ServiceError, StorageFullError, UnavailableError
 from cloakwork.api.metrics import Metrics
 from cloakwork.fhe_core.errors import FheError
 
@@ -56,12 +58,28 @@ def add_handlers(app: FastAPI, metrics: Metrics) -> None:
     async def gone(request: Request, error: Exception) -> Response:
         return Response(status_code=_CLIENT_GONE)  # nobody reads it; the log has it
 
+    async def broken(request: Request, error: Exception) -> Response:
+        _log.error("storage or database failed", exc_info=error, extra=_identity(request))
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return await known(
+                request, StorageFullError("the service has no room left to store this; tell the operator")
+            )
+        return await known(
+            request, UnavailableError("the database or the storage does not answer; try again", retry_after=5)
+        )
+
     async def unexpected(request: Request, error: Exception) -> Response:
-        _log.error("request failed", exc_info=error, extra={"request_id": getattr(request.state, "request_id", "")})
+        _log.error("request failed", exc_info=error, extra=_identity(request))
         return answer(request, 500, "internal_error", "the service failed; the operator's log has the rest")
 
     app.add_exception_handler(FheError, known)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, plain)
     app.add_exception_handler(ClientDisconnect, gone)
+    app.add_exception_handler(OSError, broken)
+    app.add_exception_handler(SQLAlchemyError, broken)
     app.add_exception_handler(Exception, unexpected)
+
+
+def _identity(request: Request) -> dict[str, str]:
+    return {"request_id": getattr(request.state, "request_id", "")}

@@ -79,6 +79,9 @@ class EngineService:
                     "message": str(error),
                 }
             )
+        except FileNotFoundError:
+            message = "a file that the run needs is gone: its key was deleted, or the job was cancelled; send the request again"
+            self._send({"event": "failed", "id": identity, "code": "gone", "http_status": 410, "message": message})
         except BaseException as error:
             _log.exception("run %s failed", identity)
             self._send(

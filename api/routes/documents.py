@@ -24,7 +24,7 @@ _DESCRIPTIONS = {
     429: "Over a limit; see Retry-After",
     499: "Cancelled",
     503: "The engine or the database does not answer; see Retry-After",
-    507: "The device's memory does not suffice",
+    507: "The device's memory, or the storage, does not suffice",
 }
 
 Responses = dict[int | str, dict[str, Any]]

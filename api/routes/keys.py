@@ -68,7 +68,7 @@ async def key_offset(key: Identity, services: AllServices, tenant: ScoringCaller
 
 @router.patch(
     "/v2/keys/{key}",
-    responses=errors(404, 408, 409, 411, 413),
+    responses=errors(404, 408, 409, 411, 413, 507),
     openapi_extra=binary_request("The bytes from Upload-Offset on, all that are left or fewer."),
 )
 async def send_part(

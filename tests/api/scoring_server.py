@@ -34,6 +34,7 @@ class Server:
 
     data: Path
     environment: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)  # of other names
     insecure: bool = True
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
@@ -53,7 +54,12 @@ class Server:
         settings = {"DATA_FOLDER": str(self.data), "PORT": str(self.port), "ZOO": "false", **self.environment}
         settings["INSECURE_LOCAL"] = str(self.insecure).lower()
         clean = {name: value for name, value in os.environ.items() if not name.startswith("CLOAKWORK_")}
-        environment = {**clean, "CLOAKWORK_ALLOW_TOY": "1", **{f"CLOAKWORK_{k}": v for k, v in settings.items()}}
+        environment = {
+            **clean,
+            **self.variables,
+            "CLOAKWORK_ALLOW_TOY": "1",
+            **{f"CLOAKWORK_{k}": v for k, v in settings.items()},
+        }
         self.data.mkdir(parents=True, exist_ok=True)
         already = len(self.log_lines()) if self.log.exists() else 0
         with self.log.open("ab") as log:

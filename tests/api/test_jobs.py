@@ -112,6 +112,17 @@ def test_a_deadline_ends_a_job(user: User, http: httpx.Client):
         http.delete(f"/v2/jobs/{each['id']}")
 
 
+def test_a_job_whose_key_was_deleted_fails_with_a_reason(user: User, http: httpx.Client):
+    key = user.upload()
+    busy = [submit(user, user.encrypt(samples=2000)[1]) for _ in range(4)]
+    job = submit(user, user.encrypt()[1], params={"priority": 0})
+    assert http.delete(f"/v2/keys/{key}").status_code == 204
+    state = wait(http, job)
+    assert state["state"] == "done" or state["error"]["code"] == "gone"
+    for each in busy:
+        assert wait(http, each)["state"] in ("done", "failed")
+
+
 def test_a_larger_priority_goes_first(user: User, http: httpx.Client):
     user.upload()
     _, body = user.encrypt(samples=1000)
