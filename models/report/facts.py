@@ -125,10 +125,13 @@ def _risks(
 
 
 def _is_exact(lookup: Lookup) -> bool:
-    return bool(lookup.steps) and lookup.steps[0].operator == "Snap"
+    return bool(lookup.steps) and lookup.steps[0].operator in ("Snap", "Table")
 
 
 def _steps(lookup: Lookup) -> np.ndarray:
+    """Distance between two values of every argument."""
+    if lookup.steps[0].operator == "Table":
+        return np.ones(len(lookup.function))
     return np.asarray(lookup.steps[0].parameters[0][lookup.function])
 
 

@@ -14,6 +14,7 @@ def report_text(program: Program) -> str:
         f"program {facts['program_digest'][:16]}",
         f"parameter set {facts['parameter_set']}: {facts['security_bits']} bits of security, keys of {facts['upload_bytes'] / 2**20:.1f} MiB",
         _bootstraps(facts),
+        *_trees(facts),
         f"one sample: {facts['input_ciphertext_bytes']} bytes in, {facts['output_ciphertext_bytes']} bytes out",
         *_seconds(facts),
         *_risks(facts),
@@ -30,6 +31,18 @@ def _bootstraps(facts: dict[str, Any]) -> str:
         return "no bootstraps"
     per_level = " + ".join(str(count) for count in facts["bootstraps_per_level"])
     return f"bootstraps per sample: {facts['bootstraps']} ({per_level} by level), most of them in {facts['costliest_layer']}"
+
+
+def _trees(facts: dict[str, Any]) -> list[str]:
+    if facts.get("kind") != "trees":
+        return []
+    bins = "every threshold" if facts["bin_bits"] is None else f"at most 2^{facts['bin_bits']} thresholds a feature"
+    shape = f"{facts['trees']} of depth {facts['depth']} at most"
+    comparisons = f"{facts['comparison_bits']} comparisons on {facts['features_compared']} features by the {facts['comparisons_by']} ({bins})"
+    return [
+        f"trees: {shape}, {comparisons}; one bootstrap for each node would be {facts['bootstraps_one_per_node']}",
+        f"leaf values: {facts['leaf_bits']} bits, a score is off by {facts['leaf_rounding_error']:.2g} at most; outputs: {facts['outputs']}",
+    ]
 
 
 def _seconds(facts: dict[str, Any]) -> list[str]:

@@ -120,6 +120,7 @@ def compile_ensemble(
         _noise_limit_percent(plan, failure_log2),
         input_steps=(*_first_steps(ensemble, preprocessing), source.step),
         output_steps=_output_steps(ensemble, plan),
+        output_unit=1 / plan.layout.units,
         facts=_facts(ensemble, edges, plan, made, bin_bits),
     )
     return CompiledModel(program)

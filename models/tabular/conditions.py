@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cloakwork.models.tabular.edges import Edges
 
@@ -17,6 +18,7 @@ class Condition:
     most: int  # fails at most
 
 
+@lru_cache(maxsize=1 << 16)
 def path_conditions(path: tuple[tuple[int, bool], ...], edges: Edges) -> tuple[Condition, ...]:
     """One condition for each feature of the path: an interval is two bits, whatever the number of comparisons."""
     by_feature: dict[int, list[tuple[int, bool]]] = {}
@@ -54,11 +56,20 @@ def _at_bin(weights: dict[int, int], constant: int, b: int, edges: Edges) -> int
 
 def bit_patterns(chosen: Iterable[int], masks: dict[int, int] | None, edges: Edges) -> tuple[tuple[int, ...], ...]:
     """Every combination of the chosen edges' bits that some sample has, in the bins that `masks` leave. Bits in the order of `chosen`."""
-    order = list(chosen)
+    order = tuple(chosen)
+    features = dict.fromkeys(int(edges.feature[edge]) for edge in order)
+    left = [edges.all_bins(f) if masks is None else masks.get(f, edges.all_bins(f)) for f in features]
+    return _bit_patterns(order, tuple(zip(features, left, strict=True)), edges)
+
+
+@lru_cache(maxsize=1 << 16)
+def _bit_patterns(
+    order: tuple[int, ...], masks: tuple[tuple[int, int], ...], edges: Edges
+) -> tuple[tuple[int, ...], ...]:
+    """Args: masks: (feature, bins) of every feature that the edges compare."""
     patterns: list[dict[int, int]] = [{}]
-    for feature in dict.fromkeys(int(edges.feature[edge]) for edge in order):
+    for feature, mask in masks:
         own = [edge for edge in order if edges.feature[edge] == feature]
-        mask = edges.all_bins(feature) if masks is None else masks.get(feature, edges.all_bins(feature))
         seen = {tuple(edges.holds[edge] >> b & 1 for edge in own) for b in range(edges.bins[feature]) if mask >> b & 1}
         patterns = [{**pattern, **dict(zip(own, bits, strict=True))} for pattern in patterns for bits in sorted(seen)]
     return tuple(sorted(tuple(pattern[edge] for edge in order) for pattern in patterns))

@@ -51,8 +51,12 @@ def index_weights(
     if len(labels) > slots or fails > 2 * slots:
         return None
     search = _Search(_candidates(len(patterns[0])), patterns, slots)
-    own = {label: search.slots_of([pattern for pattern, other in outcomes if other == label]) for label in labels}
-    for fail_weight in _fail_weights(fails, slots):
+    by_label = {label: [pattern for pattern, other in outcomes if other == label] for label in labels}
+    own = {label: search.slots_of(chosen) for label, chosen in by_label.items()}
+    search.keep(search.disjoint(list(own.values())))
+    own = {label: search.slots_of(chosen) for label, chosen in by_label.items()}
+    largest = slots if len(labels) == 2 else (slots - 1) // max(fails, 1)  # more entries than two need a line
+    for fail_weight in _fail_weights(fails, largest):
         sets = dict(own)
         if fails:
             sets[0] = sets[0] | search.failing(fail_weight, fails)
@@ -70,12 +74,21 @@ class _Search:
     """All candidates at once. Args: candidates: [candidates, bits]."""
 
     def __init__(self, candidates: NDArray[np.int64], patterns: tuple[Pattern, ...], slots: int) -> None:
-        self.candidates = candidates
+        self._patterns = patterns
         self._turn = 2 * slots
         self._full = np.uint64((1 << self._turn) - 1)
-        self._all = self.slots_of(patterns)
-        levels = self._levels(patterns)
+        self._take(candidates)
+
+    def _take(self, candidates: NDArray[np.int64]) -> None:
+        self.candidates = candidates
+        self._all = self.slots_of(self._patterns)
+        levels = self._levels(self._patterns)
         self._low, self._high = levels.min(axis=0), levels.max(axis=0)
+
+    def keep(self, chosen: NDArray[np.bool_]) -> None:
+        """Forgets the other candidates."""
+        if not chosen.all():
+            self._take(self.candidates[chosen])
 
     def _levels(self, patterns: Any) -> NDArray[np.int64]:
         """[patterns, candidates]"""
@@ -125,10 +138,10 @@ class _Search:
         return np.asarray(clash == 0)
 
 
-def _fail_weights(fails: int, slots: int) -> list[int]:
+def _fail_weights(fails: int, largest: int) -> list[int]:
     if fails == 0:
         return [0]
-    return [sign * weight for weight in range(1, slots + 1) for sign in (1, -1)]
+    return [sign * weight for weight in range(1, largest + 1) for sign in (1, -1)]
 
 
 @cache

@@ -150,7 +150,7 @@ def tree_graph(covers: Sequence[Cover], layout: Layout, source: BitSource, facto
     low = np.array([float(group.lowest) for group in layout.groups])
     high = np.array([float(group.highest) for group in layout.groups])
     sums = builder.linear(
-        _sums(covers, outputs, bits, layout), Facts(1 / layout.units, low, high, (low + high) / 2), "scores"
+        _sums(covers, outputs, bits, layout), Facts(1 / layout.units, low, high, np.floor((low + high) / 2)), "scores"
     )
     return TreeGraph(builder.graph(sums), largest_norm(covers) * factor)
 
