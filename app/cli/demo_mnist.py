@@ -122,10 +122,9 @@ def show_image(
     console: Console, run: EncryptedRun, chosen: Digits, answers: NDArray[np.int64], clear: NDArray[np.int64], i: int
 ) -> None:
     """Side by side: the digit, the words that the server gets, and the decrypted scores."""
-    colour = console.color_system is not None
-    left = image_lines(chosen.images[i].reshape(SIDE, SIDE), colour)
-    middle = image_lines(run.words[i].reshape(SIDE, SIDE), colour)
-    right = _answer_lines(run, chosen, answers, clear, i)
+    left = image_lines(chosen.images[i].reshape(SIDE, SIDE), console)
+    middle = image_lines(run.words[i].reshape(SIDE, SIDE), console)
+    right = _answer_lines(console, run, chosen, answers, clear, i)
     right += [Text()] * (len(left) - len(right))
     console.print(f"image {i + 1:<{SIDE - 4}}what the server sees", style="dim")
     for parts in zip(left, middle, right, strict=True):
@@ -133,7 +132,7 @@ def show_image(
 
 
 def _answer_lines(
-    run: EncryptedRun, chosen: Digits, answers: NDArray[np.int64], clear: NDArray[np.int64], i: int
+    console: Console, run: EncryptedRun, chosen: Digits, answers: NDArray[np.int64], clear: NDArray[np.int64], i: int
 ) -> list[Text]:
     right = answers[i] == chosen.labels[i]
     verdict = "right" if right else f"wrong: it is {chosen.labels[i]}"
@@ -143,7 +142,7 @@ def _answer_lines(
     if len(scores) > 1:
         shares = (scores - scores.min()) / max(float(np.ptp(scores)), 1e-12)
         lines += [
-            bar_line(str(digit), float(share), _BAR, "bold green" if digit == answers[i] else "blue")
+            bar_line(str(digit), float(share), _BAR, "bold green" if digit == answers[i] else "blue", console)
             for digit, share in enumerate(shares)
         ]
     return lines

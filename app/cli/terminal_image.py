@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
 from rich.text import Text
 
 _SHADES = " ░▒▓█"
+_PLAIN_SHADES = " .:*#"  # for terminals that know ASCII alone
 _BACKGROUND = np.array([13, 17, 33])
 _INK = np.array([245, 243, 230])
 
 
-def image_lines(image: NDArray[np.float64], colour: bool) -> list[Text]:
+def has_blocks(console: Console) -> bool:
+    return console.encoding.lower().startswith("utf")
+
+
+def image_lines(image: NDArray[np.float64], console: Console) -> list[Text]:
     """[H, W] in [0, 1], H even -> H / 2 lines of W characters, two pixels each."""
     pairs = image.reshape(len(image) // 2, 2, -1)
-    if not colour:
-        grey = np.rint(pairs.mean(axis=1) * (len(_SHADES) - 1)).astype(int)
-        return [Text("".join(_SHADES[level] for level in line)) for line in grey]
-    return [_half_blocks(*pair) for pair in pairs]
+    if console.color_system is not None and has_blocks(console):
+        return [_half_blocks(*pair) for pair in pairs]
+    shades = _SHADES if has_blocks(console) else _PLAIN_SHADES
+    grey = np.rint(pairs.mean(axis=1) * (len(shades) - 1)).astype(int)
+    return [Text("".join(shades[level] for level in line)) for line in grey]
 
 
 def _half_blocks(upper: NDArray[np.float64], lower: NDArray[np.float64]) -> Text:
@@ -33,7 +40,7 @@ def _colours(pixels: NDArray[np.float64]) -> list[str]:
     return [f"#{r:02x}{g:02x}{b:02x}" for r, g, b in mixed]
 
 
-def bar_line(name: str, share: float, width: int, style: str) -> Text:
+def bar_line(name: str, share: float, width: int, style: str, console: Console) -> Text:
     """A row of a bar chart; share in [0, 1]."""
     line = Text(f"{name} ", style=style)
-    return line.append("█" * round(share * width), style=style)
+    return line.append(("█" if has_blocks(console) else "#") * round(share * width), style=style)

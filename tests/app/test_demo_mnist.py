@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -13,8 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from cloakwork.app.cli.sample_digits import sample_digits
+from cloakwork.app.cli.terminal_image import image_lines
 from cloakwork.models import zoo
 
 DATA = os.environ.get("CLOAKWORK_DATA", "")
@@ -149,3 +152,25 @@ def test_drawn_digits_look_like_mnist():
         assert 16 <= max(np.ptp(rows), np.ptp(columns)) <= 22
         mass = [(image.sum(axis=axis) @ np.arange(28)) / image.sum() for axis in (0, 1)]
         np.testing.assert_allclose(mass, 13.5, atol=0.5)
+
+
+def test_images_in_the_terminal():
+    image = np.zeros((4, 3))
+    image[0] = 1.0
+    for options, expected in (
+        ({"color_system": "truecolor"}, "\x1b[38;2;245;243;230;48;2;13;17;33m▀"),
+        ({"color_system": None}, "▒▒▒\n   \n"),
+    ):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n")
+        console = Console(file=stream, force_terminal=True, **options)
+        for line in image_lines(image, console):
+            console.print(line)
+        stream.flush()
+        assert stream.buffer.getvalue().decode().startswith(expected)
+
+
+def test_a_terminal_without_unicode(run):
+    arguments = ["demo", "mnist", "--images", "1", "--data", "drawn", "--picture", "out.png"]
+    result = run(*arguments, environment={"PYTHONIOENCODING": "ascii"})
+    assert result.returncode == 0, result.stderr
+    assert "####" in result.stdout and result.stdout.isascii()
