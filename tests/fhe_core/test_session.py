@@ -47,6 +47,19 @@ def session(request: pytest.FixtureRequest, keys: EvaluationKeys) -> Iterator[Se
 # --- exact look-ups --------------------------------------------------------------------------------------------------------------
 
 
+def test_activation_at_several_coefficients(key: ClientKey, session: Session) -> None:
+    size = session.parameters.polynomial_size
+    x, coefficients = np.array([-0.2, -0.05, 0.1]), np.array([0, size // 8, size // 2])
+    outputs = session.activation(key.encrypt_torus(x), lambda v: v, coefficients=coefficients)
+    moved = x[:, None] + coefficients / (2 * size)
+    expected = np.where(moved < 0.25, moved, -(moved - 0.5))
+    assert outputs.shape == (3, 3)
+    np.testing.assert_allclose(key.decrypt(outputs), expected, atol=0.05)
+    for bad in ([size], [-1], [[0]], [0.5], []):
+        with pytest.raises((ParameterError, ShapeError), match="coefficients"):
+            session.activation(key.encrypt_torus(x), lambda v: v, coefficients=bad)
+
+
 @pytest.mark.parametrize("batch", [1, 31, 32, 33, 100])
 def test_one_table_for_all(key: ClientKey, session: Session, batch: int) -> None:
     messages = np.random.default_rng(batch).integers(0, 4, batch)
