@@ -80,8 +80,8 @@ class EngineService:
                 }
             )
         except FileNotFoundError:
-            message = "a file that the run needs is gone: its key was deleted, or the job was cancelled; send the request again"
-            self._send({"event": "failed", "id": identity, "code": "gone", "http_status": 410, "message": message})
+            text = "a file that the run needs is gone: its key was deleted, or the job was cancelled; send the request again"
+            self._send({"event": "failed", "id": identity, "code": "gone", "http_status": 410, "message": text})
         except BaseException as error:
             _log.exception("run %s failed", identity)
             self._send(

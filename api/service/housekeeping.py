@@ -88,13 +88,15 @@ class Housekeeping:
         await self._orphans()
 
     async def _orphans(self) -> None:
-        """Files of requests that ended between writing the file and writing the row."""
-        for folder in ("inputs", "results"):
+        """Files of requests that ended between writing the file and writing the row, or between deleting the row and the file."""
+        rows = {"inputs": self._store, "results": self._store, "uploads": self._keys, "keys": self._keys}
+        for folder, store in rows.items():
             old = [name for name in await self._storage.names(folder) if self._is_old(name)]
-            known = await self._store.known([_job_of(name) for name in old])
+            known = await store.known([_owner(name) for name in old])
             for name in old:
-                if _job_of(name) not in known:
+                if _owner(name) not in known:
                     await self._storage.delete(name)
+        await asyncio.to_thread(self._storage.sweep, _ORPHAN_SECONDS)
 
     def _is_old(self, name: str) -> bool:
         try:
@@ -103,7 +105,8 @@ class Housekeeping:
             return False
 
 
-def _job_of(name: str) -> str:
+def _owner(name: str) -> str:
+    """Of a file: a job or a key."""
     return name.partition("/")[2].partition("-")[0]
 
 

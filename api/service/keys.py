@@ -106,6 +106,12 @@ class Keys:
         async with self._database.read() as connection:
             return [_record(row) for row in (await connection.execute(select(table).where(old_key | old_upload))).all()]
 
+    async def known(self, identities: list[str]) -> set[str]:
+        """Those of the identities that are rows."""
+        async with self._database.read() as connection:
+            rows = await connection.execute(select(table.c.id).where(table.c.id.in_(identities)))
+            return {str(row.id) for row in rows.all()}
+
     # --- choosing a key for a request ---
 
     async def choose(self, tenant: str, parameter_digest: str, wanted: str | None, secret_id: str) -> KeyRecord:

@@ -6,9 +6,11 @@ An object appears under its name when it is complete. Names are made by the serv
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any, Protocol
 
+from cloakwork.api.service.clock import now
 from cloakwork.fhe_core.errors import ParameterError
 
 FOLDERS = ("keys", "inputs", "results", "uploads")
@@ -27,6 +29,9 @@ class Storage(Protocol):
     async def delete(self, name: str) -> None: ...
 
     async def names(self, folder: str) -> list[str]: ...
+
+    def sweep(self, seconds: float) -> None:
+        """Deletes files that somebody began to write so long ago and never finished."""
 
 
 class FileStorage:
@@ -55,6 +60,12 @@ class FileStorage:
     async def names(self, folder: str) -> list[str]:
         # Names that begin with a dot are files being written.
         return [f"{folder}/{path.name}" for path in (self._root / folder).iterdir() if not path.name.startswith(".")]
+
+    def sweep(self, seconds: float) -> None:
+        for path in self._root.glob("*/.*.tmp"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < now() - seconds:
+                    path.unlink()
 
 
 class ObjectStorage:
@@ -105,6 +116,9 @@ class ObjectStorage:
         async for batch in self._obstore.list(self._store, prefix=f"{folder}/"):
             found += [entry["path"] for entry in batch]
         return found
+
+    def sweep(self, seconds: float) -> None:
+        self._files.sweep(seconds)
 
 
 def open_storage(url: str | None, data_folder: Path) -> Storage:

@@ -166,7 +166,14 @@ def check_storage(storage: Storage) -> None:
 
 
 def test_files(tmp_path: Path):
-    check_storage(FileStorage(tmp_path))
+    storage = FileStorage(tmp_path)
+    check_storage(storage)
+    unfinished = storage.place("results/.x.tmp")
+    unfinished.touch()
+    storage.sweep(3600)
+    assert unfinished.exists()
+    storage.sweep(-1)
+    assert not unfinished.exists()
 
 
 def test_object_storage(tmp_path: Path):
