@@ -89,7 +89,12 @@ class Housekeeping:
 
     async def _orphans(self) -> None:
         """Files of requests that ended between writing the file and writing the row, or between deleting the row and the file."""
-        rows = {"inputs": self._store, "results": self._store, "uploads": self._keys, "keys": self._keys}
+        rows: dict[str, JobStore | Keys] = {
+            "inputs": self._store,
+            "results": self._store,
+            "uploads": self._keys,
+            "keys": self._keys,
+        }
         for folder, store in rows.items():
             old = [name for name in await self._storage.names(folder) if self._is_old(name)]
             known = await store.known([_owner(name) for name in old])

@@ -19,7 +19,10 @@ def make_old(path: Path) -> Path:
 
 
 def test_orphaned_files_are_deleted(tmp_path: Path, fill: Callable[[Path], Path]):
-    with running(fill(tmp_path / "data"), environment={"RETENTION_CHECK_SECONDS": "0.3"}) as server, server.client() as http:
+    with (
+        running(fill(tmp_path / "data"), environment={"RETENTION_CHECK_SECONDS": "0.3"}) as server,
+        server.client() as http,
+    ):
         user = User.of(http)
         key = user.upload()
         objects = server.data / "objects"
