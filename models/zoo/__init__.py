@@ -79,10 +79,10 @@ def load_model(name: str, **options: Any) -> CompiledModel:
         if options:
             raise CompileError(f"zoo: '{name}' is a compiled program; expected no options, got {', '.join(options)}")
         return CompiledModel.load(path)
-    return compile_onnx(path, calibration_of(found), **_options({**found.compile, **options}))
+    return compile_onnx(path, calibration_of(found), **compile_options({**found.compile, **options}))
 
 
-def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+def compile_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Of `compile_onnx`; a card names candidates instead of holding their numbers."""
     options = dict(given)
     if options.get("candidates") is not None:
@@ -157,7 +157,7 @@ def add_model(
     }
     if path.suffix == ONNX:
         ranges = samples if isinstance(samples, Calibration) or samples is None else calibrate(path, samples)
-        model = compile_onnx(path, ranges, **_options(options or {}))
+        model = compile_onnx(path, ranges, **compile_options(options or {}))
         fields["compile"] = dict(options or {})
         if ranges is not None:
             fields["calibration"] = f"{name}.{_CALIBRATION}"
