@@ -313,6 +313,20 @@ class Labels:
 
 
 @dataclass(frozen=True, eq=False)
+class Pick:
+    """The label whose number the only output is: the arg-max was taken before decryption."""
+
+    labels: NDArray[Any]
+    stage: ClassVar[Stage] = "labels"
+
+    def __call__(self, x: Reals) -> NDArray[Any]:
+        number = np.rint(x[:, 0]).astype(np.int64)
+        if ((number < 0) | (number >= len(self.labels))).any():
+            raise ShapeError("output: expected the numbers of labels; the result is of another model or was damaged")
+        return self.labels[number]
+
+
+@dataclass(frozen=True, eq=False)
 class Squeeze:
     """One output: [samples] instead of [samples, 1]."""
 
@@ -337,7 +351,7 @@ InputStep: TypeAlias = (
     | Compare
     | Bins
 )
-OutputStep: TypeAlias = Quantise | Integers | Wrap | Digits | Combine | Transform | Labels | Squeeze
+OutputStep: TypeAlias = Quantise | Integers | Wrap | Digits | Combine | Transform | Labels | Pick | Squeeze
 
 _INPUT: Final[dict[str, type]] = {
     kind.__name__: kind
@@ -358,7 +372,7 @@ _INPUT: Final[dict[str, type]] = {
     )
 }
 _OUTPUT: Final[dict[str, type]] = {
-    kind.__name__: kind for kind in (Quantise, Integers, Wrap, Digits, Combine, Transform, Labels, Squeeze)
+    kind.__name__: kind for kind in (Quantise, Integers, Wrap, Digits, Combine, Transform, Labels, Pick, Squeeze)
 }
 
 

@@ -51,7 +51,7 @@ _FEWEST_SLOTS: Final = 2
 
 
 @dataclass(frozen=True, eq=False)
-class _Plan:
+class Plan:
     """Everything about one parameter set."""
 
     params: ParameterSet
@@ -91,6 +91,7 @@ def compile_ensemble(
     failure_log2: float = -128.0,
     candidates: Sequence[str | ParameterSet] | None = None,
     preprocessing: Sequence[InputStep] | None = None,
+    encrypted_argmax: bool = False,
 ) -> CompiledModel:
     """Compiles trees; encrypted predictions equal those of the model with rounded leaf values, up to the stated probability.
 
@@ -103,10 +104,24 @@ def compile_ensemble(
         failure_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.
         candidates: parameter sets to choose from; None: lut3, lut4, and lut5 for deep trees. One key serves all models of one set.
         preprocessing: what the client does before the comparisons, its first step checking the columns; None: that step alone.
+        encrypted_argmax: of classifiers: the client decrypts the label and no score. A single tree gives it at no cost; several trees of two
+            classes take one look-up more, and leaf values so coarse that their sum is the index of one look-up.
 
     Raises:
         NoParameterSetError: no candidate has room for the trees.
     """
+    if encrypted_argmax:
+        from cloakwork.models.tabular.compile_labels import compile_labels  # which comes back here for single trees
+
+        return compile_labels(
+            ensemble,
+            comparisons=comparisons,
+            leaf_bits=leaf_bits,
+            bin_bits=bin_bits,
+            failure_log2=failure_log2,
+            candidates=candidates,
+            preprocessing=preprocessing,
+        )
     edges, node_edges = edges_of(ensemble, bin_bits)
     if comparisons not in COMPARISONS:
         raise CompileError(f"comparisons: expected one of {', '.join(COMPARISONS)}, got '{comparisons}'")
@@ -117,11 +132,11 @@ def compile_ensemble(
     program = Program(
         made.graph,
         plan.params,
-        _noise_limit_percent(plan, failure_log2),
-        input_steps=(*_first_steps(ensemble, preprocessing), source.step),
+        noise_limit_percent(plan, failure_log2),
+        input_steps=(*first_steps(ensemble, preprocessing), source.step),
         output_steps=_output_steps(ensemble, plan),
         output_unit=1 / plan.layout.units,
-        facts=_facts(ensemble, edges, plan, made, bin_bits),
+        facts=plan_facts(ensemble, edges, plan, made, bin_bits),
     )
     return CompiledModel(program)
 
@@ -135,9 +150,9 @@ def _cheapest(
     node_edges: list[Indices],
     wishes: _Wishes,
     candidates: Sequence[str | ParameterSet] | None,
-) -> _Plan:
+) -> Plan:
     names = CANDIDATES if candidates is None else candidates
-    found: list[_Plan] = []
+    found: list[Plan] = []
     problems: list[str] = []
     for params in (parameter_set(name) if isinstance(name, str) else name for name in names):
         if candidates is None and found and params.name == CANDIDATES[-1]:
@@ -157,7 +172,7 @@ def _plan(
     node_edges: list[Indices],
     wishes: _Wishes,
     params: ParameterSet,
-) -> _Plan:
+) -> Plan:
     slots = min(largest_slots(params, wishes.failure_log2), MOST_SLOTS)
     if slots < (FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
         raise NoParameterSetError("its look-ups tell no two values apart at this failure probability")
@@ -168,7 +183,7 @@ def _plan(
             used_slots, covers = _covers(ensemble, edges, node_edges, integers, slots, wishes, params)
             layout = choose_layout(covers, _kinds(integers), params, used_slots, wishes.failure_log2)
             if layout is not None:
-                return _Plan(params, integers, covers, layout, bits, wishes.server)
+                return Plan(params, integers, covers, layout, bits, wishes.server)
     raise NoParameterSetError(f"a tree's values do not fit one ciphertext with {most} bits; use fewer leaf_bits")
 
 
@@ -212,7 +227,7 @@ def _most_packed(params: ParameterSet, failure_log2: float) -> int:
     return values
 
 
-def _bit_source(ensemble: TreeEnsemble, edges: Edges, plan: _Plan) -> BitSource:
+def _bit_source(ensemble: TreeEnsemble, edges: Edges, plan: Plan) -> BitSource:
     used = used_edges(plan.covers)
     if not plan.server:
         return ClientBits(edges, used, plan.layout.units, ensemble.strict, ensemble.single)
@@ -223,12 +238,12 @@ def _bit_source(ensemble: TreeEnsemble, edges: Edges, plan: _Plan) -> BitSource:
 # --- the client's steps ----------------------------------------------------------------------------------------------------------
 
 
-def _first_steps(ensemble: TreeEnsemble, preprocessing: Sequence[InputStep] | None) -> tuple[InputStep, ...]:
+def first_steps(ensemble: TreeEnsemble, preprocessing: Sequence[InputStep] | None) -> tuple[InputStep, ...]:
     columns = Columns(ensemble.features, ensemble.feature_names, ensemble.takes_missing)
     return (columns,) if preprocessing is None else tuple(preprocessing)
 
 
-def _output_steps(ensemble: TreeEnsemble, plan: _Plan) -> tuple[OutputStep, ...]:
+def _output_steps(ensemble: TreeEnsemble, plan: Plan) -> tuple[OutputStep, ...]:
     """Integers of the groups, their digits, the scores, and what follows them."""
     radix: list[tuple[int, ...]] = []
     contributions = []
@@ -249,7 +264,7 @@ def _output_steps(ensemble: TreeEnsemble, plan: _Plan) -> tuple[OutputStep, ...]
 # --- what the report says ----------------------------------------------------------------------------------------------------------
 
 
-def _noise_limit_percent(plan: _Plan, failure_log2: float) -> float:
+def noise_limit_percent(plan: Plan, failure_log2: float) -> float:
     """The standard deviation that a look-up may see, per cent of the half torus."""
     low, high = 1e-9, 1.0
     offset = noise.lookup_offset(plan.params)
@@ -260,7 +275,9 @@ def _noise_limit_percent(plan: _Plan, failure_log2: float) -> float:
     return 200 * low
 
 
-def _facts(ensemble: TreeEnsemble, edges: Edges, plan: _Plan, made: TreeGraph, bin_bits: int | None) -> dict[str, Any]:
+def plan_facts(
+    ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: TreeGraph, bin_bits: int | None
+) -> dict[str, Any]:
     params, layout = plan.params, plan.layout
     used = used_edges(plan.covers)
     bit_noise = noise.blind_rotation_variance(params) if plan.server else noise.fresh_variance(params)

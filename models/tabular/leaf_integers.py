@@ -37,14 +37,19 @@ class LeafIntegers:
     error: float  # the largest possible error of a score by rounding leaf values
 
 
-def leaf_integers(ensemble: TreeEnsemble, bits: int, most_packed: int) -> LeafIntegers:
-    """Integers of at most `bits` bits. Args: most_packed: the largest mixed-radix number that is put into one scalar tree."""
+def leaf_integers(ensemble: TreeEnsemble, bits: int, most_packed: int, steps: int | None = None) -> LeafIntegers:
+    """Integers of at most `bits` bits.
+
+    Args:
+        most_packed: the largest mixed-radix number that is put into one scalar tree.
+        steps: into which the widest range of leaf values is divided; None: as many as the bits allow, or fewer that are exact.
+    """
     if not 1 <= bits <= MOST_LEAF_BITS:
         raise CompileError(f"leaf_bits: expected 1 to {MOST_LEAF_BITS}, got {bits}")
     share = 1.0 if ensemble.aggregation == "sum" else 1.0 / len(ensemble.trees)
     assert ensemble.base is not None
     offset, error = ensemble.base.copy(), np.zeros(ensemble.outputs)
-    unit = _unit(ensemble, bits)
+    unit = _unit(ensemble, bits) if steps is None else _widest(ensemble) / steps or 1.0
     scalar: list[ScalarTree] = []
     for number, tree in enumerate(ensemble.trees):
         leaves = tree.values[tree.leaves]
@@ -70,10 +75,15 @@ def leaf_integers(ensemble: TreeEnsemble, bits: int, most_packed: int) -> LeafIn
     return LeafIntegers(tuple(scalar), offset, float(error.max()))
 
 
+def _widest(ensemble: TreeEnsemble) -> float:
+    """The widest range of leaf values of one output of a tree."""
+    return max(float(np.ptp(tree.values[tree.leaves], axis=0).max()) for tree in ensemble.trees)
+
+
 def _unit(ensemble: TreeEnsemble, bits: int) -> float:
     """The step of leaf values: one that is exact, where there is one, else the widest range in 2^bits - 1 steps."""
     spans = [tree.values[tree.leaves] - tree.values[tree.leaves].min(axis=0) for tree in ensemble.trees]
-    widest = max(float(span.max()) for span in spans)
+    widest = _widest(ensemble)
     if widest == 0:
         return 1.0
     every = np.unique(np.concatenate([span.reshape(-1) for span in spans]))

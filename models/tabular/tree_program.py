@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from cloakwork.models.ir import Graph, Indices, Reals
 from cloakwork.models.tabular.comparison_bits import Bit, BitSource
 from cloakwork.models.tabular.cover import Cover
 from cloakwork.models.tabular.graph_builder import Facts, GraphBuilder, Row
+
+DECISION_UNIT: Final = 0.25  # of the torus, between the two values of a decision
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +137,15 @@ def largest_norm(covers: Sequence[Cover]) -> float:
     return math.sqrt(max((sum(weight**2 for _, weight in lookup.weights) for lookup in lookups), default=0))
 
 
-def tree_graph(covers: Sequence[Cover], layout: Layout, source: BitSource, factor: int) -> TreeGraph:
-    """Args: factor: steps of a bit's phase in a step of an index."""
+def tree_graph(
+    covers: Sequence[Cover], layout: Layout, source: BitSource, factor: int, positive_from: int | None = None
+) -> TreeGraph:
+    """Bits, indices, look-ups, sums.
+
+    Args:
+        factor: steps of a bit's phase in a step of an index.
+        positive_from: the least sum that counts as positive: the output is then that decision, 0 or 1, instead of the sums. R is 2M then.
+    """
     builder = GraphBuilder()
     bits = source.build(builder)
     lookups = [lookup for cover in covers for lookup in cover.lookups]
@@ -149,10 +159,24 @@ def tree_graph(covers: Sequence[Cover], layout: Layout, source: BitSource, facto
         outputs = builder.lookup(indices, entries, facts, "leaves")
     low = np.array([float(group.lowest) for group in layout.groups])
     high = np.array([float(group.highest) for group in layout.groups])
+    if positive_from is not None:
+        decision = _decision(builder, _sums(covers, outputs, bits, layout), layout.slots, positive_from)
+        return TreeGraph(builder.graph(decision), largest_norm(covers) * factor)
     sums = builder.linear(
         _sums(covers, outputs, bits, layout), Facts(1 / layout.units, low, high, np.floor((low + high) / 2)), "scores"
     )
     return TreeGraph(builder.graph(sums), largest_norm(covers) * factor)
+
+
+def _decision(builder: GraphBuilder, sums: list[Row], slots: int, positive_from: int) -> Indices:
+    """Whether each sum is at least `positive_from`: +1/2 on M slots of the circle and -1/2 on the others."""
+    rows = [Row(row.weights, row.constant - positive_from) for row in sums]
+    facts = Facts(1 / (2 * slots), 0.0, 2.0 * slots - 1, (slots - 1) / 2)
+    indices = builder.linear(rows, facts, "scores")
+    table = np.tile(np.repeat([0.5, -0.5], slots), (len(rows), 1))
+    signs = builder.lookup(indices, table, Facts(DECISION_UNIT, -0.5, 0.5), "decision")
+    readable = [Row({int(sign): 1}, 0.5) for sign in signs]
+    return builder.linear(readable, Facts(DECISION_UNIT, 0.0, 1.0), "decision")
 
 
 def _row(weights: dict[int, int], constant: float, bits: dict[int, Bit], factor: int) -> Row:

@@ -1,0 +1,169 @@
+"""Classifiers whose arg-max is taken on encrypted scores: the client decrypts a label and learns no score.
+
+A single tree has a label in every leaf, and its look-ups return the label's number. Several trees of two classes: the sum of leaf values is the
+index of one more look-up, +1/2 on one half of its circle of 2M slots and -1/2 on the other, so leaf values are as coarse as that takes: at most M
+sums on either side of the decision. Votes of 20 trees fit 32 slots.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.models.client_steps import InputStep, Integers, Pick
+from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.errors import CompileError, NoParameterSetError
+from cloakwork.models.ir import Indices
+from cloakwork.models.program import Program
+from cloakwork.models.tabular.binned_tree import binned_tree
+from cloakwork.models.tabular.comparison_bits import ClientBits
+from cloakwork.models.tabular.compile_ensemble import (
+    CANDIDATES,
+    Plan,
+    compile_ensemble,
+    first_steps,
+    noise_limit_percent,
+    plan_facts,
+)
+from cloakwork.models.tabular.cover import cover_tree
+from cloakwork.models.tabular.edges import Edges, edges_of
+from cloakwork.models.tabular.ensemble import TreeEnsemble
+from cloakwork.models.tabular.index_weights import MOST_SLOTS
+from cloakwork.models.tabular.leaf_integers import LeafIntegers, leaf_integers
+from cloakwork.models.tabular.transforms import TRANSFORMS, best_class
+from cloakwork.models.tabular.tree_program import (
+    DECISION_UNIT,
+    Layout,
+    OutputGroup,
+    largest_slots,
+    tree_graph,
+    used_edges,
+)
+
+_DECIDED_AT: Final = {"none": 0.5, "sigmoid": 0.0, "softmax": 0.0, "decision": 0.0, "modified_huber": 0.0}  # one score
+_FEWEST_SLOTS: Final = 2
+_NEAR: Final = 1e-9  # of a unit: sums so near to the decision count as ties, which the first class wins
+
+
+def compile_labels(
+    ensemble: TreeEnsemble,
+    *,
+    comparisons: str,
+    leaf_bits: int | None,
+    bin_bits: int | None,
+    failure_log2: float,
+    candidates: Sequence[str | ParameterSet] | None,
+    preprocessing: Sequence[InputStep] | None,
+) -> CompiledModel:
+    """Arguments as `compile_ensemble` has them; several trees take the leaf bits that fit."""
+    if ensemble.labels is None or ensemble.transform not in _DECIDED_AT:
+        raise CompileError("encrypted_argmax: expected a classifier; regression has no label")
+    if len(ensemble.trees) == 1:
+        options: dict[str, Any] = {"comparisons": comparisons, "bin_bits": bin_bits, "failure_log2": failure_log2}
+        return _single_tree(ensemble, {**options, "candidates": candidates, "preprocessing": preprocessing})
+    if len(ensemble.labels) != 2:
+        raise CompileError(
+            f"encrypted_argmax: expected a single tree, or two classes; got {len(ensemble.trees)} trees of {len(ensemble.labels)} classes: "
+            "let the client decrypt the scores"
+        )
+    if comparisons == "server":
+        raise CompileError("encrypted_argmax of several trees: expected comparisons='client'")
+    scalar = _difference(ensemble)
+    edges, node_edges = edges_of(scalar, bin_bits)
+    names = CANDIDATES if candidates is None else candidates
+    sets = [parameter_set(name) if isinstance(name, str) else name for name in names]
+    found = [_plan(scalar, edges, node_edges, params, failure_log2) for params in sets]
+    fitting = [made for made in found if made is not None]
+    if not fitting:
+        raise NoParameterSetError(
+            f"encrypted_argmax: the votes of {len(ensemble.trees)} trees are more than one look-up of {', '.join(p.name for p in sets)} tells "
+            "apart; use fewer trees, or let the client decrypt the scores"
+        )
+    plan, positive_from = min(fitting, key=lambda made: made[0].cost)
+    bits = ClientBits(edges, used_edges(plan.covers), plan.layout.units, scalar.strict, scalar.single)
+    graph = tree_graph(plan.covers, plan.layout, bits, plan.factor, positive_from)
+    program = Program(
+        graph.graph,
+        plan.params,
+        noise_limit_percent(plan, failure_log2),
+        input_steps=(*first_steps(ensemble, preprocessing), bits.step),
+        output_steps=(Integers(), Pick(ensemble.labels)),
+        output_unit=DECISION_UNIT,
+        facts={**plan_facts(scalar, edges, plan, graph, bin_bits), "encrypted_argmax": True},
+    )
+    return CompiledModel(program)
+
+
+def _single_tree(ensemble: TreeEnsemble, options: dict[str, Any]) -> CompiledModel:
+    """The number of the label as the value of every leaf."""
+    assert ensemble.labels is not None and ensemble.base is not None
+    (tree,) = ensemble.trees
+    scores = np.where(tree.left[:, None] < 0, tree.values, 0.0) + ensemble.base
+    classes = best_class(
+        TRANSFORMS[ensemble.transform](scores, ensemble.transform_parameter, True), len(ensemble.labels)
+    )
+    numbered = replace(tree, values=classes[:, None].astype(np.float64))
+    plain = replace(ensemble, trees=(numbered,), base=None, labels=None, transform="none")
+    bits = max(1, (len(ensemble.labels) - 1).bit_length())
+    program = compile_ensemble(plain, leaf_bits=bits, **options).program
+    return CompiledModel(
+        replace(
+            program,
+            output_steps=(*program.output_steps[:-2], Pick(ensemble.labels)),  # in place of the transform
+            facts={**program.facts, "encrypted_argmax": True},
+        )
+    )
+
+
+def _difference(ensemble: TreeEnsemble) -> TreeEnsemble:
+    """One score that is positive where the second class wins."""
+    assert ensemble.base is not None
+    if ensemble.outputs == 1:
+        base = ensemble.base - _DECIDED_AT[ensemble.transform]
+        return replace(ensemble, base=base, labels=None, transform="none")
+    trees = tuple(replace(tree, values=tree.values[:, 1:] - tree.values[:, :1]) for tree in ensemble.trees)
+    return replace(ensemble, trees=trees, base=ensemble.base[1:] - ensemble.base[:1], labels=None, transform="none")
+
+
+def _plan(
+    scalar: TreeEnsemble, edges: Edges, node_edges: list[Indices], params: ParameterSet, failure_log2: float
+) -> tuple[Plan, int] | None:
+    """The plan and the least positive sum; None when no leaf values are coarse enough."""
+    for slots in range(min(largest_slots(params, failure_log2), MOST_SLOTS), _FEWEST_SLOTS - 1, -1):
+        finest = _finest(scalar, slots)
+        if finest is None:
+            return None
+        integers, positive_from, steps = finest
+        roots = [
+            binned_tree(scalar.trees[own.tree], node_edges[own.tree], own.values, edges)
+            for own in integers.scalar_trees
+        ]
+        covers = tuple(cover_tree(root, edges, slots) for root in roots)
+        norm = math.sqrt(sum(len(cover.lookups) for cover in covers))
+        variance = noise.lookup_variance(params, norm)
+        failure = noise.failure_log2(1 / (4 * slots), variance, noise.lookup_offset(params))
+        if failure <= failure_log2:
+            low, high = sum(cover.lowest for cover in covers), sum(cover.highest for cover in covers)
+            layout = Layout(slots, 2 * slots, (OutputGroup(tuple(range(len(covers))), low, high),), failure)
+            return Plan(params, integers, covers, layout, steps.bit_length(), server=False), positive_from
+    return None
+
+
+def _finest(scalar: TreeEnsemble, slots: int) -> tuple[LeafIntegers, int, int] | None:
+    """The finest leaf values with at most `slots` sums on either side of the decision, and the least positive sum."""
+    for steps in range(2 * slots, 0, -1):
+        integers = leaf_integers(scalar, 1, 1, steps)
+        leaves = [own.values[scalar.trees[own.tree].leaves] for own in integers.scalar_trees]
+        low, high = sum(int(own.min()) for own in leaves), sum(int(own.max()) for own in leaves)
+        unit = float(integers.scalar_trees[0].contribution[0, 0]) or 1.0
+        positive_from = math.floor(-float(integers.offset[0]) / unit + _NEAR) + 1
+        positive_from = min(max(positive_from, low), high + 1)
+        if positive_from - low <= slots and high - positive_from + 1 <= slots:
+            return integers, positive_from, steps
+    return None
