@@ -1,5 +1,5 @@
 // Blind rotation with two key bits per step, latency layout: one ciphertext over all warps of a block. Same formula, key, ranges
-// and words as blind_rotate_pair.cuh; for batches that leave multiprocessors with at most kLatencyCiphertexts ciphertexts each.
+// and words as blind_rotate_pair.cuh; for batches that leave multiprocessors with at most kLatencyCiphertexts each.
 //
 // Who does what. Warp w < rows owns row w of the product (component, level): it keeps a copy of its component's coefficients
 // (registers, lane l holds l + 32*r), cuts and transforms its digit. All warps share the products: warp w takes output component
@@ -23,8 +23,6 @@
 #include "cuda/blind_rotate_pair.cuh"
 
 namespace fhe_core::cuda {
-
-inline constexpr int kLatencyCiphertexts = 1;  // per multiprocessor, up to which this layout is chosen
 
 template <class PairConfigOf>
 struct LatencyConfig {
@@ -77,11 +75,6 @@ struct RowDigit {
 };
 
 #if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
-
-__device__ __forceinline__ Vec4 load_key_vector(const Vec4* address) {
-    const int4 four = __ldg(reinterpret_cast<const int4*>(address));
-    return {{four.x, four.y, four.z, four.w}};
-}
 
 // X^-rotation * table for the body, zero for the mask, plus (p-1)/2.
 template <class Config>
@@ -177,7 +170,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_latency_kern
         Vec4 ahead[kDepth][3];
         if (multiplies) {
 #pragma unroll
-            for (int i = 0; i < kDepth * 3; ++i) ahead[i / 3][i % 3] = load_key_vector(key + i * 32);
+            for (int i = 0; i < kDepth * 3; ++i) ahead[i / 3][i % 3] = load_key(key + i * 32);
         }
 #pragma unroll 1
         for (int step = 0; step < view.steps; ++step) {
@@ -212,7 +205,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_latency_kern
                             for (int i = 0; i < 4; ++i) sum[j][i] += std::int64_t{four.x[i]} * ahead[slot][j].x[i];
                         if (position + kDepth < Config::kPositions) {
 #pragma unroll
-                            for (int j = 0; j < 3; ++j) ahead[slot][j] = load_key_vector(key + ((position + kDepth) * 3 + j) * 32);
+                            for (int j = 0; j < 3; ++j) ahead[slot][j] = load_key(key + ((position + kDepth) * 3 + j) * 32);
                         }
                     }
                     const std::uint32_t reversed = reverse_position(4 * vector, Ntt::p);
@@ -236,7 +229,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_latency_kern
                 key += std::size_t(k + 1) * Config::Pair::kStepVectors;
                 if (step + 1 < view.steps) {
 #pragma unroll
-                    for (int i = 0; i < kDepth * 3; ++i) ahead[i / 3][i % 3] = load_key_vector(key + i * 32);
+                    for (int i = 0; i < kDepth * 3; ++i) ahead[i / 3][i % 3] = load_key(key + i * 32);
                 }
             }
             __syncthreads();  // the sums are written, the rows are read

@@ -20,11 +20,19 @@ struct ShapeAt {
                              s.body_gadget.base_log, s.body_gadget.level_count, s.cmux>;
 };
 
-// Measured on an H200 (docs/benchmarks/cuda.md): one buffer of digits, twelve warps at 168 registers, eight at 255 for N = 1024.
+// Measured on an H200 (docs/cuda.md, layouts tried): twelve warps at 168 registers, eight at 255 for N = 1024. Gadgets of as many
+// digits share one loop over them; three digits together with two buffers, else one buffer.
+constexpr bool has_one_loop(const Shape& shape) {
+    return shape.polynomial_size < 1024 && shape.mask_gadget.level_count == shape.body_gadget.level_count;
+}
+constexpr bool has_three_digits(const Shape& shape) { return has_one_loop(shape) && shape.mask_gadget.level_count == 3; }
+constexpr int digits_of(const Shape& shape) { return has_three_digits(shape) ? 3 : shape.polynomial_size == 1024 ? 1 : 2; }
+constexpr int buffers_of(const Shape& shape) { return has_three_digits(shape) ? 2 : 1; }
 constexpr int groups_of(const Shape& shape) {
     const int warps = shape.polynomial_size == 1024 ? 8 : 12;
     const int rows = shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count;
-    const int tables = 4 * (4 * shape.polynomial_size + 4 * shape.polynomial_size), group = 4 * rows * shape.polynomial_size;
+    const int tables = 4 * (4 * shape.polynomial_size + 4 * shape.polynomial_size);
+    const int group = 4 * buffers_of(shape) * rows * shape.polynomial_size;
     int groups = warps / (shape.glwe_dimension + 1);
     while (groups > 1 && (groups > 8 || tables + groups * group > 220 * 1024)) --groups;
     return groups;
@@ -32,8 +40,8 @@ constexpr int groups_of(const Shape& shape) {
 
 template <std::size_t index>
 using ConfigAt = PairConfig<typename ShapeAt<index>::type,
-                            PairLayout<groups_of(ShapeAt<index>::s), 1, 1, ShapeAt<index>::s.polynomial_size == 1024 ? 1 : 2,
-                                       ShapeAt<index>::s.polynomial_size == 1024 ? 1 : 2>>;
+                            PairLayout<groups_of(ShapeAt<index>::s), 1, buffers_of(ShapeAt<index>::s), digits_of(ShapeAt<index>::s),
+                                       ShapeAt<index>::s.polynomial_size == 1024 ? 1 : 2, has_one_loop(ShapeAt<index>::s)>>;
 
 template <class Ntt>
 std::vector<std::uint8_t> twiddle_bytes() {
@@ -43,12 +51,14 @@ std::vector<std::uint8_t> twiddle_bytes() {
     return bytes;
 }
 
-// Both layouts read the same key, twiddles and powers.
 template <class Config>
-cudaError_t launch_by_batch(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
-    if (view.batch <= kLatencyCiphertexts * multiprocessors)
-        return launch_blind_rotate_latency<LatencyConfig<Config>>(view, multiprocessors, stream);
-    return launch_blind_rotate_pair<Config>(view, multiprocessors, stream);
+cudaError_t launch_rotation(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
+    return launch_by_batch(
+        Config::shape, Config::Layout::groups * Config::Layout::per_warp, view, multiprocessors,
+        [&](const BlindRotateView& part) { return launch_blind_rotate_pair<Config>(part, multiprocessors, stream); },
+        [&](const BlindRotateView& part) {
+            return launch_blind_rotate_latency<LatencyConfig<Config>>(part, multiprocessors, stream);
+        });
 }
 
 template <std::size_t index>
@@ -61,7 +71,7 @@ ShapedKernel kernel_at() {
             Config::kSharedBytes,
             twiddle_bytes<typename Config::Ntt>,
             power_table<typename Config::Ntt>,
-            launch_by_batch<Config>};
+            launch_rotation<Config>};
 }
 
 template <std::size_t... index>

@@ -26,6 +26,7 @@
 #include <cstdint>
 
 #include "cuda/blind_rotate.hpp"
+#include "cuda/plain_ntt.cuh"
 #include "cuda/warp_ntt.cuh"
 #include "fhe_core/parameters.hpp"
 
@@ -39,13 +40,15 @@ struct KernelShape {
         polynomial_size, glwe_dimension, limb_count, {mask_base_log, mask_levels}, {body_base_log, body_levels}, cmux};
 };
 
-template <int groups_per_block, int ciphertexts_per_warp, int digit_buffers, int digits_together, int key_rows_ahead>
+template <int groups_per_block, int ciphertexts_per_warp, int digit_buffers, int digits_together, int key_rows_ahead,
+          bool one_digit_loop = false>
 struct PairLayout {
     static constexpr int groups = groups_per_block;
     static constexpr int per_warp = ciphertexts_per_warp;  // M
     static constexpr int buffers = digit_buffers;          // 1 or 2
     static constexpr int digits = digits_together;         // at most so many transforms share their twiddles
     static constexpr int key_depth = key_rows_ahead;       // rows of the key loaded before the barrier
+    static constexpr bool one_loop = one_digit_loop;       // one copy of the digit code for both gadgets, chosen at run time
 };
 
 template <class KernelShapeOf, class LayoutOf>
@@ -71,6 +74,11 @@ struct PairConfig {
     static constexpr int digits_at_once(Gadget g) {
         int count = Layout::digits;
         while (g.level_count % count != 0) --count;
+        return count;
+    }
+    static constexpr int common_digits_at_once() {
+        int count = Layout::digits;
+        while (shape.mask_gadget.level_count % count != 0 || shape.body_gadget.level_count % count != 0) --count;
         return count;
     }
     // Largest digit: half a base, but the top digit takes what is left of |x| <= p/2 < 2^26 after rounding and carries.
@@ -118,6 +126,34 @@ struct Digits {
     }
 };
 
+// The same for a gadget known at run time.
+template <class M>
+struct RunTimeDigits {
+    std::int32_t offset, half_base, mask;
+    int shift, base_log;
+
+    FHE_HD static RunTimeDigits make(Gadget mask_gadget, Gadget body_gadget, bool is_body) {
+        const auto drop = [](Gadget g) { return kLimbBits - g.base_log * g.level_count; };
+        const auto offset = [&](Gadget g) { return (1 << (drop(g) - 1)) - M::half + (1 << (g.base_log - 1) << drop(g)); };
+        RunTimeDigits d;
+        d.base_log = is_body ? body_gadget.base_log : mask_gadget.base_log;
+        d.shift = is_body ? drop(body_gadget) : drop(mask_gadget);
+        d.offset = is_body ? offset(body_gadget) : offset(mask_gadget);
+        d.half_base = 1 << (d.base_log - 1);
+        d.set_mask();
+        return d;
+    }
+    FHE_HD void set_mask() { mask = shift + base_log == kLimbBits ? -1 : 2 * half_base - 1; }
+    FHE_HD std::int32_t of(std::uint32_t y) const {
+        return ((wrap(y + static_cast<std::uint32_t>(offset)) >> shift) & mask) - half_base;
+    }
+    FHE_HD void next() {
+        shift += base_log;
+        offset += half_base << shift;
+        set_mask();
+    }
+};
+
 // Factors root^(e*(2*brv(i)+1)) - 1 of one exponent at the points of a lane.
 template <class Ntt>
 struct MonomialFactors {
@@ -143,25 +179,40 @@ struct MonomialFactors {
     }
 };
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__)
 
-// Rows of one component, most significant level first; G levels at a time share twiddles.
-template <class Config, Gadget gadget>
-__device__ __forceinline__ void transform_digits(const std::uint32_t (&accumulator)[Config::P], std::int32_t* rows,
-                                                 const TwiddlePair* twiddles, int lane) {
+__device__ __forceinline__ Vec4 load_key(const Vec4* address) {
+    const int4 four = __ldg(reinterpret_cast<const int4*>(address));
+    return {{four.x, four.y, four.z, four.w}};
+}
+
+__device__ __forceinline__ void barrier(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+#elif defined(CLOAKWORK_EMULATE_WARPS)
+
+inline Vec4 load_key(const Vec4* address) { return *address; }
+
+#endif
+#if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
+
+// `levels` rows of one component, most significant level first; G levels at a time share twiddles.
+template <class Config, bool small_digits, int G, class Digits>
+__device__ __forceinline__ void transform_digits(const std::uint32_t (&accumulator)[Config::P], int levels, Digits digits,
+                                                 std::int32_t* rows, const TwiddlePair* twiddles, int lane) {
     using Ntt = typename Config::Ntt;
-    constexpr int N = Config::N, P = Config::P, G = Config::digits_at_once(gadget);
-    Digits<typename Config::M, gadget> digits;
-    std::int32_t* tile = rows + (gadget.level_count - 1) * N;
+    constexpr int N = Config::N, P = Config::P;
+    std::int32_t* tile = rows + (levels - 1) * N;
 #pragma unroll 1
-    for (int part = 0; part < gadget.level_count / G; ++part) {
+    for (int part = 0; part < levels; part += G) {
         std::int32_t x[G][P];
         static_for<0, G>([&](auto g) {
 #pragma unroll
             for (int r = 0; r < P; ++r) x[decltype(g)::value][r] = digits.of(accumulator[r]);
             digits.next();
         });
-        Ntt::template forward<Config::is_small(gadget)>(x, tile, -N, twiddles, lane);
+        Ntt::template forward<small_digits>(x, tile, -N, twiddles, lane);
         __syncwarp();  // all lanes have read the tiles
         static_for<0, G>([&](auto g) {
             static_for<0, Config::kVectors>([&](auto vector) {
@@ -175,13 +226,26 @@ __device__ __forceinline__ void transform_digits(const std::uint32_t (&accumulat
     }
 }
 
-__device__ __forceinline__ Vec4 load_key(const Vec4* address) {
-    const int4 four = __ldg(reinterpret_cast<const int4*>(address));
-    return {{four.x, four.y, four.z, four.w}};
-}
-
-__device__ __forceinline__ void barrier(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+// All rows of one component.
+template <class Config>
+__device__ __forceinline__ void transform_component(const std::uint32_t (&accumulator)[Config::P], bool is_body, std::int32_t* rows,
+                                                    const TwiddlePair* twiddles, int lane) {
+    using M = typename Config::M;
+    constexpr Gadget mask = Config::shape.mask_gadget, body = Config::shape.body_gadget;
+    if constexpr (mask == body) {
+        transform_digits<Config, Config::is_small(mask), Config::digits_at_once(mask)>(accumulator, mask.level_count,
+                                                                                       Digits<M, mask>{}, rows, twiddles, lane);
+    } else if constexpr (Config::Layout::one_loop) {
+        transform_digits<Config, Config::is_small(mask) && Config::is_small(body), Config::common_digits_at_once()>(
+            accumulator, is_body ? body.level_count : mask.level_count, RunTimeDigits<M>::make(mask, body, is_body), rows, twiddles,
+            lane);
+    } else if (is_body) {
+        transform_digits<Config, Config::is_small(body), Config::digits_at_once(body)>(accumulator, body.level_count,
+                                                                                       Digits<M, body>{}, rows, twiddles, lane);
+    } else {
+        transform_digits<Config, Config::is_small(mask), Config::digits_at_once(mask)>(accumulator, mask.level_count,
+                                                                                       Digits<M, mask>{}, rows, twiddles, lane);
+    }
 }
 
 template <class Config>
@@ -205,7 +269,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
     __syncthreads();
 
     const int lwe_size = 2 * view.steps + 1;
-    const std::uint32_t lane_root = 2 * (__brev(lane) >> 27) + 1;
+    const std::uint32_t lane_root = 2 * (reverse_position(lane, 5)) + 1;
     const int own_row = component * shape.mask_gadget.level_count;
     const Vec4* const own_key = static_cast<const Vec4*>(view.key) + std::size_t(component) * Config::kStepVectors + lane;
     int buffer = 0;
@@ -215,7 +279,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
         std::uint32_t accumulator[kPerWarp][P];  // x + (p-1)/2 in [0, p) for the centred x
 #pragma unroll
         for (int m = 0; m < kPerWarp; ++m) {
-            const int number = min(unit * kPerWarp + m, view.batch - 1);
+            const int number = unit * kPerWarp + m < view.batch ? unit * kPerWarp + m : view.batch - 1;
             switched[m] = view.switched + std::size_t(number) * lwe_size;
             const std::uint32_t* table =
                 static_cast<const std::uint32_t*>(view.tables) + std::size_t(view.table_index ? view.table_index[number] : 0) * N;
@@ -247,11 +311,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
 #pragma unroll
             for (int m = 0; m < kPerWarp; ++m) {
                 std::int32_t* tiles = rows + (m * kRows + own_row) * N;
-                if (shape.mask_gadget == shape.body_gadget || component < k) {
-                    transform_digits<Config, shape.mask_gadget>(accumulator[m], tiles, twiddles, lane);
-                } else {
-                    transform_digits<Config, shape.body_gadget>(accumulator[m], tiles, twiddles, lane);
-                }
+                transform_component<Config>(accumulator[m], component == k, tiles, twiddles, lane);
             }
 
             Vec4 ahead[Layout::key_depth][3];
@@ -344,6 +404,10 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
         }
     }
 }
+
+#endif
+
+#ifdef __CUDACC__
 
 // Enqueues the kernel over all multiprocessors; view.batch >= 1.
 template <class Config>

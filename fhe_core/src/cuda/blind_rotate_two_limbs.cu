@@ -8,16 +8,35 @@
 namespace fhe_core::cuda {
 namespace {
 
-// Twelve warps at 168 registers for N = 2048, eight at 255 for N = 1024 (more coefficients each) and 4096 (shared memory).
-constexpr int groups_of(const Shape& shape) { return shape.polynomial_size == 2048 ? 3 : shape.polynomial_size == 1024 ? 4 : 1; }
+// Measured on an H200 (docs/cuda.md). Throughput: sixteen warps at 128 registers, or twelve at 168 where three components make six
+// of a ciphertext; latency: one ciphertext over as many warps as there is work for.
+constexpr bool has_three_components(const Shape& shape) { return shape.polynomial_size == 1024 && shape.glwe_dimension == 2; }
+constexpr int groups_of(const Shape& shape) {
+    return shape.polynomial_size == 4096 ? 1 : shape.polynomial_size == 2048 ? 2 : has_three_components(shape) ? 2 : 4;
+}
+constexpr int warps_of(const Shape& shape) { return has_three_components(shape) ? 3 : 2; }
+constexpr int latency_warps_of(const Shape& shape) { return shape.polynomial_size == 4096 ? 2 : 4; }
 
 template <std::size_t index>
-struct ConfigAt {
+struct ShapeAt {
     static constexpr Shape s = kTwoLimbShapes.shapes[index];
-    using type = TwoLimbConfig<KernelShape<s.polynomial_size, s.glwe_dimension, s.limb_count, s.mask_gadget.base_log,
-                                           s.mask_gadget.level_count, s.body_gadget.base_log, s.body_gadget.level_count, s.cmux>,
-                               groups_of(s)>;
+    using type = KernelShape<s.polynomial_size, s.glwe_dimension, s.limb_count, s.mask_gadget.base_log, s.mask_gadget.level_count,
+                             s.body_gadget.base_log, s.body_gadget.level_count, s.cmux>;
+    using Throughput = TwoLimbConfig<type, groups_of(s), warps_of(s)>;
+    using Latency = TwoLimbConfig<type, 1, latency_warps_of(s)>;
 };
+
+template <class At>
+cudaError_t launch_rotation(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
+    return launch_by_batch(
+        At::s, At::Throughput::kGroups, view, multiprocessors,
+        [&](const BlindRotateView& part) {
+            return launch_blind_rotate_two_limbs<typename At::Throughput>(part, multiprocessors, stream);
+        },
+        [&](const BlindRotateView& part) {
+            return launch_blind_rotate_two_limbs<typename At::Latency>(part, multiprocessors, stream);
+        });
+}
 
 template <class Config>
 std::vector<std::uint8_t> table_bytes() {
@@ -27,12 +46,23 @@ std::vector<std::uint8_t> table_bytes() {
     return bytes;
 }
 
+template <std::size_t index>
+ShapedKernel kernel_at() {
+    using At = ShapeAt<index>;
+    using Config = typename At::Throughput;
+    return {At::s,
+            KeyOrder::warp,
+            32 * Config::kParts,
+            Config::kGroups,
+            Config::kSharedBytes,
+            table_bytes<Config>,
+            two_limb_powers<Config>,
+            launch_rotation<At>};
+}
+
 template <std::size_t... index>
 std::vector<ShapedKernel> all_kernels(std::index_sequence<index...>) {
-    return {ShapedKernel{ConfigAt<index>::type::shape, KeyOrder::warp, 32 * ConfigAt<index>::type::kParts,
-                         ConfigAt<index>::type::kGroups, ConfigAt<index>::type::kSharedBytes,
-                         table_bytes<typename ConfigAt<index>::type>, two_limb_powers<typename ConfigAt<index>::type>,
-                         launch_blind_rotate_two_limbs<typename ConfigAt<index>::type>}...};
+    return {kernel_at<index>()...};
 }
 
 }  // namespace

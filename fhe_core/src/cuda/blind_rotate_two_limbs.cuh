@@ -1,21 +1,24 @@
 // Blind rotation with two key bits per step, two limbs, one digit per component: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC), all
 // steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). N = H * 1024, H = 1, 2, 4.
 //
-// Who does what. A group of 2*H warps owns one ciphertext. Warp (limb, part) works modulo one limb prime on positions part*1024 ..
-// +1023 of the transform, of every component in turn; the group's threads share the coefficients of ACC, both limbs in registers:
-// thread t holds i, i + 1024, .. (H of them) of component c for every c*1024 + i = t + 64*H*r.
+// Who does what. A group of 2*H*W warps owns one ciphertext. Warp (w, limb, part) works modulo one limb prime on positions
+// part*1024
+// .. +1023 of the transform: it transforms the components w, w + W, .. and multiplies the 4-point groups w, w + W, .. of a lane.
+// The group's threads share the coefficients of ACC, both limbs in registers: thread t holds i, i + 1024, .. (H of them) of
+// component c for every c*1024 + i = t + 64*H*W*r.
 //
-//   each step: threads: ACC, both limbs -> digits in shared memory                          barrier: the digits are there
-//              warps: digits of c -> transform, each component; products in place; inverse transforms
-//                                                                                           barrier: the updates are there
+//   each step: threads: ACC, both limbs -> digits -> first log2 H stages -> T             barrier: the digits are there
+//              warps: the other stages, each component; products in place; inverse        (W > 1: a barrier of the W warps of a
+//              transforms but for log2 H stages                                            limb and part around the products)
+//                                                                                         barrier: the updates are there
 //              threads: last log2 H stages of the inverse, ACC += update
 //
-// The first log2 H stages of a transform (`fold`) turn H*1024 digits into the 1024 points of a part; what remains is WarpNtt of
-// 1024 points with other twiddles. Between the barriers a warp's tiles T[c] are its own, and what a lane loads from a tile it
-// stores back to the same words, so that only the exchanges inside a transform need __syncwarp.
+// What remains of a transform after its first log2 H stages is WarpNtt of 1024 points with other twiddles. A thread reads updates
+// from and writes digits to the same words of T, and a lane does so in the parts of a transform, so that only the exchanges inside
+// a transform need __syncwarp.
 //
 // Shared memory: powers of the 2N-th roots of both limbs, word x at x + x/32; twiddles (TwoLimbTables); per group T[limb][part]
-// [component][1024] and digits [part][component][1024]. The modulus is a run-time value: one code path for both limbs.
+// [component][1024]. The modulus is a run-time value: one code path for both limbs.
 //
 // Key: KeyOrder::warp with 32*H lanes (lane part*32 + l of KeyLayout is lane l of that part), each word K * 2^64 / N modulo its
 // limb's prime, centred. Sizes as in blind_rotate_pair.cuh.
@@ -57,27 +60,24 @@ struct LimbModulus {
         const auto quotient = static_cast<std::uint32_t>(wrap_add(x, 1 << 26) >> 27);
         return wrap(static_cast<std::uint32_t>(x) + quotient * negated);
     }
-    FHE_HD std::int32_t montgomery(std::int64_t sum) const {
-        const std::uint32_t quotient = static_cast<std::uint32_t>(sum) * p_inverse;
-        return wrap_sub(static_cast<std::int32_t>(sum >> 32), multiply_high(wrap(quotient), static_cast<std::int32_t>(p)));
-    }
+    FHE_HD std::int32_t montgomery(std::int64_t sum) const { return cuda::montgomery(sum, p, p_inverse); }
 };
 
 // Twiddles of one part of one limb's transform.
 struct alignas(16) PartTwiddles {
     TwiddlePair row[16 * 32];  // [vector][lane], WarpNtt<0, 1024>::twiddle_index
     Twiddle slot[32];
-    Twiddle fold[2];  // first stage, second stage (H = 4); negated where the part takes the difference
 };
 
-template <class KernelShapeOf, int groups_per_block>
+template <class KernelShapeOf, int groups_per_block, int warps_per_part, bool keys_first = true>
 struct TwoLimbConfig {
     static constexpr Shape shape = KernelShapeOf::value;
     using Row = WarpNtt<0, 1024>;  // coordinates and ranges, which do not depend on the limb
     static constexpr int N = shape.polynomial_size, k = shape.glwe_dimension;
     static constexpr int kParts = N / 1024, kComponents = k + 1, kRows = kComponents, kKeys = 3, kVectors = 8;
     static constexpr int kLogSize = log2_of(N), kGroups = groups_per_block;
-    static constexpr int kWarpsPerGroup = 2 * kParts;
+    static constexpr int kWarpsPerPart = warps_per_part;  // W
+    static constexpr int kWarpsPerGroup = 2 * kParts * kWarpsPerPart;
     static constexpr int kGroupThreads = kWarpsPerGroup * 32, kThreads = kGroupThreads * kGroups;
     static constexpr int kShare = kComponents * 1024 / kGroupThreads;  // coefficients of a thread, times kParts
     static constexpr int kDrop = 2 * kLimbBits - shape.mask_gadget.base_log;
@@ -86,32 +86,38 @@ struct TwoLimbConfig {
     static constexpr bool kPowersShared = N < 4096;  // else they do not fit
     static constexpr int kPowerWords = kPowersShared ? 2 * kLimbPowerWords : 0;
     static constexpr int kTableWords = 2 * kParts * static_cast<int>(sizeof(PartTwiddles) / 4);
-    static constexpr int kTileWords = kComponents * 1024;                              // of a warp
-    static constexpr int kGroupWords = 2 * kParts * kTileWords + kParts * kTileWords;  // T, digits
+    static constexpr int kTileWords = kComponents * 1024;  // of a limb and part
+    static constexpr int kGroupWords = 2 * kParts * kTileWords;
+    static constexpr int kBarriers = 1 + (kWarpsPerPart > 1 ? 2 * kParts : 0);  // named, of a group
+    // Few rows: factors times keys, then one reduction and one product per row; else sums over the rows, reduced and times factors.
+    static constexpr bool kKeysFirst = keys_first && kRows == 2;
     static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + kTableWords + kGroups * kGroupWords);
     static constexpr std::size_t kOutputVectors = std::size_t(kVectors) * kRows * kKeys * 32 * kParts;  // one output of one limb
 
     // Units of p.
     static constexpr double kForwardBound = 0.07 + 1.25 * kLogSize;
-    static constexpr double kProductBound = kRows * kForwardBound / 2 * Modulus<1>::p / 4294967296.0 + 0.5;
-    static constexpr double kInputBound = 1.5 * kProductBound * Modulus<1>::p / 4294967296.0 + 0.5;
+    static constexpr double kRatio = Modulus<1>::p / 4294967296.0;  // p / 2^32
+    static constexpr double kProductBound = (kKeysFirst ? 0.75 : kRows * kForwardBound / 2) * kRatio + 0.5;
+    static constexpr double kInputBound = (kKeysFirst ? kRows * kForwardBound : 1.5) * kProductBound * kRatio + 0.5;
+    static constexpr int kInverseInput = kInputBound <= 0.7 ? 700 : 1000;
+    static constexpr typename Row::InversePlan kInversePlan = Row::make_inverse_plan(kInverseInput);
 
     // The inverse as WarpNtt plans it; then the slots whose H-fold would be too much for accumulate_exact are reduced.
     static constexpr std::array<bool, 32> reduced_slots() {
         int bound[32] = {};
-        for (int& b : bound) b = Row::kInverseInput;
+        for (int& b : bound) b = kInverseInput;
         for (int stage = 0; stage < 10; ++stage) {
             const int index = stage + (stage >= 5), bit = stage % 5;
             if (stage == 5) {
                 int largest = 0;
                 for (int s = 0; s < 32; ++s) {
-                    if (Row::kInversePlan.reduces[5][s]) bound[s] = Row::kReduced;
+                    if (kInversePlan.reduces[5][s]) bound[s] = Row::kReduced;
                     largest = bound[s] > largest ? bound[s] : largest;
                 }
                 for (int& b : bound) b = largest;
             }
             for (int s = 0; s < 32; ++s)
-                if (Row::kInversePlan.reduces[index][s]) bound[s] = Row::kReduced;
+                if (kInversePlan.reduces[index][s]) bound[s] = Row::kReduced;
             for (int a = 0; a < 32; ++a)
                 if (const int b = a | 1 << bit; b != a) bound[a] += bound[b], bound[b] = Row::kProduct;
         }
@@ -127,8 +133,10 @@ struct TwoLimbConfig {
     static_assert(kParts == 1 || kParts == 2 || kParts == 4, "N is 1024, 2048 or 4096");
     static_assert(kForwardBound < 16, "digits overflow 31 bits in the forward transform");
     static_assert(kRows * kForwardBound / 2 < 256, "sums over the rows overflow 62 bits");  // 2^8 * p^2 < 2^62
-    static_assert(kInputBound * 1000 <= Row::kInverseInput, "the inverse transform takes inputs up to 0.7 p");
-    static_assert(kGroups <= 15, "a block has 16 named barriers");
+    static_assert(kInputBound * 1000 <= kInverseInput && kInversePlan.result <= 15000,
+                  "the inverse transform plans for its inputs");
+    static_assert(kComponents * 1024 % kGroupThreads == 0 && kShare > 0, "threads share the coefficients evenly");
+    static_assert(kGroups * kBarriers <= 15, "a block has 16 named barriers");
     static_assert(kSharedBytes <= 227 * 1024, "shared memory of one multiprocessor");
 };
 
@@ -147,14 +155,13 @@ struct TwoLimbThread {
     static constexpr int H = Config::kParts, N = Config::N, kComponents = Config::kComponents, kShare = Config::kShare;
     static constexpr int kTileWords = Config::kTileWords;
 
-    int thread, lane, limb, part;
+    int thread, lane, limb, part, number;  // number: w
     LimbModulus modulus;
     const std::int32_t* powers;    // of this limb
     const PartTwiddles* table;     // of this part
     const PartTwiddles* mirrored;  // of the mirror part, for the inverse
     std::int32_t* group_tiles;     // T[limb][part][component][1024]
-    std::int32_t* tile;            // of this warp
-    std::int32_t* digits;          // [part][component][1024]
+    std::int32_t* tile;            // of this limb and part
     std::uint32_t lane_root;       // 2*brv(first position of the lane) + 1
     const Vec4* key;               // of this limb, part and lane, first step
 
@@ -164,15 +171,15 @@ struct TwoLimbThread {
         const int warp = thread / 32;
         t.thread = thread;
         t.lane = thread % 32;
-        t.limb = warp / H;
+        t.limb = warp / H % 2;  // warps of one w are neighbours, so that the four schedulers share them evenly
         t.part = warp % H;
+        t.number = warp / (2 * H);
         t.modulus = LimbModulus::of(t.limb);
         t.powers = powers + t.limb * (Config::kPowersShared ? Config::kLimbPowerWords : 2 * N);
-        t.table = tables + warp;
+        t.table = tables + t.limb * H + t.part;
         t.mirrored = tables + t.limb * H + (H - 1 - t.part);
         t.group_tiles = group_words;
-        t.tile = group_words + warp * kTileWords;
-        t.digits = group_words + 2 * H * kTileWords;
+        t.tile = group_words + (t.limb * H + t.part) * kTileWords;
         t.lane_root = 2 * reverse(static_cast<std::uint32_t>(t.part * 32 + t.lane), 5 + log2_of(H)) + 1;
         t.key = key + std::size_t(t.limb) * kComponents * Config::kOutputVectors + t.part * 32 + t.lane;
         return t;
@@ -211,30 +218,64 @@ struct TwoLimbThread {
         return x + M::half < M::p ? x + M::half : x + M::half - M::p;
     }
 
-    // Section 4 for one level: with centred x0 and t = (x1 - x0) / q0 mod q1, x0 + q0*t is the centred representative.
+    // Section 4 for one level: with centred x0 and t = (x1 - x0) / q0 mod q1, x0 + q0*t is the centred representative. Then the
+    // first log2 H stages of the transform.
     FHE_HD void decompose(const Share& y) const {
         using M0 = Modulus<0>;
         using M1 = Modulus<1>;
         constexpr Twiddle inverse = M1::twiddle(inverse_mod(M0::p, M1::p));
 #pragma unroll
-        for (int r = 0; r < kShare; ++r)
+        for (int r = 0; r < kShare; ++r) {
+            std::int32_t digit[H];
 #pragma unroll
             for (int h = 0; h < H; ++h) {
                 const std::int32_t x0 = wrap(y[r][h][0]) - M0::half, x1 = wrap(y[r][h][1]) - M1::half;
                 std::int32_t t = multiply_add<M1>(0, x1 - x0, inverse);  // [-q1/4, 5*q1/4)
                 if (t > M1::half) t -= static_cast<std::int32_t>(M1::p);
                 const std::int64_t x = std::int64_t{t} * static_cast<std::int32_t>(M0::p) + x0;
-                digits[h * kTileWords + place(r)] =
-                    static_cast<std::int32_t>((x + (std::int64_t{1} << (Config::kDrop - 1))) >> Config::kDrop);
+                digit[h] = static_cast<std::int32_t>((x + (std::int64_t{1} << (Config::kDrop - 1))) >> Config::kDrop);
             }
+            std::int32_t* const word = words_of(r);
+            fold_limb<0>(digit, word);
+            fold_limb<1>(digit, word + H * kTileWords);
+        }
+    }
+    // Coefficient i of a component in a limb's first part.
+    FHE_HD std::int32_t* words_of(int r) const {
+        const int i = place(r) & 1023;
+        return group_tiles + (place(r) - i) + Row::row_word(i >> 5, i & 31);
+    }
+    template <int number>
+    struct FoldTwiddles {
+        using M = Modulus<number>;
+        static constexpr std::uint32_t root = root_of_unity(M::p, 2 * N, M::sqrt_minus_one);
+        static constexpr Twiddle w1 = M::twiddle(pow_mod(root, N / 2, M::p)), w2 = M::twiddle(pow_mod(root, N / 4, M::p)),
+                                 w3 = M::twiddle(pow_mod(root, N / 4 * 3, M::p));
+    };
+    template <int number>
+    FHE_HD static void fold_limb(const std::int32_t (&digit)[H], std::int32_t* word) {
+        using M = Modulus<number>;
+        using Fold = FoldTwiddles<number>;
+        std::int32_t x[H];
+#pragma unroll
+        for (int h = 0; h < H; ++h) x[h] = digit[h];
+        if constexpr (H == 4) {
+            forward_butterfly<M>(x[0], x[2], Fold::w1);
+            forward_butterfly<M>(x[1], x[3], Fold::w1);
+            forward_butterfly<M>(x[0], x[1], Fold::w2);
+            forward_butterfly<M>(x[2], x[3], Fold::w3);
+        } else if constexpr (H == 2) {
+            forward_butterfly<M>(x[0], x[1], Fold::w1);
+        }
+#pragma unroll
+        for (int h = 0; h < H; ++h) word[h * kTileWords] = x[h];
     }
 
     // The last log2 H stages of the inverse transform, and ACC += update.
     FHE_HD void accumulate(Share& y) const {
 #pragma unroll
         for (int r = 0; r < kShare; ++r) {
-            const int i = place(r) & 1023;
-            const std::int32_t* word = group_tiles + (place(r) - i) + Row::row_word(i >> 5, i & 31);
+            const std::int32_t* word = words_of(r);
             accumulate_limb<0>(y[r], word);
             accumulate_limb<1>(y[r], word + H * kTileWords);
         }
@@ -242,19 +283,17 @@ struct TwoLimbThread {
     template <int number>
     FHE_HD static void accumulate_limb(std::uint32_t (&y)[H][2], const std::int32_t* word) {
         using M = Modulus<number>;
-        constexpr std::uint32_t root = root_of_unity(M::p, 2 * N, M::sqrt_minus_one);
-        constexpr Twiddle w1 = M::twiddle(pow_mod(root, N / 2, M::p)), w2 = M::twiddle(pow_mod(root, N / 4, M::p)),
-                          w3 = M::twiddle(pow_mod(root, N / 4 * 3, M::p));
+        using Fold = FoldTwiddles<number>;
         std::int32_t delta[H];
 #pragma unroll
         for (int h = 0; h < H; ++h) delta[h] = word[h * kTileWords];
         if constexpr (H == 4) {
-            inverse_butterfly<M>(delta[0], delta[1], w3);
-            inverse_butterfly<M>(delta[2], delta[3], w2);
-            inverse_butterfly<M>(delta[0], delta[2], w1);
-            inverse_butterfly<M>(delta[1], delta[3], w1);
+            inverse_butterfly<M>(delta[0], delta[1], Fold::w3);
+            inverse_butterfly<M>(delta[2], delta[3], Fold::w2);
+            inverse_butterfly<M>(delta[0], delta[2], Fold::w1);
+            inverse_butterfly<M>(delta[1], delta[3], Fold::w1);
         } else if constexpr (H == 2) {
-            inverse_butterfly<M>(delta[0], delta[1], w1);
+            inverse_butterfly<M>(delta[0], delta[1], Fold::w1);
         }
 #pragma unroll
         for (int h = 0; h < H; ++h) y[h][number] = accumulate_exact<M>(y[h][number], delta[h]);
@@ -279,19 +318,7 @@ struct TwoLimbThread {
     // ------------------------------------------------------------------------------------------------------------
 
     FHE_HD void forward_a(int component, std::int32_t (&x)[32]) const {
-        const std::int32_t* digit = digits + component * 1024 + lane;
-#pragma unroll
-        for (int r = 0; r < 32; ++r) {
-            x[r] = digit[32 * r];
-            if constexpr (H == 2) {
-                x[r] = modulus.multiply_add(x[r], digit[32 * r + kTileWords], table->fold[0]);
-            } else if constexpr (H == 4) {
-                x[r] = modulus.multiply_add(x[r], digit[32 * r + 2 * kTileWords], table->fold[0]);
-                const std::int32_t odd =
-                    modulus.multiply_add(digit[32 * r + kTileWords], digit[32 * r + 3 * kTileWords], table->fold[0]);
-                x[r] = modulus.multiply_add(x[r], odd, table->fold[1]);
-            }
-        }
+        Row::load_slots(x, tile + component * 1024, lane);
         static_for<0, 5>([&](auto stage) {
             static_for<0, 16>([&](auto pair) {
                 constexpr int half = 16 >> decltype(stage)::value, block = decltype(pair)::value / half;
@@ -319,7 +346,7 @@ struct TwoLimbThread {
     FHE_HD void reduce_planned(std::int32_t (&x)[32]) const {
         static_for<0, 32>([&](auto slot) {
             constexpr int s = decltype(slot)::value;
-            if constexpr (Row::kInversePlan.reduces[step][s]) x[s] = modulus.reduce(x[s]);
+            if constexpr (Config::kInversePlan.reduces[step][s]) x[s] = modulus.reduce(x[s]);
         });
     }
     FHE_HD void inverse_a(int component, std::int32_t (&x)[32]) const {
@@ -368,25 +395,28 @@ struct TwoLimbThread {
     static constexpr int kLanes = 32 * H, kRows = Config::kRows;
     using Ahead = Vec4[3][kRows];
 
-    FHE_HD const Vec4* key_of(int step) const { return key + std::size_t(step) * 2 * kComponents * Config::kOutputVectors; }
+    // Of the warp's first vector.
+    FHE_HD const Vec4* key_of(int step) const {
+        return key + std::size_t(step) * 2 * kComponents * Config::kOutputVectors + number * kRows * 3 * kLanes;
+    }
 
-    // Words of key j for one output; `vectors` after the vector at `words`.
-    FHE_HD static void load_words(Vec4 (&ahead)[kRows], const Vec4* words, int vectors, int output, int j) {
-#pragma unroll
-        for (int row = 0; row < kRows; ++row)
-            ahead[row] = load_two_limb_key(words + output * static_cast<int>(Config::kOutputVectors) +
-                                           ((vectors * kRows + row) * 3 + j) * kLanes);
+    // Key j of one row and output, `vectors` after the vector at `words`.
+    FHE_HD static Vec4 load_word(const Vec4* words, int vectors, int output, int row, int j) {
+        return load_two_limb_key(words + output * static_cast<int>(Config::kOutputVectors) +
+                                 ((vectors * kRows + row) * 3 + j) * kLanes);
     }
     FHE_HD void load_ahead(int step, Ahead& ahead) const {
 #pragma unroll
-        for (int j = 0; j < 3; ++j) load_words(ahead[j], key_of(step), 0, 0, j);
+        for (int row = 0; row < kRows; ++row)
+#pragma unroll
+            for (int j = 0; j < 3; ++j) ahead[j][row] = load_word(key_of(step), 0, 0, row, j);
     }
 
     FHE_HD void product(int step, Ahead& ahead, std::uint32_t first, std::uint32_t second) const {
         const Vec4* words = key_of(step);
         const std::uint32_t exponents[3] = {first, second, first + second};
 #pragma unroll 1
-        for (int vector = 0; vector < Config::kVectors; ++vector) {
+        for (int vector = number; vector < Config::kVectors; vector += Config::kWarpsPerPart) {
             std::int32_t* const word = tile + Row::row_chunk(lane, vector);
             Vec4 digit[kRows];
 #pragma unroll
@@ -406,28 +436,46 @@ struct TwoLimbThread {
             }
 #pragma unroll
             for (int output = 0; output < kComponents; ++output) {
+                // After the last vector of the first output lies the second output: read, not used.
+                const int next_vector = output + 1 == kComponents ? Config::kWarpsPerPart : 0;
+                const int next_output = output + 1 < kComponents ? output + 1 : 0;
                 std::int64_t total[4] = {};
+                if constexpr (Config::kKeysFirst) {
 #pragma unroll
-                for (int j = 0; j < 3; ++j) {
-                    std::int64_t sum[4] = {};
+                    for (int row = 0; row < kRows; ++row) {
+                        std::int64_t sum[4] = {};
 #pragma unroll
-                    for (int row = 0; row < kRows; ++row)
+                        for (int j = 0; j < 3; ++j) {
 #pragma unroll
-                        for (int i = 0; i < 4; ++i) sum[i] += multiply_wide(digit[row].x[i], ahead[j][row].x[i]);
-                    // After the last vector of the first output lies the second output: read, not used.
-                    load_words(ahead[j], words, output + 1 == kComponents, output + 1 < kComponents ? output + 1 : 0, j);
+                            for (int i = 0; i < 4; ++i) sum[i] += multiply_wide(factor[j][i], ahead[j][row].x[i]);
+                            ahead[j][row] = load_word(words, next_vector, next_output, row, j);
+                        }
 #pragma unroll
-                    for (int i = 0; i < 4; ++i) total[i] += multiply_wide(factor[j][i], modulus.montgomery(sum[i]));
+                        for (int i = 0; i < 4; ++i) total[i] += multiply_wide(digit[row].x[i], modulus.montgomery(sum[i]));
+                    }
+                } else {
+#pragma unroll
+                    for (int j = 0; j < 3; ++j) {
+                        std::int64_t sum[4] = {};
+#pragma unroll
+                        for (int row = 0; row < kRows; ++row) {
+#pragma unroll
+                            for (int i = 0; i < 4; ++i) sum[i] += multiply_wide(digit[row].x[i], ahead[j][row].x[i]);
+                            ahead[j][row] = load_word(words, next_vector, next_output, row, j);
+                        }
+#pragma unroll
+                        for (int i = 0; i < 4; ++i) total[i] += multiply_wide(factor[j][i], modulus.montgomery(sum[i]));
+                    }
                 }
                 *reinterpret_cast<Vec4*>(word + output * 1024) = {{modulus.montgomery(total[0]), modulus.montgomery(total[1]),
                                                                    modulus.montgomery(total[2]), modulus.montgomery(total[3])}};
             }
-            words += kRows * 3 * kLanes;
+            words += kRows * 3 * kLanes * Config::kWarpsPerPart;
         }
     }
 };
 
-#ifdef __CUDACC__
+#if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
 
 template <class Config>
 __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_kernel(const BlindRotateView view) {
@@ -449,6 +497,11 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
         threadIdx.x % Config::kGroupThreads, Config::kPowersShared ? shared : view.powers, twiddles,
         shared + Config::kPowerWords + Config::kTableWords + group * Config::kGroupWords, static_cast<const Vec4*>(view.key));
     const auto group_barrier = [&] { barrier(1 + group, Config::kGroupThreads); };
+    const auto part_barrier = [&] {
+        if constexpr (Config::kWarpsPerPart > 1)
+            barrier(1 + Config::kGroups + group * 2 * Config::kParts + thread.limb * Config::kParts + thread.part,
+                    32 * Config::kWarpsPerPart);
+    };
 
     for (int number = group * gridDim.x + blockIdx.x; number < view.batch; number += gridDim.x * Config::kGroups) {
         const std::uint32_t* switched = view.switched + std::size_t(number) * lwe_size;
@@ -462,7 +515,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
             thread.decompose(y);
             group_barrier();  // the digits are there
 #pragma unroll 1
-            for (int component = 0; component < kComponents; ++component) {
+            for (int component = thread.number; component < kComponents; component += Config::kWarpsPerPart) {
                 std::int32_t x[32];
                 thread.forward_a(component, x);
                 __syncwarp();
@@ -470,9 +523,11 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
             }
             typename TwoLimbThread<Config>::Ahead ahead;
             thread.load_ahead(step, ahead);  // earlier would cost registers that the transforms need
+            part_barrier();                  // all components are there
             thread.product(step, ahead, first, second);
+            part_barrier();
 #pragma unroll 1
-            for (int component = 0; component < kComponents; ++component) {
+            for (int component = thread.number; component < kComponents; component += Config::kWarpsPerPart) {
                 std::int32_t x[32];
                 thread.inverse_a(component, x);
                 __syncwarp();
@@ -507,6 +562,10 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
     }
 }
 
+#endif
+
+#ifdef __CUDACC__
+
 // Enqueues the kernel over all multiprocessors; view.batch >= 1.
 template <class Config>
 cudaError_t launch_blind_rotate_two_limbs(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
@@ -534,18 +593,12 @@ void append_part_twiddles(std::vector<PartTwiddles>& tables) {
             const int t = 1 << Config::Row::log2_floor(index);
             return all[index + t * (H + part - 1)];
         };
-        const auto with_sign = [](Twiddle w, bool negative) { return negative ? Twiddle{-w.value, -w.companion} : w; };
         PartTwiddles table{};
         for (int vector = 0; vector < 16; ++vector)
             for (int lane = 0; lane < 32; ++lane)
                 for (int i = 0; i < 2; ++i)
                     table.row[vector * 32 + lane].x[i] = of_part(Config::Row::twiddle_index(lane, 2 * vector + i));
         for (int ordinal = 1; ordinal < 32; ++ordinal) table.slot[ordinal] = of_part(ordinal);
-        if (H == 2) table.fold[0] = with_sign(all[1], part == 1);
-        if (H == 4) {
-            table.fold[0] = with_sign(all[1], part >= 2);
-            table.fold[1] = with_sign(all[2 + (part >> 1)], part & 1);
-        }
         tables.push_back(table);
     }
 }

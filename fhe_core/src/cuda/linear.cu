@@ -18,13 +18,11 @@ namespace {
 
 constexpr std::int64_t kMaxRowNorm = std::int64_t{1} << 35;  // as the CPU back end
 constexpr std::size_t kMostColumns = (std::size_t{1} << 17) - 16;
+constexpr int kRowAlignment = 16;
+constexpr std::size_t kMostBytes = UINT32_MAX;                  // offsets of the product kernel
 constexpr std::size_t kPreferredBytes = std::size_t{32} << 20;  // of one product: they stay in the second-level cache
 
-template <class T>
-T padded(T count) {
-    constexpr T alignment = static_cast<T>(kLinearAlignment);
-    return (count + alignment - 1) / alignment * alignment;
-}
+int padded(std::size_t count, int alignment) { return static_cast<int>((count + alignment - 1) / alignment * alignment); }
 
 template <class Word>
 struct SplitWords {
@@ -88,21 +86,29 @@ void launch_product(const LinearProductView& view, int multiprocessors, cudaStre
     check(cudaGetLastError(), "linear layer");
 }
 
+template <int limbs, bool one_slice>
+void launch_product_of_rows(const LinearProductView& view, int multiprocessors, cudaStream_t stream) {
+    if (view.rows <= 32)
+        launch_product<LinearTile<limbs, 1, 2, one_slice>>(view, multiprocessors, stream);
+    else if (view.rows <= 64)
+        launch_product<LinearTile<limbs, 1, 4, one_slice>>(view, multiprocessors, stream);
+    else
+        launch_product<LinearTile<limbs, 2, 4, one_slice>>(view, multiprocessors, stream);
+}
+
 template <int limbs>
 void launch_product_of(const LinearProductView& view, int multiprocessors, cudaStream_t stream) {
-    if (view.rows <= 32)
-        launch_product<LinearTile<limbs, 1, 2>>(view, multiprocessors, stream);
-    else if (view.rows <= 64)
-        launch_product<LinearTile<limbs, 1, 4>>(view, multiprocessors, stream);
+    if (view.slice_count == 1)
+        launch_product_of_rows<limbs, true>(view, multiprocessors, stream);
     else
-        launch_product<LinearTile<limbs, 2, 4>>(view, multiprocessors, stream);
+        launch_product_of_rows<limbs, false>(view, multiprocessors, stream);
 }
 
 #else
 
 template <int limbs>
 void launch_product_of(const LinearProductView& view, int, cudaStream_t) {
-    using Tile = LinearTile<limbs, 1, 2>;
+    using Tile = LinearTile<limbs, 1, 2, true>;
     using Word = typename Tile::Word;
     const auto plane = [&](int slice) { return std::size_t(slice) * view.byte_words * view.padded_columns; };
     for (int number = 0; number < view.byte_words; ++number)
@@ -117,14 +123,33 @@ void launch_product_of(const LinearProductView& view, int, cudaStream_t) {
                 totals[0] = add_slices<0>(totals[0], sums, view.shift[0] + a);
                 totals[1] = add_slices<1>(totals[1], sums, view.shift[1] + a);
             }
-            const int item = number / view.words, word = number % view.words;
-            const bool is_body = view.bias != nullptr && word == view.words - 1;
-            static_cast<Word*>(view.out)[view.out_word(item) + std::size_t(row) * view.words + word] =
-                joined_word<Word>(totals, is_body ? static_cast<const Word*>(view.bias)[row] : Word{0});
+            const std::uint32_t item = number / view.words, word = number % view.words;
+            static_cast<Word*>(view.out)[view.out_word(item) + std::size_t(row) * view.words + word] = joined_word<Word>(totals);
         }
 }
 
 #endif
+
+// bodies += bias; an item is a row of a position of a sample.
+template <class Word>
+struct AddBias {
+    static constexpr int kThreads = 256;
+    const Word* bias;
+    LinearProductView view;
+    std::size_t total;
+    Word modulus;
+
+    template <class Block>
+    FHE_HD void operator()(const Block& block, unsigned char*) const {
+        block.each_of_grid(total, [&](std::size_t i) {
+            const std::size_t row = i % view.rows;
+            Word& body =
+                static_cast<Word*>(view.out)[view.out_word(static_cast<std::uint32_t>(i / view.rows)) + (row + 1) * view.words - 1];
+            const Word sum = body + bias[row];  // Q < 2^27 or 2^54
+            body = sum < modulus ? sum : sum - modulus;
+        });
+    }
+};
 
 template <int limb>
 void make_shifts(Twiddle (&shift)[kMostShifts]) {
@@ -133,7 +158,7 @@ void make_shifts(Twiddle (&shift)[kMostShifts]) {
 
 template <int limbs>
 void launch_words(const ParameterSet& params, const LinearPiece& piece, cudaStream_t stream) {
-    using Word = typename LinearTile<limbs, 1, 2>::Word;
+    using Word = typename LinearTile<limbs, 1, 2, true>::Word;
     const int words = params.large_dimension() + 1;
     const std::size_t items = piece.samples * piece.positions;
     const std::size_t at_once =
@@ -143,7 +168,6 @@ void launch_words(const ParameterSet& params, const LinearPiece& piece, cudaStre
     make_shifts<1>(view.shift[1]);
     view.weights = piece.weights;
     view.bytes = piece.bytes;
-    view.bias = piece.bias;
     view.out = piece.out;
     view.out_rows = piece.out_rows;
     view.out_sample_rows = piece.out_sample_rows;
@@ -167,9 +191,15 @@ void launch_words(const ParameterSet& params, const LinearPiece& piece, cudaStre
                                      count};
         constexpr int kTile = SplitWords<Word>::kTile;
         launch(split, split.blocks(), kTile * (kTile + 1) * sizeof(Word), stream);
-        view.first_item = first;
+        view.first_item = static_cast<std::uint32_t>(first);
         view.byte_words = count * words;
         launch_product_of<limbs>(view, piece.multiprocessors, stream);
+    }
+    if (piece.bias != nullptr) {
+        view.first_item = 0;
+        const std::size_t total = items * piece.rows;
+        launch_over(AddBias<Word>{static_cast<const Word*>(piece.bias), view, total, static_cast<Word>(params.modulus())}, total,
+                    stream);
     }
 }
 
@@ -192,15 +222,15 @@ SlicedWeights slice_weights(const std::int32_t* weights, std::size_t rows, std::
             throw ParameterError("weights: the absolute values of row " + std::to_string(r) +
                                  " sum to 2^35 or more; quantise the weights to fewer bits");
     }
-    SlicedWeights sliced{{},
-                         1,
-                         static_cast<int>(rows),
-                         static_cast<int>(columns),
-                         static_cast<int>(padded(rows)),
-                         static_cast<int>(padded(columns))};
+    SlicedWeights sliced{
+        {}, 1, static_cast<int>(rows), static_cast<int>(columns), padded(rows, kRowAlignment), padded(columns, kLinearColumns)};
     std::int64_t offset = 128;
     while (lowest + offset < 0 || (highest + offset) >> (8 * sliced.slice_count) != 0)
         offset += std::int64_t{128} << (8 * sliced.slice_count++);
+    if (std::size_t(sliced.slice_count) * sliced.padded_rows * sliced.padded_columns > kMostBytes)
+        throw ParameterError("weights: expected at most 2^32 bytes of slices on this device, got " + std::to_string(rows) + " x " +
+                             std::to_string(columns) + " weights of " + std::to_string(sliced.slice_count) +
+                             " bytes; split the layer by rows");
     sliced.slices.assign(std::size_t(sliced.slice_count) * sliced.padded_rows * sliced.padded_columns, 0);
     for (int slice = 0; slice < sliced.slice_count; ++slice)
         for (std::size_t r = 0; r < rows; ++r)

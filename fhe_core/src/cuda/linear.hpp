@@ -11,8 +11,6 @@
 
 namespace fhe_core::cuda {
 
-inline constexpr std::size_t kLinearAlignment = 16;  // of rows and columns: the tensor cores' kernels read 16 bytes at once
-
 // Signed byte slices of a matrix on the host: [slice][row][column], rows and columns padded with zeros.
 struct SlicedWeights {
     std::vector<std::int8_t> slices;

@@ -19,28 +19,31 @@
 
 namespace fhe_core::cuda {
 
-inline constexpr int kMostShifts = 12;  // 5 slices of a weight, 7 of a word
+inline constexpr int kLinearColumns = 64;  // of a stage: columns are padded to a multiple
+inline constexpr int kMostShifts = 12;     // 5 slices of a weight, 7 of a word
 
 struct LinearProductView {
     const std::int8_t* weights;  // [slice_count][padded_rows][padded_columns]
     const std::int8_t* bytes;    // [word slice][byte_words][padded_columns]
-    const void* bias;            // [rows] or nullptr
     void* out;
     const std::int32_t* out_rows;
-    std::size_t out_sample_rows, first_item;
+    std::size_t out_sample_rows;
+    std::uint32_t first_item;
     int slice_count, rows, padded_rows, padded_columns;
-    int words, positions, byte_words;  // byte_words = items * words
-    Twiddle shift[2][kMostShifts];     // [limb]: 256^i
+    std::uint32_t words, positions;
+    int byte_words;                 // byte_words = items * words
+    Twiddle shift[2][kMostShifts];  // [limb]: 256^i
 
     // First word of row 0 of an item.
-    FHE_HD std::size_t out_word(std::size_t item) const {
-        const std::size_t number = first_item + item, sample = number / positions, position = number % positions;
+    FHE_HD std::size_t out_word(std::uint32_t item) const {
+        const std::uint32_t number = first_item + item, sample = number / positions, position = number - sample * positions;
         return (sample * out_sample_rows + (out_rows == nullptr ? position * rows : out_rows[position])) * words;
     }
 };
 
-template <int limb_count, int warps_of_rows, int row_blocks>
+template <int limb_count, int warps_of_rows, int row_blocks, bool one_weight_slice>
 struct LinearTile {
+    static constexpr bool kOneSlice = one_weight_slice;
     static constexpr int kLimbs = limb_count, kSlices = limb_count == 1 ? 4 : 7;
     static constexpr int kWarpsM = warps_of_rows, kWarpsN = 4, kBlocksM = row_blocks;
     static constexpr int kWordBlocks = limb_count == 1 ? 2 : 1;  // of 8 words, of a warp
@@ -48,9 +51,17 @@ struct LinearTile {
     static constexpr int kTileRows = kWarpsM * kBlocksM * 16, kTileWords = kWarpsN * kWordBlocks * 8;
     static constexpr int kByteRows = kTileWords * kSlices;
     static constexpr int kThreads = 32 * kWarpsM * kWarpsN;
-    static constexpr int kStages = 4, kColumns = 64;  // of a stage
+    static constexpr int kStages = 4, kColumns = kLinearColumns;  // of a stage
     static constexpr int kStageBytes = (kTileRows + kByteRows) * kColumns;
-    static constexpr int kSharedBytes = kStages * kStageBytes;
+    // An odd count of slices reads one block behind the last stage, unused.
+    static constexpr int kSharedBytes = kStages * kStageBytes + (kSlices % 2) * kTileWords * kColumns;
+    // Lines of 64 bytes that all threads load at once; the swizzle repeats every 8 lines.
+    static constexpr int kLines = kThreads / 4;
+    static constexpr int kRowLoads = kTileRows / kLines, kByteLoads = (kByteRows + kLines - 1) / kLines;
+    static_assert(kTileRows % kLines == 0 && kLines % 8 == 0);
+    // Results of a warp, 16 rows at a time, on their way out through the stage that was read last.
+    static constexpr int kWarpWords = kWordBlocks * 8, kOutStride = 64 + 8;
+    static_assert(kThreads / 32 * 16 * kOutStride <= kStageBytes);
     static constexpr int kBlocksPerMultiprocessor = kWarpsM > 1 ? 1 : kBlocksM > 2 ? 2 : 3;
     using Word = std::conditional_t<limb_count == 1, std::uint32_t, std::uint64_t>;
 };
@@ -64,13 +75,11 @@ FHE_HD std::int32_t add_slices(std::int32_t total, const std::int32_t (&sums)[sl
 }
 
 template <class Word>
-FHE_HD Word joined_word(const std::int32_t* totals, Word bias) {
-    if constexpr (sizeof(Word) == 4) {
-        return accumulate_exact<Modulus<0>>(bias, totals[0]);
-    } else {
-        return compose_limbs(accumulate_exact<Modulus<0>>(static_cast<std::uint32_t>(bias % Modulus<0>::p), totals[0]),
-                             accumulate_exact<Modulus<1>>(static_cast<std::uint32_t>(bias % Modulus<1>::p), totals[1]));
-    }
+FHE_HD Word joined_word(const std::int32_t* totals) {
+    if constexpr (sizeof(Word) == 4)
+        return accumulate_exact<Modulus<0>>(0, totals[0]);
+    else
+        return compose_limbs(accumulate_exact<Modulus<0>>(0, totals[0]), accumulate_exact<Modulus<1>>(0, totals[1]));
 }
 
 #if defined(__CUDACC__)
@@ -78,10 +87,8 @@ FHE_HD Word joined_word(const std::int32_t* totals, Word bias) {
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
-// 16 bytes, or zeros.
-__device__ __forceinline__ void copy_async(std::int8_t* to, const std::int8_t* from, bool inside) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(inside ? 16 : 0)
-                 : "memory");
+__device__ __forceinline__ void copy_async(std::int8_t* to, const std::int8_t* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int pending>
@@ -109,62 +116,77 @@ __device__ __forceinline__ void multiply_bytes(std::int32_t (&sums)[4], const st
 // Where a block is in its tiles, weight slices and stages of columns; loads run ahead of products.
 struct LinearCursor {
     int tile, slice, column;
-    __device__ __forceinline__ void advance(const LinearProductView& view, int columns) {
+    // Whether another weight slice or tile begins.
+    __device__ __forceinline__ bool advance(const LinearProductView& view, int columns) {
         column += columns;
-        if (column < view.padded_columns) return;
+        if (column < view.padded_columns) return false;
         column = 0;
-        if (--slice >= 0) return;
-        slice = view.slice_count - 1;
-        tile += gridDim.x;
+        if (--slice < 0) {
+            slice = view.slice_count - 1;
+            tile += gridDim.x;
+        }
+        return true;
     }
 };
 
 template <class Tile>
-__device__ __forceinline__ std::int8_t* stage_chunk(std::int8_t* stage, int row, int chunk) {
-    return stage + row * Tile::kColumns + ((chunk ^ (row >> 1 & 3)) << 4);
+__device__ __forceinline__ int chunk_offset(int row, int chunk) {
+    return row * Tile::kColumns + ((chunk ^ (row >> 1 & 3)) << 4);
 }
 
+// One thread's share of the loads: 16 bytes of a line, every kLines lines.
 template <class Tile>
-__device__ __forceinline__ void load_stage(const LinearProductView& view, const LinearCursor& at, int row_tiles,
-                                           std::int8_t* stage) {
-    const int row0 = at.tile % row_tiles * Tile::kTileRows, word0 = at.tile / row_tiles * Tile::kTileWords;
-    const std::int8_t* const weights = view.weights + std::size_t(at.slice) * view.padded_rows * view.padded_columns + at.column;
-    const std::int8_t* const bytes = view.bytes + at.column;
+struct LinearLoader {
+    std::uint32_t weights[Tile::kRowLoads], bytes[Tile::kByteLoads];  // offsets of column 0
+    int target;                                                       // in a stage
+
+    __device__ __forceinline__ void start(const LinearProductView& view, const LinearCursor& at, int row_tiles) {
+        const int row0 = at.tile % row_tiles * Tile::kTileRows, word0 = at.tile / row_tiles * Tile::kTileWords;
+        const int line = threadIdx.x / 4, chunk = threadIdx.x % 4;
+        const std::uint32_t columns = view.padded_columns;
+        target = chunk_offset<Tile>(line, chunk);
 #pragma unroll
-    for (int i = threadIdx.x; i < Tile::kTileRows * 4; i += Tile::kThreads) {
-        const int line = i / 4, chunk = i % 4, row = row0 + line;
-        const bool inside = row < view.padded_rows && at.column + 16 * chunk < view.padded_columns;
-        copy_async(stage_chunk<Tile>(stage, line, chunk),
-                   inside ? weights + std::size_t(row) * view.padded_columns + 16 * chunk : view.weights, inside);
-    }
+        for (int i = 0; i < Tile::kRowLoads; ++i) {
+            const int row = row0 + line + i * Tile::kLines;
+            weights[i] = (at.slice * view.padded_rows + (row < view.rows ? row : view.rows - 1)) * columns + 16 * chunk;
+        }
 #pragma unroll
-    for (int i = threadIdx.x; i < Tile::kByteRows * 4; i += Tile::kThreads) {
-        const int line = i / 4, chunk = i % 4, slice = line / Tile::kTileWords, word = word0 + line % Tile::kTileWords;
-        const bool inside = word < view.byte_words && at.column + 16 * chunk < view.padded_columns;
-        copy_async(stage_chunk<Tile>(stage, Tile::kTileRows + line, chunk),
-                   inside ? bytes + (std::size_t(slice) * view.byte_words + word) * view.padded_columns + 16 * chunk : view.bytes,
-                   inside);
+        for (int i = 0; i < Tile::kByteLoads; ++i) {
+            const int byte_line = line + i * Tile::kLines, slice = byte_line / Tile::kTileWords;
+            const int word = word0 + byte_line % Tile::kTileWords;
+            bytes[i] = (slice * std::uint32_t(view.byte_words) + (word < view.byte_words ? word : view.byte_words - 1)) * columns +
+                       16 * chunk;
+        }
     }
-}
+    __device__ __forceinline__ void load(const LinearProductView& view, int column, std::int8_t* stage) const {
+        std::int8_t* const to = stage + target;
+        const std::int8_t* const weight_columns = view.weights + column;
+        const std::int8_t* const byte_columns = view.bytes + column;
+#pragma unroll
+        for (int i = 0; i < Tile::kRowLoads; ++i) copy_async(to + i * Tile::kLines * Tile::kColumns, weight_columns + weights[i]);
+#pragma unroll
+        for (int i = 0; i < Tile::kByteLoads; ++i)
+            if (i + 1 < Tile::kByteLoads || Tile::kByteRows % Tile::kLines == 0 ||
+                static_cast<int>(threadIdx.x) / 4 < Tile::kByteRows % Tile::kLines)
+                copy_async(to + (Tile::kTileRows + i * Tile::kLines) * Tile::kColumns, byte_columns + bytes[i]);
+    }
+};
 
 // sums += a stage, of one warp.
 template <class Tile>
-__device__ __forceinline__ void multiply_stage(std::int32_t (&sums)[Tile::kBlocksM][Tile::kBlocksN][4], std::int8_t* stage,
-                                               int warp_m, int warp_n, int lane) {
+__device__ __forceinline__ void multiply_stage(std::int32_t (&sums)[Tile::kBlocksM][Tile::kBlocksN][4], const std::int8_t* stage,
+                                               int row_offset, int word_offset) {
+    constexpr int kPairs = (Tile::kBlocksN + 1) / 2;
+    std::uint32_t a[Tile::kBlocksM][4], b[kPairs][4];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {  // 32 columns
-        std::uint32_t a[Tile::kBlocksM][4], b[(Tile::kBlocksN + 1) / 2][4];
+    for (int half = 0; half < 2; ++half) {  // 32 columns: chunks 2 * half + (0, 1), whose place differs in one bit
+        const std::int8_t *const rows = stage + (row_offset ^ half << 5), *const words = stage + (word_offset ^ half << 5);
 #pragma unroll
-        for (int m = 0; m < Tile::kBlocksM; ++m)
-            load_matrices(a[m], stage_chunk<Tile>(stage, (warp_m * Tile::kBlocksM + m) * 16 + lane % 16, 2 * half + lane / 16));
+        for (int m = 0; m < Tile::kBlocksM; ++m) load_matrices(a[m], rows + 16 * m * Tile::kColumns);
 #pragma unroll
-        for (int pair = 0; pair < (Tile::kBlocksN + 1) / 2; ++pair) {
-            int n = 2 * pair + lane / 16;  // an odd count reads its last block twice
-            if (n >= Tile::kBlocksN) n = Tile::kBlocksN - 1;
-            const int word = (warp_n * Tile::kWordBlocks + n / Tile::kSlices) * 8 + lane % 8, slice = n % Tile::kSlices;
+        for (int pair = 0; pair < kPairs; ++pair)
             load_matrices(b[pair],
-                          stage_chunk<Tile>(stage, Tile::kTileRows + slice * Tile::kTileWords + word, 2 * half + lane / 8 % 2));
-        }
+                          words + (2 * pair / Tile::kSlices * 8 + 2 * pair % Tile::kSlices * Tile::kTileWords) * Tile::kColumns);
 #pragma unroll
         for (int n = 0; n < Tile::kBlocksN; ++n)
 #pragma unroll
@@ -181,11 +203,18 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocksPerMultiprocessor) voi
     const int row_tiles = (view.rows + Tile::kTileRows - 1) / Tile::kTileRows;
     const int tiles = row_tiles * ((view.byte_words + Tile::kTileWords - 1) / Tile::kTileWords);
 
+    // ldmatrix: lane l names row l % 16 of a block of rows, half l / 16; or row l % 8 of words, half l / 8 % 2, slice l / 16.
+    const int row_offset = chunk_offset<Tile>(warp_m * Tile::kBlocksM * 16 + lane % 16, lane / 16);
+    const int word_offset = chunk_offset<Tile>(
+        Tile::kTileRows + lane / 16 * Tile::kTileWords + warp_n * Tile::kWordBlocks * 8 + lane % 8, lane / 8 % 2);
+
     LinearCursor load{static_cast<int>(blockIdx.x), view.slice_count - 1, 0}, at = load;
+    LinearLoader<Tile> loader;
+    loader.start(view, load, row_tiles);
     const auto load_next = [&](int stage) {
         if (load.tile < tiles) {
-            load_stage<Tile>(view, load, row_tiles, stages + stage * Tile::kStageBytes);
-            load.advance(view, Tile::kColumns);
+            loader.load(view, load.column, stages + stage * Tile::kStageBytes);
+            if (load.advance(view, Tile::kColumns)) loader.start(view, load, row_tiles);
         }
         commit_copies();  // an empty group counts as well
     };
@@ -193,15 +222,15 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocksPerMultiprocessor) voi
 
     std::int32_t sums[Tile::kBlocksM][Tile::kBlocksN][4] = {};
     std::int32_t totals[Tile::kBlocksM][Tile::kWordBlocks][4][Tile::kLimbs] = {};
+    const int word_in_warp = lane % Tile::kWarpWords, row_in_warp = lane / Tile::kWarpWords;  // of what a lane writes
     for (int stage = 0; at.tile < tiles; stage = stage + 1 == Tile::kStages ? 0 : stage + 1) {
         wait_copies<Tile::kStages - 2>();
         __syncthreads();  // the stage is there for all, and all have read the one that is loaded next
         load_next(stage == 0 ? Tile::kStages - 1 : stage - 1);
-        multiply_stage<Tile>(sums, stages + stage * Tile::kStageBytes, warp_m, warp_n, lane);
+        multiply_stage<Tile>(sums, stages + stage * Tile::kStageBytes, row_offset, word_offset);
 
         const LinearCursor here = at;
-        at.advance(view, Tile::kColumns);
-        if (at.column != 0) continue;
+        if (!at.advance(view, Tile::kColumns)) continue;
         // The end of a weight slice.
         static_for<0, Tile::kBlocksM>([&](auto m) {
             static_for<0, Tile::kWordBlocks * 4>([&](auto item) {
@@ -210,6 +239,7 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocksPerMultiprocessor) voi
 #pragma unroll
                 for (int s = 0; s < Tile::kSlices; ++s) slices[s] = sums[decltype(m)::value][block * Tile::kSlices + s][i];
                 auto& total = totals[decltype(m)::value][block][i];
+                if constexpr (Tile::kOneSlice) total[0] = total[Tile::kLimbs - 1] = 0;
                 total[0] = add_slices<0>(total[0], slices, view.shift[0] + here.slice);
                 if constexpr (Tile::kLimbs == 2) total[1] = add_slices<1>(total[1], slices, view.shift[1] + here.slice);
             });
@@ -220,24 +250,30 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocksPerMultiprocessor) voi
             for (int n = 0; n < Tile::kBlocksN; ++n)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
-        if (here.slice != 0) continue;
-        // The end of a tile.
-        const int row0 = here.tile % row_tiles * Tile::kTileRows + warp_m * Tile::kBlocksM * 16 + lane / 4;
-        const int word0 = here.tile / row_tiles * Tile::kTileWords + warp_n * Tile::kWordBlocks * 8 + 2 * (lane % 4);
-        static_for<0, Tile::kWordBlocks * 2>([&](auto column) {
-            constexpr int block = decltype(column)::value / 2, odd = decltype(column)::value % 2;
-            const int number = word0 + 8 * block + odd;
-            if (number >= view.byte_words) return;
-            const int item = number / view.words, word = number - item * view.words;
-            const bool is_body = view.bias != nullptr && word == view.words - 1;
-            Word* const out = static_cast<Word*>(view.out) + view.out_word(item) + word;
-            static_for<0, Tile::kBlocksM * 2>([&](auto line) {
-                constexpr int m = decltype(line)::value / 2, lower = decltype(line)::value % 2;
-                const int row = row0 + 16 * m + 8 * lower;
-                if (row < view.rows)
-                    out[std::size_t(row) * view.words] = joined_word<Word>(
-                        totals[m][block][2 * lower + odd], is_body ? static_cast<const Word*>(view.bias)[row] : Word{0});
+        if (!Tile::kOneSlice && here.slice != 0) continue;
+
+        // The end of a tile: 16 rows at a time through shared memory, so that a warp writes whole runs of words.
+        __syncthreads();  // all have read this stage, which is loaded again behind the next barrier
+        std::int8_t* const mine = stages + stage * Tile::kStageBytes + warp * 16 * Tile::kOutStride;
+        const int row0 = here.tile % row_tiles * Tile::kTileRows + warp_m * Tile::kBlocksM * 16 + row_in_warp;
+        const int number = here.tile / row_tiles * Tile::kTileWords + warp_n * Tile::kWarpWords + word_in_warp;
+        const std::uint32_t item = static_cast<std::uint32_t>(number) / view.words;
+        const bool inside = number < view.byte_words;
+        Word* const out = static_cast<Word*>(view.out) + (inside ? view.out_word(item) : 0) + (number - item * view.words);
+        static_for<0, Tile::kBlocksM>([&](auto m) {
+            static_for<0, Tile::kWordBlocks * 4>([&](auto entry) {
+                constexpr int block = decltype(entry)::value / 4, i = decltype(entry)::value % 4;
+                Word* const line = reinterpret_cast<Word*>(mine + (lane / 4 + i / 2 * 8) * Tile::kOutStride);
+                line[8 * block + 2 * (lane % 4) + i % 2] = joined_word<Word>(totals[decltype(m)::value][block][i]);
             });
+            __syncwarp();
+            static_for<0, Tile::kWarpWords / 2>([&](auto pass) {
+                constexpr int first = decltype(pass)::value * (32 / Tile::kWarpWords);
+                const int row = row0 + 16 * decltype(m)::value + first;
+                const Word word = reinterpret_cast<const Word*>(mine + (first + row_in_warp) * Tile::kOutStride)[word_in_warp];
+                if (inside && row < view.rows) out[std::size_t(row) * view.words] = word;
+            });
+            __syncwarp();
         });
 #pragma unroll
         for (int m = 0; m < Tile::kBlocksM; ++m)

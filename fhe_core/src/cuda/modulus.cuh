@@ -102,10 +102,13 @@ FHE_HD std::int32_t reduce(std::int32_t x) {
 }
 
 // |sum| < 2^62 -> sum * 2^-32 modulo p, at most |sum| / 2^32 + p/2 in size.
+FHE_HD std::int32_t montgomery(std::int64_t sum, std::uint32_t p, std::uint32_t p_inverse) {
+    const std::uint32_t quotient = static_cast<std::uint32_t>(sum) * p_inverse;
+    return wrap_sub(static_cast<std::int32_t>(sum >> 32), multiply_high(wrap(quotient), static_cast<std::int32_t>(p)));
+}
 template <class M>
 FHE_HD std::int32_t montgomery(std::int64_t sum) {
-    const std::uint32_t quotient = static_cast<std::uint32_t>(sum) * M::p_inverse;
-    return wrap_sub(static_cast<std::int32_t>(sum >> 32), multiply_high(wrap(quotient), static_cast<std::int32_t>(M::p)));
+    return montgomery(sum, M::p, M::p_inverse);
 }
 
 FHE_HD std::int64_t multiply_wide(std::int32_t a, std::int32_t b) { return std::int64_t{a} * b; }

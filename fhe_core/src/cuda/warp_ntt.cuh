@@ -190,10 +190,10 @@ struct WarpNtt {
         int result;
     };
     static constexpr int kInverseInput = 700, kReduced = 690, kProduct = 1250, kPairLimit = 15000;
-    static constexpr InversePlan make_inverse_plan() {
+    static constexpr InversePlan make_inverse_plan(int input) {
         InversePlan plan{};
         int bound[P] = {};
-        for (int& b : bound) b = kInverseInput;
+        for (int& b : bound) b = input;
         for (int step = 0; step < Z + 2 * p; ++step) {
             const bool slots = step >= Z + p;
             const int bit = step < Z ? p - Z + step : (step - Z) % p;
@@ -222,7 +222,7 @@ struct WarpNtt {
         for (int s = 0; s < P; ++s) plan.result = bound[s] > plan.result ? bound[s] : plan.result;
         return plan;
     }
-    static constexpr InversePlan kInversePlan = make_inverse_plan();
+    static constexpr InversePlan kInversePlan = make_inverse_plan(kInverseInput);
     static_assert(kInversePlan.result <= 15000, "accumulate_exact takes results up to 15 p");
 
     template <int step>

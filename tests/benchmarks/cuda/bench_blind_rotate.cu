@@ -7,40 +7,12 @@
 #include <string>
 
 #include "cuda/blind_rotate_latency.cuh"
+#include "device_array.hpp"
 #include "fhe_core/reference.hpp"
 #include "host_key.hpp"
 
 namespace fhe_core::cuda {
 namespace {
-
-void require(cudaError_t status, const char* what) {
-    if (status == cudaSuccess) return;
-    std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(status));
-    std::exit(EXIT_FAILURE);
-}
-
-template <class T>
-class DeviceArray {
-   public:
-    explicit DeviceArray(std::size_t count) : count_(count) { require(cudaMalloc(&data_, count * sizeof(T)), "cudaMalloc"); }
-    explicit DeviceArray(const std::vector<T>& host) : DeviceArray(host.size()) {
-        require(cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice), "copy to the device");
-    }
-    ~DeviceArray() { cudaFree(data_); }
-    DeviceArray(const DeviceArray&) = delete;
-    DeviceArray& operator=(const DeviceArray&) = delete;
-    T* data() const { return data_; }
-    void fill(int byte) { require(cudaMemset(data_, byte, count_ * sizeof(T)), "memset"); }
-    std::vector<T> host() const {
-        std::vector<T> out(count_);
-        require(cudaMemcpy(out.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost), "copy from the device");
-        return out;
-    }
-
-   private:
-    T* data_ = nullptr;
-    std::size_t count_;
-};
 
 struct Problem {
     ParameterSet params;
@@ -81,9 +53,7 @@ template <class Config, bool latency = false>
 void run(const Problem& problem, const Expected& expected, const std::vector<Vec4>& host_key, const std::vector<int>& batches) {
     using Layout = typename Config::Layout;
     using Ntt = typename Config::Ntt;
-    int device = 0, multiprocessors = 0;
-    require(cudaGetDevice(&device), "device");
-    require(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device), "multiprocessors");
+    const int multiprocessors = device_multiprocessors();
     const std::size_t glwe_words = std::size_t(Config::k + 1) * Config::N;
     const DeviceArray<Vec4> key(host_key);
     const DeviceArray<TwiddlePair> twiddles(twiddle_table<Ntt>());
@@ -113,9 +83,10 @@ void run(const Problem& problem, const Expected& expected, const std::vector<Vec
     cudaFuncAttributes attributes;
     require(cudaFuncGetAttributes(&attributes, kernel), "attributes");
     if (latency) std::printf("latency layout, %d warps; ", Latency::kWarps);
-    std::printf("groups %d x %d ciphertexts, %d buffers, %d digits at once, depth %d: %d registers, %zu local bytes, %zu shared\n",
-                Layout::groups, Layout::per_warp, Layout::buffers, Layout::digits, Layout::key_depth, attributes.numRegs,
-                attributes.localSizeBytes, latency ? Latency::kSharedBytes : Config::kSharedBytes);
+    std::printf(
+        "groups %d x %d ciphertexts, %d buffers, %d digits at once, depth %d%s: %d registers, %zu local bytes, %zu shared\n",
+        Layout::groups, Layout::per_warp, Layout::buffers, Layout::digits, Layout::key_depth, Layout::one_loop ? ", one loop" : "",
+        attributes.numRegs, attributes.localSizeBytes, latency ? Latency::kSharedBytes : Config::kSharedBytes);
 
     require(launch(view, multiprocessors, nullptr), "launch");
     require(cudaDeviceSynchronize(), "kernel");
@@ -129,24 +100,9 @@ void run(const Problem& problem, const Expected& expected, const std::vector<Vec
 
     for (const int batch : batches) {
         view.batch = batch;
-        std::vector<float> times;
-        cudaEvent_t start, stop;
-        require(cudaEventCreate(&start), "event");
-        require(cudaEventCreate(&stop), "event");
-        for (int i = 0; i < 7; ++i) {
-            require(cudaEventRecord(start), "event");
-            require(launch(view, multiprocessors, nullptr), "launch");
-            require(cudaEventRecord(stop), "event");
-            require(cudaEventSynchronize(stop), "kernel");
-            float milliseconds = 0;
-            require(cudaEventElapsedTime(&milliseconds, start, stop), "event");
-            if (i > 1) times.push_back(milliseconds);
-        }
-        std::sort(times.begin(), times.end());
-        std::printf("  batch %6d: %8.3f ms (%.3f .. %.3f), %9.0f /s\n", batch, times[times.size() / 2], times.front(), times.back(),
-                    batch / times[times.size() / 2] * 1e3);
-        cudaEventDestroy(start);
-        cudaEventDestroy(stop);
+        const float milliseconds =
+            median_milliseconds(batch > 1000 ? 4 : 6, [&] { require(launch(view, multiprocessors, nullptr), "launch"); });
+        std::printf("  batch %6d: %8.3f ms, %9.0f /s\n", batch, milliseconds, batch / milliseconds * 1e3);
     }
     std::fflush(stdout);
 }
@@ -204,6 +160,24 @@ int main(int count, char** arguments) {
     }
     if (count > 1 && arguments[1] == std::string("profile")) {
         profile<Gates, One, Two>(640, 4224);
+        return EXIT_SUCCESS;
+    }
+    if (count > 1 && arguments[1] == std::string("loops")) {
+        using Gate64 = KernelShape<512, 2, 1, 8, 2, 7, 2, pair>;
+        using Nine = KernelShape<512, 2, 1, 6, 3, 5, 3, pair>;
+        using Eight = KernelShape<512, 2, 1, 6, 3, 7, 2, pair>;
+        using OneLoop = PairLayout<4, 1, 1, 2, 2, true>;
+        using OneLoopSingle = PairLayout<4, 1, 1, 1, 2, true>;
+        using TwoBuffers = PairLayout<4, 1, 2, 1, 2, true>;
+        using Three = PairLayout<4, 1, 1, 3, 2, true>;
+        using ThreeBuffers = PairLayout<4, 1, 2, 3, 2, true>;
+        using Deep = PairLayout<4, 1, 1, 1, 3, true>;
+        compare<Gate64, OneLoop, OneLoopSingle>(16, {0, 1, 1099}, {1100});
+        compare<Nine, OneLoopSingle, TwoBuffers, Three, ThreeBuffers, Deep>(16, {0, 1, 1099}, {1100});
+        compare<Eight, OneLoopSingle, TwoBuffers>(16, {0, 1, 1099}, {1100});
+        compare<Gate64, OneBuffer, OneLoop, OneLoopSingle>(640, {}, {528, 15840, 16384});
+        compare<Nine, OneBuffer, OneLoopSingle, TwoBuffers, Three, ThreeBuffers, Deep>(670, {}, {528, 15840, 16384});
+        compare<Eight, OneBuffer, OneLoopSingle, TwoBuffers>(710, {}, {528, 15840, 16384});
         return EXIT_SUCCESS;
     }
     std::printf("the engine takes the latency layout up to %d ciphertexts per multiprocessor\n", kLatencyCiphertexts);

@@ -11,34 +11,15 @@
 
 #include "fhe_core/reference.hpp"
 #include "host_key.hpp"
+#include "two_limb_key.hpp"
 
 namespace fhe_core::cuda {
 namespace {
 
 // Coefficients [step][key][row][k + 1][N] in [0, Q) -> what expand_key.cu leaves in device memory.
-template <class Config, int limb>
-void expand_limb(const ParameterSet& params, const reference::Words& key, std::vector<std::int32_t>& out) {
-    using M = Modulus<limb>;
-    constexpr int N = Config::N;
-    const KeyLayout layout = KeyLayout::make(params, KeyOrder::warp, 32 * Config::kParts);
-    const auto twiddles = plain_twiddles<limb>(N, Config::kLogSize);
-    const std::uint64_t scale = mul_mod(pow_mod(2, 64, M::p), inverse_mod(N, M::p), M::p);
-    std::vector<std::int32_t> x(N);
-    for (std::size_t i = 0; i < key.size() / N; ++i) {
-        for (int j = 0; j < N; ++j) x[j] = static_cast<std::int32_t>(key[i * N + j] % M::p);
-        plain_forward<M>(HostBlock{0, 1}, x.data(), 1, Config::kLogSize, twiddles.data());
-        const int component = i % layout.outputs, row = i / layout.outputs % layout.rows,
-                  j = i / layout.outputs / layout.rows % layout.keys;
-        const std::size_t step = i / layout.outputs / layout.rows / layout.keys;
-        for (int position = 0; position < N; ++position)
-            out[layout.offset(step, limb, component, row, j, position)] =
-                M::centre(mul_mod(residue(x[position], M::p), scale, M::p));
-    }
-}
-
-template <int N, int k>
+template <int N, int k, int W, bool keys_first = true>
 bool check(int lwe_dimension, std::uint64_t seed) {
-    using Config = TwoLimbConfig<KernelShape<N, k, 2, 24, 1, 24, 1, CmuxKind::binary_pair>, 1>;
+    using Config = TwoLimbConfig<KernelShape<N, k, 2, 24, 1, 24, 1, CmuxKind::binary_pair>, 1, W, keys_first>;
     using Thread = TwoLimbThread<Config>;
     constexpr std::uint64_t modulus = std::uint64_t{kLimbPrimes[0]} * kLimbPrimes[1];
     const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
@@ -48,11 +29,8 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     const reference::SmallWords switched(wide.begin(), wide.end());
     const reference::Words expected = reference::blind_rotate(params, key, switched, table);
 
-    const KeyLayout layout = KeyLayout::make(params, KeyOrder::warp, 32 * Config::kParts);
-    std::vector<Vec4> device_key(layout.step_words() * params.step_count() / 4);
-    std::vector<std::int32_t> key_words(device_key.size() * 4);
-    expand_limb<Config, 0>(params, key, key_words);
-    expand_limb<Config, 1>(params, key, key_words);
+    const std::vector<std::int32_t> key_words = two_limb_key<Config>(params, key);
+    std::vector<Vec4> device_key(key_words.size() / 4);
     for (std::size_t i = 0; i < key_words.size(); ++i) device_key[i / 4].x[i % 4] = key_words[i];
 
     const auto tables = two_limb_tables<Config>();
@@ -80,8 +58,10 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     for (int step = 0; step < params.step_count(); ++step) {
         for (const Thread& t : threads) t.decompose(share(t));
         for (int c = 0; c <= k; ++c) {
-            for (const Thread& t : threads) t.forward_a(c, x);
-            for (const Thread& t : threads) t.forward_b(c, x);
+            for (const Thread& t : threads)
+                if (t.number == c % W) t.forward_a(c, x);
+            for (const Thread& t : threads)
+                if (t.number == c % W) t.forward_b(c, x);
         }
         largest(largest_forward);
         for (const Thread& t : threads) {
@@ -90,8 +70,10 @@ bool check(int lwe_dimension, std::uint64_t seed) {
             t.product(step, ahead, switched[2 * step], switched[2 * step + 1]);
         }
         for (int c = 0; c <= k; ++c) {
-            for (const Thread& t : threads) t.inverse_a(c, x);
-            for (const Thread& t : threads) t.inverse_b(c, x);
+            for (const Thread& t : threads)
+                if (t.number == c % W) t.inverse_a(c, x);
+            for (const Thread& t : threads)
+                if (t.number == c % W) t.inverse_b(c, x);
         }
         largest(largest_inverse);
         for (const Thread& t : threads) t.accumulate(share(t));
@@ -99,9 +81,10 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     for (const Thread& t : threads) t.store_words(share(t));
     int wrong = 0;
     for (int i = 0; i < (k + 1) * N; ++i) wrong += reinterpret_cast<const std::uint64_t*>(words)[i] != expected[i];
-    std::printf("N=%d k=%d n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen %.2f)\n", N, k,
-                lwe_dimension, wrong, Config::kForwardBound, double(largest_forward) / Modulus<0>::p,
-                Thread::Row::kPairLimit / 1000.0 / Config::kParts, double(largest_inverse) / Modulus<0>::p);
+    std::printf("N=%d k=%d, %d warps%s, n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen %.2f)\n",
+                N, k, Config::kWarpsPerGroup, Config::kKeysFirst ? ", keys first" : "", lwe_dimension, wrong, Config::kForwardBound,
+                double(largest_forward) / Modulus<0>::p, Thread::Row::kPairLimit / 1000.0 / Config::kParts,
+                double(largest_inverse) / Modulus<0>::p);
     return wrong == 0;
 }
 
@@ -110,8 +93,14 @@ bool check(int lwe_dimension, std::uint64_t seed) {
 
 int main() {
     using namespace fhe_core::cuda;
-    bool good = check<2048, 1>(4, 1);
-    good &= check<1024, 2>(4, 2);
-    good &= check<4096, 1>(2, 3);
+    bool good = check<2048, 1, 1>(4, 1);
+    good &= check<2048, 1, 1, false>(4, 1);
+    good &= check<2048, 1, 2>(4, 2);
+    good &= check<2048, 1, 4>(4, 3);
+    good &= check<1024, 2, 1>(4, 4);
+    good &= check<1024, 2, 3>(4, 5);
+    good &= check<1024, 2, 4>(4, 6);
+    good &= check<4096, 1, 1>(2, 7);
+    good &= check<4096, 1, 2>(2, 8);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

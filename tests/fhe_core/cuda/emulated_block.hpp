@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -41,6 +42,7 @@ struct EmulatedBlock {
     std::barrier<> barrier;
     std::array<EmulatedWarp, kMostThreads / 32> warps;
     std::array<std::unique_ptr<std::barrier<>>, 16> named;
+    std::array<std::once_flag, 16> made;
 };
 struct Index3 {
     unsigned x;
@@ -60,6 +62,11 @@ EmulatedWarp& own_warp() { return block->warps[threadIdx.x / 32]; }
     const std::int32_t received = warp.words[threadIdx.x % 32 ^ mask];
     warp.barrier.arrive_and_wait();
     return received;
+}
+// bar.sync id, threads
+[[maybe_unused]] void barrier(int id, int threads) {
+    std::call_once(block->made[id], [&] { block->named[id] = std::make_unique<std::barrier<>>(threads); });
+    block->named[id]->arrive_and_wait();
 }
 template <class T>
 T __ldg(const T* address) {

@@ -1,0 +1,46 @@
+// A random two-limb bootstrap key in the layout of its kernels.
+#pragma once
+
+#include "cuda/blind_rotate_two_limbs.cuh"
+#include "fhe_core/modular.hpp"
+#include "fhe_core/reference.hpp"
+
+namespace fhe_core::cuda {
+
+template <class Config, int limb>
+void expand_limb(const ParameterSet& params, const reference::Words& key, std::vector<std::int32_t>& out) {
+    using M = Modulus<limb>;
+    constexpr int N = Config::N;
+    const KeyLayout layout = KeyLayout::make(params, KeyOrder::warp, 32 * Config::kParts);
+    const std::uint64_t root = root_of_unity(M::p, 2 * N, M::sqrt_minus_one);
+    const std::uint64_t scale = mul_mod(pow_mod(2, 64, M::p), inverse_mod(N, M::p), M::p);
+    std::vector<std::uint64_t> roots(N), x(N);
+    for (int i = 0; i < N; ++i) roots[i] = pow_mod(root, bit_reverse(i, Config::kLogSize), M::p);
+    for (std::size_t i = 0; i < key.size() / N; ++i) {
+        for (int j = 0; j < N; ++j) x[j] = key[i * N + j] % M::p;
+        for (int blocks = 1, half = N / 2; half >= 1; blocks *= 2, half /= 2)
+            for (int b = 0; b < blocks; ++b)
+                for (int j = b * 2 * half; j < b * 2 * half + half; ++j) {
+                    const std::uint64_t product = x[j + half] * roots[blocks + b] % M::p;
+                    x[j + half] = (x[j] + M::p - product) % M::p;
+                    x[j] = (x[j] + product) % M::p;
+                }
+        const int component = i % layout.outputs, row = i / layout.outputs % layout.rows,
+                  j = i / layout.outputs / layout.rows % layout.keys;
+        const std::size_t step = i / layout.outputs / layout.rows / layout.keys;
+        for (int position = 0; position < N; ++position)
+            out[layout.offset(step, limb, component, row, j, position)] = M::centre(mul_mod(x[position], scale, M::p));
+    }
+}
+
+// Coefficients [step][key][row][k + 1][N] modulo Q -> KeyOrder::warp.
+template <class Config>
+std::vector<std::int32_t> two_limb_key(const ParameterSet& params, const reference::Words& key) {
+    const KeyLayout layout = KeyLayout::make(params, KeyOrder::warp, 32 * Config::kParts);
+    std::vector<std::int32_t> words(layout.step_words() * params.step_count());
+    expand_limb<Config, 0>(params, key, words);
+    expand_limb<Config, 1>(params, key, words);
+    return words;
+}
+
+}  // namespace fhe_core::cuda
