@@ -55,6 +55,7 @@ def mnist(
     console = standard_output()
     if not quiet:
         console.print(f"{len(chosen.images)} {chosen.source}; model {model_name}, {facts_line(model)}")
+        _warn_of_long_runs(console, model, len(chosen.images), device, threads)
     samples = chosen.images.reshape(-1, *model.client.input_shape)
     clear = _answers(model.predict(samples) if model.float_graph is None else model.predict_float(samples))
     run = run_encrypted(model, samples, device, threads)
@@ -85,6 +86,16 @@ def _answers(outputs: NDArray[Any]) -> NDArray[np.int64]:
 def facts_line(model: CompiledModel) -> str:
     params = model.program.parameters
     return f"parameter set {params.name} ({params.security_bits} bits of security), {model.program.bootstraps} bootstraps each"
+
+
+def _warn_of_long_runs(console: Console, model: CompiledModel, images: int, device: str, threads: int) -> None:
+    """Says so where the CPU will take more than a minute; the report knows from measured tables."""
+    estimate = model.report().get("estimated_seconds", {}).get("cpu-1-thread")
+    if device == "cpu" and estimate is not None and (seconds := images * estimate["seconds_per_sample"] / threads) > 60:
+        console.print(
+            f"about {seconds / 60:.0f} minutes on a CPU like the one measured; --images 2 shows the same in less",
+            style="dim",
+        )
 
 
 def _record(
