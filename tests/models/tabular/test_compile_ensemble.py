@@ -23,10 +23,13 @@ QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthC
 FEATURES, LEVELS = 3, 5
 
 
+DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+
 @functools.cache
-def toy_session():
+def toy_session(device="cpu"):
     key = ClientKey.generate(TOY)
-    return key, Session(key.evaluation_keys())
+    return key, Session(key.evaluation_keys(), device)
 
 
 @st.composite
@@ -76,10 +79,11 @@ def test_tables_without_noise_give_the_quantised_scores(ensemble, seed):
     np.testing.assert_array_equal(noisy, model.predict(x, output="scores"))
 
 
+@DEVICES
 @settings(QUICK, max_examples=60)
 @given(ensembles(), st.integers(0, 1000))
-def test_encrypted_equals_quantised(ensemble, seed):
-    model, (key, session) = compile_ensemble(ensemble, candidates=[TOY]), toy_session()
+def test_encrypted_equals_quantised(device, ensemble, seed):
+    model, (key, session) = compile_ensemble(ensemble, candidates=[TOY]), toy_session(device)
     x = samples_of(ensemble, 12, seed)
     encrypted = model.predict(x, "execute", key=key, session=session, output="scores")
     np.testing.assert_array_equal(encrypted, model.predict(x, output="scores"))
@@ -106,11 +110,12 @@ def test_the_server_compares_as_the_client_does(made, seed, params):
     np.testing.assert_array_equal(server.client.output(clear, "scores"), client.predict(x, output="scores"))
 
 
+@DEVICES
 @settings(QUICK, max_examples=20)
 @given(fine_ensembles(), st.integers(0, 1000))
-def test_encrypted_equals_quantised_when_the_server_compares(made, seed):
+def test_encrypted_equals_quantised_when_the_server_compares(device, made, seed):
     ensemble, levels = made
-    model, (key, session) = compile_ensemble(ensemble, comparisons="server", candidates=[TOY]), toy_session()
+    model, (key, session) = compile_ensemble(ensemble, comparisons="server", candidates=[TOY]), toy_session(device)
     x = np.random.default_rng(seed).integers(-1, 2 * levels + 1, (6, 2)) / 2
     encrypted = model.predict(x, "execute", key=key, session=session, output="scores")
     np.testing.assert_array_equal(encrypted, model.predict(x, output="scores"))
