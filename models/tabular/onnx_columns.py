@@ -1,0 +1,204 @@
+"""The nodes of an ONNX-ML graph before its model, as what the client does to the user's columns.
+
+Tensors are recipes of columns (column_flow.py). Arithmetic is float64 here and float32 in ONNX Runtime: a scaled feature within rounding of a
+tree's threshold may fall on its other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
+
+from cloakwork.models.errors import CompileError, Problem, UnsupportedNode
+from cloakwork.models.tabular.column_flow import ColumnFlow, Recipe
+from cloakwork.models.tabular.onnx_attributes import Attributes, attributes
+
+_INTEGERS: Final = (TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64)
+_NORMS: Final = {"MAX": "max", "L1": "l1", "L2": "l2"}
+
+
+@dataclass
+class Tensors:
+    """Everything known by name while the graph is walked."""
+
+    flow: ColumnFlow
+    recipes: dict[str, Recipe]
+    constants: dict[str, NDArray[Any]]
+    types: list[int] = field(default_factory=list)  # of the user's columns
+
+
+def read_columns(model: onnx.ModelProto, wanted: str) -> tuple[Tensors, set[int], list[Problem]]:
+    """Recipes of every tensor that tensor `wanted` needs, the nodes that make them (by id), and what is wrong with some."""
+    tensors = _inputs(model)
+    producer = {name: node for node in model.graph.node for name in node.output}
+    needed: set[int] = set()
+    waiting = [wanted]
+    while waiting:
+        node = producer.get(waiting.pop())
+        if node is not None and id(node) not in needed:
+            needed.add(id(node))
+            waiting += list(node.input)
+    problems: list[Problem] = []
+    for node in model.graph.node:
+        if id(node) not in needed:
+            continue
+        known = all(name in tensors.recipes or name in tensors.constants for name in node.input if name)
+        if not known:
+            continue  # follows from a node that is reported
+        try:
+            _read(node, tensors)
+        except UnsupportedNode as error:
+            problems.append(Problem(node.name, node.op_type, str(error)))
+    return tensors, needed, problems
+
+
+def _inputs(model: onnx.ModelProto) -> Tensors:
+    """One input of all columns, or one for each, which names them."""
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in constants]
+    widths, types = [], []
+    for value in inputs:
+        shape = [extent.dim_value for extent in value.type.tensor_type.shape.dim]
+        if len(shape) != 2 or shape[1] < 1:
+            raise CompileError(
+                f"model: expected inputs of shape [samples, columns], got {shape} for '{value.name}'; "
+                "convert the model with a fixed number of columns"
+            )
+        widths.append(int(shape[1]))
+        types += [int(value.type.tensor_type.elem_type)] * int(shape[1])
+    single = all(width == 1 for width in widths) and len(widths) > 1
+    flow = ColumnFlow(sum(widths), tuple(value.name for value in inputs) if single else None)
+    start, recipes, first = flow.start(), {}, 0
+    for value, width in zip(inputs, widths, strict=True):
+        recipes[value.name] = start[first : first + width]
+        first += width
+    return Tensors(flow, recipes, constants, types)
+
+
+def _read(node: onnx.NodeProto, tensors: Tensors) -> None:
+    own = attributes(node)
+    if node.op_type == "Constant":
+        tensors.constants[node.output[0]] = np.asarray(own["value"])
+        return
+    if node.op_type not in _OPERATORS:
+        raise UnsupportedNode("the client has no such step; do it before, on the table itself")
+    tensors.recipes[node.output[0]] = _OPERATORS[node.op_type](node, own, tensors)
+
+
+# --- one function per operator ------------------------------------------------------------------------------------------------------
+
+
+def _recipe(node: onnx.NodeProto, tensors: Tensors, index: int = 0) -> Recipe:
+    name = node.input[index]
+    if name not in tensors.recipes:
+        raise UnsupportedNode(f"expected columns as input {index}, got a constant")
+    return tensors.recipes[name]
+
+
+def _constant(node: onnx.NodeProto, tensors: Tensors, index: int) -> NDArray[Any]:
+    name = node.input[index]
+    if name not in tensors.constants:
+        raise UnsupportedNode(f"expected a constant as input {index}, got columns")
+    return tensors.constants[name]
+
+
+def _same(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    return _recipe(node, tensors)
+
+
+def _cast(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    recipe = _recipe(node, tensors)
+    whole = all(column.untouched and tensors.types[column.source] in _INTEGERS for column in recipe)
+    if own["to"] in (TensorProto.FLOAT, TensorProto.DOUBLE) or (own["to"] in _INTEGERS and whole):
+        return recipe
+    if own["to"] == TensorProto.STRING and all(tensors.types[c.source] == TensorProto.STRING for c in recipe):
+        return recipe
+    raise UnsupportedNode("rounds, or makes texts of numbers; do it before, on the table itself")
+
+
+def _reshape(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    recipe, shape = _recipe(node, tensors), [int(extent) for extent in _constant(node, tensors, 1)]
+    if len(shape) != 2 or shape[0] not in (-1, 0) or shape[1] not in (-1, len(recipe)):
+        raise UnsupportedNode(f"to {shape}; expected samples of {len(recipe)} columns")
+    return recipe
+
+
+def _concat(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    if own.get("axis", 1) not in (1, -1):
+        raise UnsupportedNode("joins samples; expected columns")
+    return [column for i in range(len(node.input)) for column in _recipe(node, tensors, i)]
+
+
+def _select(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    recipe, chosen = _recipe(node, tensors), _constant(node, tensors, 1).reshape(-1)
+    if node.op_type == "Gather" and own.get("axis", 0) not in (1, -1):
+        raise UnsupportedNode("chooses samples; expected columns")
+    if bool((chosen < -len(recipe)).any() or (chosen >= len(recipe)).any()):
+        raise UnsupportedNode(f"chooses columns that do not exist among {len(recipe)}")
+    return [recipe[int(i)] for i in chosen]
+
+
+def _imputer(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    if "imputed_value_floats" not in own or not np.isnan(own.get("replaced_value_float", 0.0)):
+        raise UnsupportedNode("replaces a number; only missing values (NaN) can be replaced")
+    return tensors.flow.fill(_recipe(node, tensors), own["imputed_value_floats"])
+
+
+def _scaler(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    return tensors.flow.affine(_recipe(node, tensors), own.get("offset", 0.0), own.get("scale", 1.0))
+
+
+def _normalizer(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    return tensors.flow.normalise(_recipe(node, tensors), _NORMS[own.get("norm", "MAX")])
+
+
+def _arithmetic(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    """Add, Sub, Mul, Div of columns and a constant."""
+    commutes = node.op_type in ("Add", "Mul")
+    place = 1 if node.input[0] in tensors.recipes or not commutes else 0
+    recipe, value = _recipe(node, tensors, 1 - place), np.asarray(_constant(node, tensors, place), dtype=np.float64)
+    if value.size not in (1, len(recipe)):
+        raise UnsupportedNode(f"with a constant of shape {list(value.shape)}; expected one number, or {len(recipe)}")
+    match node.op_type:
+        case "Add":
+            return tensors.flow.affine(recipe, -value, 1.0)
+        case "Sub":
+            return tensors.flow.affine(recipe, value, 1.0)
+        case "Mul":
+            return tensors.flow.affine(recipe, 0.0, value)
+        case _:
+            return tensors.flow.affine(recipe, 0.0, 1 / value)
+
+
+def _one_hot_encoder(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    categories = own.get("cats_strings") or own.get("cats_int64s") or []
+    recipe = _recipe(node, tensors)
+    if len(recipe) != 1 or not categories:
+        raise UnsupportedNode("expected one column, and its categories")
+    encoded = tensors.flow.encode(recipe[0], categories, "ignore" if own.get("zeros", 1) else "refuse")
+    return [replace(encoded, indicator=i) for i in range(len(categories))]
+
+
+_OPERATORS: Final[Mapping[str, Callable[[onnx.NodeProto, Attributes, Tensors], Recipe]]] = {
+    "Add": _arithmetic,
+    "ArrayFeatureExtractor": _select,
+    "Cast": _cast,
+    "Concat": _concat,
+    "Div": _arithmetic,
+    "FeatureVectorizer": _concat,
+    "Gather": _select,
+    "Identity": _same,
+    "Imputer": _imputer,
+    "Mul": _arithmetic,
+    "Normalizer": _normalizer,
+    "OneHotEncoder": _one_hot_encoder,
+    "Reshape": _reshape,
+    "Scaler": _scaler,
+    "Sub": _arithmetic,
+}
