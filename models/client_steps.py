@@ -44,7 +44,8 @@ class Columns:
 class Categories:
     """The first step for tables with text: categories of the training data as numbers 0, 1, ..; other columns as they are.
 
-    `known[i]` are the categories of column `columns[i]`. An unseen one is refused, or becomes -1 (OneHot then gives zeros).
+    `known[i]` are the categories of column `columns[i]`. An unseen one is refused, or becomes -1 (OneHot then gives zeros). A column without
+    known categories is not looked at and becomes 0.
     """
 
     count: int
@@ -61,7 +62,7 @@ class Categories:
             raise ShapeError(f"input: expected an array of shape ['samples', {self.count}], got {list(table.shape)}")
         table = table.copy()
         for column, known in zip(self.columns, self.known, strict=True):
-            table[:, column] = self._numbers(table[:, column], int(column), known)
+            table[:, column] = self._numbers(table[:, column], int(column), known) if known else 0.0
         return feature_table(table, self.count, self.names, self.missing)
 
     def _numbers(self, values: NDArray[Any], column: int, known: tuple[Any, ...]) -> list[float]:

@@ -24,6 +24,8 @@ MINIMUM_OPSET = 11
 TABLE_OPERATORS: Final = (
     "LinearClassifier",
     "LinearRegressor",
+    "SVMClassifier",
+    "SVMRegressor",
     "TreeEnsemble",
     "TreeEnsembleClassifier",
     "TreeEnsembleRegressor",

@@ -145,13 +145,14 @@ class ColumnFlow:
         encoded = {column.source: column for column in base if column.categories is not None}
         if any(encoded.get(column.source, column).categories != column.categories for column in base):
             raise UnsupportedNode("a column is used encoded and as it is; give it to one part only")
-        if not encoded:
+        unread = set(range(self._count)) - {column.source for column in base}
+        if not encoded and not unread:
             return Columns(self._count, self._names, missing)
         if len({column.unseen for column in encoded.values()}) > 1:
             raise UnsupportedNode("encoders differ in what they do with unseen categories; expected one rule")
-        columns = np.array(sorted(encoded), dtype=np.int64)
-        known = tuple(encoded[int(i)].categories or () for i in columns)
-        unseen = next(iter(encoded.values())).unseen
+        columns = np.array(sorted({*encoded, *unread}), dtype=np.int64)
+        known = tuple((encoded[int(i)].categories or ()) if int(i) in encoded else () for i in columns)
+        unseen = next((column.unseen for column in encoded.values()), "refuse")
         return Categories(self._count, columns, known, unseen, self._names, missing)
 
     def _fills(self, base: Recipe) -> list[InputStep]:

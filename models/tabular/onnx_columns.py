@@ -33,20 +33,20 @@ class Tensors:
     types: list[int] = field(default_factory=list)  # of the user's columns
 
 
-def read_columns(model: onnx.ModelProto, wanted: str) -> tuple[Tensors, set[int], list[Problem]]:
-    """Recipes of every tensor that tensor `wanted` needs, the nodes that make them (by id), and what is wrong with some."""
+def read_columns(model: onnx.ModelProto, wanted: str) -> tuple[Tensors, set[str], list[Problem]]:
+    """Recipes of every tensor that tensor `wanted` needs, the nodes that make them (by their first output), and what is wrong with some."""
     tensors = _inputs(model)
     producer = {name: node for node in model.graph.node for name in node.output}
-    needed: set[int] = set()
+    needed: set[str] = set()
     waiting = [wanted]
     while waiting:
         node = producer.get(waiting.pop())
-        if node is not None and id(node) not in needed:
-            needed.add(id(node))
+        if node is not None and node.output[0] not in needed:
+            needed.add(node.output[0])
             waiting += list(node.input)
     problems: list[Problem] = []
     for node in model.graph.node:
-        if id(node) not in needed:
+        if node.output[0] not in needed:
             continue
         known = all(name in tensors.recipes or name in tensors.constants for name in node.input if name)
         if not known:

@@ -1,13 +1,14 @@
 """Models of tables from ONNX-ML files, as skl2onnx, onnxmltools and others write them.
 
-A chain of Imputer, Scaler, Normalizer and Cast ends in one model node; what comes after it (ZipMap, casts of labels) only renames results. The
-chain becomes the client's steps, the node a TreeEnsemble (TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble) or a LinearModel
-(LinearClassifier, LinearRegressor).
+What prepares the columns (onnx_columns.py) ends in one model node; what comes after it (ZipMap, casts of labels) only renames results. The
+preparation becomes the client's steps, the node a TreeEnsemble (TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble) or a LinearModel
+(LinearClassifier, LinearRegressor, SVMClassifier and SVMRegressor with a linear kernel).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from cloakwork.models.client_steps import Columns, Impute, InputStep, Normalise, Standardise
+from cloakwork.models.client_steps import Categories, Columns, InputStep
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
 from cloakwork.models.ir import Reals
@@ -24,13 +25,12 @@ from cloakwork.models.tabular.compile_ensemble import compile_ensemble
 from cloakwork.models.tabular.ensemble import TreeEnsemble
 from cloakwork.models.tabular.linear_compiler import compile_linear
 from cloakwork.models.tabular.linear_model import LinearModel
+from cloakwork.models.tabular.onnx_attributes import Attributes, attributes
+from cloakwork.models.tabular.onnx_columns import read_columns
 from cloakwork.models.tabular.onnx_trees import tree_ensemble, tree_ensemble_5
 
-Attributes = dict[str, Any]
-
-_AFTER: Final = ("Cast", "Identity", "Reshape", "ZipMap")
+_AFTER: Final = ("ArrayFeatureExtractor", "Cast", "Identity", "Normalizer", "Reshape", "ZipMap")
 _POST_TRANSFORMS: Final = {"NONE": "none", "LOGISTIC": "sigmoid", "SOFTMAX": "softmax"}
-_NORMS: Final = {"MAX": "max", "L1": "l1", "L2": "l2"}
 
 
 def compile_onnx_ml(model: onnx.ModelProto | str | Path, calibration: Any = None, **options: Any) -> CompiledModel:
@@ -52,88 +52,51 @@ def import_onnx_ml(model: onnx.ModelProto) -> tuple[tuple[InputStep, ...], TreeE
     nodes = [node for node in model.graph.node if node.op_type in TABLE_OPERATORS]
     if len(nodes) != 1:
         raise CompileError(f"model: expected one node of {', '.join(TABLE_OPERATORS)}, got {len(nodes)}")
-    before, problems = _chain(model, nodes[0])
-    single = _single(model)
-    steps: list[InputStep] = []
-    for node in before:
-        try:
-            steps += _input_steps(node)
-        except UnsupportedNode as error:
-            problems.append(Problem(node.name, node.op_type, str(error)))
+    tensors, before, problems = read_columns(model, nodes[0].input[0])
+    problems += _after(model, nodes[0], before)
+    recipe = tensors.recipes.get(nodes[0].input[0])
+    steps: tuple[InputStep, ...] = ()
     found: TreeEnsemble | LinearModel | None = None
     try:
-        found = _READERS[nodes[0].op_type](attributes(nodes[0]), single, _feature_count(model))
+        if recipe is not None:
+            steps = tensors.flow.finish(recipe)
+        found = _READERS[nodes[0].op_type](attributes(nodes[0]), _single(model), len(recipe or tensors.types))
     except UnsupportedNode as error:
         problems.append(Problem(nodes[0].name, nodes[0].op_type, str(error)))
+    except ValueError:
+        if recipe is not None:  # else another number of columns, which follows from what is reported
+            raise
     if problems or found is None:
         raise unsupported(problems)
-    missing = any(isinstance(step, Impute) for step in steps) or getattr(found, "takes_missing", False)
-    return (Columns(found.features, None, missing), *steps), found
-
-
-def attributes(node: onnx.NodeProto) -> Attributes:
-    """By name; texts decoded, tensors as arrays."""
-    result: Attributes = {}
-    for attribute in node.attribute:
-        value = onnx.helper.get_attribute_value(attribute)
-        if isinstance(value, onnx.TensorProto):
-            value = onnx.numpy_helper.to_array(value)
-        elif isinstance(value, bytes):
-            value = value.decode()
-        elif attribute.type == onnx.AttributeProto.STRINGS:
-            value = [text.decode() for text in value]
-        result[attribute.name] = value
-    return result
+    first = steps[0]
+    assert isinstance(first, Columns | Categories)
+    if isinstance(found, TreeEnsemble) and found.takes_missing:
+        steps = (replace(first, missing=True), *steps[1:])
+    return steps, found
 
 
 # --- around the model node ------------------------------------------------------------------------------------------------------
 
 
-def _chain(model: onnx.ModelProto, last: onnx.NodeProto) -> tuple[list[onnx.NodeProto], list[Problem]]:
-    """The nodes from the input to the model node, and a problem for each that is neither before nor a known one after."""
-    producer = {name: node for node in model.graph.node for name in node.output}
-    before: list[onnx.NodeProto] = []
-    name = last.input[0]
-    while name in producer:
-        before.insert(0, producer[name])
-        name = producer[name].input[0]
-    on_chain = {id(node) for node in (*before, last)}
-    problems = [
+def _after(model: onnx.ModelProto, last: onnx.NodeProto, before: set[str]) -> list[Problem]:
+    """A problem for each node that is neither before the model nor a known one after it."""
+    return [
         Problem(node.name, node.op_type, f"not one of {', '.join(_AFTER)} after the model")
         for node in model.graph.node
-        if id(node) not in on_chain and node.op_type not in _AFTER
+        if node.output[0] not in before and node.output[0] != last.output[0] and not _only_renames(node, last)
     ]
-    return before, problems
+
+
+def _only_renames(node: onnx.NodeProto, last: onnx.NodeProto) -> bool:
+    """Casts, choices and dictionaries of results; shares of classes add up to 1 already."""
+    if node.op_type == "Normalizer":
+        return "Classifier" in last.op_type and attributes(node).get("norm") == "L1"
+    return node.op_type in _AFTER
 
 
 def _single(model: onnx.ModelProto) -> bool:
     """Whether features are float32, as ONNX Runtime then compares them."""
     return bool(model.graph.input[0].type.tensor_type.elem_type != onnx.TensorProto.DOUBLE)
-
-
-def _feature_count(model: onnx.ModelProto) -> int:
-    extents = [extent.dim_value for extent in model.graph.input[0].type.tensor_type.shape.dim]
-    if len(model.graph.input) != 1 or len(extents) != 2 or extents[1] < 1:
-        raise CompileError(
-            f"model: expected one input of shape [samples, features], got {len(model.graph.input)} inputs, the first of shape {extents}; "
-            "convert the model with a fixed number of columns"
-        )
-    return int(extents[1])
-
-
-def _input_steps(node: onnx.NodeProto) -> list[InputStep]:
-    own = attributes(node)
-    if node.op_type in ("Cast", "Identity"):
-        return []
-    if node.op_type == "Scaler":
-        return [Standardise(_reals(own["offset"]), _reals(own["scale"]))]
-    if node.op_type == "Imputer":
-        if not np.isnan(own.get("replaced_value_float", 0.0)):
-            raise UnsupportedNode("replaces a number; only missing values (NaN) can be replaced")
-        return [Impute(_reals(own["imputed_value_floats"]))]
-    if node.op_type == "Normalizer":
-        return [Normalise(_NORMS[own.get("norm", "MAX")])]
-    raise UnsupportedNode("the client has no such step; do it before, on the table itself")
 
 
 # --- model nodes ------------------------------------------------------------------------------------------------------------------
@@ -158,6 +121,29 @@ def _linear_classifier(own: Attributes, single: bool, features: int) -> LinearMo
         coefficients, intercept = coefficients[1:], intercept[1:]  # skl2onnx writes [-w, w]
     name = post_transform(own)
     return LinearModel(coefficients, intercept, "decision" if name == "none" else name, labels=labels)
+
+
+def _svm_weights(own: Attributes, features: int) -> tuple[Reals, Reals]:
+    """sum_i coefficient_i (sv_i . x) + rho of a linear kernel is one row of weights."""
+    if own.get("kernel_type", "LINEAR") != "LINEAR":
+        raise UnsupportedNode(f"kernel {own['kernel_type']}; only the linear one can run on encrypted data")
+    if own.get("prob_a") or own.get("one_class") or own.get("post_transform", "NONE") != "NONE":
+        raise UnsupportedNode("probabilities or one class; fit with probability=False, for decision values")
+    vectors = own.get("support_vectors")
+    if not vectors or len(own.get("rho", [])) != 1:
+        raise UnsupportedNode("of more than two classes votes for pairs of them; use LinearSVC, which compares scores")
+    weights = _reals(own["coefficients"]) @ _reals(vectors).reshape(-1, features)
+    return weights[None], _reals(own["rho"])
+
+
+def _svm_regressor(own: Attributes, single: bool, features: int) -> LinearModel:
+    return LinearModel(*_svm_weights(own, features))
+
+
+def _svm_classifier(own: Attributes, single: bool, features: int) -> LinearModel:
+    labels = class_labels(own)
+    weights, rho = _svm_weights(own, features)
+    return LinearModel(-weights, -rho, "decision", labels=labels)  # positive for the first class
 
 
 def class_labels(own: Attributes) -> NDArray[Any]:
@@ -190,6 +176,8 @@ def _trees(classifier: bool) -> Callable[[Attributes, bool, int], TreeEnsemble]:
 _READERS: Final[dict[str, Callable[[Attributes, bool, int], TreeEnsemble | LinearModel]]] = {
     "LinearClassifier": _linear_classifier,
     "LinearRegressor": _linear_regressor,
+    "SVMClassifier": _svm_classifier,
+    "SVMRegressor": _svm_regressor,
     "TreeEnsemble": tree_ensemble_5,
     "TreeEnsembleClassifier": _trees(classifier=True),
     "TreeEnsembleRegressor": _trees(classifier=False),
