@@ -45,7 +45,8 @@ def program_to_bytes(program: Program) -> bytes:
         "nodes": [_describe(node, writer) for node in program.graph.nodes],
         "output": writer.add(program.graph.output),
         "client_steps": [
-            {"operator": s.operator, "axis": s.axis, "keepdims": s.keepdims} for s in program.graph.client_steps
+            {"operator": s.operator, "axis": s.axis, "keepdims": s.keepdims, "count": s.count, "largest": s.largest}
+            for s in program.graph.client_steps
         ],
         "input_steps": steps_to_fields(program.input_steps),
         "output_steps": steps_to_fields(program.output_steps),
@@ -179,7 +180,12 @@ def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
         raise KeyMismatchError(
             f"program: it was compiled for another version of parameter set '{params.name}'; compile the model again with this release"
         )
-    steps = tuple(ClientStep(s["operator"], int(s["axis"]), bool(s["keepdims"])) for s in header["client_steps"])
+    steps = tuple(
+        ClientStep(
+            s["operator"], int(s["axis"]), bool(s["keepdims"]), int(s.get("count", 0)), bool(s.get("largest", True))
+        )
+        for s in header["client_steps"]
+    )
     graph = Graph(
         tuple(_node(description, arrays) for description in header["nodes"]),
         arrays.get(header["output"]),

@@ -23,7 +23,7 @@ from cloakwork.models.client_steps import (
     steps_to_fields,
 )
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import CLIENT_OPERATORS, ClientStep, Reals
+from cloakwork.models.ir import CLIENT_STEPS, ClientStep, Reals
 from cloakwork.models.program import Program
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ class ClientSpecification:
             "input_scale": self.input_scale,
             "output_scale": self.output_scale.tolist(),
             "output_offset": self.output_offset.tolist(),
-            "client_steps": [[step.operator, step.axis, step.keepdims] for step in self.client_steps],
+            "client_steps": [
+                [step.operator, step.axis, step.keepdims, step.count, step.largest] for step in self.client_steps
+            ],
             "input_steps": steps_to_fields(self.input_steps),
             "output_steps": steps_to_fields(self.output_steps),
             "output_unit": self.output_unit,
@@ -106,7 +108,7 @@ class ClientSpecification:
                 float(fields["input_scale"]),
                 np.asarray(fields["output_scale"], dtype=np.float64),
                 np.asarray(fields["output_offset"], dtype=np.float64),
-                tuple(ClientStep(str(op), int(axis), bool(keepdims)) for op, axis, keepdims in fields["client_steps"]),
+                tuple(_client_step(*step) for step in fields["client_steps"]),
                 input_steps_from_fields(fields.get("input_steps", [])),
                 output_steps_from_fields(fields.get("output_steps", [])),
                 float(fields.get("output_unit", 0.0)),
@@ -139,7 +141,7 @@ class ClientSpecification:
             and self.input_range[0] <= self.input_range[1]
             and 0 <= self.output_unit <= 1
             and min(self.input_shape, default=1) > 0
-            and all(step.operator in CLIENT_OPERATORS for step in self.client_steps)
+            and all(step.operator in CLIENT_STEPS for step in self.client_steps)
         )
         if not sound:
             raise SerializationError(
@@ -185,14 +187,33 @@ class ClientSpecification:
         return run_output_steps(self.output_steps, apply_client_steps(self.client_steps, values), until)
 
 
+def _client_step(operator: str, axis: int, keepdims: bool, count: int = 0, largest: bool = True) -> ClientStep:
+    return ClientStep(str(operator), int(axis), bool(keepdims), int(count), bool(largest))
+
+
 def apply_client_steps(steps: tuple[ClientStep, ...], values: Reals) -> NDArray[np.generic]:
     result: NDArray[np.generic] = values
     for step in steps:
-        if step.operator == "ArgMax":
-            result = np.argmax(result, axis=step.axis, keepdims=step.keepdims)
-            continue
-        logits = np.asarray(result, dtype=np.float64)
-        shifted = logits - logits.max(axis=step.axis, keepdims=True)
-        logarithm = shifted - np.log(np.exp(shifted).sum(axis=step.axis, keepdims=True))
-        result = logarithm if step.operator == "LogSoftmax" else np.exp(logarithm)
+        result = _applied(step, np.asarray(result, dtype=np.float64))
     return result
+
+
+def _applied(step: ClientStep, values: Reals) -> NDArray[Any]:
+    axis = step.axis
+    if step.operator in ("ArgMax", "ArgMin"):
+        return np.asarray(
+            (np.argmax if step.operator == "ArgMax" else np.argmin)(values, axis=axis, keepdims=step.keepdims)
+        )
+    if step.operator == "Hardmax":
+        best = np.expand_dims(np.argmax(values, axis=axis), axis)
+        result = np.zeros_like(values)
+        np.put_along_axis(result, best, 1.0, axis=axis)
+        return result
+    if step.operator in ("TopK", "TopKIndices"):
+        order = np.argsort(-values if step.largest else values, axis=axis, kind="stable").take(
+            range(step.count), axis=axis
+        )
+        return order if step.operator == "TopKIndices" else np.take_along_axis(values, order, axis=axis)
+    shifted = values - values.max(axis=axis, keepdims=True)
+    logarithm: Reals = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+    return logarithm if step.operator == "LogSoftmax" else np.exp(logarithm)

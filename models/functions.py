@@ -41,6 +41,17 @@ def _gelu_tanh(x: Reals) -> Reals:
     return result
 
 
+def _bitwise(operation: Callable[[Any, Any], Any]) -> Callable[[Reals, Reals], Reals]:
+    """Of numbers rounded to integers."""
+
+    def function(x: Reals, y: Reals) -> Reals:
+        limited = np.clip(np.nan_to_num(x), -(2.0**31), 2.0**31)
+        result: Reals = operation(np.rint(limited).astype(np.int64), np.rint(y).astype(np.int64)).astype(np.float64)
+        return result
+
+    return function
+
+
 # name -> function of x and the step's parameters
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Identity": lambda x: x,
@@ -52,6 +63,9 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Asinh": np.arcsinh,
     "Atan": np.arctan,
     "Atanh": np.arctanh,
+    "BitwiseAnd": _bitwise(np.bitwise_and),
+    "BitwiseOr": _bitwise(np.bitwise_or),
+    "BitwiseXor": _bitwise(np.bitwise_xor),
     "Ceil": np.ceil,
     "Celu": lambda x, alpha: np.maximum(x, 0) + np.minimum(0, alpha * np.expm1(x / alpha)),
     "Clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
@@ -62,6 +76,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Erf": _erf,
     "Exp": np.exp,
     "Floor": np.floor,
+    "Fmod": np.fmod,
     "Gelu": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
     "GeluTanh": _gelu_tanh,
     "Greater": lambda x, y: (x > y).astype(np.float64),
@@ -74,6 +89,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Log": np.log,
     "Max": np.maximum,
     "Min": np.minimum,
+    "Mod": np.mod,
     "Mish": lambda x: x * np.tanh(_softplus(x)),
     "Not": lambda x: (x == 0).astype(np.float64),
     "Pow": np.power,

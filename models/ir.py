@@ -31,7 +31,8 @@ Reals: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 ZERO_WIRE = -1
-CLIENT_OPERATORS: Final = ("ArgMax", "LogSoftmax", "Softmax")
+CLIENT_OPERATORS: Final = ("ArgMax", "ArgMin", "Hardmax", "LogSoftmax", "Softmax", "TopK")
+CLIENT_STEPS: Final = (*CLIENT_OPERATORS, "TopKIndices")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +94,13 @@ Node: TypeAlias = Input | Linear | Lookup
 
 @dataclass(frozen=True, eq=False)
 class ClientStep:
-    """What the client does with the decrypted output: one of CLIENT_OPERATORS along an axis of the batched tensor."""
+    """What the client does with the decrypted output: one of CLIENT_STEPS along an axis of the batched tensor."""
 
     operator: str
     axis: int
     keepdims: bool = True
+    count: int = 0  # of TopK
+    largest: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +200,7 @@ def check(graph: Graph) -> Graph:
             _check_lookup(node)
         defined[wires(node)] = True
     _demand(_reads(graph.output, defined), "output: reads wires that exist")
-    _demand(all(step.operator in CLIENT_OPERATORS for step in graph.client_steps), "client: has steps that exist")
+    _demand(all(step.operator in CLIENT_STEPS for step in graph.client_steps), "client: has steps that exist")
     return graph
 
 

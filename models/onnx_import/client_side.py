@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import CLIENT_OPERATORS, ClientStep
 from cloakwork.models.onnx_import.context import Encrypted, OnnxNode
@@ -9,14 +11,20 @@ from cloakwork.models.onnx_import.context import Encrypted, OnnxNode
 __all__ = ["CLIENT_OPERATORS", "client_step"]
 
 
-def client_step(node: OnnxNode) -> Encrypted:
-    """The same wires, with one more thing to do after decryption."""
+_LAST = ("ArgMax", "ArgMin", "TopKIndices")
+
+
+def client_step(node: OnnxNode) -> list[Encrypted]:
+    """The same wires, with one more thing to do after decryption; TopK gives values and indices."""
     value = node.inputs[0]
     assert isinstance(value, Encrypted)
     rank = value.wires.ndim
-    if any(step.operator == "ArgMax" for step in value.client_steps):
-        raise UnsupportedNode("comes after ArgMax; make ArgMax the last node")
-    if node.operator == "ArgMax":
+    done = [step.operator for step in value.client_steps if step.operator in _LAST]
+    if done:
+        raise UnsupportedNode(f"comes after {done[0].removesuffix('Indices')}; make that the last node")
+    if node.operator == "TopK":
+        return _top_k(node, value)
+    if node.operator in ("ArgMax", "ArgMin"):
         if node.attributes.get("select_last_index", 0):
             raise UnsupportedNode("select_last_index is not supported; leave it out")
         axis, keepdims = int(node.attributes.get("axis", 0)), bool(node.attributes.get("keepdims", 1))
@@ -24,7 +32,25 @@ def client_step(node: OnnxNode) -> Encrypted:
         axis, keepdims = int(node.attributes.get("axis", -1 if node.opset >= 13 else 1)), True
         if node.opset < 13 and axis % rank != rank - 1:
             raise UnsupportedNode("before opset 13 only the last axis is supported; convert the model to opset 13")
+    _check_axis(axis, rank)
+    return [_with(value, ClientStep(node.operator, axis, keepdims))]
+
+
+def _top_k(node: OnnxNode, value: Encrypted) -> list[Encrypted]:
+    axis, count = int(node.attributes.get("axis", -1)), int(np.atleast_1d(node.constant(1))[0])
+    _check_axis(axis, value.wires.ndim)
+    if not 1 <= count <= value.wires.shape[axis]:
+        raise UnsupportedNode(f"takes the first {count} of {value.wires.shape[axis]}; take fewer")
+    if not node.attributes.get("sorted", 1):
+        raise UnsupportedNode("leaves its results unsorted; export with sorted=True")
+    largest = bool(node.attributes.get("largest", 1))
+    return [_with(value, ClientStep(name, axis, True, count, largest)) for name in ("TopK", "TopKIndices")]
+
+
+def _check_axis(axis: int, rank: int) -> None:
     if axis % rank == 0:
         raise UnsupportedNode("works along the batch; samples are computed one by one, use another axis")
-    step = ClientStep(node.operator, axis, keepdims)
+
+
+def _with(value: Encrypted, step: ClientStep) -> Encrypted:
     return Encrypted(value.wires, (*value.client_steps, step))

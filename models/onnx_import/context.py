@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import ClientStep, Indices, Input, Linear, Lookup, Node, Reals
+from cloakwork.models.ir import ZERO_WIRE, ClientStep, Indices, Input, Linear, Lookup, Node, Reals
 from cloakwork.models.steps import Step
 
 
@@ -124,6 +124,16 @@ class Context:
         else:
             step, chosen = Step(operator), np.zeros(x.size, dtype=np.int64)
         return self.add(Lookup(0, np.ascontiguousarray(x.reshape(-1)), (step,), chosen, "")).reshape(x.shape)
+
+    def constant(self, values: ArrayLike) -> Indices:
+        """Wires that hold constants: rows of no weight, folded into whatever reads them."""
+        array: Reals = np.asarray(values, dtype=np.float64)
+        if not array.any():
+            return np.full(array.shape, ZERO_WIRE, dtype=np.int64)
+        distinct, block = np.unique(array.reshape(-1), return_inverse=True)
+        nowhere = np.full((array.size, 1), ZERO_WIRE, dtype=np.int64)
+        weights = np.zeros((len(distinct), 1, 1))
+        return self.linear(nowhere, weights, distinct[:, None], block.reshape(-1).astype(np.int64)).reshape(array.shape)
 
     def mark(self, x: Indices, grid: Grid) -> Indices:
         """Says that the values of these wires, all of a node or more, lie on a grid."""

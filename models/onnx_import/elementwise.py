@@ -11,11 +11,12 @@ from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.functions import ATTRIBUTES
 from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode
+from cloakwork.models.onnx_import.products import product
 from cloakwork.models.onnx_import.registry import FOLDED, operator
 
 _PLAIN = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "HardSwish", "Log", "Mish",
-    "Not", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh",
+    "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh",
 )  # fmt: skip
 # Comparison with a constant on the left -> the same with the constant on the right.
 _MIRRORED: Final = {
@@ -47,7 +48,7 @@ def gelu(context: Context, node: OnnxNode) -> Encrypted:
 
 @operator("PRelu", restrictions="slope constant")
 def prelu(context: Context, node: OnnxNode) -> Encrypted:
-    x, slope = _spread(node.encrypted(0), node.constant(1))
+    x, slope = spread(node.encrypted(0), node.constant(1))
     return Encrypted(context.lookup(x, "LeakyRelu", slope))
 
 
@@ -94,32 +95,60 @@ def add_sub(context: Context, node: OnnxNode) -> Encrypted:
         gather = np.stack([x.reshape(-1), y.reshape(-1)], axis=1)
         return Encrypted(context.linear(gather, [[[1.0, sign]]]).reshape(x.shape))
     if isinstance(left, Encrypted):
-        x, constant = _spread(left.wires, node.constant(1))
+        x, constant = spread(left.wires, node.constant(1))
         return Encrypted(context.lookup(x, "Affine", 1.0, sign * constant))
-    x, constant = _spread(node.encrypted(1), node.constant(0))
+    x, constant = spread(node.encrypted(1), node.constant(0))
     return Encrypted(context.lookup(x, "Affine", sign, constant))
 
 
-@operator("Mul", cost=FOLDED, restrictions="one factor constant")
+@operator("Sum", "Mean", cost=FOLDED)
+def variadic(context: Context, node: OnnxNode) -> Encrypted:
+    encrypted = [value.wires for value in node.inputs if isinstance(value, Encrypted)]
+    constants = [value.astype(np.float64) for value in node.inputs if isinstance(value, np.ndarray)]
+    share = 1 / len(node.inputs) if node.operator == "Mean" else 1.0
+    shape = np.broadcast_shapes(*(value.shape for value in (*encrypted, *constants)))
+    gather = np.stack([np.broadcast_to(x, shape).reshape(-1) for x in encrypted], axis=1)
+    total = context.linear(gather, np.full((1, 1, len(encrypted)), share)).reshape(shape)
+    if constants:
+        total = context.lookup(total, "Affine", 1.0, share * sum(np.broadcast_to(c, shape) for c in constants))
+    return Encrypted(total)
+
+
+@operator("Mul", cost=FOLDED + "; 2 for each number when both factors are encrypted, 1 for a square")
 def mul(context: Context, node: OnnxNode) -> Encrypted:
-    x, constant, _ = _one_encrypted(node)
+    left, right = node.inputs[0], node.inputs[1]
+    if isinstance(left, Encrypted) and isinstance(right, Encrypted):
+        return Encrypted(product(context, left.wires, right.wires))
+    x, constant, _ = one_encrypted(node)
     return Encrypted(context.lookup(x, "Affine", constant, 0.0))
 
 
-@operator("Div", cost=FOLDED + "; constant / x is a look-up", restrictions="one of both constant")
+@operator("Div", cost=FOLDED + "; 1 for each number of constant / x, 3 when both are encrypted")
 def div(context: Context, node: OnnxNode) -> Encrypted:
-    x, constant, swapped = _one_encrypted(node)
-    if swapped:
-        return Encrypted(context.lookup(context.lookup(x, "Reciprocal"), "Affine", constant, 0.0))
-    if (constant == 0).any():
+    left, right = node.inputs[0], node.inputs[1]
+    if isinstance(left, Encrypted) and isinstance(right, Encrypted):
+        return Encrypted(product(context, left.wires, context.lookup(right.wires, "Reciprocal")))
+    x, constant, swapped = one_encrypted(node)
+    if not swapped and (constant == 0).any():
         raise UnsupportedNode("divides by zero")
-    return Encrypted(context.lookup(x, "Affine", 1 / constant, 0.0))
+    factor = constant if swapped else 1 / constant
+    quotient = context.lookup(context.lookup(x, "Reciprocal") if swapped else x, "Affine", factor, 0.0)
+    whole = node.constant(int(not swapped)).dtype.kind in "iu"  # integers divide towards zero
+    return Encrypted(context.lookup(quotient, "Truncate") if whole else quotient)
 
 
-@operator("Pow", restrictions="exponent constant")
+@operator("Pow", restrictions="exponent constant, or base constant and positive")
 def power(context: Context, node: OnnxNode) -> Encrypted:
-    x, exponent = _spread(node.encrypted(0), node.constant(1))
-    return Encrypted(context.lookup(x, "Pow", exponent))
+    left, right = node.inputs[0], node.inputs[1]
+    if isinstance(left, Encrypted) and isinstance(right, Encrypted):
+        raise UnsupportedNode("base and exponent are encrypted; make one a constant, or multiply with Mul")
+    if isinstance(left, Encrypted):
+        x, exponent = spread(left.wires, node.constant(1))
+        return Encrypted(context.lookup(x, "Pow", exponent))
+    x, base = spread(node.encrypted(1), node.constant(0))
+    if not (base > 0).all():
+        raise UnsupportedNode("has a base that is not positive; use a positive one")
+    return Encrypted(context.lookup(context.lookup(x, "Affine", np.log(base), 0.0), "Exp"))
 
 
 @operator("Max", "Min", cost="1 for each number and each further encrypted input; constants share one")
@@ -132,7 +161,7 @@ def max_min(context: Context, node: OnnxNode) -> Encrypted:
             result = value.wires if result is None else larger(context, result, value.wires, node.operator == "Min")
     assert result is not None
     for constant in constants:
-        x, y = _spread(result, constant)
+        x, y = spread(result, constant)
         result = context.lookup(x, node.operator, y)
     return Encrypted(result)
 
@@ -154,23 +183,21 @@ def compare(context: Context, node: OnnxNode) -> Encrypted:
         x, y = np.broadcast_arrays(left.wires, right.wires)
         difference = context.linear(np.stack([x.reshape(-1), y.reshape(-1)], axis=1), [[[1.0, -1.0]]])
         return Encrypted(context.lookup(difference.reshape(x.shape), node.operator, 0.0))
-    x, constant, swapped = _one_encrypted(node)
+    x, constant, swapped = one_encrypted(node)
     return Encrypted(context.lookup(x, _MIRRORED[node.operator] if swapped else node.operator, constant))
 
 
-def _one_encrypted(node: OnnxNode) -> tuple[Indices, Constant, bool]:
+def one_encrypted(node: OnnxNode) -> tuple[Indices, Constant, bool]:
     """Wires and constant, broadcast, and whether the constant came first."""
     left, right = node.inputs[0], node.inputs[1]
     if isinstance(left, Encrypted) and isinstance(right, Encrypted):
-        raise UnsupportedNode(
-            "both inputs are encrypted; make one a constant, or write x * y as ((x + y)^2 - (x - y)^2) / 4"
-        )
+        raise UnsupportedNode("both inputs are encrypted; make one a constant")
     swapped = isinstance(right, Encrypted)
-    x, constant = _spread(node.encrypted(int(swapped)), node.constant(int(not swapped)))
+    x, constant = spread(node.encrypted(int(swapped)), node.constant(int(not swapped)))
     return x, constant, swapped
 
 
-def _spread(x: Indices, constant: Constant) -> tuple[Indices, Constant]:
+def spread(x: Indices, constant: Constant) -> tuple[Indices, Constant]:
     try:
         wires, values = np.broadcast_arrays(x, np.asarray(constant, dtype=np.float64))
     except ValueError:

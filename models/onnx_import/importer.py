@@ -15,9 +15,18 @@ from onnx.reference import ReferenceEvaluator
 
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
 from cloakwork.models.ir import Graph, check
-from cloakwork.models.onnx_import import elementwise, linear, pooling, quantised, shape  # noqa: F401 (they register their operators)
+from cloakwork.models.onnx_import import (  # noqa: F401 (they register their operators)
+    elementwise,
+    linear,
+    logic,
+    pooling,
+    quantised,
+    reductions,
+    shape,
+)
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS, client_step
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, Value
+from cloakwork.models.onnx_import.nearest import nearest
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
 
 MINIMUM_OPSET = 11
@@ -108,7 +117,7 @@ def _import_node(proto: onnx.ModelProto, node: onnx.NodeProto, view: OnnxNode, c
     if not encrypted:
         return _fold_constant(proto, node, view)
     if view.operator in CLIENT_OPERATORS:
-        return [client_step(view)]
+        return client_step(view)
     if any(value.client_steps for value in encrypted):
         done = encrypted[0].client_steps[-1].operator
         raise UnsupportedNode(
@@ -118,7 +127,7 @@ def _import_node(proto: onnx.ModelProto, node: onnx.NodeProto, view: OnnxNode, c
     if name not in OPERATORS:
         if node.domain not in ("", "ai.onnx"):
             raise UnsupportedNode(f"belongs to the domain '{node.domain}'; export with standard operators")
-        raise UnsupportedNode("is not supported on encrypted data; supported: " + ", ".join(sorted(OPERATORS)))
+        raise UnsupportedNode(f"is not supported on encrypted data; {nearest(view.operator)}")
     result = OPERATORS[name].function(context, view)
     return [result] if isinstance(result, Encrypted | np.ndarray) else result
 

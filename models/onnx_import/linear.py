@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
+from cloakwork.models.onnx_import.products import matrix_product
 from cloakwork.models.onnx_import.registry import LINEAR, operator
 from cloakwork.models.onnx_import.windows import spatial_windows
 
@@ -19,32 +22,46 @@ def gemm(context: Context, node: OnnxNode) -> Encrypted:
     x = x.T if node.attributes.get("transA", 0) else x
     rows = weights if node.attributes.get("transB", 0) else weights.T  # [R, K]
     bias = node.optional_constant(2)
-    if bias is not None and bias.ndim == 2 and bias.shape[0] != 1:
-        raise UnsupportedNode("expected a bias of one row; add it in a node of its own")
-    offset = 0.0 if bias is None else np.float64(node.attributes.get("beta", 1.0)) * bias.reshape(1, -1)
-    return Encrypted(context.linear(x, node.attributes.get("alpha", 1.0) * rows[None], offset))
+    offset = (
+        np.zeros(1) if bias is None else np.float64(node.attributes.get("beta", 1.0)) * np.asarray(bias, np.float64)
+    )
+    alone = offset.ndim < 2 or offset.shape[0] == 1
+    out = context.linear(x, node.attributes.get("alpha", 1.0) * rows[None], offset.reshape(1, -1) if alone else 0.0)
+    return Encrypted(out if alone else context.lookup(out, "Affine", 1.0, offset))
 
 
-@operator("MatMul", cost=LINEAR, restrictions="one factor constant")
+@operator("MatMul", cost=LINEAR + "; 2 for each product of two numbers when both factors are encrypted")
 def matmul(context: Context, node: OnnxNode) -> Encrypted:
-    """Encrypted [.., K] times constant [K, N], or constant [M, K] times encrypted [.., K, N]."""
-    if isinstance(node.inputs[0], np.ndarray):
-        x, left = np.swapaxes(node.encrypted(1), -1, -2), node.constant(0)
-        if left.ndim != 2:
-            raise UnsupportedNode("expected a constant matrix of two dimensions; split batched products")
-        return Encrypted(np.swapaxes(_rows_times(context, x, left), -1, -2))
-    x, right = node.encrypted(0), node.constant(1)
-    if right.ndim == 1:
-        return Encrypted(_rows_times(context, x, right[None])[..., 0])
-    if right.ndim != 2:
-        raise UnsupportedNode("expected a constant matrix of two dimensions; split batched products")
-    return Encrypted(_rows_times(context, x, right.T))
+    """Encrypted [.., M, K] times constant [.., K, N], the other way round, or both encrypted."""
+    left, right = node.inputs[0], node.inputs[1]
+    if isinstance(left, Encrypted) and isinstance(right, Encrypted):
+        return Encrypted(matrix_product(context, left.wires, right.wires))
+    if isinstance(left, np.ndarray):
+        x, constant = node.encrypted(1), np.asarray(left, dtype=np.float64)
+        columns = x[:, None] if x.ndim == 1 else x
+        rows = constant[None] if constant.ndim == 1 else constant
+        out = np.swapaxes(_times(context, np.swapaxes(columns, -1, -2), np.swapaxes(rows, -1, -2)), -1, -2)
+        return Encrypted(_unpadded(out, constant.ndim == 1, x.ndim == 1))
+    x, constant = node.encrypted(0), np.asarray(node.constant(1), dtype=np.float64)
+    out = _times(context, x[None] if x.ndim == 1 else x, constant[:, None] if constant.ndim == 1 else constant)
+    return Encrypted(_unpadded(out, x.ndim == 1, constant.ndim == 1))
 
 
-def _rows_times(context: Context, x: Indices, rows: np.ndarray) -> Indices:
-    """[.., K] with rows [R, K] -> [.., R]."""
-    out = context.linear(x.reshape(-1, x.shape[-1]), np.asarray(rows, dtype=np.float64)[None])
-    return out.reshape((*x.shape[:-1], len(rows)))
+def _times(context: Context, x: Indices, matrices: np.ndarray) -> Indices:
+    """[.., M, K] with matrices [.., K, N] -> [.., M, N]: a block of weights for each matrix."""
+    outer = np.broadcast_shapes(x.shape[:-2], matrices.shape[:-2])
+    number = np.broadcast_to(np.arange(math.prod(matrices.shape[:-2])).reshape(matrices.shape[:-2]), outer)
+    gather = np.broadcast_to(x, (*outer, *x.shape[-2:]))
+    weights = np.swapaxes(matrices.reshape(-1, *matrices.shape[-2:]), 1, 2)  # [G, N, K]
+    block = np.repeat(number.reshape(-1), x.shape[-2])
+    out = context.linear(gather.reshape(-1, x.shape[-1]), np.ascontiguousarray(weights), block=block)
+    return out.reshape((*outer, x.shape[-2], matrices.shape[-1]))
+
+
+def _unpadded(out: Indices, row: bool, column: bool) -> Indices:
+    """Without the dimensions that vectors were given."""
+    out = out[..., 0] if column else out
+    return (out[..., 0] if column else out[..., 0, :]) if row else out
 
 
 @operator(
@@ -90,23 +107,11 @@ def average_pool(context: Context, node: OnnxNode) -> Encrypted:
 @operator("GlobalAveragePool", cost=LINEAR)
 def global_average_pool(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted(0)
-    return Encrypted(_reduce(context, x, tuple(range(2, x.ndim)), True, mean=True))
+    return Encrypted(summed(context, x, tuple(range(2, x.ndim)), True, mean=True))
 
 
-@operator("ReduceSum", "ReduceMean", cost=LINEAR, restrictions="not over the batch")
-def reduce(context: Context, node: OnnxNode) -> Encrypted:
-    x = node.encrypted(0)
-    axes = node.integers(1, "axes")
-    if not axes and node.attributes.get("noop_with_empty_axes", 0):
-        return Encrypted(x)
-    chosen = tuple(axis % x.ndim for axis in axes) if axes else tuple(range(x.ndim))
-    if 0 in chosen and x.shape[0] == 1:
-        raise UnsupportedNode("reduces over the batch; samples are computed one by one")
-    keep = bool(node.attributes.get("keepdims", 1))
-    return Encrypted(_reduce(context, x, chosen, keep, mean=node.operator == "ReduceMean"))
-
-
-def _reduce(context: Context, x: Indices, axes: tuple[int, ...], keepdims: bool, mean: bool) -> Indices:
+def summed(context: Context, x: Indices, axes: tuple[int, ...], keepdims: bool, mean: bool) -> Indices:
+    """Sums or means over axes."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     gather = x.transpose(*kept, *axes).reshape(int(np.prod([x.shape[axis] for axis in kept], dtype=np.int64)), -1)
     width = gather.shape[1]

@@ -1,4 +1,4 @@
-"""MaxPool and ReduceMax as trees of max(a, b) = b + Relu(a - b).
+"""Max-pools as trees of max(a, b) = b + Relu(a - b).
 
 A monotone look-up before a tree (the ReLU before a max-pool) moves behind it, where it has fewer numbers to work on.
 """
@@ -34,42 +34,25 @@ def global_max_pool(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(maximum(context, x.reshape(*x.shape[:2], -1)).reshape(x.shape[:2] + (1,) * (x.ndim - 2)))
 
 
-@operator("ReduceMax", cost="n - 1 for n numbers", restrictions="not over the batch")
-def reduce_max(context: Context, node: OnnxNode) -> Encrypted:
-    x = node.encrypted()
-    axes = node.integers(1, "axes")
-    if not axes and node.attributes.get("noop_with_empty_axes", 0):
-        return Encrypted(x)
-    chosen = [axis % x.ndim for axis in axes] if axes else list(range(x.ndim))
-    if 0 in chosen and x.shape[0] == 1:
-        raise UnsupportedNode("reduces over the batch; samples are computed one by one")
-    kept = [axis for axis in range(x.ndim) if axis not in chosen]
-    flat = x.transpose(*kept, *chosen).reshape(*(x.shape[axis] for axis in kept), -1)
-    result = maximum(context, flat)
-    if node.attributes.get("keepdims", 1):
-        result = result.reshape([1 if axis in chosen else x.shape[axis] for axis in range(x.ndim)])
-    return Encrypted(result)
-
-
-def maximum(context: Context, x: Indices) -> Indices:
-    """Over the last axis, in ceil(log2) levels."""
+def maximum(context: Context, x: Indices, smaller: bool = False) -> Indices:
+    """Over the last axis, in ceil(log2) levels; or the minimum."""
     if x.shape[-1] == 1:
         return x[..., 0]
     grid, behind, wires = context.grid(x), [], x
     while context.pools_first and (inner := _monotone_before(context, wires)) is not None:
         behind.append(inner)
         wires = inner.gather[wires - inner.first_wire]
-    best = _tree(context, wires)
+    best = _tree(context, wires, smaller)
     for inner in reversed(behind):
         function = np.full(best.size, inner.function[0])
         best = context.add(Lookup(0, best.reshape(-1), inner.steps, function, "")).reshape(best.shape)
     return best if grid is None else context.mark(best, grid)
 
 
-def _tree(context: Context, x: Indices) -> Indices:
+def _tree(context: Context, x: Indices, smaller: bool) -> Indices:
     while x.shape[-1] > 1:
         half = x.shape[-1] // 2
-        winners = larger(context, x[..., :half], x[..., half : 2 * half])
+        winners = larger(context, x[..., :half], x[..., half : 2 * half], smaller)
         x = np.concatenate([winners, x[..., 2 * half :]], axis=-1)
     return x[..., 0]
 

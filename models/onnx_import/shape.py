@@ -46,18 +46,9 @@ def transpose(_context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(x.transpose(node.attributes.get("perm", tuple(range(x.ndim))[::-1])))
 
 
-@operator("Concat", cost=FREE, restrictions="constants only if zero")
-def concat(_context: Context, node: OnnxNode) -> Encrypted:
-    parts = []
-    for index, value in enumerate(node.inputs):
-        if isinstance(value, np.ndarray):
-            if value.any():
-                raise UnsupportedNode(
-                    f"input {index} is a constant other than zeros; add constants after the concatenation"
-                )
-            parts.append(np.full(value.shape, ZERO_WIRE, dtype=np.int64))
-        else:
-            parts.append(node.encrypted(index))
+@operator("Concat", cost=FREE)
+def concat(context: Context, node: OnnxNode) -> Encrypted:
+    parts = [context.constant(v) if isinstance(v, np.ndarray) else node.encrypted(i) for i, v in enumerate(node.inputs)]
     return Encrypted(np.concatenate(parts, axis=node.attributes["axis"]))
 
 
@@ -112,16 +103,15 @@ def expand(_context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(np.array(np.broadcast_to(x, shape)))
 
 
-@operator("Pad", cost=FREE, restrictions="modes constant (zero), edge and reflect")
-def pad(_context: Context, node: OnnxNode) -> Encrypted:
+@operator("Pad", cost=FREE, restrictions="modes constant, edge, reflect and wrap")
+def pad(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     mode = node.attributes.get("mode", b"constant")
     mode = mode.decode() if isinstance(mode, bytes) else mode
     value = node.optional_constant(2)
-    if mode not in ("constant", "edge", "reflect"):
-        raise UnsupportedNode(f"mode '{mode}' is not supported; use constant, edge or reflect")
-    if mode == "constant" and value is not None and np.any(value != 0):
-        raise UnsupportedNode("pads with a constant other than zero; pad with zero and add the constant before")
+    if mode not in ("constant", "edge", "reflect", "wrap"):
+        raise UnsupportedNode(f"mode '{mode}' is not supported; use constant, edge, reflect or wrap")
+    filler = ZERO_WIRE if value is None else int(context.constant(value).reshape(-1)[0])
     amounts = [int(v) for v in node.constant(1)]
     axes = node.integers(3, "axes")
     chosen = list(range(x.ndim)) if axes is None else [axis % x.ndim for axis in axes]
@@ -132,12 +122,14 @@ def pad(_context: Context, node: OnnxNode) -> Encrypted:
         slice(max(-before, 0), size - max(-after, 0)) for (before, after), size in zip(pairs, x.shape, strict=True)
     )
     grown = [(max(before, 0), max(after, 0)) for before, after in pairs]
-    return Encrypted(_padded(x[cut], grown, mode))
+    return Encrypted(_padded(x[cut], grown, mode, filler))
 
 
-def _padded(x: Indices, pairs: list[tuple[int, int]], mode: str) -> Indices:
+def _padded(x: Indices, pairs: list[tuple[int, int]], mode: str, filler: int) -> Indices:
     if mode == "constant":
-        return np.pad(x, pairs, constant_values=ZERO_WIRE)
+        return np.pad(x, pairs, constant_values=filler)
+    if mode == "wrap":
+        return np.pad(x, pairs, mode="wrap")
     return np.pad(x, pairs, mode="edge" if mode == "edge" else "reflect")
 
 
@@ -151,3 +143,44 @@ def shape(_context: Context, node: OnnxNode) -> np.ndarray:
     """Known at import; the batch counts as 1."""
     extents = np.array(node.encrypted().shape, dtype=np.int64)
     return extents[node.attributes.get("start", 0) : node.attributes.get("end", len(extents))]
+
+
+@operator("Size", cost=FREE, restrictions="the batch counts as 1")
+def size(_context: Context, node: OnnxNode) -> np.ndarray:
+    return np.array(node.encrypted().size, dtype=np.int64)
+
+
+@operator("Tile", cost=FREE, restrictions="repeats constant")
+def tile(_context: Context, node: OnnxNode) -> Encrypted:
+    return Encrypted(np.tile(node.encrypted(0), node.constant(1).astype(np.int64)))
+
+
+@operator("GatherElements", cost=FREE, restrictions="indices constant")
+def gather_elements(_context: Context, node: OnnxNode) -> Encrypted:
+    axis = node.attributes.get("axis", 0)
+    return Encrypted(np.take_along_axis(node.encrypted(0), node.constant(1).astype(np.int64), axis=axis))
+
+
+@operator("Trilu", cost=FREE)
+def trilu(_context: Context, node: OnnxNode) -> Encrypted:
+    x, diagonal = node.encrypted(0), node.optional_constant(1)
+    k = 0 if diagonal is None else int(diagonal)
+    inside = np.ones(x.shape[-2:], dtype=bool)
+    kept = np.triu(inside, k) if node.attributes.get("upper", 1) else np.tril(inside, k)
+    return Encrypted(np.where(kept, x, ZERO_WIRE))
+
+
+@operator("DepthToSpace", "SpaceToDepth", cost=FREE)
+def depth_space(_context: Context, node: OnnxNode) -> Encrypted:
+    x, size = node.encrypted(), int(node.attributes["blocksize"])
+    batch, channels, height, width = x.shape
+    if node.operator == "SpaceToDepth":
+        channels_first = node.attributes.get("mode", b"DCR") in (b"CRD", "CRD")
+        order = (0, 1, 3, 5, 2, 4) if channels_first else (0, 3, 5, 1, 2, 4)
+        parts = x.reshape(batch, channels, height // size, size, width // size, size).transpose(order)
+        return Encrypted(parts.reshape(batch, channels * size * size, height // size, width // size))
+    if node.attributes.get("mode", b"DCR") in (b"CRD", "CRD"):
+        parts = x.reshape(batch, -1, size, size, height, width).transpose(0, 1, 4, 2, 5, 3)
+    else:
+        parts = x.reshape(batch, size, size, -1, height, width).transpose(0, 3, 4, 1, 5, 2)
+    return Encrypted(parts.reshape(batch, -1, height * size, width * size))

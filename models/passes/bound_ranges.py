@@ -16,6 +16,7 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, Linear, Lookup, Reals, check, wires
 from cloakwork.models.steps import apply_steps
 
+_LEAST_SHARE = 2.0**-6  # of the range of interval arithmetic that a row gets on either side at least
 _GRID = 257  # points at which a look-up is evaluated for the range of its values
 
 
@@ -42,7 +43,10 @@ def _linear_bounds(
     least, most = np.full(node.bias.shape, np.inf), np.full(node.bias.shape, -np.inf)
     np.minimum.at(least, node.block, low)
     np.maximum.at(most, node.block, high)
-    slack = margin * (observed_high - observed_low) / 2
+    # A row that calibration saw (almost) constant still varies: pixels that were always 0, say.
+    slack = np.maximum(
+        margin * (observed_high - observed_low) / 2, _LEAST_SHARE * np.where(np.isfinite(most - least), most - least, 0)
+    )
     least = np.maximum(observed_low - slack, least)[node.block].reshape(-1)
     most = np.minimum(observed_high + slack, most)[node.block].reshape(-1)
     return least, np.maximum(least, most)

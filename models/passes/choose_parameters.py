@@ -61,7 +61,7 @@ def choose_parameters(
 
     Args:
         limits: by the names of linear nodes.
-        candidates: None for all shipped secure approximate sets.
+        candidates: approximate or exact sets; None for all shipped secure approximate ones.
 
     Raises:
         NoParameterSetError: names the layer whose weights are coarsest, what it needs and the nearest set.
@@ -69,7 +69,10 @@ def choose_parameters(
     sets = [p for p in parameter_sets() if not is_insecure(p)] if candidates is None else list(candidates)
     nearest: tuple[int, str, str] | None = None
     overflow: PrecisionOverflowError | None = None
-    for params in sorted((p for p in sets if p.kind == "approximate"), key=bootstrap_cost):
+    kinds = (
+        ("approximate",) if candidates is None else ("approximate", "exact")
+    )  # an exact set is one more row of noise figures
+    for params in sorted((p for p in sets if p.kind in kinds), key=bootstrap_cost):
         try:
             quantised = _within_noise(graph, params, limits, least_bits)
         except PrecisionOverflowError as error:

@@ -76,7 +76,7 @@ def integer_scales(weights: Reals, widest: Reals, source_limit: float, deviation
         factor = np.maximum(np.floor(widest * steps / source * (1 + 1e-9)), 1.0)
         factor = np.where(used, factor, 1.0)
         most = np.minimum(
-            np.floor(deviation / np.maximum(norms, 1e-300)), np.floor(LARGEST_WEIGHT / np.maximum(largest, 1e-300))
+            np.floor(deviation / np.maximum(norms, 1.0)), np.floor(LARGEST_WEIGHT / np.maximum(largest, 1.0))
         )
         kept = np.minimum(factor, most)
         if bool((kept[used] >= 1).all()) and (parts == 1 or bool((kept[used] == factor[used]).all())):

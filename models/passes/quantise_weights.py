@@ -41,7 +41,8 @@ def quantise_weights(graph: Graph, params: ParameterSet, limits: NoiseLimits, le
     """
     graph = _one_source_per_column(graph)
     assert graph.lower is not None and graph.upper is not None
-    half_range = np.maximum((graph.upper - graph.lower) / 2, _SMALLEST_RANGE)
+    half_range = (graph.upper - graph.lower) / 2
+    half_range[half_range < _SMALLEST_RANGE] = 1.0  # constants: any scale does
     scale, offset = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
     for node in graph.linears:
         limit = OUTPUT_LIMIT if is_output(graph, node) else lookup_limit(limits.of(node))

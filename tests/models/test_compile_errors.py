@@ -19,7 +19,7 @@ RNG = np.random.default_rng(3)
 def test_all_unsupported_nodes_are_reported_at_once_with_their_names() -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="fine"),
-        helper.make_node("Mul", ["a", "x"], ["b"], name="gate"),
+        helper.make_node("Pow", ["a", "x"], ["b"], name="gate"),
         helper.make_node("Sigmoid", ["b"], ["c"], name="follows"),
         helper.make_node("LpNormalization", ["a"], ["d"], name="normal"),
         helper.make_node("Softmax", ["a"], ["e"], name="soft"),
@@ -34,6 +34,7 @@ def test_all_unsupported_nodes_are_reported_at_once_with_their_names() -> None:
     for label in ("'fine'", "'follows'", "'sum'"):
         assert label not in text
     assert text.startswith("3 node(s)")
+    assert "normalise the data before it is encrypted" in text
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_final_operators_move_to_the_client(operator: str, axis: int, output_typ
         single("ArgMax", [3], output_type=TensorProto.INT64),
         single("Softmax", [3, 2], axis=1, opset=11),
         single("Pow", [3], inputs=["x", "x"]),
-        single("Pad", [3], {"p": np.array([0, 1, 0, 1]), "v": np.float32(1)}),
+        single("Mod", [3], {"c": np.zeros(3, dtype=np.float32)}, fmod=1),
         single("Div", [3], {"c": np.zeros(3, dtype=np.float32)}),
     ],
 )  # fmt: skip

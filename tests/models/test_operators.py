@@ -101,6 +101,19 @@ FUNCTIONS = {
     "max pool ceil": single("MaxPool", [1, 6], kernel_shape=[3], strides=[2], ceil_mode=1, dilations=[1]),
     "global max pool": single("GlobalMaxPool", [2, 3, 3]),
     "reduce max": single("ReduceMax", [3, 5], axes=[2], keepdims=0),
+    "reduce min": single("ReduceMin", [3, 5], axes=[2], keepdims=0),
+    "reduce l1": single("ReduceL1", [3, 5], axes=[1]),
+    "reduce l2": single("ReduceL2", [3, 5], axes=[2]),
+    "reduce sum of squares": single("ReduceSumSquare", [3, 5], axes=[2], keepdims=0),
+    "reduce log sum exp": single("ReduceLogSumExp", [3, 5], axes=[2]),
+    "reduce prod": single("ReduceProd", [3, 5], axes=[2]),
+    "product of two": single("Mul", [6], inputs=["x", "x"]),
+    "matrix times itself": single("MatMul", [4, 4], inputs=["x", "x"]),
+    "base to the power": single("Pow", [6], {"b": np.float32(1.7)}, inputs=["b", "x"]),
+    "mod": single("Mod", [6], {"d": np.float32(0.7)}, fmod=1),
+    "where constant condition": single("Where", [4], {"c": np.array([True, False, True, True]), "d": normal(4)}, inputs=["c", "x", "d"]),
+    "sum": single("Sum", [6], {"c": normal(6), "d": normal(1)}, inputs=["x", "c", "x", "d"]),
+    "mean": single("Mean", [6], {"c": normal(6)}, inputs=["x", "c", "x"]),
 }  # fmt: skip
 
 POSITIVE = {name: single(name, [6]) for name in ("Log", "Sqrt")} | {"Acosh": single("Acosh", [6])}

@@ -30,7 +30,7 @@ def test_network_quantised_by_onnx_runtime(tmp_path: Path, operators: bool, per_
     expected = runtime(proto, X)
     compiled = compile_onnx(proto, X, profile="balanced")
     np.testing.assert_allclose(compiled.predict_float(X), expected, atol=1e-5)
-    assert np.abs(compiled.predict(X) - expected).std() < 0.02 * expected.std()
+    assert np.abs(compiled.predict(X) - expected).std() < 0.04 * expected.std()
     assert np.abs(compiled.predict(X, fhe="simulate", seed=2) - expected).std() < 0.06 * expected.std()
     # The quantisers of input and output are the client's; a pool's and a ReLU's share one look-up: 4 for a 2x2 window.
     assert compiled.report()["bootstraps"] == 4 * 3 * 16 + 4 * 4 + 4

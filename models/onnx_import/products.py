@@ -1,0 +1,44 @@
+"""Products of two encrypted tensors and what is made of them: x y = ((x + y)^2 - (x - y)^2) / 4, two look-ups each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.ir import Indices
+from cloakwork.models.onnx_import.context import Context
+
+
+def product(context: Context, a: Indices, b: Indices) -> Indices:
+    """Element by element; of a tensor with itself one look-up."""
+    x, y = np.broadcast_arrays(a, b)
+    if np.array_equal(x, y):
+        return context.lookup(np.ascontiguousarray(x), "Pow", 2.0)
+    squares = _squares(context, x.reshape(-1), y.reshape(-1))
+    return context.linear(np.stack(squares, axis=1), [[[0.25, -0.25]]]).reshape(x.shape)
+
+
+def matrix_product(context: Context, a: Indices, b: Indices) -> Indices:
+    """[.., M, K] times [.., K, N]: 2 M K N look-ups."""
+    x = a[None, :] if a.ndim == 1 else a
+    y = b[:, None] if b.ndim == 1 else b
+    if x.shape[-1] != y.shape[-2]:
+        raise UnsupportedNode(f"shapes {list(a.shape)} and {list(b.shape)} do not multiply")
+    left, right = np.broadcast_arrays(x[..., :, None, :], np.swapaxes(y, -1, -2)[..., None, :, :])  # [.., M, N, K]
+    plus, minus = _squares(context, left.reshape(-1), right.reshape(-1))
+    width = left.shape[-1]
+    gather = np.concatenate([plus.reshape(-1, width), minus.reshape(-1, width)], axis=1)
+    weights = np.repeat([0.25, -0.25], width)
+    out = context.linear(gather, weights[None, None]).reshape(left.shape[:-1])
+    out = out[..., 0, :] if a.ndim == 1 else out
+    return out[..., 0] if b.ndim == 1 else out
+
+
+def _squares(context: Context, x: Indices, y: Indices) -> tuple[Indices, Indices]:
+    """(x + y)^2 and (x - y)^2 of vectors; equal pairs once."""
+    pairs, index = np.unique(np.stack([x, y], axis=1), axis=0, return_inverse=True)
+    index = index.reshape(-1)
+    plus, minus = (
+        context.lookup(context.linear(pairs, [[[1.0, sign]]]).reshape(-1), "Pow", 2.0) for sign in (1.0, -1.0)
+    )
+    return plus[index], minus[index]
