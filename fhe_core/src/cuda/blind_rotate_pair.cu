@@ -28,19 +28,19 @@ constexpr bool has_one_loop(const Shape& shape) {
 constexpr bool has_three_digits(const Shape& shape) { return has_one_loop(shape) && shape.mask_gadget.level_count == 3; }
 constexpr int digits_of(const Shape& shape) { return has_three_digits(shape) ? 3 : shape.polynomial_size == 1024 ? 1 : 2; }
 constexpr int buffers_of(const Shape& shape) { return has_three_digits(shape) ? 2 : 1; }
-constexpr int groups_of(const Shape& shape) {
+constexpr int groups_of(const Shape& shape, int buffers) {
     const int warps = shape.polynomial_size == 1024 ? 8 : 12;
     const int rows = shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count;
     const int tables = 4 * (4 * shape.polynomial_size + 4 * shape.polynomial_size);
-    const int group = 4 * buffers_of(shape) * rows * shape.polynomial_size;
+    const int group = 4 * buffers * rows * shape.polynomial_size;
     int groups = warps / (shape.glwe_dimension + 1);
     while (groups > 1 && (groups > 8 || tables + groups * group > 220 * 1024)) --groups;
     return groups;
 }
 
-template <std::size_t index>
+template <std::size_t index, int buffers>
 using ConfigAt = PairConfig<typename ShapeAt<index>::type,
-                            PairLayout<groups_of(ShapeAt<index>::s), 1, buffers_of(ShapeAt<index>::s), digits_of(ShapeAt<index>::s),
+                            PairLayout<groups_of(ShapeAt<index>::s, buffers), 1, buffers, digits_of(ShapeAt<index>::s),
                                        ShapeAt<index>::s.polynomial_size == 1024 ? 1 : 2, has_one_loop(ShapeAt<index>::s)>>;
 
 template <class Ntt>
@@ -52,7 +52,7 @@ std::vector<std::uint8_t> twiddle_bytes() {
 }
 
 template <class Config>
-cudaError_t launch_rotation(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
+cudaError_t launch_config(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
     return launch_by_batch(
         Config::shape, Config::Layout::groups * Config::Layout::per_warp, view, multiprocessors,
         [&](const BlindRotateView& part) { return launch_blind_rotate_pair<Config>(part, multiprocessors, stream); },
@@ -61,9 +61,24 @@ cudaError_t launch_rotation(const BlindRotateView& view, int multiprocessors, cu
         });
 }
 
+// Two buffers where a multiprocessor has the memory for them (sm_89 has not).
+template <std::size_t index>
+cudaError_t launch_rotation(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
+    using Config = ConfigAt<index, buffers_of(ShapeAt<index>::s)>;
+    using Single = ConfigAt<index, 1>;
+    if constexpr (Config::kSharedBytes > Single::kSharedBytes) {
+        int device = 0, most = 0;
+        cudaError_t status = cudaGetDevice(&device);
+        if (status == cudaSuccess) status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+        if (status != cudaSuccess) return status;
+        if (Config::kSharedBytes > static_cast<std::size_t>(most)) return launch_config<Single>(view, multiprocessors, stream);
+    }
+    return launch_config<Config>(view, multiprocessors, stream);
+}
+
 template <std::size_t index>
 ShapedKernel kernel_at() {
-    using Config = ConfigAt<index>;
+    using Config = ConfigAt<index, 1>;
     return {Config::shape,
             KeyOrder::warp,
             32,
@@ -71,7 +86,7 @@ ShapedKernel kernel_at() {
             Config::kSharedBytes,
             twiddle_bytes<typename Config::Ntt>,
             power_table<typename Config::Ntt>,
-            launch_rotation<Config>};
+            launch_rotation<index>};
 }
 
 template <std::size_t... index>
