@@ -109,13 +109,14 @@ struct ExpandCiphertexts {
             const std::size_t index = item / blocks_each;
             const int first = static_cast<int>(item % blocks_each) * 16;
             std::uint32_t low[16];
-            uniform_block<Modulus<0>>(view.seed, view.domain, index, first / 16, low);
+            const std::size_t stream = view.first * view.streams + index;
+            uniform_block<Modulus<0>>(view.seed, view.domain, stream, first / 16, low);
             Word* target = out + index / view.streams * stride + index % view.streams * view.count;
             if constexpr (sizeof(Word) == 4) {
                 for (int j = 0; j < 16 && first + j < view.count; ++j) target[first + j] = low[j];
             } else {
                 std::uint32_t high[16];
-                uniform_block<Modulus<1>>(view.seed, view.domain + kDomainLimbStride, index, first / 16, high);
+                uniform_block<Modulus<1>>(view.seed, view.domain + kDomainLimbStride, stream, first / 16, high);
                 for (int j = 0; j < 16 && first + j < view.count; ++j) target[first + j] = compose_limbs(low[j], high[j]);
             }
         });

@@ -34,14 +34,14 @@ struct KeyswitchKeyView {
 };
 void launch_expand_keyswitch_key(const ParameterSet& params, const KeyswitchKeyView& view, cudaStream_t stream);
 
-// Masks of seeded ciphertexts: index number * streams + i has stream i < streams of `count` coefficients, written with the body
-// behind them: LWE streams 1, GLWE streams k.
+// Masks of seeded ciphertexts `first` .. first + batch - 1: index number * streams + i has stream i < streams of `count` coefficients,
+// written with the body behind them: LWE streams 1, GLWE streams k.
 struct ExpandCiphertextsView {
     SeedWords seed;
     std::uint32_t domain;
     const void* bodies;  // [batch][body_words]
     void* out;           // [batch][streams * count + body_words]
-    std::size_t batch;
+    std::size_t first, batch;
     int streams, count, body_words;
 };
 void launch_expand_ciphertexts(const ParameterSet& params, const ExpandCiphertextsView& view, cudaStream_t stream);

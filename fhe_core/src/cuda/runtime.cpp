@@ -1,5 +1,6 @@
 #include "cuda/runtime.hpp"
 
+#include "cuda/device_memory.hpp"
 #include "fhe_core/errors.hpp"
 
 namespace fhe_core::cuda {
@@ -29,6 +30,14 @@ void check(cudaError_t status, const char* what) {
     throw DeviceError(std::string(what) + ": CUDA reports '" + cudaGetErrorString(status) + "'; " + remedy(status));
 }
 
+OutOfDeviceMemory out_of_device_memory(const std::string& what, std::size_t bytes) {
+    cudaGetLastError();
+    std::size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    return OutOfDeviceMemory(what + ": needed " + mebibytes(bytes) + ", free " + mebibytes(free) + " of " + mebibytes(total) +
+                             "; use a smaller batch, free other sessions, keys and arrays, or use a device with more memory");
+}
+
 DeviceGuard::DeviceGuard(int device) {
     check(cudaGetDevice(&previous_), "current device");
     check(cudaSetDevice(device), "selection of the device");
@@ -39,15 +48,17 @@ DeviceGuard::~DeviceGuard() { cudaSetDevice(previous_); }
 void DeviceBuffer::reserve(std::size_t bytes, const char* what) {
     if (bytes <= bytes_) return;
     release();
-    const cudaError_t status = cudaMalloc(&data_, bytes);
-    if (status == cudaErrorMemoryAllocation) {
+    cudaError_t status = cudaMalloc(&data_, bytes);
+    if (status == cudaErrorMemoryAllocation) {  // the pool of arrays may hold idle memory
         cudaGetLastError();
+        int device = 0;
+        check(cudaGetDevice(&device), what);
+        DevicePool::of(device).trim();
+        status = cudaMalloc(&data_, bytes);
+    }
+    if (status == cudaErrorMemoryAllocation) {
         data_ = nullptr;
-        std::size_t free = 0, total = 0;
-        cudaMemGetInfo(&free, &total);
-        throw OutOfDeviceMemory(std::string(what) + ": needed " + mebibytes(bytes) + ", free " + mebibytes(free) + " of " +
-                                mebibytes(total) +
-                                "; free other sessions and keys, use a smaller parameter set or a device with more memory");
+        throw out_of_device_memory(what, bytes);
     }
     check(status, what);
     bytes_ = bytes;
@@ -73,7 +84,9 @@ void PinnedBuffer::reserve(std::size_t bytes) {
 }
 
 Stream::Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creation of a stream"); }
-Stream::~Stream() { cudaStreamDestroy(stream_); }
+Stream::~Stream() {
+    if (owned_) cudaStreamDestroy(stream_);
+}
 void Stream::synchronize() const { check(cudaStreamSynchronize(stream_), "work on the device"); }
 
 Event::Event(bool timed) {
@@ -83,6 +96,11 @@ Event::~Event() { cudaEventDestroy(event_); }
 void Event::record(cudaStream_t stream) const { check(cudaEventRecord(event_, stream), "recording of an event"); }
 void Event::wait_in(cudaStream_t stream) const { check(cudaStreamWaitEvent(stream, event_, 0), "waiting for an event"); }
 void Event::synchronize() const { check(cudaEventSynchronize(event_), "work on the device"); }
+bool Event::passed() const {
+    const cudaError_t status = cudaEventQuery(event_);
+    if (status == cudaErrorNotReady) return cudaGetLastError(), false;
+    return true;  // or the device failed, and nothing runs any more
+}
 double Event::seconds_since(const Event& earlier) const {
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "timing of an event");

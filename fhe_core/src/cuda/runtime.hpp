@@ -7,10 +7,15 @@
 #include <string>
 #include <utility>
 
+#include "fhe_core/errors.hpp"
+
 namespace fhe_core::cuda {
 
 // DeviceError, or OutOfDeviceMemory, with what to do; `what` names the operation.
 void check(cudaError_t status, const char* what);
+
+// The error for `bytes` that the current device does not have: needed, free, what to change.
+OutOfDeviceMemory out_of_device_memory(const std::string& what, std::size_t bytes);
 
 // Makes a device current for a scope.
 class DeviceGuard {
@@ -70,6 +75,7 @@ class PinnedBuffer {
 class Stream {
    public:
     Stream();
+    explicit Stream(cudaStream_t borrowed) : stream_(borrowed), owned_(false) {}  // of the caller, who keeps it alive
     ~Stream();
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
@@ -78,6 +84,7 @@ class Stream {
 
    private:
     cudaStream_t stream_ = nullptr;
+    bool owned_ = true;
 };
 
 class Event {
@@ -89,6 +96,7 @@ class Event {
     void record(cudaStream_t stream) const;
     void wait_in(cudaStream_t stream) const;           // the stream waits
     void synchronize() const;                          // the caller waits
+    bool passed() const;                               // without waiting
     double seconds_since(const Event& earlier) const;  // both timed and passed
 
    private:

@@ -1,0 +1,315 @@
+// A session's streams, scratch and memory plan: batches cut into pieces that fit the device, copies overlapped with work.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "cuda/device_memory.hpp"
+#include "cuda/expanded_key.hpp"
+#include "cuda/int8_gemm.hpp"
+#include "cuda/resident.hpp"
+#include "cuda/rows.hpp"
+#include "fhe_core/errors.hpp"
+
+namespace fhe_core::cuda {
+
+inline constexpr std::size_t kMostItems = std::size_t{1} << 20;
+
+inline const char* at(const void* base, std::size_t bytes) { return static_cast<const char*>(base) + bytes; }
+inline char* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + bytes; }
+
+struct Input {
+    const void* data;
+    std::size_t item_bytes;
+    const char* name = "";
+    std::uint64_t bound = 0;  // words of host memory must be below it; 0: not checked
+    int word_bytes = 4;
+};
+
+// One call: arrays of `batch` items in, one out, each on the host or on the session's device.
+struct Job {
+    const char* name;
+    std::size_t batch;
+    Input inputs[2];  // the second may be empty
+    void* out;
+    std::size_t out_bytes;      // of an item
+    std::size_t scratch_bytes;  // of an item, on the device
+    std::size_t preferred;      // items of a piece
+};
+
+struct CudaBackend::State {
+    State(const ExpandedKey::State& expanded, std::size_t limit, std::optional<StreamHandle> stream)
+        : key(expanded), memory_limit(limit), compute(compute_stream(stream)) {}
+
+    const ExpandedKey::State& key;
+    const std::size_t memory_limit;
+    std::mutex mutex;
+    std::string failure;  // of the device, for good
+    Stream compute, upload, download;
+    Int8Gemm gemm;
+    ResidentCache resident;
+
+    // Two pieces in flight.
+    struct Slot {
+        PinnedBuffer pinned_in[2], pinned_out;
+        DeviceBuffer in[2], out;
+        Event uploaded, computed, downloaded;
+        Event started{true}, switched{true}, rotated{true};
+        bool timed = false;
+        std::size_t first = 0, count = 0;  // items that the host is still to fetch or to report
+    } slots[2];
+    std::size_t current = 0;  // slot of the piece being enqueued
+    DeviceBuffer digits, sums, bodies, small, glwe, plain_scratch, linear_bytes, outside;
+    PinnedBuffer outside_on_host;
+    StageSeconds seconds{};
+
+    const ParameterSet& params() const { return key.params; }
+    std::size_t lwe_bytes() const { return (std::size_t(params().large_dimension()) + 1) * params().word_bytes(); }
+    std::size_t small_bytes() const { return (std::size_t(params().lwe_dimension) + 1) * 4; }
+    std::size_t glwe_bytes() const {
+        return std::size_t(params().glwe_dimension() + 1) * params().polynomial_size() * params().word_bytes();
+    }
+    Input words(const void* data, std::size_t item_bytes, const char* name) const {
+        return {data, item_bytes, name, params().modulus(), static_cast<int>(params().word_bytes())};
+    }
+
+    // --- Calls ---
+
+    template <class F>
+    void guarded(F&& f) {
+        const std::lock_guard lock(mutex);
+        if (!failure.empty())
+            throw DeviceError("this session's device failed earlier (" + failure +
+                              "); make a new session, in a new process if that fails too");
+        const DeviceGuard guard(key.device);
+        try {
+            f();
+        } catch (const OutOfDeviceMemory&) {
+            abandon();
+            resident.clear();
+            throw;
+        } catch (const DeviceError& error) {
+            failure = error.what();
+            abandon();
+            throw;
+        } catch (...) {
+            abandon();
+            throw;
+        }
+    }
+
+    // Nothing is in flight afterwards.
+    void abandon() noexcept {
+        for (const Stream* stream : {&upload, &compute, &download}) cudaStreamSynchronize(*stream);
+        for (Slot& slot : slots) slot.count = 0, slot.timed = false;
+    }
+
+    // enqueue(first, count, in, out) puts the work of a piece on `compute`.
+    template <class Enqueue>
+    void run(const Job& job, const Progress& progress, Enqueue&& enqueue) {
+        const Call call = start(job, progress);
+        const std::size_t piece = plan(call);
+        for (std::size_t first = 0, number = 0; first < job.batch; first += piece, ++number) {
+            current = number % 2;
+            Slot& slot = slots[current];
+            fetch(slot, call);
+            const std::size_t count = std::min(piece, job.batch - first);
+            const void* in[2] = {put_in(slot, call, 0, first, count), put_in(slot, call, 1, first, count)};
+            slot.uploaded.wait_in(compute);
+            if (call.out == Place::device) {
+                enqueue(first, count, in, at(job.out, first * job.out_bytes));
+            } else {
+                slot.out.reserve(count * job.out_bytes, job.name);
+                enqueue(first, count, in, slot.out.data());
+            }
+            slot.computed.record(compute);
+            slot.first = first;
+            slot.count = count;
+            if (call.out != Place::device) start_download(slot, call);
+        }
+        const std::size_t pieces = (job.batch + piece - 1) / piece;
+        fetch(slots[pieces % 2], call);
+        fetch(slots[(pieces + 1) % 2], call);
+        finish(call);
+    }
+
+   private:
+    static constexpr std::size_t kPieceBytes = std::size_t{48} << 20;     // of one input or output buffer
+    static constexpr std::size_t kCheckedOnHost = std::size_t{1} << 16;  // words: a kernel for fewer costs more
+
+    struct Call {
+        const Job& job;
+        const Progress& progress;
+        Place in[2], out;
+        bool checked_on_device;
+    };
+
+    static Stream compute_stream(std::optional<StreamHandle> stream) {
+        if (!stream) return Stream();
+        const auto handle = reinterpret_cast<cudaStream_t>(*stream);
+        const cudaError_t status = cudaStreamQuery(handle);
+        if (status != cudaErrorNotReady) check(status, "stream of the session");
+        return Stream(handle);
+    }
+
+    Call start(const Job& job, const Progress& progress) {
+        Call call{job, progress, {Place::device, Place::device}, place_of(job.out, key.device), false};
+        for (int i = 0; i < 2; ++i) {
+            const Input& input = job.inputs[i];
+            if (input.item_bytes == 0) continue;
+            call.in[i] = place_of(input.data, key.device);
+            if (call.in[i] == Place::device || input.bound == 0) continue;
+            const std::size_t count = job.batch * input.item_bytes / input.word_bytes;
+            if (count > kCheckedOnHost)
+                call.checked_on_device = true;
+            else
+                check_on_host(input, count);
+        }
+        if (call.checked_on_device) {
+            outside.reserve(4, job.name);
+            check(cudaMemsetAsync(outside.data(), 0, 4, compute), job.name);
+        }
+        return call;
+    }
+
+    static void check_on_host(const Input& input, std::size_t count) {
+        const auto is_outside = [&](auto word) { return word >= input.bound; };
+        const bool found = input.word_bytes == 4 ? std::any_of(static_cast<const std::uint32_t*>(input.data),
+                                                               static_cast<const std::uint32_t*>(input.data) + count, is_outside)
+                                                 : std::any_of(static_cast<const std::uint64_t*>(input.data),
+                                                               static_cast<const std::uint64_t*>(input.data) + count, is_outside);
+        if (found) refuse(input);
+    }
+
+    [[noreturn]] static void refuse(const Input& input) {
+        throw ShapeError(std::string(input.name) + ": expected every value in [0, " + std::to_string(input.bound) +
+                         "), found a value outside; reduce the input, or check that it belongs to this parameter set");
+    }
+
+    // --- Memory plan ---
+
+    std::size_t held_bytes() const {
+        std::size_t bytes = 0;
+        for (const DeviceBuffer* buffer : {&digits, &sums, &bodies, &small, &glwe, &plain_scratch, &linear_bytes})
+            bytes += buffer->bytes();
+        for (const Slot& slot : slots) bytes += slot.in[0].bytes() + slot.in[1].bytes() + slot.out.bytes();
+        return bytes;
+    }
+
+    // Items of a piece such that two pieces and their scratch fit. Operands on the device are there already.
+    std::size_t plan(const Call& call) const {
+        const Job& job = call.job;
+        std::size_t largest = call.out == Place::device ? 0 : job.out_bytes, buffers = largest;
+        for (int i = 0; i < 2; ++i) {
+            if (call.in[i] == Place::device) continue;
+            largest = std::max(largest, job.inputs[i].item_bytes);
+            buffers += job.inputs[i].item_bytes;
+        }
+        const std::size_t item = std::max<std::size_t>(1, 2 * buffers + job.scratch_bytes), available = available_bytes();
+        const std::size_t fitting = available / item;
+        if (fitting == 0)
+            throw OutOfDeviceMemory(std::string(job.name) + ": one item needs " + mebibytes(item) + " on the device, " +
+                                    mebibytes(available) +
+                                    " are free; free other sessions, keys and arrays or use a device with more memory");
+        const bool reports = static_cast<bool>(call.progress);
+        const std::size_t by_bytes = largest == 0 ? kMostItems : std::max<std::size_t>(1, kPieceBytes / largest);
+        const std::size_t by_waves = buffers == 0 && !reports ? kResidentPieces * job.preferred : job.preferred;
+        return std::min({fitting, by_bytes, std::max<std::size_t>(by_waves, 1), kMostItems, job.batch});
+    }
+
+    static std::string mebibytes(std::size_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+
+   public:
+    static constexpr std::size_t kResidentPieces = 4;  // pieces become so much larger when nothing is copied or reported
+
+    std::size_t available_bytes() const {
+        std::size_t free = 0, total = 0;
+        check(cudaMemGetInfo(&free, &total), "memory of the device");
+        const std::size_t usable = (free + DevicePool::of(key.device).idle_bytes() + held_bytes()) / 8 * 7;
+        return memory_limit == 0 ? usable : std::min(usable, memory_limit);
+    }
+
+    // Time of the stages of a piece, when it has passed.
+    void collect(Slot& slot) {
+        if (!slot.timed) return;
+        slot.rotated.synchronize();
+        seconds.keyswitch += slot.switched.seconds_since(slot.started);
+        seconds.blind_rotate += slot.rotated.seconds_since(slot.switched);
+        slot.timed = false;
+    }
+
+   private:
+    // --- Copies ---
+
+    const void* put_in(Slot& slot, const Call& call, int i, std::size_t first, std::size_t count) {
+        const Input& input = call.job.inputs[i];
+        const std::size_t bytes = count * input.item_bytes;
+        if (bytes == 0) return nullptr;
+        const char* source = at(input.data, first * input.item_bytes);
+        if (call.in[i] == Place::device) return source;
+        if (call.in[i] == Place::pageable) {
+            slot.uploaded.synchronize();  // of the call before
+            slot.pinned_in[i].reserve(bytes);
+            std::memcpy(slot.pinned_in[i].data(), source, bytes);
+            source = static_cast<const char*>(slot.pinned_in[i].data());
+        }
+        slot.in[i].reserve(bytes, call.job.name);
+        slot.computed.wait_in(upload);  // the buffer's last use
+        check(cudaMemcpyAsync(slot.in[i].data(), source, bytes, cudaMemcpyHostToDevice, upload), call.job.name);
+        slot.uploaded.record(upload);
+        if (call.checked_on_device && input.bound != 0) {
+            slot.uploaded.wait_in(compute);
+            launch_range_check(slot.in[i].data(), input.word_bytes, bytes / input.word_bytes, input.bound,
+                               outside.as<std::uint32_t>(), compute);
+        }
+        return slot.in[i].data();
+    }
+
+    void start_download(Slot& slot, const Call& call) {
+        const std::size_t bytes = slot.count * call.job.out_bytes;
+        void* target = at(call.job.out, slot.first * call.job.out_bytes);
+        if (call.out == Place::pageable) {
+            slot.pinned_out.reserve(bytes);
+            target = slot.pinned_out.data();
+        }
+        slot.computed.wait_in(download);
+        check(cudaMemcpyAsync(target, slot.out.data(), bytes, cudaMemcpyDeviceToHost, download), call.job.name);
+        slot.downloaded.record(download);
+    }
+
+    // Waits for a piece whose result or progress the host is to see.
+    void fetch(Slot& slot, const Call& call) {
+        if (slot.count == 0) return;
+        const Job& job = call.job;
+        const std::size_t count = slot.count, done = slot.first + count;
+        slot.count = 0;
+        if (call.out == Place::device) {
+            if (!call.progress) return;
+            slot.computed.synchronize();
+        } else {
+            slot.downloaded.synchronize();
+            if (call.out == Place::pageable)
+                std::memcpy(at(job.out, slot.first * job.out_bytes), slot.pinned_out.data(), count * job.out_bytes);
+        }
+        collect(slot);
+        if (call.progress && !call.progress(done, job.batch))
+            throw CancelledError("the call was cancelled; no result was written");
+    }
+
+    void finish(const Call& call) {
+        for (int i = 0; i < 2; ++i)
+            if (call.out == Place::device && call.in[i] == Place::pinned) upload.synchronize();  // the caller may change it now
+        if (!call.checked_on_device) return;
+        outside_on_host.reserve(4);
+        check(cudaMemcpyAsync(outside_on_host.data(), outside.data(), 4, cudaMemcpyDeviceToHost, compute), call.job.name);
+        compute.synchronize();
+        if (*static_cast<const std::uint32_t*>(outside_on_host.data()) == 0) return;
+        for (const Input& input : call.job.inputs)
+            if (input.bound != 0) refuse(input);
+    }
+};
+
+}  // namespace fhe_core::cuda
