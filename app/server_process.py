@@ -49,7 +49,7 @@ class Server:
                 keys = EvaluationKeys.from_bytes(payload)
                 session = Session(keys, device=str(fields["device"]), threads=int(fields["threads"]))
                 self._runtime = Runtime(self._program, session)
-                ready = {"seconds": time.perf_counter() - start, "samples": samples_at_once(self._program)}
+                ready = {"seconds": time.perf_counter() - start, "samples": samples_at_once(self._program, session)}
                 write_frame(self._output, {"answer": "ready", **ready})
             case "run" if self._runtime is not None:
                 result = self._runtime.run(SeededPackedCiphertexts.from_bytes(payload), self._progress()).to_bytes()

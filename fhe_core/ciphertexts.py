@@ -1,6 +1,7 @@
 """Arrays of ciphertexts: LWE (`Ciphertexts`), GLWE holding up to N values each (`PackedCiphertexts`), and their seeded forms.
 
-Nothing here holds or needs a key; the arithmetic is exact modulo Q.
+Nothing here holds or needs a key; the arithmetic is exact modulo Q. Words are numpy arrays, or lie on CUDA devices (`to_device`) and are
+computed with there; the same operations give the same words.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core import _engine, wire
+from cloakwork.fhe_core import _engine, device_words, wire
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Words
+from cloakwork.fhe_core.device_words import DeviceWords, on_host
 from cloakwork.fhe_core.encoding import Encoding, default_encoding, slot_bits
-from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
+from cloakwork.fhe_core.errors import DeviceError, KeyMismatchError, ParameterError, ShapeError
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.phase_arithmetic import add, add_to_bodies, addresses, constant_words, multiply, negate_words
 
@@ -38,7 +40,7 @@ class _CiphertextArray:
     def __init__(
         self,
         parameters: ParameterSet,
-        words: Words,
+        words: Any,
         shape: tuple[int, ...],
         *,
         encoding: Encoding | None = None,
@@ -58,8 +60,14 @@ class _CiphertextArray:
 
     @property
     def words(self) -> Words:
-        """The words themselves, not a copy."""
-        return self._words
+        """The words themselves, not a copy: a numpy array, or `DeviceWords` for ciphertexts on a device."""
+        words: Words = self._words
+        return words
+
+    @property
+    def device(self) -> str:
+        """`cpu` for words of the host, else `cuda:N`, or `cuda:N,M,..` for words spread over several GPUs."""
+        return "cpu" if isinstance(self._words, np.ndarray) else str(self._words.device)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,10 +97,11 @@ class _CiphertextArray:
 
     @property
     def nbytes(self) -> int:
-        return self._words.nbytes
+        return int(self._words.nbytes)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._parameters.name} shape={self._shape} {self._encoding.label}>"
+        place = "" if self.device == "cpu" else f" on {self.device}"
+        return f"<{type(self).__name__} {self._parameters.name} shape={self._shape} {self._encoding.label}{place}>"
 
     def _header(self) -> wire.Header:
         return wire.Header(
@@ -105,11 +114,14 @@ class _CiphertextArray:
             weight_norm=self._weight_norm,
         )
 
+    def _metadata(self) -> dict[str, Any]:
+        return {"encoding": self._encoding, "weight_norm": self._weight_norm, "key_id": self._key_id}
+
     def _sections(self) -> list[wire.Section]:
-        return [self._words]
+        return [on_host(self._words)]
 
     def to_bytes(self) -> bytes:
-        """One object of the wire format."""
+        """One object of the wire format; words on a device are copied to the host."""
         return wire.dump(self._header(), self._sections())
 
     def save(self, path: PathLike) -> None:
@@ -162,9 +174,6 @@ class _Seeded(_CiphertextArray):
     def _sections(self) -> list[wire.Section]:
         return [self._seed, self._words]
 
-    def _metadata(self) -> dict[str, Any]:
-        return {"encoding": self._encoding, "weight_norm": self._weight_norm, "key_id": self._key_id}
-
     @classmethod
     def _from_sections(cls, header: wire.Header, sections: list[wire.Section]) -> Self:
         seed, bodies = sections
@@ -193,21 +202,30 @@ class Ciphertexts(_CiphertextArray):
         weight_norm: float = 1.0,
         key_id: bytes | None = None,
     ) -> Ciphertexts:
-        """Wraps words without a copy: a numpy array or anything with `__dlpack__`, `[.., kN + 1]` of the set's word type."""
-        if not hasattr(words, "__dlpack__"):
-            raise ShapeError(f"words: expected a numpy array or an object with __dlpack__, got {type(words).__name__}")
-        array: NDArray[Any] = words if isinstance(words, np.ndarray) else np.from_dlpack(words)
+        """Wraps words without a copy: a numpy array or anything with `__dlpack__`, `[.., kN + 1]` of the set's word type.
+
+        Memory of a GPU (torch, CuPy, `DeviceArray`) stays there; work that its library has enqueued is waited for on the device.
+        """
         dtype, last = word_dtype(parameters), parameters.large_dimension + 1
-        if array.dtype != dtype or array.ndim == 0 or array.shape[-1] != last:
+        array: Any = device_words.external(words)
+        if array is None:
+            if not hasattr(words, "__dlpack__"):
+                raise ShapeError(
+                    f"words: expected a numpy array or an object with __dlpack__, got {type(words).__name__}"
+                )
+            array = words if isinstance(words, np.ndarray) else np.from_dlpack(words)
+        if array.dtype != dtype or len(array.shape) == 0 or array.shape[-1] != last:
             raise ShapeError(
                 f"words: expected {dtype} of shape [.., {last}] for parameter set '{parameters.name}', "
                 f"got {array.dtype} of shape {list(array.shape)}; check which set the ciphertexts belong to"
             )
-        if array.size and int(array.max()) >= parameters.modulus:
+        shape = tuple(array.shape[:-1])
+        held: Words | DeviceWords = array if isinstance(array, np.ndarray) else DeviceWords.of(parameters, array)
+        if held.size and not _all_below(held, parameters.modulus):
             raise ParameterError(
                 f"words: expected every word below Q = {parameters.modulus}, found one above; reduce them modulo Q"
             )
-        return cls(parameters, array, array.shape[:-1], encoding=encoding, weight_norm=weight_norm, key_id=key_id)
+        return cls(parameters, held, shape, encoding=encoding, weight_norm=weight_norm, key_id=key_id)
 
     @classmethod
     def _from_sections(cls, header: wire.Header, sections: list[wire.Section]) -> Ciphertexts:
@@ -215,7 +233,7 @@ class Ciphertexts(_CiphertextArray):
         assert isinstance(words, np.ndarray)
         return cls(header.parameters, words, header.shape, **header.metadata())
 
-    def _like(self, words: Words, weight_norm: float | None = None) -> Ciphertexts:
+    def _like(self, words: Words | DeviceWords, weight_norm: float | None = None) -> Ciphertexts:
         norm = self._weight_norm if weight_norm is None else weight_norm
         return Ciphertexts(
             self._parameters,
@@ -261,16 +279,46 @@ class Ciphertexts(_CiphertextArray):
         return self._like(self._words.reshape((*full, self._words.shape[-1])))
 
     def _broadcast(self, shape: tuple[int, ...]) -> Ciphertexts:
-        return self._like(np.broadcast_to(self._words, (*shape, self._words.shape[-1])))
+        full = (*shape, self._words.shape[-1])
+        if isinstance(self._words, DeviceWords):
+            return self._like(self._words.broadcast_to(full))
+        return self._like(np.broadcast_to(self._words, full))
 
     def copy(self) -> Ciphertexts:
         return self._like(self._words.copy())
 
+    # --- places ---
+
+    def to_device(self, device: str = "cuda") -> Ciphertexts:
+        """On a GPU (`cuda:N`), or contiguous shares of the first axis on several (`cuda:N,M,..`); itself when it is there already."""
+        if isinstance(self._words, DeviceWords):
+            return self._like(self._words.to_device(device))
+        return self._like(DeviceWords.upload(self._parameters, self._words, device))
+
+    def to_host(self) -> Ciphertexts:
+        """In host memory; waits for the device. Itself when it is there already."""
+        return self._like(self._words.to_host()) if isinstance(self._words, DeviceWords) else self
+
+    def to(self, device: str) -> Ciphertexts:
+        """`to_host` for "cpu", `to_device` for the others."""
+        return self.to_host() if device == "cpu" else self.to_device(device)
+
+    def _interface(self) -> Any:
+        return self._words.array() if isinstance(self._words, DeviceWords) else self._words
+
     def __dlpack__(self, **options: Any) -> Any:
-        return self._words.__dlpack__(**options)
+        return self._interface().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[Any, int]:
-        return self._words.__dlpack_device__()
+        place: tuple[Any, int] = self._interface().__dlpack_device__()
+        return place
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if not isinstance(self._words, DeviceWords):
+            raise AttributeError("these ciphertexts are in host memory; to_device() moves them")
+        description: dict[str, Any] = self._interface().__cuda_array_interface__
+        return description
 
     # --- arithmetic on the phases, word by word modulo Q ---
 
@@ -329,8 +377,15 @@ class SeededCiphertexts(_Seeded):
 
     kind = wire.Kind.CIPHERTEXTS
 
-    def expand(self) -> Ciphertexts:
-        words = _engine.expand_lwe(self._parameters, self._seed, self._words.reshape(-1))
+    def expand(self, device: str = "cpu") -> Ciphertexts:
+        """On the host, or on a GPU, where only seed and bodies travel."""
+        bodies = self._words.reshape(-1)
+        if device != "cpu":
+            array = device_words.expand_seeded(self._parameters, "lwe", self._seed, bodies, device)
+            return Ciphertexts(
+                self._parameters, DeviceWords(self._parameters, array, self._shape), self._shape, **self._metadata()
+            )
+        words = _engine.expand_lwe(self._parameters, self._seed, bodies)
         return Ciphertexts(self._parameters, words.reshape((*self._shape, -1)), self._shape, **self._metadata())
 
 
@@ -346,14 +401,34 @@ class PackedCiphertexts(_CiphertextArray):
         assert isinstance(words, np.ndarray)
         return cls(header.parameters, words, header.shape, **header.metadata())
 
+    def to_device(self, device: str = "cuda") -> PackedCiphertexts:
+        """On one GPU."""
+        ordinals = device_words.cuda_ordinals(device)
+        if len(ordinals) > 1:
+            raise DeviceError(f"packed ciphertexts: expected one GPU, got '{device}'; a session spreads them by itself")
+        if isinstance(self._words, np.ndarray):
+            words = _engine.DeviceArray.from_host(np.ascontiguousarray(self._words), ordinals[0])
+        else:
+            words = self._words.to_device(ordinals[0])
+        return PackedCiphertexts(self._parameters, words, self._shape, **self._metadata())
+
+    def to_host(self) -> PackedCiphertexts:
+        if isinstance(self._words, np.ndarray):
+            return self
+        return PackedCiphertexts(self._parameters, self._words.to_host(), self._shape, **self._metadata())
+
 
 class SeededPackedCiphertexts(_Seeded):
     """GLWE ciphertexts as a seed and their bodies [G, N]; `expand` gives `PackedCiphertexts`."""
 
     kind = wire.Kind.PACKED_CIPHERTEXTS
 
-    def expand(self) -> PackedCiphertexts:
-        words = _engine.expand_glwe(self._parameters, self._seed, self._words)
+    def expand(self, device: str = "cpu") -> PackedCiphertexts:
+        """On the host, or on a GPU, where only seed and bodies travel."""
+        if device != "cpu":
+            words = device_words.expand_seeded(self._parameters, "glwe", self._seed, self._words, device)
+        else:
+            words = _engine.expand_glwe(self._parameters, self._seed, self._words)
         return PackedCiphertexts(self._parameters, words, self._shape, **self._metadata())
 
 
@@ -390,12 +465,27 @@ def concatenate(parts: Sequence[Ciphertexts], axis: int = 0) -> Ciphertexts:
     if not -first.ndim <= axis < first.ndim:
         raise ShapeError(f"concatenate: axis {axis} does not exist in shape {first.shape}")
     try:
-        words = np.concatenate([part.words for part in parts], axis=axis % first.ndim)
+        words = _joined(first.parameters, [part._words for part in parts], axis % first.ndim)
     except ValueError:
         raise ShapeError(
             f"concatenate: the shapes {[part.shape for part in parts]} do not fit along axis {axis}"
         ) from None
     return first._like(words, max(part.weight_norm for part in parts))
+
+
+def _joined(params: ParameterSet, parts: list[Any], axis: int) -> Words | DeviceWords:
+    on_device = [isinstance(part, DeviceWords) for part in parts]
+    if all(on_device):
+        return device_words.concatenate(params, parts, axis)
+    if any(on_device):
+        raise DeviceError(
+            "concatenate: expected all parts on the host or all on one device; move some with to_device or to_host"
+        )
+    return np.concatenate(parts, axis=axis)
+
+
+def _all_below(words: Words | DeviceWords, bound: int) -> bool:
+    return words.all_below(bound) if isinstance(words, DeviceWords) else int(words.max()) < bound
 
 
 def check_compatible(x: _CiphertextArray, y: _CiphertextArray) -> None:
@@ -429,6 +519,6 @@ def total_norm(*parts: Ciphertexts) -> float:
 
 def _meet(x: Ciphertexts, y: Ciphertexts) -> bool:
     """Whether broadcasting pairs any ciphertext in memory with itself."""
-    if not np.may_share_memory(x.words, y.words):
+    if x.device != y.device or (x.device == "cpu" and not np.may_share_memory(x.words, y.words)):
         return False
     return bool((addresses(x.words) == addresses(y.words)).any())

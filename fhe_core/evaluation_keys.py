@@ -12,8 +12,11 @@ import numpy as np
 from cloakwork.fhe_core import _engine, wire
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
+from cloakwork.fhe_core.device_words import device_ordinals
 from cloakwork.fhe_core.errors import DeviceError, OutOfDeviceMemory
 from cloakwork.fhe_core.sharding import ShardedKey, ShardedSession
+
+__all__ = ["EvaluationKeys", "ExpandedKey", "device_memory", "device_ordinals", "engine_class", "engine_session"]
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.files import PathLike
@@ -114,21 +117,6 @@ class ExpandedKey:
         return f"<ExpandedKey {self.parameters.name} on {self.device}>"
 
 
-def device_ordinals(device: str) -> list[int]:
-    """The N of `cuda:N` or `cuda:N,M,..`; empty for a bare family name."""
-    family, colon, ordinals = device.partition(":")
-    numbers = [int(n) for n in ordinals.split(",") if n.isdecimal()]
-    if (
-        family not in ("cpu", "cuda")
-        or (family == "cpu" and colon)
-        or len(numbers) != (ordinals.count(",") + 1 if colon else 0)
-    ):
-        raise DeviceError(f"device: expected 'cpu', 'cuda', 'cuda:N' or 'cuda:N,M,..', got '{device}'")
-    if len(set(numbers)) != len(numbers):
-        raise DeviceError(f"device: expected every GPU once, got '{device}'")
-    return numbers
-
-
 def engine_class(device: str, stem: str) -> Any:
     """`CpuKey`, `CudaSession`, .. for a device's name."""
     device_ordinals(device)
@@ -147,6 +135,10 @@ def engine_session(key: ExpandedKey, **options: Any) -> Any:
     """An engine session over an expanded key, on one device or several."""
     session_class = engine_class(key.device, "Session")
     if isinstance(key.engine_key, ShardedKey):
+        if options.get("stream") is not None:
+            raise DeviceError(
+                f"stream: expected a session on one GPU, got '{key.device}'; a stream belongs to one device"
+            )
         return ShardedSession([session_class(part, **options) for part in key.engine_key.keys])
     return session_class(key.engine_key, **options)
 

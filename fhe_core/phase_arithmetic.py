@@ -1,4 +1,4 @@
-"""Arithmetic on arrays of LWE words [.., kN + 1] modulo Q, exact, for one and two limbs."""
+"""Arithmetic on arrays of LWE words [.., kN + 1] modulo Q, exact, for one and two limbs; words on a device are combined there."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cloakwork.fhe_core import device_words
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Words
+from cloakwork.fhe_core.device_words import DeviceWords
 from cloakwork.fhe_core.encoding import Encoding, slot_bits
-from cloakwork.fhe_core.errors import ParameterError, ShapeError
+from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 
 
-def addresses(words: Words) -> NDArray[np.int64]:
+def addresses(words: Words | DeviceWords) -> NDArray[np.int64]:
     """Where each ciphertext starts in memory, in the array's shape."""
+    if isinstance(words, DeviceWords):
+        return words.addresses()
     grid = np.full(words.shape[:-1], words.__array_interface__["data"][0], dtype=np.int64)
     for axis, (extent, stride) in enumerate(zip(words.shape[:-1], words.strides[:-1], strict=True)):
         grid += (np.arange(extent) * stride).reshape([-1 if i == axis else 1 for i in range(grid.ndim)])
@@ -26,7 +30,14 @@ def reduce_once(words: Any, modulus: int) -> Any:
     return np.minimum(words, words - words.dtype.type(modulus))
 
 
-def add(params: ParameterSet, x: Words, y: Words) -> Words:
+def add(params: ParameterSet, x: Words | DeviceWords, y: Words | DeviceWords) -> Words | DeviceWords:
+    if isinstance(x, DeviceWords) and isinstance(y, DeviceWords):
+        shape = device_words.broadcast_shape((x.shape[:-1], y.shape[:-1]), _no_broadcast)
+        return device_words.combine(params, shape, (x, 1), (y, 1))
+    if isinstance(x, DeviceWords) or isinstance(y, DeviceWords):
+        raise DeviceError(
+            "ciphertexts: expected both on the host or both on one device; move one with to_device or to_host"
+        )
     try:
         total: Words = x + y  # below 2^28 or 2^55
     except ValueError:
@@ -35,24 +46,30 @@ def add(params: ParameterSet, x: Words, y: Words) -> Words:
     return result
 
 
-def negate_words(params: ParameterSet, words: Words) -> Words:
+def negate_words(params: ParameterSet, words: Words | DeviceWords) -> Words | DeviceWords:
+    if isinstance(words, DeviceWords):
+        return device_words.combine(params, words.shape[:-1], (words, -1))
     result: Words = reduce_once(params.modulus - words, params.modulus)
     return result
 
 
-def add_to_bodies(params: ParameterSet, words: Words, constants: NDArray[np.uint64] | np.uint64) -> Words:
+def add_to_bodies(
+    params: ParameterSet, words: Words | DeviceWords, constants: NDArray[np.uint64] | np.uint64
+) -> Words | DeviceWords:
     """Constants that broadcast with the array's shape, added to the last word of each ciphertext."""
-    try:
-        shape = np.broadcast_shapes(words.shape[:-1], np.shape(constants))
-    except ValueError:
-        raise _no_broadcast(words.shape[:-1], np.shape(constants)) from None
+    shape = device_words.broadcast_shape((words.shape[:-1], np.shape(constants)), _no_broadcast)
+    if isinstance(words, DeviceWords):
+        return device_words.combine(params, shape, (words, 1), constants=np.asarray(constants, dtype=np.uint64))
     result: Words = np.broadcast_to(words, (*shape, words.shape[-1])).copy()
     result[..., -1] = (result[..., -1].astype(np.uint64) + constants) % np.uint64(params.modulus)
     return result
 
 
-def multiply(params: ParameterSet, words: Words, factors: NDArray[np.int64]) -> Words:
-    """words * factors mod Q by Horner's rule on 8-bit digits of |factor|: (Q - 1) * (2^8 + 2^8 - 1) < 2^63."""
+def multiply(params: ParameterSet, words: Words | DeviceWords, factors: NDArray[np.int64]) -> Words | DeviceWords:
+    """words * factors [.., 1] mod Q by Horner's rule on 8-bit digits of |factor|: (Q - 1) * (2^8 + 2^8 - 1) < 2^63."""
+    if isinstance(words, DeviceWords):
+        shape = device_words.broadcast_shape((words.shape[:-1], factors.shape[:-1]), _no_broadcast)
+        return device_words.combine(params, shape, (words, factors[..., 0]))
     modulus = np.uint64(params.modulus)
     source = words.astype(np.uint64)
     magnitude = np.abs(factors).astype(np.uint64)
@@ -66,6 +83,14 @@ def multiply(params: ParameterSet, words: Words, factors: NDArray[np.int64]) -> 
         result = (result * np.uint64(256) + source * part) % modulus
     result = np.where(factors < 0, (modulus - result) % modulus, result)
     return result.astype(words.dtype)
+
+
+def halve(params: ParameterSet, words: Words | DeviceWords) -> Words | DeviceWords:
+    """Times the inverse of 2 modulo Q: x / 2 for even x, (x + Q) / 2 for odd x."""
+    if isinstance(words, DeviceWords):
+        return device_words.combine(params, words.shape[:-1], (words, (params.modulus + 1) // 2))
+    halved: Words = ((words + params.modulus * (words & 1)) >> 1).astype(words.dtype)
+    return halved
 
 
 def constant_words(params: ParameterSet, constants: ArrayLike, encoding: Encoding) -> NDArray[np.uint64]:

@@ -4,28 +4,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core import gates
+from cloakwork.fhe_core import _engine, gates
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, check_same_key
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts, check_same_key
+from cloakwork.fhe_core.device_words import DeviceWords, ShardedArray, cuda_ordinals
 from cloakwork.fhe_core.encoding import Encoding, first_position, slot_bits, torus_constant
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory, engine_session
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
+from cloakwork.fhe_core.parameters import word_dtype
+from cloakwork.fhe_core.phase_arithmetic import halve
+from cloakwork.fhe_core.sharding import ShardedSession
 
-__all__ = ["EvaluationKeys", "ExpandedKey", "LookupTables", "Session"]
+__all__ = ["EvaluationKeys", "ExpandedKey", "LinearWeights", "LookupTables", "Session"]
 
 _NORM_TOLERANCE = 1 + 1e-9
 _MAX_WEIGHT = (1 << 31) - 1
 
 
+@dataclass(frozen=True, eq=False)
+class LinearWeights:
+    """An integer matrix [R, C], checked and in the form of a session's device; `Session.weights` makes it."""
+
+    matrix: NDArray[np.int32]
+    norm: float  # largest L2 norm of a row
+    device: str
+    resident: Any = None  # on one GPU
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.matrix.shape
+        return rows, columns
+
+
 class Session:
     """Batched operations with one evaluation key on one device.
+
+    Ciphertexts in host memory give results in host memory. On a GPU, ciphertexts that lie there (`to_device`) give results that stay
+    there; such calls return when their work is enqueued. `stream` is an integer cudaStream_t or an object with `__cuda_stream__` (torch,
+    CuPy) on which the session works then; without one it has its own, which waits for whoever wrote its operands.
 
     Thread-safe. Sessions made by `share` (or from one `ExpandedKey`) hold the expanded key once. Every call releases the GIL, can be
     interrupted with Ctrl-C, and reports to `progress(done, total)` where it takes one; a progress that returns False cancels the call.
@@ -37,6 +61,8 @@ class Session:
         device: str | None = None,
         threads: int = 1,
         progress: Progress = None,
+        *,
+        stream: Any = None,
     ) -> None:
         if isinstance(keys, EvaluationKeys):
             keys = keys.expand(device or "cpu", progress)
@@ -46,7 +72,9 @@ class Session:
             )
         self._key = keys
         self._threads = threads
-        options = {"threads": threads} if keys.device == "cpu" else {}
+        if keys.device == "cpu" and stream is not None:
+            raise DeviceError("stream: expected a session on a GPU, got one on 'cpu'; leave the stream out")
+        options: dict[str, Any] = {"threads": threads} if keys.device == "cpu" else {"stream": stream}
         self._engine = engine_session(keys, **options)
 
     @property
@@ -65,9 +93,19 @@ class Session:
     def expanded_key(self) -> ExpandedKey:
         return self._key
 
-    def share(self, threads: int | None = None) -> Session:
-        """Another session on the same expanded key, for another thread or another number of threads."""
-        return Session(self._key, threads=self._threads if threads is None else threads)
+    @property
+    def engine_sessions(self) -> tuple[Any, ...]:
+        """The engine's session on each device."""
+        return self._engine.sessions if isinstance(self._engine, ShardedSession) else (self._engine,)
+
+    def share(self, threads: int | None = None, *, stream: Any = None) -> Session:
+        """Another session on the same expanded key, for another thread, number of threads or stream."""
+        return Session(self._key, threads=self._threads if threads is None else threads, stream=stream)
+
+    def synchronize(self) -> None:
+        """Waits until all work of the session is done; nothing to wait for on the CPU."""
+        if self.device != "cpu":
+            self._engine.synchronize()
 
     def __repr__(self) -> str:
         return f"<Session {self.parameters.name} on {self.device}>"
@@ -186,21 +224,45 @@ class Session:
 
     # --- linear operations ---
 
-    def linear(self, weights: ArrayLike, ciphertexts: Ciphertexts) -> Ciphertexts:
+    def linear(self, weights: ArrayLike | LinearWeights, ciphertexts: Ciphertexts) -> Ciphertexts:
         """Integer matrix [R, C] times ciphertexts [.., C], exact modulo Q: [.., R]. Noise: the L2 norm of the rows."""
-        matrix = _checked_weights(weights)
-        if ciphertexts.ndim == 0 or ciphertexts.shape[-1] != matrix.shape[1]:
+        prepared = weights if isinstance(weights, LinearWeights) else self._prepared(weights)
+        if prepared.device != self.device:
+            raise DeviceError(
+                f"linear: expected weights made for '{self.device}', got weights for '{prepared.device}'; make them with this session"
+            )
+        rows, columns = prepared.shape
+        if ciphertexts.ndim == 0 or ciphertexts.shape[-1] != columns:
             raise ShapeError(
-                f"linear: expected ciphertexts of shape [.., {matrix.shape[1]}] for weights of shape {list(matrix.shape)}, "
+                f"linear: expected ciphertexts of shape [.., {columns}] for weights of shape {list(prepared.shape)}, "
                 f"got {list(ciphertexts.shape)}"
             )
         with device_memory(self.device, "linear"):
-            words = self._batch(ciphertexts).reshape(-1, matrix.shape[1], self._lwe_size)
-            out = self._engine.linear(np.ascontiguousarray(matrix, dtype=np.int32), words)
-        norm = _largest_norm(matrix) * ciphertexts.weight_norm
-        return self._wrap(out, (*ciphertexts.shape[:-1], matrix.shape[0]), ciphertexts.encoding, norm)
+            words = self._batch(ciphertexts)
+            words = words.reshape((words.shape[0] // columns, columns, self._lwe_size))
+            if prepared.resident is not None:
+                out = self._engine.gathered_linear(prepared.resident, words)
+            else:
+                out = self._engine.linear(prepared.matrix, words)
+        norm = prepared.norm * ciphertexts.weight_norm
+        return self._wrap(out, (*ciphertexts.shape[:-1], rows), ciphertexts.encoding, norm)
 
-    def linear_packed(self, weights: ArrayLike, packed: PackedCiphertexts) -> Ciphertexts:
+    def weights(self, weights: ArrayLike) -> LinearWeights:
+        """A matrix for many calls of `linear`: checked once, and on one GPU kept there in the linear layer's form."""
+        prepared = self._prepared(weights)
+        if self.device == "cpu" or isinstance(self._engine, ShardedSession):
+            return prepared
+        with device_memory(self.device, "weights"):
+            resident = self._engine.upload_weights(prepared.matrix)
+        return LinearWeights(prepared.matrix, prepared.norm, prepared.device, resident)
+
+    def _prepared(self, weights: ArrayLike) -> LinearWeights:
+        matrix = _checked_weights(weights)
+        return LinearWeights(np.ascontiguousarray(matrix, dtype=np.int32), _largest_norm(matrix), self.device)
+
+    def linear_packed(
+        self, weights: ArrayLike, packed: PackedCiphertexts | SeededPackedCiphertexts, *, resident: bool = False
+    ) -> Ciphertexts:
         """Integer matrix [R, C] times packed values [.., C]: [.., R]. The words of `linear(weights, extract(packed))`.
 
         Cost: on the CPU one polynomial product for a row and component, whatever C is; the C ciphertexts of a sample are never made.
@@ -213,7 +275,10 @@ class Session:
                 f"got {list(packed.shape)}"
             )
         if not hasattr(self._engine, "linear_packed"):
-            return self.linear(matrix, self.extract(packed))
+            stays = resident or packed.device != "cpu"
+            result = self.linear(matrix, self.extract(packed, resident=True))
+            return result if stays else result.to_host()
+        packed = self._expanded_on_host(packed, resident)
         samples = packed.size // matrix.shape[1]
         out = self._engine.linear_packed(
             np.ascontiguousarray(matrix, dtype=np.int32), np.ascontiguousarray(packed.words), samples
@@ -221,28 +286,81 @@ class Session:
         norm = _largest_norm(matrix) * packed.weight_norm
         return self._wrap(out, (*packed.shape[:-1], matrix.shape[0]), packed.encoding, norm, packed.key_id)
 
-    def extract(self, packed: PackedCiphertexts) -> Ciphertexts:
-        """One LWE ciphertext per packed value, of the values' shape."""
+    def extract(self, packed: PackedCiphertexts | SeededPackedCiphertexts, *, resident: bool = False) -> Ciphertexts:
+        """One LWE ciphertext per packed value, of the values' shape.
+
+        Seeded ones are expanded on the session's device. `resident` leaves the result of host words on the GPU; of words on a GPU it
+        stays there anyway.
+        """
         check_same_key(self.parameters, self._key.key_id, packed.parameters, packed.key_id, "packed ciphertexts")
+        if packed.size == 0:
+            raise ShapeError(f"packed ciphertexts: expected at least one value, got shape {list(packed.shape)}")
+        metadata = (packed.shape, packed.encoding, packed.weight_norm, packed.key_id)
+        with device_memory(self.device, "extract"):
+            if self.device == "cpu":
+                return self._wrap(self._extract_on_host(self._expanded_on_host(packed, resident)), *metadata)
+            result = self._wrap(self._extract_on_device(packed), *metadata)
+            return result if resident or packed.device != "cpu" else result.to_host()
+
+    @staticmethod
+    def _expanded_on_host(packed: PackedCiphertexts | SeededPackedCiphertexts, resident: bool) -> PackedCiphertexts:
+        if resident:
+            raise DeviceError("extract: expected a session on a GPU for a resident result, got one on 'cpu'")
+        if packed.device != "cpu":
+            raise DeviceError(
+                f"packed ciphertexts: expected them on the host, got them on {packed.device}; use to_host()"
+            )
+        return packed.expand() if isinstance(packed, SeededPackedCiphertexts) else packed
+
+    def _extract_on_host(self, packed: PackedCiphertexts) -> Words:
         size = self.parameters.polynomial_size
         full, rest = divmod(packed.size, size)
-        with device_memory(self.device, "extract"):
-            glwe = np.ascontiguousarray(packed.words)
-            parts = []
-            if full:
-                parts.append(self._engine.sample_extract(glwe[:full], np.arange(size, dtype=np.uint32)))
-            if rest:
-                parts.append(self._engine.sample_extract(glwe[full:], np.arange(rest, dtype=np.uint32)))
-            rows = [part.reshape(-1, self._lwe_size) for part in parts]
-            words = rows[0] if len(rows) == 1 else np.concatenate(rows)
-        return self._wrap(words, packed.shape, packed.encoding, packed.weight_norm, packed.key_id)
+        glwe = np.ascontiguousarray(packed.words)
+        parts = []
+        if full:
+            parts.append(self._engine.sample_extract(glwe[:full], np.arange(size, dtype=np.uint32)))
+        if rest:
+            parts.append(self._engine.sample_extract(glwe[full:], np.arange(rest, dtype=np.uint32)))
+        rows: list[Words] = [part.reshape(-1, self._lwe_size) for part in parts]
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+    def _extract_on_device(self, packed: PackedCiphertexts | SeededPackedCiphertexts) -> Any:
+        """[values, kN + 1] on one device, or shares of the first axis on each."""
+        count = len(self.engine_sessions)
+        items = packed.shape[0] if packed.shape else 1
+        each = packed.size // items
+        bounds = [items * i // count * each for i in range(count + 1)]
+        shares = [self.extract_values(i, packed, bounds[i], bounds[i + 1]) for i in range(count)]
+        return shares[0] if count == 1 else ShardedArray(shares)
+
+    def extract_values(
+        self, number: int, packed: PackedCiphertexts | SeededPackedCiphertexts, first: int, last: int
+    ) -> Any:
+        """Values first .. last - 1 of the packed ones as a DeviceArray [.., kN + 1] on the session's device `number`."""
+        session, size = self.engine_sessions[number], self.parameters.polynomial_size
+        if last <= first:
+            nothing = np.empty((0, self._lwe_size), word_dtype(self.parameters))
+            return _engine.DeviceArray.from_host(nothing, session.device)
+        start, stop = first // size, -(-last // size)
+        if isinstance(packed, SeededPackedCiphertexts):
+            bodies = np.ascontiguousarray(packed.bodies[start:stop])
+            glwe = _engine.device_expand(self.parameters, "glwe", packed.seed, bodies, session.device, start)
+        elif isinstance(packed.words, np.ndarray):
+            glwe = _engine.DeviceArray.from_host(np.ascontiguousarray(packed.words[start:stop]), session.device)
+        else:
+            words: Any = packed.words
+            glwe = words[start:stop]
+        wanted = size if stop - start > 1 else last - start * size
+        rows = session.sample_extract(glwe, np.arange(wanted, dtype=np.uint32))
+        flat = rows.reshape((rows.shape[0] * wanted, self._lwe_size))
+        return flat[first - start * size : last - start * size]
 
     # --- the stages of a bootstrap, on raw words (docs/specification.md, sections 2, 3, 6, 7) ---
 
     def keyswitch(self, ciphertexts: Ciphertexts) -> Small:
         """LWE under the large key modulo Q -> uint32 [.., n + 1] under the small key modulo 2^w."""
         small: Small = self._engine.keyswitch(self._batch(ciphertexts))
-        return small.reshape((*ciphertexts.shape, -1))
+        return small.reshape((*ciphertexts.shape, small.shape[-1]))
 
     def modulus_switch(self, small_lwe: Small) -> Small:
         """uint32 [.., n + 1] modulo 2^w -> the same shape modulo 2N."""
@@ -267,7 +385,7 @@ class Session:
         self, glwe: Words, coefficients: ArrayLike = (0,), *, encoding: Encoding | None = None
     ) -> Ciphertexts:
         """GLWE words [.., k + 1, N] -> LWE ciphertexts [.., J] of the given coefficients."""
-        rows = np.ascontiguousarray(glwe).reshape((-1, *glwe.shape[-2:]))
+        rows = _contiguous(glwe).reshape((math.prod(glwe.shape[:-2]), *glwe.shape[-2:]))
         chosen = np.ascontiguousarray(coefficients, dtype=np.uint32)
         out = self._engine.sample_extract(rows, chosen)
         return self._wrap(out, (*glwe.shape[:-2], len(chosen)), encoding)
@@ -300,23 +418,27 @@ class Session:
 
     def _wrap(
         self,
-        words: Words,
+        words: Any,
         shape: tuple[int, ...],
         encoding: Encoding | None,
         weight_norm: float = 1.0,
         key_id: bytes | None = None,
     ) -> Ciphertexts:
+        if isinstance(words, np.ndarray):
+            held: Any = words.reshape((*shape, self._lwe_size))
+        else:
+            held = DeviceWords(self.parameters, words.reshape((math.prod(shape), self._lwe_size)), shape)
         return Ciphertexts(
             self.parameters,
-            words.reshape((*shape, self._lwe_size)),
+            held,
             shape,
             encoding=encoding,
             weight_norm=weight_norm,
             key_id=key_id or self._key.key_id,
         )
 
-    def _batch(self, ciphertexts: Ciphertexts) -> Words:
-        """Checked words [B, kN + 1], C-contiguous."""
+    def _batch(self, ciphertexts: Ciphertexts) -> Any:
+        """Checked words [B, kN + 1], C-contiguous, on the host or on the session's devices."""
         if not isinstance(ciphertexts, Ciphertexts):
             raise ShapeError(
                 f"ciphertexts: expected Ciphertexts, got {type(ciphertexts).__name__}; expand seeded ones, extract packed ones"
@@ -326,7 +448,15 @@ class Session:
             raise ShapeError(
                 f"ciphertexts: expected a batch of at least one, got shape {list(ciphertexts.shape)}; skip the call for empty batches"
             )
-        return np.ascontiguousarray(ciphertexts.words).reshape(-1, self._lwe_size)
+        words: Any = ciphertexts.words
+        if isinstance(words, np.ndarray):
+            return np.ascontiguousarray(words).reshape(-1, self._lwe_size)
+        if self.device == "cpu" or cuda_ordinals(self.device) != cuda_ordinals(words.device):
+            raise DeviceError(
+                f"ciphertexts: expected them on the host or on the session's device '{self.device}', got them on {words.device}; "
+                f"move them with .to('{self.device}')"
+            )
+        return words.contiguous()
 
     def _table_index(self, index: ArrayLike | None, tables: int, shape: tuple[int, ...]) -> Small | None:
         count = math.prod(shape)
@@ -397,11 +527,13 @@ class Session:
 
 
 def _halve(ciphertexts: Ciphertexts) -> Ciphertexts:
-    """Times the inverse of 2 modulo Q: x / 2 for even x, (x + Q) / 2 for odd x. Noise: half, up to half a turn."""
-    words = ciphertexts.words
-    modulus = ciphertexts.parameters.modulus
-    halved = (words + modulus * (words & 1)) >> 1
-    return ciphertexts._like(halved.astype(words.dtype), ciphertexts.weight_norm / 2)
+    """Times the inverse of 2 modulo Q. Noise: half, up to half a turn."""
+    return ciphertexts._like(halve(ciphertexts.parameters, ciphertexts._words), ciphertexts.weight_norm / 2)
+
+
+def _contiguous(words: Any) -> Any:
+    """numpy arrays in C order; device arrays are."""
+    return np.ascontiguousarray(words) if isinstance(words, np.ndarray) else words
 
 
 def _checked_weights(weights: ArrayLike) -> NDArray[Any]:
@@ -421,4 +553,5 @@ def _largest_norm(matrix: NDArray[Any]) -> float:
 
 
 def _rows(words: Small) -> Small:
-    return np.ascontiguousarray(words).reshape(-1, words.shape[-1])
+    rows: Small = _contiguous(words).reshape((math.prod(words.shape[:-1]), words.shape[-1]))
+    return rows

@@ -118,7 +118,7 @@ class CompiledModel:
         if session is None:
             session = Session(key.evaluation_keys())
         runtime, samples = Runtime(self.program, session), self.client.phases(x)
-        size, total = samples_at_once(self.program), self.program.bootstraps * len(samples)
+        size, total = samples_at_once(self.program, session), self.program.bootstraps * len(samples)
         parts = []
         for start in range(0, len(samples), size):
             report = shifted_progress(progress, self.program.bootstraps * start, total)

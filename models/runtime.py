@@ -1,4 +1,7 @@
-"""Runs a program on ciphertexts: level by level, all samples and all look-ups of a level in one batch. Public side only."""
+"""Runs a program on ciphertexts: level by level, all samples and all look-ups of a level in one batch. Public side only.
+
+On GPUs `models/resident.py` does the same on device arrays, word for word.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Node, source_nodes
 from cloakwork.models.program import Program
+from cloakwork.models.resident import ResidentRuntime, lookup_batches, resident_samples, wire_bytes
 from cloakwork.models.tables import level_tables, shift_coefficients
 
 Progress: TypeAlias = Callable[[int, int], bool | None] | None
@@ -43,7 +47,8 @@ class Runtime:
             level_tables(program.graph, level.lookups, program.parameters) if level.lookups else None
             for level in program.levels
         ]
-        self._packed = packed_weights(program.graph, self._owner)
+        self._resident = ResidentRuntime(program, session, self._tables) if session.device != "cpu" else None
+        self._packed = packed_weights(program.graph, self._owner) if self._resident is None else {}
 
     def run(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
         """Encrypted samples [samples, numbers] -> encrypted outputs [samples, numbers], without the client's steps."""
@@ -53,6 +58,8 @@ class Runtime:
                 f"input: expected packed ciphertexts of shape ['samples', {graph.input.size}], got {list(x.shape)}; "
                 "encrypt with the model's client specification"
             )
+        if self._resident is not None:
+            return self._resident.run(x, progress)
         packed = x.expand() if isinstance(x, SeededPackedCiphertexts) else x
         values = _Values(graph, self._owner, packed)
         if not self._packed:
@@ -69,7 +76,7 @@ class Runtime:
             if tables is None:
                 continue
             start = 0
-            for nodes in _batches(level.lookups):
+            for nodes in lookup_batches(level.lookups):
                 elements = slice(start, start + sum(node.bootstraps for node in nodes))
                 result = self._look_up(nodes, (tables[0], tables[1][elements]), values, (progress, done, total))
                 done += (elements.stop - start) * x.shape[0]
@@ -129,17 +136,6 @@ class Runtime:
         return min(positions, max(1, -(-int(needed) // GATHERED_BYTES)))
 
 
-def _batches(nodes: tuple[Lookup, ...]) -> list[list[Lookup]]:
-    """Look-ups of one output share a batch; those with shifts extract coefficients of their own."""
-    batches: list[list[Lookup]] = []
-    for node in nodes:
-        if batches and node.shifts is None and batches[-1][0].shifts is None:
-            batches[-1].append(node)
-        else:
-            batches.append([node])
-    return batches
-
-
 def packed_weights(graph: Graph, owner: Indices) -> dict[int, NDArray[np.int32]]:
     """By position: a row of weights [P R, C] over the whole input for each output of the nodes that read it; nothing when a node mixes the
     input with others or its rows are too many, because then the input is unpacked anyway."""
@@ -161,10 +157,11 @@ def packed_weights(graph: Graph, owner: Indices) -> dict[int, NDArray[np.int32]]
     return dense
 
 
-def samples_at_once(program: Program) -> int:
-    """Samples whose ciphertexts of every wire stay within WORKING_BYTES."""
-    one = program.graph.wire_count * (program.parameters.large_dimension + 1) * word_dtype(program.parameters).itemsize
-    return max(1, WORKING_BYTES // int(one))
+def samples_at_once(program: Program, session: Session | None = None) -> int:
+    """Samples of one call of `run`: their ciphertexts of every wire stay within WORKING_BYTES, on GPUs within a part of the free memory."""
+    if session is not None and session.device != "cpu":
+        return resident_samples(program, session)
+    return max(1, WORKING_BYTES // wire_bytes(program.graph, program))
 
 
 class _Values:

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -61,7 +62,12 @@ pybind11::array_t<T> checked_array(const pybind11::object& value, const char* na
 template <class T>
 void check_below(const T* values, std::size_t count, std::uint64_t bound, const char* name) {
     T largest = 0;
-    for (std::size_t i = 0; i < count; ++i) largest = values[i] > largest ? values[i] : largest;
+    {
+        constexpr std::size_t kWorthAnotherThread = 1 << 14;
+        std::optional<pybind11::gil_scoped_release> release;
+        if (count > kWorthAnotherThread) release.emplace();
+        for (std::size_t i = 0; i < count; ++i) largest = values[i] > largest ? values[i] : largest;
+    }
     if (count != 0 && largest >= bound)
         throw ShapeError(std::string(name) + ": expected every value in [0, " + std::to_string(bound) +
                          "), found a value outside; reduce the input, or check that it belongs to this parameter set");

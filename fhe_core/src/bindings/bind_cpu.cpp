@@ -53,7 +53,7 @@ void bind_cpu(py::module_& m) {
     session.def(py::init(&make_session), py::arg("key"), py::arg("threads") = 1)
         .def_property_readonly("params", &cpu::CpuBackend::parameters)
         .def_property_readonly("threads", &cpu::CpuBackend::threads);
-    bind_host_operations(session);
+    bind_operations<HostCall>(session);
     session.def(
         "linear_packed",
         [](cpu::CpuBackend& s, const py::object& weights, const py::object& glwe, std::int64_t samples) {

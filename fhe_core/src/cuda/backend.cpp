@@ -26,8 +26,9 @@ struct Tables {
 Tables put_tables(State& s, const TableView& view, std::size_t batch) {
     const std::size_t bytes = view.table_count * s.params().polynomial_size() * s.params().word_bytes();
     const auto resident = [&](const void* host, std::size_t size) {
-        return place_of(host, s.key.device) == Place::device ? host
-                                                             : s.resident.find_or_upload(host, size, s.key.device, s.compute, "look-up tables");
+        return place_of(host, s.key.device) == Place::device
+                   ? host
+                   : s.resident.find_or_upload(host, size, s.key.device, s.compute, "look-up tables");
     };
     return {resident(view.tables, bytes),
             view.index == nullptr ? nullptr : static_cast<const std::uint32_t*>(resident(view.index, batch * 4))};
@@ -83,7 +84,8 @@ void rotate_plain(State& s, const BlindRotateView& view) {
 }
 
 // Whole GLWE ciphertexts, or (extract.count > 0) LWE ciphertexts of the coefficients, which are on the device.
-void rotate_piece(State& s, const std::uint32_t* switched, const Tables& tables, Piece piece, const ExtractView& extract, void* out) {
+void rotate_piece(State& s, const std::uint32_t* switched, const Tables& tables, Piece piece, const ExtractView& extract,
+                  void* out) {
     BlindRotateView view = rotate_view(s, switched, tables, piece, out);
     if (s.key.shaped != nullptr) {
         view.twiddles = s.key.shaped_twiddles.data();
@@ -153,12 +155,23 @@ DeviceArray CudaBackend::allocate(DeviceArray::Shape shape, int word_bytes, cons
     return array;
 }
 
+void CudaBackend::before(const std::vector<DeviceArray>& inputs) {
+    const DeviceGuard guard(key_->device());
+    for (const DeviceArray& input : inputs) input.wait_in(stream());
+}
+
+void CudaBackend::after(const std::vector<DeviceArray>& inputs, const DeviceArray* out) {
+    const DeviceGuard guard(key_->device());
+    for (const DeviceArray& input : inputs) input.record_read(stream());
+    if (out != nullptr) out->record_write(stream());
+}
+
 void CudaBackend::keyswitch(const void* lwe, std::size_t batch, std::uint32_t* small_lwe) {
     if (batch == 0) return;
     State& s = *state_;
     s.guarded([&] {
-        const Job job{"keyswitch", batch, {s.words(lwe, s.lwe_bytes(), "lwe"), {}}, small_lwe, s.small_bytes(), keyswitch_scratch(s),
-                      kMostItems};
+        const Job job{"keyswitch",          batch,     {s.words(lwe, s.lwe_bytes(), "lwe"), {}}, small_lwe, s.small_bytes(),
+                      keyswitch_scratch(s), kMostItems};
         s.run(job, kNoProgress, [&](std::size_t, std::size_t count, const void* const* in, void* out) {
             keyswitch_piece(s, in[0], count, static_cast<std::uint32_t*>(out));
         });
@@ -183,7 +196,7 @@ void CudaBackend::blind_rotate(const std::uint32_t* switched, std::size_t batch,
     State& s = *state_;
     s.guarded([&] {
         const Tables resident = put_tables(s, tables, batch);
-        const Job job{"blind rotation",  batch, {{switched, s.small_bytes()}, {}}, glwe, s.glwe_bytes(), rotate_scratch(s),
+        const Job job{"blind rotation",          batch, {{switched, s.small_bytes()}, {}}, glwe, s.glwe_bytes(), rotate_scratch(s),
                       kPieceWaves * s.key.wave()};
         s.run(job, progress, [&](std::size_t first, std::size_t count, const void* const* in, void* out) {
             rotate_piece(s, static_cast<const std::uint32_t*>(in[0]), resident, {first, count}, {}, out);
@@ -196,8 +209,9 @@ void CudaBackend::sample_extract(const void* glwe, std::size_t batch, const Extr
     State& s = *state_;
     s.guarded([&] {
         const std::uint32_t* coefficients = put_coefficients(s, extract);
-        const Job job{"sample extraction", batch, {s.words(glwe, s.glwe_bytes(), "glwe"), {}}, lwe, extract.count * s.lwe_bytes(), 0,
-                      kMostItems};
+        const Job job{
+            "sample extraction", batch, {s.words(glwe, s.glwe_bytes(), "glwe"), {}}, lwe, extract.count * s.lwe_bytes(), 0,
+            kMostItems};
         s.run(job, kNoProgress, [&](std::size_t, std::size_t count, const void* const* in, void* out) {
             launch_sample_extract(s.params(), in[0], count, coefficients, extract.count, out, s.compute);
         });
@@ -285,7 +299,8 @@ void CudaBackend::linear(const GatheredLinear& layer) {
         piece.out_rows = static_cast<const std::int32_t*>(resident(layer.out_rows, layer.positions * 4));
         piece.multiprocessors = s.key.multiprocessors;
         const std::size_t least = linear_item_bytes(s.params(), layer.weights->padded_columns());
-        const std::size_t wanted = linear_scratch_bytes(s.params(), layer.weights->padded_columns(), layer.samples * layer.positions);
+        const std::size_t wanted =
+            linear_scratch_bytes(s.params(), layer.weights->padded_columns(), layer.samples * layer.positions);
         s.linear_bytes.reserve(std::max(least, std::min(wanted, s.available_bytes() / 2)), "linear layer");
         layer.weights->wait_in(s.compute);
         const Job job{"linear layer",
@@ -314,7 +329,8 @@ void CudaBackend::take(const void* x, std::size_t samples, std::size_t sample_ro
     s.guarded([&] {
         const auto* chosen =
             static_cast<const std::int32_t*>(s.resident.find_or_upload(rows, count * 4, s.key.device, s.compute, "gather"));
-        const Job job{"gather", samples, {s.words(x, sample_rows * s.lwe_bytes(), "x"), {}}, out, count * s.lwe_bytes(), 0, kMostItems};
+        const Job job{"gather", samples,   {s.words(x, sample_rows * s.lwe_bytes(), "x"), {}}, out, count * s.lwe_bytes(),
+                      0,        kMostItems};
         s.run(job, kNoProgress, [&](std::size_t, std::size_t part, const void* const* in, void* result) {
             launch_take(s.params(), in[0], {chosen, count, sample_rows}, result, part * count, s.compute);
         });

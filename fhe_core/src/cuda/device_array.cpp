@@ -61,7 +61,8 @@ RowTerm term_of(const RowOperand& operand, const Uploaded& rows, const Uploaded&
 
 }  // namespace
 
-// --- the value --------------------------------------------------------------------------------------------------------------------
+// --- the value
+// --------------------------------------------------------------------------------------------------------------------
 
 DeviceArray DeviceArray::allocate(int device, Shape shape, int word_bytes, StreamHandle stream, const char* what) {
     const DeviceGuard guard(checked_device(device));
@@ -156,7 +157,8 @@ MemoryInfo memory_info(int device) {
     return info;
 }
 
-// --- arithmetic -------------------------------------------------------------------------------------------------------------------
+// --- arithmetic
+// -------------------------------------------------------------------------------------------------------------------
 
 DeviceArray combine_rows(const ParameterSet& params, const RowOperand& x, const RowOperand& y, const std::uint64_t* constants,
                          std::size_t rows) {
@@ -195,7 +197,8 @@ DeviceArray concatenate(const std::vector<DeviceArray>& parts, std::size_t outer
         const std::size_t width = part.bytes() / outer;
         if (width == 0) continue;
         part.wait_in(handle);
-        check(cudaMemcpy2DAsync(target, pitch, part.data(), width, width, outer, cudaMemcpyDeviceToDevice, stream), "concatenation");
+        check(cudaMemcpy2DAsync(target, pitch, part.data(), width, width, outer, cudaMemcpyDeviceToDevice, stream),
+              "concatenation");
         part.record_read(handle);
         target += width;
     }
@@ -203,14 +206,13 @@ DeviceArray concatenate(const std::vector<DeviceArray>& parts, std::size_t outer
     return out;
 }
 
-bool all_below_modulus(const ParameterSet& params, const DeviceArray& words) {
+bool all_below(const DeviceArray& words, std::uint64_t bound) {
     const DeviceGuard guard(words.device());
     const cudaStream_t stream = DevicePool::of(words.device()).exchange();
     const DeviceArray flag = DeviceArray::allocate(words.device(), {1}, 4, handle_of(stream), "check of words");
     check(cudaMemsetAsync(flag.data(), 0, 4, stream), "check of words");
     words.wait_in(handle_of(stream));
-    launch_range_check(words.data(), words.word_bytes(), words.size(), params.modulus(), static_cast<std::uint32_t*>(flag.data()),
-                       stream);
+    launch_range_check(words.data(), words.word_bytes(), words.size(), bound, static_cast<std::uint32_t*>(flag.data()), stream);
     words.record_read(handle_of(stream));
     flag.record_write(handle_of(stream));
     std::uint32_t outside = 0;
@@ -226,7 +228,8 @@ DeviceArray expand_ciphertexts(const ParameterSet& params, CiphertextKind kind, 
     const auto count = static_cast<std::int64_t>(batch);
     const DeviceArray::Shape shape = kind == CiphertextKind::lwe ? DeviceArray::Shape{count, params.large_dimension() + 1}
                                                                  : DeviceArray::Shape{count, k + 1, size};
-    const DeviceArray out = DeviceArray::allocate(device, shape, params.word_bytes(), handle_of(stream), "expansion of ciphertexts");
+    const DeviceArray out =
+        DeviceArray::allocate(device, shape, params.word_bytes(), handle_of(stream), "expansion of ciphertexts");
     Uploaded bodies(host_bodies, batch * body_words * params.word_bytes(), device, stream);
     ExpandCiphertextsView view{};
     view.seed = seed_words(seed);

@@ -13,7 +13,7 @@ namespace fhe_core::cuda {
 namespace {
 
 constexpr std::size_t kPinnedGranularity = std::size_t{1} << 20;
-constexpr std::size_t kCommandBytes = std::size_t{32} << 10;  // copied into the command itself by the driver
+constexpr std::size_t kCommandBytes = std::size_t{32} << 10;    // copied into the command itself by the driver
 constexpr std::size_t kMostPinnedBytes = std::size_t{4} << 30;  // lent and kept, of the process
 
 // Page-locked blocks, kept for reuse: locking pages costs more than the copy.
@@ -25,7 +25,8 @@ class PinnedPool {
     }
 
     std::shared_ptr<void> allocate(std::size_t bytes) {
-        const std::size_t wanted = (std::max<std::size_t>(bytes, 1) + kPinnedGranularity - 1) / kPinnedGranularity * kPinnedGranularity;
+        const std::size_t wanted =
+            (std::max<std::size_t>(bytes, 1) + kPinnedGranularity - 1) / kPinnedGranularity * kPinnedGranularity;
         const std::lock_guard lock(mutex_);
         const auto found = free_.lower_bound(wanted);
         if (found != free_.end() && found->first <= wanted + wanted / 2) {
@@ -87,7 +88,8 @@ Place place_of(const void* data, int device) {
     return Place::device;
 }
 
-// --- one allocation ---------------------------------------------------------------------------------------------------------------
+// --- one allocation
+// ---------------------------------------------------------------------------------------------------------------
 
 DeviceMemory::DeviceMemory(int device, std::size_t bytes, cudaStream_t stream, const char* what) : device_(device) {
     data_ = DevicePool::of(device).allocate(bytes, stream, what);
@@ -130,7 +132,8 @@ void DeviceMemory::synchronize() const {
     if (written_ != nullptr) written_->event.synchronize();
 }
 
-// --- the pool of a device -----------------------------------------------------------------------------------------------------------
+// --- the pool of a device
+// -----------------------------------------------------------------------------------------------------------
 
 DevicePool& DevicePool::of(int device) {
     static std::mutex mutex;

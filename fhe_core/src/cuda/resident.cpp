@@ -17,7 +17,8 @@ DeviceArray uploaded(const void* host, std::size_t bytes, int device, cudaStream
 
 }  // namespace
 
-ResidentWeights::ResidentWeights(const std::int32_t* weights, std::size_t rows, std::size_t columns, int device, cudaStream_t stream)
+ResidentWeights::ResidentWeights(const std::int32_t* weights, std::size_t rows, std::size_t columns, int device,
+                                 cudaStream_t stream)
     : shape_(slice_weights(weights, rows, columns)) {
     memory_ = uploaded(shape_.slices.data(), shape_.slices.size(), device, stream, "weights");
     shape_.slices = {};
@@ -59,7 +60,8 @@ void ResidentCache::clear() {
 
 ResidentCache::Entry* ResidentCache::find(const void* host, std::size_t bytes, std::size_t rows) {
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-        if (entry->contents.size() != bytes || entry->rows != rows || std::memcmp(entry->contents.data(), host, bytes) != 0) continue;
+        if (entry->contents.size() != bytes || entry->rows != rows || std::memcmp(entry->contents.data(), host, bytes) != 0)
+            continue;
         entries_.splice(entries_.begin(), entries_, entry);
         return &entries_.front();
     }

@@ -121,7 +121,8 @@ void launch_rows(const ParameterSet& params, const RowsView& view, std::size_t r
 void launch_take(const ParameterSet& params, const void* x, const RowPick& pick, void* out, std::size_t rows, cudaStream_t stream) {
     const int words = params.large_dimension() + 1;
     const auto take = [&]<class Word>(Word) {
-        launch_over(Take<Word>{static_cast<const Word*>(x), pick, static_cast<Word*>(out), rows * words, words}, rows * words, stream);
+        launch_over(Take<Word>{static_cast<const Word*>(x), pick, static_cast<Word*>(out), rows * words, words}, rows * words,
+                    stream);
     };
     params.limb_count() == 1 ? take(std::uint32_t{}) : take(std::uint64_t{});
 }
@@ -138,8 +139,9 @@ void launch_add_to_bodies(const ParameterSet& params, void* words, std::size_t r
 void launch_range_check(const void* words, int word_bytes, std::size_t count, std::uint64_t bound, std::uint32_t* outside,
                         cudaStream_t stream) {
     if (word_bytes == 4)
-        launch_over(RangeCheck<std::uint32_t>{static_cast<const std::uint32_t*>(words), count, static_cast<std::uint32_t>(bound), outside},
-                    count, stream);
+        launch_over(
+            RangeCheck<std::uint32_t>{static_cast<const std::uint32_t*>(words), count, static_cast<std::uint32_t>(bound), outside},
+            count, stream);
     else
         launch_over(RangeCheck<std::uint64_t>{static_cast<const std::uint64_t*>(words), count, bound, outside}, count, stream);
 }

@@ -137,7 +137,7 @@ struct CudaBackend::State {
     }
 
    private:
-    static constexpr std::size_t kPieceBytes = std::size_t{48} << 20;     // of one input or output buffer
+    static constexpr std::size_t kPieceBytes = std::size_t{48} << 20;    // of one input or output buffer
     static constexpr std::size_t kCheckedOnHost = std::size_t{1} << 16;  // words: a kernel for fewer costs more
 
     struct Call {
@@ -295,8 +295,7 @@ struct CudaBackend::State {
                 std::memcpy(at(job.out, slot.first * job.out_bytes), slot.pinned_out.data(), count * job.out_bytes);
         }
         collect(slot);
-        if (call.progress && !call.progress(done, job.batch))
-            throw CancelledError("the call was cancelled; no result was written");
+        if (call.progress && !call.progress(done, job.batch)) throw CancelledError("the call was cancelled; no result was written");
     }
 
     void finish(const Call& call) {

@@ -1,8 +1,9 @@
 // The CUDA back end: evaluation keys expanded on one device, and sessions over them. No CUDA header is needed to use it.
 //
 // Results are word for word those of the CPU back end. Methods take host memory (page-locked memory is copied without a detour) or
-// memory of their own device; batches are cut into pieces that fit the device, and copies of one piece overlap with work on the next.
-// A call whose result stays on the device returns when its work is enqueued; one whose result goes to the host, when it is there.
+// memory of their own device; batches are cut into pieces that fit the device, and copies of one piece overlap with work on the
+// next. A call whose result stays on the device returns when its work is enqueued; one whose result goes to the host, when it is
+// there.
 #pragma once
 
 #include <cstddef>
@@ -96,11 +97,15 @@ class CudaBackend final : public Backend {
     std::string matrix_products() const;  // the library in use
     StageSeconds last_bootstrap() const;  // waits for it
     StreamHandle stream() const;
-    void synchronize();               // until all work of the session is done
+    void synchronize();                // until all work of the session is done
     std::size_t cached_bytes() const;  // tables, weights and indices that stay on the device between calls
 
     // An array for a result on the session's stream; DeviceError when the device has failed.
     DeviceArray allocate(DeviceArray::Shape shape, int word_bytes, const char* what);
+    // Around calls whose operands lie on the device: the session waits for their writers, later writers and releases for the
+    // session.
+    void before(const std::vector<DeviceArray>& inputs);
+    void after(const std::vector<DeviceArray>& inputs, const DeviceArray* out);
 
     void keyswitch(const void* lwe, std::size_t batch, std::uint32_t* small_lwe) override;
     void modulus_switch(const std::uint32_t* small_lwe, std::size_t batch, std::uint32_t* switched) override;

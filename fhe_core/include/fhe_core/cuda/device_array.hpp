@@ -1,5 +1,5 @@
-// Words in the memory of a CUDA device as a value: reference counted, C-contiguous, ordered between streams by events. No CUDA header
-// is needed to use it.
+// Words in the memory of a CUDA device as a value: reference counted, C-contiguous, ordered between streams by events. No CUDA
+// header is needed to use it.
 //
 // Whoever writes an array records an event behind the write, whoever reads it waits for that event in its own stream, and memory is
 // freed (in stream order) behind every recorded use, so that no call has to wait for another on the host.
@@ -28,7 +28,8 @@ class DeviceArray {
     // Uninitialised, in the order of `stream`. OutOfDeviceMemory says what was needed and what is free.
     static DeviceArray allocate(int device, Shape shape, int word_bytes, StreamHandle stream, const char* what);
     static DeviceArray upload(int device, const void* host, Shape shape, int word_bytes);
-    // Memory of another library on the current stream order of `exchange_stream`; `owner` is released when no work of ours needs it.
+    // Memory of another library on the current stream order of `exchange_stream`; `owner` is released when no work of ours needs
+    // it.
     static DeviceArray adopt(int device, void* data, Shape shape, int word_bytes, std::shared_ptr<void> owner);
 
     int device() const;
@@ -68,7 +69,8 @@ struct MemoryInfo {
 };
 MemoryInfo memory_info(int device);
 
-// --- arithmetic on arrays of LWE words [rows][kN + 1], on the exchange stream -----------------------------------------------------
+// --- arithmetic on arrays of LWE words [rows][kN + 1], on the exchange stream
+// -----------------------------------------------------
 
 // One operand: row r of the result takes row rows[r] (nullptr: row r) times factors[r] (nullptr: `factor`).
 struct RowOperand {
@@ -85,15 +87,16 @@ DeviceArray combine_rows(const ParameterSet& params, const RowOperand& x, const 
 // Parts of `outer` blocks each, joined block by block: [outer][.. of part 0][.. of part 1] ..
 DeviceArray concatenate(const std::vector<DeviceArray>& parts, std::size_t outer, DeviceArray::Shape shape);
 
-// Whether every word is below Q.
-bool all_below_modulus(const ParameterSet& params, const DeviceArray& words);
+// Whether every word is below `bound`; waits for the answer.
+bool all_below(const DeviceArray& words, std::uint64_t bound);
 
 // Seeded ciphertexts (docs/specification.md, section 9): numbers first .. first + batch - 1 of their seed.
 enum class CiphertextKind : std::uint8_t { lwe, glwe };
 DeviceArray expand_ciphertexts(const ParameterSet& params, CiphertextKind kind, const Seed& seed, const void* host_bodies,
                                std::size_t first, std::size_t batch, int device);
 
-// --- page-locked host memory ------------------------------------------------------------------------------------------------------
+// --- page-locked host memory
+// ------------------------------------------------------------------------------------------------------
 
 // From a pool that the process keeps: copies to and from the device are one transfer, without a copy on the host and without page
 // faults. Empty where there is no device or the pool is at its limit.

@@ -1,6 +1,6 @@
 // The part of the CUDA runtime that the back end's host code uses, on the CPU and in order: CLOAKWORK_CUDA=EMULATE builds the back
-// end against it, so that its tests run where there is no device. Kernels run as loops (cuda/block.cuh). There are two devices, which
-// know their own memory, so that a wrong device is noticed.
+// end against it, so that its tests run where there is no device. Kernels run as loops (cuda/block.cuh). There are two devices,
+// which know their own memory, so that a wrong device is noticed.
 #pragma once
 
 #include <cstddef>

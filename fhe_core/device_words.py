@@ -1,0 +1,351 @@
+"""Words of ciphertexts in the memory of CUDA devices: [.., kN + 1] by shape, rows of one contiguous array by number.
+
+Indexing, reshaping and broadcasting choose rows and move nothing; arithmetic gathers while it reads. Words spread over several devices
+(`ShardedArray`) keep their order: they can be reshaped and combined with words spread alike, not indexed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arrays import Words
+from cloakwork.fhe_core.errors import DeviceError, ShapeError
+
+Rows: TypeAlias = NDArray[np.int64]
+
+
+def device_ordinals(device: str) -> list[int]:
+    """The N of `cuda:N` or `cuda:N,M,..`; empty for a bare family name."""
+    family, colon, ordinals = device.partition(":")
+    numbers = [int(n) for n in ordinals.split(",") if n.isdecimal()]
+    if (
+        family not in ("cpu", "cuda")
+        or (family == "cpu" and colon)
+        or len(numbers) != (ordinals.count(",") + 1 if colon else 0)
+    ):
+        raise DeviceError(f"device: expected 'cpu', 'cuda', 'cuda:N' or 'cuda:N,M,..', got '{device}'")
+    if len(set(numbers)) != len(numbers):
+        raise DeviceError(f"device: expected every GPU once, got '{device}'")
+    return numbers
+
+
+def cuda_ordinals(device: str) -> list[int]:
+    """The GPUs that hold arrays of a CUDA device's name; `cuda` is `cuda:0`."""
+    numbers = device_ordinals(device) or [0]
+    if device == "cpu":
+        raise DeviceError("device: expected 'cuda', 'cuda:N' or 'cuda:N,M,..', got 'cpu'; use to_host")
+    if not hasattr(_engine, "DeviceArray"):
+        raise DeviceError(
+            f"device '{device}': this build of cloakwork has no CUDA back end; install nvcc (CUDA 12.4 or newer) and build with CLOAKWORK_CUDA=ON"
+        )
+    return numbers
+
+
+class ShardedArray:
+    """Words of several devices, one after the other along the first axis: `parts` are DeviceArrays."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = tuple(parts)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (sum(part.shape[0] for part in self.parts), *self.parts[0].shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self.parts[0].dtype
+        return dtype
+
+    @property
+    def nbytes(self) -> int:
+        return sum(int(part.nbytes) for part in self.parts)
+
+    @property
+    def device(self) -> str:
+        return "cuda:" + ",".join(str(part.device_number) for part in self.parts)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<ShardedArray {self.dtype}{list(self.shape)} on {self.device}>"
+
+    def reshape(self, shape: Sequence[int]) -> ShardedArray:
+        item = math.prod(shape[1:])
+        if any(part.size % item for part in self.parts) or math.prod(shape) != math.prod(self.shape):
+            raise ShapeError(
+                f"reshape: words on several devices do not fit shape {list(shape)}: an item would be split between devices; "
+                "spread whole items, or gather them with to_host()"
+            )
+        return ShardedArray([part.reshape((part.size // item, *shape[1:])) for part in self.parts])
+
+    def to_host(self, out: Words | None = None) -> Words:
+        result: Words = _engine.pinned_empty(self.shape, self.dtype) if out is None else out
+        start = 0
+        for part in self.parts:
+            part.to_host(result[start : start + part.shape[0]])
+            start += part.shape[0]
+        return result
+
+    def synchronize(self) -> None:
+        for part in self.parts:
+            part.synchronize()
+
+
+class DeviceWords:
+    """`base` is [R, kN + 1]; `rows` [..] says which row each ciphertext is, None: all of them in order."""
+
+    def __init__(self, params: ParameterSet, base: Any, shape: Sequence[int], rows: Rows | None = None) -> None:
+        self._params = params
+        self._base = base
+        self._rows = rows
+        self.shape: tuple[int, ...] = (*shape, base.shape[-1])
+
+    @classmethod
+    def of(cls, params: ParameterSet, array: Any) -> DeviceWords:
+        """All of an array [.., kN + 1] on one device or several."""
+        shape = tuple(array.shape)
+        return cls(params, array.reshape((math.prod(shape[:-1]), shape[-1])), shape[:-1])
+
+    @classmethod
+    def upload(cls, params: ParameterSet, words: Words, device: str) -> DeviceWords:
+        """Over several devices, contiguous shares of the first axis."""
+        ordinals = cuda_ordinals(device)
+        rows = np.ascontiguousarray(words).reshape(-1, words.shape[-1])
+        if len(ordinals) == 1:
+            return cls(params, _engine.DeviceArray.from_host(rows, ordinals[0]), words.shape[:-1])
+        count = words.shape[0] if words.ndim > 1 else 1
+        each = len(rows) // max(count, 1)
+        bounds = [count * i // len(ordinals) * each for i in range(len(ordinals) + 1)]
+        parts = [
+            _engine.DeviceArray.from_host(rows[start:stop], ordinal)
+            for ordinal, start, stop in zip(ordinals, bounds, bounds[1:], strict=False)
+        ]
+        return cls(params, ShardedArray(parts), words.shape[:-1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self._base.dtype
+        return dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def device(self) -> str:
+        device: str = self._base.device
+        return device
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<DeviceWords {self.dtype}{list(self.shape)} on {self.device}>"
+
+    # --- choosing rows ---
+
+    def _grid(self) -> Rows:
+        if isinstance(self._base, ShardedArray):
+            raise ShapeError(
+                f"ciphertexts on {self.device}: parts of words on several devices cannot be chosen there; gather them with to_host() first"
+            )
+        if self._rows is not None:
+            return self._rows
+        return np.arange(self._base.shape[0], dtype=np.int64).reshape(self.shape[:-1])
+
+    def __getitem__(self, index: Any) -> DeviceWords:
+        """As numpy, on the axes of the ciphertexts; the last axis, of a ciphertext's words, stays whole."""
+        parts = index if isinstance(index, tuple) else (index,)
+        if parts and isinstance(parts[-1], slice) and parts[-1] == slice(None):
+            parts = parts[:-1]
+        rows = np.asarray(self._grid()[parts if parts else ...])
+        return DeviceWords(self._params, self._base, rows.shape, rows)
+
+    def reshape(self, shape: Sequence[int]) -> DeviceWords:
+        rows = None if self._rows is None else self._rows.reshape(tuple(shape)[:-1])
+        return DeviceWords(self._params, self._base, tuple(shape)[:-1], rows)
+
+    def broadcast_to(self, shape: Sequence[int]) -> DeviceWords:
+        if tuple(shape) == self.shape:
+            return self
+        rows = np.broadcast_to(self._grid(), tuple(shape)[:-1])
+        return DeviceWords(self._params, self._base, rows.shape, rows)
+
+    def addresses(self) -> NDArray[np.int64]:
+        """Where each ciphertext lies, in the array's shape."""
+        width = self.shape[-1] * self.dtype.itemsize
+        if isinstance(self._base, ShardedArray):
+            starts = [part.ptr + width * np.arange(part.shape[0], dtype=np.int64) for part in self._base.parts]
+            return np.concatenate(starts).reshape(self.shape[:-1])
+        return self._base.ptr + width * self._grid()
+
+    # --- the words themselves ---
+
+    def contiguous(self) -> Any:
+        """[B, kN + 1] in order: a DeviceArray, or a ShardedArray."""
+        rows = self._rows
+        if rows is None:
+            return self._base
+        flat = rows.reshape(-1)
+        if flat.size and bool((np.diff(flat) == 1).all()):
+            return self._base[int(flat[0]) : int(flat[-1]) + 1]
+        return self._gathered(flat)
+
+    def _gathered(self, flat: Rows) -> Any:
+        return _engine.device_combine(self._params, len(flat), self._base, flat.astype(np.int32))
+
+    def array(self) -> Any:
+        """The words in their shape as one DeviceArray or ShardedArray."""
+        return self.contiguous().reshape(self.shape)
+
+    def copy(self) -> DeviceWords:
+        return combine(self._params, self.shape[:-1], (self, 1))
+
+    def to_host(self) -> Words:
+        words: Words = self.contiguous().to_host().reshape(self.shape)
+        return words
+
+    def to_device(self, device: str) -> DeviceWords:
+        if cuda_ordinals(device) == cuda_ordinals(self.device):
+            return self
+        ordinals = cuda_ordinals(device)
+        if len(ordinals) > 1 or isinstance(self._base, ShardedArray):
+            return DeviceWords.upload(self._params, self.to_host(), device)
+        return DeviceWords(self._params, self.contiguous().to_device(ordinals[0]), self.shape[:-1])
+
+    def all_below(self, bound: int) -> bool:
+        parts = self._base.parts if isinstance(self._base, ShardedArray) else [self._base]
+        return all(part.all_below(bound) for part in parts)
+
+
+# --- arithmetic modulo Q, as phase_arithmetic.py ---------------------------------------------------------------------------------------
+
+Factors: TypeAlias = int | NDArray[np.int64]
+
+
+def combine(
+    params: ParameterSet,
+    shape: Sequence[int],
+    *terms: tuple[DeviceWords, Factors],
+    constants: NDArray[np.uint64] | None = None,
+) -> DeviceWords:
+    """The sum of one or two words-times-factor, broadcast to `shape`, with constants (of that shape) on the bodies."""
+    count = math.prod(shape)
+    bases = [words._base for words, _ in terms]
+    if any(base.device != bases[0].device for base in bases):
+        raise DeviceError(
+            f"ciphertexts: expected both on one device, got {bases[0].device} and {bases[1].device}; move one with to_device"
+        )
+    spread = [(words.broadcast_to((*shape, words.shape[-1])), factor) for words, factor in terms]
+    arguments = [(words._base, _row_numbers(words), _factors(factor, shape)) for words, factor in spread]
+    flat = None if constants is None else np.ascontiguousarray(np.broadcast_to(constants, shape)).reshape(-1)
+    if not isinstance(bases[0], ShardedArray):
+        flattened = [value for argument in arguments for value in argument]
+        if len(terms) == 1:
+            flattened += [None, None, 1]
+        return DeviceWords(params, _engine.device_combine(params, count, *flattened, flat), shape)
+    return DeviceWords(params, _combine_parts(params, arguments, flat), shape)
+
+
+def _combine_parts(
+    params: ParameterSet, arguments: Sequence[Any], constants: NDArray[np.uint64] | None
+) -> ShardedArray:
+    sizes = [part.shape[0] for part in arguments[0][0].parts]
+    if any([part.shape[0] for part in base.parts] != sizes for base, _, _ in arguments):
+        raise ShapeError("ciphertexts: expected both spread alike over their devices; gather them with to_host() first")
+    parts, start = [], 0
+    for number, size in enumerate(sizes):
+        share = slice(start, start + size)
+        flattened: list[Any] = []
+        for base, _, factors in arguments:
+            flattened += [base.parts[number], None, factors if isinstance(factors, int) else factors[share].copy()]
+        flattened += [] if len(arguments) == 2 else [None, None, 1]
+        added = None if constants is None else constants[share].copy()
+        parts.append(_engine.device_combine(params, size, *flattened, added))
+        start += size
+    return ShardedArray(parts)
+
+
+def _row_numbers(words: DeviceWords) -> NDArray[np.int32] | None:
+    return None if words._rows is None else np.ascontiguousarray(words._rows.reshape(-1), dtype=np.int32)
+
+
+def _factors(factors: Factors, shape: Sequence[int]) -> Factors:
+    if isinstance(factors, int):
+        return factors
+    if factors.size == 1:
+        return int(factors.reshape(()))
+    return np.ascontiguousarray(np.broadcast_to(factors, tuple(shape)), dtype=np.int64).reshape(-1)
+
+
+def concatenate(params: ParameterSet, parts: Sequence[DeviceWords], axis: int) -> DeviceWords:
+    shapes = [part.shape for part in parts]
+    rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
+    if len(rest) != 1:
+        raise ValueError("shapes that do not fit")
+    if any(part.device != parts[0].device for part in parts) or isinstance(parts[0]._base, ShardedArray):
+        raise DeviceError(
+            "concatenate: expected all parts on one device, got "
+            + ", ".join(sorted({part.device for part in parts}))
+            + "; move them with to_device or to_host"
+        )
+    total = (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
+    outer = max(math.prod(shapes[0][:axis]), 1)
+    return DeviceWords.of(params, _engine.device_concatenate([part.contiguous() for part in parts], outer, total))
+
+
+def on_host(words: Any) -> Words:
+    """numpy words, downloaded when they are on a device."""
+    result: Words = words if isinstance(words, np.ndarray) else words.to_host()
+    return result
+
+
+def broadcast_shape(
+    shapes: Sequence[tuple[int, ...]], refuse: Callable[[tuple[int, ...], tuple[int, ...]], Exception]
+) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise refuse(shapes[0], shapes[-1]) from None
+
+
+def expand_seeded(params: ParameterSet, kind: str, seed: bytes, bodies: Words, device: str) -> Any:
+    """Seeded ciphertexts on a device: only seed and bodies travel."""
+    ordinals = cuda_ordinals(device)
+    count = len(bodies)
+    bounds = [count * i // len(ordinals) for i in range(len(ordinals) + 1)]
+    parts = [
+        _engine.device_expand(params, kind, seed, np.ascontiguousarray(bodies[start:stop]), ordinal, start)
+        for ordinal, start, stop in zip(ordinals, bounds, bounds[1:], strict=False)
+    ]
+    return parts[0] if len(parts) == 1 else ShardedArray(parts)
+
+
+def external(words: Any) -> Any:
+    """A DeviceArray over memory of torch or CuPy; None for host memory."""
+    if not hasattr(_engine, "DeviceArray"):
+        return None
+    if isinstance(words, (_engine.DeviceArray, ShardedArray)):
+        return words
+    if hasattr(words, "__dlpack_device__"):
+        cuda = 2  # kDLCUDA
+        return _engine.DeviceArray.from_external(words) if words.__dlpack_device__()[0] == cuda else None
+    if hasattr(words, "__cuda_array_interface__"):
+        return _engine.DeviceArray.from_external(words)
+    return None
