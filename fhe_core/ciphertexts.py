@@ -169,7 +169,8 @@ class _Seeded(_CiphertextArray):
 
     @property
     def bodies(self) -> Words:
-        return self._words
+        bodies: Words = self._words
+        return bodies
 
     def _sections(self) -> list[wire.Section]:
         return [self._seed, self._words]

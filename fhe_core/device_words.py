@@ -193,7 +193,8 @@ class DeviceWords:
         if isinstance(self._base, ShardedArray):
             starts = [part.ptr + width * np.arange(part.shape[0], dtype=np.int64) for part in self._base.parts]
             return np.concatenate(starts).reshape(self.shape[:-1])
-        return self._base.ptr + width * self._grid()
+        grid: NDArray[np.int64] = int(self._base.ptr) + width * self._grid()
+        return grid
 
     # --- the words themselves ---
 
@@ -253,33 +254,39 @@ def combine(
             f"ciphertexts: expected both on one device, got {bases[0].device} and {bases[1].device}; move one with to_device"
         )
     spread = [(words.broadcast_to((*shape, words.shape[-1])), factor) for words, factor in terms]
-    arguments = [(words._base, _row_numbers(words), _factors(factor, shape)) for words, factor in spread]
+    x, *others = [(words._base, _row_numbers(words), _factors(factor, shape)) for words, factor in spread]
+    y: _Term = others[0] if others else (None, None, 1)
     flat = None if constants is None else np.ascontiguousarray(np.broadcast_to(constants, shape)).reshape(-1)
-    if not isinstance(bases[0], ShardedArray):
-        flattened = [value for argument in arguments for value in argument]
-        if len(terms) == 1:
-            flattened += [None, None, 1]
-        return DeviceWords(params, _engine.device_combine(params, count, *flattened, flat), shape)
-    return DeviceWords(params, _combine_parts(params, arguments, flat), shape)
+    if isinstance(bases[0], ShardedArray):
+        return DeviceWords(params, _combine_parts(params, x, y, flat), shape)
+    return DeviceWords(params, _engine.device_combine(params, count, *x, *y, flat), shape)
 
 
-def _combine_parts(
-    params: ParameterSet, arguments: Sequence[Any], constants: NDArray[np.uint64] | None
-) -> ShardedArray:
-    sizes = [part.shape[0] for part in arguments[0][0].parts]
-    if any([part.shape[0] for part in base.parts] != sizes for base, _, _ in arguments):
+_Term: TypeAlias = tuple[Any, NDArray[np.int32] | None, Factors]
+"""The words, which rows of them (None: in order), and their factors."""
+
+
+def _combine_parts(params: ParameterSet, x: _Term, y: _Term, constants: NDArray[np.uint64] | None) -> ShardedArray:
+    sizes = [part.shape[0] for part in x[0].parts]
+    if y[0] is not None and [part.shape[0] for part in y[0].parts] != sizes:
         raise ShapeError("ciphertexts: expected both spread alike over their devices; gather them with to_host() first")
     parts, start = [], 0
     for number, size in enumerate(sizes):
         share = slice(start, start + size)
-        flattened: list[Any] = []
-        for base, _, factors in arguments:
-            flattened += [base.parts[number], None, factors if isinstance(factors, int) else factors[share].copy()]
-        flattened += [] if len(arguments) == 2 else [None, None, 1]
         added = None if constants is None else constants[share].copy()
-        parts.append(_engine.device_combine(params, size, *flattened, added))
+        terms = (_term_part(x, number, share), _term_part(y, number, share))
+        parts.append(_engine.device_combine(params, size, *terms[0], *terms[1], added))
         start += size
     return ShardedArray(parts)
+
+
+def _term_part(term: _Term, number: int, share: slice) -> _Term:
+    base, _, factors = term
+    return (
+        None if base is None else base.parts[number],
+        None,
+        factors if isinstance(factors, int) else factors[share].copy(),
+    )
 
 
 def _row_numbers(words: DeviceWords) -> NDArray[np.int32] | None:

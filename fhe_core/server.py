@@ -345,11 +345,12 @@ class Session:
         if isinstance(packed, SeededPackedCiphertexts):
             bodies = np.ascontiguousarray(packed.bodies[start:stop])
             glwe = _engine.device_expand(self.parameters, "glwe", packed.seed, bodies, session.device, start)
-        elif isinstance(packed.words, np.ndarray):
-            glwe = _engine.DeviceArray.from_host(np.ascontiguousarray(packed.words[start:stop]), session.device)
         else:
-            words: Any = packed.words
-            glwe = words[start:stop]
+            words: Any = packed._words
+            if isinstance(words, np.ndarray):
+                glwe = _engine.DeviceArray.from_host(np.ascontiguousarray(words[start:stop]), session.device)
+            else:
+                glwe = words[start:stop]
         wanted = size if stop - start > 1 else last - start * size
         rows = session.sample_extract(glwe, np.arange(wanted, dtype=np.uint32))
         flat = rows.reshape((rows.shape[0] * wanted, self._lwe_size))

@@ -213,7 +213,8 @@ def last_readers(program: Program, owner: Indices) -> list[int]:
     graph = program.graph
     last = [-1] * len(graph.nodes)
     for step, level in enumerate(program.levels):
-        for node in (*level.linears, *level.lookups):
+        nodes: list[Linear | Lookup] = [*level.linears, *level.lookups]
+        for node in nodes:
             for source in source_nodes(graph, node.gather, owner):
                 last[source] = max(last[source], step)
     for source in source_nodes(graph, graph.output, owner):
@@ -224,7 +225,7 @@ def last_readers(program: Program, owner: Indices) -> list[int]:
 def resident_samples(program: Program, session: Session) -> int:
     """Samples whose ciphertexts of every wire take at most a part of the free memory of each device."""
     one = wire_bytes(program.graph, program)
-    free = min(_engine.device_memory(engine.device)[0] for engine in session.engine_sessions)
+    free: int = min(_engine.device_memory(engine.device)[0] for engine in session.engine_sessions)
     return max(1, free // (MEMORY_SHARE * one)) * len(session.engine_sessions)
 
 

@@ -71,6 +71,23 @@ def measure(operation: Operation, repeats: int | None, progress: ProgressCallbac
     return seconds, wrong
 
 
+def on_device(operation: Operation, session: Session) -> Operation:
+    """On GPUs ciphertexts lie there before and after, and a call ends when its work is done."""
+    if session.device == "cpu":
+        return operation
+
+    def draw() -> tuple[tuple[Ciphertexts, ...], Array]:
+        inputs, expected = operation.draw()
+        return tuple(x.to_device(session.device) for x in inputs), expected
+
+    def run(*inputs: Ciphertexts) -> Ciphertexts:
+        outputs = operation.run(*inputs)
+        session.synchronize()
+        return outputs
+
+    return Operation(draw, run, lambda outputs, expected: operation.count_wrong(outputs.to_host(), expected))
+
+
 def enough(seconds: list[float], repeats: int | None) -> bool:
     if repeats is not None:
         return len(seconds) >= repeats
@@ -89,6 +106,7 @@ def bench_bootstrap(
         if gate
         else lookup_operation(key, session, setting.batch, rng)
     )
+    operation = on_device(operation, session)
     seconds, wrong = measure(operation, setting.repeats, progress)
     keyswitch_seconds, blind_rotate_seconds = stage_seconds(session, operation.draw()[0][0], setting.repeats)
     median = statistics.median(seconds)
@@ -214,10 +232,12 @@ def stage_seconds(session: Session, inputs: Ciphertexts, repeats: int | None) ->
     while not enough(blind_rotate, repeats):
         start = time.perf_counter()
         small = session.keyswitch(inputs)
+        session.synchronize()
         keyswitch.append(time.perf_counter() - start)
         switched = session.modulus_switch(small)
         start = time.perf_counter()
         session.blind_rotate(switched, tables)
+        session.synchronize()
         blind_rotate.append(time.perf_counter() - start)
     return statistics.median(keyswitch), statistics.median(blind_rotate)
 
@@ -238,7 +258,7 @@ def bench_linear(
         run=lambda batch: session.linear(weights, batch),
         count_wrong=lambda outputs, phases: int(np.count_nonzero(key.phases(outputs) != phases)),
     )
-    seconds, wrong = measure(operation, setting.repeats, progress)
+    seconds, wrong = measure(on_device(operation, session), setting.repeats, progress)
     median = statistics.median(seconds)
     macs = rows * columns * setting.batch * (parameters.large_dimension + 1)
     return {

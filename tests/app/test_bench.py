@@ -42,6 +42,31 @@ def one_object(result) -> dict:
     return json.loads(result.stdout)
 
 
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ("pbs", "--set", "toy"),
+        ("gate", "--gate", "MUX", "--set", "toy_gate"),
+        ("linear", "--rows", "5", "--cols", "7", "--set", "toy_two_limb"),
+    ],
+    ids=lambda kind: kind[0],
+)
+def test_every_device_writes_the_keys_of_the_design(run, device, kind):
+    record = one_object(run("bench", *kind, "--device", device, "--batch", "3", "--repeats", "2", "--json", "-"))
+    keys = {"median_seconds", "macs_per_second", "wrong"} if kind[0] == "linear" else BOOTSTRAP_KEYS
+    assert record.keys() >= keys
+    assert (record["device"], record["wrong"]) == (device, 0)
+    assert record["median_seconds"] > 0
+
+
 def test_gate_writes_the_keys_of_the_design_and_nothing_else(run):
     result = run(
         "bench", "gate", "--gate", "NAND", "--set", "toy_gate", "--batch", "5", "--repeats", "3", "--json", "-"

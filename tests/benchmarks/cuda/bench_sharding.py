@@ -1,4 +1,5 @@
-"""Bootstraps per second on one, two and four GPUs of one host, through numpy arrays, words compared with those of one GPU.
+"""Bootstraps per second on one, two and four GPUs of one host, words compared with those of one GPU: `host` through numpy arrays, with `out`
+and input in page-locked memory and in ordinary memory (`pageable`); `resident` with each GPU's share on it before and after.
 
 python tests/benchmarks/cuda/bench_sharding.py [--set gate_64] [--batch 65536]
 """
@@ -9,11 +10,13 @@ import argparse
 import json
 import statistics
 import time
+from typing import Any
 
 import numpy as np
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.device_words import DeviceWords
 from cloakwork.fhe_core.evaluation_keys import engine_session
 
 
@@ -29,36 +32,44 @@ def main() -> None:
     dtype = np.uint32 if params.limb_count == 1 else np.uint64
     lwe = rng.integers(0, params.modulus, (options.batch, params.large_dimension + 1), dtype=dtype)
     table = rng.integers(0, params.modulus, (1, params.polynomial_size), dtype=dtype)
-    out = np.empty((options.batch, 1, params.large_dimension + 1), dtype)
-    expected, single = None, 0.0
+    pinned = _engine.pinned_empty(lwe.shape, dtype)
+    pinned[:] = lwe
+    shape = (options.batch, 1, params.large_dimension + 1)
+    expected: Any = None
+    single: dict[str, float] = {}
     for count in (1, 2, 4):
         if count > _engine.cuda_device_count():
             break
         device = "cuda:" + ",".join(map(str, range(count)))
         session = engine_session(keys.expand(device))
-        session.bootstrap(lwe, table, out=out)
-        times = []
-        for _ in range(options.repeats):
-            start = time.perf_counter()
-            session.bootstrap(lwe, table, out=out)
-            times.append(time.perf_counter() - start)
-        seconds = statistics.median(times)
-        if expected is None:
-            expected, single = out.copy(), seconds
-        print(
-            json.dumps(
-                {
-                    "set": options.set,
-                    "device": device,
-                    "batch": options.batch,
-                    "median_seconds": seconds,
-                    "per_second": options.batch / seconds,
-                    "times_one": single / seconds,
-                    "words_equal": bool(np.array_equal(out, expected)),
-                }
-            ),
-            flush=True,
-        )
+        spread = DeviceWords.upload(params, lwe, device).contiguous()
+        ways = {
+            "resident": (spread, None),
+            "host": (pinned, _engine.pinned_empty(shape, dtype)),
+            "pageable": (lwe, np.empty(shape, dtype)),
+        }
+        for way, (words, out) in ways.items():
+            seconds, result = measured(session, words, table, out, options.repeats)
+            words_of = result if isinstance(result, np.ndarray) else result.to_host()
+            expected = words_of.copy() if expected is None else expected
+            single.setdefault(way, seconds)
+            record = {"set": options.set, "device": device, "arrays": way, "batch": options.batch}
+            record |= {"median_seconds": seconds, "per_second": options.batch / seconds}
+            record |= {"times_one": single[way] / seconds, "words_equal": bool(np.array_equal(words_of, expected))}
+            print(json.dumps(record), flush=True)
+
+
+def measured(session: Any, words: Any, table: Any, out: Any, repeats: int) -> tuple[float, Any]:
+    """Median seconds of a call, and its result."""
+    result = session.bootstrap(words, table, out=out)
+    times = []
+    for _ in range(repeats):
+        session.synchronize()
+        start = time.perf_counter()
+        result = session.bootstrap(words, table, out=out)
+        session.synchronize()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times), result
 
 
 if __name__ == "__main__":
