@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cloakwork.api import logs
 from cloakwork.api.application import create_app
-from cloakwork.api.service.services import Services
+from cloakwork.api.service.services import Services, prepare
 from cloakwork.api.settings import Settings
 
 _KEEP_ALIVE_SECONDS = 15
@@ -62,6 +62,7 @@ def serve(settings: Settings) -> int:
     """Until a signal; the exit status."""
     logs.set_up(settings.log_level)
     services = Services(settings)
+    asyncio.run(prepare(settings))
     config = uvicorn.Config(
         create_app(services),
         host=settings.host,

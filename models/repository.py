@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,7 +23,7 @@ from cloakwork.models.program import Program
 from cloakwork.models.report import report
 from cloakwork.models.runtime import samples_at_once
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 ARTEFACT: Final = ".clkm"
 
 _log = logging.getLogger("cloakwork.repository")
@@ -41,17 +40,17 @@ def facts_of(program: Program, digest: str) -> dict[str, Any]:
     """Plain JSON: sizes in bytes, counts per sample."""
     params = program.parameters
     specification = ClientSpecification.of(program)
-    exact = params.kind != "approximate"
-    of_program = params.p_fail_log2 + math.log2(max(1, program.bootstraps))
+    costs = report(program)
     return {
         "format": FORMAT,
         "engine_version": release(),
-        "program_digest": digest,
+        "artefact_sha256": digest,
+        "program_digest": costs["program_digest"],
         "parameter_set": params.name,
         "parameter_digest": parameters.parameter_digest(params).hex(),
         "security_bits": params.security_bits,
-        "p_fail_log2_per_lookup": program.facts.get("lookup_p_fail_log2", params.p_fail_log2 if exact else None),
-        "p_fail_log2_per_program": program.facts.get("p_fail_log2", of_program if exact else None),
+        "p_fail_log2_per_lookup": costs["failure_log2"],  # None: approximate look-ups, which have noise instead
+        "p_fail_log2_per_program": costs["failure_log2_program"],
         "input_shape": list(specification.input_shape),
         "input_numbers": program.graph.input.size,
         "output_shape": list(program.graph.output.shape),
@@ -62,7 +61,7 @@ def facts_of(program: Program, digest: str) -> dict[str, Any]:
         + parameters.expanded_keyswitch_key_bytes(params),
         "largest_batch": samples_at_once(program),
         "client": specification.to_json(),
-        "report": report(program),
+        "report": costs,
     }
 
 
@@ -73,7 +72,7 @@ def describe(artefact: Path) -> dict[str, Any]:
     if file.is_file():
         try:
             known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            if (known["format"], known["program_digest"], known["engine_version"]) == (FORMAT, digest, release()):
+            if (known["format"], known["artefact_sha256"], known["engine_version"]) == (FORMAT, digest, release()):
                 return known
         except (ValueError, KeyError, TypeError):
             _log.warning("%s is damaged and made again", file)
@@ -94,7 +93,11 @@ def add_zoo(repository: Path) -> None:
         known = mark.read_text(encoding="ascii").split() if mark.is_file() else []
         if digest in known or (folder.is_dir() and not known and any(folder.glob(f"*{ARTEFACT}"))):
             continue  # compiled before, or the operator's own model of that name
-        program = zoo.load_model(name).program
+        try:
+            program = zoo.load_model(name).program
+        except FheError as error:
+            _log.error("zoo: %s: %s", name, error)
+            continue
         folder.mkdir(parents=True, exist_ok=True)
         numbers = [int(path.stem) for path in folder.glob(f"*{ARTEFACT}") if path.stem.isdecimal()]
         save_program(folder / f"{max(numbers, default=0) + 1}{ARTEFACT}", program)
@@ -107,11 +110,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     repository, status = Path(sys.argv[1]), 0
     if "--zoo" in sys.argv[2:]:
-        try:
-            add_zoo(repository)
-        except FheError as error:
-            _log.error("zoo: %s", error)
-            status = 1
+        add_zoo(repository)
     for artefact in sorted(repository.glob(f"*/*{ARTEFACT}")):
         try:
             describe(artefact)

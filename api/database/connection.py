@@ -33,7 +33,12 @@ class Database:
         options: dict[str, Any] = {} if self.is_sqlite else {"pool_pre_ping": True, "pool_size": 10}
         if self.is_sqlite:
             options["connect_args"] = {"timeout": _BUSY_SECONDS}
-        self._engine = create_async_engine(parsed.set(drivername=_DRIVERS[family]), **options)
+        try:
+            self._engine = create_async_engine(parsed.set(drivername=_DRIVERS[family]), **options)
+        except ImportError:
+            raise ParameterError(
+                f"database: {family} needs its extra; pip install 'cloakwork[service,postgresql]'"
+            ) from None
         # SQLite has one writer; waiting here is fairer than its busy loop.
         self._writing = asyncio.Lock() if self.is_sqlite else nullcontext()
         if self.is_sqlite:

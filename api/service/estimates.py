@@ -6,7 +6,8 @@ from typing import Final
 
 from cloakwork.api.service.models import Model
 
-_FIRST_GUESS: Final = 0.01  # seconds for each bootstrap, before anything was measured
+_FIRST_GUESS: Final = 0.01  # seconds for each bootstrap, of a program that has no estimate
+_CPU: Final = "cpu-1-thread"
 _WEIGHT: Final = 0.2  # of the newest run
 _LEAST_SECONDS: Final = 0.001
 
@@ -18,7 +19,7 @@ class Estimates:
         self._seconds: dict[str, float] = {}
 
     def seconds(self, model: Model, samples: int) -> float:
-        each = self._seconds.get(model.parameters.name, _FIRST_GUESS)
+        each = self._seconds.get(model.parameters.name) or _foreseen(model)
         return max(_LEAST_SECONDS, each * model.bootstraps * samples)
 
     def measured(self, model: Model) -> float | None:
@@ -30,3 +31,9 @@ class Estimates:
         if model.bootstraps:
             each, name = seconds / (model.bootstraps * samples), model.parameters.name
             self._seconds[name] = each + (1 - _WEIGHT) * (self._seconds.get(name, each) - each)
+
+
+def _foreseen(model: Model) -> float:
+    """As the compiler's table has it for one thread of a CPU; a GPU corrects it with its first run."""
+    known = model.facts["report"].get("estimated_seconds", {}).get(_CPU)
+    return known["seconds_per_sample"] / model.bootstraps if known and model.bootstraps else _FIRST_GUESS

@@ -44,6 +44,10 @@ class Model:
         return str(self.facts["program_digest"])
 
     @property
+    def artefact_sha256(self) -> str:
+        return str(self.facts["artefact_sha256"])
+
+    @property
     def parameter_digest(self) -> str:
         return str(self.facts["parameter_digest"])
 

@@ -159,7 +159,7 @@ class Scoring:
         message: Message = {
             "op": "run",
             "id": identity,
-            "program": {"digest": request.model.digest, "path": str(request.model.artefact)},
+            "program": {"digest": request.model.artefact_sha256, "path": str(request.model.artefact)},
             "key": {"name": request.key.id, "path": str(await self._key_file(request.key))},
             "samples": request.samples,
         }

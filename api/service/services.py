@@ -26,7 +26,7 @@ from cloakwork.api.service.tenants import Tenants
 from cloakwork.api.service.uploads import Uploads
 from cloakwork.api.service.usage import Usage
 from cloakwork.api.settings import Settings
-from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.errors import FheError, ParameterError
 
 _MIGRATIONS = Path(__file__).parents[1] / "database" / "migrations" / "versions"
 _PING_SECONDS = 5.0
@@ -70,20 +70,8 @@ class Services:
         self.started = False
 
     async def start(self) -> None:
-        """Returns when requests can be taken; ready is the service when `_open` has ended, which compiles the zoo at the first start.
-
-        Raises:
-            ParameterError: tables that cannot be made, or nobody could use the service.
-        """
+        """Returns when requests can be taken; the service is ready when `_open` has ended, which compiles the zoo at the first start."""
         self.dispatcher.link.start()
-        await migrate(self.database, database_url(self.settings))
-        if self.settings.insecure_local:
-            await self.tenants.local()
-        elif not await self.tenants.any_api_key():
-            raise ParameterError(
-                "serve: there is no API key, so nobody could use the service; make one with 'cloakwork tenants', "
-                "or pass --insecure-local for this machine alone"
-            )
         self._opening = asyncio.create_task(self._open())
 
     async def _open(self) -> None:
@@ -127,6 +115,34 @@ class Services:
             self.metrics.jobs.labels(state).set(count)
         self.metrics.restarts.set(self.dispatcher.link.restarts)
         return self.metrics.text()
+
+
+async def prepare(settings: Settings) -> None:
+    """What must be right before anything listens: the tables, and somebody who may use the service.
+
+    Raises:
+        ParameterError: a database that cannot be used, or no API key.
+    """
+    url = database_url(settings)
+    database = Database(url)
+    try:
+        await migrate(database, url)
+        tenants = Tenants(database)
+        if settings.insecure_local:
+            await tenants.local()
+        elif not await tenants.any_api_key():
+            raise ParameterError(
+                "serve: there is no API key, so nobody could use the service; make one with 'cloakwork tenants add', "
+                "or pass --insecure-local for this machine alone"
+            )
+    except FheError:
+        raise
+    except Exception as error:  # a driver's own classes; its text may hold the URL
+        raise ParameterError(
+            f"database: it cannot be used ({type(error).__name__}); check that it runs and that CLOAKWORK_DATABASE_URL is right"
+        ) from None
+    finally:
+        await database.close()
 
 
 async def migrate(database: Database, url: str) -> None:

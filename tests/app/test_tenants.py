@@ -1,0 +1,41 @@
+"""`cloakwork tenants` and the start of `cloakwork serve`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from subprocess import CompletedProcess
+from typing import Any
+
+Run = Callable[..., CompletedProcess[str]]
+
+
+def one_object(result: CompletedProcess[str]) -> dict[str, Any]:
+    assert result.returncode == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_a_tenant_gets_api_keys_that_are_shown_once(run: Run):
+    first = one_object(run("tenants", "add", "alice", "--max-bytes", "1000", "--data", "d", "--json", "-"))
+    identity = first["api_key"].split("_")[1]
+    second = one_object(run("tenants", "rotate", identity, "--data", "d", "--json", "-"))
+    assert second["api_key"] != first["api_key"]
+    listed = run("tenants", "list", "--data", "d", "--json", "-")
+    (tenant,) = one_object(listed)["tenants"]
+    assert (tenant["tenant"], tenant["max_bytes"], len(tenant["api_keys"])) == ("alice", 1000, 2)
+    assert first["api_key"] not in listed.stdout and second["api_key"] not in listed.stdout
+    assert run("tenants", "revoke", identity, "--data", "d").returncode == 0
+
+
+def test_wrong_calls_are_one_line(run: Run, error_line: Callable[[str], str]):
+    for arguments, says in [
+        (("tenants", "add", "No Good", "--data", "d"), "a-z"),
+        (("tenants", "key", "nobody", "--data", "d"), "add it first"),
+        (("serve", "--insecure-local", "--host", "0.0.0.0", "--data", "d"), "loopback"),
+        (("serve", "--data", "d", "--devices", "cpu"), "no API key"),
+    ]:
+        result = run(*arguments)
+        assert result.returncode != 0
+        lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]
+        assert says in (error_line("\n".join(lines)) if lines else result.stderr), (arguments, result.stderr)
