@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.encoding import Encoding
-from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
+from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.models.client_steps import (
     InputStep,
     OutputStep,
     Stage,
+    example_row,
     input_steps_from_fields,
     output_steps_from_fields,
     run_input_steps,
@@ -146,6 +148,27 @@ class ClientSpecification:
         if not sound:
             raise SerializationError(
                 "client specification: a field is out of its range; get it again from who compiled the model"
+            )
+
+        self._check_steps()
+
+    def _check_steps(self) -> None:
+        """Steps that fit each other and the shapes: tried on one sample."""
+        row = example_row(self.input_steps)
+        if row is None:
+            return
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                fits = run_input_steps(self.input_steps, row).shape[1:] == self.input_shape
+                self.finish(self.output_offset[None])
+        except (ArithmeticError, IndexError, KeyError, TypeError, ValueError, FheError) as error:
+            raise SerializationError(
+                f"client specification: its steps do not fit each other; get it again from who compiled the model ({type(error).__name__})"
+            ) from error
+        if not fits:
+            raise SerializationError(
+                f"client specification: its steps do not give {list(self.input_shape)} numbers; get it again from who compiled the model"
             )
 
     def inputs(self, x: Any) -> Reals:

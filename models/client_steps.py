@@ -23,6 +23,7 @@ from cloakwork.models.tabular.transforms import TRANSFORMS, best_class, class_th
 
 Stage: TypeAlias = Literal["scores", "probabilities", "labels"]
 STAGES: Final[tuple[Stage, ...]] = ("scores", "probabilities", "labels")
+_MOST_COLUMNS: Final = 1 << 20
 
 
 # --- before encryption -----------------------------------------------------------------------------------------------------------
@@ -200,6 +201,10 @@ class Compare:
     strict: bool = False
     single: bool = False  # columns are rounded to float32 first
 
+    def __post_init__(self) -> None:
+        if not self.feature.shape == self.threshold.shape == self.missing.shape == (len(self.feature),):
+            raise ValueError("expected a feature, a threshold and a direction for each comparison")
+
     def __call__(self, x: Reals) -> Reals:
         columns = x.astype(np.float32).astype(np.float64) if self.single else x
         columns = columns[:, self.feature]
@@ -221,6 +226,13 @@ class Bins:
     radix: int
     strict: bool = False
     single: bool = False
+
+    def __post_init__(self) -> None:
+        columns = (len(self.feature),)
+        if not (self.feature.shape == self.digit.shape == columns and self.start.shape == (columns[0] + 1,)):
+            raise ValueError("expected a feature, a digit and a range of thresholds for each column")
+        if self.radix < 2 or (self.digit < 0).any():
+            raise ValueError("expected digits of a radix of at least 2")
 
     def __call__(self, x: Reals) -> Reals:
         columns = x.astype(np.float32).astype(np.float64) if self.single else x
@@ -395,6 +407,18 @@ def run_output_steps(steps: Sequence[OutputStep], values: NDArray[Any], until: S
             break
         values = step(values)
     return values
+
+
+def example_row(steps: Sequence[InputStep]) -> Any | None:
+    """A table of one sample that the first step takes; None where it takes anything."""
+    first = steps[0] if steps else None
+    if not isinstance(first, Columns | Categories) or not 0 < first.count <= _MOST_COLUMNS:
+        return None
+    row = np.zeros((1, first.count), dtype=object)
+    if isinstance(first, Categories):
+        for column, known in zip(first.columns, first.known, strict=True):
+            row[0, column] = known[0] if known else 0
+    return row
 
 
 def final_steps(transform: str, parameter: float, labels: NDArray[Any] | None) -> tuple[OutputStep, ...]:

@@ -36,7 +36,7 @@ from cloakwork.models.tabular.edges import Edges, edges_of
 from cloakwork.models.tabular.ensemble import TreeEnsemble
 from cloakwork.models.tabular.index_weights import MOST_SLOTS
 from cloakwork.models.tabular.leaf_integers import LeafIntegers, leaf_integers
-from cloakwork.models.tabular.transforms import TRANSFORMS, best_class
+from cloakwork.models.tabular.transforms import best_class, class_threshold
 from cloakwork.models.tabular.tree_program import (
     DECISION_UNIT,
     Layout,
@@ -46,7 +46,7 @@ from cloakwork.models.tabular.tree_program import (
     used_edges,
 )
 
-_DECIDED_AT: Final = {"none": 0.5, "sigmoid": 0.0, "softmax": 0.0, "decision": 0.0, "modified_huber": 0.0}  # one score
+_CLASS_TRANSFORMS: Final = ("none", "sigmoid", "softmax", "decision", "modified_huber")
 _FEWEST_SLOTS: Final = 2
 _NEAR: Final = 1e-9  # of a unit: sums so near to the decision count as ties, which the first class wins
 
@@ -62,7 +62,7 @@ def compile_labels(
     preprocessing: Sequence[InputStep] | None,
 ) -> CompiledModel:
     """Arguments as `compile_ensemble` has them; several trees take the leaf bits that fit."""
-    if ensemble.labels is None or ensemble.transform not in _DECIDED_AT:
+    if ensemble.labels is None or ensemble.transform not in _CLASS_TRANSFORMS:
         raise CompileError("encrypted_argmax: expected a classifier; regression has no label")
     if len(ensemble.trees) == 1:
         options: dict[str, Any] = {"comparisons": comparisons, "bin_bits": bin_bits, "failure_log2": failure_log2}
@@ -105,9 +105,7 @@ def _single_tree(ensemble: TreeEnsemble, options: dict[str, Any]) -> CompiledMod
     assert ensemble.labels is not None and ensemble.base is not None
     (tree,) = ensemble.trees
     scores = np.where(tree.left[:, None] < 0, tree.values, 0.0) + ensemble.base
-    classes = best_class(
-        TRANSFORMS[ensemble.transform](scores, ensemble.transform_parameter, True), len(ensemble.labels)
-    )
+    classes = best_class(scores, class_threshold(ensemble.transform))
     numbered = replace(tree, values=classes[:, None].astype(np.float64))
     plain = replace(ensemble, trees=(numbered,), base=None, labels=None, transform="none")
     bits = max(1, (len(ensemble.labels) - 1).bit_length())
@@ -125,7 +123,7 @@ def _difference(ensemble: TreeEnsemble) -> TreeEnsemble:
     """One score that is positive where the second class wins."""
     assert ensemble.base is not None
     if ensemble.outputs == 1:
-        base = ensemble.base - _DECIDED_AT[ensemble.transform]
+        base = ensemble.base - class_threshold(ensemble.transform)
         return replace(ensemble, base=base, labels=None, transform="none")
     trees = tuple(replace(tree, values=tree.values[:, 1:] - tree.values[:, :1]) for tree in ensemble.trees)
     return replace(ensemble, trees=trees, base=ensemble.base[1:] - ensemble.base[:1], labels=None, transform="none")

@@ -1,6 +1,7 @@
 """Compiled trees: encrypted equals quantised clear, always; quantised clear equals the trees with rounded leaves."""
 
 import functools
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client import ClientSpecification
@@ -203,6 +205,30 @@ def test_the_file_and_the_client_specification_keep_everything(tmp_path):
     np.testing.assert_array_equal(client.phases(x), model.client.phases(x))
     with pytest.raises(ShapeError, match=r"\['samples', 3\]"):
         client.phases(x[:, :2])
+
+
+@pytest.mark.parametrize(
+    ("step", "field", "value"),
+    [
+        ("Compare", "feature", [7, 0]),
+        ("Compare", "feature", [0]),
+        ("Compare", "threshold", [0.5]),
+        ("Columns", "count", 1),
+        ("Digits", "radix", [[4], [4], [4]]),
+        ("Combine", "matrix", [[1.0, 2.0]]),
+        ("Labels", "labels", ["a"]),
+    ],
+)
+def test_a_specification_whose_steps_do_not_fit_is_refused(step, field, value):
+    trees = tuple(random_tree(np.random.default_rng(i), 3, 2, 3, 5, 3) for i in range(4))
+    model = compile_ensemble(TreeEnsemble(trees, 3, labels=np.array(["a", "b", "c"])), candidates=[TOY])
+    fields = json.loads(model.client.to_json())
+    ClientSpecification.from_json(json.dumps(fields))
+    for entry in (*fields["input_steps"], *fields["output_steps"]):
+        if entry["step"] == step:
+            entry[field] = value
+    with pytest.raises(SerializationError, match="client specification"):
+        ClientSpecification.from_json(json.dumps(fields))
 
 
 def test_the_report_says_what_it_costs_and_risks():

@@ -49,10 +49,10 @@ def test_votes_of_two_classes(ensemble, seed):
 
 
 @QUICK
-@given(st.integers(0, 1 << 32), st.integers(2, 5), st.sampled_from(["none", "softmax"]))
+@given(st.integers(0, 1 << 32), st.integers(1, 5), st.sampled_from(["none", "softmax", "decision"]))
 def test_a_single_tree_of_any_classes(seed, classes, transform):
     random = np.random.default_rng(seed)
-    tree, labels = random_tree(random, 3, 4, classes, 5), np.arange(10, 10 + classes)
+    tree, labels = random_tree(random, 3, 4, classes, 5), np.arange(10, 10 + max(classes, 2))
     ensemble = TreeEnsemble((tree,), 3, transform=transform, labels=labels, base=random.normal(size=classes))
     model, (key, session) = compile_ensemble(ensemble, encrypted_argmax=True, candidates=[TOY]), toy_session()
     x = random.integers(-1, 11, (20, 3)) / 2
