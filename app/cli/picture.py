@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,11 @@ _PAPER, _INK, _RIGHT, _WRONG = (250, 249, 245), (30, 32, 38), (20, 120, 60), (19
 
 
 def has_pillow() -> bool:
-    return find_spec("PIL") is not None
+    try:
+        import PIL.Image
+    except ImportError:
+        return False
+    return hasattr(PIL.Image, "Image")
 
 
 def save_picture(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -107,3 +108,35 @@ def alternatives(line: str) -> list[str]:
     first, _, rest = line.partition(" ")
     second, _, options = rest.partition(" ")
     return [f"{first} {word} {options}" for word in second.split("|")]
+
+
+# What the extras bring: `pip install cloakwork` alone has none of it.
+OF_EXTRAS = (
+    "aiosqlite", "alembic", "anyio", "fastapi", "httpx", "lightgbm", "onnxmltools", "onnxruntime", "opentelemetry", "pandas", "PIL",
+    "prometheus_client", "pydantic_settings", "scipy", "skl2onnx", "sklearn", "sqlalchemy", "starlette", "torch", "uvicorn", "xgboost",
+)  # fmt: skip
+
+
+def test_commands_work_without_the_extras_or_name_them(run, tmp_path, error_line):
+    (tmp_path / "hidden").mkdir()
+    hide = f"import sys\nsys.modules.update(dict.fromkeys({OF_EXTRAS}))\n"
+    (tmp_path / "hidden" / "sitecustomize.py").write_text(hide)
+    paths = os.pathsep.join([str(tmp_path / "hidden"), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+    environment = {"PYTHONPATH": paths, "CLOAKWORK_PASSPHRASE": "x"}
+    for arguments in (
+        ["--help"],
+        ["zoo"],
+        ["inspect", "iris-tree"],
+        ["demo", "iris", "--samples", "2"],
+        ["demo", "mnist", "--images", "1", "--data", "drawn"],
+    ):
+        result = run(*arguments, environment=environment)
+        assert result.returncode == 0, (arguments, result.stderr)
+        assert result.stderr == ""
+    for arguments, extra in (
+        (["models", "list", "--url", "http://127.0.0.1:1"], "cloakwork[client]"),
+        (["serve", "--insecure-local", "--data", "data"], "cloakwork[service]"),
+    ):
+        result = run(*arguments, environment=environment)
+        assert result.returncode == 1, (arguments, result.stderr)
+        assert extra in error_line(result.stderr)
