@@ -1,0 +1,34 @@
+"""784-1024-1024-1024-10 with ReLU: rows of few small integers, so that the cheapest parameter set is enough; width averages its noise out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cloakwork.training.fit import Progress, Schedule
+from cloakwork.training.layers import QuantLinear
+from cloakwork.training.noise import LookupNoise
+from cloakwork.training.pytorch import torch
+from cloakwork.training.recipes.recipe import Recipe, Trained, train_recipe
+
+WIDTH = 1024
+
+
+def build(noise: LookupNoise, largest_norm: float = 8.0, output_norm: float = 20.0) -> torch.nn.Sequential:
+    return torch.nn.Sequential(
+        QuantLinear(784, WIDTH, noise),
+        torch.nn.ReLU(),
+        QuantLinear(WIDTH, WIDTH, noise, largest_norm=largest_norm),
+        torch.nn.ReLU(),
+        QuantLinear(WIDTH, WIDTH, noise, largest_norm=largest_norm),
+        torch.nn.ReLU(),
+        QuantLinear(WIDTH, 10, noise, largest_norm=output_norm, is_output=True),
+    )
+
+
+RECIPE = Recipe(
+    "mnist-mlp-3x1024", "nn2", build, Schedule(60, batch=256, learning_rate=1e-3, range_weight=0.01, shift=1)
+)
+
+
+def train(path: Path, *, device: str = "cpu", epochs: int | None = None, progress: Progress = None) -> Trained:
+    return train_recipe(RECIPE, path, device=device, epochs=epochs, progress=progress)

@@ -1,0 +1,71 @@
+"""What recipes share: data, seed, training, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cloakwork.training.export import layer_noise, pools, ranges_json, write
+from cloakwork.training.fit import Progress, Schedule, fit, scores
+from cloakwork.training.mnist_data import load_mnist
+from cloakwork.training.noise import LookupNoise
+from cloakwork.training.pytorch import torch
+
+_PIXELS = 784
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str
+    parameter_set: str  # whose noise is injected
+    build: Callable[[LookupNoise], torch.nn.Sequential]
+    schedule: Schedule
+    compile: Mapping[str, Any] | None = None  # options of compile_onnx; None: those that give back the integers as trained
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Accuracies on the test images: in clear, and with the noise that was injected while training."""
+
+    model: torch.nn.Sequential
+    path: Path
+    accuracy_clear: float
+    accuracy_noisy: float
+    compile: Mapping[str, Any]
+    ranges: str | None  # learned ranges as JSON, for the compiler; None: calibrate with training images
+    seed: int
+    epochs: int
+
+
+def train_recipe(
+    recipe: Recipe, path: Path, *, device: str = "cpu", epochs: int | None = None, progress: Progress = None
+) -> Trained:
+    """Writes the ONNX file; Args as in `cloakwork.training.recipes.train`."""
+    schedule = replace(recipe.schedule, epochs=epochs or recipe.schedule.epochs)
+    images, labels = load_mnist("train")
+    torch.manual_seed(schedule.seed)
+    model = recipe.build(LookupNoise.of(recipe.parameter_set))
+    fit(model, images, labels, schedule, device, progress)
+    write(model, path, recipe.name, [_PIXELS])
+    test, truth = load_mnist("test")
+    clear, noisy = (float((scores(model, test, noise).argmax(axis=1) == truth).mean()) for noise in (False, True))
+    return Trained(
+        model,
+        path,
+        clear,
+        noisy,
+        compile_options(model) if recipe.compile is None else recipe.compile,
+        None if pools(model) else ranges_json(model),
+        schedule.seed,
+        schedule.epochs,
+    )
+
+
+def compile_options(model: torch.nn.Sequential) -> dict[str, Any]:
+    """Of `compile_onnx`, for a model without pooling: its integers and its ranges as trained."""
+    profile = {name: float(np.round(percent, 4)) for name, percent in layer_noise(model).items()}
+    return {"profile": profile, "weight_bits": 2, "margin": 0.0}
