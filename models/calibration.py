@@ -23,6 +23,7 @@ class Calibration:
 
     input_range: tuple[float, float]
     rows: tuple[tuple[Reals, Reals], ...]
+    learned: bool = False  # with the weights, while training: the compiler takes the ranges as they are
 
     def check(self, graph: Graph) -> None:
         """CompileError when it was taken from another model, or from this one before the passes changed."""
@@ -37,6 +38,7 @@ class Calibration:
         fields = {
             "cloakwork_calibration": _VERSION,
             "input_range": list(self.input_range),
+            **({"learned": True} if self.learned else {}),
             "rows": [{"low": _rounded(low), "high": _rounded(high)} for low, high in self.rows],
         }
         return json.dumps(fields, separators=(",", ":")) + "\n"
@@ -50,14 +52,15 @@ class Calibration:
                 raise ValueError("its version is another")
             low, high = (float(value) for value in fields["input_range"])
             rows = tuple((_matrix(row["low"]), _matrix(row["high"])) for row in fields["rows"])
+            learned = fields.get("learned", False)
             sound = all(a.shape == b.shape and (a <= b).all() for a, b in rows)
-            if not (sound and np.isfinite([low, high]).all() and low <= high):
+            if not (sound and isinstance(learned, bool) and np.isfinite([low, high]).all() and low <= high):
                 raise ValueError("a range is not one")
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise SerializationError(
                 f"calibration: expected version {_VERSION} of its JSON; calibrate with data again ({error})"
             ) from error
-        return cls((low, high), rows)
+        return cls((low, high), rows, learned)
 
 
 def observe(graph: Graph, samples: ArrayLike) -> Calibration:

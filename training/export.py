@@ -66,9 +66,7 @@ class _Graph:
         if isinstance(layer, QuantConv2d):
             stride = list(layer.stride)
             kernel = list(layer.kernel_size)
-            return self._node(
-                "Conv", label, [value, *self._weights(layer, label)], strides=stride, kernel_shape=kernel
-            )
+            return self._node("Conv", label, [value, *self._weights(layer, label)], strides=stride, kernel_shape=kernel)
         if isinstance(layer, NoisyMaxPool2d):
             return self._node("MaxPool", label, [value], kernel_shape=[2, 2], strides=[2, 2])
         if isinstance(layer, torch.nn.Flatten):
@@ -114,7 +112,8 @@ def ranges_json(model: torch.nn.Sequential, input_range: tuple[float, float] = (
         raise ValueError("ranges: expected a model without max-pool; calibrate with data")
     seen = [layer.seen for layer in model if isinstance(layer, _IntegerRows)]
     rows = [{"low": _edge(part, -1), "high": _edge(part, 1)} for part in seen if part is not None]
-    return json.dumps({"cloakwork_calibration": 1, "input_range": list(input_range), "rows": rows}) + "\n"
+    fields = {"cloakwork_calibration": 1, "input_range": list(input_range), "learned": True, "rows": rows}
+    return json.dumps(fields, separators=(",", ":")) + "\n"
 
 
 def layer_noise(model: torch.nn.Sequential) -> dict[str, float]:

@@ -156,10 +156,8 @@ class _IntegerRows(torch.nn.Module):
 
     def _row_scales(self) -> Tensor:
         """[rows, 1, ..]: half ranges; each row's largest weight when ranges are not known here."""
-        if self.seen is None:
-            scales = self.weight.detach().flatten(1).abs().amax(dim=1).clamp_min(_SMALLEST)
-        else:
-            scales = self.seen.half_range
+        largest = self.weight.detach().flatten(1).abs().amax(dim=1).clamp_min(_SMALLEST)
+        scales = largest if self.seen is None else self.seen.half_range
         return scales.view(-1, *[1] * (self.weight.ndim - 1))
 
 

@@ -1,4 +1,5 @@
 """Bounds every wire: what calibration data shows, widened by a margin, and no more than interval arithmetic allows.
+Ranges that were learned with the weights are taken as they are: interval arithmetic would change the scale of rows with few weights.
 
 Rows that share weights share a range. A value outside wraps at run time, so the margin matters; `predict` on representative data with
 fhe="simulate" shows what it costs.
@@ -29,10 +30,20 @@ def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: flo
     rows = iter(seen.rows)
     for node in graph.nodes[1:]:
         if isinstance(node, Linear):
-            lower[wires(node)], upper[wires(node)] = _linear_bounds(node, *next(rows), lower, upper, margin)
+            lower[wires(node)], upper[wires(node)] = (
+                _learned_bounds(node, *next(rows), margin)
+                if seen.learned
+                else _linear_bounds(node, *next(rows), lower, upper, margin)
+            )
         elif isinstance(node, Lookup):
             lower[wires(node)], upper[wires(node)] = lookup_bounds(node, lower, upper)
     return check(replace(graph, lower=lower, upper=upper))
+
+
+def _learned_bounds(node: Linear, low: Reals, high: Reals, margin: float) -> tuple[Reals, Reals]:
+    """Args: low, high [blocks, rows]."""
+    slack = margin * (high - low) / 2
+    return (low - slack)[node.block].reshape(-1), (high + slack)[node.block].reshape(-1)
 
 
 def _linear_bounds(

@@ -24,7 +24,9 @@ class Recipe:
     parameter_set: str  # whose noise is injected
     build: Callable[[LookupNoise], torch.nn.Sequential]
     schedule: Schedule
-    compile: Mapping[str, Any] | None = None  # options of compile_onnx; None: those that give back the integers as trained
+    compile: Mapping[str, Any] | None = (
+        None  # options of compile_onnx; None: those that give back the integers as trained
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,66 @@
+"""The recipes run: one epoch on a few images, files that compile, the same result for the same seed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="training needs PyTorch")
+
+from cloakwork.models.calibration import Calibration
+from cloakwork.models.compiler import compile_onnx
+from cloakwork.training import recipes
+from cloakwork.training.recipes import recipe as shared
+
+RNG = np.random.default_rng(11)
+CENTRES = RNG.uniform(0, 1, (10, 784))
+LABELS = RNG.integers(0, 10, 1500)
+IMAGES = np.clip(CENTRES[LABELS] + 0.2 * RNG.standard_normal((1500, 784)), 0, 1)
+QUICK = Schedule(8, batch=50, learning_rate=4e-3)
+
+
+@pytest.fixture
+def made_up_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {"train": (IMAGES, LABELS), "test": (IMAGES[:300], LABELS[:300])}
+    monkeypatch.setattr(shared, "load_mnist", parts.__getitem__)
+
+
+@pytest.mark.parametrize("name", list(recipes.RECIPES))
+def test_a_recipe_learns_and_its_file_compiles(
+    name: str, tmp_path: Path, made_up_mnist: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mnist_mlp_3x1024, "WIDTH", 96)
+    for module in (mnist_mlp_1x30, mnist_mlp_3x1024, mnist_cnn):
+        monkeypatch.setattr(module, "RECIPE", replace(module.RECIPE, schedule=QUICK))
+    seen: list[tuple[int, int, float]] = []
+    trained = recipes.train(name, tmp_path / "m.onnx", progress=lambda *report: seen.append(report))
+    assert trained.accuracy_clear > 0.7
+    assert seen and seen[-1][0] == seen[-1][1]
+    ranges = IMAGES[:200] if trained.ranges is None else Calibration.from_json(trained.ranges)
+    model = compile_onnx(trained.path, ranges, **trained.compile)
+    assert (model.predict(IMAGES[:100]).argmax(axis=1) == LABELS[:100]).mean() > 0.6
+
+
+def test_the_same_seed_gives_the_same_file(tmp_path: Path, made_up_mnist: None) -> None:
+    first, second = (recipes.train("mnist-mlp-1x30", tmp_path / f"{i}.onnx", epochs=1) for i in range(2))
+    assert first.path.read_bytes() == second.path.read_bytes()
+
+
+def test_an_unknown_name_lists_the_known() -> None:
+    with pytest.raises(KeyError, match="mnist-cnn"):
+        recipes.train("mnist", Path("x.onnx"))
+
+
+def test_without_pytorch_the_error_says_what_to_install() -> None:
+    code = "import sys; sys.modules['torch'] = None; import cloakwork.training.layers"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=dict(os.environ)
+    )
+    assert result.returncode != 0
+    assert "cloakwork[train]" in result.stderr
