@@ -13,7 +13,7 @@ import onnx
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.files import PathLike
-from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.calibration import Calibration, observe
@@ -136,7 +136,7 @@ def compile_onnx(
     profile: Profile | Mapping[str, Profile] = "fast",
     weight_bits: int = 5,
     margin: float = 0.1,
-    candidates: Sequence[ParameterSet] | None = None,
+    candidates: Sequence[ParameterSet | str] | None = None,
     exact: ExactSettings | None = None,
 ) -> CompiledModel:
     """Compiles an ONNX model; trees and linear models of ONNX-ML exactly, without regard to the options.
@@ -149,7 +149,7 @@ def compile_onnx(
             profiles by the names of layers, with "*" for the others.
         weight_bits: least bits of integer weights, 2 .. 8; layers get as many as the noise allows, up to 8, exact ones just these.
         margin: part of the calibrated half range that is kept free on either side.
-        candidates: parameter sets to choose from; None: all shipped ones.
+        candidates: parameter sets to choose from, or their names; None: all shipped ones of the profile's kind.
         exact: how the exact profiles round; see ExactSettings.
 
     Raises:
@@ -171,12 +171,11 @@ def compile_onnx(
     elif given is not None and not isinstance(calibration, Calibration):
         calibration = given(calibration)
     bounded = bound_ranges(graph, calibration, margin)
+    sets = None if candidates is None else [parameter_set(p) if isinstance(p, str) else p for p in candidates]
     if limits.failure_log2 is not None:
         settings = exact or ExactSettings()
-        return CompiledModel(
-            compile_exact(bounded, limits, settings, weight_bits, (given, wanted), candidates), imported
-        )
-    quantised, params = choose_parameters(bounded, limits, weight_bits, candidates)
+        return CompiledModel(compile_exact(bounded, limits, settings, weight_bits, (given, wanted), sets), imported)
+    quantised, params = choose_parameters(bounded, limits, weight_bits, sets)
     program = Program(
         quantised,
         params,

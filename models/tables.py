@@ -58,6 +58,8 @@ def _phase_function(node: Lookup, element: int, row: Reals) -> PhaseFunction:
     def function(phase: Reals) -> Reals:
         x = np.clip(phase / scale + offset, lower, upper)
         y = apply_steps(node.steps, x, np.full(x.shape, node.function[element]))
-        return np.clip(y * scale_out, -0.5, 0.5)
+        turns = y * scale_out
+        wrapped: Reals = turns - np.rint(turns)  # integer weights act on it: whole turns do not matter
+        return wrapped
 
     return function

@@ -23,6 +23,7 @@ from cloakwork.models.passes.noise_limits import NoiseLimits
 
 INPUT_LIMIT = 0.25  # of the torus, either way, for what the client encrypts
 OUTPUT_LIMIT = 0.375  # for what it decrypts
+LOOKUP_OUTPUT_LIMIT = 2.0  # for what look-ups return; whole turns vanish under integer weights, a row's sum has to fit
 _GUARD = 4.0  # standard deviations of noise kept free at the edge of a look-up's range
 _SMALLEST_RANGE = 1e-9
 _WELL_FILLED = 0.75  # part of its range that a row has to fill for its integers to be better than 8 rounded bits
@@ -110,7 +111,7 @@ def _source_variance(params: ParameterSet, source: int) -> float:
 
 
 def _source_room(source: int) -> float:
-    return INPUT_LIMIT if source == 0 else 0.5
+    return INPUT_LIMIT if source == 0 else LOOKUP_OUTPUT_LIMIT
 
 
 def _extent(graph: Graph, source: int) -> float:

@@ -16,6 +16,8 @@ pytest.importorskip("torch", reason="training needs PyTorch")
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.training import recipes
+from cloakwork.training.fit import Schedule
+from cloakwork.training.recipes import mnist_cnn, mnist_mlp_1x30, mnist_mlp_3x1024
 from cloakwork.training.recipes import recipe as shared
 
 RNG = np.random.default_rng(11)

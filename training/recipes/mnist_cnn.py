@@ -13,7 +13,7 @@ from cloakwork.training.recipes.recipe import Recipe, Trained, train_recipe
 NORM = 100.0  # 8 bits: the wide sets hardly have noise that grows with the weights
 
 
-def build(noise: LookupNoise, first: int = 6, second: int = 16, first_stride: int = 1) -> torch.nn.Sequential:
+def build(noise: LookupNoise, first: int = 24, second: int = 32, first_stride: int = 2) -> torch.nn.Sequential:
     """A 3x3 convolution is narrow enough that the compiler composes it with the maxima: three look-ups for a window, one for its ReLU."""
     side = ((28 - 3) // first_stride + 1) // 2
     second_stride = 3 - first_stride

@@ -1,4 +1,4 @@
-"""784-1024-1024-1024-10 with ReLU: rows of few small integers, so that the cheapest parameter set is enough; width averages its noise out."""
+"""784-1024-1024-1024-10 with ReLU: rows of about a hundred weights that are -1 or 1, so that a set without room for large weights is enough."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloakwork.training.recipes.recipe import Recipe, Trained, train_recipe
 WIDTH = 1024
 
 
-def build(noise: LookupNoise, largest_norm: float = 8.0, output_norm: float = 20.0) -> torch.nn.Sequential:
+def build(noise: LookupNoise, largest_norm: float = 12.0, output_norm: float = 20.0) -> torch.nn.Sequential:
     return torch.nn.Sequential(
         QuantLinear(784, WIDTH, noise),
         torch.nn.ReLU(),
@@ -26,7 +26,7 @@ def build(noise: LookupNoise, largest_norm: float = 8.0, output_norm: float = 20
 
 
 RECIPE = Recipe(
-    "mnist-mlp-3x1024", "nn2", build, Schedule(60, batch=256, learning_rate=1e-3, range_weight=0.01, shift=1)
+    "mnist-mlp-3x1024", "nn1", build, Schedule(40, batch=256, learning_rate=1e-3, range_weight=0.01, shift=1)
 )
 
 

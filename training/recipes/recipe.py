@@ -69,5 +69,5 @@ def train_recipe(
 
 def compile_options(model: torch.nn.Sequential) -> dict[str, Any]:
     """Of `compile_onnx`, for a model without pooling: its integers and its ranges as trained."""
-    profile = {name: float(np.round(percent, 4)) for name, percent in layer_noise(model).items()}
+    profile = {name: float(np.ceil(percent * 1e4) / 1e4) for name, percent in layer_noise(model).items()}
     return {"profile": profile, "weight_bits": 2, "margin": 0.0}

@@ -1,0 +1,52 @@
+"""Puts a trained MNIST model into the zoo: compiled, the whole test set simulated, the figures on its card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cloakwork.models import zoo
+from cloakwork.models.calibration import Calibration
+from cloakwork.models.compiler import compile_onnx
+from cloakwork.training.mnist_data import load_mnist
+
+CALIBRATION_IMAGES = 2000
+
+
+def publish(
+    name: str,
+    path: Path,
+    *,
+    description: str,
+    recipe: str,
+    seed: int,
+    options: Mapping[str, Any],
+    ranges: Calibration | None = None,
+    folder: Path = zoo.FOLDER,
+) -> dict[str, Any]:
+    """Args: options: of compile_onnx; ranges: learned ones; None: of 2,000 training images. Returns what the card says of accuracy."""
+    samples: ArrayLike | Calibration = load_mnist("train")[0][:CALIBRATION_IMAGES] if ranges is None else ranges
+    model = compile_onnx(path, samples, **options)
+    images, labels = load_mnist("test")
+    clear = model.predict_float(images).argmax(axis=1)
+    simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
+    facts = {
+        "accuracy_clear": _share(clear == labels),
+        "accuracy_simulated": _share(simulated == labels),
+        "agreement": _share(simulated == clear),
+        "bootstraps": model.program.bootstraps,
+        "recipe": recipe,
+        "seed": seed,
+    }
+    zoo.add_model(
+        name, path, description=description, data="mnist", samples=samples, options=options, facts=facts, folder=folder
+    )
+    return facts
+
+
+def _share(chosen: np.ndarray) -> float:
+    return round(float(chosen.mean()), 4)
