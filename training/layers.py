@@ -6,6 +6,7 @@ batch's extremes) and, through `range_penalty`, kept small.
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 from cloakwork.training.noise import GUARD, LARGEST_WEIGHT, LOOKUP_LIMIT, OUTPUT_LIMIT, LookupNoise
@@ -45,14 +46,27 @@ class SeenByLookup(torch.nn.Module):
         """[channels]: half of what was seen, or more where the weights ask for it."""
         return torch.maximum((self.high - self.low) / 2, self.least_half_range)
 
-    def forward(self, x: Tensor, norms: Tensor | None = None) -> Tensor:
-        """Args: norms: [channels], of the integer weights on look-ups that made x; None: there were none."""
+    @property
+    def adds_noise(self) -> bool:
+        return self.noise is not None and (self.training or self.simulated)
+
+    def forward(self, x: Tensor, norms: Tensor | None = None, *, carried: bool = False) -> Tensor:
+        """Args:
+        norms: [channels], of the integer weights on look-ups that made x; None: there were none.
+        carried: x already has the noise of those look-ups; what switching adds is missing.
+        """
         if self.training:
             self._learn(x)
-        if self.noise is None or not (self.training or self.simulated):
+        if not self.adds_noise:
             return x
-        deviation = self._relative_deviation(norms) * self.half_range
+        variance = self._variance(torch.zeros_like(self.low) if carried or norms is None else norms)
+        deviation = variance.sqrt() / self.limit(norms) * self.half_range
         return x + torch.randn_like(x) * deviation.view(1, -1, *[1] * (x.ndim - 2))
+
+    def limit(self, norms: Tensor | None) -> Tensor | float:
+        """The phase, as a fraction of the torus, at which the compiler puts the end of every range."""
+        largest = self._variance(torch.zeros_like(self.low) if norms is None else norms).max().sqrt()
+        return OUTPUT_LIMIT if self.is_output else LOOKUP_LIMIT - GUARD * largest
 
     def start(self, x: Tensor) -> None:
         """Ranges of a first batch."""
@@ -71,13 +85,9 @@ class SeenByLookup(torch.nn.Module):
             self.high.lerp_(high, torch.where(high > self.high, _GROWTH, _DECAY))
         self.penalty = ((high - low) / 2 / (x.std(dim=axes) + _SMALLEST)).mean()
 
-    def _relative_deviation(self, norms: Tensor | None) -> Tensor:
-        """Of the noise, in half ranges."""
+    def _variance(self, norms: Tensor) -> Tensor:
         assert self.noise is not None
-        squares = torch.zeros_like(self.low) if norms is None else norms**2
-        variance = squares * self.noise.blind_rotation + (0.0 if self.is_output else self.noise.switching)
-        limit = OUTPUT_LIMIT if self.is_output else LOOKUP_LIMIT - GUARD * variance.max().sqrt()
-        return variance.sqrt() / limit
+        return norms**2 * self.noise.blind_rotation + (0.0 if self.is_output else self.noise.switching)
 
 
 def _all_but_channels(x: Tensor) -> list[int]:
@@ -128,10 +138,24 @@ class _IntegerRows(torch.nn.Module):
                 self._follow()
         integers = self.integers()
         rounded = integers * (self.step * self._row_scales())
-        y = self._run(x, self.weight + (rounded - self.weight).detach())
+        weight = self.weight + (rounded - self.weight).detach()
         if self.seen is None:
-            return y
-        return cast(Tensor, self.seen(y, None if self.largest_norm is None else self.norms(integers)))
+            return self._run(x, weight)
+        if self.largest_norm is None:
+            return cast(Tensor, self.seen(self._run(x, weight)))
+        norms = self.norms(integers)
+        if self.seen.adds_noise:
+            x = self._with_lookup_noise(x, norms)
+        return cast(Tensor, self.seen(self._run(x, weight), norms, carried=True))
+
+    def _with_lookup_noise(self, x: Tensor, norms: Tensor) -> Tensor:
+        """Every look-up's result has noise of its own, which all rows that read it share.
+
+        One unit of an integer weight is limit * step of the torus for a value of 1, so that is the scale of x.
+        """
+        assert self.seen is not None and self.seen.noise is not None
+        scale = self.step * self.seen.limit(norms)
+        return x + torch.randn_like(x) * (math.sqrt(self.seen.noise.blind_rotation) / scale)
 
     def _follow(self) -> None:
         """Moves the step so that the largest norm of the rounded rows stays at the bound; without one: 8 bits.

@@ -5,26 +5,36 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="training needs PyTorch")
+torch = pytest.importorskip("torch", reason="training needs PyTorch")
 
-from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import compile_onnx
-from cloakwork.training import recipes
-from cloakwork.training.fit import Schedule
-from cloakwork.training.recipes import mnist_cnn, mnist_mlp_1x30, mnist_mlp_3x1024
-from cloakwork.training.recipes import recipe as shared
+from cloakwork.models.calibration import Calibration  # noqa: E402
+from cloakwork.models.compiler import compile_onnx  # noqa: E402
+from cloakwork.training import recipes  # noqa: E402
+from cloakwork.training.fit import Schedule  # noqa: E402
+from cloakwork.training.recipes import mnist_cnn, mnist_mlp_1x30, mnist_mlp_3x1024  # noqa: E402
+from cloakwork.training.recipes import recipe as shared  # noqa: E402
 
 RNG = np.random.default_rng(11)
 CENTRES = RNG.uniform(0, 1, (10, 784))
-LABELS = RNG.integers(0, 10, 1500)
-IMAGES = np.clip(CENTRES[LABELS] + 0.2 * RNG.standard_normal((1500, 784)), 0, 1)
+LABELS = RNG.integers(0, 10, 1000)
+IMAGES = np.clip(CENTRES[LABELS] + 0.2 * RNG.standard_normal((1000, 784)), 0, 1)
 QUICK = Schedule(8, batch=50, learning_rate=4e-3)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small matrices: threads that wait for each other cost more than they bring."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -38,6 +48,9 @@ def test_a_recipe_learns_and_its_file_compiles(
     name: str, tmp_path: Path, made_up_mnist: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mnist_mlp_3x1024, "WIDTH", 96)
+    monkeypatch.setattr(
+        mnist_cnn, "RECIPE", replace(mnist_cnn.RECIPE, build=lambda noise: mnist_cnn.build(noise, 6, 8))
+    )
     for module in (mnist_mlp_1x30, mnist_mlp_3x1024, mnist_cnn):
         monkeypatch.setattr(module, "RECIPE", replace(module.RECIPE, schedule=QUICK))
     seen: list[tuple[int, int, float]] = []
