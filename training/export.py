@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import onnx
@@ -36,8 +36,8 @@ def to_onnx(model: torch.nn.Sequential, name: str, input_shape: Sequence[int]) -
     """
     graph = _Graph()
     value = "input"
-    for position, layer in enumerate(model):
-        value = graph.add(layer, f"{type(layer).__name__.lower()}_{position}", value)
+    for key, layer in model.named_children():
+        value = graph.add(layer, _label(key, layer), value)
     graph.nodes[-1].output[0] = "scores"
     outputs = [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", *_extents(model, input_shape)])]
     inputs = [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", *input_shape])]
@@ -90,7 +90,7 @@ class _Graph:
         scales = self._constant(f"{label}.weight.scales", _array(layer.row_steps()).astype(np.float32))
         zeros = self._constant(f"{label}.weight.zeros", np.zeros(len(layer.weight), dtype=np.int8))
         weight = self._node("DequantizeLinear", f"{label}.weight", [integers, scales, zeros], axis=0)
-        return [weight, self._constant(f"{label}.bias", _array(layer.bias).astype(np.float32))]
+        return [weight, self._constant(f"{label}.bias", _array(cast(Tensor, layer.bias)).astype(np.float32))]
 
     def _constant(self, name: str, array: NDArray[Any]) -> str:
         self.constants.append(numpy_helper.from_array(array, name))
@@ -122,7 +122,7 @@ def layer_noise(model: torch.nn.Sequential) -> dict[str, float]:
     The compiler leaves room for rounding, 1/12 for each weight that is not zero, before it chooses the step.
     """
     result = {}
-    for position, layer in enumerate(model):
+    for key, layer in model.named_children():
         if not isinstance(layer, _IntegerRows) or layer.seen is None or layer.seen.noise is None:
             continue
         squares = used = 0.0
@@ -131,8 +131,13 @@ def layer_noise(model: torch.nn.Sequential) -> dict[str, float]:
             squares, used = float((integers**2).sum(dim=1).max()), float((integers != 0).sum(dim=1).max())
         deviation = layer.seen.noise.deviation((squares + used / 12) ** 0.5, layer.seen.is_output)
         slack = _INPUT_SLACK if layer.largest_norm is None else 1.0
-        result[f"{type(layer).__name__.lower()}_{position}"] = 200 * slack * deviation
+        result[_label(key, layer)] = 200 * slack * deviation
     return result
+
+
+def _label(key: str, layer: torch.nn.Module) -> str:
+    """A layer's name in the file: its own in the module, or its type and position where it has none."""
+    return f"{type(layer).__name__.lower()}_{key}" if key.isdigit() else key
 
 
 def _edge(part: SeenByLookup, side: int) -> list[list[float]]:

@@ -50,13 +50,13 @@ def fit(
     step = 0
     for _ in range(schedule.epochs):
         order = torch.randperm(len(x), generator=random, device=device)
-        for chosen in order[: steps_per_epoch * schedule.batch].split(schedule.batch):
+        for chosen in order[: steps_per_epoch * schedule.batch].view(steps_per_epoch, -1):
             batch = shifted(x[chosen], schedule.shift, random) if schedule.shift else x[chosen]
             loss = functional.cross_entropy(model(batch), y[chosen], label_smoothing=schedule.label_smoothing)
             if schedule.range_weight:
                 loss = loss + schedule.range_weight * range_penalty(model)
             optimiser.zero_grad(set_to_none=True)
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             rate.step()
             step += 1
@@ -82,7 +82,8 @@ def scores(model: torch.nn.Module, images: NDArray[np.float64], simulated: bool 
     set_simulated(model, simulated)
     with torch.no_grad():
         x = torch.as_tensor(images, dtype=torch.float32)
-        parts = [model(part.to(device)).cpu() for part in x.split(_EVALUATED_AT_ONCE)]
+        starts = range(0, len(x), _EVALUATED_AT_ONCE)
+        parts = [model(x[i : i + _EVALUATED_AT_ONCE].to(device)).cpu() for i in starts]
     set_simulated(model, False)
     result: NDArray[np.float32] = torch.cat(parts).numpy()
     return result

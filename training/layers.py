@@ -97,8 +97,7 @@ def _all_but_channels(x: Tensor) -> list[int]:
 class _IntegerRows(torch.nn.Module):
     """Weights [rows, ..] = integers [rows, ..] * step * half range of each row, as the compiler makes them."""
 
-    weight: torch.nn.Parameter
-    bias: torch.nn.Parameter
+    weight: Tensor
     step: Tensor
     seen: SeenByLookup | None
     largest_norm: float | None
@@ -206,7 +205,7 @@ class QuantLinear(_IntegerRows, torch.nn.Linear):
         self._prepare(outputs, SeenByLookup(outputs, noise, is_output), largest_norm)
 
     def _run(self, x: Tensor, weight: Tensor) -> Tensor:
-        return cast(Tensor, functional.linear(x, weight, self.bias))
+        return functional.linear(x, weight, self.bias)
 
 
 class QuantConv2d(_IntegerRows, torch.nn.Conv2d):
@@ -228,7 +227,7 @@ class QuantConv2d(_IntegerRows, torch.nn.Conv2d):
         self._prepare(outputs, None if before_pool else SeenByLookup(outputs, noise), largest_norm)
 
     def _run(self, x: Tensor, weight: Tensor) -> Tensor:
-        return cast(Tensor, functional.conv2d(x, weight, self.bias, self.stride))
+        return functional.conv2d(x, weight, self.bias, self.stride)
 
 
 class NoisyReLU(torch.nn.Module):
@@ -240,7 +239,7 @@ class NoisyReLU(torch.nn.Module):
         self.seen, self.weight_norm = SeenByLookup(channels, noise), weight_norm
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, torch.relu(self.seen(x, torch.full_like(self.seen.low, self.weight_norm))))
+        return torch.relu(self.seen(x, torch.full_like(self.seen.low, self.weight_norm)))
 
 
 class NoisyMaxPool2d(torch.nn.Module):
@@ -261,7 +260,7 @@ class NoisyMaxPool2d(torch.nn.Module):
         winners = right + torch.relu(self.first(left - right))
         a, b = winners.chunk(2, dim=1)
         norms = torch.full_like(self.second.low, self.weight_norm)
-        return cast(Tensor, b + torch.relu(self.second(a - b, norms)))
+        return b + torch.relu(self.second(a - b, norms))
 
 
 def range_penalty(model: torch.nn.Module) -> Tensor:

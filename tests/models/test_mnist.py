@@ -1,4 +1,4 @@
-"""The zoo's MNIST model: the whole test set simulated, some images really encrypted. Skipped without the data."""
+"""The zoo's MNIST models: test images simulated, some really encrypted. Skipped without the data."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.compiler import CompiledModel, compile_onnx
-from cloakwork.models.zoo import zoo_model
+from cloakwork.models import zoo
+from cloakwork.models.compiler import CompiledModel
 from cloakwork.training.mnist_data import load_mnist
 
 DATA = Path(os.environ.get("CLOAKWORK_DATA", ".")) / "mnist"
@@ -23,16 +23,32 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def model() -> CompiledModel:
-    return compile_onnx(zoo_model("mnist-mlp-1x30"), load_mnist("train")[0][:3000], profile="balanced")
+    return zoo.load_model("mnist-mlp-1x30")
 
 
 def test_simulated_accuracy_on_the_whole_test_set(model: CompiledModel) -> None:
     images, labels = load_mnist("test")
+    card = zoo.card("mnist-mlp-1x30").facts
     clear = model.predict_float(images).argmax(axis=1)
     simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
-    assert (clear == labels).mean() >= 0.973
+    assert (clear == labels).mean() == pytest.approx(card["accuracy_clear"], abs=2e-4)
+    assert (simulated == labels).mean() == pytest.approx(card["accuracy_simulated"], abs=1e-3)
     assert (simulated == labels).mean() >= 0.968
     assert (simulated == clear).mean() >= 0.99
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mnist-mlp-3x1024", "mnist-cnn"])
+def test_larger_models_do_what_their_cards_say(name: str) -> None:
+    """On 1,000 images of the later half, which is the easier one: a lower bound from the card of all 10,000 and four deviations."""
+    images, labels = (part[-1000:] for part in load_mnist("test"))
+    larger, card = zoo.load_model(name), zoo.card(name).facts
+    assert card["accuracy_clear"] - card["accuracy_simulated"] <= 0.004
+    clear = larger.predict_float(images).argmax(axis=1)
+    simulated = larger.predict(images, fhe="simulate", seed=1).argmax(axis=1)
+    for found, expected in ((clear, card["accuracy_clear"]), (simulated, card["accuracy_simulated"])):
+        assert (found == labels).mean() >= expected - 4 * np.sqrt(expected * (1 - expected) / 1000)
+    assert (simulated == clear).mean() >= 0.985
 
 
 def test_encrypted_images_agree_with_clear(model: CompiledModel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 
 from cloakwork.training.fit import Progress, Schedule
@@ -18,16 +19,17 @@ def build(noise: LookupNoise, first: int = 24, second: int = 32, first_stride: i
     side = ((28 - 3) // first_stride + 1) // 2
     second_stride = 3 - first_stride
     last = (side - 3) // second_stride + 1
-    return torch.nn.Sequential(
-        torch.nn.Unflatten(1, (1, 28, 28)),
-        QuantConv2d(1, first, 3, stride=first_stride, before_pool=True),
-        NoisyMaxPool2d(first, noise),
-        NoisyReLU(first, noise),
-        QuantConv2d(first, second, 3, noise, stride=second_stride, largest_norm=NORM),
-        torch.nn.ReLU(),
-        torch.nn.Flatten(),
-        QuantLinear(second * last * last, 10, noise, largest_norm=NORM, is_output=True),
-    )
+    layers = {
+        "pixels": torch.nn.Unflatten(1, (1, 28, 28)),
+        "convolution1": QuantConv2d(1, first, 3, stride=first_stride, before_pool=True),
+        "pool": NoisyMaxPool2d(first, noise),
+        "relu1": NoisyReLU(first, noise),
+        "convolution2": QuantConv2d(first, second, 3, noise, stride=second_stride, largest_norm=NORM),
+        "relu2": torch.nn.ReLU(),
+        "flat": torch.nn.Flatten(),
+        "output": QuantLinear(second * last * last, 10, noise, largest_norm=NORM, is_output=True),
+    }
+    return torch.nn.Sequential(OrderedDict(layers))
 
 
 RECIPE = Recipe(
@@ -35,7 +37,8 @@ RECIPE = Recipe(
     "nn1_wide",
     build,
     Schedule(40, batch=256, learning_rate=4e-3, range_weight=0.003, shift=1),
-    {"profile": "balanced"},
+    description="3x3 convolution of stride 2 with 24 channels, 2x2 max-pool, ReLU, 3x3 convolution with 32 channels, ReLU, 10 outputs",
+    compile={"profile": "balanced"},
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 
 from cloakwork.training.fit import Progress, Schedule
@@ -14,19 +15,24 @@ WIDTH = 1024
 
 
 def build(noise: LookupNoise, largest_norm: float = 12.0, output_norm: float = 20.0) -> torch.nn.Sequential:
-    return torch.nn.Sequential(
-        QuantLinear(784, WIDTH, noise),
-        torch.nn.ReLU(),
-        QuantLinear(WIDTH, WIDTH, noise, largest_norm=largest_norm),
-        torch.nn.ReLU(),
-        QuantLinear(WIDTH, WIDTH, noise, largest_norm=largest_norm),
-        torch.nn.ReLU(),
-        QuantLinear(WIDTH, 10, noise, largest_norm=output_norm, is_output=True),
-    )
+    layers = {
+        "hidden1": QuantLinear(784, WIDTH, noise),
+        "relu1": torch.nn.ReLU(),
+        "hidden2": QuantLinear(WIDTH, WIDTH, noise, largest_norm=largest_norm),
+        "relu2": torch.nn.ReLU(),
+        "hidden3": QuantLinear(WIDTH, WIDTH, noise, largest_norm=largest_norm),
+        "relu3": torch.nn.ReLU(),
+        "output": QuantLinear(WIDTH, 10, noise, largest_norm=output_norm, is_output=True),
+    }
+    return torch.nn.Sequential(OrderedDict(layers))
 
 
 RECIPE = Recipe(
-    "mnist-mlp-3x1024", "nn1", build, Schedule(40, batch=256, learning_rate=1e-3, range_weight=0.01, shift=1)
+    "mnist-mlp-3x1024",
+    "nn1",
+    build,
+    Schedule(40, batch=256, learning_rate=1e-3, range_weight=0.01, shift=1),
+    description="784-1024-1024-1024-10 with ReLU, weights of -1, 0 and 1 behind the first layer",
 )
 
 

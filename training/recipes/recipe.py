@@ -24,6 +24,7 @@ class Recipe:
     parameter_set: str  # whose noise is injected
     build: Callable[[LookupNoise], torch.nn.Sequential]
     schedule: Schedule
+    description: str
     compile: Mapping[str, Any] | None = (
         None  # options of compile_onnx; None: those that give back the integers as trained
     )
@@ -60,7 +61,7 @@ def train_recipe(
         path,
         clear,
         noisy,
-        compile_options(model) if recipe.compile is None else recipe.compile,
+        {**compile_options(model), "candidates": [recipe.parameter_set]} if recipe.compile is None else recipe.compile,
         None if pools(model) else ranges_json(model),
         schedule.seed,
         schedule.epochs,
