@@ -51,7 +51,13 @@ class Server:
         return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
 
     def start(self) -> None:
-        settings = {"DATA_FOLDER": str(self.data), "PORT": str(self.port), "ZOO": "false", **self.environment}
+        settings = {
+            "DATA_FOLDER": str(self.data),
+            "PORT": str(self.port),
+            "ZOO": "false",
+            "DEVICES": "cpu",
+            **self.environment,
+        }
         settings["INSECURE_LOCAL"] = str(self.insecure).lower()
         clean = {name: value for name, value in os.environ.items() if not name.startswith("CLOAKWORK_")}
         environment = {
