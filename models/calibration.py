@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.models.errors import CompileError, ShapeError
-from cloakwork.models.interpreter import wire_values
+from cloakwork.models.interpreter import samples_at_once, wire_values
 from cloakwork.models.ir import Graph, Linear, Reals, wires
 
 _VERSION = 1
@@ -65,9 +65,20 @@ class Calibration:
 
 def observe(graph: Graph, samples: ArrayLike) -> Calibration:
     """Runs samples [samples, ..] through the graph in clear."""
-    values = wire_values(graph, samples)
-    if len(values) == 0:
+    array, size = np.asarray(samples, dtype=np.float64), samples_at_once(graph)
+    if array.ndim == 0 or len(array) == 0:
         raise ShapeError("calibration: expected at least one sample, got none; pass a few hundred typical inputs")
+    parts = [_observed(graph, array[start : start + size]) for start in range(0, len(array), size)]
+    inputs = [part.input_range for part in parts]
+    rows = tuple(
+        (np.minimum.reduce([low for low, _ in ranges]), np.maximum.reduce([high for _, high in ranges]))
+        for ranges in zip(*(part.rows for part in parts), strict=True)
+    )
+    return Calibration((min(low for low, _ in inputs), max(high for _, high in inputs)), rows)
+
+
+def _observed(graph: Graph, samples: Reals) -> Calibration:
+    values = wire_values(graph, samples)
     if not np.isfinite(values).all():
         raise CompileError(
             "calibration: the model gives values that are not finite; check the data and the model's functions"

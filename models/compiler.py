@@ -187,9 +187,13 @@ def compile_onnx(
     return CompiledModel(program, imported)
 
 
-def calibrate(model: onnx.ModelProto | str | Path, samples: ArrayLike) -> Calibration:
-    """What typical inputs [samples, ..] show of an ONNX model: in place of them for `compile_onnx`, small enough to travel with the model."""
-    graph, given, _ = _prepared(import_onnx(model))
+def calibrate(model: onnx.ModelProto | str | Path, samples: ArrayLike, *, exact: bool = False) -> Calibration:
+    """What typical inputs [samples, ..] show of an ONNX model: in place of them for `compile_onnx`, small enough to travel with the model.
+
+    Args:
+        exact: for the exact profiles, which order pools and activations differently.
+    """
+    graph, given, _ = _prepared(import_onnx(model, pools_first=not exact))
     return observe(graph, samples if given is None else given(samples))
 
 

@@ -9,11 +9,22 @@ from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import Graph, Indices, Input, Linear, Lookup, Reals, wires
 from cloakwork.models.steps import apply_steps
 
+_WORKING_BYTES = 1 << 28
+
 
 def interpret(graph: Graph, x: ArrayLike) -> Reals:
     """Values of the output [samples, ..] for inputs [samples, ..], before the client's steps."""
-    values = wire_values(graph, x)
-    return values[:, graph.output.reshape(-1)].reshape((len(values), *graph.output.shape))
+    samples, size = np.asarray(x, dtype=np.float64), samples_at_once(graph)
+    wanted = graph.output.reshape(-1)
+    parts = [wire_values(graph, samples[i : i + size])[:, wanted] for i in range(0, max(1, len(samples)), size)]
+    values: Reals = np.concatenate(parts) if len(parts) > 1 else parts[0]
+    return values.reshape((len(values), *graph.output.shape))
+
+
+def samples_at_once(graph: Graph) -> int:
+    """Samples whose values, and the values gathered for any linear node, stay within some 256 MiB."""
+    gathered = max((int(np.bincount(node.block).max()) * node.gather.shape[1] for node in graph.linears), default=0)
+    return max(1, min(1000, _WORKING_BYTES // (8 * max(gathered, graph.wire_count))))
 
 
 def wire_values(graph: Graph, x: ArrayLike) -> Reals:

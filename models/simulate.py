@@ -9,11 +9,10 @@ import numpy as np
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.encoding import centre
 from cloakwork.fhe_core.lookup_tables import LookupTables
+from cloakwork.models.interpreter import samples_at_once
 from cloakwork.models.ir import Indices, Linear, Reals, wires
 from cloakwork.models.program import Program
 from cloakwork.models.tables import level_tables, shift_coefficients
-
-_SAMPLES_AT_ONCE = 1000
 
 
 def simulate(program: Program, input_phases: Reals, seed: int | None = None, noisy: bool = True) -> Reals:
@@ -23,9 +22,10 @@ def simulate(program: Program, input_phases: Reals, seed: int | None = None, noi
         _Tables(*level_tables(program.graph, level.lookups, program.parameters)) if level.lookups else None
         for level in program.levels
     ]
+    size = samples_at_once(program.graph)
     parts = [
-        _simulate(program, tables, input_phases[start : start + _SAMPLES_AT_ONCE], random if noisy else None)
-        for start in range(0, len(input_phases), _SAMPLES_AT_ONCE)
+        _simulate(program, tables, input_phases[start : start + size], random if noisy else None)
+        for start in range(0, len(input_phases), size)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, program.graph.output.size))
 

@@ -60,6 +60,11 @@ def _after_step(step: Step, function: Indices, before: Grids) -> Grids:
     if step.operator == "Affine":
         return Grids(before.step * np.abs(parameters[0]), before.origin * parameters[0] + parameters[1])
     kept = before.through_zero
+    if step.operator == "Pow":
+        power = parameters[0]
+        kept = kept & (power > 0) & (power == np.rint(power))
+        with np.errstate(all="ignore"):
+            return Grids(np.where(kept, before.step**power, 0.0), np.zeros_like(before.origin))
     if step.operator in _BOUNDS:
         for bound in parameters:
             kept = kept & (~np.isfinite(bound) | Grids(before.step, bound).through_zero)

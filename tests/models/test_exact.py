@@ -16,8 +16,9 @@ from quantised_models import SHAPE, network, quantised
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
+from cloakwork.models.calibration import Calibration
 from cloakwork.models.client import ClientSpecification
-from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
 from cloakwork.models.errors import CompileError, NoParameterSetError
 from cloakwork.models.interpreter import wire_values
 
@@ -28,7 +29,9 @@ SESSION = Session(KEY.evaluation_keys())
 SMALL = ExactSettings(input_bits=2, activation_bits=2)
 
 
-def compiled(proto: ModelProto, x: np.ndarray, exact: ExactSettings = SMALL, **options: Any) -> CompiledModel:
+def compiled(
+    proto: ModelProto, x: np.ndarray | Calibration, exact: ExactSettings = SMALL, **options: Any
+) -> CompiledModel:
     options = {"profile": "exact_64", "weight_bits": 2, "candidates": [TOY], **options}
     return compile_onnx(proto, x, exact=exact, **options)
 
@@ -102,6 +105,13 @@ def test_exact_results_travel_with_the_program(tmp_path: Path) -> None:
     np.testing.assert_array_equal(client.phases(x), phases)
     noisy = RNG.uniform(-0.3, 0.3, (4, 3))
     np.testing.assert_array_equal(client.output(noisy), made.client.output(noisy))
+
+
+def test_ranges_that_were_observed_before_serve_as_well() -> None:
+    x = RNG.uniform(-1, 1, (50, 1, 5))
+    proto = small_network(3, "Relu", residual=False, pool=True)
+    direct, stored = compiled(proto, x), compiled(proto, calibrate(proto, x, exact=True))
+    np.testing.assert_array_equal(direct.predict(x), stored.predict(x))
 
 
 def test_shipped_sets_are_chosen_by_cost_and_failure() -> None:
