@@ -21,6 +21,7 @@ from cloakwork.app.cli import (
     serve,
     simulate,
     tenants,
+    train,
 )
 from cloakwork.app.cli.console import FailureError, WrongCallError, report_error
 from cloakwork.fhe_core.errors import CancelledError, FheError, ParameterError
@@ -36,6 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command("train")(train.train)
 app.command("zoo")(compile_model.list_zoo)
 app.command("compile")(compile_model.compile_model)
 app.command("inspect")(compile_model.inspect)
