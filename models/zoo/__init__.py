@@ -73,13 +73,14 @@ def zoo_model(name: str) -> Path:
 
 
 def load_model(name: str, **options: Any) -> CompiledModel:
-    """The compiled model; needs no data set. Options as in `compile_onnx`, in place of the card's."""
+    """The compiled model; needs no data set. Options as in `compile_onnx`, in place of the card's; another profile chooses its own set."""
     found, path = card(name), zoo_model(name)
     if path.suffix == PROGRAM:
         if options:
             raise CompileError(f"zoo: '{name}' is a compiled program; expected no options, got {', '.join(options)}")
         return CompiledModel.load(path)
-    return compile_onnx(path, calibration_of(found), **compile_options({**found.compile, **options}))
+    own = {key: value for key, value in found.compile.items() if not (key == "candidates" and "profile" in options)}
+    return compile_onnx(path, calibration_of(found), **compile_options({**own, **options}))
 
 
 def compile_options(given: Mapping[str, Any]) -> dict[str, Any]:
