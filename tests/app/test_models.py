@@ -154,7 +154,7 @@ def test_compile_refuses(call, tmp_path, error_line):
         ["small.onnx", "--calibration", "nothing.npy", *output],
         ["small.onnx", *data, "--profile", "sloppy", *output],
         ["small.onnx", *data, "--weight-bits", "11", *output],
-        ["small.onnx", *data, "--set", "toy", *output],
+        ["small.onnx", *data, "--set", "gate_64", *output],
         ["small.onnx", *data, "-o", "small.onnx"],
         ["small.onnx", *output],
     ]

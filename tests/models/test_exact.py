@@ -148,8 +148,9 @@ def test_calibrated_ranges_are_narrower_and_named() -> None:
 
 
 def test_layers_may_be_approximate_beside_exact_ones() -> None:
-    x = RNG.uniform(-1, 1, (200, 6))
-    proto = mlp(RNG, [6, 5, 4, 3])
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (200, 4))
+    proto = mlp(rng, [4, 5, 4, 3])
     made = compiled(proto, x, profile={"*": "exact_64", "layer1": 3.0})
     snapped = [node.steps[0].operator == "Snap" for node in made.program.graph.lookups]
     assert snapped == [True, False]
