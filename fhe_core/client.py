@@ -19,6 +19,7 @@ from cloakwork.fhe_core.ciphertexts import (
     SeededPackedCiphertexts,
     check_same_key,
 )
+from cloakwork.fhe_core.device_words import on_host
 from cloakwork.fhe_core.encoding import (
     DEFAULT_TORUS_LIMIT,
     Encoding,
@@ -193,7 +194,7 @@ class ClientKey:
             ciphertexts = ciphertexts.expand()
         if ciphertexts.size == 0:
             raise ShapeError(f"ciphertexts: expected at least one, got an array of shape {ciphertexts.shape}")
-        words = np.ascontiguousarray(ciphertexts.words)
+        words = np.ascontiguousarray(on_host(ciphertexts.words))
         if isinstance(ciphertexts, PackedCiphertexts):
             phases = self._secret_key.phase_glwe(words).reshape(-1)[: ciphertexts.size]
         else:

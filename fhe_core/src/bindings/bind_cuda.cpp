@@ -107,6 +107,11 @@ class CudaCall {
         return static_cast<std::uint32_t*>(output(into, shape, 4));
     }
 
+    // A call on the device that nobody watches is enqueued and not waited for.
+    Progress progress(const py::object& callback) const {
+        return callback.is_none() && !inputs_.empty() ? Progress() : checked_progress(callback);
+    }
+
     template <class F>
     py::object run(F&& work) {
         {

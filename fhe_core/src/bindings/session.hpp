@@ -115,6 +115,7 @@ class HostCall {
             into.is_none() ? pybind11::array(pybind11::array_t<std::uint32_t>(shape)) : checked_output<std::uint32_t>(into, shape);
         return static_cast<std::uint32_t*>(out_.mutable_data());
     }
+    Progress progress(const pybind11::object& callback) const { return checked_progress(callback); }
     template <class F>
     pybind11::object run(F&& work) {
         {
@@ -173,7 +174,7 @@ void bind_operations(pybind11::class_<Session>& session) {
             const auto in = call.small(switched, "switched", {kAny, small(s)}, 2 * p.polynomial_size());
             const TableArguments table(p, tables, table_index, in.shape[0]);
             void* out = call.words_out(into, {in.shape[0], p.glwe_dimension() + 1, p.polynomial_size()});
-            const Progress report = checked_progress(progress);
+            const Progress report = call.progress(progress);
             return call.run(
                 [&] { s.blind_rotate(static_cast<const std::uint32_t*>(in.data), in.batch(), table.view(), out, report); });
         },
@@ -205,7 +206,7 @@ void bind_operations(pybind11::class_<Session>& session) {
             const auto chosen = checked_coefficients(p, coefficients);
             void* out = call.words_out(into, {in.shape[0], chosen.shape(0), large(s)});
             const ExtractView extract{chosen.data(), static_cast<std::size_t>(chosen.shape(0))};
-            const Progress report = checked_progress(progress);
+            const Progress report = call.progress(progress);
             return call.run([&] { s.bootstrap(in.data, in.batch(), table.view(), extract, out, report); });
         },
         py::arg("lwe"), py::arg("tables"), py::arg("table_index") = py::none(), py::arg("coefficients") = py::none(),

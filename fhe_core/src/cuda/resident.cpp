@@ -72,7 +72,7 @@ ResidentCache::Entry* ResidentCache::find(const void* host, std::size_t bytes, s
 ResidentCache::Entry& ResidentCache::insert(Entry entry, cudaStream_t stream) {
     bytes_ += entry.bytes();
     entries_.push_front(std::move(entry));
-    while (bytes_ > kMostBytes && entries_.size() > kMostOfOneCall) {
+    while ((bytes_ > kMostBytes || entries_.size() > kMostEntries) && entries_.size() > kMostOfOneCall) {
         const Entry& last = entries_.back();
         bytes_ -= last.bytes();
         if (last.weights == nullptr) last.plain.record_read(reinterpret_cast<StreamHandle>(stream));

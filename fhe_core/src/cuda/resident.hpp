@@ -37,6 +37,7 @@ class ResidentWeights {
 class ResidentCache {
    public:
     static constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+    static constexpr std::size_t kMostEntries = 512;
     static constexpr std::size_t kMostOfOneCall = 4;  // entries that a call uses at once, and that stay while it enqueues
 
     // The contents of `host` on the current device, ordered on `stream`.

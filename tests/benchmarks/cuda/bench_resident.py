@@ -57,8 +57,10 @@ def bench_bootstrap(name: str, batches: list[int], repeats: int, depth: int) -> 
     table = np.full((1, params.polynomial_size), eighth, np.uint32 if params.limb_count == 1 else np.uint64)
     for batch in batches:
         bits = np.random.default_rng(batch).integers(0, 2, batch)
-        lwe = key.encrypt_torus(np.where(bits == 1, 0.125, -0.125), limit=0.5).to_device()
-        words, engine = lwe.words.contiguous(), cuda.engine_sessions[0]  # type: ignore[attr-defined]
+        encrypted: Any = key.encrypt_torus(np.where(bits == 1, 0.125, -0.125), limit=0.5)
+        lwe = encrypted.to_device()
+        held: Any = lwe.words
+        words, engine = held.contiguous(), cuda.engine_sessions[0]
 
         def call(words: Any = words, engine: Any = engine) -> Any:
             return engine.bootstrap(words, table)

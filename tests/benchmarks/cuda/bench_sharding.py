@@ -30,7 +30,7 @@ def main() -> None:
     params = keys.parameters
     rng = np.random.default_rng(1)
     dtype = np.uint32 if params.limb_count == 1 else np.uint64
-    lwe = rng.integers(0, params.modulus, (options.batch, params.large_dimension + 1), dtype=dtype)
+    lwe: Any = rng.integers(0, params.modulus, (options.batch, params.large_dimension + 1), dtype=dtype)
     table = rng.integers(0, params.modulus, (1, params.polynomial_size), dtype=dtype)
     pinned = _engine.pinned_empty(lwe.shape, dtype)
     pinned[:] = lwe
