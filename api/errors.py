@@ -18,13 +18,6 @@ class ServiceError(FheError):
         self.retry_after = retry_after
 
 
-class BadRequestError(ServiceError):
-    """A header or body that cannot be understood."""
-
-    code = "bad_request"
-    http_status = 400
-
-
 class UnauthorisedError(ServiceError):
     """No API key, or one that is not known, has expired or was revoked."""
 

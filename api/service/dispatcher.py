@@ -10,7 +10,7 @@ from typing import Final
 
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.protocol import Message
-from cloakwork.api.errors import BusyError
+from cloakwork.api.errors import BusyError, EngineLostError
 from cloakwork.api.service.clock import now
 from cloakwork.api.service.engine_link import EngineLink
 from cloakwork.api.service.queue import FairQueue
@@ -163,8 +163,8 @@ class Dispatcher:
             message = {
                 "event": "failed",
                 "id": work.id,
-                "code": "engine_lost",
-                "http_status": 503,
+                "code": EngineLostError.code,
+                "http_status": EngineLostError.http_status,
                 "message": f"the engine process died {work.losses} times while it ran this request; tell the operator",
             }
             work.listen(message, b"")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloakwork.api.engine.protocol import Message
-from cloakwork.api.errors import ConflictError, GoneError, NotReadyError, UnavailableError
+from cloakwork.api.errors import ConflictError, DeadlineError, GoneError, NotReadyError, UnavailableError
 from cloakwork.api.service.clock import new_id, now
 from cloakwork.api.service.dispatcher import Dispatcher
 from cloakwork.api.service.events import JobEvents, JobProgress
@@ -224,7 +224,7 @@ class Jobs:
 
     async def expire(self, job: Job) -> None:
         """Its deadline has passed."""
-        if await self._store.fail(job.id, "deadline_exceeded", "the deadline passed before the job was done"):
+        if await self._store.fail(job.id, DeadlineError.code, "the deadline passed before the job was done"):
             self._dispatcher.cancel(job.id)
             await self._storage.delete(job.input_name)
             self.events.changed(job.id, over=True)

@@ -81,7 +81,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path, fill: Callable[[Path], Path]
                 "--generation-database",
                 "none",
                 "--request-timeout",
-                "20",
+                "60",
                 "--exclude-path",
                 "/v2/repository/models/{model}/unload",
                 "--exclude-path-regex",
