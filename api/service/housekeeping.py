@@ -88,18 +88,18 @@ class Housekeeping:
         await self._orphans()
 
     async def _orphans(self) -> None:
-        """Files of requests that ended between writing the file and writing the row, or between deleting the row and the file."""
-        rows: dict[str, JobStore | Keys] = {
-            "inputs": self._store,
-            "results": self._store,
-            "uploads": self._keys,
-            "keys": self._keys,
+        """Files of requests that ended between writing the file and writing the row, or between the end of a job and the end of its files."""
+        needed: dict[str, Callable[[list[str]], Awaitable[set[str]]]] = {
+            "inputs": self._store.unfinished,
+            "results": self._store.known,
+            "uploads": self._keys.known,
+            "keys": self._keys.known,
         }
-        for folder, store in rows.items():
+        for folder, ask in needed.items():
             old = [name for name in await self._storage.names(folder) if self._is_old(name)]
-            known = await store.known([_owner(name) for name in old])
+            owners = await ask([_owner(name) for name in old])
             for name in old:
-                if _owner(name) not in known:
+                if _owner(name) not in owners:
                     await self._storage.delete(name)
         await asyncio.to_thread(self._storage.sweep, _ORPHAN_SECONDS)
 

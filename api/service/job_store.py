@@ -176,10 +176,14 @@ class JobStore:
         async with self._database.read() as connection:
             return [_job(row) for row in (await connection.execute(select(table).where(*where).limit(1000))).all()]
 
-    async def known(self, identities: list[str]) -> set[str]:
+    async def unfinished(self, identities: list[str]) -> set[str]:
+        """Those of the identities that still need their input."""
+        return await self.known(identities, table.c.state.in_((QUEUED, RUNNING)))
+
+    async def known(self, identities: list[str], *where: Any) -> set[str]:
         """Those of the identities that are rows."""
         async with self._database.read() as connection:
-            rows = await connection.execute(select(table.c.id).where(table.c.id.in_(identities)))
+            rows = await connection.execute(select(table.c.id).where(table.c.id.in_(identities), *where))
             return {str(row.id) for row in rows.all()}
 
 
