@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.client_steps import Categories, Columns, Labels, Stage
+from cloakwork.models.client_steps import Categories, Columns, Labels, Pick, Stage
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError
 from cloakwork.training.importers import original_class
@@ -131,6 +131,10 @@ class EncryptedEstimator:
     def _encrypted(
         self, samples: Any, output: Stage, fhe: Mode, key: ClientKey | None, session: Session | None, seed: int | None
     ) -> NDArray[Any]:
+        if output != "labels" and self.compiled_.program.facts.get("encrypted_argmax"):
+            raise CompileError(
+                f"{type(self).__name__}: compiled with encrypted_argmax=True, which tells labels alone; compile without it for {output}"
+            )
         if fhe == "execute" and key is None and session is None:
             key, session = self._kept_session()
         return self.compiled_.predict(samples, fhe, key=key, session=session, seed=seed, output=output)
@@ -166,7 +170,7 @@ class EncryptedEstimator:
                 if step.names is not None:
                     _set(self, "feature_names_in_", np.array(step.names, dtype=object))
         for last in program.output_steps:
-            if isinstance(last, Labels):
+            if isinstance(last, Labels | Pick):
                 _set(self, "classes_", last.labels)
 
     def __getstate__(self) -> Any:

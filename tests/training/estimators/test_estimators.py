@@ -161,6 +161,18 @@ def test_a_saved_program_predicts(name: str, tmp_path: Path, keys: Any) -> None:
         estimators.LinearSVC.load(tmp_path / "model.clkm")
 
 
+def test_encrypted_argmax_tells_labels_alone(tmp_path: Path, keys: Any) -> None:
+    estimator, x = fitted("DecisionTreeClassifier")
+    clear = estimator.predict(x)
+    model = estimator.compile(x, encrypted_argmax=True, **TREES)
+    assert (estimator.predict(x) == clear).all()
+    assert (estimator.predict(x[:2], fhe="execute", **keys(model)) == clear[:2]).all()
+    with pytest.raises(CompileError, match="encrypted_argmax=True, which tells labels alone; compile without it"):
+        estimator.predict_proba(x)
+    estimator.save(tmp_path / "model.clkm")
+    assert list(estimators.DecisionTreeClassifier.load(tmp_path / "model.clkm").classes_) == [0, 1, 2]
+
+
 def test_client_and_server_apart(keys: Any) -> None:
     estimator, x = fitted("RandomForestClassifier")
     model = estimator.compile(x, **TREES)
