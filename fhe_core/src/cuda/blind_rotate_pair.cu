@@ -20,14 +20,15 @@ struct ShapeAt {
                              s.body_gadget.base_log, s.body_gadget.level_count, s.cmux>;
 };
 
-// Measured on an H200 (docs/cuda.md, layouts tried): twelve warps at 168 registers, eight at 255 for N = 1024. Gadgets of as many
-// digits share one loop over them; three digits together with two buffers, else one buffer.
+// Measured on an H200 (docs/cuda.md, layouts tried): twelve warps at 168 registers, eight at 255 for N = 1024. One loop over the
+// digits of both gadgets unless they could share twiddles better apart; two buffers from three digits on.
 constexpr bool has_one_loop(const Shape& shape) {
-    return shape.polynomial_size < 1024 && shape.mask_gadget.level_count == shape.body_gadget.level_count;
+    return shape.polynomial_size == 1024 || shape.mask_gadget.level_count == shape.body_gadget.level_count;
 }
-constexpr bool has_three_digits(const Shape& shape) { return has_one_loop(shape) && shape.mask_gadget.level_count == 3; }
-constexpr int digits_of(const Shape& shape) { return has_three_digits(shape) ? 3 : shape.polynomial_size == 1024 ? 1 : 2; }
-constexpr int buffers_of(const Shape& shape) { return has_three_digits(shape) ? 2 : 1; }
+constexpr int digits_of(const Shape& shape) {
+    return shape.polynomial_size == 1024 ? 1 : shape.mask_gadget.level_count == 3 ? 3 : 2;
+}
+constexpr int buffers_of(const Shape& shape) { return shape.polynomial_size < 1024 && shape.mask_gadget.level_count > 2 ? 2 : 1; }
 constexpr int groups_of(const Shape& shape, int buffers) {
     const int warps = shape.polynomial_size == 1024 ? 8 : 12;
     const int rows = shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count;

@@ -19,10 +19,32 @@ namespace {
 constexpr std::int64_t kMaxRowNorm = std::int64_t{1} << 35;  // as the CPU back end
 constexpr std::size_t kMostColumns = (std::size_t{1} << 17) - 16;
 constexpr int kRowAlignment = 16;
-constexpr std::size_t kMostBytes = UINT32_MAX;                  // offsets of the product kernel
-constexpr std::size_t kPreferredBytes = std::size_t{32} << 20;  // of one product: they stay in the second-level cache
+constexpr std::size_t kMostBytes = UINT32_MAX;                   // offsets of the product kernel
+constexpr std::size_t kPreferredBytes = std::size_t{160} << 20;  // of one product: measured, fewer are slower
 
 int padded(std::size_t count, int alignment) { return static_cast<int>((count + alignment - 1) / alignment * alignment); }
+
+// Bytes `selector` (nibbles, lowest first) of the eight bytes a, b.
+FHE_HD std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
+#ifdef __CUDA_ARCH__
+    return __byte_perm(a, b, selector);
+#else
+    const std::uint64_t both = std::uint64_t{b} << 32 | a;
+    std::uint32_t picked = 0;
+    for (int i = 0; i < 4; ++i) picked |= static_cast<std::uint32_t>(both >> (8 * (selector >> (4 * i) & 7)) & 255) << (8 * i);
+    return picked;
+#endif
+}
+
+// x[i] gets byte i of all four.
+FHE_HD void transpose_bytes(std::uint32_t (&x)[4]) {
+    const std::uint32_t low01 = pick_bytes(x[0], x[1], 0x5140), high01 = pick_bytes(x[0], x[1], 0x7362);
+    const std::uint32_t low23 = pick_bytes(x[2], x[3], 0x5140), high23 = pick_bytes(x[2], x[3], 0x7362);
+    x[0] = pick_bytes(low01, low23, 0x5410);
+    x[1] = pick_bytes(low01, low23, 0x7632);
+    x[2] = pick_bytes(high01, high23, 0x5410);
+    x[3] = pick_bytes(high01, high23, 0x7632);
+}
 
 template <class Word>
 struct SplitWords {
@@ -47,27 +69,44 @@ struct SplitWords {
                   item = static_cast<int>(block.number() / (word_tiles() * column_tiles()));
         const int word0 = in_item % word_tiles() * kTile, column0 = in_item / word_tiles() * kTile;
         const std::size_t sample = (first_item + item) / positions, position = (first_item + item) % positions;
-        block.each(kTile * kTile, [&](int i) {
-            const int column = column0 + i / kTile, word = word0 + i % kTile;
-            const bool inside = column < columns && word < words;
-            const int row = !inside ? -1 : gather == nullptr ? column : gather[position * columns + column];
-            const Word value = row < 0 ? Word{0} : lwe[(sample * sample_rows + row) * words + word];
-            tile[i / kTile * (kTile + 1) + i % kTile] = static_cast<Word>(value + kOffset);  // zero has zero bytes only with it
+        block.each(kThreads, [&](int thread) {  // neighbouring threads, neighbouring words; all loads at once
+            constexpr int kLoads = kTile * kTile / kThreads, kColumnStep = kThreads / kTile;
+            const int word = word0 + thread % kTile, first = thread / kTile;
+            const Word* const in = lwe + sample * sample_rows * words + word;
+            const std::int32_t* const rows = gather == nullptr ? nullptr : gather + position * columns;
+            Word values[kLoads];
+#pragma unroll
+            for (int i = 0; i < kLoads; ++i) {
+                const int column = column0 + first + i * kColumnStep;
+                const bool inside = column < columns && word < words;
+                const int row = !inside ? -1 : rows == nullptr ? column : rows[column];
+                values[i] = row < 0 ? Word{0} : in[std::size_t(row) * words];
+            }
+#pragma unroll
+            for (int i = 0; i < kLoads; ++i)  // zero has zero bytes only with the offset
+                tile[(first + i * kColumnStep) * (kTile + 1) + thread % kTile] = static_cast<Word>(values[i] + kOffset);
         });
-        block.each(kTile * (kTile / 4), [&](int i) {
-            const int quad = i % (kTile / 4), word = i / (kTile / 4);
-            if (word0 + word >= words || column0 + 4 * quad >= padded_columns) return;
-            Word four[4];
+        block.each(kThreads, [&](int thread) {
+            constexpr int kQuads = kTile / 4, kWordStep = kThreads / kQuads;
+            const int quad = thread % kQuads;
+            const std::size_t plane = std::size_t(items) * words * padded_columns;
 #pragma unroll
-            for (int c = 0; c < 4; ++c) four[c] = tile[(4 * quad + c) * (kTile + 1) + word];
-            std::int8_t* out = bytes + (std::size_t(item) * words + word0 + word) * padded_columns + column0 + 4 * quad;
+            for (int word = thread / kQuads; word < kTile; word += kWordStep) {
+                if (word0 + word >= words || column0 + 4 * quad >= padded_columns) continue;
+                std::uint32_t four[sizeof(Word) / 4][4];
 #pragma unroll
-            for (int slice = 0; slice < kWordSlices; ++slice) {
-                std::uint32_t together = 0;
+                for (int c = 0; c < 4; ++c) {
+                    const Word value = tile[(4 * quad + c) * (kTile + 1) + word];
 #pragma unroll
-                for (int c = 0; c < 4; ++c) together |= static_cast<std::uint32_t>(four[c] >> (8 * slice) & 255) << (8 * c);
-                *reinterpret_cast<std::uint32_t*>(out) = together ^ 0x80808080u;  // minus 128 in each byte
-                out += std::size_t(items) * words * padded_columns;
+                    for (int half = 0; half < static_cast<int>(sizeof(Word) / 4); ++half)
+                        four[half][c] = static_cast<std::uint32_t>(value >> (16 * half) >> (16 * half));
+                }
+#pragma unroll
+                for (auto& part : four) transpose_bytes(part);
+                std::int8_t* out = bytes + (std::size_t(item) * words + word0 + word) * padded_columns + column0 + 4 * quad;
+#pragma unroll
+                for (int slice = 0; slice < kWordSlices; ++slice, out += plane)
+                    *reinterpret_cast<std::uint32_t*>(out) = four[slice / 4][slice % 4] ^ 0x80808080u;  // minus 128 in each byte
             }
         });
     }
@@ -161,8 +200,10 @@ void launch_words(const ParameterSet& params, const LinearPiece& piece, cudaStre
     using Word = typename LinearTile<limbs, 1, 2, true>::Word;
     const int words = params.large_dimension() + 1;
     const std::size_t items = piece.samples * piece.positions;
-    const std::size_t at_once =
-        std::min({items, piece.bytes_space / linear_item_bytes(params, piece.padded_columns), std::size_t{INT32_MAX} / words});
+    const std::size_t item_bytes = linear_item_bytes(params, piece.padded_columns);
+    const std::size_t most =
+        std::min({items, std::min(piece.bytes_space, kMostBytes) / item_bytes, std::size_t{INT32_MAX} / words});
+    const std::size_t products = (items + most - 1) / most, at_once = (items + products - 1) / products;  // of equal sizes
     LinearProductView view{};
     make_shifts<0>(view.shift[0]);
     make_shifts<1>(view.shift[1]);

@@ -162,22 +162,18 @@ int main(int count, char** arguments) {
         profile<Gates, One, Two>(640, 4224);
         return EXIT_SUCCESS;
     }
-    if (count > 1 && arguments[1] == std::string("loops")) {
-        using Gate64 = KernelShape<512, 2, 1, 8, 2, 7, 2, pair>;
-        using Nine = KernelShape<512, 2, 1, 6, 3, 5, 3, pair>;
-        using Eight = KernelShape<512, 2, 1, 6, 3, 7, 2, pair>;
+    if (count > 1 &&
+        arguments[1] == std::string("loops")) {  // the engine's shapes: one digit loop or two, digits together, buffers
         using OneLoop = PairLayout<4, 1, 1, 2, 2, true>;
         using OneLoopSingle = PairLayout<4, 1, 1, 1, 2, true>;
-        using TwoBuffers = PairLayout<4, 1, 2, 1, 2, true>;
+        using OneLoopBuffers = PairLayout<4, 1, 2, 2, 2, true>;
         using Three = PairLayout<4, 1, 1, 3, 2, true>;
         using ThreeBuffers = PairLayout<4, 1, 2, 3, 2, true>;
-        using Deep = PairLayout<4, 1, 1, 1, 3, true>;
-        compare<Gate64, OneLoop, OneLoopSingle>(16, {0, 1, 1099}, {1100});
-        compare<Nine, OneLoopSingle, TwoBuffers, Three, ThreeBuffers, Deep>(16, {0, 1, 1099}, {1100});
-        compare<Eight, OneLoopSingle, TwoBuffers>(16, {0, 1, 1099}, {1100});
-        compare<Gate64, OneBuffer, OneLoop, OneLoopSingle>(640, {}, {528, 15840, 16384});
-        compare<Nine, OneBuffer, OneLoopSingle, TwoBuffers, Three, ThreeBuffers, Deep>(670, {}, {528, 15840, 16384});
-        compare<Eight, OneBuffer, OneLoopSingle, TwoBuffers>(710, {}, {528, 15840, 16384});
+        using SeparateBuffers = PairLayout<4, 1, 2, 3, 2>;
+        compare<KernelShape<512, 2, 1, 8, 2, 7, 2, pair>, OneBuffer, OneLoop, OneLoopBuffers>(640, {}, {528, 15840, 16384});
+        compare<KernelShape<512, 2, 1, 6, 3, 5, 3, pair>, OneBuffer, OneLoopSingle, Three, ThreeBuffers>(670, {},
+                                                                                                         {528, 15840, 16384});
+        compare<KernelShape<512, 2, 1, 6, 3, 7, 2, pair>, OneBuffer, SeparateBuffers>(710, {}, {528, 15840, 16384});
         return EXIT_SUCCESS;
     }
     std::printf("the engine takes the latency layout up to %d ciphertexts per multiprocessor\n", kLatencyCiphertexts);

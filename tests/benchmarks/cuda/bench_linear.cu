@@ -1,5 +1,5 @@
 // The linear layer on words of the device: some words against sums in 128 bits, then times. Multiply-adds are rows * columns *
-// words * items * slices of a word * slices of a weight. run_layouts.sh builds and runs it.
+// words * items * slices of a word * slices of a weight. run_device.sh builds and runs it.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -116,6 +116,7 @@ int main(int count, char** arguments) {
     constexpr Shape gate{512, 2, 1, {8, 2}, {7, 2}, CmuxKind::binary_pair},
         lut4{2048, 1, 2, {24, 1}, {24, 1}, CmuxKind::binary_pair};
     constexpr std::size_t mib = std::size_t{1} << 20;
+    if (count > 1 && arguments[1] == std::string("check")) return cudaFree(nullptr) == cudaSuccess ? EXIT_SUCCESS : EXIT_FAILURE;
     if (count > 1 && arguments[1] == std::string("profile")) {
         run<std::uint32_t>({"profile", gate, 1024, 1024, 16, 1, 127, 0});
         return EXIT_SUCCESS;

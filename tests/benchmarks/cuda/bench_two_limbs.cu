@@ -1,5 +1,5 @@
 // Layouts of the two-limb blind rotation: words against reference::blind_rotate on few steps, then times on whole keys of random
-// words. run_layouts.sh builds and runs it.
+// words. run_device.sh builds and runs it.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -114,7 +114,6 @@ int main(int count, char** arguments) {
     const std::string mode = count > 1 ? arguments[1] : "";
     if (mode == "check") return cudaFree(nullptr) == cudaSuccess ? EXIT_SUCCESS : EXIT_FAILURE;
     if (mode == "profile") {
-        run<Layout<2048, 1, 3, 1>>(40, {1584});
         run<Layout<2048, 1, 2, 2>>(40, {1056});
         run<Layout<2048, 1, 1, 4>>(40, {132});
         return EXIT_SUCCESS;

@@ -142,6 +142,8 @@ int main() {
     good &= check<PairLayout<2, 1, 1, 2, 2, true>, false, 512, 2, 1, 8, 2, 7, 2>(6, 2);
     good &= check<PairLayout<2, 1, 2, 3, 2, true>, false, 512, 2, 1, 6, 3, 5, 3>(6, 3);
     good &= check<PairLayout<2, 1, 1, 1, 2, true>, false, 512, 2, 1, 6, 3, 7, 2>(6, 4);
+    good &= check<PairLayout<2, 1, 2, 3, 2>, false, 512, 2, 1, 6, 3, 7, 2>(6, 5);
+    good &= check<PairLayout<1, 1, 1, 1, 1, true>, false, 1024, 1, 1, 5, 4, 5, 3>(4, 6);
     good &= check_two_limbs<2048, 1, 2, 2>(4, 1);
     good &= check_two_limbs<2048, 1, 1, 4>(4, 2);
     good &= check_two_limbs<1024, 2, 2, 3>(4, 3);
