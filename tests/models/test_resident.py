@@ -22,12 +22,20 @@ NETWORKS = {"conv": (convolutional, (1, 4, 4)), "residual": (residual, (4,))}
 
 
 @pytest.fixture(scope="module", params=list(NETWORKS))
-def network(request: pytest.FixtureRequest) -> tuple[CompiledModel, ClientKey, EvaluationKeys, tuple[int, ...]]:
+def compiled(request: pytest.FixtureRequest) -> CompiledModel:
     make, shape = NETWORKS[request.param]
     proto: ModelProto = make()
-    compiled = compile_onnx(proto, RNG.uniform(-1, 1, (400, *shape)))
-    key = ClientKey.generate(compiled.program.parameters)
-    return compiled, key, key.evaluation_keys(), shape
+    return compile_onnx(proto, RNG.uniform(-1, 1, (400, *shape)))
+
+
+@pytest.fixture(scope="module")
+def key(compiled: CompiledModel) -> ClientKey:
+    return ClientKey.generate(compiled.program.parameters)
+
+
+@pytest.fixture(scope="module")
+def keys(key: ClientKey) -> EvaluationKeys:
+    return key.evaluation_keys()
 
 
 def digest(result: Ciphertexts) -> str:
@@ -39,8 +47,8 @@ def devices() -> list[str]:
 
 
 @pytest.mark.gpu
-def test_the_words_of_the_cpu(network: tuple[CompiledModel, ClientKey, EvaluationKeys, tuple[int, ...]]) -> None:
-    compiled, key, keys, shape = network
+def test_the_words_of_the_cpu(compiled: CompiledModel, key: ClientKey, keys: EvaluationKeys) -> None:
+    shape = compiled.client.input_shape
     for samples in (1, 3):
         x = compiled.client.encrypt(key, RNG.uniform(-1, 1, (samples, *shape)))
         expected = Runtime(compiled.program, Session(keys)).run(x)
@@ -55,18 +63,15 @@ def test_the_words_of_the_cpu(network: tuple[CompiledModel, ClientKey, Evaluatio
 
 
 @pytest.mark.gpu
-def test_batches_by_free_memory(network: tuple[CompiledModel, ClientKey, EvaluationKeys, tuple[int, ...]]) -> None:
-    compiled, _, keys, _ = network
+def test_batches_by_free_memory(compiled: CompiledModel, keys: EvaluationKeys) -> None:
     assert samples_at_once(compiled.program, Session(keys)) == samples_at_once(compiled.program)
     free = _engine.device_memory(0)[0]
     one = samples_at_once(compiled.program, Session(keys, device="cuda"))
     assert 1 <= one and one * compiled.program.graph.wire_count * 4 * compiled.program.parameters.large_dimension < free
 
 
-def test_nothing_is_dropped_while_it_is_read(
-    network: tuple[CompiledModel, ClientKey, EvaluationKeys, tuple[int, ...]],
-) -> None:
-    graph, program = network[0].program.graph, network[0].program
+def test_nothing_is_dropped_while_it_is_read(compiled: CompiledModel) -> None:
+    graph, program = compiled.program.graph, compiled.program
     last = last_readers(program, graph.owners())
     positions = {node.first_wire: i for i, node in enumerate(graph.nodes)}
     owner = graph.owners()

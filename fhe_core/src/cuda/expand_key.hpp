@@ -34,8 +34,8 @@ struct KeyswitchKeyView {
 };
 void launch_expand_keyswitch_key(const ParameterSet& params, const KeyswitchKeyView& view, cudaStream_t stream);
 
-// Masks of seeded ciphertexts `first` .. first + batch - 1: index number * streams + i has stream i < streams of `count` coefficients,
-// written with the body behind them: LWE streams 1, GLWE streams k.
+// Masks of seeded ciphertexts `first` .. first + batch - 1: index number * streams + i has stream i < streams of `count`
+// coefficients, written with the body behind them: LWE streams 1, GLWE streams k.
 struct ExpandCiphertextsView {
     SeedWords seed;
     std::uint32_t domain;
