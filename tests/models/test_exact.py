@@ -167,7 +167,7 @@ def test_quantised_model_keeps_its_own_grids(tmp_path: Path) -> None:
         proto, x, profile="exact", weight_bits=4, exact=ExactSettings(rounded_bits=3, ranges="calibrated")
     )
     expected = runtime(proto, x)
-    assert np.corrcoef(made.predict(x).ravel(), expected.ravel())[0, 1] > 0.9  # three bits and four
+    assert np.corrcoef(made.predict(x).ravel(), expected.ravel())[0, 1] > 0.8  # of three and four bits
     assert made.program.input_steps[0].unit == pytest.approx(float(np.float32(made.program.input_steps[0].unit)))
 
 
