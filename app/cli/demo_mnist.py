@@ -24,6 +24,7 @@ PICTURE = Path("cloakwork-demo-mnist.png")
 MIB = 2**20
 SIDE = 28
 _BAR = 16
+_LISTED = 80  # answers, in rows of 40
 
 
 def mnist(
@@ -168,7 +169,7 @@ def _summarise(
     answers: NDArray[np.int64],
 ) -> None:
     console.print()
-    for start in range(0, len(answers), 40):
+    for start in range(0, min(len(answers), _LISTED), 40):
         console.print("labels     " + " ".join(str(x) for x in labels[start : start + 40]))
         console.print("encrypted  " + " ".join(str(x) for x in answers[start : start + 40]))
     console.print(
