@@ -72,9 +72,7 @@ def _demands(exact: ExactGraph, approximate: Mapping[str, float]) -> list[_Deman
     result = []
     for node, norms in zip(exact.graph.linears, weight_norms(exact.graph), strict=True):
         first = node.first_wire
-        merged = -(-exact.values[first] // exact.kept[first])
-        margin = exact.unit[first] * merged / 2
-        result.append(_Demand(node, norms, margin, exact.kept[first], approximate.get(node.origin)))
+        result.append(_Demand(node, norms, exact.margin[first], exact.kept[first], approximate.get(node.origin)))
     return result
 
 

@@ -12,7 +12,6 @@ Models that say where they round (QDQ) keep their grids; in others every look-up
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -49,10 +48,12 @@ class ExactOptions:
 
 @dataclass(frozen=True, eq=False)
 class ExactGraph:
-    """`values`: of the accumulators of each linear node, by first wire; `kept`: how many of them its look-ups tell apart."""
+    """By first wire of each linear node: `unit` phase between values of the wires that it reads, `margin` half of that between what its
+    look-ups tell apart, `values` of its accumulators, `kept` how many of them are told apart."""
 
     graph: Graph
     unit: Mapping[int, float]
+    margin: Mapping[int, float]
     values: Mapping[int, int]
     kept: Mapping[int, int]
     calibrated: frozenset[int]  # linear nodes whose range is calibration's, narrower than interval arithmetic's
@@ -255,25 +256,39 @@ class _Exact:
         return self._phases(graph, [limit[group] for group in self.group], count)
 
     def _phases(self, graph: Graph, unit: list[float], count: dict[int, int]) -> ExactGraph:
-        """Scale and offset of every wire; accumulators with fewer values than others of their group are multiplied to fill the range."""
+        """Scale and offset of every wire; rows with fewer values than others of their group are multiplied to fill the range."""
         scale, offset, lower, upper = np.zeros((4, graph.wire_count))
-        nodes, units, kept = [], {}, {}
-        most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
+        nodes: list[Node] = []
+        kept: dict[int, int] = {}
+        units, margins = {}, {}
         for i, node in enumerate(graph.nodes):
-            own, factor = wires(node), 1
+            own = wires(node)
             step, origin = self.grid.step[own], self.grid.origin[own]
+            scale[own] = unit[i] / step
             if isinstance(node, Linear):
                 first, last = node.first_wire, is_output(graph, node)
-                factor = 1 if last else max(1, math.floor(_LOOKUP_RANGE / (unit[i] * count[first]) * (1 + 1e-12)))
-                node = replace(node, weights=node.weights * factor)
+                factor, merged = self._filling(node, unit[i], last)
+                node = replace(node, weights=node.weights * factor[:, :, None])
+                scale[own] *= factor[node.block].reshape(-1)
                 centre = (self.low[own] + self.high[own]) / 2
                 offset[own] = (np.floor(centre) if last else centre) * step + origin
-                kept[first], units[first] = min(count[first], most or count[first]), factor * unit[i]
-            scale[own] = factor * unit[i] / step
+                kept[first] = count[first] if merged.max() == 1 else 2 ** (self.options.rounded_bits or 0)
+                units[first], margins[first] = unit[i], unit[i] * float((factor * merged).min()) / 2
             lower[own], upper[own] = self.low[own] * step + origin, self.high[own] * step + origin
             nodes.append(node)
         done = check(replace(graph, nodes=tuple(nodes), lower=lower, upper=upper, scale=scale, offset=offset))
-        return ExactGraph(done, units, count, kept, frozenset(self.narrowed))
+        return ExactGraph(done, units, margins, count, kept, frozenset(self.narrowed))
+
+    def _filling(self, node: Linear, unit: float, last: bool) -> tuple[np.ndarray, np.ndarray]:
+        """[G, R]: by how much each row's integers are multiplied, and how many of its values look the same to its look-ups."""
+        own, ones = wires(node), np.ones(node.bias.shape, dtype=np.int64)
+        if last:
+            return ones, ones
+        values = ones.copy()
+        values[node.block] = (self.high[own] - self.low[own] + 1).reshape(len(node.gather), -1).astype(np.int64)
+        factor = np.maximum(1, np.floor(_LOOKUP_RANGE / (unit * values) * (1 + 1e-12))).astype(np.int64)
+        most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
+        return factor, ones if most is None else -(-values // most)
 
 
 def _groups(graph: Graph) -> list[int]:

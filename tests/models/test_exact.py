@@ -131,7 +131,8 @@ def test_what_no_set_resolves_is_refused_with_the_layer_or_rounded() -> None:
     ):
         compiled(proto, x, ExactSettings(input_bits=4, activation_bits=3), weight_bits=4)
     rounded = compiled(proto, x, ExactSettings(input_bits=4, activation_bits=3, rounded_bits=3), weight_bits=4)
-    assert rounded.program.facts["rounded"] == ["layer0", "layer1"]
+    assert "layer0" in rounded.program.facts["rounded"]
+    assert rounded.report()["layers"][0]["failure_log2"] <= -64  # to be more than one step off
     clear = rounded.predict(x)
     assert np.abs(rounded.predict(x, fhe="simulate", seed=3) - clear).std() < 0.3 * clear.std()
 
