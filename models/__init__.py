@@ -1,5 +1,6 @@
 """The model compiler: ONNX to encrypted programs.
 
 `compiler` compile_onnx, the way in · `onnx_import` the front end · `ir` the graph and its specification · `interpreter` the oracle ·
-`passes` one rewrite per file · `program` the compiled model · `simulate` it in clear with the noise model · `runtime` it on ciphertexts.
+`passes` one rewrite per file · `exact` the exact profiles · `report` what a program costs and risks ·
+ `program` the compiled model · `simulate` it in clear with the noise model · `runtime` it on ciphertexts.
 """

@@ -182,3 +182,16 @@ def test_reduced_shape_arithmetic_of_exporters_is_folded() -> None:
         helper.make_node("Reshape", ["x", "wanted"], ["y"]),
     ]
     compare(model(nodes, [2, 3], {"axis": np.array([0]), "rest": np.array([-1])}), normal(2, 2, 3))
+
+
+def test_constants_of_a_shape_are_folded() -> None:
+    """Shape, ConstantOfShape, Range: whatever depends on shapes alone is known at import."""
+    one = helper.make_tensor("one", TensorProto.FLOAT, [1], [1.5])
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("ConstantOfShape", ["shape"], ["filled"], value=one),
+        helper.make_node("Add", ["x", "filled"], ["y"]),
+    ]
+    graph = import_onnx(model(nodes, [2, 3]))
+    assert restructure(graph).bootstraps == 0
+    compare(model(nodes, [2, 3]), normal(2, 2, 3))
