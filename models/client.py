@@ -143,7 +143,7 @@ class ClientSpecification:
             and self.input_range[0] <= self.input_range[1]
             and 0 <= self.output_unit <= 1
             and min(self.input_shape, default=1) > 0
-            and all(step.operator in CLIENT_STEPS for step in self.client_steps)
+            and all(self._fits(step) for step in self.client_steps)
         )
         if not sound:
             raise SerializationError(
@@ -170,6 +170,13 @@ class ClientSpecification:
             raise SerializationError(
                 f"client specification: its steps do not give {list(self.input_shape)} numbers; get it again from who compiled the model"
             )
+
+    def _fits(self, step: ClientStep) -> bool:
+        """A step that exists, along an axis of the output that is not the batch, and takes no more than there are."""
+        rank = self.output_scale.ndim + 1
+        if step.operator not in CLIENT_STEPS or not -rank <= step.axis < rank or step.axis % rank == 0:
+            return False
+        return not step.operator.startswith("TopK") or 1 <= step.count <= self.output_scale.shape[step.axis % rank - 1]
 
     def inputs(self, x: Any) -> Reals:
         """Samples as the numbers [samples, *input_shape] that are encrypted: the input steps."""

@@ -97,6 +97,10 @@ def test_client_specification_through_json(model: CompiledModel) -> None:
         ("output_scale", [0.0, 1.0, 1.0]),
         ("output_offset", [0.0]),
         ("client_steps", [["Exec", 0, True]]),
+        ("client_steps", [["TopK", 1, True, 4, True]]),
+        ("client_steps", [["Softmax", 5, True]]),
+        ("client_steps", [["Softmax"]]),
+        ("output_unit", -0.5),
         ("input_range", [1.0]),
     ],
 )
