@@ -82,7 +82,11 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "MLPRegressor",
     ),
 }
-_EXTRAS: Final = {"boosting": "boosting"}  # the other modules need the extra `sklearn`
+_LIBRARIES: Final = {
+    "sklearn": "sklearn",
+    "xgboost": "boosting",
+    "lightgbm": "boosting",
+}  # and the extra that brings each
 
 __all__ = [
     "DecisionTreeClassifier",
@@ -123,7 +127,10 @@ def __getattr__(name: str) -> Any:
         if name in classes:
             try:
                 return getattr(import_module(f"{__name__}.{module}"), name)
-            except ImportError as error:
-                extra = _EXTRAS.get(module, "sklearn")
-                raise CompileError(f"{name}: {error}; install it with pip install 'cloakwork[{extra}]'") from error
+            except ModuleNotFoundError as error:
+                if error.name not in _LIBRARIES:
+                    raise
+                raise CompileError(
+                    f"{name}: {error.name} is not installed; install it with pip install 'cloakwork[{_LIBRARIES[error.name]}]'"
+                ) from error
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

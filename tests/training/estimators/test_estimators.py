@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -257,3 +258,12 @@ def test_bad_input() -> None:
         _ = estimators.SGDClassifier().client
     with pytest.raises(AttributeError, match="has no attribute 'SVC'"):
         _ = estimators.SVC  # type: ignore[attr-defined]
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "cloakwork.training.estimators.boosting", raising=False)
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    with pytest.raises(
+        CompileError, match=r"lightgbm is not installed; install it with pip install 'cloakwork\[boosting\]'"
+    ):
+        _ = estimators.LGBMRegressor
