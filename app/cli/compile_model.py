@@ -108,14 +108,16 @@ def list_zoo(json_path: JsonOption = None) -> None:
     """List the trained models that come with cloakwork."""
     cards = [zoo.card(name) for name in zoo.names()]
     if json_path != "-":
-        table = Table(title="Models of the zoo", title_justify="left", box=SIMPLE_HEAD)
-        for heading in ("name", "what it is", "data", "accuracy in clear", "encrypted"):
-            table.add_column(heading)
+        table = Table(title="Models of the zoo", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
+        for heading in ("name", "data", "clear", "encrypted"):
+            table.add_column(heading, no_wrap=True)
+        table.add_column("what it is", overflow="fold")
         for each in cards:
-            shares = (each.facts.get("accuracy_clear"), each.facts.get("accuracy_simulated"))
-            table.add_row(
-                each.name, each.description, each.data, *("" if s is None else f"{100 * s:.2f} %" for s in shares)
-            )
+            encrypted = each.facts.get("accuracy_simulated", each.facts.get("accuracy_quantised"))
+            shares = (each.facts.get("accuracy_clear"), encrypted)
+            texts = ("" if share is None else f"{100 * share:.2f} %" for share in shares)
+            table.add_row(each.name, each.data, *texts, each.description)
+        table.caption = "Accuracy on held-out samples, in clear and encrypted."
         standard_output().print(table)
     if json_path is not None:
         records = [
