@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
+from cloakwork.app.cli.devices import cuda_devices
 from cloakwork.app.cli.sample_digits import sample_digits
 from cloakwork.models import zoo
 from cloakwork.models.compiler import CompiledModel
@@ -270,3 +271,30 @@ def test_more_samples_than_memory_holds_are_refused(tmp_path, monkeypatch):
     run_model._check_memory(program, (2, 784), tmp_path)
     with pytest.raises(FailureError, match="several files"):
         run_model._check_memory(program, (10**6, 784), tmp_path)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    not any(each["usable"] for each in cuda_devices()), reason=f"no CUDA device: {cuda_devices()[0]['details']}"
+)
+def test_the_card_gives_the_file_that_the_processor_gives(call, tmp_path):
+    np.save(tmp_path / "x.npy", sample_digits()[0][:5])
+    assert call("keygen", "--model", "mnist-mlp-1x30", environment=PASSPHRASE).returncode == 0
+    encrypt = ["encrypt", "x.npy", "--model", "mnist-mlp-1x30", "-o", "x.bin"]
+    assert call(*encrypt, environment=PASSPHRASE).returncode == 0
+    for device in ("cpu", "cuda"):
+        result = call("run", "mnist-mlp-1x30", "x.bin", "-o", f"{device}.bin", "--device", device)
+        assert result.returncode == 0, result.stderr
+    assert (tmp_path / "cpu.bin").read_bytes() == (tmp_path / "cuda.bin").read_bytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    not any(each["usable"] for each in cuda_devices()), reason=f"no CUDA device: {cuda_devices()[0]['details']}"
+)
+def test_the_demonstration_on_a_card(run):
+    record = json.loads(
+        run("demo", "mnist", "--images", "30", "--data", "drawn", "--device", "cuda", "--json", "-").stdout
+    )
+    assert record["device"] == "cuda"
+    assert record["accuracy_encrypted"] >= 0.9
