@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import pytest
 
-from cloakwork.app.cli.devices import cuda_devices
 from cloakwork.app.cli.sample_digits import sample_digits
 from cloakwork.models import zoo
 from cloakwork.models.compiler import CompiledModel
@@ -274,9 +273,6 @@ def test_more_samples_than_memory_holds_are_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not any(each["usable"] for each in cuda_devices()), reason=f"no CUDA device: {cuda_devices()[0]['details']}"
-)
 def test_the_card_gives_the_file_that_the_processor_gives(call, tmp_path):
     np.save(tmp_path / "x.npy", sample_digits()[0][:5])
     assert call("keygen", "--model", "mnist-mlp-1x30", environment=PASSPHRASE).returncode == 0
@@ -289,9 +285,6 @@ def test_the_card_gives_the_file_that_the_processor_gives(call, tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(
-    not any(each["usable"] for each in cuda_devices()), reason=f"no CUDA device: {cuda_devices()[0]['details']}"
-)
 def test_the_demonstration_on_a_card(run):
     record = json.loads(
         run("demo", "mnist", "--images", "30", "--data", "drawn", "--device", "cuda", "--json", "-").stdout
