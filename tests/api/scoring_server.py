@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +20,9 @@ import httpx
 import numpy as np
 import onnx_models
 
+from cloakwork.api.database.connection import Database
+from cloakwork.api.service.services import migrate
+from cloakwork.api.service.tenants import Tenants
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
@@ -118,6 +122,28 @@ def running(data: Path, **options: Any) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
+
+
+def with_tenants(data: Path, work: Callable[[Tenants], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        url = f"sqlite:///{data / 'cloakwork.db'}"
+        database = Database(url)
+        try:
+            await migrate(database, url)
+            return await work(Tenants(database))
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def new_tenant(data: Path, name: str, *scopes: str, **limits: int) -> str:
+    async def work(tenants: Tenants) -> str:
+        await tenants.add(name, exist_ok=True, **limits)
+        return await tenants.new_api_key(name, scopes or ("score",))
+
+    token: str = with_tenants(data, work)
+    return token
 
 
 def toy_model(seed: int = 0, sizes: tuple[int, ...] = (4, 6, 3), set_name: str = "toy_two_limb") -> CompiledModel:

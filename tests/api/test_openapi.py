@@ -10,8 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from scoring_server import User, running
-from test_tenants import new_tenant
+from scoring_server import User, new_tenant, running
 
 CASES = int(os.environ.get("CLOAKWORK_TEST_CASES", "10"))  # for each operation and phase
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import subprocess
@@ -14,34 +13,10 @@ from typing import Any
 
 import httpx
 import pytest
-from scoring_server import Server, User, running
+from scoring_server import Server, User, new_tenant, running, with_tenants
 
-from cloakwork.api.database.connection import Database
-from cloakwork.api.service.services import migrate
 from cloakwork.api.service.tenants import Tenants
 from cloakwork.fhe_core.errors import ParameterError
-
-
-def with_tenants(data: Path, work: Callable[[Tenants], Awaitable[Any]]) -> Any:
-    async def run() -> Any:
-        url = f"sqlite:///{data / 'cloakwork.db'}"
-        database = Database(url)
-        try:
-            await migrate(database, url)
-            return await work(Tenants(database))
-        finally:
-            await database.close()
-
-    return asyncio.run(run())
-
-
-def new_tenant(data: Path, name: str, *scopes: str, **limits: int) -> str:
-    async def work(tenants: Tenants) -> str:
-        await tenants.add(name, exist_ok=True, **limits)
-        return await tenants.new_api_key(name, scopes or ("score",))
-
-    token: str = with_tenants(data, work)
-    return token
 
 
 def identity(token: str) -> str:
