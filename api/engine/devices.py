@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.errors import DeviceError
 from cloakwork.fhe_core.evaluation_keys import device_ordinals
 
 _RUNS_PER_GPU = 2  # one computes while the other's ciphertexts travel
@@ -14,8 +17,18 @@ def chosen_devices(wanted: tuple[str, ...]) -> tuple[str, ...]:
         device_ordinals(device)  # DeviceError for a name that is none
     if wanted:
         return wanted
-    listed = _engine.cuda_devices() if hasattr(_engine, "CudaKey") else []
-    return tuple(device["device"] for device in listed if device["usable"]) or ("cpu",)
+    return tuple(device["device"] for device in _listed() if device["usable"]) or ("cpu",)
+
+
+def _listed() -> list[dict[str, Any]]:
+    """Nothing where the build has no CUDA, or the machine no driver; `cloakwork devices` says which."""
+    if not hasattr(_engine, "CudaKey"):
+        return []
+    try:
+        found: list[dict[str, Any]] = _engine.cuda_devices()
+    except DeviceError:
+        return []
+    return found
 
 
 def worker_count(devices: tuple[str, ...], threads: int) -> int:

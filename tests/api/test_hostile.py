@@ -29,12 +29,24 @@ def refused(answer: httpx.Response, status: int, code: str | None = None) -> str
     return str(found["error"])
 
 
+def _received(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(65536)
+    except ConnectionResetError:
+        return b"reset"
+
+
 def raw(server: Server, head: str, body: bytes = b"", seconds: float = 20) -> bytes:
-    """What comes back for these bytes."""
+    """What comes back for these bytes; b"reset" when the server hangs up before it has read them all."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as connection:
-        connection.sendall(head.replace("\n", "\r\n").encode("latin-1") + body)
         answer = b""
-        while part := connection.recv(65536):
+        try:
+            connection.sendall(head.replace("\n", "\r\n").encode("latin-1") + body)
+        except ConnectionError:
+            return b"reset"
+        while part := _received(connection):
+            if part == b"reset":
+                return answer or part
             answer += part
             head_end = answer.find(b"\r\n\r\n")
             if head_end >= 0 and b"content-length" in answer[:head_end].lower():
@@ -215,7 +227,9 @@ def test_a_body_without_length(server: Server):
     ids=["no-http", "negative", "two-lengths", "length-and-chunks", "long-header", "rebinding"],
 )
 def test_requests_that_are_none(server: Server, head: str):
-    assert raw(server, head).startswith((b"HTTP/1.1 4",))
+    answer = raw(server, head)
+    # A head that is too long is refused while the rest of it is under way: the answer may be lost to a reset.
+    assert answer.startswith(b"HTTP/1.1 4") or (len(head) > 65536 and answer == b"reset")
 
 
 @pytest.mark.parametrize(
