@@ -23,6 +23,11 @@ PassphraseFileOption = Annotated[
 ]
 
 
+def has_passphrase(file: Path | None) -> bool:
+    """Whether `read_passphrase` has somewhere to read from."""
+    return file is not None or ENVIRONMENT_VARIABLE in os.environ or sys.stdin.isatty()
+
+
 def read_passphrase(file: Path | None, *, confirm: bool) -> str:
     """From the file, else the environment, else a prompt (asked twice for a new key)."""
     if file is not None:

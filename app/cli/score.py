@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,9 +15,9 @@ from numpy.typing import NDArray
 
 from cloakwork.app.cli.console import JsonOption, emit, progress_of_stages, standard_output
 from cloakwork.app.cli.keys import refuse_overwriting
-from cloakwork.app.cli.passphrase import PassphraseFileOption, read_passphrase
+from cloakwork.app.cli.passphrase import ENVIRONMENT_VARIABLE, PassphraseFileOption, has_passphrase, read_passphrase
 from cloakwork.app.cli.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
-from cloakwork.app.client.keyring import Keyring
+from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
 from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.table import Table, read_samples
 
@@ -42,9 +43,12 @@ def score(
     if output is not None:
         refuse_overwriting(force, output)
     table = read_samples(samples)
-    keyring = Keyring(key_folder, passphrase=lambda: read_passphrase(passphrase_file, confirm=False))
     start = time.perf_counter()
-    with connect(url, api_key_file, certificates, keyring) as client, _bars() as report:
+    with (
+        _keyring(key_folder, passphrase_file) as keyring,
+        connect(url, api_key_file, certificates, keyring) as client,
+        _bars() as report,
+    ):
         scores = client.score(model, table, version=version, progress=report)
     record = _record(model, scores, time.perf_counter() - start)
     if output is not None:
@@ -56,6 +60,17 @@ def score(
         json_path,
         "Scores",
     )
+
+
+@contextmanager
+def _keyring(folder: Path | None, passphrase_file: Path | None) -> Iterator[Keyring]:
+    """The user's keys; where no passphrase is given and nobody can be asked for one, a key of this run that is never written."""
+    if has_passphrase(passphrase_file):
+        yield Keyring(folder, passphrase=lambda: read_passphrase(passphrase_file, confirm=False))
+        return
+    typer.echo(f"no passphrase: a new key for this run alone; set {ENVIRONMENT_VARIABLE} to keep one", err=True)
+    with tempfile.TemporaryDirectory(prefix="cloakwork-") as temporary:
+        yield TemporaryKeyring(Path(temporary))
 
 
 def _record(model: str, scores: Scores, seconds: float) -> dict[str, Any]:

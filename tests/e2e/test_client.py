@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -135,10 +139,6 @@ def test_errors_say_what_to_do(server: Server, keyring: Keyring) -> None:
 
 
 def test_score_command(server: Server, tmp_path: Path) -> None:
-    import os
-    import subprocess
-    import sys
-
     x = samples(5)
     np.savetxt(tmp_path / "samples.csv", x, delimiter=",", header="a,b,c,d", comments="")
     command = [
@@ -164,6 +164,15 @@ def test_score_command(server: Server, tmp_path: Path) -> None:
     assert records[1]["samples"] == 5 and records[1]["upload_bytes"] == 0 and records[1]["ciphertext_bytes"] > 0
     assert agrees(np.array(records[1]["predictions"]), x)
     assert records[1]["seconds_per_sample"] > 0
+    del environment["CLOAKWORK_PASSPHRASE"]  # and no terminal to ask on: a key of that run alone
+    shutil.rmtree(tmp_path / "home")
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and "no passphrase" in done.stderr, done.stderr
+    assert agrees(np.array(json.loads(done.stdout)["predictions"]), x)
+    assert not (tmp_path / "home").exists()
+    environment["CLOAKWORK_PASSPHRASE"] = "word"
     (tmp_path / "samples.csv").write_text("a,b\n1,2\n")
     wrong = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert wrong.returncode == 1 and len(wrong.stderr.splitlines()) == 1
