@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cloakwork.training.mnist_data import load_mnist
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.pytorch import torch
 
+CPU_THREADS = 2  # sums are cut among threads, so that their number decides the last bits of the weights
 _PIXELS = 784
 
 
@@ -44,6 +46,16 @@ class Trained:
     epochs: int
 
 
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def train_recipe(
     recipe: Recipe, path: Path, *, device: str = "cpu", epochs: int | None = None, progress: Progress = None
 ) -> Trained:
@@ -52,7 +64,8 @@ def train_recipe(
     images, labels = load_mnist("train")
     torch.manual_seed(schedule.seed)
     model = recipe.build(LookupNoise.of(recipe.parameter_set))
-    fit(model, images, labels, schedule, device, progress)
+    with _threads(CPU_THREADS):
+        fit(model, images, labels, schedule, device, progress)
     write(model, path, recipe.name, [_PIXELS])
     test, truth = load_mnist("test")
     clear, noisy = (float((scores(model, test, noise).argmax(axis=1) == truth).mean()) for noise in (False, True))
