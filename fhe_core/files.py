@@ -30,10 +30,11 @@ def atomic_writer(path: PathLike, mode: int = PUBLIC_MODE) -> Iterator[BinaryIO]
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _synchronise_folder(target.parent)
+    synchronise_folder(target.parent)
 
 
-def _synchronise_folder(folder: Path) -> None:
+def synchronise_folder(folder: Path) -> None:
+    """Names in it survive a loss of power from here on."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

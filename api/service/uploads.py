@@ -26,6 +26,7 @@ from cloakwork.api.service.storage import Storage
 from cloakwork.api.service.tenants import Tenant
 from cloakwork.api.service.usage import Usage
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
+from cloakwork.fhe_core.files import synchronise_folder
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_sets, upload_bytes
 from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Header, Kind
 
@@ -160,7 +161,7 @@ class Uploads:
             raise
         if source != target:
             await asyncio.to_thread(source.replace, target)
-            await asyncio.to_thread(_synchronise_folder, target.parent)
+            await asyncio.to_thread(synchronise_folder, target.parent)
         await self._storage.keep(record.name)
         await self._keys.complete(record, (header.key_id or b"").hex())
         return await self._keys.get(record.tenant, record.id)
@@ -243,11 +244,3 @@ def _pieces(stream: BinaryIO, count: int) -> Iterator[bytes]:
 def _synchronise(stream: BinaryIO) -> None:
     stream.flush()
     os.fsync(stream.fileno())
-
-
-def _synchronise_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

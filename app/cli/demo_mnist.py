@@ -14,7 +14,7 @@ from rich.text import Text
 from cloakwork.app.cli.console import FailureError, JsonOption, WrongCallError, standard_output, write_json
 from cloakwork.app.cli.devices import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.digits import SOURCES, Digits, digits
-from cloakwork.app.cli.encrypted_run import EncryptedRun, failure_log2, run_encrypted
+from cloakwork.app.cli.encrypted_run import EncryptedRun, costs, run_encrypted
 from cloakwork.app.cli.model_files import ModelOption, find_model
 from cloakwork.app.cli.picture import has_pillow, save_picture
 from cloakwork.app.cli.terminal_image import bar_line, image_lines
@@ -104,7 +104,6 @@ def _record(
     device: str, threads: int,
 ) -> dict[str, Any]:  # fmt: skip
     """By the names of docs/command-line.md."""
-    params = model.program.parameters
     return {
         "model": name,
         "images": len(answers),
@@ -114,19 +113,7 @@ def _record(
         "accuracy_clear": float((clear == chosen.labels).mean()),
         "accuracy_encrypted": float((answers == chosen.labels).mean()),
         "agreement": float((answers == clear).mean()),
-        "seconds_per_image": run.seconds_per_sample,
-        "seconds_first_image": run.seconds_first_sample,
-        "seconds_keygen": run.seconds_keygen,
-        "seconds_expand": run.seconds_expand,
-        "seconds_encrypt": run.seconds_encrypt,
-        "seconds_decrypt": run.seconds_decrypt,
-        "upload_bytes": run.upload_bytes,
-        "ciphertext_bytes": run.ciphertext_bytes,
-        "result_bytes": run.result_bytes,
-        "bootstraps_per_image": model.program.bootstraps,
-        "parameter_set": params.name,
-        "p_fail_log2": failure_log2(model),
-        "security_bits": params.security_bits,
+        **costs(model, run, "image"),
     }
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from cloakwork.app.cli.console import JsonOption, standard_output, write_json
 from cloakwork.app.cli.devices import DeviceOption, ThreadsOption, checked_device
-from cloakwork.app.cli.encrypted_run import EncryptedRun, failure_log2, run_encrypted
+from cloakwork.app.cli.encrypted_run import EncryptedRun, costs, run_encrypted
 from cloakwork.models import zoo
 from cloakwork.models.compiler import CompiledModel
 
@@ -81,7 +81,6 @@ def _record(
     device: str, threads: int,
 ) -> dict[str, Any]:  # fmt: skip
     """By the names of docs/command-line.md; `agreement` is with the quantised model in clear."""
-    params = model.program.parameters
     return {
         "model": model_name,
         "samples": len(samples.x),
@@ -92,19 +91,7 @@ def _record(
         "accuracy_quantised": float((quantised == samples.y).mean()),
         "accuracy_encrypted": float((run.outputs == samples.y).mean()),
         "agreement": float((run.outputs == quantised).mean()),
-        "seconds_per_sample": run.seconds_per_sample,
-        "seconds_first_sample": run.seconds_first_sample,
-        "seconds_keygen": run.seconds_keygen,
-        "seconds_expand": run.seconds_expand,
-        "seconds_encrypt": run.seconds_encrypt,
-        "seconds_decrypt": run.seconds_decrypt,
-        "upload_bytes": run.upload_bytes,
-        "ciphertext_bytes": run.ciphertext_bytes,
-        "result_bytes": run.result_bytes,
-        "bootstraps_per_sample": model.program.bootstraps,
-        "parameter_set": params.name,
-        "p_fail_log2": failure_log2(model),
-        "security_bits": params.security_bits,
+        **costs(model, run, "sample"),
     }
 
 

@@ -71,6 +71,26 @@ def run_encrypted(model: CompiledModel, samples: NDArray[Any], device: str = "cp
     )
 
 
+def costs(model: CompiledModel, run: EncryptedRun, unit: str) -> dict[str, Any]:
+    """What every demonstration writes of a run, by the names of docs/command-line.md. Args: unit: what a sample is called."""
+    params = model.program.parameters
+    return {
+        f"seconds_per_{unit}": run.seconds_per_sample,
+        f"seconds_first_{unit}": run.seconds_first_sample,
+        "seconds_keygen": run.seconds_keygen,
+        "seconds_expand": run.seconds_expand,
+        "seconds_encrypt": run.seconds_encrypt,
+        "seconds_decrypt": run.seconds_decrypt,
+        "upload_bytes": run.upload_bytes,
+        "ciphertext_bytes": run.ciphertext_bytes,
+        "result_bytes": run.result_bytes,
+        f"bootstraps_per_{unit}": model.program.bootstraps,
+        "parameter_set": params.name,
+        "p_fail_log2": failure_log2(model),
+        "security_bits": params.security_bits,
+    }
+
+
 def failure_log2(model: CompiledModel) -> float:
     """log2 of the probability that a sample fails; with approximate look-ups, that a value at the end of its calibrated range wraps."""
     report = model.report()

@@ -169,7 +169,7 @@ def _score_batch(
 ) -> Conversation[Scores]:
     start = time.perf_counter()
     body = model.specification.encrypt(key, samples).to_bytes()
-    # The same name on every attempt: a request whose answer was lost is not computed (and counted) twice.
+    # The same name on every attempt: a job whose acceptance was lost is not run (and counted) twice.
     headers = {"Fhe-Key-Id": key_name, "Idempotency-Key": uuid.uuid4().hex}
     response = yield Request("POST", f"{model_path(model.name, model.version)}/infer", headers=headers, content=body)
     computed = _run_seconds(response)
