@@ -22,18 +22,7 @@ from cloakwork.fhe_core.server import Session
 
 pytestmark = pytest.mark.gpu
 
-SETS = ["toy", "toy_two_limb", "toy_ternary"]
 BATCHES = [1, 31, 33, *np.random.default_rng().integers(34, 700, 2).tolist()]
-
-
-@pytest.fixture(scope="module", params=SETS)
-def key(request: pytest.FixtureRequest) -> ClientKey:
-    return ClientKey.generate(request.param)
-
-
-@pytest.fixture(scope="module")
-def keys(key: ClientKey) -> EvaluationKeys:
-    return key.evaluation_keys()
 
 
 @pytest.fixture(scope="module")

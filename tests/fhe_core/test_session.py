@@ -26,17 +26,6 @@ from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.server import Session
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-SETS = ["toy", "toy_two_limb", "toy_ternary"]  # two bits each: one limb, two limbs, ternary small key
-
-
-@pytest.fixture(scope="module", params=SETS)
-def key(request: pytest.FixtureRequest) -> ClientKey:
-    return ClientKey.generate(request.param)
-
-
-@pytest.fixture(scope="module")
-def keys(key: ClientKey) -> EvaluationKeys:
-    return key.evaluation_keys()
 
 
 @pytest.fixture(scope="module", params=DEVICES)
