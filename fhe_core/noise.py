@@ -33,6 +33,8 @@ __all__ = [
     "lookup_variance",
     "modulus_switch_variance",
     "public_key_variance",
+    "rotation_correlation",
+    "rotation_correlation_bound",
     "sample_extraction_variance",
 ]
 
@@ -232,6 +234,35 @@ def blind_rotation_variance(params: NoiseParameters) -> float:
 def sample_extraction_variance(variance: float) -> float:
     """Unchanged: the coefficients are only rearranged."""
     return variance
+
+
+def rotation_correlation(params: NoiseParameters, lag: int) -> float:
+    """Correlation of the noise of two coefficients of one rotation, `lag` in [0, N) apart.
+
+    The key's noise is as good as independent. The rounding error e of a mask brings (e S)_i, and E[(e S)_i (e S)_j] is the negacyclic
+    autocorrelation of S: (N - 2 lag) E[s]^2 for each of k polynomials where the secret's mean is not zero, about none where it is.
+    """
+    if lag == 0:
+        return 1.0
+    shape = _SECRET_MEAN[params.glwe_secret] ** 2 / _SECRET_SQUARE[params.glwe_secret]
+    return _rounding_share(params) * shape * (1 - 2 * lag / params.polynomial_size)
+
+
+def rotation_correlation_bound(params: NoiseParameters) -> float:
+    """Largest correlation, either way, of two coefficients of one rotation but for 2^-28 of all keys and pairs.
+
+    The autocorrelation of a random secret is off its mean by E[s^2] sqrt(kN), one standard deviation; six are allowed.
+    """
+    shape = _SECRET_MEAN[params.glwe_secret] ** 2 / _SECRET_SQUARE[params.glwe_secret]
+    return _rounding_share(params) * min(1.0, shape + 6 / math.sqrt(params.large_dimension))
+
+
+def _rounding_share(params: NoiseParameters) -> float:
+    """Of the variance of a blind rotation: what rounding masks brings, at most."""
+    rounding = (
+        params.large_dimension * _SECRET_SQUARE[params.glwe_secret] * _rounding_variance(params, params.mask_gadget)
+    )
+    return params.step_count * _ROUNDING_UNITS[params.cmux] * rounding / blind_rotation_variance(params)
 
 
 # A whole look-up

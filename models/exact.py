@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, wires
 from cloakwork.models.passes.choose_exact import choose_exact
 from cloakwork.models.passes.exact_integers import ExactOptions, exact_integers
+from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.program import Program
 
@@ -64,6 +65,7 @@ def compile_exact(
         weight_bits, settings.activation_bits, settings.rounded_bits, approximate, given=given is not None
     )
     found = exact_integers(bounded, entry.unit, options, settings.ranges == "calibrated")
+    found = replace(found, graph=merge_equal(found.graph))
     chosen = choose_exact(found, limits.failure_log2, approximate, candidates)
     return Program(
         found.graph,

@@ -151,6 +151,17 @@ def wire_numbers(node: Node) -> Indices:
     return np.arange(node.first_wire, node.first_wire + node.size, dtype=np.int64)
 
 
+def phase_bias(graph: Graph, node: Linear) -> Reals:
+    """[G, R] of a quantised graph: the fraction of the torus that a row adds, (bias - offset) * scale; equal for all positions of a block."""
+    assert graph.scale is not None and graph.offset is not None
+    shape = (len(node.gather), node.weights.shape[1])
+    scale, offset = np.ones_like(node.bias), np.zeros_like(node.bias)
+    scale[node.block] = graph.scale[wires(node)].reshape(shape)
+    offset[node.block] = graph.offset[wires(node)].reshape(shape)
+    bias: Reals = (node.bias - offset) * scale
+    return bias
+
+
 def rename(graph: Graph, new_wire: Indices, nodes: Iterable[Node] | None = None) -> Graph:
     """Every reader of wire w reads new_wire[w] instead; `new_wire` has one more entry, -1, for the zero wire."""
     kept = graph.nodes if nodes is None else nodes

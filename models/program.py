@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import InputStep, OutputStep
-from cloakwork.models.ir import Graph, Linear, Reals, wires
+from cloakwork.models.ir import Graph, Linear, Reals, phase_bias
 from cloakwork.models.passes.levels import Level, levels
+from cloakwork.models.passes.merge_equal import merge_equal
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,18 +29,17 @@ class Program:
     def levels(self) -> tuple[Level, ...]:
         return levels(self.graph)
 
+    @cached_property
+    def distinct(self) -> Program:
+        """The same with equal look-ups done once, over whose wires noise is counted; itself for what this version compiles."""
+        graph = merge_equal(self.graph)
+        return self if graph is self.graph else replace(self, graph=graph)
+
     @property
     def bootstraps(self) -> int:
         """Per sample."""
         return self.graph.bootstraps
 
     def phase_bias(self, node: Linear) -> Reals:
-        """[G, R]: the fraction of the torus that a row adds, (bias - offset) * scale; equal for all positions of a block."""
-        scale, offset = self.graph.scale, self.graph.offset
-        assert scale is not None and offset is not None
-        shape = (len(node.gather), node.weights.shape[1])
-        row_scale, row_offset = np.ones_like(node.bias), np.zeros_like(node.bias)
-        row_scale[node.block] = scale[wires(node)].reshape(shape)
-        row_offset[node.block] = offset[wires(node)].reshape(shape)
-        bias: Reals = (node.bias - row_offset) * row_scale
-        return bias
+        """[G, R]: the fraction of the torus that a row adds; equal for all positions of a block."""
+        return phase_bias(self.graph, node)

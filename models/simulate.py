@@ -10,24 +10,73 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.encoding import centre
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.models.interpreter import samples_at_once
-from cloakwork.models.ir import Indices, Linear, Reals, wires
+from cloakwork.models.ir import Indices, Linear, Lookup, Reals, wires
+from cloakwork.models.passes.equal_sources import Sources, find_sources
+from cloakwork.models.passes.levels import Level
 from cloakwork.models.program import Program
 from cloakwork.models.tables import level_tables, shift_coefficients
 
 
 def simulate(program: Program, input_phases: Reals, seed: int | None = None, noisy: bool = True) -> Reals:
-    """Phases of the output [samples, numbers] for phases of the input; without noise, tables and rounding still act."""
-    random = np.random.default_rng(seed)
+    """Phases of the output [samples, numbers] for phases of the input; without noise, tables and rounding still act.
+
+    What is deterministic is drawn once: equal look-ups are one (Program.distinct), and those that read the same combination see the same
+    noise of keyswitch and modulus switch.
+    """
+    program = program.distinct
+    random = _Noise(program, np.random.default_rng(seed)) if noisy else None
     tables = [
         _Tables(*level_tables(program.graph, level.lookups, program.parameters)) if level.lookups else None
         for level in program.levels
     ]
     size = samples_at_once(program.graph)
     parts = [
-        _simulate(program, tables, input_phases[start : start + size], random if noisy else None)
+        _simulate(program, tables, input_phases[start : start + size], random)
         for start in range(0, len(input_phases), size)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, program.graph.output.size))
+
+
+class _Noise:
+    """Draws what the noise model says."""
+
+    def __init__(self, program: Program, random: np.random.Generator) -> None:
+        self._params = program.parameters
+        self._graph = program.graph
+        self._random = random
+        self._sources: Sources = find_sources(program.graph)
+        self._switching = math.sqrt(
+            noise.keyswitch_variance(self._params) + noise.modulus_switch_variance(self._params)
+        )
+        self._rotation = math.sqrt(noise.blind_rotation_variance(self._params))
+
+    def fresh(self, samples: int) -> Reals:
+        deviation = math.sqrt(noise.fresh_variance(self._params))
+        return self._random.normal(0.0, deviation, (samples, self._graph.input.size))
+
+    def switching(self, level: Level, samples: int) -> list[Reals]:
+        """[samples, E] for each look-up of a level: one draw for each combination, with its sign."""
+        gathers = [node.gather for node in level.lookups]
+        own = self._sources
+        distinct, index = np.unique(own.combination[np.concatenate(gathers)], return_inverse=True)
+        drawn = self._random.normal(0.0, self._switching, (samples, len(distinct)))
+        offset = noise.keyswitch_offset(self._params)
+        parts = np.split(index.reshape(-1), np.cumsum([len(gather) for gather in gathers])[:-1])
+        return [
+            np.where(own.still[gather], 0.0, drawn[:, part] * own.turn[gather] + offset)
+            for gather, part in zip(gathers, parts, strict=True)
+        ]
+
+    def rotation(self, node: Lookup, samples: int) -> Reals:
+        """[samples, wires of the node]; outputs of one rotation are correlated as the model says."""
+        drawn = self._random.normal(0.0, self._rotation, (samples, len(node.gather), node.size // len(node.gather)))
+        coefficients = shift_coefficients(self._graph, node, self._params)
+        if coefficients is not None:
+            lags = np.abs(coefficients[:, None] - coefficients[None, :])
+            correlation = np.vectorize(lambda lag: noise.rotation_correlation(self._params, int(lag)))(lags)
+            drawn = drawn @ np.linalg.cholesky(correlation).T
+        drawn[:, self._sources.still[node.gather]] = 0.0
+        return drawn.reshape(samples, -1)
 
 
 class _Tables:
@@ -47,30 +96,26 @@ class _Tables:
         return looked_up.reshape(len(phases), -1)
 
 
-def _simulate(
-    program: Program, tables: list[_Tables | None], input_phases: Reals, random: np.random.Generator | None
-) -> Reals:
-    graph, params = program.graph, program.parameters
-
-    def noised(phases: Reals, variance: float) -> Reals:
-        return phases if random is None else phases + random.normal(0.0, math.sqrt(variance), phases.shape)
-
-    phases = np.zeros((len(input_phases), graph.wire_count + 1))
-    phases[:, wires(graph.input)] = noised(input_phases, noise.fresh_variance(params))
-    switching = noise.keyswitch_variance(params) + noise.modulus_switch_variance(params)
+def _simulate(program: Program, tables: list[_Tables | None], input_phases: Reals, random: _Noise | None) -> Reals:
+    graph, params, samples = program.graph, program.parameters, len(input_phases)
+    phases = np.zeros((samples, graph.wire_count + 1))
+    phases[:, wires(graph.input)] = input_phases
+    if random is not None:
+        phases[:, wires(graph.input)] += random.fresh(samples)
     for level, table in zip(program.levels, tables, strict=True):
         for linear in level.linears:
             phases[:, wires(linear)] = _linear(program, linear, phases)
         if table is None:
             continue
+        switching = None if random is None else random.switching(level, samples)
         start = 0
-        for node in level.lookups:
-            seen = noised(phases[:, node.gather], switching)
-            if random is not None:
-                seen = seen + noise.keyswitch_offset(params)
+        for i, node in enumerate(level.lookups):
+            seen = phases[:, node.gather]
+            if switching is not None:
+                seen = seen + switching[i]
             elements = slice(start, start + node.bootstraps)
             looked_up = table(seen, elements, shift_coefficients(graph, node, params))
-            phases[:, wires(node)] = noised(looked_up, noise.blind_rotation_variance(params))
+            phases[:, wires(node)] = looked_up if random is None else looked_up + random.rotation(node, samples)
             start += node.bootstraps
     out = phases[:, graph.output.reshape(-1)]
     turned: Reals = out - np.rint(out)

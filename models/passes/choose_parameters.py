@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
 from cloakwork.models.errors import NoParameterSetError, PrecisionOverflowError
-from cloakwork.models.ir import Graph
+from cloakwork.models.ir import Graph, Indices, Linear, wire_numbers, wires
 from cloakwork.models.passes.affine import is_output
+from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.passes.quantise_weights import Quantised, quantise_weights, weight_bits
+
+# Of the allowed noise, tried one after the other; the small ones are for rows that rounding has made equal.
+_SHARES: Final = (1.0, 0.97, 0.94, 0.9, 0.8, 0.65, 0.5)
 
 
 @dataclass(frozen=True)
 class Norms:
-    """The largest L2 norms of a linear node's integer rows, by where their noise comes from."""
+    """The largest L2 norms of a linear node's integer rows, by where their noise comes from; `within_rotations` is the largest sum of |v w| over
+    pairs of weights v, w on different outputs of one rotation, which are correlated a little."""
 
     origin: str
     on_input: float
     on_lookups: float
     is_output: bool
+    within_rotations: float = 0.0
 
 
 def weight_norms(graph: Graph) -> list[Norms]:
+    """Of each linear node. Wires are taken as independent: the graph has no equal look-ups (merge_equal)."""
     result = []
+    rotation = _rotations(graph)
     from_input = np.append(graph.owners()[:-1] == 0, False)
     for node in graph.linears:
         squares = np.square(node.weights.astype(np.float64))
@@ -41,14 +50,43 @@ def weight_norms(graph: Graph) -> list[Norms]:
             other = ~from_input[gather] & (gather >= 0)
             on_input = max(on_input, float((fresh @ squares[block].T).max()))
             on_lookups = max(on_lookups, float((other @ squares[block].T).max()))
-        result.append(Norms(node.origin, math.sqrt(on_input), math.sqrt(on_lookups), is_output(graph, node)))
+        within = 0.0 if rotation is None else _within_rotations(node, rotation)
+        result.append(Norms(node.origin, math.sqrt(on_input), math.sqrt(on_lookups), is_output(graph, node), within))
     return result
+
+
+def _rotations(graph: Graph) -> Indices | None:
+    """[wires + 1]: the first output of the rotation that a wire comes from, -1 for others; None when no rotation has several outputs."""
+    shifted = [node for node in graph.lookups if node.shifts is not None and len(node.shifts) > 1]
+    if not shifted:
+        return None
+    rotation = np.full(graph.wire_count + 1, -1, dtype=np.int64)
+    for node in shifted:
+        outputs = node.size // len(node.gather)
+        rotation[wires(node)] = np.repeat(wire_numbers(node)[::outputs], outputs)
+    return rotation
+
+
+def _within_rotations(node: Linear, rotation: Indices) -> float:
+    largest = 0.0
+    for gather, block in zip(node.gather, node.block, strict=True):
+        inside = np.flatnonzero(rotation[gather] >= 0)
+        if len(inside) < 2:
+            continue
+        strength = np.abs(node.weights[block][:, inside].astype(np.float64))
+        _, group = np.unique(rotation[gather[inside]], return_inverse=True)
+        sums = np.zeros((len(strength), int(group.max()) + 1))
+        np.add.at(sums, (slice(None), group), strength)
+        largest = max(largest, float((np.square(sums).sum(axis=1) - np.square(strength).sum(axis=1)).max()))
+    return largest
 
 
 def phase_noise(params: ParameterSet, norms: Norms) -> float:
     """Standard deviation, as a fraction of the torus, that the look-ups (or the client) see after this linear node."""
     variance = noise.linear_variance(noise.fresh_variance(params), norms.on_input)
     variance += noise.linear_variance(noise.blind_rotation_variance(params), norms.on_lookups)
+    correlated = norms.within_rotations * noise.rotation_correlation_bound(params) if norms.within_rotations else 0.0
+    variance += correlated * noise.blind_rotation_variance(params)
     if not norms.is_output:
         variance += noise.keyswitch_variance(params) + noise.modulus_switch_variance(params)
     return math.sqrt(variance)
@@ -96,12 +134,13 @@ def choose_parameters(
 
 
 def _within_noise(graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int) -> Quantised:
-    """Quantised weights whose noise, counted after rounding, is within the limit."""
-    for share in (1.0, 0.97, 0.94, 0.9):
+    """Quantised weights whose noise, counted after rounding, is within the limit; rounding may have made rows equal."""
+    for share in _SHARES:
         quantised = quantise_weights(graph, params, limits.scaled(share), least_bits)
-        found = zip(quantised.graph.linears, weight_norms(quantised.graph), strict=True)
+        distinct = merge_equal(quantised.graph)
+        found = zip(distinct.linears, weight_norms(distinct), strict=True)
         if all(phase_noise(params, norms) <= limits.of(node) / 200 for node, norms in found):
-            return quantised
+            return replace(quantised, graph=distinct)
     raise PrecisionOverflowError(f"rounded weights exceed the noise limit under parameter set '{params.name}'")
 
 

@@ -9,6 +9,7 @@ from cloakwork.models.ir import Graph, check
 from cloakwork.models.passes.fold_affine import fold_affine
 from cloakwork.models.passes.fold_normalisation import fold_normalisation
 from cloakwork.models.passes.fuse_lookups import fuse_lookups
+from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.separate_levels import separate_levels
 
 RESTRUCTURING: Final[tuple[Callable[[Graph], Graph], ...]] = (
@@ -16,6 +17,7 @@ RESTRUCTURING: Final[tuple[Callable[[Graph], Graph], ...]] = (
     fuse_lookups,
     fold_affine,
     separate_levels,
+    merge_equal,
 )
 
 

@@ -59,6 +59,7 @@ def report_json(program: Program) -> str:
 
 
 def _layers(program: Program) -> list[dict[str, Any]]:
+    program = program.distinct  # noise is counted over distinct sources
     graph, params = program.graph, program.parameters
     rows = []
     readers = _readers(program)

@@ -1,0 +1,203 @@
+"""Which wires of a levelled graph hold the same ciphertext, and which rows the same combination.
+
+Look-ups count as equal when they are the same function of the same integer combination q of wires, up to the signs of both and a rotation:
+
+    f(q + b) = +-g(+-q + c)  for all q
+
+A sign of the input or a rotation gives other words for the same function; a sign of the table gives the negated words on sets whose gadget
+has one level, because the negated accumulator is decomposed into the negated digits (tests/noise/test_equal_lookups.py measures it).
+Combinations are compared by two random linear functions of them modulo 2^64, which add repeated wires up and turn signs by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Reals, phase_bias, wires
+from cloakwork.models.tables import phase_functions
+
+Hashes: TypeAlias = NDArray[np.uint64]  # [.., 2]
+# Numbers that are equal when functions are, of an element, its turn and its constant; `still`: where its combination is always zero.
+_Values: TypeAlias = Callable[["_Element"], Reals]
+
+_SEED: Final = 20261122  # of the random functions; any would do
+_POINTS: Final = 4096  # of half a turn, halfway between the points of any table
+_SAME: Final = 1e-9  # of the torus: tables that differ by less differ in no word, but for rounding
+_REAL_BITS: Final = 50  # of real weights that have to agree
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """Facts of every wire, [wires] each.
+
+    It is `sign` times the wire `wire`, the first of its equals. `combination`, of results of linear nodes, is the same number for the same
+    weights on the same sources, up to the sign `turn` and whatever the constant: keyswitch and modulus switch bring the same noise.
+    `still` results have no weights at all, so that nothing brings them noise.
+    """
+
+    wire: Indices
+    sign: Indices
+    combination: Indices
+    turn: Indices
+    still: NDArray[np.bool_]
+
+
+def find_sources(graph: Graph) -> Sources:
+    """Args:
+    graph: before quantisation (equal means written the same) or after.
+    """
+    return _Search(graph).run()
+
+
+class _Search:
+    """Goes through the nodes in order; every wire gets a hash, equal ones the same (or the negated) one."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        count = graph.wire_count
+        self._random = np.random.default_rng(_SEED)
+        self._hash: Hashes = np.zeros((count + 1, 2), dtype=np.uint64)  # the last entry is the zero wire's
+        self._constant = np.zeros(count)  # of linear rows: a phase, or the bias before quantisation
+        one = np.ones(count, dtype=np.int64)
+        still = np.zeros(count, dtype=bool)
+        self._found = Sources(np.arange(count), one, np.arange(count), one.copy(), still)
+        self._rows: dict[bytes, int] = {}  # hash of a combination -> the first wire that holds it
+        self._seen: dict[tuple[Any, ...], list[_Element]] = {}
+
+    def run(self) -> Sources:
+        for node in self._graph.nodes:
+            if isinstance(node, Linear):
+                self._linear(node)
+                continue
+            self._hash[wires(node)] = self._random.integers(0, 1 << 64, (node.size, 2), dtype=np.uint64)
+            if isinstance(node, Lookup):
+                self._lookup(node)
+        return self._found
+
+    def _linear(self, node: Linear) -> None:
+        weights, constants = _integers(node), _constants(self._graph, node)
+        hashes = np.empty((len(node.gather), node.weights.shape[1], 2), dtype=np.uint64)
+        for block in range(len(weights)):
+            chosen = np.flatnonzero(node.block == block)
+            for part in range(2):
+                hashes[chosen, :, part] = self._hash[node.gather[chosen], part] @ weights[block].T
+        own, flat = wires(node), hashes.reshape(-1, 2)
+        turn = np.where(flat[:, 0] <= _negated(flat[:, 0]), 1, -1)
+        self._hash[own] = flat
+        self._constant[own] = constants[node.block].reshape(-1)
+        self._found.turn[own] = turn
+        self._found.still[own] = ~flat.any(axis=1)
+        canonical, first, index = np.unique(
+            np.where(turn[:, None] > 0, flat, _negated(flat)), axis=0, return_index=True, return_inverse=True
+        )
+        numbers = [
+            self._rows.setdefault(row.tobytes(), own.start + int(i)) for row, i in zip(canonical, first, strict=True)
+        ]
+        self._found.combination[own] = np.array(numbers, dtype=np.int64)[index.reshape(-1)]
+
+    def _lookup(self, node: Lookup) -> None:
+        """Looks for an earlier equal of every element. What has a combination of its own is not evaluated."""
+        quantised = self._graph.scale is not None
+        values = _samples(self._graph, node) if quantised else _as_written(node)
+        kind = tuple(step.operator for step in node.steps if not quantised)
+        outputs = node.size // len(node.gather)
+        shifts = () if node.shifts is None else tuple(node.shifts.tolist())
+        still = self._found.still[node.gather] & quantised & (not shifts)
+        for i, row in enumerate(node.gather.tolist()):
+            turn = int(self._found.turn[row])
+            element = _Element(
+                node.first_wire + i * outputs, i, turn, float(self._constant[row]), bool(still[i]), values
+            )
+            key = (int(self._found.combination[row]), kind, shifts, turn if shifts else 0)
+            earlier = self._seen.setdefault(key, [])
+            twin = next(((other, sign) for other in earlier if (sign := element.relation(other, quantised))), None)
+            if twin is None:
+                earlier.append(element)
+                continue
+            other, sign = twin
+            mine = slice(element.first_wire, element.first_wire + outputs)
+            equals = slice(other.first_wire, other.first_wire + outputs)
+            self._found.wire[mine], self._found.sign[mine] = np.arange(equals.start, equals.stop), sign
+            self._hash[mine] = self._hash[equals] if sign > 0 else _negated(self._hash[equals])
+
+
+@dataclass(eq=False)
+class _Element:
+    """One function of a row: of turn * q + constant, q the canonical combination."""
+
+    first_wire: int
+    index: int
+    turn: int
+    constant: float
+    still: bool  # q is always zero
+    values_of: _Values
+    _values: Reals | None = None
+
+    def relation(self, other: _Element, on_torus: bool) -> int:
+        """1 or -1 when the functions are equal or opposite, 0 when they are neither."""
+        a, b = self.values, other.values
+        if a.shape != b.shape:
+            return 0
+        if not on_torus:
+            return int(np.array_equal(a, b))
+        for sign in (1, -1):
+            difference = a - sign * b
+            if np.abs(difference - np.rint(difference)).max() <= _SAME:
+                return sign
+        return 0
+
+    @property
+    def values(self) -> Reals:
+        if self._values is None:
+            self._values = self.values_of(self)
+        return self._values
+
+
+def _as_written(node: Lookup) -> _Values:
+    """Before quantisation: sign, constant and parameters."""
+
+    def values(element: _Element) -> Reals:
+        function = int(node.function[element.index])
+        found = [np.ravel(parameter[function]) for step in node.steps for parameter in step.parameters]
+        return np.concatenate([[element.turn, element.constant], *found])
+
+    return values
+
+
+def _samples(graph: Graph, node: Lookup) -> _Values:
+    """The result's phase for q on half a turn; the other half gives the negated ones."""
+    made, index = phase_functions(graph, node)
+    points = (np.arange(_POINTS) + 0.5) / (2 * _POINTS) - 0.25
+
+    def values(element: _Element) -> Reals:
+        q = np.zeros(1) if element.still else points
+        phase = element.turn * q + element.constant
+        half_turns = np.floor(2 * (phase + 0.25))
+        result = made[int(index[element.index])](phase - half_turns / 2)
+        return np.where(half_turns % 2 == 0, result, -result)
+
+    return values
+
+
+def _integers(node: Linear) -> Hashes:
+    """Weights modulo 2^64; real ones as multiples of a power of two, so that equal ones stay equal."""
+    if node.weights.dtype == np.int64:
+        return node.weights.astype(np.uint64)
+    largest = float(np.abs(node.weights).max(initial=0.0))
+    shift = _REAL_BITS - (math.frexp(largest)[1] if largest > 0 else 0)
+    return np.rint(np.ldexp(node.weights, shift)).astype(np.int64).astype(np.uint64)
+
+
+def _constants(graph: Graph, node: Linear) -> Reals:
+    """[G, R]: phases of the rows' constants, biases before quantisation."""
+    return node.bias if graph.scale is None else phase_bias(graph, node)
+
+
+def _negated(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    return np.uint64(0) - hashes
