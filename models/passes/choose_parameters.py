@@ -75,9 +75,9 @@ def _within_rotations(node: Linear, rotation: Indices) -> float:
             continue
         strength = np.abs(node.weights[block][:, inside].astype(np.float64))
         _, group = np.unique(rotation[gather[inside]], return_inverse=True)
-        sums = np.zeros((len(strength), int(group.max()) + 1))
-        np.add.at(sums, (slice(None), group), strength)
-        largest = max(largest, float((np.square(sums).sum(axis=1) - np.square(strength).sum(axis=1)).max()))
+        sums = np.zeros((int(group.max()) + 1, len(strength)))
+        np.add.at(sums, group.reshape(-1), strength.T)
+        largest = max(largest, float((np.square(sums).sum(axis=0) - np.square(strength).sum(axis=1)).max()))
     return largest
 
 

@@ -191,7 +191,8 @@ def _integers(node: Linear) -> Hashes:
         return node.weights.astype(np.uint64)
     largest = float(np.abs(node.weights).max(initial=0.0))
     shift = _REAL_BITS - (math.frexp(largest)[1] if largest > 0 else 0)
-    return np.rint(np.ldexp(node.weights, shift)).astype(np.int64).astype(np.uint64)
+    scaled: Hashes = np.rint(np.ldexp(node.weights, shift)).astype(np.int64).astype(np.uint64)
+    return scaled
 
 
 def _constants(graph: Graph, node: Linear) -> Reals:
@@ -200,4 +201,5 @@ def _constants(graph: Graph, node: Linear) -> Reals:
 
 
 def _negated(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return np.uint64(0) - hashes
+    result: NDArray[np.uint64] = np.uint64(0) - hashes
+    return result

@@ -50,8 +50,8 @@ def _read_sources(node: Linear, sources: Sources) -> Linear:
         (pattern != np.arange(node.gather.shape[1])).any()
     ):  # positions of one block repeat wires in different places
         node = _added_up(_split(node, pattern.astype(np.float64))[0])
-    used = (node.gather >= 0).any(axis=0)
-    used[0] |= not used.any()
+    used = np.flatnonzero((node.gather >= 0).any(axis=0))
+    used = used if len(used) else np.zeros(1, dtype=np.int64)
     return replace(node, gather=node.gather[:, used], weights=np.ascontiguousarray(node.weights[:, :, used]))
 
 
@@ -84,9 +84,9 @@ def _added_up(node: Linear) -> Linear:
         columns = gather[chosen].T
         _, first, index = np.unique(columns, axis=0, return_index=True, return_inverse=True)
         kept = first[index.reshape(-1)]
-        added = np.zeros_like(weights[block])
-        np.add.at(added, (slice(None), kept), weights[block])
-        weights[block] = added
+        added = np.zeros_like(weights[block].T)
+        np.add.at(added, kept, weights[block].T)
+        weights[block] = added.T
         repeated = np.flatnonzero(kept != np.arange(len(kept)))
         gather[np.ix_(chosen, repeated)] = ZERO_WIRE
     return replace(node, gather=gather, weights=weights)
@@ -129,14 +129,17 @@ def _without_unread(graph: Graph) -> Graph:
     kept.reverse()
     nodes = [node if isinstance(node, Input) else replace(node, gather=renaming[node.gather]) for node, _ in kept]
     result = replace(graph, nodes=tuple(nodes), output=renaming[graph.output])
-    facts: dict[str, Reals] = {}
-    for name in ("lower", "upper", "scale", "offset"):
-        old: Reals | None = getattr(graph, name)
-        if old is not None:
-            facts[name] = np.zeros(result.wire_count)
-            for node, left in kept:
-                facts[name][wires(node)] = old[left]
-    return replace(result, **facts)
+
+    def moved(facts: Reals | None) -> Reals | None:
+        if facts is None:
+            return None
+        new = np.zeros(result.wire_count)
+        for node, left in kept:
+            new[wires(node)] = facts[left]
+        return new
+
+    lower, upper, scale, offset = (moved(facts) for facts in (graph.lower, graph.upper, graph.scale, graph.offset))
+    return replace(result, lower=lower, upper=upper, scale=scale, offset=offset)
 
 
 def _shrunk(node: Node, read: NDArray[np.bool_]) -> tuple[Node | None, Indices]:

@@ -22,8 +22,8 @@ from cloakwork.models.client_steps import (
 )
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError
-from cloakwork.models.ir import Indices
-from cloakwork.models.passes.choose_parameters import bootstrap_cost
+from cloakwork.models.ir import Graph, Indices
+from cloakwork.models.passes.choose_parameters import bootstrap_cost, phase_noise, weight_norms
 from cloakwork.models.program import Program
 from cloakwork.models.tabular.binned_tree import BinnedNode, binned_tree
 from cloakwork.models.tabular.comparison_bits import FEWEST_CARRY_SLOTS, BitSource, ClientBits, ServerBits
@@ -33,8 +33,8 @@ from cloakwork.models.tabular.ensemble import TreeEnsemble
 from cloakwork.models.tabular.index_weights import MOST_SLOTS
 from cloakwork.models.tabular.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.tabular.tree_program import (
+    LEAVES,
     Layout,
-    TreeGraph,
     choose_layout,
     largest_norm,
     largest_slots,
@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def lookups(self) -> int:
-        return sum(len(cover.lookups) for cover in self.covers)
+        return sum(group.lookups for group in self.layout.groups)
 
     @property
     def cost(self) -> float:
@@ -130,7 +130,7 @@ def compile_ensemble(
     source = _bit_source(ensemble, edges, plan)
     made = tree_graph(plan.covers, plan.layout, source, plan.factor)
     program = Program(
-        made.graph,
+        made,
         plan.params,
         noise_limit_percent(plan, failure_log2),
         input_steps=(*first_steps(ensemble, preprocessing), source.step),
@@ -203,7 +203,8 @@ def _covers(
     ]
     for fewer in range(slots, (FEWEST_CARRY_SLOTS if wishes.server else slots) - 1, -1):
         covers = tuple(cover_tree(root, edges, fewer, free_linear=not wishes.server) for root in roots)
-        if not wishes.server or largest_slots(params, wishes.failure_log2, largest_norm(covers)) >= fewer:
+        norm = largest_norm(covers, edges.feature, noise.rotation_correlation_bound(params))
+        if not wishes.server or largest_slots(params, wishes.failure_log2, norm) >= fewer:
             return fewer, covers
     raise NoParameterSetError("comparison bits from look-ups are too noisy for it; use comparisons='client'")
 
@@ -275,16 +276,16 @@ def noise_limit_percent(plan: Plan, failure_log2: float) -> float:
     return 200 * low
 
 
-def plan_facts(
-    ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: TreeGraph, bin_bits: int | None
-) -> dict[str, Any]:
+def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bin_bits: int | None) -> dict[str, Any]:
     params, layout = plan.params, plan.layout
     used = used_edges(plan.covers)
-    bit_noise = noise.blind_rotation_variance(params) if plan.server else noise.fresh_variance(params)
-    norm = max(made.norm, math.sqrt(3.0)) if plan.server else made.norm  # the three bits of a carry
-    variance = noise.lookup_variance(params, norm, bit_noise)
-    lookup = noise.failure_log2(1 / (4 * layout.slots), variance, noise.lookup_offset(params))
-    bootstraps = made.graph.bootstraps
+    inner = [norms for norms in weight_norms(made) if not norms.is_output]
+    deviation = max(
+        (phase_noise(params, norms) for norms in inner), default=math.sqrt(noise.lookup_variance(params, 0.0))
+    )
+    bootstraps = made.bootstraps
+    offset = noise.lookup_offset(params)
+    lookup = noise.failure_log2(1 / (4 * layout.slots), deviation**2, offset)
     risks = [lookup + math.log2(bootstraps)] if bootstraps else []
     risks.append(layout.output_failure_log2 + math.log2(len(layout.groups)))
     one_per_node = ensemble.comparisons + sum(len(tree.leaves) for tree in ensemble.trees)
@@ -298,7 +299,7 @@ def plan_facts(
         "features_compared": len(np.unique(edges.feature[used])),
         "bin_bits": bin_bits,
         "bootstraps_one_per_node": one_per_node,
-        "bootstraps_of_leaves": plan.lookups,
+        "bootstraps_of_leaves": sum(node.bootstraps for node in made.lookups if node.origin == LEAVES),
         "leaf_bits": plan.leaf_bits,
         "leaf_rounding_error": plan.integers.error,
         "outputs": len(layout.groups),

@@ -36,6 +36,7 @@ from cloakwork.models.tabular.edges import Edges, edges_of
 from cloakwork.models.tabular.ensemble import TreeEnsemble
 from cloakwork.models.tabular.index_weights import MOST_SLOTS
 from cloakwork.models.tabular.leaf_integers import LeafIntegers, leaf_integers
+from cloakwork.models.tabular.lookup_sums import index_of
 from cloakwork.models.tabular.transforms import best_class, class_threshold
 from cloakwork.models.tabular.tree_program import (
     DECISION_UNIT,
@@ -89,7 +90,7 @@ def compile_labels(
     bits = ClientBits(edges, used_edges(plan.covers), plan.layout.units, scalar.strict, scalar.single)
     graph = tree_graph(plan.covers, plan.layout, bits, plan.factor, positive_from)
     program = Program(
-        graph.graph,
+        graph,
         plan.params,
         noise_limit_percent(plan, failure_log2),
         input_steps=(*first_steps(ensemble, preprocessing), bits.step),
@@ -143,12 +144,12 @@ def _plan(
             for own in integers.scalar_trees
         ]
         covers = tuple(cover_tree(root, edges, slots) for root in roots)
-        norm = math.sqrt(sum(len(cover.lookups) for cover in covers))
-        variance = noise.lookup_variance(params, norm)
+        lookups = len({index_of(lookup) for cover in covers for lookup in cover.lookups})
+        variance = noise.lookup_variance(params, math.sqrt(lookups))
         failure = noise.failure_log2(1 / (4 * slots), variance, noise.lookup_offset(params))
         if failure <= failure_log2:
             low, high = sum(cover.lowest for cover in covers), sum(cover.highest for cover in covers)
-            layout = Layout(slots, 2 * slots, (OutputGroup(tuple(range(len(covers))), low, high),), failure)
+            layout = Layout(slots, 2 * slots, (OutputGroup(tuple(range(len(covers))), low, high, lookups),), failure)
             return Plan(params, integers, covers, layout, steps.bit_length(), server=False), positive_from
     return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -16,11 +16,14 @@ import numpy as np
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.ir import Graph, Indices, Reals
+from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.tabular.comparison_bits import Bit, BitSource
-from cloakwork.models.tabular.cover import Cover
+from cloakwork.models.tabular.cover import Cover, TreeLookup
 from cloakwork.models.tabular.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.tabular.lookup_sums import Index, SummedCovers, index_of, sum_covers
 
 DECISION_UNIT: Final = 0.25  # of the torus, between the two values of a decision
+LEAVES: Final = "leaves"  # the name of the look-ups that select leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,7 @@ class OutputGroup:
     members: tuple[int, ...]
     lowest: int  # sum of the smallest values
     highest: int
+    lookups: int  # different indices
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,62 +71,68 @@ def choose_layout(
     return best
 
 
+@dataclass
+class _Sum:
+    """What is known of the sum of some covers before it is made."""
+
+    members: list[int] = field(default_factory=list)
+    indices: set[Index] = field(default_factory=set)  # each is one look-up
+    linear: dict[int, int] = field(default_factory=dict)
+    width: int = 0  # values less one
+    terms: int = 0
+
+    def plus(self, number: int, cover: Cover) -> _Sum:
+        linear = dict(self.linear)
+        for edge, weight in cover.linear.items():
+            linear[edge] = linear.get(edge, 0) + weight
+        terms = len(cover.lookups) + sum(abs(weight) for weight in cover.linear.values()) + 1
+        return _Sum(
+            [*self.members, number],
+            self.indices | {index_of(lookup) for lookup in cover.lookups},
+            linear,
+            self.width + cover.highest - cover.lowest,
+            self.terms + terms,
+        )
+
+    def failure_log2(self, params: ParameterSet, units: int) -> float:
+        """log2 of the probability that the sum is decoded wrongly; 0 when its values do not fit."""
+        if self.width >= units:
+            return 0.0
+        return noise.failure_log2(1 / (2 * units), self._variance(params))
+
+    def _variance(self, params: ParameterSet) -> float:
+        """Noise, and the rounding of 1/R and of table entries to whole words, taken as if all errors added up."""
+        squares = sum(weight**2 for weight in self.linear.values())
+        lookups = len(self.indices) * noise.blind_rotation_variance(params)
+        return lookups + squares * noise.fresh_variance(params) + (self.terms / params.modulus) ** 2
+
+
 def _grouped(
     covers: Sequence[Cover], kinds: Sequence[int], params: ParameterSet, units: int, failure_log2: float
 ) -> tuple[tuple[OutputGroup, ...], float] | None:
     """First fit, the widest trees first."""
     order = sorted(range(len(covers)), key=lambda i: covers[i].lowest - covers[i].highest)
-    bins: list[list[int]] = []
-    worst = -math.inf
+    sums: list[_Sum] = []
     for i in order:
-        for own in bins:
-            if kinds[i] != kinds[own[0]]:
+        for place, own in enumerate(sums):
+            if kinds[i] != kinds[own.members[0]]:
                 continue
-            if _failure([covers[j] for j in (*own, i)], params, units) <= failure_log2:
-                own.append(i)
+            larger = own.plus(i, covers[i])
+            if larger.failure_log2(params, units) <= failure_log2:
+                sums[place] = larger
                 break
         else:
-            if _failure([covers[i]], params, units) > failure_log2:
+            sums.append(_Sum().plus(i, covers[i]))
+            if sums[-1].failure_log2(params, units) > failure_log2:
                 return None
-            bins.append([i])
     groups = []
-    for own in bins:
-        worst = max(worst, _failure([covers[j] for j in own], params, units))
-        low, high = sum(covers[j].lowest for j in own), sum(covers[j].highest for j in own)
-        groups.append(OutputGroup(tuple(own), low, high))
-    return tuple(groups), worst
-
-
-def _failure(covers: Sequence[Cover], params: ParameterSet, units: int) -> float:
-    """log2 of the probability that the sum is decoded wrongly; 0 when its values do not fit."""
-    if sum(cover.highest - cover.lowest for cover in covers) >= units:
-        return 0.0
-    return noise.failure_log2(1 / (2 * units), _variance(covers, params) + _encoding_variance(params, covers))
-
-
-def _variance(covers: Sequence[Cover], params: ParameterSet) -> float:
-    lookups = sum(len(cover.lookups) for cover in covers)
-    linear: dict[int, int] = {}
-    for cover in covers:
-        for edge, weight in cover.linear.items():
-            linear[edge] = linear.get(edge, 0) + weight
-    squares = sum(weight**2 for weight in linear.values())
-    return lookups * noise.blind_rotation_variance(params) + squares * noise.fresh_variance(params)
-
-
-def _encoding_variance(params: ParameterSet, covers: Sequence[Cover]) -> float:
-    """Rounding of 1/R and of table entries to whole words, taken as if all errors added up."""
-    terms = sum(len(c.lookups) + sum(abs(w) for w in c.linear.values()) + 1 for c in covers)
-    return (terms / params.modulus) ** 2
+    for own in sums:
+        low, high = sum(covers[j].lowest for j in own.members), sum(covers[j].highest for j in own.members)
+        groups.append(OutputGroup(tuple(own.members), low, high, len(own.indices)))
+    return tuple(groups), max(own.failure_log2(params, units) for own in sums)
 
 
 # --- the graph -------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class TreeGraph:
-    graph: Graph
-    norm: float  # L2 norm of integer weights of an index on the bits, the largest
 
 
 def used_edges(covers: Sequence[Cover]) -> Indices:
@@ -131,16 +141,31 @@ def used_edges(covers: Sequence[Cover]) -> Indices:
     return np.array(sorted(edges) or [0], dtype=np.int64)  # a program has an input
 
 
-def largest_norm(covers: Sequence[Cover]) -> float:
-    """L2 norm of the weights of an index, the largest."""
-    lookups = [lookup for cover in covers for lookup in cover.lookups]
-    return math.sqrt(max((sum(weight**2 for _, weight in lookup.weights) for lookup in lookups), default=0))
+def largest_norm(covers: Sequence[Cover], feature: Indices | None = None, correlation: float = 0.0) -> float:
+    """L2 norm of the weights of an index, the largest.
+
+    Args:
+        feature: [edges]: bits of one feature count as correlated, by at most `correlation`, which makes the norm larger.
+    """
+    return math.sqrt(
+        max((_square(lookup, feature, correlation) for cover in covers for lookup in cover.lookups), default=0.0)
+    )
+
+
+def _square(lookup: TreeLookup, feature: Indices | None, correlation: float) -> float:
+    squares = float(sum(weight**2 for _, weight in lookup.weights))
+    if feature is None:
+        return squares
+    together: dict[int, int] = {}
+    for edge, weight in lookup.weights:
+        together[int(feature[edge])] = together.get(int(feature[edge]), 0) + abs(weight)
+    return squares + correlation * (sum(strength**2 for strength in together.values()) - squares)
 
 
 def tree_graph(
     covers: Sequence[Cover], layout: Layout, source: BitSource, factor: int, positive_from: int | None = None
-) -> TreeGraph:
-    """Bits, indices, look-ups, sums.
+) -> Graph:
+    """Bits, indices, look-ups, sums. Look-ups on one index in one sum are one, equal ones in different sums too.
 
     Args:
         factor: steps of a bit's phase in a step of an index.
@@ -148,7 +173,8 @@ def tree_graph(
     """
     builder = GraphBuilder()
     bits = source.build(builder)
-    lookups = [lookup for cover in covers for lookup in cover.lookups]
+    sums = [sum_covers(covers[member] for member in group.members) for group in layout.groups]
+    lookups = [lookup for own in sums for lookup in own.lookups]
     outputs: Indices = np.zeros(0, dtype=np.int64)
     if lookups:
         step, turn, centre = 1 / (2 * layout.slots), 2.0 * layout.slots, (layout.slots - 1) / 2
@@ -156,16 +182,14 @@ def tree_graph(
         indices = builder.linear(rows, Facts(step, 0.0, turn - 1, centre), "conditions")
         entries = _wrapped(np.array([lookup.entries for lookup in lookups]), layout.units)
         facts = Facts(1 / layout.units, entries.min(axis=1), entries.max(axis=1))
-        outputs = builder.lookup(indices, entries, facts, "leaves")
+        outputs = builder.lookup(indices, entries, facts, LEAVES)
+    rows = _sum_rows(sums, outputs, bits)
+    if positive_from is not None:
+        return merge_equal(builder.graph(_decision(builder, rows, layout.slots, positive_from)))
     low = np.array([float(group.lowest) for group in layout.groups])
     high = np.array([float(group.highest) for group in layout.groups])
-    if positive_from is not None:
-        decision = _decision(builder, _sums(covers, outputs, bits, layout), layout.slots, positive_from)
-        return TreeGraph(builder.graph(decision), largest_norm(covers) * factor)
-    sums = builder.linear(
-        _sums(covers, outputs, bits, layout), Facts(1 / layout.units, low, high, np.floor((low + high) / 2)), "scores"
-    )
-    return TreeGraph(builder.graph(sums), largest_norm(covers) * factor)
+    scores = builder.linear(rows, Facts(1 / layout.units, low, high, np.floor((low + high) / 2)), "scores")
+    return merge_equal(builder.graph(scores))
 
 
 def _decision(builder: GraphBuilder, sums: list[Row], slots: int, positive_from: int) -> Indices:
@@ -184,18 +208,13 @@ def _row(weights: dict[int, int], constant: float, bits: dict[int, Bit], factor:
     return Row(on_wires, constant + sum(weight * bits[edge].constant for edge, weight in weights.items()))
 
 
-def _sums(covers: Sequence[Cover], outputs: Indices, bits: dict[int, Bit], layout: Layout) -> list[Row]:
+def _sum_rows(sums: Sequence[SummedCovers], outputs: Indices, bits: dict[int, Bit]) -> list[Row]:
     """Every group's sum of look-ups and, with a unit of 1/R each, of bits with weights."""
-    start = np.cumsum([0] + [len(cover.lookups) for cover in covers])
-    rows = []
-    for group in layout.groups:
-        linear: dict[int, int] = {}
-        for member in group.members:
-            for edge, weight in covers[member].linear.items():
-                linear[edge] = linear.get(edge, 0) + weight
-        row = _row(linear, sum(covers[member].constant for member in group.members), bits, 1)
-        for member in group.members:
-            row.weights.update(dict.fromkeys(outputs[start[member] : start[member + 1]].tolist(), 1))
+    rows, start = [], 0
+    for own in sums:
+        row = _row(own.linear, own.constant, bits, 1)
+        row.weights.update(dict.fromkeys(outputs[start : start + len(own.lookups)].tolist(), 1))
+        start += len(own.lookups)
         rows.append(row)
     return rows
 
