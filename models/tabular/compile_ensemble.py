@@ -31,7 +31,7 @@ from cloakwork.models.tabular.cover import Cover, cover_tree
 from cloakwork.models.tabular.edges import Edges, edges_of
 from cloakwork.models.tabular.ensemble import TreeEnsemble
 from cloakwork.models.tabular.index_weights import MOST_SLOTS
-from cloakwork.models.tabular.leaf_integers import LeafIntegers, leaf_integers
+from cloakwork.models.tabular.leaf_integers import LeafIntegers, counted_once, equal_trees, leaf_integers
 from cloakwork.models.tabular.tree_program import (
     LEAVES,
     Layout,
@@ -173,34 +173,49 @@ def _plan(
     wishes: _Wishes,
     params: ParameterSet,
 ) -> Plan:
-    slots = min(largest_slots(params, wishes.failure_log2), MOST_SLOTS)
-    if slots < (FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
-        raise NoParameterSetError("its look-ups tell no two values apart at this failure probability")
     most = DEFAULT_LEAF_BITS[ensemble.aggregation] if wishes.leaf_bits is None else wishes.leaf_bits
     for bits in range(most, (most if wishes.leaf_bits is not None else _LEAST_LEAF_BITS) - 1, -1):
         for packed in (_most_packed(params, wishes.failure_log2), 1):
             integers = leaf_integers(ensemble, bits, packed)
-            used_slots, covers = _covers(ensemble, edges, node_edges, integers, slots, wishes, params)
-            layout = choose_layout(covers, _kinds(integers), params, used_slots, wishes.failure_log2)
-            if layout is not None:
-                return Plan(params, integers, covers, layout, bits, wishes.server)
+            found = _laid_out(ensemble, edges, node_edges, integers, wishes, params)
+            if found is not None:
+                return Plan(params, *found, bits, wishes.server)
     raise NoParameterSetError(f"a tree's values do not fit one ciphertext with {most} bits; use fewer leaf_bits")
 
 
-def _covers(
+def _laid_out(
     ensemble: TreeEnsemble,
     edges: Edges,
     node_edges: list[Indices],
     integers: LeafIntegers,
-    slots: int,
     wishes: _Wishes,
     params: ParameterSet,
+) -> tuple[LeafIntegers, tuple[Cover, ...], Layout] | None:
+    """With the fewest outputs: equal trees as one that counts as often as they do, or each for itself in a sum with others."""
+    first = equal_trees(ensemble, node_edges, integers)
+    chosen = [integers.scalar_trees[i] for i in np.unique(first)]
+    roots = [binned_tree(ensemble.trees[own.tree], node_edges[own.tree], own.values, edges) for own in chosen]
+    used_slots, distinct = _covers(roots, edges, wishes, params)
+    covers = dict(zip(np.unique(first).tolist(), distinct, strict=True))
+    every = tuple(covers[number] for number in first.tolist())
+    once, kept = counted_once(integers, first)
+    ways = [(once, tuple(every[i] for i in kept.tolist()))]
+    ways += [(integers, every)] if len(kept) < len(every) else []
+    found = []
+    for scalar, own in ways:
+        layout = choose_layout(own, _kinds(scalar), params, used_slots, wishes.failure_log2)
+        if layout is not None:
+            found.append((scalar, own, layout))
+    return min(found, key=lambda way: (len(way[2].groups), sum(group.lookups for group in way[2].groups)), default=None)
+
+
+def _covers(
+    roots: Sequence[BinnedNode], edges: Edges, wishes: _Wishes, params: ParameterSet
 ) -> tuple[int, tuple[Cover, ...]]:
     """The slots used and the look-ups; fewer slots where bits that come from look-ups bring too much noise."""
-    roots: list[BinnedNode] = [
-        binned_tree(ensemble.trees[scalar.tree], node_edges[scalar.tree], scalar.values, edges)
-        for scalar in integers.scalar_trees
-    ]
+    slots = min(largest_slots(params, wishes.failure_log2), MOST_SLOTS)
+    if slots < (FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
+        raise NoParameterSetError("its look-ups tell no two values apart at this failure probability")
     for fewer in range(slots, (FEWEST_CARRY_SLOTS if wishes.server else slots) - 1, -1):
         covers = tuple(cover_tree(root, edges, fewer, free_linear=not wishes.server) for root in roots)
         norm = largest_norm(covers, edges.feature, noise.rotation_correlation_bound(params))

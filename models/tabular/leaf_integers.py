@@ -7,7 +7,8 @@ same number in all leaves (shares of classes); or a single scalar tree whose val
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -73,6 +74,42 @@ def leaf_integers(ensemble: TreeEnsemble, bits: int, most_packed: int, steps: in
         nothing = np.zeros(len(ensemble.trees[0].left), dtype=np.int64)
         scalar = [ScalarTree(0, nothing, (2,), np.zeros((1, ensemble.outputs)))]
     return LeafIntegers(tuple(scalar), offset, float(error.max()))
+
+
+def equal_trees(ensemble: TreeEnsemble, node_edges: Sequence[Indices], integers: LeafIntegers) -> Indices:
+    """For each scalar tree the first one with the same comparisons, leaf integers and digits.
+
+    Args:
+        node_edges: for each tree, the edge that every node compares with.
+    """
+    first: dict[tuple[object, ...], int] = {}
+    numbers = []
+    for i, scalar in enumerate(integers.scalar_trees):
+        tree, inner = ensemble.trees[scalar.tree], ensemble.trees[scalar.tree].inner
+        columns = (tree.left, tree.right, node_edges[scalar.tree][inner], scalar.values[tree.leaves])
+        key = (*(column.tobytes() for column in columns), scalar.radix)
+        numbers.append(first.setdefault(key, i))
+    return np.array(numbers, dtype=np.int64)
+
+
+def counted_once(integers: LeafIntegers, first: Indices) -> tuple[LeafIntegers, Indices]:
+    """Equal scalar trees of equal contribution as one that contributes as often as there were, and the numbers of those that are left.
+
+    Args:
+        first: of equal_trees.
+    """
+    count: dict[tuple[int, bytes], list[int]] = {}
+    for i, (scalar, number) in enumerate(zip(integers.scalar_trees, first.tolist(), strict=True)):
+        count.setdefault((number, scalar.contribution.tobytes()), []).append(i)
+    kept = [members[0] for members in count.values()]
+    scalar_trees = tuple(
+        replace(
+            integers.scalar_trees[members[0]],
+            contribution=integers.scalar_trees[members[0]].contribution * len(members),
+        )
+        for members in count.values()
+    )
+    return replace(integers, scalar_trees=scalar_trees), np.array(kept, dtype=np.int64)
 
 
 def _widest(ensemble: TreeEnsemble) -> float:
