@@ -45,9 +45,6 @@ class _Noise:
         self._graph = program.graph
         self._random = random
         self._sources: Sources = find_sources(program.graph)
-        self._switching = math.sqrt(
-            noise.keyswitch_variance(self._params) + noise.modulus_switch_variance(self._params)
-        )
         self._rotation = math.sqrt(noise.blind_rotation_variance(self._params))
 
     def fresh(self, samples: int) -> Reals:
@@ -55,17 +52,22 @@ class _Noise:
         return self._random.normal(0.0, deviation, (samples, self._graph.input.size))
 
     def switching(self, level: Level, samples: int) -> list[Reals]:
-        """[samples, E] for each look-up of a level: one draw for each combination, with its sign."""
-        gathers = [node.gather for node in level.lookups]
-        own = self._sources
-        distinct, index = np.unique(own.combination[np.concatenate(gathers)], return_inverse=True)
-        drawn = self._random.normal(0.0, self._switching, (samples, len(distinct)))
-        offset = noise.keyswitch_offset(self._params)
-        parts = np.split(index.reshape(-1), np.cumsum([len(gather) for gather in gathers])[:-1])
-        return [
-            np.where(own.still[gather], 0.0, drawn[:, part] * own.turn[gather] + offset)
-            for gather, part in zip(gathers, parts, strict=True)
-        ]
+        """[samples, E] for each look-up of a level: one draw of the keyswitch for each combination, with its sign, one of the modulus switch for
+        each combination and sign."""
+        gathers, own, params = [node.gather for node in level.lookups], self._sources, self._params
+        read = np.concatenate(gathers)
+        combination, turn = own.combination[read], own.turn[read]
+        total = turn * self._shared(combination, samples, noise.keyswitch_variance(params))
+        total += self._shared(2 * combination + (turn > 0), samples, noise.modulus_switch_variance(params))
+        total += noise.keyswitch_offset(params)
+        total[:, own.still[read]] = 0.0
+        return np.split(total, np.cumsum([len(gather) for gather in gathers])[:-1], axis=1)
+
+    def _shared(self, numbers: Indices, samples: int, variance: float) -> Reals:
+        """[samples, len(numbers)]: one draw for each different number."""
+        distinct, index = np.unique(numbers, return_inverse=True)
+        drawn: Reals = self._random.normal(0.0, math.sqrt(variance), (samples, len(distinct)))[:, index.reshape(-1)]
+        return drawn
 
     def rotation(self, node: Lookup, samples: int) -> Reals:
         """[samples, wires of the node]; outputs of one rotation are correlated as the model says."""

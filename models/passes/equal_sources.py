@@ -37,7 +37,8 @@ class Sources:
     """Facts of every wire, [wires] each.
 
     It is `sign` times the wire `wire`, the first of its equals. `combination`, of results of linear nodes, is the same number for the same
-    weights on the same sources, up to the sign `turn` and whatever the constant: keyswitch and modulus switch bring the same noise.
+    weights on the same sources, up to the sign `turn` and whatever the constant: equal ones get the same noise by keyswitch and modulus switch,
+    opposite ones nearly the opposite one by the keyswitch.
     `still` results have no weights at all, so that nothing brings them noise.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -55,3 +56,8 @@ def laboratory(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(scope="module", params=[name for name in NAMES if name.startswith("toy")])
 def toy(request: pytest.FixtureRequest) -> Any:
     return laboratory_of(request.param)
+
+
+@pytest.fixture
+def laboratory_named() -> Callable[[str], Any]:
+    return laboratory_of
