@@ -311,9 +311,7 @@ def _wrong_version(kind: Kind, version: int) -> SerializationError:
     advice = "use the release of cloakwork that wrote it"
     if kind is Kind.EVALUATION_KEYS and version == 1:
         advice = "it lacks the public key that answers are re-randomised with; make evaluation keys again from the secret key"
-    return SerializationError(
-        f"{kind.label}: expected wire format version {kind.version}, got {version}; {advice}"
-    )
+    return SerializationError(f"{kind.label}: expected wire format version {kind.version}, got {version}; {advice}")
 
 
 def _known_parameters(name_field: bytes, digest: bytes) -> ParameterSet:

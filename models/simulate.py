@@ -72,7 +72,7 @@ def _simulate(
             looked_up = table(seen, elements, shift_coefficients(graph, node, params))
             phases[:, wires(node)] = noised(looked_up, noise.blind_rotation_variance(params))
             start += node.bootstraps
-    out = phases[:, graph.output.reshape(-1)]
+    out = noised(phases[:, graph.output.reshape(-1)], noise.rerandomisation_variance(params))
     turned: Reals = out - np.rint(out)
     return turned
 

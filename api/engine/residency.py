@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from cloakwork.api.engine.resident import ResidentKey
+from cloakwork.api.errors import KeyRequiredError
+from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 
 T = TypeVar("T")
@@ -100,7 +102,7 @@ class KeyResidency:
         )
 
     def _loaded(self, place: KeyPlace) -> EvaluationKeys:
-        return self._memory.get(place.name, lambda: EvaluationKeys.load(place.path), lambda keys: keys.nbytes)
+        return self._memory.get(place.name, lambda: _read(place), lambda keys: keys.nbytes)
 
     def devices_with(self, name: str) -> list[str]:
         return [device for device, cache in self._devices.items() if name in cache]
@@ -119,3 +121,13 @@ class KeyResidency:
             "hits": sum(cache.hits for cache in caches),
             "misses": sum(cache.misses for cache in caches),
         }
+
+
+def _read(place: KeyPlace) -> EvaluationKeys:
+    """Raises KeyRequiredError when an earlier release stored what this one cannot use: clients then send their keys again."""
+    try:
+        return EvaluationKeys.load(place.path)
+    except (SerializationError, KeyMismatchError) as error:
+        raise KeyRequiredError(
+            f"the stored evaluation keys '{place.name}' cannot be used: {error}; upload new ones"
+        ) from None

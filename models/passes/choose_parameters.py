@@ -49,7 +49,9 @@ def phase_noise(params: ParameterSet, norms: Norms) -> float:
     """Standard deviation, as a fraction of the torus, that the look-ups (or the client) see after this linear node."""
     variance = noise.linear_variance(noise.fresh_variance(params), norms.on_input)
     variance += noise.linear_variance(noise.blind_rotation_variance(params), norms.on_lookups)
-    if not norms.is_output:
+    if norms.is_output:
+        variance += noise.rerandomisation_variance(params)
+    else:
         variance += noise.keyswitch_variance(params) + noise.modulus_switch_variance(params)
     return math.sqrt(variance)
 

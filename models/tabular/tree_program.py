@@ -107,7 +107,8 @@ def _variance(covers: Sequence[Cover], params: ParameterSet) -> float:
         for edge, weight in cover.linear.items():
             linear[edge] = linear.get(edge, 0) + weight
     squares = sum(weight**2 for weight in linear.values())
-    return lookups * noise.blind_rotation_variance(params) + squares * noise.fresh_variance(params)
+    computed = lookups * noise.blind_rotation_variance(params) + squares * noise.fresh_variance(params)
+    return computed + noise.rerandomisation_variance(params)
 
 
 def _encoding_variance(params: ParameterSet, covers: Sequence[Cover]) -> float:

@@ -135,10 +135,15 @@ def test_version_2_of_evaluation_keys_is_frozen() -> None:
 def test_evaluation_keys_without_a_public_key_say_what_to_do() -> None:
     """Version 1: the same without the last two sections."""
     header = Header(kind=Kind.EVALUATION_KEYS, parameters=parameter_set("toy"), seeded=True, key_id=KEY_ID)
-    body = bytearray(wire.dump(header, synthetic_sections(header))[: -32 - parameters.public_key_bytes(header.parameters)])
+    body = bytearray(
+        wire.dump(header, synthetic_sections(header))[: -32 - parameters.public_key_bytes(header.parameters)]
+    )
     struct.pack_into("<H", body, 4, 1)
     struct.pack_into("<Q", body, 8, len(body) + 32)
-    with pytest.raises(SerializationError, match="expected wire format version 2, got 1; it lacks the public key .* make evaluation keys again"):
+    with pytest.raises(
+        SerializationError,
+        match="expected wire format version 2, got 1; it lacks the public key .* make evaluation keys again",
+    ):
         EvaluationKeys.from_bytes(bytes(body) + hashlib.sha256(body).digest())
 
 

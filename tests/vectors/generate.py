@@ -113,9 +113,9 @@ writes files and this page, `test_vectors.py` checks them.
 |---|---|---|---|
 {table}
 
-`digests.json` has the SHA-256 of larger things: the evaluation keys (with that public key) as an object of the wire format, the secret coefficients as signed
-bytes (small key, then large key), and the words after each stage of the bootstrap of `ciphertexts.clkw` in C order, little-endian,
-4 bytes a word (8 for torus words of two limbs).
+`digests.json` has the SHA-256 of larger things: the evaluation keys (with that public key) as an object of the wire format, the
+secret coefficients as signed bytes (small key, then large key), and the words after each stage of the bootstrap of
+`ciphertexts.clkw` in C order, little-endian, 4 bytes a word (8 for torus words of two limbs).
 """
 
 
