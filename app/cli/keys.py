@@ -18,6 +18,7 @@ from cloakwork.app.cli.passphrase import PassphraseFileOption, read_passphrase
 from cloakwork.fhe_core.ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding, default_encoding
+from cloakwork.fhe_core.files import locked_folder
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client import ClientSpecification
 
@@ -48,11 +49,13 @@ def keygen(
     refuse_overwriting(force, client_path, evaluation_path)
     passphrase = read_passphrase(passphrase_file, confirm=True)
     folder.mkdir(parents=True, exist_ok=True)
-    key = ClientKey.generate(parameters)
-    with progress("evaluation keys") as update:
-        evaluation_keys = key.evaluation_keys(progress=update)
-    key.save(client_path, passphrase)
-    evaluation_keys.save(evaluation_path)
+    with locked_folder(folder):
+        refuse_overwriting(force, client_path, evaluation_path)  # another process may have been first
+        key = ClientKey.generate(parameters)
+        with progress("evaluation keys") as update:
+            evaluation_keys = key.evaluation_keys(progress=update)
+        evaluation_keys.save(evaluation_path)
+        key.save(client_path, passphrase)
     record = {
         "set": parameters.name,
         "client_key": str(client_path),
