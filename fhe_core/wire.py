@@ -310,7 +310,7 @@ def _check_identity(magic: bytes, version: int, kind_byte: int, flags: int) -> K
 def _wrong_version(kind: Kind, version: int) -> SerializationError:
     advice = "use the release of cloakwork that wrote it"
     if kind is Kind.EVALUATION_KEYS and version == 1:
-        advice = "it lacks the public key that answers are re-randomised with; make evaluation keys again from the secret key"
+        advice = "it lacks the public key that answers are re-randomised with; make evaluation keys again, 'cloakwork keygen --key' does"
     return SerializationError(f"{kind.label}: expected wire format version {kind.version}, got {version}; {advice}")
 
 

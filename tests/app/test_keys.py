@@ -148,3 +148,15 @@ def test_two_keygens_at_once_make_one_pair(tmp_path):
     assert "would be overwritten" in "".join(errors)
     key = ClientKey.load(tmp_path / "client.key", PASSPHRASE["CLOAKWORK_PASSPHRASE"])
     assert EvaluationKeys.load(tmp_path / "evaluation.keys").key_id == key.key_id
+
+
+def test_new_evaluation_keys_for_a_key_that_is_there(run, tmp_path, toy_key, error_line):
+    before, old = toy_key.read_bytes(), (tmp_path / "evaluation.keys").read_bytes()
+    refused = run("keygen", "--key", "client.key", environment=PASSPHRASE)
+    assert refused.returncode == 1 and "evaluation.keys would be overwritten" in error_line(refused.stderr)
+    assert run("keygen", "--key", "client.key", "--set", "toy", environment=PASSPHRASE).returncode == 2
+    result = run("keygen", "--key", "client.key", "--force", environment=PASSPHRASE)
+    assert result.returncode == 0, result.stderr
+    assert toy_key.read_bytes() == before and (tmp_path / "evaluation.keys").read_bytes() != old
+    key = ClientKey.load(toy_key, PASSPHRASE["CLOAKWORK_PASSPHRASE"])
+    assert EvaluationKeys.load(tmp_path / "evaluation.keys").key_id == key.key_id
