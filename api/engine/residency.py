@@ -13,6 +13,7 @@ from cloakwork.api.engine.resident import ResidentKey
 from cloakwork.api.errors import KeyRequiredError
 from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.wire import PREFIX_BYTES, peek
 
 T = TypeVar("T")
 
@@ -126,8 +127,10 @@ class KeyResidency:
 def _read(place: KeyPlace) -> EvaluationKeys:
     """Raises KeyRequiredError when an earlier release stored what this one cannot use: clients then send their keys again."""
     try:
-        return EvaluationKeys.load(place.path)
+        with place.path.open("rb") as stream:
+            peek(stream.read(PREFIX_BYTES), place.path.stat().st_size)
     except (SerializationError, KeyMismatchError) as error:
         raise KeyRequiredError(
             f"the stored evaluation keys '{place.name}' cannot be used: {error}; upload new ones"
         ) from None
+    return EvaluationKeys.load(place.path)
