@@ -52,7 +52,7 @@ class Server:
                 ready = {"seconds": time.perf_counter() - start, "samples": samples_at_once(self._program, session)}
                 write_frame(self._output, {"answer": "ready", **ready})
             case "run" if self._runtime is not None:
-                result = self._runtime.run(SeededPackedCiphertexts.from_bytes(payload), self._progress()).to_bytes()
+                result = self._runtime.answer(SeededPackedCiphertexts.from_bytes(payload), self._progress()).to_bytes()
                 write_frame(self._output, {"answer": "result", "seconds": time.perf_counter() - start}, result)
             case request:
                 raise FrameError(f"expected 'program', 'keys' and 'run' in this order, got '{request}'")

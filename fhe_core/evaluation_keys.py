@@ -14,6 +14,7 @@ from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.device_words import device_ordinals
 from cloakwork.fhe_core.errors import DeviceError, OutOfDeviceMemory
+from cloakwork.fhe_core.public_key import PublicKey
 from cloakwork.fhe_core.sharding import ShardedKey, ShardedSession
 
 __all__ = ["EvaluationKeys", "ExpandedKey", "device_memory", "device_ordinals", "engine_class", "engine_session"]
@@ -25,21 +26,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class EvaluationKeys:
-    """Bootstrap key and keyswitch key as one seed and their bodies (section 9 of docs/specification.md).
+    """Bootstrap key and keyswitch key as one seed and their bodies, and a public key (sections 9 and 10 of docs/specification.md).
 
-    They let anyone compute on ciphertexts of the key `key_id` and decrypt nothing.
+    They let anyone compute on ciphertexts of the key `key_id`, re-randomise the results, and decrypt nothing.
     """
 
     parameters: ParameterSet
     seed: bytes
     bootstrap_bodies: Words  # [step_count, keys_per_step, row_count, N]
     keyswitch_bodies: Small  # [large_dimension, level_count]
+    public_seed: bytes
+    public_bodies: Words  # [k, N]
     key_id: bytes | None = None
+
+    @property
+    def public_key(self) -> PublicKey:
+        """What `Session.rerandomise` encrypts zeros with."""
+        return PublicKey(self.parameters, self.public_seed, self.public_bodies, self.key_id)
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory; `parameters.upload_bytes` is the size on the wire."""
-        return len(self.seed) + self.bootstrap_bodies.nbytes + self.keyswitch_bodies.nbytes
+        bodies = self.bootstrap_bodies.nbytes + self.keyswitch_bodies.nbytes + self.public_bodies.nbytes
+        return len(self.seed) + len(self.public_seed) + bodies
 
     def __repr__(self) -> str:
         return f"<EvaluationKeys {self.parameters.name} {self.nbytes / 2**20:.1f} MiB>"
@@ -59,13 +68,14 @@ class EvaluationKeys:
         ordinals = device_ordinals(device)
         with device_memory(device, "expansion of evaluation keys"):
             keys = [expanded(device=ordinal) for ordinal in ordinals] if ordinals else [expanded()]
-        return ExpandedKey(self.parameters, device, keys[0] if len(keys) == 1 else ShardedKey(keys), self.key_id)
+        engine_key = keys[0] if len(keys) == 1 else ShardedKey(keys)
+        return ExpandedKey(self.parameters, device, engine_key, self.public_key, self.key_id)
 
     def _header(self) -> wire.Header:
         return wire.Header(kind=wire.Kind.EVALUATION_KEYS, parameters=self.parameters, seeded=True, key_id=self.key_id)
 
     def _sections(self) -> list[wire.Section]:
-        return [self.seed, self.bootstrap_bodies, self.keyswitch_bodies]
+        return [self.seed, self.bootstrap_bodies, self.keyswitch_bodies, self.public_seed, self.public_bodies]
 
     def to_bytes(self) -> bytes:
         return wire.dump(self._header(), self._sections())
@@ -92,21 +102,25 @@ class EvaluationKeys:
         header, sections = wire.read(
             source, wire.Kind.EVALUATION_KEYS, seeded=True, parameters=parameters, max_bytes=max_bytes
         )
-        seed, bootstrap_bodies, keyswitch_bodies = sections
+        seed, bootstrap_bodies, keyswitch_bodies, public_seed, public_bodies = sections
         assert isinstance(seed, bytes) and isinstance(bootstrap_bodies, np.ndarray)
+        assert isinstance(public_seed, bytes) and isinstance(public_bodies, np.ndarray)
         assert isinstance(keyswitch_bodies, np.ndarray)
-        return cls(
-            header.parameters, seed, bootstrap_bodies, keyswitch_bodies.astype(np.uint32, copy=False), header.key_id
-        )
+        keyswitch = keyswitch_bodies.astype(np.uint32, copy=False)
+        return cls(header.parameters, seed, bootstrap_bodies, keyswitch, public_seed, public_bodies, header.key_id)
 
 
 @dataclass(frozen=True, eq=False)
 class ExpandedKey:
-    """Evaluation keys in a device's own form; immutable, shared by any number of sessions and threads."""
+    """Evaluation keys in a device's own form; immutable, shared by any number of sessions and threads.
+
+    The public key stays on the host.
+    """
 
     parameters: ParameterSet
     device: str
     engine_key: Any
+    public_key: PublicKey
     key_id: bytes | None = None
 
     @property

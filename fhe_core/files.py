@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
@@ -31,6 +32,21 @@ def atomic_writer(path: PathLike, mode: int = PUBLIC_MODE) -> Iterator[BinaryIO]
         temporary.unlink(missing_ok=True)
         raise
     synchronise_folder(target.parent)
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Nobody else who asks for it has the folder, in this process or another. A lock of the kernel, which ends with the process that holds it.
+
+    Network file systems without locks for folders give none: what must hold there too is done with names that appear once (`os.link`).
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def synchronise_folder(folder: Path) -> None:

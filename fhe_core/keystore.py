@@ -68,7 +68,15 @@ def load_secret(path: PathLike, passphrase: str, parameters: ParameterSet | None
     Raises:
         KeyMismatchError: the passphrase is wrong (or the file was altered by someone who also mended its checksum).
         SerializationError: not a secret key file, damaged, or with scrypt costs beyond the limits.
+        Their messages name the file.
     """
+    try:
+        return _load(path, passphrase, parameters)
+    except (KeyMismatchError, SerializationError) as error:
+        raise type(error)(f"{os.fspath(path)}: {error}") from None
+
+
+def _load(path: PathLike, passphrase: str, parameters: ParameterSet | None) -> tuple[wire.Header, bytes]:
     with wire.file_source(path) as source:
         header, sections = wire.read(source, wire.Kind.SECRET_KEY, seeded=False, parameters=parameters)
     derivation, sealed = sections

@@ -33,6 +33,7 @@ __all__ = [
     "lookup_variance",
     "modulus_switch_variance",
     "public_key_variance",
+    "rerandomisation_variance",
     "rotation_correlation",
     "rotation_correlation_bound",
     "sample_extraction_variance",
@@ -107,6 +108,11 @@ def public_key_variance(params: NoiseParameters) -> float:
     d = params.large_dimension
     u_square = _SECRET_SQUARE["quinary" if params.glwe_secret == "quinary" else "ternary"]
     return (d * u_square + 1 + d * _SECRET_SQUARE[params.glwe_secret]) * fresh_variance(params)
+
+
+def rerandomisation_variance(params: NoiseParameters) -> float:
+    """What `Session.rerandomise` adds to every answer, beside the noise of what was computed: an encryption of zero under the public key."""
+    return public_key_variance(params)
 
 
 # Linear operations

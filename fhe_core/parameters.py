@@ -25,6 +25,7 @@ __all__ = [
     "parameter_set",
     "parameter_sets",
     "parameter_text",
+    "public_key_bytes",
     "seeded_ciphertext_bytes",
     "upload_bytes",
     "word_bytes",
@@ -34,7 +35,8 @@ __all__ = [
 MINIMUM_SECURITY_BITS = 128
 ALLOW_TOY_VARIABLE = "CLOAKWORK_ALLOW_TOY"
 
-_SEEDED_FRAME_BYTES = 112 + 32 + 32  # header, seed, checksum (docs/wire_format.md)
+_SEED_BYTES = 32
+_SEEDED_FRAME_BYTES = 112 + _SEED_BYTES + 32  # header, seed, checksum (docs/wire_format.md)
 
 # The fields that keys and ciphertexts depend on, in the order of the digest's text.
 _DIGEST_FIELDS = (
@@ -132,6 +134,11 @@ def keyswitch_key_bytes(params: ParameterSet) -> int:
     return params.keyswitch_key_rows * keyswitch_word_bytes(params)
 
 
+def public_key_bytes(params: ParameterSet) -> int:
+    """The public key inside the evaluation keys on the wire: its seed and its bodies."""
+    return _SEED_BYTES + params.large_dimension * word_bytes(params)
+
+
 def expanded_bootstrap_key_bytes(params: ParameterSet) -> int:
     """The whole bootstrap key in memory, masks included, before a back end's own layout."""
     return params.bootstrap_key_body_words * (params.glwe_dimension + 1) * word_dtype(params).itemsize
@@ -144,7 +151,7 @@ def expanded_keyswitch_key_bytes(params: ParameterSet) -> int:
 
 def upload_bytes(params: ParameterSet) -> int:
     """The evaluation keys as one object of the wire format: what a client sends once."""
-    return _SEEDED_FRAME_BYTES + bootstrap_key_bytes(params) + keyswitch_key_bytes(params)
+    return _SEEDED_FRAME_BYTES + bootstrap_key_bytes(params) + keyswitch_key_bytes(params) + public_key_bytes(params)
 
 
 def ciphertext_bytes(params: ParameterSet) -> int:

@@ -14,10 +14,15 @@ from cloakwork.fhe_core.arrays import Phases, Words
 from cloakwork.fhe_core.ciphertexts import PackedCiphertexts
 from cloakwork.fhe_core.encoding import Encoding, default_encoding, encode
 from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.parameters import word_dtype
+from cloakwork.fhe_core.phase_arithmetic import negate_words
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.files import PathLike
     from cloakwork.fhe_core.wire import Buffer, BytesSource
+
+
+_ZEROS_AT_ONCE = 256  # GLWE encryptions in memory; 17 MB of the largest set
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +45,28 @@ class PublicKey:
             self.parameters, self.seed, self.bodies, packed_words(self.parameters, words)
         )
         return PackedCiphertexts(self.parameters, glwe, words.shape, encoding=chosen, key_id=self.key_id)
+
+    def zeros(self, count: int) -> Words:
+        """LWE encryptions of zero [count, kN + 1]: coefficient 0 of a GLWE encryption of zero, a new one for each.
+
+        Noise: `noise.public_key_variance` each, independent.
+
+        Each has a u of its own although N coefficients of one encryption would decrypt as well: who made the key may have made it
+        badly. The masks A[r][c] follow from a seed, so that A'_c hides whatever the bodies are; but bodies chosen by somebody who sees
+        all coefficients of B' tell him u, and one coefficient tells no more than one word about it.
+        """
+        params = self.parameters
+        k, size = params.glwe_dimension, params.polynomial_size
+        words = np.empty((count, params.large_dimension + 1), dtype=word_dtype(params))
+        for start in range(0, count, _ZEROS_AT_ONCE):
+            part = words[start : start + _ZEROS_AT_ONCE]
+            zero = np.zeros((len(part), size), dtype=np.uint64)
+            glwe = _engine.public_encrypt_glwe(params, self.seed, self.bodies, zero)
+            masks = part[:, :-1].reshape(len(part), k, size)  # section 7 of docs/specification.md at c = 0
+            masks[:, :, 0] = glwe[:, :k, 0]
+            masks[:, :, 1:] = negate_words(params, glwe[:, :k, :0:-1])
+            part[:, -1] = glwe[:, k, 0]
+        return words
 
     def _header(self) -> wire.Header:
         return wire.Header(kind=wire.Kind.PUBLIC_KEY, parameters=self.parameters, seeded=True, key_id=self.key_id)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core import _engine, gates
+from cloakwork.fhe_core import _engine, gates, noise
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts, check_same_key
@@ -20,7 +20,7 @@ from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory, engine_session
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
 from cloakwork.fhe_core.parameters import word_dtype
-from cloakwork.fhe_core.phase_arithmetic import halve
+from cloakwork.fhe_core.phase_arithmetic import add, halve
 from cloakwork.fhe_core.sharding import ShardedSession
 
 __all__ = ["EvaluationKeys", "ExpandedKey", "LinearWeights", "LookupTables", "Session"]
@@ -221,6 +221,23 @@ class Session:
     def gate(self, gate: str | ArrayLike, *inputs: Ciphertexts, progress: Progress = None) -> Ciphertexts:
         """A Boolean gate on batches; see `cloakwork.fhe_core.gates`."""
         return gates.evaluate(self, gate, *inputs, progress=progress)
+
+    # --- before ciphertexts leave the server ---
+
+    def rerandomise(self, ciphertexts: Ciphertexts) -> Ciphertexts:
+        """The same values under new masks, in host memory: an encryption of zero under the client's public key is added to each.
+
+        The last step before a result goes to the client. Everything else here is deterministic, so that the client, who knows the
+        ciphertexts that went in, finds the integer weights of the last linear layer in the masks that come out. Entropy of the
+        operating system; the words differ from call to call.
+
+        Noise: plus `noise.rerandomisation_variance`. It hides masks, not noise (docs/decisions/rerandomised-answers.md).
+        """
+        check_same_key(self.parameters, self._key.key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts")
+        held = ciphertexts.to_host()
+        zeros = self._key.public_key.zeros(held.size).reshape(held.words.shape)
+        fresh = noise.rerandomisation_variance(self.parameters) / noise.blind_rotation_variance(self.parameters)
+        return held._like(add(self.parameters, held.words, zeros), math.hypot(held.weight_norm, math.sqrt(fresh)))
 
     # --- linear operations ---
 

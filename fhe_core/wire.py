@@ -34,7 +34,6 @@ from cloakwork.fhe_core.wire_layout import (
     MAX_WEIGHT_NORM,
     SEED_BYTES,
     UNKNOWN_KEY,
-    VERSION,
     Header,
     Kind,
     Opaque,
@@ -293,21 +292,26 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
 def _check_identity(magic: bytes, version: int, kind_byte: int, flags: int) -> Kind:
     if magic != MAGIC:
         raise SerializationError("object: expected the magic bytes 'CLKW' at its start; this is another kind of file")
-    if version != VERSION:
-        raise SerializationError(
-            f"object: expected wire format version {VERSION}, got {version}; use the release of cloakwork that wrote it"
-        )
     try:
         found = Kind(kind_byte)
     except ValueError:
         raise SerializationError(
             f"object: expected a kind from {min(Kind)} to {max(Kind)}, got {kind_byte}; the object is damaged or from a newer release"
         ) from None
+    if version != found.version:
+        raise _wrong_version(found, version)
     if flags & ~FLAG_SEEDED:
         raise SerializationError(
             f"{found.label}: expected flags 0 or 1, got {flags}; the object is damaged or from a newer release"
         )
     return found
+
+
+def _wrong_version(kind: Kind, version: int) -> SerializationError:
+    advice = "use the release of cloakwork that wrote it"
+    if kind is Kind.EVALUATION_KEYS and version == 1:
+        advice = "it lacks the public key that answers are re-randomised with; make evaluation keys again, 'cloakwork keygen --key' does"
+    return SerializationError(f"{kind.label}: expected wire format version {kind.version}, got {version}; {advice}")
 
 
 def _known_parameters(name_field: bytes, digest: bytes) -> ParameterSet:

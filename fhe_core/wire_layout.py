@@ -16,6 +16,7 @@ from cloakwork.fhe_core.parameters import keyswitch_word_bytes, parameter_digest
 
 MAGIC = b"CLKW"
 VERSION = 1
+EVALUATION_KEYS_VERSION = 2  # 1 had no public key
 MAX_RANK = 8
 MAX_WEIGHT_NORM = 2.0**32
 
@@ -45,6 +46,11 @@ class Kind(IntEnum):
     @property
     def is_ciphertext(self) -> bool:
         return self in (Kind.CIPHERTEXTS, Kind.PACKED_CIPHERTEXTS)
+
+    @property
+    def version(self) -> int:
+        """Of the format, as objects of this kind are written and read."""
+        return EVALUATION_KEYS_VERSION if self is Kind.EVALUATION_KEYS else VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +111,8 @@ def section_layout(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[
                 keyswitch_word_bytes(params),
                 1 << params.keyswitch_modulus_log2,
             )
-            return [seed, words(params.step_count, params.keys_per_step, params.row_count, size), keyswitch]
+            bootstrap = words(params.step_count, params.keys_per_step, params.row_count, size)
+            return [seed, bootstrap, keyswitch, seed, words(dimension, size)]
         case Kind.PUBLIC_KEY, _:
             return [seed, words(dimension, size)]
         case Kind.CIPHERTEXTS, True:
@@ -129,7 +136,7 @@ def pack_header(header: Header) -> bytes:
     params = header.parameters
     fixed = HEADER_STRUCT.pack(
         MAGIC,
-        VERSION,
+        header.kind.version,
         header.kind,
         FLAG_SEEDED if header.seeded else 0,
         object_bytes(header.kind, params, header.seeded, header.shape),

@@ -123,7 +123,7 @@ class CompiledModel:
         for start in range(0, len(samples), size):
             report = shifted_progress(progress, self.program.bootstraps * start, total)
             encrypted = self.client.encrypt_phases(key, samples[start : start + size])
-            parts.append(self.client.decrypt(key, runtime.run(encrypted, report), output))
+            parts.append(self.client.decrypt(key, runtime.answer(encrypted, report), output))
         if not parts:
             raise ShapeError("predict: expected at least one sample to encrypt, got none")
         return np.concatenate(parts)

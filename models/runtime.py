@@ -51,7 +51,10 @@ class Runtime:
         self._packed = packed_weights(program.graph, self._owner) if self._resident is None else {}
 
     def run(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
-        """Encrypted samples [samples, numbers] -> encrypted outputs [samples, numbers], without the client's steps."""
+        """Encrypted samples [samples, numbers] -> encrypted outputs [samples, numbers], without the client's steps.
+
+        The same words on every device and in every run: for audits, and not for the client, whom they tell the model's weights; see `answer`.
+        """
         graph = self.program.graph
         if len(x.shape) != 2 or x.shape[1] != graph.input.size:
             raise ShapeError(
@@ -85,6 +88,10 @@ class Runtime:
                     values.words[positions[node.first_wire]] = result[:, column : column + node.size]
                     column += node.size
         return values.wrap(values.read(graph.output.reshape(-1)))
+
+    def answer(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
+        """`run`, re-randomised: what may be sent to the client. Other words at every call."""
+        return self._session.rerandomise(self.run(x, progress))
 
     def _look_up(
         self,

@@ -57,8 +57,12 @@ class _Noise:
         gathers, own, params = [node.gather for node in level.lookups], self._sources, self._params
         read = np.concatenate(gathers)
         combination, turn = own.combination[read], own.turn[read]
-        total = turn * self._shared(combination, samples, noise.keyswitch_variance(params))
-        total += self._shared(2 * combination + (turn > 0), samples, noise.modulus_switch_variance(params))
+        key, rounding = noise.keyswitch_variance(params), noise.modulus_switch_variance(params)
+        if len(np.unique(combination)) == len(read):
+            total = self._shared(combination, samples, key + rounding)
+        else:
+            total = turn * self._shared(combination, samples, key)
+            total += self._shared(2 * combination + (turn > 0), samples, rounding)
         total += noise.keyswitch_offset(params)
         total[:, own.still[read]] = 0.0
         return np.split(total, np.cumsum([len(gather) for gather in gathers])[:-1], axis=1)
@@ -68,6 +72,11 @@ class _Noise:
         distinct, index = np.unique(numbers, return_inverse=True)
         drawn: Reals = self._random.normal(0.0, math.sqrt(variance), (samples, len(distinct)))[:, index.reshape(-1)]
         return drawn
+
+    def answer(self, samples: int) -> Reals:
+        """What re-randomisation adds to outputs [samples, numbers]."""
+        deviation = math.sqrt(noise.rerandomisation_variance(self._params))
+        return self._random.normal(0.0, deviation, (samples, self._graph.output.size))
 
     def rotation(self, node: Lookup, samples: int) -> Reals:
         """[samples, wires of the node]; outputs of one rotation are correlated as the model says."""
@@ -120,6 +129,8 @@ def _simulate(program: Program, tables: list[_Tables | None], input_phases: Real
             phases[:, wires(node)] = looked_up if random is None else looked_up + random.rotation(node, samples)
             start += node.bootstraps
     out = phases[:, graph.output.reshape(-1)]
+    if random is not None:
+        out = out + random.answer(samples)
     turned: Reals = out - np.rint(out)
     return turned
 

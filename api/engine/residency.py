@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from cloakwork.api.engine.resident import ResidentKey
+from cloakwork.api.errors import KeyRequiredError
+from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.wire import PREFIX_BYTES, peek
 
 T = TypeVar("T")
 
@@ -100,7 +103,7 @@ class KeyResidency:
         )
 
     def _loaded(self, place: KeyPlace) -> EvaluationKeys:
-        return self._memory.get(place.name, lambda: EvaluationKeys.load(place.path), lambda keys: keys.nbytes)
+        return self._memory.get(place.name, lambda: _read(place), lambda keys: keys.nbytes)
 
     def devices_with(self, name: str) -> list[str]:
         return [device for device, cache in self._devices.items() if name in cache]
@@ -119,3 +122,15 @@ class KeyResidency:
             "hits": sum(cache.hits for cache in caches),
             "misses": sum(cache.misses for cache in caches),
         }
+
+
+def _read(place: KeyPlace) -> EvaluationKeys:
+    """Raises KeyRequiredError when an earlier release stored what this one cannot use: clients then send their keys again."""
+    try:
+        with place.path.open("rb") as stream:
+            peek(stream.read(PREFIX_BYTES), place.path.stat().st_size)
+    except (SerializationError, KeyMismatchError) as error:
+        raise KeyRequiredError(
+            f"the stored evaluation keys '{place.name}' cannot be used: {error}; upload new ones"
+        ) from None
+    return EvaluationKeys.load(place.path)

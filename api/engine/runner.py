@@ -60,7 +60,7 @@ class Runner:
             threads = self._threads(program.bootstraps * request.samples, alone)
             with key.runtime(request.program_digest, program, threads) as runtime:
                 start = time.perf_counter()
-                result = runtime.run(ciphertexts, progress)
+                result = runtime.answer(ciphertexts, progress)
                 seconds = time.perf_counter() - start
         return Outcome(result.to_bytes(), seconds, device)
 

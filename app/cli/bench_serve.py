@@ -17,6 +17,7 @@ import typer
 from numpy.typing import NDArray
 
 from cloakwork.app.cli.console import FailureError, JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.model_files import find_model
 from cloakwork.app.cli.service_options import UrlOption, api_key
 from cloakwork.app.client.table import Table, read_samples
@@ -78,7 +79,7 @@ def serve(
     expected = _answers(find_model(artefact or model).predict(table))
     load = Load(model, table, expected, requests, 0.0)
     tokens = [api_key(path) for path in api_key_files] if api_key_files else [api_key(None)]
-    with progress(f"{users} users") as update:
+    with ended_like_ctrl_c(), progress(f"{users} users") as update:
         elapsed = asyncio.run(_run(load, url, tokens, users, seconds, update))
     if not load.latencies:
         raise FailureError(f"no request was answered: {load.failures[0] if load.failures else 'the time was up'}")
@@ -121,9 +122,8 @@ async def _run(
             start = time.monotonic()
             await asyncio.gather(*(_user(client, load, update) for client in clients))
             return time.monotonic() - start
-        finally:
-            for client in clients:
-                await client.close()
+        finally:  # also after Ctrl-C: every client deletes its keys from the server
+            await asyncio.gather(*(client.close() for client in clients))
 
 
 async def _user(client: Any, load: Load, update: Callable[[int, int], bool]) -> None:

@@ -18,6 +18,7 @@ from cloakwork.app.cli.passphrase import PassphraseFileOption, read_passphrase
 from cloakwork.fhe_core.ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding, default_encoding
+from cloakwork.fhe_core.files import locked_folder
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client import ClientSpecification
 
@@ -38,23 +39,37 @@ def keygen(
     ] = Path(),
     client: ClientOption = None,
     model: ForModelOption = None,
+    existing: Annotated[
+        Path | None, typer.Option("--key", help="A secret key that is there: make new evaluation keys for it, alone.")
+    ] = None,
     passphrase_file: PassphraseFileOption = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
     """Make a key: client.key (secret, encrypted with a passphrase) and evaluation.keys (for the server)."""
-    parameters = _set_of(set_name, find_specification(client, model))
-    client_path, evaluation_path = folder / CLIENT_KEY, folder / EVALUATION_KEYS
-    refuse_overwriting(force, client_path, evaluation_path)
-    passphrase = read_passphrase(passphrase_file, confirm=True)
+    client_path, evaluation_path = existing or folder / CLIENT_KEY, folder / EVALUATION_KEYS
+    made = [evaluation_path] if existing else [client_path, evaluation_path]
+    if existing is None:
+        parameters = _set_of(set_name, find_specification(client, model))
+        refuse_overwriting(force, *made)
+        passphrase = read_passphrase(passphrase_file, confirm=True)
+    elif set_name or client or model:
+        raise WrongCallError("expected --key alone: the key has its parameter set")
+    else:
+        refuse_overwriting(force, *made)
+        key = load_key(existing, passphrase_file)
     folder.mkdir(parents=True, exist_ok=True)
-    key = ClientKey.generate(parameters)
-    with progress("evaluation keys") as update:
-        evaluation_keys = key.evaluation_keys(progress=update)
-    key.save(client_path, passphrase)
-    evaluation_keys.save(evaluation_path)
+    with locked_folder(folder):
+        refuse_overwriting(force, *made)  # another process may have been first
+        if existing is None:
+            key = ClientKey.generate(parameters)
+        with progress("evaluation keys") as update:
+            evaluation_keys = key.evaluation_keys(progress=update)
+        evaluation_keys.save(evaluation_path)
+        if existing is None:
+            key.save(client_path, passphrase)
     record = {
-        "set": parameters.name,
+        "set": key.parameters.name,
         "client_key": str(client_path),
         "evaluation_keys": str(evaluation_path),
         "upload_bytes": evaluation_path.stat().st_size,

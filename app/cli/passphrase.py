@@ -51,7 +51,7 @@ def _prompt(confirm: bool) -> str:
         raise WrongCallError(
             f"the secret key needs a passphrase and there is no terminal to ask on; set {ENVIRONMENT_VARIABLE} or pass --passphrase-file"
         )
-    passphrase = getpass.getpass("Passphrase of the secret key: ")
+    passphrase = getpass.getpass("Passphrase for a new secret key: " if confirm else "Passphrase of the secret key: ")
     if confirm and getpass.getpass("Once more: ") != passphrase:
         raise WrongCallError("the two passphrases differ; run the command again")
     return passphrase

@@ -30,6 +30,13 @@ def run_model(
     output: Annotated[Path, typer.Option("--out", "-o", help="Where the encrypted results go.")] = Path("results.bin"),
     device: DeviceOption = "cpu",
     threads: ThreadsOption = 1,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="Leave out the re-randomisation: the same file everywhere, for audits. It tells the client the model's weights.",
+        ),
+    ] = False,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
@@ -45,7 +52,7 @@ def run_model(
         session = Session(keys, device=device, threads=threads, progress=update)
     runtime, expanded = Runtime(model.program, session), time.perf_counter()
     with progress("encrypted inference") as update:
-        results = runtime.run(inputs, update)
+        results = (runtime.run if deterministic else runtime.answer)(inputs, update)
     seconds = time.perf_counter() - expanded
     results.save(output)
     record = {
@@ -53,6 +60,7 @@ def run_model(
         "results": str(output),
         "samples": results.shape[0],
         "device": device,
+        "rerandomised": not deterministic,
         "seconds": seconds,
         "seconds_expand": expanded - start,
         "bytes": output.stat().st_size,

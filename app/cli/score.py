@@ -14,6 +14,7 @@ import typer
 from numpy.typing import NDArray
 
 from cloakwork.app.cli.console import JsonOption, emit, progress_of_stages, standard_output
+from cloakwork.app.cli.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.keys import refuse_overwriting
 from cloakwork.app.cli.passphrase import ENVIRONMENT_VARIABLE, PassphraseFileOption, has_passphrase, read_passphrase
 from cloakwork.app.cli.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
@@ -45,6 +46,7 @@ def score(
     table = read_samples(samples)
     start = time.perf_counter()
     with (
+        ended_like_ctrl_c(),
         _keyring(key_folder, passphrase_file) as keyring,
         connect(url, api_key_file, certificates, keyring) as client,
         _bars() as report,
@@ -64,9 +66,14 @@ def score(
 
 @contextmanager
 def _keyring(folder: Path | None, passphrase_file: Path | None) -> Iterator[Keyring]:
-    """The user's keys; where no passphrase is given and nobody can be asked for one, a key of this run that is never written."""
+    """The user's keys; where no passphrase is given and nobody can be asked for one, a key of this run that is never written and that the
+    server loses at its end."""
     if has_passphrase(passphrase_file):
-        yield Keyring(folder, passphrase=lambda: read_passphrase(passphrase_file, confirm=False))
+        yield Keyring(
+            folder,
+            passphrase=lambda: read_passphrase(passphrase_file, confirm=False),
+            new_passphrase=lambda: read_passphrase(passphrase_file, confirm=True),
+        )
         return
     typer.echo(f"no passphrase: a new key for this run alone; set {ENVIRONMENT_VARIABLE} to keep one", err=True)
     with tempfile.TemporaryDirectory(prefix="cloakwork-") as temporary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -9,12 +10,23 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.app.client.conversations import Progress, RemoteModel, describe, json_of, score
+from cloakwork.app.client.conversations import (
+    Progress,
+    RemoteModel,
+    Uploads,
+    delete_keys,
+    describe,
+    json_of,
+    score,
+)
 from cloakwork.app.client.exchange import Conversation, Request
 from cloakwork.app.client.keyring import Keyring
 from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url
+from cloakwork.fhe_core.errors import FheError
 from cloakwork.models.errors import ShapeError
+
+_log = logging.getLogger("cloakwork.client")
 
 
 class _Settings:
@@ -47,7 +59,7 @@ class _Settings:
         self.url = checked_url(url, api_key is not None, allow_plain_http)
         self._keyring = keyring or Keyring(passphrase=passphrase)
         self._models: dict[tuple[str, str | None], RemoteModel] = {}
-        self._uploaded: dict[str, str] = {}
+        self._uploads = Uploads()
         self._options = (self.url, api_key, timeout, verify)
 
     def __repr__(self) -> str:
@@ -58,7 +70,7 @@ class _Settings:
         if np.ndim(samples) == 0 or len(samples) == 0:
             raise ShapeError(f"input: expected samples first, at least one, got shape {list(np.shape(samples))}")
         model = yield from self._model(name, version)
-        result = yield from score(self._keyring, self._uploaded, model, samples, progress or _silent)
+        result = yield from score(self._keyring, self._uploads, model, samples, progress or _silent)
         return result
 
     def _model(self, name: str, version: str | None) -> Conversation[RemoteModel]:
@@ -66,6 +78,21 @@ class _Settings:
         if (name, version) not in self._models:
             self._models[name, version] = yield from describe(name, version)
         return self._models[name, version]
+
+    def _leaving(self) -> bool:
+        """Whether this client has put keys on the server that nobody can use after it."""
+        return not self._keyring.lasting and bool(self._uploads.digests)
+
+    def _forgotten(self) -> Conversation[None]:
+        yield from delete_keys(self._uploads.digests)
+        self._uploads = Uploads()
+
+    def _not_forgotten(self, error: FheError) -> None:
+        _log.warning(
+            "the evaluation keys of this run stay at %s until they expire there: %s; 'cloakwork keys list' and 'keys delete' remove them",
+            self.url,
+            error,
+        )
 
 
 def _silent(_what: str, _done: int, _total: int) -> None:
@@ -117,8 +144,19 @@ class Client(_Settings):
         """The predictions of `score`."""
         return self.score(name, x, version=version).predictions
 
+    def delete_uploaded_keys(self) -> None:
+        """Deletes the evaluation keys that this client has uploaded from the server; the next request uploads them again."""
+        self._transport.carry_out(self._forgotten())
+
     def close(self) -> None:
-        self._transport.close()
+        """Ends the connection; keys that do not outlive this run (TemporaryKeyring) are deleted from the server first."""
+        try:
+            if self._leaving():
+                self.delete_uploaded_keys()
+        except FheError as error:
+            self._not_forgotten(error)
+        finally:
+            self._transport.close()
 
     def __enter__(self) -> Self:
         return self
@@ -148,8 +186,17 @@ class AsyncClient(_Settings):
     async def predict(self, name: str, x: Any, *, version: str | None = None) -> NDArray[Any]:
         return (await self.score(name, x, version=version)).predictions
 
+    async def delete_uploaded_keys(self) -> None:
+        await self._transport.carry_out(self._forgotten())
+
     async def close(self) -> None:
-        await self._transport.close()
+        try:
+            if self._leaving():
+                await self.delete_uploaded_keys()
+        except FheError as error:
+            self._not_forgotten(error)
+        finally:
+            await self._transport.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,8 +6,8 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -42,6 +42,14 @@ class RemoteModel:
     facts: dict[str, Any]  # parameters.fhe of its metadata
 
 
+@dataclass
+class Uploads:
+    """Evaluation keys of a client on its server."""
+
+    names: dict[str, str] = field(default_factory=dict)  # the server's, by parameter set, of those that are complete
+    digests: set[str] = field(default_factory=set)  # SHA-256 of all that were announced, complete or not
+
+
 def model_path(name: str, version: str | None = None) -> str:
     path = f"/v2/models/{quote(name, safe='')}"
     return path if version is None else f"{path}/versions/{quote(version, safe='')}"
@@ -71,13 +79,15 @@ def describe(name: str, version: str | None) -> Conversation[RemoteModel]:
 # --- keys -------------------------------------------------------------------------------------------------------------------------
 
 
-def upload_keys(path: Path, set_name: str, progress: Progress) -> Conversation[tuple[str, int]]:
+def upload_keys(
+    path: Path, set_name: str, progress: Progress, sha256: str | None = None
+) -> Conversation[tuple[str, int]]:
     """The server's name of the evaluation keys in a file, and the bytes sent for it: none when it has them, the rest when it has a part."""
     size = path.stat().st_size
     opening = {
         "parameter_set_digest": parameter_digest(parameter_set(set_name)).hex(),
         "bytes": size,
-        "sha256": sha256_of(path),
+        "sha256": sha256 or sha256_of(path),
     }
     response = yield Request("POST", "/v2/keys", json=opening)
     fields = json_of(response)
@@ -88,6 +98,15 @@ def upload_keys(path: Path, set_name: str, progress: Progress) -> Conversation[t
         return name, 0
     sent = yield from _send_parts(path, f"/v2/keys/{quote(name, safe='')}", size, progress)
     return name, sent
+
+
+def delete_keys(digests: Iterable[str]) -> Conversation[None]:
+    """Deletes evaluation keys from the server by what is in them: also those whose announcement was not answered."""
+    wanted = set(digests)
+    listed = json_of((yield Request("GET", "/v2/keys"))).get("keys", []) if wanted else []
+    for key in listed:
+        if isinstance(key, dict) and key.get("sha256") in wanted:
+            yield Request("DELETE", f"/v2/keys/{quote(str(key.get('id')), safe='')}", accepted=(404,))
 
 
 def _send_parts(path: Path, location: str, size: int, progress: Progress) -> Conversation[int]:
@@ -130,37 +149,39 @@ def _number(response: Response, header: str, default: int) -> int:
 
 
 def score(
-    keyring: Keyring, uploaded: dict[str, str], model: RemoteModel, samples: Any, progress: Progress
+    keyring: Keyring, uploads: Uploads, model: RemoteModel, samples: Any, progress: Progress
 ) -> Conversation[Scores]:
     """Encrypted predictions for samples [samples, ..] in as many requests as the server's largest batch asks for.
 
     Args:
-        uploaded: the server's name of the evaluation keys of each parameter set, as far as known; kept up to date.
+        uploads: what the server is known to have; kept up to date.
     """
     set_name = model.specification.parameters
     key = keyring.key(set_name, _keys_progress(progress))
     sent = 0
-    if set_name not in uploaded:
-        sent = yield from _upload(keyring, uploaded, set_name, progress)
+    if set_name not in uploads.names:
+        sent = yield from _upload(keyring, uploads, set_name, progress)
     parts: list[Scores] = []
     largest = max(1, int(model.facts.get("largest_batch") or len(samples)))
     for start in range(0, len(samples), largest):
         batch = samples[start : start + largest]
         try:
-            part = yield from _score_batch(key, model, uploaded[set_name], batch, progress)
+            part = yield from _score_batch(key, model, uploads.names[set_name], batch, progress)
         except ServiceError as error:
             if error.service_code not in _FORGOTTEN_KEY:
                 raise
             # The server forgot the key since the last request (expired, deleted): send it again, once.
-            sent += yield from _upload(keyring, uploaded, set_name, progress)
-            part = yield from _score_batch(key, model, uploaded[set_name], batch, progress)
+            sent += yield from _upload(keyring, uploads, set_name, progress)
+            part = yield from _score_batch(key, model, uploads.names[set_name], batch, progress)
         parts.append(part)
     return replace(Scores.joined(parts), upload_bytes=sent)
 
 
-def _upload(keyring: Keyring, uploaded: dict[str, str], set_name: str, progress: Progress) -> Conversation[int]:
+def _upload(keyring: Keyring, uploads: Uploads, set_name: str, progress: Progress) -> Conversation[int]:
     path = keyring.evaluation_keys(set_name, _keys_progress(progress))
-    uploaded[set_name], sent = yield from upload_keys(path, set_name, progress)
+    digest = sha256_of(path)
+    uploads.digests.add(digest)
+    uploads.names[set_name], sent = yield from upload_keys(path, set_name, progress, digest)
     return sent
 
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.errors import FheError, ParameterError
+from cloakwork.fhe_core.files import locked_folder, synchronise_folder
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.fhe_core.wire import CHECKSUM_BYTES, PREFIX_BYTES, Kind, peek
 
 HOME_VARIABLE: Final = "CLOAKWORK_HOME"
 PASSPHRASE_VARIABLE: Final = "CLOAKWORK_PASSPHRASE"
 _FOLDER_MODE: Final = 0o700
+_OTHERS: Final = 0o077  # every right of group and others
+
+Passphrase: TypeAlias = str | Callable[[], str] | None
 
 
 def default_folder() -> Path:
@@ -29,67 +36,102 @@ def default_folder() -> Path:
 class Keyring:
     """Keys in a folder. Their files name parameter set and digest, so that a changed set gets a new key.
 
+    Any number of threads and processes may use one folder: a key that several make at once is made once. Folder and secret keys must be
+    the user's alone.
+
     Args:
         passphrase: of the secret keys, or what asks for it; None: `CLOAKWORK_PASSPHRASE`.
+        new_passphrase: of a key that is made, for instance what asks twice; None: `passphrase`.
     """
 
-    def __init__(self, folder: Path | None = None, passphrase: str | Callable[[], str] | None = None) -> None:
+    lasting = True  # whether the keys are there for the next run as well
+
+    def __init__(
+        self, folder: Path | None = None, passphrase: Passphrase = None, new_passphrase: Passphrase = None
+    ) -> None:
         self.folder = folder or default_folder()
         self._passphrase = passphrase
+        self._new_passphrase = passphrase if new_passphrase is None else new_passphrase
         self._open: dict[str, ClientKey] = {}
+        self._lock = threading.RLock()
 
     def key(self, set_name: str, progress: Progress = None) -> ClientKey:
         """The key of a parameter set; made and saved when there is none.
 
         Raises:
             KeyMismatchError: the passphrase is wrong.
-            ParameterError: no passphrase.
+            ParameterError: no passphrase, or a folder or file that other users of the machine can read.
+            SerializationError: the file is damaged; it is left as it is.
         """
-        name = _stem(set_name)
-        if name not in self._open:
-            path = self.folder / f"{name}.key"
-            self._open[name] = ClientKey.load(path, self._word()) if path.exists() else self._make(set_name, progress)
-        return self._open[name]
+        with self._lock:
+            name = _stem(set_name)
+            if name not in self._open:
+                self._open[name] = self._stored(name) or self._made(set_name, progress)
+            return self._open[name]
 
     def evaluation_keys(self, set_name: str, progress: Progress = None) -> Path:
-        """The file that a server gets. Always the same bytes, so that an upload can be resumed or skipped."""
-        path = self.folder / f"{_stem(set_name)}.evaluation.keys"
-        key = self.key(set_name, progress)
+        """The file that a server gets. Always the same bytes, so that an upload can be resumed or skipped.
+
+        Made again where they are missing, damaged, of an earlier release or of another secret key.
+        """
+        with self._lock:
+            key = self.key(set_name, progress)
+            path = self._evaluation_path(_stem(set_name))
+            if not _belongs(path, key):
+                with locked_folder(self.folder):
+                    if not _belongs(path, key):  # nobody else has made them meanwhile
+                        key.evaluation_keys(progress).save(path)
+            return path
+
+    def _secret_path(self, name: str) -> Path:
+        return self.folder / f"{name}.key"
+
+    def _evaluation_path(self, name: str) -> Path:
+        return self.folder / f"{name}.evaluation.keys"
+
+    def _stored(self, name: str) -> ClientKey | None:
+        path = self._secret_path(name)
         if not path.exists():
-            key.evaluation_keys(progress).save(path)
-        return path
+            return None
+        _require_private(self.folder, "700")
+        _require_private(path, "600")
+        return ClientKey.load(path, _word(self._passphrase))
 
-    def _make(self, set_name: str, progress: Progress) -> ClientKey:
-        word = self._word()
+    def _made(self, set_name: str, progress: Progress) -> ClientKey:
+        word = _word(self._new_passphrase)
         self.folder.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
-        key = ClientKey.generate(set_name)
-        stem = _stem(set_name)
-        # The public part first: a secret key without it would be given new evaluation keys, which is fine as well.
-        key.evaluation_keys(progress).save(self.folder / f"{stem}.evaluation.keys")
-        key.save(self.folder / f"{stem}.key", word)
-        return key
-
-    def _word(self) -> str:
-        word = self._passphrase() if callable(self._passphrase) else self._passphrase
-        word = os.environ.get(PASSPHRASE_VARIABLE) if word is None else word
-        if not word:
-            raise ParameterError(
-                f"passphrase: the secret key is encrypted at rest and needs one; pass passphrase= or set {PASSPHRASE_VARIABLE}"
-            )
-        return word
+        _require_private(self.folder, "700")
+        name = _stem(set_name)
+        path = self._secret_path(name)
+        with locked_folder(self.folder):
+            if path.exists():  # another process was first
+                return ClientKey.load(path, word)
+            key = ClientKey.generate(set_name)
+            # The public part first, so that a secret key is complete when it appears. What is left of an interrupted run is replaced.
+            key.evaluation_keys(progress).save(self._evaluation_path(name))
+            if _publish(key, path, word):
+                return key
+        # On file systems without locks: the other one's key counts, and evaluation keys are made to fit it when they are asked for.
+        return ClientKey.load(path, word)
 
 
 class TemporaryKeyring(Keyring):
-    """Keys that live as long as this object; the secrets are never written, the evaluation keys lie in a folder given by the caller."""
+    """Keys that live as long as this object; the secrets are never written, the evaluation keys lie in a folder given by the caller.
+
+    A `Client` with such keys deletes them from its server when it is closed: nobody can use them afterwards.
+    """
+
+    lasting = False
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "")
 
     def key(self, set_name: str, progress: Progress = None) -> ClientKey:
-        name = _stem(set_name)
-        if name not in self._open:
-            self._open[name] = ClientKey.generate(set_name)
-        return self._open[name]
+        with self._lock:
+            name = _stem(set_name)
+            if name not in self._open:
+                self._open[name] = ClientKey.generate(set_name)
+            return self._open[name]
 
 
 def sha256_of(path: Path) -> str:
@@ -99,3 +141,67 @@ def sha256_of(path: Path) -> str:
 
 def _stem(set_name: str) -> str:
     return f"{set_name}-{parameter_digest(parameter_set(set_name)).hex()[:12]}"
+
+
+def _word(passphrase: Passphrase) -> str:
+    word = passphrase() if callable(passphrase) else passphrase
+    word = os.environ.get(PASSPHRASE_VARIABLE) if word is None else word
+    if not word:
+        raise ParameterError(
+            f"passphrase: the secret key is encrypted at rest and needs one; pass passphrase= or set {PASSPHRASE_VARIABLE}"
+        )
+    return word
+
+
+def _publish(key: ClientKey, path: Path, word: str) -> bool:
+    """Whether the file is new: a secret key that is there is never replaced, because its ciphertexts would be lost with it."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+    try:
+        key.save(temporary, word)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links; the folder's lock keeps others away
+            if path.exists():
+                return False
+            temporary.rename(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    synchronise_folder(path.parent)
+    return True
+
+
+def _require_private(path: Path, mode: str) -> None:
+    """As ssh does; a link is what it leads to."""
+    found = path.stat()
+    if found.st_mode & _OTHERS:
+        raise ParameterError(
+            f"keys: expected that only you can open {path}, but its mode is {stat.S_IMODE(found.st_mode):03o}; run 'chmod {mode} {path}'"
+        )
+    if os.geteuid() not in (0, found.st_uid):
+        raise ParameterError(
+            f"keys: {path} belongs to another user; use a folder of your own (--keys, or {HOME_VARIABLE})"
+        )
+
+
+def _belongs(path: Path, key: ClientKey) -> bool:
+    """Whether these are whole evaluation keys of the secret key, in this release's format."""
+    try:
+        with path.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            header = peek(stream.read(PREFIX_BYTES), size)
+            if header.kind is not Kind.EVALUATION_KEYS or header.key_id != key.key_id:
+                return False
+            return _checksum_fits(path, size)
+    except (FileNotFoundError, FheError):
+        return False
+
+
+def _checksum_fits(path: Path, size: int) -> bool:
+    checksum, left = hashlib.sha256(), size - CHECKSUM_BYTES
+    with path.open("rb") as stream:
+        while left > 0 and (block := stream.read(min(left, 1 << 20))):
+            checksum.update(block)
+            left -= len(block)
+        return stream.read() == checksum.digest()

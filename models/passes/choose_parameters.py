@@ -87,7 +87,9 @@ def phase_noise(params: ParameterSet, norms: Norms) -> float:
     variance += noise.linear_variance(noise.blind_rotation_variance(params), norms.on_lookups)
     correlated = norms.within_rotations * noise.rotation_correlation_bound(params) if norms.within_rotations else 0.0
     variance += correlated * noise.blind_rotation_variance(params)
-    if not norms.is_output:
+    if norms.is_output:
+        variance += noise.rerandomisation_variance(params)
+    else:
         variance += noise.keyswitch_variance(params) + noise.modulus_switch_variance(params)
     return math.sqrt(variance)
 

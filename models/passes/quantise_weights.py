@@ -122,9 +122,10 @@ def _extent(graph: Graph, source: int) -> float:
 
 
 def noise_room(params: ParameterSet, noise_percent: float, is_output: bool) -> float:
-    """Variance that a linear node may bring: the limit less what switching adds. Negative when the set is too noisy."""
-    switching = 0.0 if is_output else noise.keyswitch_variance(params) + noise.modulus_switch_variance(params)
-    return (noise_percent / 200) ** 2 - switching
+    """Variance that a linear node may bring: the limit less what comes after it, switching or re-randomisation. Negative when the set is
+    too noisy."""
+    switching = noise.keyswitch_variance(params) + noise.modulus_switch_variance(params)
+    return (noise_percent / 200) ** 2 - (noise.rerandomisation_variance(params) if is_output else switching)
 
 
 def weight_bits(node: Linear) -> int:

@@ -103,8 +103,8 @@ class _Sum:
     def _variance(self, params: ParameterSet) -> float:
         """Noise, and the rounding of 1/R and of table entries to whole words, taken as if all errors added up."""
         squares = sum(weight**2 for weight in self.linear.values())
-        lookups = len(self.indices) * noise.blind_rotation_variance(params)
-        return lookups + squares * noise.fresh_variance(params) + (self.terms / params.modulus) ** 2
+        computed = len(self.indices) * noise.blind_rotation_variance(params) + squares * noise.fresh_variance(params)
+        return computed + noise.rerandomisation_variance(params) + (self.terms / params.modulus) ** 2
 
 
 def _grouped(

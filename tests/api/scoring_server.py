@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ import onnx_models
 from cloakwork.api.database.connection import Database
 from cloakwork.api.service.services import migrate
 from cloakwork.api.service.tenants import Tenants
+from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
@@ -190,6 +192,15 @@ class User:
 
     def decrypt(self, body: bytes) -> np.ndarray:
         return np.asarray(self.specification.decrypt(self.key, Ciphertexts.from_bytes(body)))
+
+    def same_answer(self, first: bytes, second: bytes) -> bool:
+        """Whether two answers are the same words under two re-randomisations: the difference is their noise, within eight standard deviations
+        (beyond it once in 10^15), far below the noise of anything else that a program does."""
+        phases = [self.key.phases(Ciphertexts.from_bytes(answer)).astype(np.int64) for answer in (first, second)]
+        modulus = self.key.parameters.modulus
+        difference = (phases[0] - phases[1] + modulus // 2) % modulus - modulus // 2
+        limit = 8 * math.sqrt(2 * noise.rerandomisation_variance(self.key.parameters)) * modulus
+        return bool(first != second and (np.abs(difference) < limit).all())
 
     def infer(self, body: bytes, **options: Any) -> httpx.Response:
         return self.http.post(f"/v2/models/{self.model}/infer", content=body, **options)

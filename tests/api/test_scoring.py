@@ -34,10 +34,10 @@ def test_many_samples_of_one_request(user: User, compiled: CompiledModel):
     assert found.shape == (17, 3) and agrees(found, compiled, x)
 
 
-def test_the_answer_is_exact_so_that_it_can_be_checked_again(user: User):
+def test_an_answer_is_the_same_under_another_mask(user: User):
     user.upload()
     _, body = user.encrypt()
-    assert user.infer(body).content == user.infer(body).content
+    assert user.same_answer(user.infer(body).content, user.infer(body).content)
 
 
 def test_a_key_is_sent_once_and_serves_by_name_or_by_secret_key(user: User, http: httpx.Client):
@@ -45,7 +45,7 @@ def test_a_key_is_sent_once_and_serves_by_name_or_by_secret_key(user: User, http
     again = http.post("/v2/keys", json=user.announcement())
     assert (again.status_code, again.json()["state"], again.json()["id"]) == (200, "ready", identity)
     _, body = user.encrypt()
-    assert user.infer(body).content == user.infer(body, headers={"Fhe-Key-Id": identity}).content
+    assert user.same_answer(user.infer(body).content, user.infer(body, headers={"Fhe-Key-Id": identity}).content)
 
 
 def test_without_keys_they_are_asked_for(user: User):

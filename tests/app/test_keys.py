@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 
 PASSPHRASE = {"CLOAKWORK_PASSPHRASE": "correct horse"}
 
@@ -30,7 +36,6 @@ def test_a_round_trip_through_files(run, tmp_path, toy_key):
 
 def test_the_evaluation_keys_on_disk_work(run, tmp_path, toy_key):
     from cloakwork.fhe_core.ciphertexts import load_ciphertexts
-    from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
     from cloakwork.fhe_core.server import Session
 
     assert run("encrypt", "3", "0", "2", "1", "--full", environment=PASSPHRASE).returncode == 0
@@ -130,3 +135,28 @@ def test_missing_files_have_status_1(run, error_line):
         result = run(*arguments, environment=PASSPHRASE)
         assert result.returncode == 1
         error_line(result.stderr)
+
+
+def test_two_keygens_at_once_make_one_pair(tmp_path):
+    """The other one is told that there is a key."""
+    command = [sys.executable, "-m", "cloakwork.app.cli", "keygen", "--set", "toy"]
+    options = {"cwd": tmp_path, "env": {**os.environ, **PASSPHRASE}, "text": True}
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    both = [subprocess.Popen(command, **options, **pipes) for _ in range(2)]
+    errors = [process.communicate(timeout=120)[1] for process in both]
+    assert sorted(process.returncode for process in both) == [0, 1], errors
+    assert "would be overwritten" in "".join(errors)
+    key = ClientKey.load(tmp_path / "client.key", PASSPHRASE["CLOAKWORK_PASSPHRASE"])
+    assert EvaluationKeys.load(tmp_path / "evaluation.keys").key_id == key.key_id
+
+
+def test_new_evaluation_keys_for_a_key_that_is_there(run, tmp_path, toy_key, error_line):
+    before, old = toy_key.read_bytes(), (tmp_path / "evaluation.keys").read_bytes()
+    refused = run("keygen", "--key", "client.key", environment=PASSPHRASE)
+    assert refused.returncode == 1 and "evaluation.keys would be overwritten" in error_line(refused.stderr)
+    assert run("keygen", "--key", "client.key", "--set", "toy", environment=PASSPHRASE).returncode == 2
+    result = run("keygen", "--key", "client.key", "--force", environment=PASSPHRASE)
+    assert result.returncode == 0, result.stderr
+    assert toy_key.read_bytes() == before and (tmp_path / "evaluation.keys").read_bytes() != old
+    key = ClientKey.load(toy_key, PASSPHRASE["CLOAKWORK_PASSPHRASE"])
+    assert EvaluationKeys.load(tmp_path / "evaluation.keys").key_id == key.key_id

@@ -70,12 +70,14 @@ def test_a_sample_goes_through_files(call, tmp_path, compiled):
     (tmp_path / "keys" / "client.key").rename(tmp_path / "away.key")
     record = call("run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y.bin", "--json", "-")
     assert record.returncode == 0, record.stderr
-    assert json.loads(record.stdout)["samples"] == 3
-    again = call(
-        "run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y2.bin", "--threads", "2", "--json", "-"
-    )
-    assert json.loads(again.stdout)["sha256"] == json.loads(record.stdout)["sha256"]
-    assert (tmp_path / "y2.bin").read_bytes() == (tmp_path / "y.bin").read_bytes()
+    assert json.loads(record.stdout)["samples"] == 3 and json.loads(record.stdout)["rerandomised"] is True
+    digests = []
+    for name, options in (("y2", []), ("y3", ["--deterministic"]), ("y4", ["--deterministic", "--threads", "2"])):
+        files = ["--keys", "keys/evaluation.keys", "-o", f"{name}.bin"]
+        again = call("run", "small.clkm", "x.bin", *files, *options, "--json", "-")
+        digests.append(json.loads(again.stdout)["sha256"])
+    assert digests[1] == digests[2] and len({json.loads(record.stdout)["sha256"], *digests}) == 3
+    assert (tmp_path / "y3.bin").read_bytes() == (tmp_path / "y4.bin").read_bytes()
     arguments = ["decrypt", "y.bin", "--client", "client.json", "--key", "away.key", "--out", "y.npy", "--json", "-"]
     result = call(*arguments, environment=PASSPHRASE)
     assert result.returncode == 0, result.stderr

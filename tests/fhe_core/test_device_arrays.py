@@ -210,6 +210,17 @@ def test_gates_on_the_device() -> None:
     same(cuda.gate(names, *on_device[:2]), cpu.gate(names, a, b))
 
 
+def test_rerandomised_results_are_on_the_host(key: ClientKey, cpu: Session, cuda: Session) -> None:
+    ciphertexts = key.encrypt(np.arange(40).reshape(8, 5) % 4).to_device()
+    resident = cuda.bootstrap(ciphertexts, [3, 0, 1, 2])[::2]
+    answer = cuda.rerandomise(resident)
+    assert answer.device == "cpu" and answer.shape == (4, 5)
+    np.testing.assert_array_equal(key.decrypt(answer), np.arange(40).reshape(8, 5)[::2] % 4 - 1 & 3)
+    assert (answer.words != resident.to_host().words).mean() > 0.99
+    other = cpu.rerandomise(resident)  # a session's device does not matter, its public key does
+    np.testing.assert_array_equal(key.decrypt(other), key.decrypt(answer))
+
+
 def test_repeated_calls_upload_nothing(key: ClientKey, keys: EvaluationKeys) -> None:
     session, x = Session(keys, device="cuda"), key.encrypt(np.arange(8) % 4).to_device()
     engine = session.engine_sessions[0]

@@ -108,18 +108,43 @@ def test_bytes_are_those_of_the_document(name: str, planes: int) -> None:
     assert unplane(body, words.size, planes) == words.reshape(-1).tolist()
 
 
-def test_evaluation_keys_are_seed_bootstrap_bodies_keyswitch_bodies() -> None:
+def test_evaluation_keys_are_seed_bootstrap_bodies_keyswitch_bodies_public_key() -> None:
     params = parameter_set("toy")
     header = Header(kind=Kind.EVALUATION_KEYS, parameters=params, seeded=True, key_id=None)
-    seed, bootstrap, keyswitch = synthetic_sections(header)
-    fields, body = parse_by_the_document(wire.dump(header, [seed, bootstrap, keyswitch]))
-    assert (fields["flags"], fields["key_id"], fields["shape"]) == (1, bytes(16), ())
-    assert isinstance(bootstrap, np.ndarray) and isinstance(keyswitch, np.ndarray)
+    seed, bootstrap, keyswitch, public_seed, public = synthetic_sections(header)
+    fields, body = parse_by_the_document(wire.dump(header, [seed, bootstrap, keyswitch, public_seed, public]))
+    assert (fields["version"], fields["flags"], fields["key_id"], fields["shape"]) == (2, 1, bytes(16), ())
+    assert isinstance(bootstrap, np.ndarray) and isinstance(keyswitch, np.ndarray) and isinstance(public, np.ndarray)
     split = 32 + bootstrap.size * 4
     assert body[:32] == seed
     assert unplane(body[32:split], bootstrap.size, 4) == bootstrap.reshape(-1).tolist()
     planes = parameters.keyswitch_word_bytes(params)
-    assert unplane(body[split:], keyswitch.size, planes) == keyswitch.reshape(-1).tolist()
+    end = split + keyswitch.size * planes
+    assert unplane(body[split:end], keyswitch.size, planes) == keyswitch.reshape(-1).tolist()
+    assert body[end : end + 32] == public_seed
+    assert unplane(body[end + 32 :], public.size, 4) == public.reshape(-1).tolist()
+    assert len(body) - end == parameters.public_key_bytes(params)
+
+
+def test_version_2_of_evaluation_keys_is_frozen() -> None:
+    header = Header(kind=Kind.EVALUATION_KEYS, parameters=parameter_set("toy"), seeded=True, key_id=KEY_ID)
+    data = wire.dump(header, synthetic_sections(header))
+    assert hashlib.sha256(data[:16] + data[80:-32]).hexdigest()[:32] == "82c1381dc9da81dd7e7932313f36152d"
+
+
+def test_evaluation_keys_without_a_public_key_say_what_to_do() -> None:
+    """Version 1: the same without the last two sections."""
+    header = Header(kind=Kind.EVALUATION_KEYS, parameters=parameter_set("toy"), seeded=True, key_id=KEY_ID)
+    body = bytearray(
+        wire.dump(header, synthetic_sections(header))[: -32 - parameters.public_key_bytes(header.parameters)]
+    )
+    struct.pack_into("<H", body, 4, 1)
+    struct.pack_into("<Q", body, 8, len(body) + 32)
+    with pytest.raises(
+        SerializationError,
+        match="expected wire format version 2, got 1; it lacks the public key .* make evaluation keys again",
+    ):
+        EvaluationKeys.from_bytes(bytes(body) + hashlib.sha256(body).digest())
 
 
 # SHA-256 of the synthetic object without name, digest and checksum: fixed for version 1 of the format. A new value is a new version.

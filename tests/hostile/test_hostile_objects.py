@@ -17,7 +17,7 @@ from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts, Seede
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.fhe_core.parameters import parameter_set, public_key_bytes
 from cloakwork.fhe_core.public_key import PublicKey
 
 # Offsets of docs/wire_format.md.
@@ -246,12 +246,15 @@ def test_evaluation_key_words_out_of_range(objects: dict[str, tuple[Any, bytes]]
     params = parameter_set("toy")
     data = objects["EvaluationKeys"][1]
     planes, count = (params.keyswitch_modulus_log2 + 7) // 8, params.keyswitch_key_rows
-    start = len(data) - 32 - planes * count
+    end = len(data) - 32 - public_key_bytes(params)
+    start = end - planes * count
+    with pytest.raises(SerializationError, match=f"every word below {params.modulus}"):
+        EvaluationKeys.from_bytes(patched(data, len(data) - 33, b"\xff"))  # top byte of the last body of the public key
     with pytest.raises(SerializationError, match=f"every word below {params.modulus}"):
         EvaluationKeys.from_bytes(patched(data, start - 1, b"\xff"))  # top byte of the last bootstrap body
     if params.keyswitch_modulus_log2 % 8:
         with pytest.raises(SerializationError, match=f"every word below {1 << params.keyswitch_modulus_log2}"):
-            EvaluationKeys.from_bytes(patched(data, len(data) - 33, b"\xff"))
+            EvaluationKeys.from_bytes(patched(data, end - 1, b"\xff"))
 
 
 # --- resources -------------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ os.environ["CLOAKWORK_ALLOW_TOY"] = "1"
 
 from cloakwork.fhe_core import keystore
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import parameter_text
 from cloakwork.fhe_core.server import Session
@@ -45,7 +46,7 @@ WHAT = {
 def build(name: str) -> tuple[dict[str, bytes], dict[str, str]]:
     """The files of one parameter set, and digests of what is too large for a file. The order of the client's calls matters."""
     key = ClientKey._from_entropy(name, ENTROPY)
-    keys = key.evaluation_keys()
+    bodies = key._secret_key.evaluation_keys()
     ciphertexts = key.encrypt(MESSAGES)
     files = {
         "parameter_set.txt": parameter_text(key.parameters).encode(),
@@ -53,8 +54,10 @@ def build(name: str) -> tuple[dict[str, bytes], dict[str, str]]:
         "ciphertexts.clkw": ciphertexts.to_bytes(),
         "seeded_ciphertexts.clkw": key.encrypt(MESSAGES, seeded=True).to_bytes(),
         "packed_ciphertexts.clkw": key.encrypt_packed(PACKED_MESSAGES).to_bytes(),
-        "public_key.clkw": key.public_key().to_bytes(),
     }
+    public = key.public_key()
+    files["public_key.clkw"] = public.to_bytes()
+    keys = EvaluationKeys(key.parameters, *bodies, public.seed, public.bodies, key.key_id)
     session = Session(keys)
     tables = LookupTables.of_messages(key.parameters, TABLE)
     files["bootstrapped.clkw"] = session.bootstrap(ciphertexts, tables).to_bytes()
@@ -110,9 +113,9 @@ writes files and this page, `test_vectors.py` checks them.
 |---|---|---|---|
 {table}
 
-`digests.json` has the SHA-256 of larger things: the evaluation keys as an object of the wire format, the secret coefficients as signed
-bytes (small key, then large key), and the words after each stage of the bootstrap of `ciphertexts.clkw` in C order, little-endian,
-4 bytes a word (8 for torus words of two limbs).
+`digests.json` has the SHA-256 of larger things: the evaluation keys (with that public key) as an object of the wire format, the
+secret coefficients as signed bytes (small key, then large key), and the words after each stage of the bootstrap of
+`ciphertexts.clkw` in C order, little-endian, 4 bytes a word (8 for torus words of two limbs).
 """
 
 

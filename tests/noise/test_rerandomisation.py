@@ -1,0 +1,115 @@
+"""Re-randomised results: other masks, uniform ones, the same phases but for the noise of the model, on both sides; right answers.
+
+Encryption under a public key draws from the operating system, so that nothing here can have a fixed seed but the keys. Limits are six
+standard deviations of what is measured: each of them is passed wrongly once in about 10^8 runs.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.ciphertexts import Ciphertexts
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.errors import KeyMismatchError
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.server import Session
+
+ENTROPY = bytes(range(1, 33))
+SIGMAS = 6
+# What one key's own noise, and its secret, leave open of the model's variance, which is a mean over keys.
+KEY_TOLERANCE = {"toy": 0.3, "toy_two_limb": 0.3, "nn2": 0.06, "lut3": 0.06}
+COUNT = {"toy": 8192, "toy_two_limb": 8192, "nn2": 4096, "lut3": 1024}
+
+
+@pytest.fixture(scope="module", params=list(COUNT))
+def key(request: pytest.FixtureRequest) -> ClientKey:
+    return ClientKey._from_entropy(request.param, ENTROPY)
+
+
+def test_encryptions_of_zero_have_the_noise_of_the_model(key: ClientKey) -> None:
+    params = key.parameters
+    count = COUNT[params.name]
+    zeros = Ciphertexts.from_words(params, key.public_key().zeros(count), key_id=key.key_id)
+    errors = centred(key, zeros) / params.modulus
+    model = noise.rerandomisation_variance(params)
+    spread = SIGMAS * math.sqrt(2 / count)
+    ratio = float(np.mean(errors**2)) / model
+    assert 1 - KEY_TOLERANCE[params.name] - spread < ratio < 1 + KEY_TOLERANCE[params.name] + spread, ratio
+    assert abs(float(errors.mean())) < SIGMAS * math.sqrt(2 * model / count)
+    correlation = float(np.corrcoef(errors[1:], errors[:-1])[0, 1])  # each has randomness of its own
+    assert abs(correlation) < SIGMAS / math.sqrt(count - 1)
+
+
+def test_masks_of_the_zeros_are_uniform(key: ClientKey) -> None:
+    params = key.parameters
+    masks = key.public_key().zeros(256)[:, :-1]
+    bins = 64
+    counts = np.bincount((masks.astype(object) * bins // params.modulus).astype(np.int64).ravel(), minlength=bins)
+    expected = masks.size / bins
+    chi_square = float((np.square(counts - expected) / expected).sum())
+    # Wilson-Hilferty: the cube root of chi-square over its degrees of freedom is nearly Gaussian.
+    degrees, share = bins - 1, 2 / (9 * (bins - 1))
+    assert abs(((chi_square / degrees) ** (1 / 3) - (1 - share)) / math.sqrt(share)) < SIGMAS, chi_square
+
+
+@pytest.mark.parametrize("name", ["toy", "toy_two_limb"])
+def test_a_result_stays_right_and_gets_other_masks_each_time(name: str) -> None:
+    key = ClientKey._from_entropy(name, ENTROPY)
+    session = Session(EvaluationKeys.from_bytes(key.evaluation_keys().to_bytes()))  # as a server has them
+    messages = np.arange(700).reshape(7, 100) % 4
+    result = session.bootstrap(key.encrypt(messages), [1, 2, 3, 0])
+    before = result.words.copy()
+    first, second = session.rerandomise(result), session.rerandomise(result)
+    np.testing.assert_array_equal(result.words, before)
+    for answer in (first, second):
+        assert (answer.shape, answer.encoding, answer.key_id) == (result.shape, result.encoding, result.key_id)
+        assert answer.words.max() < key.parameters.modulus
+        np.testing.assert_array_equal(key.decrypt(answer), (messages + 1) % 4)
+    different = np.mean(
+        [np.mean(a.words[..., :-1] != b.words[..., :-1]) for a, b in ((first, second), (first, result))]
+    )
+    assert different > 0.9999  # two uniform words are equal once in 10^8
+    added = noise.rerandomisation_variance(key.parameters) / noise.blind_rotation_variance(key.parameters)
+    assert first.weight_norm == pytest.approx(math.sqrt(1 + added))
+    phases = [key.phases(each).astype(np.int64) for each in (first, result)]
+    shift = (phases[0] - phases[1] + key.parameters.modulus // 2) % key.parameters.modulus - key.parameters.modulus // 2
+    model = noise.rerandomisation_variance(key.parameters) * key.parameters.modulus**2
+    spread = KEY_TOLERANCE[name] + SIGMAS * math.sqrt(2 / shift.size)
+    assert 1 - spread < float(np.mean(shift.astype(float) ** 2)) / model < 1 + spread
+
+
+def test_results_of_another_key_are_refused() -> None:
+    key, other = ClientKey.generate("toy"), ClientKey.generate("toy")
+    with pytest.raises(KeyMismatchError):
+        Session(key.evaluation_keys()).rerandomise(other.encrypt([1]))
+
+
+def test_a_badly_made_public_key_is_told_one_word_of_its_randomness() -> None:
+    """Bodies of a client who lies: B = q/4 at degree 0 would tell a server's u coefficient by coefficient, if one u served several answers."""
+    key = ClientKey._from_entropy("toy_two_limb", ENTROPY)
+    params = key.parameters
+    honest = key.evaluation_keys()
+    bodies = np.zeros_like(honest.public_bodies)
+    bodies[0, 0] = params.modulus // 8
+    keys = EvaluationKeys(
+        params, honest.seed, honest.bootstrap_bodies, honest.keyswitch_bodies, honest.public_seed, bodies, key.key_id
+    )
+    zeros = keys.public_key.zeros(512)
+    told = np.rint(centred_words(zeros[:, -1], params.modulus) * 8 / params.modulus).astype(int)  # u_0[0] of each
+    assert set(told.tolist()) == {-1, 0, 1}
+    # Every answer has another u: what one tells of its own says nothing about the next.
+    assert abs(float(np.corrcoef(told[1:], told[:-1])[0, 1])) < SIGMAS / math.sqrt(511)
+    assert len({row[:-1].tobytes() for row in zeros}) == 512
+
+
+def centred(key: ClientKey, ciphertexts: Ciphertexts) -> np.ndarray:
+    return centred_words(key.phases(ciphertexts), key.parameters.modulus).astype(np.float64)
+
+
+def centred_words(words: np.ndarray, modulus: int) -> np.ndarray:
+    signed = words.astype(np.int64)
+    return np.where(signed > modulus // 2, signed - modulus, signed)
