@@ -42,6 +42,7 @@ from cloakwork.fhe_core.wire_layout import (
     object_bytes,
     pack_header,
     section_layout,
+    unpack_bound,
 )
 
 __all__ = [
@@ -296,7 +297,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
     if source.size < HEADER_BYTES + CHECKSUM_BYTES:
         raise _truncated(HEADER_BYTES + CHECKSUM_BYTES, source.size)
     fields = HEADER_STRUCT.unpack(source.read(HEADER_BYTES))
-    magic, version, kind_byte, flags, total, name, digest, key_id, weight_norm, encoding, rank, reserved = fields
+    magic, version, kind_byte, flags, total, name, digest, key_id, weight_norm, encoding, rank, bound = fields
     found = _check_identity(magic, version, kind_byte, flags)
     if kind is not None and found is not kind:
         raise wrong_kind(found, kind)
@@ -308,7 +309,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
     check_size(total, max_bytes)
     params = _known_parameters(name, digest)
     seeded = bool(flags & FLAG_SEEDED)
-    _check_form(found, seeded, rank, weight_norm, encoding, reserved, params)
+    message_bound = _check_form(found, seeded, rank, weight_norm, encoding, bound, params)
     shape = (
         struct.unpack(f"<{rank}Q", source.read(8 * rank)) if total >= HEADER_BYTES + 8 * rank + CHECKSUM_BYTES else (0,)
     )
@@ -329,6 +330,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
         shape=shape,
         encoding=Encoding(encoding),
         weight_norm=weight_norm,
+        message_bound=message_bound,
     )
 
 
@@ -370,17 +372,17 @@ def _known_parameters(name_field: bytes, digest: bytes) -> ParameterSet:
 
 
 def _check_form(
-    kind: Kind, seeded: bool, rank: int, weight_norm: float, encoding: int, reserved: bytes, params: ParameterSet
-) -> None:
-    """The fields whose values the kind restricts."""
-    if not kind.is_ciphertext and (seeded != (kind is not Kind.SECRET_KEY) or rank or weight_norm or encoding):
+    kind: Kind, seeded: bool, rank: int, weight_norm: float, encoding: int, bound: bytes, params: ParameterSet
+) -> tuple[int, int] | None:
+    """The fields whose values the kind restricts; the message bound."""
+    if not kind.is_ciphertext and (
+        seeded != (kind is not Kind.SECRET_KEY) or rank or weight_norm or encoding or any(bound)
+    ):
         raise SerializationError(
             f"{kind.label}: the header has fields that this kind does not have; the object is damaged"
         )
-    if rank > MAX_RANK or any(reserved):
-        raise SerializationError(
-            f"{kind.label}: expected at most {MAX_RANK} dimensions and zeros in reserved bytes; the object is damaged"
-        )
+    if rank > MAX_RANK:
+        raise SerializationError(f"{kind.label}: expected at most {MAX_RANK} dimensions; the object is damaged")
     if not (0 <= weight_norm <= MAX_WEIGHT_NORM and math.copysign(1, weight_norm) > 0):  # false for NaN, and for -0
         raise SerializationError(f"{kind.label}: expected a weight norm in [0, 2^32]; the object is damaged")
     try:
@@ -393,6 +395,12 @@ def _check_form(
         raise SerializationError(
             f"{kind.label}: parameter set '{params.name}' has no integer messages, but the object says that it holds some"
         )
+    try:
+        return unpack_bound(bound, Encoding(encoding), params, weight_norm)
+    except ValueError:
+        raise SerializationError(
+            f"{kind.label}: expected a message bound as the format writes it, or zeros; the object is damaged"
+        ) from None
 
 
 def _truncated(expected: int, found: int) -> SerializationError:
