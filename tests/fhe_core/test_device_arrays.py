@@ -430,12 +430,15 @@ def test_shards_stay_on_their_devices(key: ClientKey, keys: EvaluationKeys, cpu:
     assert spread.device == "cuda:0,1" and isinstance(spread.words, DeviceWords)
     index = np.arange(21).reshape(7, 3) % 2
     tables = [[1, 2, 3, 0], [0, 1, 2, 3]]
-    expected = cpu.bootstrap(
-        cpu.linear([[1, 1, 0], [0, -1, 1], [1, 0, 0]], x) + 1, tables, table_index=index, allow_noise=True
+    on_host, on_devices = (
+        (session.linear([[1, 1, 0], [0, -1, 1], [1, 0, 0]], y) + 1).with_message_bound(
+            0, 3
+        )  # words are compared, not messages
+        for session, y in ((cpu, x), (cuda, spread))
     )
-    result = cuda.bootstrap(
-        cuda.linear([[1, 1, 0], [0, -1, 1], [1, 0, 0]], spread) + 1, tables, table_index=index, allow_noise=True
-    )
+    assert on_devices.weight_norm == on_host.weight_norm
+    expected = cpu.bootstrap(on_host, tables, table_index=index, allow_noise=True)
+    result = cuda.bootstrap(on_devices, tables, table_index=index, allow_noise=True)
     assert result.device == "cuda:0,1"
     np.testing.assert_array_equal(result.to_host().words, expected.words)
     np.testing.assert_array_equal(result.to_device("cuda:1").to_host().words, expected.words)
