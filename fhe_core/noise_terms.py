@@ -110,7 +110,7 @@ class Terms:
         merged = self.merged()
         factors, norms = without_repeats(merged.factors), without_repeats(merged.norms)
         if bool((norms == _FRESH).all()):
-            norm: Reals = np.sqrt(np.square(factors).sum(axis=-1))
+            norm: Reals = np.sqrt(np.einsum("...t,...t->...", factors, factors))
             return norm
         fresh = np.where(norms == _FRESH, factors, 0.0)
         opaque = np.where(norms == _FRESH, 0.0, np.abs(factors) * norms)
@@ -297,18 +297,21 @@ def _sources(
 ) -> Terms:
     """One term for each ciphertext: the fingerprint of its words up to sign, times that sign (0 for those without a mask)."""
     lead = heads[..., 0]
-    for i in range(1, MASK_WORDS):
-        lead = np.where(lead == 0, heads[..., i], lead)
-    if words is not None and not lead.all():
-        heads, lead = _sparse_heads(heads, lead, words)
+    if not lead.all():
+        for i in range(1, MASK_WORDS):
+            lead = np.where(lead == 0, heads[..., i], lead)
+        if words is not None and not lead.all():
+            heads, lead = _sparse_heads(heads, lead, words)
     modulus = np.uint64(params.modulus)
     negative = lead > modulus // np.uint64(2)
     with np.errstate(over="ignore"):  # single numbers warn where arrays wrap around
-        upright = heads @ _MULTIPLIERS
+        upright = sum(heads[..., i] * _MULTIPLIERS[i] for i in range(MASK_WORDS))
         counted = _MULTIPLIERS.sum() if heads.all() else (heads != 0) @ _MULTIPLIERS
         turned = modulus * counted - upright  # of Q - w for every word but 0
         names = np.where(negative, turned, upright)
-    signs = np.where(lead == 0, 0.0, np.where(negative, -1.0, 1.0))
+    signs = np.where(negative, -1.0, 1.0)
+    if not lead.all():
+        signs = np.where(lead == 0, 0.0, signs)
     if opaque:
         norms = np.where(norms == _FRESH, np.nextafter(_FRESH, 2), norms)
     return Terms(names[..., None], signs[..., None], np.broadcast_to(norms[..., None], (*lead.shape, 1)))

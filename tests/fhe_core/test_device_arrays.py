@@ -421,6 +421,23 @@ def test_torch(key: ClientKey, cpu: Session, cuda: Session) -> None:
 # --- several devices ---------------------------------------------------------------------------------------------------------------
 
 
+def test_equal_words_are_found_on_the_device(key: ClientKey, cpu: Session, cuda: Session) -> None:
+    """By four words of each ciphertext, whatever memory, order or device they are in."""
+    x = key.encrypt(np.arange(6) % 4)
+    table = [1, 2, 3, 0]
+    y, twin = (cuda.bootstrap(x.to_device(), table) for _ in range(2))
+    assert (y + twin).weight_norm == (y.to_host() + cpu.bootstrap(x, table)).weight_norm == 2
+    assert (y - twin).weight_norm == 0
+    assert (y[::-1] + twin).weight_norm == pytest.approx(np.sqrt(2))
+    assert (y[[0, 0, 1, 1, 2, 2]] + twin).weight_norm == 2  # the first one
+    assert (y[:, None] + twin[None, :]).weight_norm == 2
+    assert cuda.linear([[1, 2, 3]], y.reshape(2, 3)[:, [0, 1, 0]]).weight_norm == pytest.approx(np.sqrt(20))
+    assert (y * 0 + twin).weight_norm == 1
+    assert (x.to_device() + 1 - key.encrypt(np.ones(6, int)).to_device()).message_bound == (-2, 4)
+    bits = key.encrypt_bits(np.arange(6) % 2)
+    assert (bits.to_device() + bits.copy().to_device()).weight_norm == 2
+
+
 def test_shards_stay_on_their_devices(key: ClientKey, keys: EvaluationKeys, cpu: Session) -> None:
     if _engine.cuda_device_count() < 2:
         pytest.skip("needs two CUDA devices")
