@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,3 +19,11 @@ Phases: TypeAlias = NDArray[np.uint64]
 
 Progress: TypeAlias = Callable[[int, int], bool | None] | None
 """progress(done, total); returning False cancels the call."""
+
+Entry = TypeVar("Entry", bound=np.generic)
+
+
+def without_repeats(array: NDArray[Entry], keep: int = 1) -> NDArray[Entry]:
+    """A view with length 1 along axes that a broadcast repeats, but for the last `keep` ones."""
+    repeated = [stride == 0 and extent > 1 for stride, extent in zip(array.strides, array.shape, strict=True)]
+    return array[tuple(slice(0, 1) if repeats else slice(None) for repeats in repeated[: array.ndim - keep])]

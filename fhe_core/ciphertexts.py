@@ -6,23 +6,26 @@ computed with there; the same operations give the same words.
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core import _engine, device_words, wire
+from cloakwork.fhe_core import _engine, device_words, message_bounds, noise_terms, wire
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.device_words import DeviceWords, on_host
 from cloakwork.fhe_core.encoding import Encoding, default_encoding, slot_bits
 from cloakwork.fhe_core.errors import DeviceError, KeyMismatchError, ParameterError, ShapeError
+from cloakwork.fhe_core.message_bounds import Bounds
+from cloakwork.fhe_core.noise_terms import NoiseTerms
 from cloakwork.fhe_core.parameters import word_dtype
-from cloakwork.fhe_core.phase_arithmetic import add, add_to_bodies, addresses, constant_words, multiply, negate_words
+from cloakwork.fhe_core.phase_arithmetic import add, add_to_bodies, constant_words, multiply, negate_words
+from cloakwork.fhe_core.wire_layout import MAX_WEIGHT_NORM
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.files import PathLike
@@ -46,6 +49,7 @@ class _CiphertextArray:
         encoding: Encoding | None = None,
         weight_norm: float = 1.0,
         key_id: bytes | None = None,
+        message_bound: tuple[int, int] | None = None,
     ) -> None:
         self._parameters = parameters
         self._words = words
@@ -53,6 +57,7 @@ class _CiphertextArray:
         self._encoding = default_encoding(parameters) if encoding is None else encoding
         self._weight_norm = float(weight_norm)
         self._key_id = key_id
+        self._bounds = message_bounds.initial(parameters, self._encoding, shape, self._weight_norm, message_bound)
 
     @property
     def parameters(self) -> ParameterSet:
@@ -87,8 +92,30 @@ class _CiphertextArray:
 
     @property
     def weight_norm(self) -> float:
-        """Standard deviation of the noise in units of a fresh bootstrap output, at most; operands are taken as independent."""
+        """Standard deviation of the noise in units of a fresh bootstrap output, at most, of the noisiest ciphertext."""
         return self._weight_norm
+
+    @property
+    def message_bound(self) -> tuple[int, int] | None:
+        """Least and largest message, by the operations that made them; None for encodings that have no bounds (all but `message`)."""
+        return message_bounds.whole(self._bounds)
+
+    def with_message_bound(self, least: int, largest: int) -> Self:
+        """The same ciphertexts, of which the caller says that every message lies in [least, largest].
+
+        For sums that stay smaller than the bounds of their terms add up to. Nothing checks it, and who sees the ciphertexts may see it:
+        take it from what is publicly known, not from the values. A look-up of a message outside of its table gives a wrong value.
+
+        Raises:
+            ParameterError: not messages with padding, or least above largest.
+        """
+        if self._encoding is not Encoding.MESSAGE:
+            raise ParameterError(
+                f"message bound: expected encoding message, got {self._encoding.label}, which has none"
+            )
+        result = copy(self)
+        result._bounds = message_bounds.uniform(self._shape, message_bounds.claimed(least, largest))
+        return result
 
     @property
     def key_id(self) -> bytes | None:
@@ -111,11 +138,17 @@ class _CiphertextArray:
             key_id=self._key_id,
             shape=self._shape,
             encoding=self._encoding,
-            weight_norm=self._weight_norm,
+            weight_norm=min(self.weight_norm, MAX_WEIGHT_NORM),
+            message_bound=self.message_bound,
         )
 
     def _metadata(self) -> dict[str, Any]:
-        return {"encoding": self._encoding, "weight_norm": self._weight_norm, "key_id": self._key_id}
+        return {
+            "encoding": self._encoding,
+            "weight_norm": self.weight_norm,
+            "key_id": self._key_id,
+            "message_bound": self.message_bound,
+        }
 
     def _sections(self) -> list[wire.Section]:
         return [on_host(self._words)]
@@ -193,6 +226,33 @@ class Ciphertexts(_CiphertextArray):
     seeded = False
     __array_ufunc__ = None  # array + ciphertexts asks __radd__ instead of going element by element
 
+    def __init__(
+        self,
+        parameters: ParameterSet,
+        words: Any,
+        shape: tuple[int, ...],
+        *,
+        noise: NoiseTerms | None = None,
+        **metadata: Any,
+    ) -> None:
+        """noise: what the ciphertexts were made of; None: each one is a source of its own, of norm `weight_norm`."""
+        super().__init__(parameters, words, shape, **metadata)
+        self._noise = NoiseTerms.of_words(parameters, words, self._weight_norm) if noise is None else noise
+
+    @property
+    def weight_norm(self) -> float:
+        """Standard deviation of the noise in units of a fresh bootstrap output, at most, of the noisiest ciphertext.
+
+        Terms with equal words, up to sign and constants, have one noise, which adds up; fresh ones that differ are independent; sums whose
+        terms are not known (from files, or of very many terms) count as if their noise were that of everything they are added to.
+        """
+        return self._noise.norm
+
+    @property
+    def noise(self) -> NoiseTerms:
+        """What the noise is made of."""
+        return self._noise
+
     @classmethod
     def from_words(
         cls,
@@ -204,6 +264,8 @@ class Ciphertexts(_CiphertextArray):
         key_id: bytes | None = None,
     ) -> Ciphertexts:
         """Wraps words without a copy: a numpy array or anything with `__dlpack__`, `[.., kN + 1]` of the set's word type.
+
+        Noise (`weight_norm`, 1: encryptions and outputs of look-ups) and range of the messages (`with_message_bound`) are the caller's claim.
 
         Memory of a GPU (torch, CuPy, `DeviceArray`) stays there; work that its library has enqueued is waited for on the device.
         """
@@ -234,23 +296,31 @@ class Ciphertexts(_CiphertextArray):
         assert isinstance(words, np.ndarray)
         return cls(header.parameters, words, header.shape, **header.metadata())
 
-    def _like(self, words: Words | DeviceWords, weight_norm: float | None = None) -> Ciphertexts:
-        norm = self._weight_norm if weight_norm is None else weight_norm
-        return Ciphertexts(
-            self._parameters,
-            words,
-            words.shape[:-1],
-            encoding=self._encoding,
-            weight_norm=norm,
-            key_id=self._key_id,
-        )
+    def _like(self, words: Words | DeviceWords, noise: NoiseTerms, bounds: Bounds | None) -> Ciphertexts:
+        result = copy(self)
+        result._words, result._shape = words, words.shape[:-1]
+        result._noise, result._bounds = noise, bounds
+        return result
+
+    def _moved(self, words: Words | DeviceWords) -> Ciphertexts:
+        """The same ciphertexts in another place."""
+        return self._like(words, self._noise.moved(self._parameters, words), self._bounds)
+
+    def _rearranged(self, words: Words | DeviceWords, change: noise_terms.Rearrangement) -> Ciphertexts:
+        """Some of them, or in another order; `change` does it to an array with one more axis."""
+        noise = self._noise.rearranged(self._parameters, words, change)
+        return self._like(words, noise, None if self._bounds is None else change(self._bounds))
 
     def with_encoding(self, encoding: Encoding) -> Ciphertexts:
         """The same words read in another encoding."""
         if encoding in (Encoding.MESSAGE, Encoding.FULL_DOMAIN):
             slot_bits(self._parameters, encoding)
-        result = self._like(self._words)
+        if encoding is self._encoding:
+            return self
+        result = self._moved(self._words)
         result._encoding = encoding
+        widest = message_bounds.widest_range(self._parameters)
+        result._bounds = message_bounds.initial(self._parameters, encoding, self._shape, 1.0, widest)
         return result
 
     # --- as an array ---
@@ -267,7 +337,8 @@ class Ciphertexts(_CiphertextArray):
         parts = index if isinstance(index, tuple) else (index,)
         if not any(part is Ellipsis for part in parts):
             parts = (*parts, Ellipsis)
-        return self._like(self._words[(*parts, slice(None))])
+        chosen = (*parts, slice(None))
+        return self._rearranged(self._words[chosen], lambda array: array[chosen])
 
     def reshape(self, *shape: int | Sequence[int]) -> Ciphertexts:
         wanted: list[int] = []
@@ -277,28 +348,30 @@ class Ciphertexts(_CiphertextArray):
         full = [self.size // max(known, 1) if extent == -1 else extent for extent in wanted]
         if wanted.count(-1) > 1 or min(full, default=1) < 0 or math.prod(full) != self.size:
             raise ShapeError(f"reshape: {self.size} ciphertexts of shape {list(self.shape)} do not fit shape {wanted}")
-        return self._like(self._words.reshape((*full, self._words.shape[-1])))
+        return self._rearranged(
+            self._words.reshape((*full, self._words.shape[-1])), lambda array: array.reshape((*full, array.shape[-1]))
+        )
 
     def _broadcast(self, shape: tuple[int, ...]) -> Ciphertexts:
         full = (*shape, self._words.shape[-1])
-        if isinstance(self._words, DeviceWords):
-            return self._like(self._words.broadcast_to(full))
-        return self._like(np.broadcast_to(self._words, full))
+        on_device = isinstance(self._words, DeviceWords)
+        words = self._words.broadcast_to(full) if on_device else np.broadcast_to(self._words, full)
+        return self._rearranged(words, lambda array: np.broadcast_to(array, (*shape, array.shape[-1])))
 
     def copy(self) -> Ciphertexts:
-        return self._like(self._words.copy())
+        return self._moved(self._words.copy())
 
     # --- places ---
 
     def to_device(self, device: str = "cuda") -> Ciphertexts:
         """On a GPU (`cuda:N`), or contiguous shares of the first axis on several (`cuda:N,M,..`); itself when it is there already."""
         if isinstance(self._words, DeviceWords):
-            return self._like(self._words.to_device(device))
-        return self._like(DeviceWords.upload(self._parameters, self._words, device))
+            return self._moved(self._words.to_device(device))
+        return self._moved(DeviceWords.upload(self._parameters, self._words, device))
 
     def to_host(self) -> Ciphertexts:
         """In host memory; waits for the device. Itself when it is there already."""
-        return self._like(self._words.to_host()) if isinstance(self._words, DeviceWords) else self
+        return self._moved(self._words.to_host()) if isinstance(self._words, DeviceWords) else self
 
     def to(self, device: str) -> Ciphertexts:
         """`to_host` for "cpu", `to_device` for the others."""
@@ -324,13 +397,17 @@ class Ciphertexts(_CiphertextArray):
     # --- arithmetic on the phases, word by word modulo Q ---
 
     def __neg__(self) -> Ciphertexts:
-        return self._like(negate_words(self._parameters, self._words))
+        words = negate_words(self._parameters, self._words)
+        bounds = None if self._bounds is None else message_bounds.negated(self._bounds)
+        return self._like(words, self._noise.negated(self._parameters, words), bounds)
 
     def __add__(self, other: Any) -> Ciphertexts:
         if isinstance(other, Ciphertexts):
             check_compatible(self, other)
             words = add(self._parameters, self._words, other._words)
-            return self._like(words, total_norm(self, other))
+            both = self._bounds is not None and other._bounds is not None
+            bounds = message_bounds.added(self._bounds, other._bounds) if both else None  # type: ignore[arg-type]
+            return self._like(words, self._noise.plus(other._noise, self._parameters, words), bounds)
         return self._add_constants(other)
 
     __radd__ = __add__
@@ -338,8 +415,7 @@ class Ciphertexts(_CiphertextArray):
     def __sub__(self, other: Any) -> Ciphertexts:
         if isinstance(other, Ciphertexts):
             check_compatible(self, other)
-            words = add(self._parameters, self._words, (-other)._words)
-            return self._like(words, total_norm(self, other))
+            return self + (-other)
         return self._add_constants(np.negative(np.asarray(other)))
 
     def __rsub__(self, other: Any) -> Ciphertexts:
@@ -356,21 +432,34 @@ class Ciphertexts(_CiphertextArray):
         if largest >= MAX_SCALAR:
             raise ParameterError(f"multiplication: expected factors below 2^31 in magnitude, got {largest}")
         words = multiply(self._parameters, self._words, factors.astype(np.int64)[..., None])
-        return self._like(words, self._weight_norm * largest)
+        bounds = None if self._bounds is None else message_bounds.scaled(self._bounds, factors)
+        return self._like(words, self._noise.scaled(factors.astype(np.float64)), bounds)
 
     __rmul__ = __mul__
 
     def add_torus_constant(self, numerator: int, denominator: int) -> Ciphertexts:
         """Adds numerator / denominator of the torus, rounded down to a word, to every phase."""
-        return self._add_words(
+        result = self._add_words(
             np.uint64(numerator * self._parameters.modulus // denominator % self._parameters.modulus)
         )
+        if result._bounds is not None:
+            slots = numerator * (2 << self._parameters.message_bits)
+            steps = np.array([slots // denominator, -(-slots // denominator)], dtype=np.float64)
+            result._bounds = message_bounds.added(result._bounds, steps)
+        return result
 
     def _add_constants(self, constants: Any) -> Ciphertexts:
-        return self._add_words(constant_words(self._parameters, constants, self._encoding))
+        result = self._add_words(constant_words(self._parameters, constants, self._encoding))
+        if self._bounds is not None:
+            result._bounds = message_bounds.shifted(self._bounds, np.asarray(constants))
+        return result
 
     def _add_words(self, constants: NDArray[np.uint64] | np.uint64) -> Ciphertexts:
-        return self._like(add_to_bodies(self._parameters, self._words, constants))
+        words = add_to_bodies(self._parameters, self._words, constants)
+        if words.shape == self._words.shape:
+            return self._moved(words)
+        shape = words.shape[:-1]
+        return self._rearranged(words, lambda array: np.broadcast_to(array, (*shape, array.shape[-1])))
 
 
 class SeededCiphertexts(_Seeded):
@@ -471,7 +560,9 @@ def concatenate(parts: Sequence[Ciphertexts], axis: int = 0) -> Ciphertexts:
         raise ShapeError(
             f"concatenate: the shapes {[part.shape for part in parts]} do not fit along axis {axis}"
         ) from None
-    return first._like(words, max(part.weight_norm for part in parts))
+    noise = NoiseTerms.of_concatenation([part.noise for part in parts], first.parameters, words, axis % first.ndim)
+    bounds = [part._bounds for part in parts if part._bounds is not None]
+    return first._like(words, noise, np.concatenate(bounds, axis % first.ndim) if bounds else None)
 
 
 def _joined(params: ParameterSet, parts: list[Any], axis: int) -> Words | DeviceWords:
@@ -513,13 +604,5 @@ def check_same_key(
 
 
 def total_norm(*parts: Ciphertexts) -> float:
-    """Weight norm of a sum of the parts: the same ciphertext twice adds its noise up, others are independent."""
-    repeated = any(_meet(x, y) for x, y in itertools.combinations(parts, 2))
-    return sum(part.weight_norm for part in parts) if repeated else math.hypot(*(part.weight_norm for part in parts))
-
-
-def _meet(x: Ciphertexts, y: Ciphertexts) -> bool:
-    """Whether broadcasting pairs any ciphertext in memory with itself."""
-    if x.device != y.device or (x.device == "cpu" and not np.may_share_memory(x.words, y.words)):
-        return False
-    return bool((addresses(x.words) == addresses(y.words)).any())
+    """Weight norm of a sum of the parts."""
+    return noise_terms.joint_norm([part.noise for part in parts])

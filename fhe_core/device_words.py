@@ -187,14 +187,11 @@ class DeviceWords:
         rows = np.broadcast_to(self._grid(), tuple(shape)[:-1])
         return DeviceWords(self._params, self._base, rows.shape, rows)
 
-    def addresses(self) -> NDArray[np.int64]:
-        """Where each ciphertext lies, in the array's shape."""
-        width = self.shape[-1] * self.dtype.itemsize
-        if isinstance(self._base, ShardedArray):
-            starts = [part.ptr + width * np.arange(part.shape[0], dtype=np.int64) for part in self._base.parts]
-            return np.concatenate(starts).reshape(self.shape[:-1])
-        grid: NDArray[np.int64] = int(self._base.ptr) + width * self._grid()
-        return grid
+    def leading(self, count: int) -> Words:
+        """The first words of every ciphertext, [.., count], in host memory; waits until they are written."""
+        parts = self._base.parts if isinstance(self._base, ShardedArray) else [self._base]
+        rows: Words = np.concatenate([part.leading_columns(count).to_host() for part in parts])
+        return rows.reshape((*self.shape[:-1], count)) if self._rows is None else rows[self._rows]
 
     # --- the words themselves ---
 

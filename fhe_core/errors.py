@@ -84,8 +84,8 @@ class UnsupportedOperatorError(CompileError):
     code = "unsupported_operator"
 
 
-class PrecisionOverflowError(CompileError):
-    """A value of the model that needs more bits than its encoding has."""
+class PrecisionOverflowError(CompileError, ParameterError):
+    """A value that needs more bits than its encoding has: of a model, or of messages that a look-up's table may have no entry for."""
 
     code = "precision_overflow"
 

@@ -68,11 +68,12 @@ def evaluate(session: Session, gate: str | ArrayLike, *inputs: Ciphertexts, prog
 def _two_input(session: Session, gate: str, a: Ciphertexts, b: Ciphertexts, progress: Progress) -> Ciphertexts:
     factor, eighths = TWO_INPUT_GATES[gate]
     total = a + b
+    norm = total.weight_norm
     if abs(factor) == 2:
         total = total + total
     if factor < 0:
         total = -total
-    return _sign(session, total.add_torus_constant(eighths, 8), total_norm(a, b), progress)
+    return _sign(session, total.add_torus_constant(eighths, 8), norm, progress)
 
 
 def _mixed(session: Session, gates: np.ndarray, a: Ciphertexts, b: Ciphertexts, *, progress: Progress) -> Ciphertexts:
@@ -89,7 +90,7 @@ def _mixed(session: Session, gates: np.ndarray, a: Ciphertexts, b: Ciphertexts, 
     eighths = np.vectorize(lambda name: TWO_INPUT_GATES[name][1], otypes=[np.int64])(gates)
     constants = {value: torus_constant(session.parameters, value, 8) for value in (-2, -1, 1, 2)}
     words = np.vectorize(constants.__getitem__, otypes=[np.uint64])(eighths)
-    return _sign(session, (total * factors)._add_words(words), total_norm(a, b), progress)
+    return _sign(session, (total * factors)._add_words(words), total.weight_norm, progress)
 
 
 def _majority(session: Session, a: Ciphertexts, b: Ciphertexts, c: Ciphertexts, progress: Progress) -> Ciphertexts:
@@ -98,10 +99,11 @@ def _majority(session: Session, a: Ciphertexts, b: Ciphertexts, c: Ciphertexts, 
     norm = total_norm(a, b, c)
     if norm <= _norm_limit(params):
         return _sign(session, a + b + c, norm, progress)
-    _check_norm(params, total_norm(a, b))
+    both = a + b
+    _check_norm(params, both.weight_norm)
     quarter = torus_constant(params, 1, 4)
     polynomial = slot_polynomials(params, np.array([[0, quarter]], dtype=np.uint64))
-    refreshed = session._rotate(a + b, LookupTables(params, polynomial, Encoding.BOOLEAN), None, None, progress)
+    refreshed = session._rotate(both, LookupTables(params, polynomial, Encoding.BOOLEAN), None, None, progress)
     return _sign(session, refreshed + c, total_norm(refreshed, c), progress)
 
 

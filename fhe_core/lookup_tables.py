@@ -36,6 +36,7 @@ class LookupTables:
     parameters: ParameterSet
     polynomials: Words
     output: Encoding
+    bounds: NDArray[np.float64] | None = None  # [T, 2], least and largest entry where they are messages
 
     def __len__(self) -> int:
         return len(self.polynomials)
@@ -56,7 +57,8 @@ class LookupTables:
         bits = slot_bits(params, output)
         scaled = entries.astype(np.uint64) * np.uint64(params.modulus) + np.uint64(1 << (bits - 1))
         words = (scaled >> np.uint64(bits)) % np.uint64(params.modulus)
-        return cls(params, slot_polynomials(params, words), output)
+        bounds = np.stack([entries.min(axis=1), entries.max(axis=1)], axis=1).astype(np.float64)
+        return cls(params, slot_polynomials(params, words), output, bounds if output is Encoding.MESSAGE else None)
 
     @classmethod
     def of_activations(cls, params: ParameterSet, functions: RealFunction | Sequence[RealFunction]) -> LookupTables:

@@ -15,16 +15,6 @@ from cloakwork.fhe_core.encoding import Encoding, slot_bits
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 
 
-def addresses(words: Words | DeviceWords) -> NDArray[np.int64]:
-    """Where each ciphertext starts in memory, in the array's shape."""
-    if isinstance(words, DeviceWords):
-        return words.addresses()
-    grid = np.full(words.shape[:-1], words.__array_interface__["data"][0], dtype=np.int64)
-    for axis, (extent, stride) in enumerate(zip(words.shape[:-1], words.strides[:-1], strict=True)):
-        grid += (np.arange(extent) * stride).reshape([-1 if i == axis else 1 for i in range(grid.ndim)])
-    return grid
-
-
 def reduce_once(words: Any, modulus: int) -> Any:
     """[0, 2Q) to [0, Q); a difference below zero wraps and stays the larger one."""
     return np.minimum(words, words - words.dtype.type(modulus))

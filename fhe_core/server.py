@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core import _engine, gates, noise
+from cloakwork.fhe_core import _engine, gates, message_bounds, noise
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts, check_same_key
@@ -19,6 +19,7 @@ from cloakwork.fhe_core.encoding import Encoding, first_position, slot_bits, tor
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory, engine_session
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
+from cloakwork.fhe_core.noise_terms import NoiseTerms
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.phase_arithmetic import add, halve
 from cloakwork.fhe_core.sharding import ShardedSession
@@ -34,7 +35,6 @@ class LinearWeights:
     """An integer matrix [R, C], checked and in the form of a session's device; `Session.weights` makes it."""
 
     matrix: NDArray[np.int32]
-    norm: float  # largest L2 norm of a row
     device: str
     resident: Any = None  # on one GPU
 
@@ -128,17 +128,21 @@ class Session:
             table: 2^p integers, a function of one integer, several of either with `table_index`, or one per ciphertext
                 (an array `shape + (2^p,)`); or `LookupTables`.
             table_index: integers that broadcast to the ciphertexts' shape: which table each uses.
-            shifts: integers s in [0, 2^p); adds an axis with f(m + s) for each, from one rotation. Beyond the last message the
-                output is the negated f(m + s - 2^p).
+            shifts: integers s in [0, 2^p); adds an axis with f(m + s) for each, from one rotation.
             allow_noise: accept sums whose weight norm is above the set's, at a higher failure probability.
 
         Raises:
             ParameterError: table entries out of range, or too large a weight norm.
+            PrecisionOverflowError: by their `message_bound`, messages (plus shifts) may lie outside of [0, 2^p). There the output would be
+                that of m + 2^p or m - 2^p, negated; `with_message_bound` tells a narrower range than the one that follows from the sums.
         """
         tables = table if isinstance(table, LookupTables) else LookupTables.of_messages(self.parameters, table)
         self._check_encoding(ciphertexts, Encoding.MESSAGE, None if isinstance(table, LookupTables) else "bootstrap")
-        self._check_norm(ciphertexts.weight_norm, allow_noise)
+        self._check_norm(ciphertexts, allow_noise)
         coefficients = None if shifts is None else self._shift_coefficients(shifts)
+        message_bounds.check_look_up(
+            ciphertexts.parameters, ciphertexts._bounds, 0 if shifts is None else int(np.max(np.asarray(shifts)))
+        )
         return self._rotate(ciphertexts, tables, table_index, coefficients, progress)
 
     def bootstrap_negacyclic(
@@ -161,7 +165,7 @@ class Session:
             else:
                 self._check_encoding(ciphertexts, Encoding.FULL_DOMAIN, "bootstrap_negacyclic")
                 table = LookupTables.of_half_domain(self.parameters, table)
-        self._check_norm(ciphertexts.weight_norm, allow_noise)
+        self._check_norm(ciphertexts, allow_noise)
         return self._rotate(ciphertexts, table, table_index, None, progress)
 
     def bootstrap_full_domain(
@@ -184,12 +188,12 @@ class Session:
         tables = table if isinstance(table, LookupTables) else LookupTables.of_messages(params, table, output)
         slots = 1 << slot_bits(params, Encoding.FULL_DOMAIN)
         halved = _halve(ciphertexts.add_torus_constant(1, 2 * slots))  # m in [0, 1/2), or the same plus half a turn
-        self._check_norm(halved.weight_norm, allow_noise)
+        self._check_norm(halved, allow_noise)
         quarter = torus_constant(params, 1, 4)
         sign = LookupTables.of_sign(params, quarter, Encoding.FULL_DOMAIN)
         half_turn = self._rotate(halved, sign, None, None, progress).add_torus_constant(-1, 4)  # 0 or -1/2
         lower = (halved + half_turn).add_torus_constant(-1, 4 * slots)  # m / 2^(p+1): a padded message
-        self._check_norm(lower.weight_norm, allow_noise)
+        self._check_norm(lower, allow_noise)
         return self._rotate(lower, tables, table_index, None, progress)
 
     def activation(
@@ -214,7 +218,7 @@ class Session:
         tables = (
             function if isinstance(function, LookupTables) else LookupTables.of_activations(self.parameters, function)
         )
-        self._check_norm(ciphertexts.weight_norm, allow_noise)
+        self._check_norm(ciphertexts, allow_noise)
         extracted = None if coefficients is None else self._checked_coefficients(coefficients)
         return self._rotate(ciphertexts, tables, table_index, extracted, progress)
 
@@ -236,13 +240,19 @@ class Session:
         check_same_key(self.parameters, self._key.key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts")
         held = ciphertexts.to_host()
         zeros = self._key.public_key.zeros(held.size).reshape(held.words.shape)
+        words = add(self.parameters, held.words, zeros)
         fresh = noise.rerandomisation_variance(self.parameters) / noise.blind_rotation_variance(self.parameters)
-        return held._like(add(self.parameters, held.words, zeros), math.hypot(held.weight_norm, math.sqrt(fresh)))
+        # Above 1: under its new mask nobody sees any more whose noise it is, so it is not one of its own.
+        norm = max(math.hypot(held.weight_norm, math.sqrt(fresh)), math.nextafter(1.0, 2.0))
+        return held._like(words, NoiseTerms.of_words(self.parameters, words, norm), held._bounds)
 
     # --- linear operations ---
 
     def linear(self, weights: ArrayLike | LinearWeights, ciphertexts: Ciphertexts) -> Ciphertexts:
-        """Integer matrix [R, C] times ciphertexts [.., C], exact modulo Q: [.., R]. Noise: the L2 norm of the rows."""
+        """Integer matrix [R, C] times ciphertexts [.., C], exact modulo Q: [.., R].
+
+        Noise: the L2 norm of the rows, where weights of columns with equal ciphertexts are added first.
+        """
         prepared = weights if isinstance(weights, LinearWeights) else self._prepared(weights)
         if prepared.device != self.device:
             raise DeviceError(
@@ -261,8 +271,7 @@ class Session:
                 out = self._engine.gathered_linear(prepared.resident, words)
             else:
                 out = self._engine.linear(prepared.matrix, words)
-        norm = prepared.norm * ciphertexts.weight_norm
-        return self._wrap(out, (*ciphertexts.shape[:-1], rows), ciphertexts.encoding, norm)
+        return self._combined(out, (*ciphertexts.shape[:-1], rows), prepared.matrix, ciphertexts, ciphertexts.noise)
 
     def weights(self, weights: ArrayLike) -> LinearWeights:
         """A matrix for many calls of `linear`: checked once, and on one GPU kept there in the linear layer's form."""
@@ -271,11 +280,11 @@ class Session:
             return prepared
         with device_memory(self.device, "weights"):
             resident = self._engine.upload_weights(prepared.matrix)
-        return LinearWeights(prepared.matrix, prepared.norm, prepared.device, resident)
+        return LinearWeights(prepared.matrix, prepared.device, resident)
 
     def _prepared(self, weights: ArrayLike) -> LinearWeights:
         matrix = _checked_weights(weights)
-        return LinearWeights(np.ascontiguousarray(matrix, dtype=np.int32), _largest_norm(matrix), self.device)
+        return LinearWeights(np.ascontiguousarray(matrix, dtype=np.int32), self.device)
 
     def linear_packed(
         self, weights: ArrayLike, packed: PackedCiphertexts | SeededPackedCiphertexts, *, resident: bool = False
@@ -297,11 +306,10 @@ class Session:
             return result if stays else result.to_host()
         packed = self._expanded_on_host(packed, resident)
         samples = packed.size // matrix.shape[1]
-        out = self._engine.linear_packed(
-            np.ascontiguousarray(matrix, dtype=np.int32), np.ascontiguousarray(packed.words), samples
-        )
-        norm = _largest_norm(matrix) * packed.weight_norm
-        return self._wrap(out, (*packed.shape[:-1], matrix.shape[0]), packed.encoding, norm, packed.key_id)
+        words = np.ascontiguousarray(packed.words)
+        out = self._engine.linear_packed(np.ascontiguousarray(matrix, dtype=np.int32), words, samples)
+        noise = NoiseTerms.of_packed(self.parameters, words, packed.shape, packed.weight_norm)
+        return self._combined(out, (*packed.shape[:-1], matrix.shape[0]), matrix, packed, noise)
 
     def extract(self, packed: PackedCiphertexts | SeededPackedCiphertexts, *, resident: bool = False) -> Ciphertexts:
         """One LWE ciphertext per packed value, of the values' shape.
@@ -312,11 +320,13 @@ class Session:
         check_same_key(self.parameters, self._key.key_id, packed.parameters, packed.key_id, "packed ciphertexts")
         if packed.size == 0:
             raise ShapeError(f"packed ciphertexts: expected at least one value, got shape {list(packed.shape)}")
-        metadata = (packed.shape, packed.encoding, packed.weight_norm, packed.key_id)
+        metadata: dict[str, Any] = packed._metadata()
         with device_memory(self.device, "extract"):
             if self.device == "cpu":
-                return self._wrap(self._extract_on_host(self._expanded_on_host(packed, resident)), *metadata)
-            result = self._wrap(self._extract_on_device(packed), *metadata)
+                return self._wrap(
+                    self._extract_on_host(self._expanded_on_host(packed, resident)), packed.shape, **metadata
+                )
+            result = self._wrap(self._extract_on_device(packed), packed.shape, **metadata)
             return result if resident or packed.device != "cpu" else result.to_host()
 
     @staticmethod
@@ -406,7 +416,7 @@ class Session:
         rows = _contiguous(glwe).reshape((math.prod(glwe.shape[:-2]), *glwe.shape[-2:]))
         chosen = np.ascontiguousarray(coefficients, dtype=np.uint32)
         out = self._engine.sample_extract(rows, chosen)
-        return self._wrap(out, (*glwe.shape[:-2], len(chosen)), encoding)
+        return self._wrap(out, (*glwe.shape[:-2], len(chosen)), encoding=encoding)
 
     # --- inside ---
 
@@ -432,28 +442,34 @@ class Session:
             words = self._batch(ciphertexts)
             out = self._engine.bootstrap(words, tables.polynomials, index, coefficients, progress)
         shape = ciphertexts.shape if coefficients is None else (*ciphertexts.shape, len(coefficients))
-        return self._wrap(out, shape, tables.output)
+        result = self._wrap(out, shape, encoding=tables.output)
+        if tables.bounds is not None:
+            chosen = tables.bounds[0] if index is None else tables.bounds[index].reshape((*ciphertexts.shape, 2))
+            spread = chosen if coefficients is None or index is None else chosen[..., None, :]
+            result._bounds = np.broadcast_to(spread, (*shape, 2))
+        return result
 
-    def _wrap(
+    def _combined(
         self,
         words: Any,
         shape: tuple[int, ...],
-        encoding: Encoding | None,
-        weight_norm: float = 1.0,
-        key_id: bytes | None = None,
+        matrix: NDArray[Any],
+        operand: Ciphertexts | PackedCiphertexts | SeededPackedCiphertexts,
+        noise: NoiseTerms,
     ) -> Ciphertexts:
+        """Words of a matrix times an operand whose noise is made of `noise`."""
+        result = self._wrap(words, shape, encoding=operand.encoding, key_id=operand.key_id)
+        result._noise = noise.weighted(matrix, self.parameters, result._words)
+        if operand._bounds is not None:
+            result._bounds = message_bounds.weighted(operand._bounds, matrix)
+        return result
+
+    def _wrap(self, words: Any, shape: tuple[int, ...], *, key_id: bytes | None = None, **metadata: Any) -> Ciphertexts:
         if isinstance(words, np.ndarray):
             held: Any = words.reshape((*shape, self._lwe_size))
         else:
             held = DeviceWords(self.parameters, words.reshape((math.prod(shape), self._lwe_size)), shape)
-        return Ciphertexts(
-            self.parameters,
-            held,
-            shape,
-            encoding=encoding,
-            weight_norm=weight_norm,
-            key_id=key_id or self._key.key_id,
-        )
+        return Ciphertexts(self.parameters, held, shape, key_id=key_id or self._key.key_id, **metadata)
 
     def _batch(self, ciphertexts: Ciphertexts) -> Any:
         """Checked words [B, kN + 1], C-contiguous, on the host or on the session's devices."""
@@ -528,12 +544,15 @@ class Session:
             )
         return array.astype(np.uint32)
 
-    def _check_norm(self, norm: float, allow_noise: bool) -> None:
-        limit = self.parameters.max_weight_norm
-        if norm > limit * _NORM_TOLERANCE and not allow_noise:
+    def _check_norm(self, ciphertexts: Ciphertexts, allow_noise: bool) -> None:
+        if allow_noise:
+            return
+        norm, limit = ciphertexts.weight_norm, self.parameters.max_weight_norm
+        if norm > limit * _NORM_TOLERANCE:
             raise ParameterError(
                 f"bootstrap: expected a weight norm of at most {limit:.4g} for parameter set '{self.parameters.name}', got {norm:.4g}; "
-                "bootstrap earlier, use smaller weights or a set with a larger norm, or pass allow_noise=True and accept more failures"
+                "bootstrap earlier, use smaller weights or a set with a larger norm, or pass allow_noise=True and accept more failures "
+                "(equal ciphertexts have one noise, which adds up)"
             )
 
     def _check_encoding(self, ciphertexts: Ciphertexts, expected: Encoding, operation: str | None) -> None:
@@ -546,7 +565,8 @@ class Session:
 
 def _halve(ciphertexts: Ciphertexts) -> Ciphertexts:
     """Times the inverse of 2 modulo Q. Noise: half, up to half a turn."""
-    return ciphertexts._like(halve(ciphertexts.parameters, ciphertexts._words), ciphertexts.weight_norm / 2)
+    words = halve(ciphertexts.parameters, ciphertexts._words)
+    return ciphertexts._like(words, ciphertexts.noise.scaled(np.array(0.5)), None)
 
 
 def _contiguous(words: Any) -> Any:
@@ -563,11 +583,6 @@ def _checked_weights(weights: ArrayLike) -> NDArray[Any]:
     if int(matrix.max()) > _MAX_WEIGHT or int(matrix.min()) < -_MAX_WEIGHT:
         raise ParameterError("linear: expected weights below 2^31 in magnitude; rescale the layer")
     return matrix
-
-
-def _largest_norm(matrix: NDArray[Any]) -> float:
-    """Of the rows, L2."""
-    return math.sqrt(float(np.square(matrix.astype(np.float64)).sum(axis=1).max()))
 
 
 def _rows(words: Small) -> Small:

@@ -41,6 +41,7 @@ from cloakwork.fhe_core.wire_layout import (
     object_bytes,
     pack_header,
     section_layout,
+    unpack_bound,
 )
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "Section",
     "bytes_source",
     "check_size",
+    "check_words",
     "dump",
     "file_source",
     "object_bytes",
@@ -77,6 +79,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 DEFAULT_MAX_BYTES = 1 << 30
 PREFIX_BYTES = HEADER_BYTES + 8 * MAX_RANK  # what `peek` reads at most
 _CHUNK_WORDS = 1 << 20
+_CHECKED_WORDS = 1 << 17  # of a plane at a time: at most 1.8 MB for 7 planes and the words made of them
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------------------
@@ -210,6 +213,25 @@ def peek(data: Buffer, size: int | None = None) -> Header:
     return _read_header(source, None, source.size)
 
 
+def check_words(stream: BinaryIO, header: Header) -> None:
+    """That every word of an object is below its modulus, as `read` checks it, in memory of a few megabytes whatever the object's size.
+
+    For who keeps an object without reading it into memory, an upload for instance; says nothing about the checksum.
+
+    Args:
+        stream: of the whole object, seekable; where it stands does not matter.
+        header: of that object, from `peek`.
+
+    Raises:
+        SerializationError: a word is not below its modulus, or the object ends early.
+    """
+    start = HEADER_BYTES + 8 * len(header.shape)
+    for form in section_layout(header.kind, header.parameters, header.seeded, header.shape):
+        if isinstance(form, Planes):
+            _check_planes(stream, start, header.kind, form)
+        start += form.byte_count
+
+
 def check_size(byte_count: int, max_bytes: int) -> None:
     if byte_count > max_bytes:
         raise SerializationError(
@@ -243,9 +265,30 @@ def _check_range(kind: Kind, section: Section, form: Opaque | Planes) -> None:
     if isinstance(form, Planes):
         assert isinstance(section, np.ndarray)
         if int(section.max()) >= form.bound:
-            raise SerializationError(
-                f"{kind.label}: expected every word below {form.bound}, found one above; the object was not made by this format's rules"
-            )
+            raise _word_too_large(kind, form)
+
+
+def _check_planes(stream: BinaryIO, start: int, kind: Kind, form: Planes) -> None:
+    """The planes of a section side by side, some words at a time."""
+    count, width = math.prod(form.shape), form.dtype.itemsize
+    for first in range(0, count, _CHECKED_WORDS):
+        part = min(_CHECKED_WORDS, count - first)
+        words = np.zeros(part, dtype=f"<u{width}")
+        columns = words.view(np.uint8).reshape(-1, width)
+        for plane in range(form.plane_count):
+            stream.seek(start + plane * count + first)
+            data = stream.read(part)
+            if len(data) != part:
+                raise _truncated(part, len(data))
+            columns[:, plane] = np.frombuffer(data, dtype=np.uint8)
+        if int(words.max()) >= form.bound:
+            raise _word_too_large(kind, form)
+
+
+def _word_too_large(kind: Kind, form: Planes) -> SerializationError:
+    return SerializationError(
+        f"{kind.label}: expected every word below {form.bound}, found one above; the object was not made by this format's rules"
+    )
 
 
 def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Header:
@@ -253,7 +296,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
     if source.size < HEADER_BYTES + CHECKSUM_BYTES:
         raise _truncated(HEADER_BYTES + CHECKSUM_BYTES, source.size)
     fields = HEADER_STRUCT.unpack(source.read(HEADER_BYTES))
-    magic, version, kind_byte, flags, total, name, digest, key_id, weight_norm, encoding, rank, reserved = fields
+    magic, version, kind_byte, flags, total, name, digest, key_id, weight_norm, encoding, rank, bound = fields
     found = _check_identity(magic, version, kind_byte, flags)
     if kind is not None and found is not kind:
         raise wrong_kind(found, kind)
@@ -265,7 +308,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
     check_size(total, max_bytes)
     params = _known_parameters(name, digest)
     seeded = bool(flags & FLAG_SEEDED)
-    _check_form(found, seeded, rank, weight_norm, encoding, reserved, params)
+    message_bound = _check_form(found, seeded, rank, weight_norm, encoding, bound, params)
     shape = (
         struct.unpack(f"<{rank}Q", source.read(8 * rank)) if total >= HEADER_BYTES + 8 * rank + CHECKSUM_BYTES else (0,)
     )
@@ -286,6 +329,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
         shape=shape,
         encoding=Encoding(encoding),
         weight_norm=weight_norm,
+        message_bound=message_bound,
     )
 
 
@@ -332,17 +376,17 @@ def _known_parameters(name_field: bytes, digest: bytes) -> ParameterSet:
 
 
 def _check_form(
-    kind: Kind, seeded: bool, rank: int, weight_norm: float, encoding: int, reserved: bytes, params: ParameterSet
-) -> None:
-    """The fields whose values the kind restricts."""
-    if not kind.is_ciphertext and (seeded != (kind is not Kind.SECRET_KEY) or rank or weight_norm or encoding):
+    kind: Kind, seeded: bool, rank: int, weight_norm: float, encoding: int, bound: bytes, params: ParameterSet
+) -> tuple[int, int] | None:
+    """The fields whose values the kind restricts; the message bound."""
+    if not kind.is_ciphertext and (
+        seeded != (kind is not Kind.SECRET_KEY) or rank or weight_norm or encoding or any(bound)
+    ):
         raise SerializationError(
             f"{kind.label}: the header has fields that this kind does not have; the object is damaged"
         )
-    if rank > MAX_RANK or any(reserved):
-        raise SerializationError(
-            f"{kind.label}: expected at most {MAX_RANK} dimensions and zeros in reserved bytes; the object is damaged"
-        )
+    if rank > MAX_RANK:
+        raise SerializationError(f"{kind.label}: expected at most {MAX_RANK} dimensions; the object is damaged")
     if not (0 <= weight_norm <= MAX_WEIGHT_NORM and math.copysign(1, weight_norm) > 0):  # false for NaN, and for -0
         raise SerializationError(f"{kind.label}: expected a weight norm in [0, 2^32]; the object is damaged")
     try:
@@ -355,6 +399,12 @@ def _check_form(
         raise SerializationError(
             f"{kind.label}: parameter set '{params.name}' has no integer messages, but the object says that it holds some"
         )
+    try:
+        return unpack_bound(bound, Encoding(encoding), params, weight_norm)
+    except ValueError:
+        raise SerializationError(
+            f"{kind.label}: expected a message bound as the format writes it, or zeros; the object is damaged"
+        ) from None
 
 
 def _truncated(expected: int, found: int) -> SerializationError:

@@ -12,6 +12,7 @@ import numpy as np
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.message_bounds import UNKNOWN, initial_range
 from cloakwork.fhe_core.parameters import keyswitch_word_bytes, parameter_digest, word_bytes, word_dtype
 
 MAGIC = b"CLKW"
@@ -26,7 +27,10 @@ CHECKSUM_BYTES = 32
 KEY_DERIVATION_BYTES = 40
 AUTHENTICATION_TAG_BYTES = 16
 
-HEADER_STRUCT = struct.Struct("<4sHBBQ32s32s16sdBB6s")  # magic .. reserved
+BOUND_BYTES = 6
+BOUND_LIMIT = 1 << (4 * BOUND_BYTES - 1)
+
+HEADER_STRUCT = struct.Struct("<4sHBBQ32s32s16sdBB6s")  # magic .. message bound
 HEADER_BYTES = HEADER_STRUCT.size  # 112
 FLAG_SEEDED = 1
 UNKNOWN_KEY = bytes(KEY_ID_BYTES)
@@ -55,7 +59,10 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What an object is. `shape`, `encoding` and `weight_norm` belong to ciphertexts."""
+    """What an object is. `shape`, `encoding`, `weight_norm` and `message_bound` belong to ciphertexts.
+
+    message_bound: least and largest message, of encoding `message` alone; None: the initial range of `message_bounds`.
+    """
 
     kind: Kind
     parameters: ParameterSet
@@ -64,10 +71,16 @@ class Header:
     shape: tuple[int, ...] = ()
     encoding: Encoding = Encoding.TORUS
     weight_norm: float = 0.0
+    message_bound: tuple[int, int] | None = None
 
     def metadata(self) -> dict[str, Any]:
         """The constructor arguments of the ciphertext classes."""
-        return {"encoding": self.encoding, "weight_norm": self.weight_norm, "key_id": self.key_id}
+        return {
+            "encoding": self.encoding,
+            "weight_norm": self.weight_norm,
+            "key_id": self.key_id,
+            "message_bound": self.message_bound,
+        }
 
 
 @dataclass(frozen=True)
@@ -146,6 +159,33 @@ def pack_header(header: Header) -> bytes:
         header.weight_norm,
         header.encoding,
         len(header.shape),
-        bytes(6),
+        _pack_bound(header),
     )
     return fixed + struct.pack(f"<{len(header.shape)}Q", *header.shape)
+
+
+def _pack_bound(header: Header) -> bytes:
+    """Least and largest + 1 as signed integers of 3 bytes; zeros for the initial range, and both ends of 3 bytes for what is beyond them."""
+    bound = header.message_bound
+    if bound is None or bound == initial_range(header.parameters, header.weight_norm):
+        return bytes(BOUND_BYTES)
+    least, end = bound[0], bound[1] + 1
+    if not (-BOUND_LIMIT < least and end < BOUND_LIMIT - 1):
+        least, end = -BOUND_LIMIT, BOUND_LIMIT - 1
+    half = BOUND_BYTES // 2
+    return least.to_bytes(half, "little", signed=True) + end.to_bytes(half, "little", signed=True)
+
+
+def unpack_bound(field: bytes, encoding: Encoding, params: ParameterSet, weight_norm: float) -> tuple[int, int] | None:
+    """The field of a ciphertext's header; None for zeros. ValueError when it is not what `pack_header` writes."""
+    if not any(field):
+        return None
+    half = BOUND_BYTES // 2
+    least, end = (int.from_bytes(part, "little", signed=True) for part in (field[:half], field[half:]))
+    if (least, end) == (-BOUND_LIMIT, BOUND_LIMIT - 1):
+        least, end = -UNKNOWN, UNKNOWN + 1
+    elif not (-BOUND_LIMIT < least < end < BOUND_LIMIT - 1):
+        raise ValueError("not a range")
+    if encoding is not Encoding.MESSAGE or (least, end - 1) == initial_range(params, weight_norm):
+        raise ValueError("a range that is not written")
+    return least, end - 1

@@ -158,8 +158,8 @@ def test_bootstraps(key: ClientKey, cpu: Session, cuda: Session, batch: int) -> 
     same(reported, expected)
     assert pieces[-1] == batch
     same(
-        cuda.bootstrap(x.to_device()[::-1], [0, 1, 2, 3], shifts=[0, 2]),
-        cpu.bootstrap(x[::-1], [0, 1, 2, 3], shifts=[0, 2]),
+        cuda.bootstrap(x.to_device()[::-1].with_message_bound(0, 1), [0, 1, 2, 3], shifts=[0, 2]),
+        cpu.bootstrap(x[::-1].with_message_bound(0, 1), [0, 1, 2, 3], shifts=[0, 2]),
     )
     full = x.with_encoding(Encoding.FULL_DOMAIN)
     same(cuda.bootstrap_full_domain(full.to_device(), [1, 0, 3, 2]), cpu.bootstrap_full_domain(full, [1, 0, 3, 2]))
@@ -432,6 +432,23 @@ def test_torch(key: ClientKey, cpu: Session, cuda: Session) -> None:
 # --- several devices ---------------------------------------------------------------------------------------------------------------
 
 
+def test_equal_words_are_found_on_the_device(key: ClientKey, cpu: Session, cuda: Session) -> None:
+    """By four words of each ciphertext, whatever memory, order or device they are in."""
+    x = key.encrypt(np.arange(6) % 4)
+    table = [1, 2, 3, 0]
+    y, twin = (cuda.bootstrap(x.to_device(), table) for _ in range(2))
+    assert (y + twin).weight_norm == (y.to_host() + cpu.bootstrap(x, table)).weight_norm == 2
+    assert (y - twin).weight_norm == 0
+    assert (y[::-1] + twin).weight_norm == pytest.approx(np.sqrt(2))
+    assert (y[[0, 0, 1, 1, 2, 2]] + twin).weight_norm == 2  # the first one
+    assert (y[:, None] + twin[None, :]).weight_norm == 2
+    assert cuda.linear([[1, 2, 3]], y.reshape(2, 3)[:, [0, 1, 0]]).weight_norm == pytest.approx(np.sqrt(20))
+    assert (y * 0 + twin).weight_norm == 1
+    assert (x.to_device() + 1 - key.encrypt(np.ones(6, int)).to_device()).message_bound == (-2, 4)
+    bits = key.encrypt_bits(np.arange(6) % 2)
+    assert (bits.to_device() + bits.copy().to_device()).weight_norm == 2
+
+
 def test_shards_stay_on_their_devices(key: ClientKey, keys: EvaluationKeys, cpu: Session) -> None:
     if _engine.cuda_device_count() < 2:
         pytest.skip("needs two CUDA devices")
@@ -441,12 +458,15 @@ def test_shards_stay_on_their_devices(key: ClientKey, keys: EvaluationKeys, cpu:
     assert spread.device == "cuda:0,1" and isinstance(spread.words, DeviceWords)
     index = np.arange(21).reshape(7, 3) % 2
     tables = [[1, 2, 3, 0], [0, 1, 2, 3]]
-    expected = cpu.bootstrap(
-        cpu.linear([[1, 1, 0], [0, -1, 1], [1, 0, 0]], x) + 1, tables, table_index=index, allow_noise=True
+    on_host, on_devices = (
+        (session.linear([[1, 1, 0], [0, -1, 1], [1, 0, 0]], y) + 1).with_message_bound(
+            0, 3
+        )  # words are compared, not messages
+        for session, y in ((cpu, x), (cuda, spread))
     )
-    result = cuda.bootstrap(
-        cuda.linear([[1, 1, 0], [0, -1, 1], [1, 0, 0]], spread) + 1, tables, table_index=index, allow_noise=True
-    )
+    assert on_devices.weight_norm == on_host.weight_norm
+    expected = cpu.bootstrap(on_host, tables, table_index=index, allow_noise=True)
+    result = cuda.bootstrap(on_devices, tables, table_index=index, allow_noise=True)
     assert result.device == "cuda:0,1"
     np.testing.assert_array_equal(result.to_host().words, expected.words)
     np.testing.assert_array_equal(result.to_device("cuda:1").to_host().words, expected.words)

@@ -9,6 +9,9 @@ from __future__ import annotations
 import decimal
 import hashlib
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -117,3 +120,15 @@ def test_secrets_are_uniform(kind: str, values: list[int]) -> None:
 def test_different_entropy_gives_different_samples() -> None:
     draws = {_engine.testing.sample_gaussian(5.0, bytes([i]) * 32, 64).tobytes() for i in range(20)}
     assert len(draws) == 20
+
+
+# --- what is left behind ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", ["", "avx2", "baseline"])
+def test_streams_leave_neither_key_nor_keystream_on_the_stack(variant: str) -> None:
+    """The temporary seed, the lanes of the block function, and spilled registers of it."""
+    code = "from cloakwork.fhe_core import _engine; print([_engine.testing.secret_stream_traces(n) for n in (0, 8, 16, 1024)])"
+    environment = os.environ | {"CLOAKWORK_CPU": variant}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert result.stdout.strip() == "[0, 0, 0, 0]"

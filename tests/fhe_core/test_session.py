@@ -19,6 +19,7 @@ from cloakwork.fhe_core.errors import (
     KeyMismatchError,
     OutOfDeviceMemory,
     ParameterError,
+    PrecisionOverflowError,
     ShapeError,
 )
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
@@ -98,7 +99,10 @@ def test_several_outputs_of_one_rotation(key: ClientKey, session: Session) -> No
     """f(m + s), and beyond the last message the negated f(m + s - 4): as a word modulo 8, 8 - f."""
     table = np.array([1, 2, 3, 0])
     messages, shifts = np.array([[0, 1], [2, 3]]), np.array([0, 1, 3])
-    outputs = session.bootstrap(key.encrypt(messages), table, shifts=shifts)
+    inputs = key.encrypt(messages)
+    with pytest.raises(PrecisionOverflowError, match=r"may lie in \[0, 3\] plus shifts of up to 3"):
+        session.bootstrap(inputs, table, shifts=shifts)
+    outputs = session.bootstrap(inputs.with_message_bound(0, 0), table, shifts=shifts)
     assert outputs.shape == (2, 2, 3)
     total = messages[..., None] + shifts
     expected = np.where(total < 4, table[total % 4], -table[total % 4] % 8)
@@ -107,7 +111,7 @@ def test_several_outputs_of_one_rotation(key: ClientKey, session: Session) -> No
 
 def test_bootstraps_of_sums_and_chains(key: ClientKey, session: Session) -> None:
     a, b = key.encrypt([0, 1, 1, 2]), key.encrypt([1, 1, 2, 1])
-    total = session.bootstrap(a + b, lambda m: m)
+    total = session.bootstrap((a + b).with_message_bound(1, 3), lambda m: m)
     assert total.weight_norm == 1
     for _ in range(3):
         total = session.bootstrap(total, lambda m: (m + 1) % 4)
@@ -251,10 +255,11 @@ def test_same_inputs_same_words(key: ClientKey, keys: EvaluationKeys) -> None:
 def test_noise_above_the_limit(key: ClientKey, session: Session) -> None:
     ciphertexts = key.encrypt([0, 1])
     largest = int(key.parameters.max_weight_norm)
-    session.bootstrap(ciphertexts * largest, lambda m: m)
+    small, large = ((ciphertexts * factor).with_message_bound(0, 3) for factor in (largest, largest + 1))
+    session.bootstrap(small, lambda m: m)
     with pytest.raises(ParameterError, match=r"weight norm of at most .*pass allow_noise=True"):
-        session.bootstrap(ciphertexts * (largest + 1), lambda m: m)
-    session.bootstrap(ciphertexts * (largest + 1), lambda m: m, allow_noise=True)
+        session.bootstrap(large, lambda m: m)
+    session.bootstrap(large, lambda m: m, allow_noise=True)
 
 
 @pytest.mark.parametrize(

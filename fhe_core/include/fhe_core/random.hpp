@@ -16,6 +16,8 @@ Seed random_seed();
 // A stream of secret words. Each object is freshly keyed and lives for one call (so a fork never shares one); erased on
 // destruction.
 class SecretStream {
+    friend struct SecretStreamProbe;  // tests: what a stream leaves behind
+
    public:
     SecretStream();
     // Tests only: the same entropy and index give the same stream.

@@ -14,6 +14,13 @@ inline void erase_memory(void* data, std::size_t bytes) {
     asm volatile("" : : "r"(data) : "memory");
 }
 
+// Overwrites the stack below the caller's frame: what the functions it has called left there, spilled registers among it.
+inline constexpr std::size_t kErasedStackBytes = 8192;
+[[gnu::noinline]] inline void erase_stack() {
+    unsigned char below[kErasedStackBytes];
+    erase_memory(below, sizeof below);
+}
+
 // A vector of plain values, erased on destruction; neither copied nor resized, so that no stale copy is left behind.
 template <class T>
 class SecretVector {

@@ -219,6 +219,13 @@ DeviceArray sliced(const DeviceArray& array, const py::slice& slice) {
     return array.view(start * item, shape);
 }
 
+DeviceArray leading_columns(const DeviceArray& array, std::int64_t count) {
+    if (array.shape().empty() || count < 0 || count > array.shape().back())
+        throw ShapeError("leading columns: expected at most as many as the last axis has, got " + std::to_string(count) +
+                         " of an array of shape " + shape_text(array.shape()));
+    return cuda::leading_columns(array, count);
+}
+
 // --- arithmetic ------------------------------------------------------------------------------------------------------------------
 
 template <class T>
@@ -374,6 +381,8 @@ void bind_device_arrays(py::module_& m) {
         .def("to_host", &to_host, py::arg("out") = py::none())
         .def("to_device", &DeviceArray::to_device, py::arg("device"), py::call_guard<py::gil_scoped_release>())
         .def("synchronize", &DeviceArray::synchronize, py::call_guard<py::gil_scoped_release>())
+        .def("leading_columns", &leading_columns, py::arg("count"), py::call_guard<py::gil_scoped_release>(),
+             "The first words of every row, [.., W] to [rows, count], copied on the device.")
         .def("all_below", &cuda::all_below, py::arg("bound"), py::call_guard<py::gil_scoped_release>())
         .def("__dlpack_device__", [](const DeviceArray& a) { return py::make_tuple(dlpack::kCuda, a.device()); })
         .def(

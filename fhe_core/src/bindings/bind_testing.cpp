@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "fhe_core/expand.hpp"
 #include "fhe_core/ntt.hpp"
 #include "fhe_core/random.hpp"
+#include "fhe_core/secure_memory.hpp"
 
 namespace py = pybind11;
 
@@ -90,6 +92,51 @@ py::array multiply_small(const ParameterSet& params, const py::object& polynomia
     return out;
 }
 
+// The stack below is read where it was given up, which no rule of the language covers; the empty asm hides that from the compiler.
+constexpr std::size_t kSearchedWords = 16384;
+constexpr std::size_t kRun = 4;
+
+}  // namespace
+
+// What a stream keyed by the system leaves on the stack: runs of four words of its key or keystream, and words of the key in all
+// lanes of a vector.
+struct SecretStreamProbe {
+    // secrets: the key, then as many words of keystream as there is room for.
+    [[gnu::noinline]] static void use(std::vector<std::uint32_t>& secrets) {
+        SecretStream stream;
+        std::memcpy(secrets.data(), stream.key_.data(), stream.key_.size());
+        if (secrets.size() > kKeyWords) stream.fill(secrets.data() + kKeyWords, secrets.size() - kKeyWords);
+    }
+
+    [[gnu::noinline]] static std::size_t search(const std::vector<std::uint32_t>& secrets) {
+        std::uint32_t below[kSearchedWords];
+        const std::uint32_t* words = below;
+        asm volatile("" : "+r"(words) : : "memory");
+        std::size_t found = 0;
+        for (std::size_t i = 0; i + kRun <= kSearchedWords; ++i)
+            for (std::size_t j = 0; j < secrets.size(); ++j) {
+                if (words[i] != secrets[j]) continue;
+                found += j + kRun <= secrets.size() && std::equal(words + i, words + i + kRun, secrets.data() + j);
+                found +=
+                    j < kKeyWords && std::all_of(words + i, words + i + kRun, [&](std::uint32_t w) { return w == secrets[j]; });
+            }
+        return found;
+    }
+
+    static constexpr std::size_t kKeyWords = 8;
+};
+
+namespace {
+
+std::size_t secret_stream_traces(std::size_t drawn_words) {
+    check_count(drawn_words, 1024);
+    std::vector<std::uint32_t> secrets(SecretStreamProbe::kKeyWords + drawn_words);
+    SecretStreamProbe::use(secrets);
+    const std::size_t found = SecretStreamProbe::search(secrets);
+    erase_memory(secrets.data(), 4 * secrets.size());
+    return found;
+}
+
 }  // namespace
 
 void bind_testing(py::module_& parent) {
@@ -101,6 +148,9 @@ void bind_testing(py::module_& parent) {
             return py::array_t<std::int64_t>(static_cast<py::ssize_t>(thresholds.size()), thresholds.data());
         },
         py::arg("sigma"));
+    m.def("secret_stream_traces", &secret_stream_traces,
+          "How often the key or keystream of a stream that has gone is found on the stack: as runs of words, and as lanes of one "
+          "word.");
     m.def("sample_gaussian", &sample_gaussian_array, py::arg("sigma"), py::arg("entropy"), py::arg("count"));
     m.def("sample_secret", &sample_secret_array, py::arg("kind"), py::arg("entropy"), py::arg("count"));
     m.def("expand_words", &expand_words_array, py::arg("params"), py::arg("seed"), py::arg("domain"), py::arg("index"),

@@ -129,6 +129,6 @@ void ChaCha20::keystream(std::uint32_t first, std::size_t count, std::uint32_t* 
     }
 }
 
-void ChaCha20::erase() { erase_memory(state_.data(), sizeof state_); }
+ChaCha20::~ChaCha20() { erase_memory(state_.data(), sizeof state_); }
 
 }  // namespace fhe_core

@@ -44,17 +44,22 @@ void gaussian_lanes(const std::int64_t* thresholds, std::size_t threshold_count,
     }
 }
 
+void fill_entropy(Seed& seed) {
+    if (getentropy(seed.data(), seed.size()) != 0)
+        throw FheError(std::string("expected 32 bytes of operating-system entropy, got the error '") + std::strerror(errno) +
+                       "'; allow the getrandom system call for this process");
+}
+
 }  // namespace
 
 Seed random_seed() {
     Seed seed;
-    if (getentropy(seed.data(), seed.size()) != 0)
-        throw FheError(std::string("expected 32 bytes of operating-system entropy, got the error '") + std::strerror(errno) +
-                       "'; allow the getrandom system call for this process");
+    fill_entropy(seed);
     return seed;
 }
 
-SecretStream::SecretStream() : SecretStream(random_seed(), 0) {}
+// The key goes where it stays: a seed made elsewhere would leave a copy on the stack.
+SecretStream::SecretStream() : index_(0) { fill_entropy(key_); }
 
 SecretStream::SecretStream(const Seed& entropy, std::uint64_t index) : key_(entropy), index_(index) {}
 
@@ -66,9 +71,8 @@ SecretStream::~SecretStream() {
 void SecretStream::refill() {
     if (next_block_ > 0xFFFFFFFFu - kBufferBlocks)
         throw FheError("secret stream: expected at most 256 GiB of randomness in one call, more was asked for; split the batch");
-    ChaCha20 generator(key_, kDomainSecret, index_);
-    generator.keystream(next_block_, kBufferBlocks, buffer_);
-    generator.erase();
+    ChaCha20(key_, kDomainSecret, index_).keystream(next_block_, kBufferBlocks, buffer_);
+    erase_stack();  // lanes of the block function and spilled registers: key words and keystream
     next_block_ += kBufferBlocks;
     used_ = 0;
 }
@@ -88,6 +92,7 @@ Seed SecretStream::seed() {
     Seed seed;
     fill(words, 8);
     std::memcpy(seed.data(), words, seed.size());
+    erase_memory(words, sizeof words);
     return seed;
 }
 
@@ -121,6 +126,7 @@ void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size
     }
     erase_memory(draws, sizeof draws);
     erase_memory(samples, sizeof samples);
+    erase_stack();  // of the lanes: draws and magnitudes
 }
 
 void sample_secret(SecretStream& stream, SecretKind kind, std::size_t count, std::int8_t* out) {

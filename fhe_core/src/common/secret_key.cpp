@@ -155,8 +155,8 @@ Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t* torus_words, std::size_t
     std::vector<std::uint32_t> mask(dimension);
     SecretVector<std::int32_t> noise(batch);
     sample_gaussian(randomness.stream, glwe_noise_, batch, noise.data());
+    std::uint32_t products[2];  // of the masks with the secret
     for (std::size_t b = 0; b < batch; ++b) {
-        std::uint32_t products[2];
         for (int limb = 0; limb < limbs; ++limb) {
             expand_uniform(randomness.seed, kDomainLwe + kDomainLimbStride * limb, b, kLimbPrimes[limb], dimension, mask.data());
             products[limb] = inner_product_residue(mask.data(), large_key_.data(), dimension, limb);
@@ -164,6 +164,7 @@ Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t* torus_words, std::size_t
         const std::uint64_t message = reduce_once(torus_words[b] + signed_residue(noise[b], q), q);
         bodies[b] = static_cast<Word>(reduce_once(compose(products, limbs, 1) + message, q));
     }
+    erase_memory(products, sizeof products);
     return randomness.seed;
 }
 
@@ -173,14 +174,15 @@ void SecretKey::phase_lwe(const Word* lwe, std::size_t batch, std::uint64_t* pha
     const int limbs = params_.limb_count();
     const std::uint64_t q = params_.modulus();
     std::vector<std::uint32_t> mask(dimension);
+    std::uint32_t products[2];
     for (std::size_t b = 0; b < batch; ++b, lwe += dimension + 1) {
-        std::uint32_t products[2];
         for (int limb = 0; limb < limbs; ++limb) {
             for (std::size_t j = 0; j < dimension; ++j) mask[j] = limb_residue(lwe[j], limb);
             products[limb] = inner_product_residue(mask.data(), large_key_.data(), dimension, limb);
         }
         phases[b] = reduce_once(lwe[dimension] + q - compose(products, limbs, 1), q);
     }
+    erase_memory(products, sizeof products);
 }
 
 template <class Word>

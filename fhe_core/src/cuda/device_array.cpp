@@ -206,6 +206,23 @@ DeviceArray concatenate(const std::vector<DeviceArray>& parts, std::size_t outer
     return out;
 }
 
+DeviceArray leading_columns(const DeviceArray& words, std::int64_t count) {
+    const DeviceGuard guard(words.device());
+    const cudaStream_t stream = DevicePool::of(words.device()).exchange();
+    const StreamHandle handle = handle_of(stream);
+    const std::size_t row = words.shape().back() * words.word_bytes(), rows = row == 0 ? 0 : words.bytes() / row;
+    const DeviceArray out = DeviceArray::allocate(words.device(), {static_cast<std::int64_t>(rows), count}, words.word_bytes(),
+                                                  handle, "leading columns");
+    if (out.size() == 0) return out;
+    const std::size_t width = out.bytes() / rows;
+    words.wait_in(handle);
+    check(cudaMemcpy2DAsync(out.data(), width, words.data(), row, width, rows, cudaMemcpyDeviceToDevice, stream),
+          "leading columns");
+    words.record_read(handle);
+    out.record_write(handle);
+    return out;
+}
+
 bool all_below(const DeviceArray& words, std::uint64_t bound) {
     const DeviceGuard guard(words.device());
     const cudaStream_t stream = DevicePool::of(words.device()).exchange();

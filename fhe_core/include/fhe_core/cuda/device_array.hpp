@@ -87,6 +87,9 @@ DeviceArray combine_rows(const ParameterSet& params, const RowOperand& x, const 
 // Parts of `outer` blocks each, joined block by block: [outer][.. of part 0][.. of part 1] ..
 DeviceArray concatenate(const std::vector<DeviceArray>& parts, std::size_t outer, DeviceArray::Shape shape);
 
+// The first `count` words of every row: [.., W] to [rows][count], a copy on the device.
+DeviceArray leading_columns(const DeviceArray& words, std::int64_t count);
+
 // Whether every word is below `bound`; waits for the answer.
 bool all_below(const DeviceArray& words, std::uint64_t bound);
 
