@@ -84,7 +84,7 @@ class UnsupportedOperatorError(CompileError):
     code = "unsupported_operator"
 
 
-class PrecisionOverflowError(CompileError, ParameterError):
+class PrecisionOverflowError(CompileError):
     """A value that needs more bits than its encoding has: of a model, or of messages that a look-up's table may have no entry for."""
 
     code = "precision_overflow"

@@ -21,7 +21,7 @@ from cloakwork.fhe_core.parameters import parameter_set, public_key_bytes
 from cloakwork.fhe_core.public_key import PublicKey
 
 # Offsets of docs/wire_format.md.
-VERSION, KIND, FLAGS, TOTAL, NAME, DIGEST, WEIGHT, ENCODING, RANK, RESERVED, SHAPE = (
+VERSION, KIND, FLAGS, TOTAL, NAME, DIGEST, WEIGHT, ENCODING, RANK, BOUND, SHAPE = (
     4,
     6,
     7,
@@ -160,8 +160,8 @@ def test_flipped_byte_in_the_words_is_found_by_the_checksum(seeded: bytes) -> No
         (ENCODING, b"\x04", "encoding from 0 to 3, got 4"),
         (RANK, b"\x09", "at most 8 dimensions"),
         (RANK, b"\xff", "at most 8 dimensions"),
-        (RESERVED, b"\x01", "zeros in reserved bytes"),
-        (RESERVED + 5, b"\x01", "zeros in reserved bytes"),
+        (BOUND, b"\x01", "expected a message bound"),
+        (BOUND + 5, b"\x80", "expected a message bound"),
         (SHAPE, struct.pack("<Q", 0), "dimensions of at least 1"),
         (SHAPE, struct.pack("<Q", 4), "the counts of the header ask for"),
         (SHAPE, struct.pack("<Q", 2**63), "the counts of the header ask for"),
