@@ -20,7 +20,7 @@ from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory, engine_session
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
 from cloakwork.fhe_core.parameters import word_dtype
-from cloakwork.fhe_core.phase_arithmetic import add, halve
+from cloakwork.fhe_core.phase_arithmetic import halve
 from cloakwork.fhe_core.sharding import ShardedSession
 
 __all__ = ["EvaluationKeys", "ExpandedKey", "LinearWeights", "LookupTables", "Session"]
@@ -235,9 +235,16 @@ class Session:
         """
         check_same_key(self.parameters, self._key.key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts")
         held = ciphertexts.to_host()
-        zeros = self._key.public_key.zeros(held.size).reshape(held.words.shape)
-        fresh = noise.rerandomisation_variance(self.parameters) / noise.blind_rotation_variance(self.parameters)
-        return held._like(add(self.parameters, held.words, zeros), math.hypot(held.weight_norm, math.sqrt(fresh)))
+        variance = noise.rerandomisation_variance(self.parameters) / noise.blind_rotation_variance(self.parameters)
+        zeros = Ciphertexts(
+            self.parameters,
+            self._key.public_key.zeros(held.size).reshape(held.words.shape),
+            held.shape,
+            encoding=held.encoding,
+            weight_norm=math.sqrt(variance),
+            key_id=self._key.key_id,
+        )
+        return held + zeros
 
     # --- linear operations ---
 
