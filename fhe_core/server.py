@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core import _engine, gates, noise
+from cloakwork.fhe_core import _engine, gates
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts, check_same_key
@@ -19,6 +19,7 @@ from cloakwork.fhe_core.encoding import Encoding, first_position, slot_bits, tor
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory, engine_session
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
+from cloakwork.fhe_core.noise import blind_rotation_variance, rerandomisation_variance
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.phase_arithmetic import halve
 from cloakwork.fhe_core.sharding import ShardedSession
@@ -235,7 +236,7 @@ class Session:
         """
         check_same_key(self.parameters, self._key.key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts")
         held = ciphertexts.to_host()
-        variance = noise.rerandomisation_variance(self.parameters) / noise.blind_rotation_variance(self.parameters)
+        variance = rerandomisation_variance(self.parameters) / blind_rotation_variance(self.parameters)
         zeros = Ciphertexts(
             self.parameters,
             self._key.public_key.zeros(held.size).reshape(held.words.shape),
