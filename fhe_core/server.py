@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core import _engine, gates, message_bounds, noise
+from cloakwork.fhe_core import _engine, gates, message_bounds
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts, check_same_key
@@ -19,6 +19,7 @@ from cloakwork.fhe_core.encoding import Encoding, first_position, slot_bits, tor
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory, engine_session
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
+from cloakwork.fhe_core.noise import blind_rotation_variance, rerandomisation_variance
 from cloakwork.fhe_core.noise_terms import NoiseTerms
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.phase_arithmetic import add, halve
@@ -241,10 +242,9 @@ class Session:
         held = ciphertexts.to_host()
         zeros = self._key.public_key.zeros(held.size).reshape(held.words.shape)
         words = add(self.parameters, held.words, zeros)
-        fresh = noise.rerandomisation_variance(self.parameters) / noise.blind_rotation_variance(self.parameters)
-        # Above 1: under its new mask nobody sees any more whose noise it is, so it is not one of its own.
-        norm = max(math.hypot(held.weight_norm, math.sqrt(fresh)), math.nextafter(1.0, 2.0))
-        return held._like(words, NoiseTerms.of_words(self.parameters, words, norm), held._bounds)
+        norm = math.sqrt(rerandomisation_variance(self.parameters) / blind_rotation_variance(self.parameters))
+        terms = held.noise.plus(NoiseTerms.of_words(self.parameters, zeros, norm), self.parameters, words)
+        return held._like(words, terms, held._bounds)
 
     # --- linear operations ---
 

@@ -85,10 +85,18 @@ def test_a_run_that_ends_well(server: Server, folder: Path) -> None:
     assert stored(server) == []
 
 
-def test_a_run_that_fails_after_the_upload(server: Server, folder: Path) -> None:
+def test_a_run_that_fails(server: Server, folder: Path) -> None:
     process = start(score(server, "bad.npy"), folder)
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 1 and "finite" in errors
+    assert stored(server) == []
+
+
+def test_an_error_after_the_upload(server: Server, folder: Path) -> None:
+    with pytest.raises(RuntimeError, match="mine"), Client(server.url, keyring=TemporaryKeyring(folder)) as client:
+        client.predict(MODEL, np.zeros((1, 4)))
+        assert len(stored(server)) == 1
+        raise RuntimeError("mine")
     assert stored(server) == []
 
 

@@ -73,6 +73,7 @@ def test_a_result_stays_right_and_gets_other_masks_each_time(name: str) -> None:
         [np.mean(a.words[..., :-1] != b.words[..., :-1]) for a, b in ((first, second), (first, result))]
     )
     assert different > 0.9999  # two uniform words are equal once in 10^8
+    np.testing.assert_array_equal(key.decrypt(session.bootstrap(first, [1, 2, 3, 0])), (messages + 2) % 4)  # goes on
     added = noise.rerandomisation_variance(key.parameters) / noise.blind_rotation_variance(key.parameters)
     assert first.weight_norm == pytest.approx(math.sqrt(1 + added))
     phases = [key.phases(each).astype(np.int64) for each in (first, result)]
