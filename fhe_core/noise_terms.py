@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Words, without_repeats
-from cloakwork.fhe_core.device_words import DeviceWords
+from cloakwork.fhe_core.device_words import DeviceWords, on_host
 
 Reals: TypeAlias = NDArray[np.float64]
 Rearrangement: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
@@ -323,11 +323,10 @@ def _sparse_heads(
     """For masks that begin with zeros: the first words that are not, where there are any (only masks made by hand are so)."""
     heads, lead = heads.copy(), np.array(lead)
     empty = np.asarray(lead == 0)
-    if not isinstance(words, DeviceWords):
-        empty[empty] = words[empty][..., :-1].any(axis=-1)
+    words = on_host(words)
+    empty[empty] = words[empty][..., :-1].any(axis=-1)
     for position in map(tuple, np.argwhere(empty).tolist()):
-        row = words[position]
-        mask = (row.to_host() if isinstance(row, DeviceWords) else row).reshape(-1)[:-1]
+        mask = words[position][:-1]
         places = np.flatnonzero(mask)[:MASK_WORDS]
         heads[position][: len(places)] = mask[places]
         lead[position] = heads[position][0]

@@ -444,6 +444,8 @@ def test_equal_words_are_found_on_the_device(key: ClientKey, cpu: Session, cuda:
     assert (y[:, None] + twin[None, :]).weight_norm == 2
     assert cuda.linear([[1, 2, 3]], y.reshape(2, 3)[:, [0, 1, 0]]).weight_norm == pytest.approx(np.sqrt(20))
     assert (y * 0 + twin).weight_norm == 1
+    zeros = Ciphertexts.from_words(key.parameters, (y * 0).to_host().words, encoding=y.encoding, key_id=y.key_id)
+    assert (zeros.to_device() + twin).weight_norm == 1
     assert (x.to_device() + 1 - key.encrypt(np.ones(6, int)).to_device()).message_bound == (-2, 4)
     bits = key.encrypt_bits(np.arange(6) % 2)
     assert (bits.to_device() + bits.copy().to_device()).weight_norm == 2

@@ -61,6 +61,9 @@ def corpus() -> list[bytes]:
         key = ClientKey.generate(name)
         seeded, packed = key.encrypt([1, 2], seeded=True), key.encrypt_packed([[1], [2]])
         objects += [thing.to_bytes() for thing in (seeded, seeded.expand(), packed, packed.expand(), key.public_key())]
+        objects += [
+            thing.to_bytes() for thing in (seeded.expand() * -2, packed.with_message_bound(0, 1))
+        ]  # with a message bound
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "key"
             keystore.save_secret(
