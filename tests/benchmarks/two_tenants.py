@@ -1,6 +1,6 @@
 """How long one tenant waits while another floods the service.
 
-python tests/benchmarks/two_tenants.py --model iris-tree --requests 60 --clients 32 --json result.json
+PYTHONPATH=tests/api:tests/models python tests/benchmarks/two_tenants.py --model iris-tree --requests 60 --clients 32 --json result.json
 
 A server of its own, two tenants with keys of their own. The calm one asks one request after the other, alone and then beside a flood of
 `infer`, a flood of jobs, and both. Clients run on the same machine as the server, so that the flood costs the calm tenant processor time too.
@@ -22,11 +22,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "api"), str(Path(__file__).parents[1] / "models")]
-
 import httpx
 import numpy as np
-from scoring_server import Server, User, new_tenant, running
+from scoring_server import Server, User, new_tenant, running  # type: ignore[import-not-found]
 
 import cloakwork.models.zoo
 
