@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import math
@@ -22,6 +23,8 @@ from cloakwork.fhe_core.errors import FheError
 
 _CODES = {404: "not_found", 405: "method_not_allowed", 400: "bad_request"}
 CLIENT_GONE = 499
+_TOO_MANY = 429
+_TOO_MANY_SECONDS = 0.5  # before the answer: who asks again at once takes nothing from others
 
 _log = logging.getLogger("cloakwork.errors")
 
@@ -43,6 +46,8 @@ def add_handlers(app: FastAPI, metrics: Metrics) -> ErrorAnswer:
 
     async def known(request: Request, error: Exception) -> Response:
         found = cast(FheError, error)
+        if found.http_status == _TOO_MANY:
+            await asyncio.sleep(_TOO_MANY_SECONDS)
         retry = found.retry_after if isinstance(found, ServiceError) else None
         headers = {} if retry is None else {"Retry-After": str(max(1, math.ceil(retry)))}
         if found.http_status == 401:

@@ -222,6 +222,29 @@ def test_a_flood_of_jobs_does_not_hold_another_tenant(server: Server):
         assert before <= 2 * (position + 1) + 3, (position, before)
 
 
+def test_who_asks_again_at_once_is_answered_late(server: Server):
+    """Refusals take the web process's time too: a tenant over its quota, with six connections that never pause."""
+    token = new_tenant(server.data, "restless", max_bootstraps_per_day=0)
+    with server.client(headers={"Authorization": f"Bearer {token}"}) as http:
+        user = User.of(http)
+        user.upload()
+        body = user.encrypt()[1]
+    refused: list[int] = []
+    began = time.monotonic()
+
+    def keep_asking() -> None:
+        with server.client(headers={"Authorization": f"Bearer {token}"}) as own:
+            while time.monotonic() - began < 3:
+                refused.append(own.post("/v2/models/toy/infer", content=body).status_code)
+
+    threads = [threading.Thread(target=keep_asking) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert set(refused) == {429} and len(refused) <= 6 * (3 / 0.5 + 1)
+
+
 def test_a_priority_above_the_default_needs_a_scope(server: Server):
     with as_tenant(server, "plain") as plain, as_tenant(server, "granted", "score", "priority") as granted:
         for http, status in ((plain, 403), (granted, 202)):
