@@ -67,7 +67,7 @@ class Gate:
     def __init__(self, settings: Settings, tenants: Tenants) -> None:
         self._settings = settings
         self._tenants = tenants
-        self._origins = frozenset(settings.allowed_origins.lower().encode().split())
+        self._origins = frozenset(each.rstrip(b"/") for each in settings.allowed_origins.lower().encode().split())
 
     def check(self, scope: Scope) -> None:
         """What can be said before a byte of the body is read.

@@ -80,9 +80,11 @@ def limited_protocol(connections: Connections, header_seconds: float, idle_secon
                 self.close_idle()
 
         def close_idle(self) -> None:
-            """What was answered and not yet read still goes out; `look` sees to it that this ends."""
+            """What was answered and not yet read has `idle_seconds` to go out."""
             if not self.transport.is_closing():
                 self.transport.close()
+                if self.transport.get_write_buffer_size():
+                    self.loop.call_later(idle_seconds, self.transport.abort)
 
         # --- clients that do not read ---
 
@@ -116,12 +118,10 @@ def limited_protocol(connections: Connections, header_seconds: float, idle_secon
                 self.close_idle()
                 return
             error = sys.exc_info()[1]
-            self.transport.write(
-                _answer(error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400)
-            )
-            self.loop.call_later(
-                _LINGER_SECONDS, self.close_idle
-            )  # a reset on what still comes would take the answer away
+            status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
+            self.transport.write(_answer(status))
+            # Not at once: a reset on what still comes would take the answer away.
+            self.loop.call_later(_LINGER_SECONDS, self.close_idle)
 
         def _unsupported_upgrade_warning(self) -> None:
             """Nothing to say: the request is answered as if it had not asked to switch."""

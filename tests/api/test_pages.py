@@ -20,7 +20,7 @@ def client(
     token = new_tenant(data, "owner", "score", "models")
     with (
         running(
-            data, insecure=request.param, environment={"ALLOWED_ORIGINS": f"https://other.example {OWN}"}
+            data, insecure=request.param, environment={"ALLOWED_ORIGINS": f"https://other.example {OWN}/"}
         ) as server,
         server.client(headers={"Authorization": f"Bearer {token}"}) as http,
     ):
