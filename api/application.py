@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from cloakwork.api.gate import Gate
 from cloakwork.api.handlers import add_handlers
 from cloakwork.api.middleware import ServiceMiddleware
 from cloakwork.api.routes import health, inference, jobs, keys, models, repository, usage
@@ -39,11 +39,13 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     for module in (inference, health, models, repository, keys, jobs, usage):  # the frequent one is found first
         app.include_router(module.router)
-    add_handlers(app, services.metrics)
-    if settings.insecure_local:
-        # A page in a browser must not reach this service under a name of its own (DNS rebinding).
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", settings.host])
-    app.add_middleware(ServiceMiddleware, metrics=services.metrics, tls=settings.tls_certificate is not None)
+    app.add_middleware(
+        ServiceMiddleware,
+        gate=Gate(settings, services.tenants),
+        error_answer=add_handlers(app, services.metrics),
+        metrics=services.metrics,
+        tls=settings.tls_certificate is not None,
+    )
     _say_what_is_true(app, settings.insecure_local)
     if settings.telemetry:
         from cloakwork.api.telemetry import instrument

@@ -18,6 +18,13 @@ class ServiceError(FheError):
         self.retry_after = retry_after
 
 
+class BadRequestError(ServiceError):
+    """A request whose framing or header does not say one thing."""
+
+    code = "bad_request"
+    http_status = 400
+
+
 class UnauthorisedError(ServiceError):
     """No API key, or one that is not known, has expired or was revoked."""
 
@@ -30,6 +37,12 @@ class ForbiddenError(ServiceError):
 
     code = "forbidden"
     http_status = 403
+
+
+class ForeignPageError(ForbiddenError):
+    """A browser asks on behalf of another site's page."""
+
+    code = "foreign_page"
 
 
 class UnknownModelError(ServiceError):
@@ -134,6 +147,18 @@ class BusyError(ServiceError):
 
     code = "busy"
     http_status = 429
+
+
+class HeaderTooLargeError(ServiceError):
+    code = "header_too_large"
+    http_status = 431
+
+
+class TooManyConnectionsError(ServiceError):
+    """More connections than all, one address or one tenant may have."""
+
+    code = "too_many_connections"
+    http_status = 503
 
 
 class UnavailableError(ServiceError):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import math
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 from fastapi import FastAPI, Request
@@ -20,12 +22,19 @@ from cloakwork.api.metrics import Metrics
 from cloakwork.fhe_core.errors import FheError
 
 _CODES = {404: "not_found", 405: "method_not_allowed", 400: "bad_request"}
-_CLIENT_GONE = 499
+CLIENT_GONE = 499
+_TOO_MANY = 429
+_TOO_MANY_SECONDS = 0.5  # before the answer: who asks again at once takes nothing from others
 
 _log = logging.getLogger("cloakwork.errors")
 
 
-def add_handlers(app: FastAPI, metrics: Metrics) -> None:
+ErrorAnswer = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def add_handlers(app: FastAPI, metrics: Metrics) -> ErrorAnswer:
+    """What it returns answers FheError, OSError and SQLAlchemyError where no route has been reached."""
+
     def answer(
         request: Request, status: int, code: str, text: str, headers: dict[str, str] | None = None
     ) -> JSONResponse:
@@ -37,6 +46,8 @@ def add_handlers(app: FastAPI, metrics: Metrics) -> None:
 
     async def known(request: Request, error: Exception) -> Response:
         found = cast(FheError, error)
+        if found.http_status == _TOO_MANY:
+            await asyncio.sleep(_TOO_MANY_SECONDS)
         retry = found.retry_after if isinstance(found, ServiceError) else None
         headers = {} if retry is None else {"Retry-After": str(max(1, math.ceil(retry)))}
         if found.http_status == 401:
@@ -56,7 +67,7 @@ def add_handlers(app: FastAPI, metrics: Metrics) -> None:
         return answer(request, found.status_code, code, str(found.detail), headers)
 
     async def gone(request: Request, error: Exception) -> Response:
-        return Response(status_code=_CLIENT_GONE)  # nobody reads it; the log has it
+        return Response(status_code=CLIENT_GONE)  # nobody reads it; the log has it
 
     async def broken(request: Request, error: Exception) -> Response:
         _log.error("storage or database failed", exc_info=error, extra=_identity(request))
@@ -79,6 +90,11 @@ def add_handlers(app: FastAPI, metrics: Metrics) -> None:
     app.add_exception_handler(OSError, broken)
     app.add_exception_handler(SQLAlchemyError, broken)
     app.add_exception_handler(Exception, unexpected)
+
+    async def early(request: Request, error: Exception) -> Response:
+        return await (known if isinstance(error, FheError) else broken)(request, error)
+
+    return early
 
 
 def _identity(request: Request) -> dict[str, str]:

@@ -76,9 +76,24 @@ class Settings(BaseSettings):
     max_queue: Positive = Field(1000, description="Requests and jobs waiting, all tenants together; beyond it 429.")
     max_tenant_queue: Positive = Field(200, description="The same for one tenant.")
     body_memory_bytes: Positive = Field(
-        256 << 20, description="Bodies of inference requests in memory, all together; beyond it 429."
+        256 << 20, description="Bodies of inference requests and their answers in memory, all together; beyond it 429."
     )
-    max_connections: Positive = Field(512, description="Connections at a time; beyond it 503.")
+    tenant_body_memory_bytes: Positive = Field(64 << 20, description="The same for one tenant.")
+    max_connections: Positive = Field(
+        512, description="Connections at a time; beyond it idle ones are closed, then 503. Health is asked beyond it."
+    )
+    max_address_connections: int = Field(
+        256,
+        ge=0,
+        description="The same from one address (IPv6: one /64). 0, behind a proxy: no limit; the proxy must have one for its clients.",
+    )
+    max_tenant_connections: Positive = Field(
+        128, description="The same of one tenant, the connections counted on which it asked last."
+    )
+    allowed_origins: str = Field(
+        "",
+        description="Origins, separated by spaces, whose pages may ask beside the service's own: `https://fhe.example`, as a proxy is called.",
+    )
 
     # time
     result_retention_seconds: Seconds = Field(

@@ -1,17 +1,20 @@
-"""Bodies as raw streams: counted, and given up when they stop coming."""
+"""Bodies as raw streams: counted, given up when they stop coming, and in memory no longer than the budget knows."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Final
+from contextlib import ExitStack
+from typing import Any, Final
 
-from fastapi import Request
+from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
 
 from cloakwork.api.errors import LengthRequiredError, MalformedError, SlowBodyError, TooLargeError
 
 _LEAST_BYTES_PER_SECOND: Final = 4096  # on the average, after the idle time
+_PIECE_BYTES: Final = 64 << 10
 
 
 def content_length(request: Request) -> int:
@@ -65,3 +68,19 @@ class BodyReader:
         if len(self._data) != self._length:
             raise MalformedError(f"expected {self._length} bytes as announced, got {len(self._data)}")
         return bytes(self._data)
+
+
+class HeldResponse(Response):
+    """A body that goes out as fast as its client reads; `held` is what its memory was taken from, given back at the end."""
+
+    def __init__(self, body: bytes, held: ExitStack, **options: Any) -> None:
+        super().__init__(body, **options)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for start in range(0, len(self.body), _PIECE_BYTES):
+                piece = bytes(self.body[start : start + _PIECE_BYTES])
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

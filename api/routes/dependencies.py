@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Depends, Path, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
 
-from cloakwork.api.errors import UnauthorisedError
+from cloakwork.api.connections import Connection
+from cloakwork.api.gate import bearer_token
 from cloakwork.api.service.models import NAME_PATTERN, VERSION_PATTERN
 from cloakwork.api.service.services import Services
 from cloakwork.api.service.tenants import LOCAL_TENANT, SCOPES, Tenant
 
 _LOCAL = Tenant(LOCAL_TENANT, frozenset(SCOPES))
+# For the schema; `authenticated` reads the header.
 _bearer = HTTPBearer(auto_error=False, scheme_name="api_key", description="An API key as bearer token.")
 
 
@@ -24,18 +26,24 @@ async def services_of(request: Request) -> Services:  # async: FastAPI would run
 AllServices = Annotated[Services, Depends(services_of)]
 
 
-async def caller(
-    request: Request,
-    services: AllServices,
-    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
-) -> Tenant:
+async def authenticated(request: Request, services: Services) -> Tenant:
+    """Who sends the request; the connection counts as theirs from now on.
+
+    Raises:
+        UnauthorisedError, TooManyConnectionsError.
+    """
     if services.settings.insecure_local:
         return _LOCAL
-    if credentials is None:
-        raise UnauthorisedError("an API key is needed; send it as 'Authorization: Bearer cw_..'")
-    tenant = await services.tenants.authenticate(credentials.credentials)
+    tenant = await services.tenants.authenticate(bearer_token(request.scope["headers"]))
     request.state.tenant = tenant.name
+    connection: Connection | None = getattr(request.state, "connection", None)
+    if connection is not None:
+        connection.register.claim(connection, tenant.name)
     return tenant
+
+
+async def caller(request: Request, services: AllServices, _: Annotated[object, Depends(_bearer)]) -> Tenant:
+    return await authenticated(request, services)
 
 
 async def scoring_caller(tenant: Annotated[Tenant, Depends(caller)]) -> Tenant:

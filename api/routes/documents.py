@@ -11,19 +11,20 @@ BINARY = "application/octet-stream"
 _DESCRIPTIONS = {
     400: "The request cannot be understood",
     401: "No valid API key",
-    403: "The API key lacks a scope",
+    403: "The API key lacks a scope, or a page of another site asks",
     404: "There is no such object",
     405: "The route has no such method",
-    408: "The body stopped coming",
+    408: "The body stopped coming, or came too slowly",
     409: "The object's state, or another parameter set, does not allow this",
     410: "Retired, or past its retention",
     411: "The body has no Content-Length",
-    413: "Larger than anything the program takes",
+    413: "Larger than anything that the route takes",
     422: "Malformed",
     428: "Evaluation keys are needed first",
     429: "Over a limit; see Retry-After",
+    431: "The header is too large",
     499: "Cancelled",
-    503: "The engine or the database does not answer; see Retry-After",
+    503: "The engine or the database does not answer, or there are too many connections; see Retry-After",
     507: "The device's memory, or the storage, does not suffice",
 }
 
@@ -31,8 +32,8 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def errors(*codes: int, anonymous: bool = False) -> Responses:
-    """The answers of 400 and above; 401 and 403 come with every API key."""
-    every = {*codes, 400, 503} if anonymous else {*codes, 400, 401, 403, 422, 503}
+    """The answers of 400 and above. Every route has those about headers and pages; one that asks for an API key, also about it and small bodies."""
+    every = {*codes, 400, 403, 431, 503} if anonymous else {*codes, 400, 401, 403, 408, 413, 422, 431, 503}
     return {code: {"model": ErrorBody, "description": _DESCRIPTIONS[code]} for code in sorted(every)}
 
 

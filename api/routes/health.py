@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.security import HTTPBearer
 
-from cloakwork.api.errors import UnauthorisedError
-from cloakwork.api.routes.dependencies import AllServices
+from cloakwork.api.routes.dependencies import AllServices, authenticated
 from cloakwork.api.routes.documents import errors
 from cloakwork.api.routes.schemas import Health, ServerMetadata
 from cloakwork.api.service.release import release
@@ -42,12 +41,8 @@ async def ready(services: AllServices) -> Health:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **errors()},
     response_class=Response,
 )
-async def metrics(
-    services: AllServices, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> Response:
+async def metrics(request: Request, services: AllServices, _: Annotated[object, Depends(_bearer)]) -> Response:
     """In the text format of Prometheus."""
-    if not (services.settings.insecure_local or services.settings.metrics_public):
-        if credentials is None:
-            raise UnauthorisedError("an API key with the scope 'metrics' is needed")
-        (await services.tenants.authenticate(credentials.credentials)).require("metrics")
+    if not services.settings.metrics_public:
+        (await authenticated(request, services)).require("metrics")
     return Response(await services.metrics_text(), media_type="text/plain; version=0.0.4")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from cloakwork.api.routes.bodies import BodyReader, content_length
+from cloakwork.api.routes.bodies import BodyReader, HeldResponse, content_length
 from cloakwork.api.routes.dependencies import AllServices, ModelName, ModelVersion, ScoringCaller
 from cloakwork.api.routes.documents import BINARY, Responses, binary_request, binary_response, errors
 from cloakwork.api.routes.job_answers import job_answer
 from cloakwork.api.routes.schemas import JobAnswer
+from cloakwork.api.service.dispatcher import DEFAULT_PRIORITY
 from cloakwork.api.service.headers import PREFIX_BYTES
-from cloakwork.api.service.jobs import DEFAULT_PRIORITY, Wishes
+from cloakwork.api.service.jobs import Wishes
 from cloakwork.api.service.models import Model
 from cloakwork.api.service.scoring import Answer
 from cloakwork.api.service.services import Services
@@ -101,13 +103,20 @@ async def create_job(
         str | None,
         Query(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$", description="Of the model; the newest without it."),
     ] = None,
-    priority: Annotated[int, Query(ge=0, le=9, description="Larger goes first.")] = DEFAULT_PRIORITY,
+    priority: Annotated[
+        int,
+        Query(
+            ge=0, le=9, description="Larger goes first; above 5, before other tenants too, needs the scope `priority`."
+        ),
+    ] = DEFAULT_PRIORITY,
     deadline_seconds: Annotated[
         float | None, Query(gt=0, le=1e7, description="A job that is not done by then fails.")
     ] = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Accepts a job: when this answers, the job survives whatever happens to the service."""
+    if priority > DEFAULT_PRIORITY:
+        tenant.require("priority")
     wishes = Wishes(priority, deadline_seconds, idempotency_key)
     return await _score(services, request, tenant, services.models.find(model, version), key, wishes, True)
 
@@ -121,8 +130,10 @@ async def _score(
 ) -> Response:
     request.state.model = model.name
     length = content_length(request)
-    services.scoring.check_length(model, length)
-    with services.bodies.hold(length):
+    samples = services.scoring.check_length(model, length)
+    memory = length if as_job else length + model.output_bytes(samples)
+    with ExitStack() as held:
+        held.enter_context(services.bodies.hold(tenant.name, memory))
         reader = BodyReader(request, length, services.settings.body_idle_seconds)
         header = services.scoring.check_header(model, await reader.start(PREFIX_BYTES), length)
         accepted = await services.scoring.admit(tenant, model, header, key)
@@ -131,10 +142,10 @@ async def _score(
             job = await services.jobs.take(accepted, body, wishes)
             answer = job_answer(job, services.jobs.events.progress(job.id))
             return JSONResponse(answer.model_dump(), 202, {"Location": f"/v2/jobs/{job.id}"})
-        return _result(model, await services.scoring.run_now(accepted, body))
+        return _result(model, await services.scoring.run_now(accepted, body), held)
 
 
-def _result(model: Model, answer: Answer) -> Response:
+def _result(model: Model, answer: Answer, held: ExitStack) -> Response:
     timing = f"queue;dur={answer.queue_seconds * 1e3:.3f}, run;dur={answer.run_seconds * 1e3:.3f}"
     headers = {
         "Fhe-Compute-Seconds": f"{answer.run_seconds:.6f}",
@@ -142,4 +153,4 @@ def _result(model: Model, answer: Answer) -> Response:
         "Server-Timing": timing,
         "Cache-Control": "no-store",
     }
-    return Response(answer.body, media_type=BINARY, headers=headers)
+    return HeldResponse(answer.body, held.pop_all(), media_type=BINARY, headers=headers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 from cloakwork.api.routes.schemas import JobAnswer, JobError, ProgressAnswer
@@ -44,8 +44,10 @@ def _progress(progress: JobProgress) -> ProgressAnswer:
     return ProgressAnswer(done=progress.done, total=progress.total, eta_seconds=progress.eta_seconds)
 
 
-async def job_events(jobs: Jobs, tenant: Tenant, job: Job) -> AsyncIterator[bytes]:
-    """queued, started, progress {done, total, eta_seconds}, then done, failed or cancelled; ends there."""
+async def job_events(
+    jobs: Jobs, tenant: Tenant, job: Job, allowed: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[bytes]:
+    """queued, started, progress {done, total, eta_seconds}, then done, failed or cancelled; ends there, or when it is not allowed any more."""
     state, progress, silent = "", None, 0
     with jobs.events.watch(job.id) as bell:
         while True:
@@ -64,6 +66,8 @@ async def job_events(jobs: Jobs, tenant: Tenant, job: Job) -> AsyncIterator[byte
                 yield b": still here\n\n"
             rung = await _wait(bell)
             bell.clear()
+            if not await allowed():
+                return
             if rung and jobs.events.progress(job.id) != progress:
                 continue  # progress alone needs no look at the database
             job = await jobs.get(tenant, job.id)

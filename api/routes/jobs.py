@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse, StreamingResponse
 
-from cloakwork.api.routes.dependencies import AllServices, Identity, ScoringCaller
+from cloakwork.api.errors import ForbiddenError, UnauthorisedError
+from cloakwork.api.routes.dependencies import AllServices, Identity, ScoringCaller, authenticated
 from cloakwork.api.routes.documents import BINARY, binary_response, errors
 from cloakwork.api.routes.job_answers import job_answer, job_events
 from cloakwork.api.routes.schemas import JobAnswer, JobList
@@ -44,11 +45,20 @@ async def get_job(job: Identity, services: AllServices, tenant: ScoringCaller) -
 
 
 @router.get("/v2/jobs/{job}/events", responses=_EVENTS, response_class=StreamingResponse)
-async def watch_job(job: Identity, services: AllServices, tenant: ScoringCaller) -> StreamingResponse:
-    """queued, started, progress {done, total, eta_seconds}, done, failed, cancelled."""
+async def watch_job(job: Identity, request: Request, services: AllServices, tenant: ScoringCaller) -> StreamingResponse:
+    """queued, started, progress {done, total, eta_seconds}, done, failed, cancelled; ends with the API key's validity."""
     found = await services.jobs.get(tenant, job)
+
+    async def allowed() -> bool:
+        try:
+            (await authenticated(request, services)).require("score")
+        except (UnauthorisedError, ForbiddenError):
+            return False
+        return True
+
+    events = job_events(services.jobs, tenant, found, allowed)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(job_events(services.jobs, tenant, found), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 @router.get(

@@ -1,7 +1,8 @@
-"""Bytes of request bodies held in memory, all together."""
+"""Bytes of bodies, of requests and their answers, held in memory."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -9,16 +10,25 @@ from cloakwork.api.errors import BusyError
 
 
 class BodyBudget:
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._held = 0
+    """A limit for all together, and one for each tenant. The first body may be of any size: its model limits it."""
+
+    def __init__(self, limit: int, tenant_limit: int) -> None:
+        self._limit, self._tenant_limit = limit, tenant_limit
+        self._held: Counter[str] = Counter()
 
     @contextmanager
-    def hold(self, count: int) -> Iterator[None]:
-        if self._held and self._held + count > self._limit:
-            raise BusyError("too many requests are being read at once; try again", retry_after=1)
-        self._held += count
+    def hold(self, tenant: str, count: int) -> Iterator[None]:
+        """Raises:
+        BusyError: there is no room, for this tenant or for anybody.
+        """
+        every, mine = self._held.total(), self._held[tenant]
+        if (every and every + count > self._limit) or (mine and mine + count > self._tenant_limit):
+            whose = "requests" if every + count > self._limit else "of your requests"
+            raise BusyError(f"too many {whose} are in memory at once; try again", retry_after=1)
+        self._held[tenant] += count
         try:
             yield
         finally:
-            self._held -= count
+            self._held[tenant] -= count
+            if not self._held[tenant]:
+                del self._held[tenant]

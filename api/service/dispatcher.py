@@ -1,9 +1,13 @@
-"""Hands waiting work to the engine, as much as it has workers for, and work that a dying engine dropped to the next one."""
+"""Hands waiting work to the engine, as much as it has workers for, and work that a dying engine dropped to the next one.
+
+Tenants share the engine by the seconds that their runs take, whether somebody waits for the answer or it is a job.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -15,6 +19,9 @@ from cloakwork.api.service.clock import now
 from cloakwork.api.service.engine_link import EngineLink
 from cloakwork.api.service.queue import FairQueue
 from cloakwork.api.settings import Settings
+
+DEFAULT_PRIORITY: Final = 5
+SYNCHRONOUS_PRIORITY: Final = 10  # before the tenant's own jobs
 
 _AHEAD: Final = 1  # requests sent beyond the workers, so that none waits for a message
 
@@ -37,6 +44,11 @@ class Work:
     claim: Callable[[], Awaitable[bool]] | None = None
     losses: int = 0  # engines that died while they had it
     queued_at: float = field(default_factory=now)
+
+    @property
+    def level(self) -> int:
+        """Jobs above the default priority, which need a scope, go before what others have; nothing else does."""
+        return self.priority if DEFAULT_PRIORITY < self.priority < SYNCHRONOUS_PRIORITY else 0
 
 
 class Dispatcher:
@@ -78,16 +90,29 @@ class Dispatcher:
 
     def backlog_seconds(self) -> float:
         """Until the engine is free, about."""
-        work = sum(work.seconds for work in self._queue) + sum(work.seconds for work in self._in_flight.values())
-        return work / self._workers
+        return sum(work.seconds for work in self._accepted()) / self._workers
+
+    def wait_seconds(self, tenant: str, seconds: float) -> float:
+        """Until a run of so many seconds of this tenant can begin, about: others that wait take their turns, and no more, before it."""
+        ahead: dict[str, float] = defaultdict(float)
+        first = sum(work.seconds for work in self._in_flight.values())
+        for work in self._queue:
+            if work.level:
+                first += work.seconds
+            else:
+                ahead[work.tenant] += work.seconds
+        mine = ahead.pop(tenant, 0.0)
+        return (first + mine + sum(min(mine + seconds, other) for other in ahead.values())) / self._workers
 
     def knows(self, identity: str) -> bool:
         return identity in self._in_flight or any(work.id == identity for work in self._queue)
 
     def pending_bootstraps(self, tenant: str) -> int:
         """Accepted and not yet counted as used."""
-        accepted = [*self._queue, *self._in_flight.values()]
-        return sum(work.bootstraps for work in accepted if work.tenant == tenant)
+        return sum(work.bootstraps for work in self._accepted() if work.tenant == tenant)
+
+    def _accepted(self) -> list[Work]:
+        return [*self._queue, *self._in_flight.values()]
 
     @property
     def waiting(self) -> int:
@@ -118,7 +143,9 @@ class Dispatcher:
                 task.add_done_callback(self._claims.discard)
 
     def _allowed(self, work: Work) -> bool:
-        """Long runs leave one worker to short ones, where there are two."""
+        """The place ahead is for a tenant that has no run; long runs leave one worker to short ones, where there are two."""
+        if len(self._in_flight) >= self._workers and any(o.tenant == work.tenant for o in self._in_flight.values()):
+            return False
         if not work.long:
             return True
         long_ones = sum(other.long for other in self._in_flight.values())
@@ -135,6 +162,7 @@ class Dispatcher:
             return
         if self._in_flight.get(work.id) is work:
             del self._in_flight[work.id]
+            self._queue.charge(work, -work.seconds)
             if wanted:
                 self._queue.push(work, first=True)
         self._pump()
@@ -148,6 +176,7 @@ class Dispatcher:
             return  # cancelled before it was sent, or of an engine that is gone
         if message["event"] in ("done", "failed"):
             del self._in_flight[work.id]
+            self._queue.charge(work, message.get("busy_seconds", work.seconds) - work.seconds)
             self._pump()
         work.listen(message, body)
 
@@ -156,6 +185,7 @@ class Dispatcher:
         dropped, self._in_flight = list(self._in_flight.values()), {}
         for work in reversed(dropped):
             work.losses += 1
+            self._queue.charge(work, -work.seconds)
             if work.losses < self._settings.max_attempts:
                 work.listen({"event": "lost", "id": work.id}, b"")
                 self._queue.push(work, first=True)

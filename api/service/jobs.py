@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from cloakwork.api.engine.protocol import Message
 from cloakwork.api.errors import ConflictError, DeadlineError, GoneError, NotReadyError, UnavailableError
 from cloakwork.api.service.clock import new_id, now
-from cloakwork.api.service.dispatcher import Dispatcher
+from cloakwork.api.service.dispatcher import DEFAULT_PRIORITY, Dispatcher
 from cloakwork.api.service.events import JobEvents, JobProgress
 from cloakwork.api.service.job_store import CANCELLED, DONE, FAILED, QUEUED, Job, JobStore
 from cloakwork.api.service.keys import Keys
@@ -25,8 +25,6 @@ from cloakwork.api.service.tenants import Tenant
 from cloakwork.api.service.usage import Usage
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.files import atomic_writer
-
-DEFAULT_PRIORITY: Final = 5
 
 _log = logging.getLogger("cloakwork.jobs")
 

@@ -1,72 +1,111 @@
-"""What waits for the engine: by priority, and within a priority one tenant after the other."""
+"""What waits for the engine, shared among tenants by the seconds that their runs take."""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 
 class Queued(Protocol):
     @property
     def tenant(self) -> str: ...
     @property
+    def seconds(self) -> float:
+        """Of the engine, estimated."""
+
+    @property
+    def level(self) -> int:
+        """Larger goes first, whoever it belongs to."""
+
+    @property
     def priority(self) -> int:
-        """Larger goes first."""
+        """Larger goes first among what the same tenant has waiting at this level."""
 
 
 W = TypeVar("W", bound=Queued)
 
+_CLOCKS_KEPT: Final = 1024  # of tenants with nothing waiting; with more, their debts, a run or two each, are forgiven
+
+
+class _Level(Generic[W]):
+    """Start-time fair queueing: each tenant has a clock that runs by the seconds of its work, and the one that is behind goes next.
+
+    A tenant that comes back begins at the time of the others, so that nobody saves up turns, or where its own clock stands if that is
+    later, so that nobody loses a debt by leaving.
+    """
+
+    def __init__(self) -> None:
+        self.lines: dict[str, dict[int, deque[W]]] = {}  # by tenant and priority; neither is ever empty
+        self._clocks: dict[str, float] = defaultdict(float)
+        self._time = 0.0
+
+    def push(self, work: W, first: bool) -> None:
+        if work.tenant not in self.lines:
+            self._clocks[work.tenant] = max(self._clocks[work.tenant], self._time)
+        line = self.lines.setdefault(work.tenant, {}).setdefault(work.priority, deque())
+        (line.appendleft if first else line.append)(work)
+
+    def pop(self, allowed: Callable[[W], bool]) -> W | None:
+        for tenant in sorted(self.lines, key=self._clocks.__getitem__):
+            lines = self.lines[tenant]
+            work = lines[max(lines)][0]
+            if allowed(work):
+                self.take(work)
+                self._time = max(self._time, self._clocks[tenant])
+                self.charge(tenant, work.seconds)
+                return work
+        return None
+
+    def take(self, work: W) -> None:
+        lines = self.lines[work.tenant]
+        lines[work.priority].remove(work)
+        if not lines[work.priority]:
+            del lines[work.priority]
+        if not lines:
+            del self.lines[work.tenant]
+
+    def charge(self, tenant: str, seconds: float) -> None:
+        self._clocks[tenant] += seconds
+        if len(self._clocks) > len(self.lines) + _CLOCKS_KEPT:
+            self._clocks = defaultdict(float, {name: self._clocks[name] for name in self.lines})
+
 
 class FairQueue(Generic[W]):
     def __init__(self) -> None:
-        self._levels: dict[int, OrderedDict[str, deque[W]]] = {}
+        self._levels: dict[int, _Level[W]] = defaultdict(_Level)
 
     def push(self, work: W, *, first: bool = False) -> None:
-        """`first`: before what the tenant has waiting at this priority."""
-        line = self._levels.setdefault(work.priority, OrderedDict()).setdefault(work.tenant, deque())
-        (line.appendleft if first else line.append)(work)
+        """`first`: before what the tenant has waiting at this level and priority."""
+        self._levels[work.level].push(work, first)
 
     def pop(self, allowed: Callable[[W], bool] = lambda _: True) -> W | None:
-        """The next one that is allowed; who waits behind one that is not stays behind it."""
-        for priority in sorted(self._levels, reverse=True):
-            tenants = self._levels[priority]
-            for tenant, line in tenants.items():
-                if allowed(line[0]):
-                    work = line.popleft()
-                    if line:
-                        tenants.move_to_end(tenant)
-                    else:
-                        del tenants[tenant]
-                        if not tenants:
-                            del self._levels[priority]
-                    return work
+        """The next one that is allowed, charged to its tenant; who waits behind one that is not stays behind it."""
+        for level in sorted(self._levels, reverse=True):
+            work = self._levels[level].pop(allowed)
+            if work is not None:
+                return work
         return None
 
+    def charge(self, work: W, seconds: float) -> None:
+        """What a run took beyond its estimate; less than nothing gives back."""
+        self._levels[work.level].charge(work.tenant, seconds)
+
     def remove(self, wanted: Callable[[W], bool]) -> W | None:
-        for tenants in self._levels.values():
-            for line in tenants.values():
-                for work in line:
-                    if wanted(work):
-                        line.remove(work)
-                        self._sweep()
-                        return work
+        for work in self:
+            if wanted(work):
+                self._levels[work.level].take(work)
+                return work
         return None
 
     def __iter__(self) -> Iterator[W]:
-        for tenants in self._levels.values():
-            for line in tenants.values():
-                yield from line
+        for level in self._levels.values():
+            for lines in level.lines.values():
+                for line in lines.values():
+                    yield from line
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def waiting_of(self, tenant: str) -> int:
-        return sum(len(tenants.get(tenant, ())) for tenants in self._levels.values())
-
-    def _sweep(self) -> None:
-        for priority, tenants in list(self._levels.items()):
-            for tenant in [tenant for tenant, line in tenants.items() if not line]:
-                del tenants[tenant]
-            if not tenants:
-                del self._levels[priority]
+        return sum(len(line) for level in self._levels.values() for line in level.lines.get(tenant, {}).values())

@@ -11,7 +11,7 @@ from cloakwork.api.engine.protocol import Message
 from cloakwork.api.errors import MalformedError, TooLargeError, UnavailableError, WrongParametersError
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.clock import new_id, now
-from cloakwork.api.service.dispatcher import Dispatcher, Work
+from cloakwork.api.service.dispatcher import SYNCHRONOUS_PRIORITY, Dispatcher, Work
 from cloakwork.api.service.estimates import Estimates
 from cloakwork.api.service.headers import read_header
 from cloakwork.api.service.keys import KeyRecord, Keys
@@ -23,8 +23,6 @@ from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.parameters import parameter_digest
 from cloakwork.fhe_core.wire import Header, Kind
-
-SYNCHRONOUS_PRIORITY = 10  # before every job
 
 
 @dataclass(frozen=True)
@@ -74,11 +72,11 @@ class Scoring:
     def largest_batch(self, model: Model) -> int:
         return min(self._settings.max_samples, int(model.facts["largest_batch"]))
 
-    def check_length(self, model: Model, length: int) -> None:
-        """Only sizes that some number of samples has."""
+    def check_length(self, model: Model, length: int) -> int:
+        """The number of samples that have this size; there must be one."""
         samples = self.largest_batch(model)
-        if model.samples_of(length, samples):
-            return
+        if found := model.samples_of(length, samples):
+            return found
         most = model.input_bytes(samples)
         if length > most:
             raise TooLargeError(f"expected at most {most} bytes ({samples} samples), got {length}; send fewer")
@@ -126,7 +124,8 @@ class Scoring:
 
     def is_short(self, request: Request) -> bool:
         estimate = self.estimates.seconds(request.model, request.samples)
-        return estimate + self._dispatcher.backlog_seconds() <= self._settings.synchronous_seconds
+        wait = self._dispatcher.wait_seconds(request.tenant.name, estimate)
+        return estimate + wait <= self._settings.synchronous_seconds
 
     # --- running ---
 

@@ -20,6 +20,7 @@ from cloakwork.api.service.jobs import Jobs
 from cloakwork.api.service.keys import Keys
 from cloakwork.api.service.models import Models
 from cloakwork.api.service.node import Node
+from cloakwork.api.service.readiness import Readiness
 from cloakwork.api.service.scoring import Scoring
 from cloakwork.api.service.storage import open_storage
 from cloakwork.api.service.tenants import Tenants
@@ -66,7 +67,8 @@ class Services:
             settings, self.store, self.jobs, self.keys, self.uploads, self.usage, self.storage
         )
         self._opening: asyncio.Task[None] | None = None
-        self.bodies = BodyBudget(settings.body_memory_bytes)
+        self.bodies = BodyBudget(settings.body_memory_bytes, settings.tenant_body_memory_bytes)
+        self._readiness = Readiness(self._check_ready)
         self.started = False
 
     async def start(self) -> None:
@@ -99,6 +101,9 @@ class Services:
         """Models read, database writable, engine answering."""
         if not self.started:
             raise UnavailableError("the service is starting: it reads its models", retry_after=1)
+        await self._readiness.require()
+
+    async def _check_ready(self) -> None:
         try:
             await asyncio.wait_for(self.store.heartbeat(), _PING_SECONDS)
         except Exception as error:

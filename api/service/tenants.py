@@ -18,14 +18,16 @@ from cloakwork.api.errors import ForbiddenError, UnauthorisedError
 from cloakwork.api.service.clock import now
 from cloakwork.fhe_core.errors import ParameterError
 
-SCOPES: Final = ("score", "models", "metrics")
-"""`score`: keys, inference, jobs, usage. `models`: load and unload. `metrics`: /metrics."""
+SCOPES: Final = ("score", "models", "metrics", "priority")
+"""`score`: keys, inference, jobs, usage. `models`: load and unload. `metrics`: /metrics. `priority`: jobs before other tenants' work."""
 
 LOCAL_TENANT: Final = "local"
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 _TOKEN: Final = re.compile(r"cw_([0-9a-f]{16})_([A-Za-z0-9_-]{43})\Z")
-_REMEMBER_SECONDS: Final = 5.0
+_REMEMBER_SECONDS: Final = (
+    3.0  # an API key stops working within five seconds, and streams that it opened look once a second
+)
 _REMEMBERED: Final = 4096
 
 

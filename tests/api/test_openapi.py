@@ -52,7 +52,7 @@ def test_every_route_of_the_surface_is_described(http: httpx.Client):
 def test_schemathesis_finds_nothing(tmp_path: Path, fill: Callable[[Path], Path]):
     """10,000 cases: CLOAKWORK_TEST_CASES=200."""
     data = fill(tmp_path / "data")
-    token = new_tenant(data, "tester", "score", "models", "metrics")
+    token = new_tenant(data, "tester", "score", "models", "metrics", "priority")
     with running(data, insecure=False, environment={"BODY_IDLE_SECONDS": "2"}) as server:
         with server.client(headers={"Authorization": f"Bearer {token}"}) as http:
             user = User.of(http)

@@ -14,10 +14,11 @@ from cloakwork.api.engine.devices import chosen_devices, worker_count
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.protocol import pack, receive, receive_blocking
 from cloakwork.api.engine.residency import KeyPlace, KeyResidency, LeastRecentlyUsed
-from cloakwork.api.errors import BusyError
+from cloakwork.api.errors import BusyError, UnavailableError
 from cloakwork.api.service.budget import BodyBudget
 from cloakwork.api.service.node import Node
 from cloakwork.api.service.queue import FairQueue
+from cloakwork.api.service.readiness import Readiness
 from cloakwork.api.service.storage import FileStorage, ObjectStorage, Storage
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import DeviceError, ParameterError
@@ -29,6 +30,8 @@ class Item:
     name: str
     tenant: str = "a"
     priority: int = 5
+    seconds: float = 1.0
+    level: int = 0
 
 
 def drain(queue: FairQueue[Item]) -> str:
@@ -36,17 +39,6 @@ def drain(queue: FairQueue[Item]) -> str:
     while (item := queue.pop()) is not None:
         names.append(item.name)
     return " ".join(names)
-
-
-def test_tenants_take_turns_within_a_priority():
-    queue: FairQueue[Item] = FairQueue()
-    for name, tenant in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("b2", "b"), ("c1", "c")]:
-        queue.push(Item(name, tenant))
-    queue.push(Item("high", "b", 9))
-    queue.push(Item("low", "c", 0))
-    assert len(queue) == 8 and queue.waiting_of("a") == 3
-    assert drain(queue) == "high a1 b1 c1 a2 b2 a3 low"
-    assert len(queue) == 0
 
 
 def test_what_was_dropped_goes_first_and_what_is_not_allowed_waits():
@@ -194,11 +186,38 @@ def test_object_storage(tmp_path: Path):
 
 
 def test_bodies_in_memory_are_limited():
-    budget = BodyBudget(10)
-    with budget.hold(20), pytest.raises(BusyError), budget.hold(1):  # the first may be of any size: its model limits it
+    budget = BodyBudget(10, 10)
+    with budget.hold("a", 20), pytest.raises(BusyError), budget.hold("a", 1):  # its model limits the first one
         pass
-    with budget.hold(5), budget.hold(5):
+    with budget.hold("a", 5), budget.hold("a", 5):
         pass
+    shared = BodyBudget(10, 4)
+    with shared.hold("a", 4), pytest.raises(BusyError, match="your requests"), shared.hold("a", 1):
+        pass
+    with shared.hold("a", 4), shared.hold("b", 4), pytest.raises(BusyError, match="too many requests"):
+        shared.hold("c", 4).__enter__()
+
+
+def test_readiness_is_looked_up_once_for_many():
+    looked: list[int] = []
+
+    async def check() -> None:
+        looked.append(1)
+        await asyncio.sleep(0.01)
+        if len(looked) > 1:
+            raise UnavailableError("gone")
+
+    async def run() -> None:
+        readiness = Readiness(check)
+        await asyncio.gather(*(readiness.require() for _ in range(50)))
+        await readiness.require()
+        assert len(looked) == 1
+        readiness._until = 0.0
+        for outcome in await asyncio.gather(*(readiness.require() for _ in range(50)), return_exceptions=True):
+            assert isinstance(outcome, UnavailableError)
+        assert len(looked) == 2
+
+    asyncio.run(run())
 
 
 def test_a_data_folder_has_one_service_and_keeps_its_name(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -104,11 +105,13 @@ def test_finished_jobs_and_keys_expire(tmp_path: Path, fill: Callable[[Path], Pa
 
 def test_tls(tmp_path: Path, fill: Callable[[Path], Path]):
     certificate, key = self_signed(tmp_path)
-    paths = {"TLS_CERTIFICATE": str(certificate), "TLS_KEY": str(key)}
+    paths = {"TLS_CERTIFICATE": str(certificate), "TLS_KEY": str(key), "HEADER_SECONDS": "2"}
     with running(fill(tmp_path / "data"), environment=paths) as server:
         context = ssl.create_default_context(cafile=str(certificate))
         answer = httpx.get(f"https://127.0.0.1:{server.port}/v2", verify=context, trust_env=False)
         assert answer.status_code == 200 and "max-age" in answer.headers["strict-transport-security"]
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as silent:
+            assert silent.recv(1) == b""  # no handshake, no connection
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:
