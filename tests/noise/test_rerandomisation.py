@@ -75,7 +75,8 @@ def test_a_result_stays_right_and_gets_other_masks_each_time(name: str) -> None:
     assert different > 0.9999  # two uniform words are equal once in 10^8
     np.testing.assert_array_equal(key.decrypt(session.bootstrap(first, [1, 2, 3, 0])), (messages + 2) % 4)  # goes on
     added = noise.rerandomisation_variance(key.parameters) / noise.blind_rotation_variance(key.parameters)
-    assert first.weight_norm == pytest.approx(math.sqrt(1 + added))
+    # Independent, or bounded as if it was not.
+    assert math.sqrt(1 + added) - 1e-9 <= first.weight_norm <= 1 + math.sqrt(added) + 1e-9
     phases = [key.phases(each).astype(np.int64) for each in (first, result)]
     shift = (phases[0] - phases[1] + key.parameters.modulus // 2) % key.parameters.modulus - key.parameters.modulus // 2
     model = noise.rerandomisation_variance(key.parameters) * key.parameters.modulus**2
