@@ -60,6 +60,7 @@ __all__ = [
     "Section",
     "bytes_source",
     "check_size",
+    "check_words",
     "dump",
     "file_source",
     "object_bytes",
@@ -78,6 +79,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 DEFAULT_MAX_BYTES = 1 << 30
 PREFIX_BYTES = HEADER_BYTES + 8 * MAX_RANK  # what `peek` reads at most
 _CHUNK_WORDS = 1 << 20
+_CHECKED_WORDS = 1 << 17  # of a plane at a time: at most 1.8 MB for 7 planes and the words made of them
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------------------
@@ -211,6 +213,25 @@ def peek(data: Buffer, size: int | None = None) -> Header:
     return _read_header(source, None, source.size)
 
 
+def check_words(stream: BinaryIO, header: Header) -> None:
+    """That every word of an object is below its modulus, as `read` checks it, in memory of a few megabytes whatever the object's size.
+
+    For who keeps an object without reading it into memory, an upload for instance; says nothing about the checksum.
+
+    Args:
+        stream: of the whole object, seekable; where it stands does not matter.
+        header: of that object, from `peek`.
+
+    Raises:
+        SerializationError: a word is not below its modulus, or the object ends early.
+    """
+    start = HEADER_BYTES + 8 * len(header.shape)
+    for form in section_layout(header.kind, header.parameters, header.seeded, header.shape):
+        if isinstance(form, Planes):
+            _check_planes(stream, start, header.kind, form)
+        start += form.byte_count
+
+
 def check_size(byte_count: int, max_bytes: int) -> None:
     if byte_count > max_bytes:
         raise SerializationError(
@@ -244,9 +265,30 @@ def _check_range(kind: Kind, section: Section, form: Opaque | Planes) -> None:
     if isinstance(form, Planes):
         assert isinstance(section, np.ndarray)
         if int(section.max()) >= form.bound:
-            raise SerializationError(
-                f"{kind.label}: expected every word below {form.bound}, found one above; the object was not made by this format's rules"
-            )
+            raise _word_too_large(kind, form)
+
+
+def _check_planes(stream: BinaryIO, start: int, kind: Kind, form: Planes) -> None:
+    """The planes of a section side by side, some words at a time."""
+    count, width = math.prod(form.shape), form.dtype.itemsize
+    for first in range(0, count, _CHECKED_WORDS):
+        part = min(_CHECKED_WORDS, count - first)
+        words = np.zeros(part, dtype=f"<u{width}")
+        columns = words.view(np.uint8).reshape(-1, width)
+        for plane in range(form.plane_count):
+            stream.seek(start + plane * count + first)
+            data = stream.read(part)
+            if len(data) != part:
+                raise _truncated(part, len(data))
+            columns[:, plane] = np.frombuffer(data, dtype=np.uint8)
+        if int(words.max()) >= form.bound:
+            raise _word_too_large(kind, form)
+
+
+def _word_too_large(kind: Kind, form: Planes) -> SerializationError:
+    return SerializationError(
+        f"{kind.label}: expected every word below {form.bound}, found one above; the object was not made by this format's rules"
+    )
 
 
 def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Header:

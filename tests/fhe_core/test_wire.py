@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import struct
 import tracemalloc
 from pathlib import Path
@@ -200,6 +201,72 @@ def test_any_buffer_is_read(buffer: type) -> None:
     loaded = Ciphertexts.from_bytes(buffer(wire.dump(header, sections)))
     assert loaded.shape == ()
     np.testing.assert_array_equal(loaded.words, sections[0])
+
+
+def _with_word(header: Header, section: int, position: int, value: int) -> bytes:
+    """The synthetic object with one word of a section changed and the checksum mended."""
+    sections = synthetic_sections(header)
+    words = sections[section]
+    assert isinstance(words, np.ndarray)
+    words.reshape(-1)[position] = value
+    return wire.dump(header, sections)
+
+
+@pytest.mark.parametrize("name", ["toy", "lut4", "gate_64"])
+@pytest.mark.parametrize("section", [1, 2])
+@pytest.mark.parametrize("position", [0, -1, 200_000])
+def test_words_of_keys_above_their_modulus_are_refused_wherever_they_lie(
+    name: str, section: int, position: int, tmp_path: Path
+) -> None:
+    """By whole reading and by `check_words`, which never holds the object."""
+    header = Header(kind=Kind.EVALUATION_KEYS, parameters=parameter_set(name), seeded=True, key_id=KEY_ID)
+    form = wire.section_layout(header.kind, header.parameters, True, ())[section]
+    assert isinstance(form, Planes)
+    position %= int(np.prod(form.shape))
+    path = tmp_path / "keys"
+    largest = (1 << 8 * form.plane_count) - 1  # what the planes hold: bound - 1 where the bound is a power of 2^8
+    for value in {form.bound - 1, min(form.bound, largest), largest}:
+        path.write_bytes(_with_word(header, section, position, value))
+        with path.open("rb") as stream:
+            if value < form.bound:
+                wire.check_words(stream, wire.peek(path.read_bytes()))
+                EvaluationKeys.load(path)
+            else:
+                with pytest.raises(SerializationError, match=f"every word below {form.bound}"):
+                    wire.check_words(stream, wire.peek(path.read_bytes()))
+                with pytest.raises(SerializationError, match=f"every word below {form.bound}"):
+                    EvaluationKeys.load(path)
+
+
+@given(headers(), st.integers(1, 1000), st.data())
+def test_check_words_agrees_with_read(header: Header, start: int, data: st.DataObject) -> None:
+    sections = synthetic_sections(header, start)
+    words = sections[-1]
+    assert isinstance(words, np.ndarray)
+    changed = data.draw(st.integers(0, 2 * header.parameters.modulus - 1))
+    words.reshape(-1)[data.draw(st.integers(0, words.size - 1))] = changed
+    stream = io.BytesIO(wire.dump(header, sections))
+    if changed < header.parameters.modulus:
+        wire.check_words(stream, header)
+    else:
+        with pytest.raises(SerializationError, match="found one above"):
+            wire.check_words(stream, header)
+    with pytest.raises(SerializationError, match="truncated"):
+        wire.check_words(io.BytesIO(stream.getvalue()[: -wire.CHECKSUM_BYTES - 1]), header)
+
+
+def test_check_words_needs_little_memory(tmp_path: Path) -> None:
+    header = Header(kind=Kind.EVALUATION_KEYS, parameters=parameter_set("lut4"), seeded=True, key_id=KEY_ID)
+    path = tmp_path / "keys"
+    wire.save(path, header, synthetic_sections(header))
+    tracemalloc.start()
+    try:
+        with path.open("rb") as stream:
+            wire.check_words(stream, header)
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert held < 4 << 20 < path.stat().st_size // 8
 
 
 def _objects(params: ParameterSet) -> list[EvaluationKeys | PublicKey]:
