@@ -39,7 +39,7 @@ def create_app(services: Services) -> FastAPI:
     app.state.services = services
     for module in (inference, health, models, repository, keys, jobs, usage):  # the frequent one is found first
         app.include_router(module.router)
-    add_handlers(app, services.metrics)
+    add_handlers(app, services.metrics, services.disk)
     if settings.insecure_local:
         # A page in a browser must not reach this service under a name of its own (DNS rebinding).
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", settings.host])

@@ -62,7 +62,7 @@ def serve(settings: Settings) -> int:
     """Until a signal; the exit status."""
     logs.set_up(settings.log_level)
     services = Services(settings)
-    asyncio.run(prepare(settings))
+    asyncio.run(prepare(settings, services.node.name))
     config = uvicorn.Config(
         create_app(services),
         host=settings.host,

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from cloakwork.api.engine.resident import ResidentKey
+from cloakwork.api.errors import DamagedKeyError
+from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 
 T = TypeVar("T")
@@ -63,6 +65,10 @@ class LeastRecentlyUsed(Generic[T]):
         with self._lock:
             self._entries.pop(name, None)
 
+    def names(self) -> set[str]:
+        with self._lock:
+            return set(self._entries)
+
     def nbytes(self) -> int:
         with self._lock:
             return sum(entry.nbytes for entry in self._entries.values())
@@ -100,7 +106,13 @@ class KeyResidency:
         )
 
     def _loaded(self, place: KeyPlace) -> EvaluationKeys:
-        return self._memory.get(place.name, lambda: EvaluationKeys.load(place.path), lambda keys: keys.nbytes)
+        def load() -> EvaluationKeys:
+            try:
+                return EvaluationKeys.load(place.path)
+            except FheError as error:  # it was checked when it came
+                raise DamagedKeyError(f"the stored evaluation keys '{place.name}' are damaged: {error}") from None
+
+        return self._memory.get(place.name, load, lambda keys: keys.nbytes)
 
     def devices_with(self, name: str) -> list[str]:
         return [device for device, cache in self._devices.items() if name in cache]
@@ -109,6 +121,10 @@ class KeyResidency:
         self._memory.drop(name)
         for cache in self._devices.values():
             cache.drop(name)
+
+    def names(self) -> list[str]:
+        """Of every key that is in memory or on a device."""
+        return sorted(self._memory.names().union(*(cache.names() for cache in self._devices.values())))
 
     def facts(self) -> dict[str, int]:
         """Bytes in each tier, and how often a run found its key on the device."""

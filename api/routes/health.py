@@ -46,8 +46,10 @@ async def metrics(
     services: AllServices, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Response:
     """In the text format of Prometheus."""
+    tenant = None
     if not (services.settings.insecure_local or services.settings.metrics_public):
         if credentials is None:
             raise UnauthorisedError("an API key with the scope 'metrics' is needed")
-        (await services.tenants.authenticate(credentials.credentials)).require("metrics")
-    return Response(await services.metrics_text(), media_type="text/plain; version=0.0.4")
+        tenant = await services.tenants.authenticate(credentials.credentials)
+        tenant.require("metrics")
+    return Response(await services.metrics_text(tenant), media_type="text/plain; version=0.0.4")

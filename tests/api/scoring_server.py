@@ -22,7 +22,7 @@ import onnx_models
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.service.services import migrate
-from cloakwork.api.service.tenants import Tenants
+from cloakwork.api.service.tenants import Tenants, Terms
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
@@ -40,6 +40,8 @@ class Server:
     environment: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)  # of other names
     insecure: bool = True
+    logs: Path | None = None  # a folder; the data folder without one
+    umask: int = -1  # that of who starts it
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -49,7 +51,7 @@ class Server:
 
     @property
     def log(self) -> Path:
-        return self.data / "log.jsonl"
+        return (self.logs or self.data) / "log.jsonl"
 
     def log_lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
@@ -73,7 +75,9 @@ class Server:
         self.data.mkdir(parents=True, exist_ok=True)
         already = len(self.log_lines()) if self.log.exists() else 0
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "cloakwork.api"], env=environment, stderr=log)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "cloakwork.api"], env=environment, stderr=log, umask=self.umask
+            )
         self._wait(already)
 
     def _wait(self, already: int) -> None:
@@ -137,9 +141,11 @@ def with_tenants(data: Path, work: Callable[[Tenants], Awaitable[Any]]) -> Any:
     return asyncio.run(run())
 
 
-def new_tenant(data: Path, name: str, *scopes: str, **limits: int) -> str:
+def new_tenant(data: Path, name: str, *scopes: str, **terms: Any) -> str:
+    """`terms` as in `Terms`."""
+
     async def work(tenants: Tenants) -> str:
-        await tenants.add(name, exist_ok=True, **limits)
+        await tenants.add(name, Terms(**terms), exist_ok=True)
         return await tenants.new_api_key(name, scopes or ("score",))
 
     token: str = with_tenants(data, work)
@@ -183,6 +189,11 @@ class User:
         done = self.http.patch(f"/v2/keys/{identity}", content=self.keys, headers={"Upload-Offset": "0"})
         assert done.status_code == 200 and done.json()["state"] == "ready", done.text
         return identity
+
+    def send(self, identity: str, start: int = 0, end: int | None = None) -> httpx.Response:
+        """A part of the keys."""
+        headers = {"Upload-Offset": str(start)}
+        return self.http.patch(f"/v2/keys/{identity}", content=self.keys[start:end], headers=headers)
 
     def encrypt(self, samples: int = 1, seed: int = 0) -> tuple[np.ndarray, bytes]:
         x = np.random.default_rng(seed).uniform(-0.7, 0.7, (samples, *self.specification.input_shape))
