@@ -128,27 +128,29 @@ def running(data: Path, **options: Any) -> Iterator[Server]:
         server.stop()
 
 
-def with_tenants(data: Path, work: Callable[[Tenants], Awaitable[Any]]) -> Any:
+def with_tenants(data: Path, work: Callable[[Tenants], Awaitable[Any]], database: str | None = None) -> Any:
+    """On the database of a data folder, or on another."""
+    url = database or f"sqlite:///{data / 'cloakwork.db'}"
+
     async def run() -> Any:
-        url = f"sqlite:///{data / 'cloakwork.db'}"
-        database = Database(url)
+        opened = Database(url)
         try:
-            await migrate(database, url)
-            return await work(Tenants(database))
+            await migrate(opened, url)
+            return await work(Tenants(opened))
         finally:
-            await database.close()
+            await opened.close()
 
     return asyncio.run(run())
 
 
-def new_tenant(data: Path, name: str, *scopes: str, **terms: Any) -> str:
+def new_tenant(data: Path, name: str, *scopes: str, database: str | None = None, **terms: Any) -> str:
     """`terms` as in `Terms`."""
 
     async def work(tenants: Tenants) -> str:
         await tenants.add(name, Terms(**terms), exist_ok=True)
         return await tenants.new_api_key(name, scopes or ("score",))
 
-    token: str = with_tenants(data, work)
+    token: str = with_tenants(data, work, database)
     return token
 
 
