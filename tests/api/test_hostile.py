@@ -177,16 +177,20 @@ def test_announcements_that_cannot_be(user: User, changes: dict[str, Any], statu
     refused(user.http.post("/v2/keys", json=user.announcement(**changes)), status)
 
 
-def test_words_above_the_modulus_are_found_before_they_are_used(user: User, http: httpx.Client):
-    """A key whose checksums are right and whose content is not."""
+@pytest.mark.parametrize("place", [144, -33], ids=["first-word", "last-word"])
+def test_words_above_the_modulus_are_refused_with_their_upload(user: User, http: httpx.Client, place: int):
+    """A key whose checksums are right and one word of whose content is not."""
     made_up = bytearray(user.keys)
-    made_up[144:-32] = b"\xff" * (len(made_up) - 176)
+    # Bytes of a section lie in planes, the most significant one last; the whole first section, or the last byte of the last one.
+    made_up[144:-32] = b"\xff" * (len(made_up) - 176) if place > 0 else made_up[144:-32]
+    made_up[place] = 0xFF
     made_up[-32:] = hashlib.sha256(made_up[:-32]).digest()
     content = {"bytes": len(made_up), "sha256": hashlib.sha256(made_up).hexdigest()}
     identity = http.post("/v2/keys", json=user.announcement(**content)).json()["id"]
-    http.patch(f"/v2/keys/{identity}", content=bytes(made_up), headers={"Upload-Offset": "0"}).raise_for_status()
-    answer = user.infer(user.encrypt()[1], headers={"Fhe-Key-Id": identity})
-    refused(answer, 422, "serialization_error")
+    answer = http.patch(f"/v2/keys/{identity}", content=bytes(made_up), headers={"Upload-Offset": "0"})
+    assert "below" in refused(answer, 422, "malformed")
+    assert http.head(f"/v2/keys/{identity}").headers["upload-offset"] == "0", "nothing of it is kept"
+    refused(user.infer(user.encrypt()[1], headers={"Fhe-Key-Id": identity}), 409, "not_ready")
 
 
 def test_more_than_was_announced(user: User, http: httpx.Client):
