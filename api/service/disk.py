@@ -39,6 +39,10 @@ class Disk:
         self._relieved = 0
         self._reported = -_REPORT_SECONDS
         self.restore()
+        if self._held_bytes() and self.free_bytes() < self._file_bytes // 4:
+            os.truncate(
+                self._file, self._held_bytes() // 2
+            )  # a service that starts on a full disk has a database to open
 
     def free_bytes(self) -> int:
         """Without the file `reserve`, where that is there."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import now
@@ -28,6 +28,9 @@ _PING_SECONDS: Final = 1.0
 _HEARTBEATS: Final = 6  # in the time after which a silent service is dead
 _LOST_SECONDS: Final = 30.0  # after which an accepted job that is nowhere is queued again
 _ORPHAN_SECONDS: Final = 3600.0  # a file without a row that is older belongs to a request that was never accepted
+
+Ask: TypeAlias = Callable[[list[str]], Awaitable[set[str]]]
+"""Which of these identities are still needed."""
 
 _log = logging.getLogger("cloakwork.housekeeping")
 
@@ -52,7 +55,8 @@ class Housekeeping:
 
     async def begin(self) -> None:
         """After a restart: every job that this service had accepted and not finished is queued again."""
-        await self._store.heartbeat()
+        with self._disk.relieved():
+            await self._store.heartbeat()
         for job in await self._store.own_unfinished():
             await self._jobs.resume(job)
         chores: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
@@ -95,13 +99,19 @@ class Housekeeping:
     async def _gone(self) -> None:
         """What another process deleted, a service on the same database or the command line, leaves this one's memory, devices and disk."""
         await self._jobs.abandon()
-        copies = await asyncio.to_thread(self._storage.copies, "keys")
-        here = {_owner(name) for name in copies}
         with contextlib.suppress(UnavailableError):  # an engine that does not answer has its turn later
-            here |= set((await self._link.ping(_PING_SECONDS))["keys"])
-        for key in here - await self._keys.ready(sorted(here)):
-            self._uploads.forget(key)
-            await self._storage.drop_copy(f"keys/{key}")
+            resident: list[str] = (await self._link.ping(_PING_SECONDS))["keys"]
+            for key in set(resident) - await self._keys.ready(resident):
+                self._uploads.forget(key)
+        await self._drop_copies("keys", self._keys.known)
+
+    async def _drop_copies(self, folder: str, ask: Ask, older_than: float = 0.0) -> None:
+        """Local files of objects that another service has deleted."""
+        names = await asyncio.to_thread(self._storage.copies, folder, older_than)
+        owners = await ask([_owner(name) for name in names]) if names else set()
+        for name in names:
+            if _owner(name) not in owners:
+                await self._storage.drop_copy(name)
 
     async def _retention(self) -> None:
         for job in await self._store.past_retention(self._settings.result_retention_seconds):
@@ -114,7 +124,7 @@ class Housekeeping:
 
     async def _orphans(self) -> None:
         """Files of requests that ended between writing the file and writing the row, or between the end of a job and the end of its files."""
-        needed: dict[str, Callable[[list[str]], Awaitable[set[str]]]] = {
+        needed: dict[str, Ask] = {
             "inputs": self._store.unfinished,
             "results": self._store.known,
             "uploads": self._keys.known,
@@ -126,9 +136,8 @@ class Housekeeping:
             for name in old:
                 if _owner(name) not in owners:
                     await self._storage.delete(name)
-        for name in await asyncio.to_thread(self._storage.copies, "results"):
-            if not await self._store.known([_owner(name)]):
-                await self._storage.drop_copy(name)
+        await self._drop_copies("results", self._store.known)
+        await self._drop_copies("inputs", self._store.unfinished, _ORPHAN_SECONDS)
         await asyncio.to_thread(self._storage.sweep, _ORPHAN_SECONDS)
 
     async def _every(self, seconds: float, chore: Callable[[], Awaitable[None]]) -> None:

@@ -37,8 +37,8 @@ class Storage(Protocol):
     async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
         """Of objects and of uploads that nobody has written to for so many seconds."""
 
-    def copies(self, folder: str) -> list[str]:
-        """Names of local files beside the objects, which another service on the same database may have deleted."""
+    def copies(self, folder: str, older_than: float = 0.0) -> list[str]:
+        """As `names`, of local files beside the objects, which another service on the same database may have deleted."""
 
     async def drop_copy(self, name: str) -> None:
         """Deletes such a file."""
@@ -88,7 +88,7 @@ class FileStorage:
                     found.append(f"{folder}/{entry.name}")
         return found
 
-    def copies(self, folder: str) -> list[str]:
+    def copies(self, folder: str, older_than: float = 0.0) -> list[str]:
         return []
 
     async def drop_copy(self, name: str) -> None:
@@ -156,8 +156,8 @@ class ObjectStorage:
             found += [entry["path"] for entry in batch if entry["last_modified"].timestamp() <= now() - older_than]
         return found
 
-    def copies(self, folder: str) -> list[str]:
-        return self._files.local_names(folder)
+    def copies(self, folder: str, older_than: float = 0.0) -> list[str]:
+        return self._files.local_names(folder, older_than)
 
     async def drop_copy(self, name: str) -> None:
         await self._files.delete(name)

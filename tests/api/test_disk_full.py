@@ -99,6 +99,10 @@ def test_a_disk_that_others_have_filled(server: Server):
         assert http.head(f"/v2/keys/{identity}").headers["upload-offset"] == str(part)
         assert user.infer(body).content == expected
         assert full_lines(server) == 1
+        server.kill()
+        server.start()
+        assert user.infer(body).content == expected, "also when it starts on a full disk"
+        fill_up(server.data.parent)
         assert http.delete(f"/v2/keys/{other_key}").status_code == 204
         assert not (server.data / "objects" / "keys" / other_key).exists()
         # The room of the deleted key is taken at once, and it is deleted again: the database always has what it needs.
