@@ -18,7 +18,7 @@ from scoring_server import Server, User, running
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
-from cloakwork.fhe_core.wire_layout import HEADER_BYTES, Kind, section_layout
+from cloakwork.fhe_core.wire_layout import HEADER_BYTES, Kind, Planes, section_layout
 
 
 def refused(answer: httpx.Response, status: int, code: str | None = None) -> str:
@@ -182,12 +182,15 @@ def test_announcements_that_cannot_be(user: User, changes: dict[str, Any], statu
 def test_words_above_the_modulus_are_refused_with_their_upload(user: User, http: httpx.Client, what: str):
     """A key whose checksums are right and whose content is not."""
     made_up = bytearray(user.keys)
-    first = section_layout(Kind.EVALUATION_KEYS, user.key.parameters, True, ())[1]
-    begin = HEADER_BYTES + 32  # behind the seed
+    begin = HEADER_BYTES
+    for section in section_layout(Kind.EVALUATION_KEYS, user.key.parameters, True, ()):
+        if isinstance(section, Planes):
+            break
+        begin += section.byte_count
     if what == "every-word":
         made_up[begin:-32] = b"\xff" * (len(made_up) - begin - 32)
-    else:  # the most significant byte of the bootstrap key's last word: planes of bytes, from the least significant one on
-        made_up[begin + first.byte_count - 1] = 0xFF
+    else:  # the most significant byte of the section's last word: planes of bytes, from the least significant one on
+        made_up[begin + section.byte_count - 1] = 0xFF
     made_up[-32:] = hashlib.sha256(made_up[:-32]).digest()
     content = {"bytes": len(made_up), "sha256": hashlib.sha256(made_up).hexdigest()}
     identity = http.post("/v2/keys", json=user.announcement(**content)).json()["id"]
