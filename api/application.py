@@ -42,7 +42,7 @@ def create_app(services: Services) -> FastAPI:
     app.add_middleware(
         ServiceMiddleware,
         gate=Gate(settings, services.tenants),
-        error_answer=add_handlers(app, services.metrics),
+        error_answer=add_handlers(app, services.metrics, services.disk),
         metrics=services.metrics,
         tls=settings.tls_certificate is not None,
     )

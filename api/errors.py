@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+import errno
+from typing import ClassVar, Final
 
 from cloakwork.fhe_core.errors import FheError
+
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+"""`OSError.errno` of a full disk."""
 
 
 class ServiceError(FheError):
@@ -133,6 +137,10 @@ class KeyRequiredError(ServiceError):
 
     code = "key_required"
     http_status = 428
+
+
+class DamagedKeyError(KeyRequiredError):
+    """The storage has changed the tenant's keys: they can be uploaded again."""
 
 
 class QuotaError(ServiceError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import math
 from collections.abc import Awaitable, Callable
@@ -19,6 +18,7 @@ from starlette.responses import Response
 
 from cloakwork.api.errors import ServiceError, StorageFullError, UnavailableError
 from cloakwork.api.metrics import Metrics
+from cloakwork.api.service.disk import Disk, is_full
 from cloakwork.fhe_core.errors import FheError
 
 _CODES = {404: "not_found", 405: "method_not_allowed", 400: "bad_request"}
@@ -32,7 +32,7 @@ _log = logging.getLogger("cloakwork.errors")
 ErrorAnswer = Callable[[Request, Exception], Awaitable[Response]]
 
 
-def add_handlers(app: FastAPI, metrics: Metrics) -> ErrorAnswer:
+def add_handlers(app: FastAPI, metrics: Metrics, disk: Disk) -> ErrorAnswer:
     """What it returns answers FheError, OSError and SQLAlchemyError where no route has been reached."""
 
     def answer(
@@ -70,11 +70,15 @@ def add_handlers(app: FastAPI, metrics: Metrics) -> ErrorAnswer:
         return Response(status_code=CLIENT_GONE)  # nobody reads it; the log has it
 
     async def broken(request: Request, error: Exception) -> Response:
-        _log.error("storage or database failed", exc_info=error, extra=_identity(request))
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
+            disk.report(error)
             return await known(
-                request, StorageFullError("the service has no room left to store this; tell the operator")
+                request,
+                StorageFullError(
+                    "the service has no room left to store this; delete keys or finished jobs, or tell the operator"
+                ),
             )
+        _log.error("storage or database failed", exc_info=error, extra=_identity(request))
         return await known(
             request, UnavailableError("the database or the storage does not answer; try again", retry_after=5)
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client.registry import Collector
 
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
 
@@ -43,5 +44,16 @@ class Metrics:
             counter.inc(count - self._seen[name] if count >= self._seen[name] else count)
             self._seen[name] = count
 
-    def text(self) -> bytes:
-        return generate_latest(self._registry)
+    def text(self, sees: Callable[[str], bool]) -> bytes:
+        """Without the samples of models that whoever asks does not see."""
+        return generate_latest(_Visible(self._registry, sees))
+
+
+class _Visible(Collector):
+    def __init__(self, registry: CollectorRegistry, sees: Callable[[str], bool]) -> None:
+        self._registry, self._sees = registry, sees
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [each for each in metric.samples if self._sees(each.labels.get("model", ""))]
+            yield metric

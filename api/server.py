@@ -30,7 +30,7 @@ def serve(settings: Settings) -> int:
     """Until a signal; the exit status."""
     logs.set_up(settings.log_level)
     services = Services(settings)
-    asyncio.run(prepare(settings))
+    asyncio.run(prepare(settings, services.node.name))
     connections = Connections(
         settings.max_connections, settings.max_address_connections, settings.max_tenant_connections
     )

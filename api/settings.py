@@ -50,6 +50,17 @@ class Settings(BaseSettings):
         description="Keys, inputs and results in object storage, for example `s3://bucket/prefix` (extra `s3`; credentials as obstore finds "
         "them in the environment); without one, files in the data folder.",
     )
+    single_host: bool = Field(
+        False,
+        description="No other service uses `database_url`. Without this and without `storage_url` such a database is refused: services that "
+        "share it would not find each other's files.",
+    )
+    disk_reserve_bytes: int = Field(
+        256 << 20,
+        ge=0,
+        description="Room that stays free where the data folder is: uploads and jobs that would leave less are refused with 507, deleting "
+        "goes on.",
+    )
     zoo: bool = Field(True, description="Compile the models of the zoo into the repository when it does not have them.")
 
     # the engine

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final
 
-from sqlalchemy import event, text
+from sqlalchemy import Column, ColumnElement, event, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
@@ -16,6 +16,7 @@ from cloakwork.fhe_core.errors import ParameterError
 
 _DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 _BUSY_SECONDS: Final = 15
+_VALUES_AT_ONCE: Final = 1000
 
 
 class Database:
@@ -82,3 +83,15 @@ def _begin_sqlite(connection: Any) -> None:
     # A write transaction takes its lock at once: one that starts by reading and then fails to upgrade cannot wait.
     writes = connection.get_execution_options().get("cloakwork_write")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+async def known_rows(
+    database: Database, column: Column[Any], values: list[str], *where: ColumnElement[bool]
+) -> set[str]:
+    """Those of the values that the column has, in rows of this kind; asked for in parts, because a statement takes so many parameters."""
+    found: set[str] = set()
+    async with database.read() as connection:
+        for first in range(0, len(values), _VALUES_AT_ONCE):
+            query = select(column).where(column.in_(values[first : first + _VALUES_AT_ONCE]), *where)
+            found |= {str(row[0]) for row in (await connection.execute(query)).all()}
+    return found

@@ -17,6 +17,8 @@ tenants = Table(
     Column("created_at", Float, nullable=False),
     Column("max_bytes", BigInteger),  # None: the service's default
     Column("max_bootstraps_per_day", BigInteger),
+    Column("max_queue", Integer),
+    Column("models", Text),  # names separated by spaces; None: all
 )
 
 api_keys = Table(
@@ -71,6 +73,7 @@ jobs = Table(
     Column("samples", Integer, nullable=False),
     Column("bootstraps", BigInteger, nullable=False),
     Column("input_bytes", BigInteger, nullable=False),
+    Column("expected_bytes", BigInteger, nullable=False, server_default="0"),  # of the result, while there is none
     Column("idempotency_key", String(128)),
     Column("request_sha256", String(64), nullable=False),
     Column("node", String(32), nullable=False),  # which service runs it

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from cloakwork.api.engine.resident import ResidentKey
-from cloakwork.api.errors import KeyRequiredError
-from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
+from cloakwork.api.errors import DamagedKeyError
+from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
-from cloakwork.fhe_core.wire import PREFIX_BYTES, peek
 
 T = TypeVar("T")
 
@@ -66,6 +65,10 @@ class LeastRecentlyUsed(Generic[T]):
         with self._lock:
             self._entries.pop(name, None)
 
+    def names(self) -> set[str]:
+        with self._lock:
+            return set(self._entries)
+
     def nbytes(self) -> int:
         with self._lock:
             return sum(entry.nbytes for entry in self._entries.values())
@@ -103,7 +106,13 @@ class KeyResidency:
         )
 
     def _loaded(self, place: KeyPlace) -> EvaluationKeys:
-        return self._memory.get(place.name, lambda: _read(place), lambda keys: keys.nbytes)
+        def load() -> EvaluationKeys:
+            try:
+                return EvaluationKeys.load(place.path)
+            except FheError as error:  # it was checked when it came
+                raise DamagedKeyError(f"the stored evaluation keys '{place.name}' are damaged: {error}") from None
+
+        return self._memory.get(place.name, load, lambda keys: keys.nbytes)
 
     def devices_with(self, name: str) -> list[str]:
         return [device for device, cache in self._devices.items() if name in cache]
@@ -112,6 +121,10 @@ class KeyResidency:
         self._memory.drop(name)
         for cache in self._devices.values():
             cache.drop(name)
+
+    def names(self) -> list[str]:
+        """Of every key that is in memory or on a device."""
+        return sorted(self._memory.names().union(*(cache.names() for cache in self._devices.values())))
 
     def facts(self) -> dict[str, int]:
         """Bytes in each tier, and how often a run found its key on the device."""
@@ -122,15 +135,3 @@ class KeyResidency:
             "hits": sum(cache.hits for cache in caches),
             "misses": sum(cache.misses for cache in caches),
         }
-
-
-def _read(place: KeyPlace) -> EvaluationKeys:
-    """Raises KeyRequiredError when an earlier release stored what this one cannot use: clients then send their keys again."""
-    try:
-        with place.path.open("rb") as stream:
-            peek(stream.read(PREFIX_BYTES), place.path.stat().st_size)
-    except (SerializationError, KeyMismatchError) as error:
-        raise KeyRequiredError(
-            f"the stored evaluation keys '{place.name}' cannot be used: {error}; upload new ones"
-        ) from None
-    return EvaluationKeys.load(place.path)

@@ -16,8 +16,9 @@ from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.protocol import Message, pack, receive_blocking
 from cloakwork.api.engine.residency import KeyPlace
 from cloakwork.api.engine.runner import Progress, Request, Runner
+from cloakwork.api.errors import NO_ROOM, DamagedKeyError, StorageFullError
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
 
 _REPORT_SECONDS: Final = 0.1
 
@@ -51,7 +52,14 @@ class EngineService:
                     case "forget":
                         self._runner.keys.forget(message["key"])
                     case "ping":
-                        self._send({"event": "pong", "id": message["id"], **self._runner.keys.facts()})
+                        self._send(
+                            {
+                                "event": "pong",
+                                "id": message["id"],
+                                **self._runner.keys.facts(),
+                                "keys": self._runner.keys.names(),
+                            }
+                        )
 
     def _send(self, message: Message, body: bytes = b"") -> None:
         data = pack(message, body)
@@ -70,32 +78,31 @@ class EngineService:
             done, result = self._outcome(message, body)
             self._send({**done, "busy_seconds": time.perf_counter() - began}, result)
         except FheError as error:
-            self._send(
-                {
-                    "event": "failed",
-                    "id": identity,
-                    "code": error.code,
-                    "http_status": error.http_status,
-                    "message": str(error),
-                }
-            )
+            lost = {"key_damaged": True} if isinstance(error, DamagedKeyError) else {}
+            self._fail(identity, error.code, error.http_status, str(error), **lost)
         except FileNotFoundError:
             text = "a file that the run needs is gone: its key was deleted, or the job was cancelled; send the request again"
-            self._send({"event": "failed", "id": identity, "code": "gone", "http_status": 410, "message": text})
-        except BaseException as error:
+            self._fail(identity, "gone", 410, text)
+        except MemoryError:
             _log.exception("run %s failed", identity)
-            self._send(
-                {
-                    "event": "failed",
-                    "id": identity,
-                    "code": "out_of_memory" if isinstance(error, MemoryError) else "internal_error",
-                    "http_status": 503 if isinstance(error, MemoryError) else 500,
-                    "message": f"the engine failed with {type(error).__name__}; the operator's log has the rest",
-                }
+            self._fail(
+                identity, "out_of_memory", 503, "the engine has not enough memory for this run; send fewer samples"
             )
+        except BaseException as error:
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                text = "the service had no room left to store the result; send the job again later"
+                self._fail(identity, StorageFullError.code, StorageFullError.http_status, text)
+            else:
+                _log.exception("run %s failed", identity)
+                text = f"the engine failed with {type(error).__name__}; the operator's log has the rest"
+                self._fail(identity, "internal_error", 500, text)
         finally:
             self._accepted.discard(identity)
             self._cancelled.discard(identity)
+
+    def _fail(self, identity: str, code: str, http_status: int, text: str, **more: bool) -> None:
+        failed = {"event": "failed", "id": identity, "code": code, "http_status": http_status, "message": text}
+        self._send({**failed, **more})
 
     def _outcome(self, message: Message, body: bytes) -> tuple[Message, bytes]:
         request = Request(
@@ -115,7 +122,7 @@ class EngineService:
         }
         if not message.get("output"):
             return done, outcome.body
-        with atomic_writer(message["output"]) as stream:
+        with atomic_writer(message["output"], SECRET_MODE) as stream:
             stream.write(outcome.body)
         return {**done, "sha256": hashlib.sha256(outcome.body).hexdigest()}, b""
 

@@ -9,7 +9,7 @@ from fastapi.security import HTTPBearer
 
 from cloakwork.api.connections import Connection
 from cloakwork.api.gate import bearer_token
-from cloakwork.api.service.models import NAME_PATTERN, VERSION_PATTERN
+from cloakwork.api.service.models import NAME_PATTERN, VERSION_PATTERN, TenantModels
 from cloakwork.api.service.services import Services
 from cloakwork.api.service.tenants import LOCAL_TENANT, SCOPES, Tenant
 
@@ -51,14 +51,24 @@ async def scoring_caller(tenant: Annotated[Tenant, Depends(caller)]) -> Tenant:
     return tenant
 
 
+async def reading_caller(tenant: Annotated[Tenant, Depends(caller)]) -> Tenant:
+    """Of models: whoever scores with them, or manages them."""
+    tenant.require("score", "models")
+    return tenant
+
+
+async def visible_models(services: AllServices, tenant: Annotated[Tenant, Depends(reading_caller)]) -> TenantModels:
+    return services.models.of(tenant)
+
+
 async def managing_caller(tenant: Annotated[Tenant, Depends(caller)]) -> Tenant:
     tenant.require("models")
     return tenant
 
 
-Caller = Annotated[Tenant, Depends(caller)]
 ScoringCaller = Annotated[Tenant, Depends(scoring_caller)]
 ManagingCaller = Annotated[Tenant, Depends(managing_caller)]
+VisibleModels = Annotated[TenantModels, Depends(visible_models)]
 
 ModelName = Annotated[str, Path(pattern=NAME_PATTERN, description="A model's name.", examples=["mnist-mlp-1x30"])]
 ModelVersion = Annotated[str, Path(pattern=VERSION_PATTERN, description="A version of it.", examples=["1"])]

@@ -43,6 +43,8 @@ async def ready(services: AllServices) -> Health:
 )
 async def metrics(request: Request, services: AllServices, _: Annotated[object, Depends(_bearer)]) -> Response:
     """In the text format of Prometheus."""
+    tenant = None
     if not services.settings.metrics_public:
-        (await authenticated(request, services)).require("metrics")
-    return Response(await services.metrics_text(), media_type="text/plain; version=0.0.4")
+        tenant = await authenticated(request, services)
+        tenant.require("metrics")
+    return Response(await services.metrics_text(tenant), media_type="text/plain; version=0.0.4")

@@ -65,7 +65,9 @@ async def infer(
 ) -> Response:
     """Runs the newest version."""
     wishes = Wishes(idempotency_key=idempotency_key)
-    return await _score(services, request, tenant, services.models.find(model), key, wishes, _asynchronous(prefer))
+    return await _score(
+        services, request, tenant, services.models.of(tenant).find(model), key, wishes, _asynchronous(prefer)
+    )
 
 
 @router.post(
@@ -82,7 +84,7 @@ async def infer_version(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     wishes = Wishes(idempotency_key=idempotency_key)
-    found = services.models.find(model, version)
+    found = services.models.of(tenant).find(model, version)
     return await _score(services, request, tenant, found, key, wishes, _asynchronous(prefer))
 
 
@@ -118,7 +120,7 @@ async def create_job(
     if priority > DEFAULT_PRIORITY:
         tenant.require("priority")
     wishes = Wishes(priority, deadline_seconds, idempotency_key)
-    return await _score(services, request, tenant, services.models.find(model, version), key, wishes, True)
+    return await _score(services, request, tenant, services.models.of(tenant).find(model, version), key, wishes, True)
 
 
 def _asynchronous(prefer: str | None) -> bool:

@@ -27,7 +27,7 @@ _OFFSET_HEADERS = {
     status_code=201,
     responses={
         200: {"model": KeyAnswer, "description": "It was announced before; nothing more is sent when it is ready"},
-        **errors(409, 413, 429),
+        **errors(409, 413, 429, 507),
     },
 )
 async def announce(
@@ -95,7 +95,6 @@ async def send_part(
 async def delete_key(key: Identity, services: AllServices, tenant: ScoringCaller) -> None:
     """Deletes the key from the disk, the memory and the devices."""
     await services.uploads.discard(await services.keys.get(tenant.name, key))
-    services.dispatcher.forget_key(key)
 
 
 def _offsets(progress: Progress) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from cloakwork.api.routes.dependencies import AllServices, Caller, ModelName, ModelVersion
+from cloakwork.api.routes.dependencies import AllServices, ModelName, ModelVersion, VisibleModels
 from cloakwork.api.routes.documents import errors
 from cloakwork.api.routes.schemas import ModelList, ModelMetadata, ModelReady, Tensor
 from cloakwork.api.service.models import Model
@@ -18,30 +18,32 @@ _NOT_MODIFIED = 304
 
 
 @router.get("/v2/models", responses=errors())
-async def list_models(services: AllServices, _: Caller) -> ModelList:
+async def list_models(models: VisibleModels) -> ModelList:
     """Names of the models that have a version in service."""
-    return ModelList(models=[name for name in services.models.names() if services.models.versions(name)])
+    return ModelList(models=[name for name in models.names() if models.versions(name)])
 
 
 @router.get("/v2/models/{model}", responses=errors(404, 410))
-async def model_metadata(model: ModelName, services: AllServices, _: Caller) -> ModelMetadata:
+async def model_metadata(model: ModelName, services: AllServices, models: VisibleModels) -> ModelMetadata:
     """Of the newest version."""
-    return _metadata(services, services.models.find(model))
+    return _metadata(services, models.find(model))
 
 
 @router.get("/v2/models/{model}/versions/{version}", responses=errors(404, 410))
-async def version_metadata(model: ModelName, version: ModelVersion, services: AllServices, _: Caller) -> ModelMetadata:
-    return _metadata(services, services.models.find(model, version))
+async def version_metadata(
+    model: ModelName, version: ModelVersion, services: AllServices, models: VisibleModels
+) -> ModelMetadata:
+    return _metadata(services, models.find(model, version))
 
 
 @router.get("/v2/models/{model}/ready", responses=errors(404, 410))
-async def model_ready(model: ModelName, services: AllServices, _: Caller) -> ModelReady:
-    return ModelReady(name=model, version=services.models.find(model).version, ready=True)
+async def model_ready(model: ModelName, models: VisibleModels) -> ModelReady:
+    return ModelReady(name=model, version=models.find(model).version, ready=True)
 
 
 @router.get("/v2/models/{model}/versions/{version}/ready", responses=errors(404, 410))
-async def version_ready(model: ModelName, version: ModelVersion, services: AllServices, _: Caller) -> ModelReady:
-    return ModelReady(name=model, version=services.models.find(model, version).version, ready=True)
+async def version_ready(model: ModelName, version: ModelVersion, models: VisibleModels) -> ModelReady:
+    return ModelReady(name=model, version=models.find(model, version).version, ready=True)
 
 
 _SPECIFICATION: dict[int | str, dict[str, Any]] = {
@@ -52,16 +54,16 @@ _SPECIFICATION: dict[int | str, dict[str, Any]] = {
 
 
 @router.get("/v2/models/{model}/client", responses=_SPECIFICATION, response_class=Response)
-async def newest_client_specification(model: ModelName, request: Request, services: AllServices, _: Caller) -> Response:
-    return _specification(services.models.find(model), request)
+async def newest_client_specification(model: ModelName, request: Request, models: VisibleModels) -> Response:
+    return _specification(models.find(model), request)
 
 
 @router.get("/v2/models/{model}/versions/{version}/client", responses=_SPECIFICATION, response_class=Response)
 async def client_specification(
-    model: ModelName, version: ModelVersion, request: Request, services: AllServices, _: Caller
+    model: ModelName, version: ModelVersion, request: Request, models: VisibleModels
 ) -> Response:
     """What a client needs to encrypt inputs and to read results; its ETag is its digest."""
-    return _specification(services.models.find(model, version), request)
+    return _specification(models.find(model, version), request)
 
 
 def _specification(model: Model, request: Request) -> Response:

@@ -141,6 +141,7 @@ class UsageDay(BaseModel):
 class UsageLimits(BaseModel):
     bytes: int
     bootstraps_per_day: int
+    queue: int = Field(description="Requests and jobs waiting.")
 
 
 class UsageAnswer(BaseModel):

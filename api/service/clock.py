@@ -18,7 +18,12 @@ def new_id() -> str:
 
 
 def today() -> str:
-    return datetime.now(UTC).date().isoformat()
+    return day_of(now())
+
+
+def day_of(moment: float) -> str:
+    """In UTC, as 2026-11-21."""
+    return datetime.fromtimestamp(moment, UTC).date().isoformat()
 
 
 def seconds_to_midnight() -> float:

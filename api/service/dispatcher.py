@@ -37,7 +37,6 @@ class Work:
     priority: int
     message: Message
     listen: Callable[[Message, bytes], None]
-    bootstraps: int
     seconds: float  # estimated
     long: bool = False
     body: bytes = b""
@@ -63,10 +62,10 @@ class Dispatcher:
 
     # --- from the services ---
 
-    def require_room(self, tenant: str) -> None:
-        """BusyError when the queue is full, for all or for this tenant."""
+    def require_room(self, tenant: str, most: int) -> None:
+        """BusyError when the queue is full, for all or for this tenant, which may have so many waiting."""
         waiting, mine = len(self._queue), self._queue.waiting_of(tenant)
-        if waiting < self._settings.max_queue and mine < self._settings.max_tenant_queue:
+        if waiting < self._settings.max_queue and mine < most:
             return
         whose = "the queue" if waiting >= self._settings.max_queue else "your part of the queue"
         raise BusyError(f"{whose} is full; try again later", retry_after=max(1.0, min(60.0, self.backlog_seconds())))
@@ -75,14 +74,13 @@ class Dispatcher:
         self._queue.push(work)
         self._pump()
 
-    def cancel(self, identity: str) -> None:
-        """Waiting work is dropped without a word; running work ends with the engine's message."""
-        if (
-            self._queue.remove(lambda work: work.id == identity) is None
-            and identity in self._in_flight
-            and self.link.up
-        ):
+    def cancel(self, identity: str) -> bool:
+        """Waiting work is dropped without a word, which is said; running work ends with the engine's message."""
+        if self._queue.remove(lambda work: work.id == identity) is not None:
+            return True
+        if identity in self._in_flight and self.link.up:
             self.link.send({"op": "cancel", "id": identity})
+        return False
 
     def forget_key(self, key: str) -> None:
         if self.link.up:
@@ -107,9 +105,9 @@ class Dispatcher:
     def knows(self, identity: str) -> bool:
         return identity in self._in_flight or any(work.id == identity for work in self._queue)
 
-    def pending_bootstraps(self, tenant: str) -> int:
-        """Accepted and not yet counted as used."""
-        return sum(work.bootstraps for work in self._accepted() if work.tenant == tenant)
+    def jobs(self) -> list[str]:
+        """Those that wait or run, which are rows in the database."""
+        return [work.id for work in self._accepted() if work.claim is not None]
 
     def _accepted(self) -> list[Work]:
         return [*self._queue, *self._in_flight.values()]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, TypeAlias
 
+from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import now
+from cloakwork.api.service.disk import Disk, is_full
+from cloakwork.api.service.engine_link import EngineLink
 from cloakwork.api.service.job_store import JobStore
 from cloakwork.api.service.jobs import Jobs
 from cloakwork.api.service.keys import Keys
@@ -17,10 +21,16 @@ from cloakwork.api.service.usage import Usage
 from cloakwork.api.settings import Settings
 
 _COUNTERS_SECONDS: Final = 1.0
+_ROOM_SECONDS: Final = 0.5
 _DEADLINES_SECONDS: Final = 1.0
+_GONE_SECONDS: Final = 2.0  # until every service on a database has dropped a key that one of them deleted: below five
+_PING_SECONDS: Final = 1.0
 _HEARTBEATS: Final = 6  # in the time after which a silent service is dead
 _LOST_SECONDS: Final = 30.0  # after which an accepted job that is nowhere is queued again
 _ORPHAN_SECONDS: Final = 3600.0  # a file without a row that is older belongs to a request that was never accepted
+
+Ask: TypeAlias = Callable[[list[str]], Awaitable[set[str]]]
+"""Which of these identities are still needed."""
 
 _log = logging.getLogger("cloakwork.housekeeping")
 
@@ -35,24 +45,29 @@ class Housekeeping:
         uploads: Uploads,
         usage: Usage,
         storage: Storage,
+        disk: Disk,
+        link: EngineLink,
     ) -> None:
         self._settings = settings
         self._store, self._jobs, self._keys = store, jobs, keys
-        self._uploads, self._usage, self._storage = uploads, usage, storage
+        self._uploads, self._usage, self._storage, self._disk, self._link = uploads, usage, storage, disk, link
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
         """After a restart: every job that this service had accepted and not finished is queued again."""
-        await self._store.heartbeat()
+        with self._disk.relieved():
+            await self._store.heartbeat()
         for job in await self._store.own_unfinished():
             await self._jobs.resume(job)
         chores: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
             (self._counters, _COUNTERS_SECONDS),
+            (self._room, _ROOM_SECONDS),
             (self._deadlines, _DEADLINES_SECONDS),
+            (self._gone, _GONE_SECONDS),
             (self._neighbours, self._settings.takeover_seconds / _HEARTBEATS),
             (self._retention, self._settings.retention_check_seconds),
         )
-        self._tasks = [asyncio.create_task(_every(seconds, chore)) for chore, seconds in chores]
+        self._tasks = [asyncio.create_task(self._every(seconds, chore)) for chore, seconds in chores]
 
     async def end(self) -> None:
         for task in self._tasks:
@@ -63,6 +78,9 @@ class Housekeeping:
     async def _counters(self) -> None:
         await self._usage.flush()
         await self._keys.flush_used()
+
+    async def _room(self) -> None:
+        self._disk.restore()
 
     async def _deadlines(self) -> None:
         for job in await self._store.past_deadline():
@@ -78,6 +96,23 @@ class Housekeeping:
             _log.warning("job taken over from a service that is gone", extra={"job": job.id})
             await self._jobs.resume(job)
 
+    async def _gone(self) -> None:
+        """What another process deleted, a service on the same database or the command line, leaves this one's memory, devices and disk."""
+        await self._jobs.abandon()
+        with contextlib.suppress(UnavailableError):  # an engine that does not answer has its turn later
+            resident: list[str] = (await self._link.ping(_PING_SECONDS))["keys"]
+            for key in set(resident) - await self._keys.ready(resident):
+                self._uploads.forget(key)
+        await self._drop_copies("keys", self._keys.known)
+
+    async def _drop_copies(self, folder: str, ask: Ask, older_than: float = 0.0) -> None:
+        """Local files of objects that another service has deleted."""
+        names = await asyncio.to_thread(self._storage.copies, folder, older_than)
+        owners = await ask([_owner(name) for name in names]) if names else set()
+        for name in names:
+            if _owner(name) not in owners:
+                await self._storage.drop_copy(name)
+
     async def _retention(self) -> None:
         for job in await self._store.past_retention(self._settings.result_retention_seconds):
             await self._jobs.forget(job)
@@ -89,36 +124,34 @@ class Housekeeping:
 
     async def _orphans(self) -> None:
         """Files of requests that ended between writing the file and writing the row, or between the end of a job and the end of its files."""
-        needed: dict[str, Callable[[list[str]], Awaitable[set[str]]]] = {
+        needed: dict[str, Ask] = {
             "inputs": self._store.unfinished,
             "results": self._store.known,
             "uploads": self._keys.known,
             "keys": self._keys.known,
         }
         for folder, ask in needed.items():
-            old = [name for name in await self._storage.names(folder) if self._is_old(name)]
+            old = await self._storage.names(folder, _ORPHAN_SECONDS)
             owners = await ask([_owner(name) for name in old])
             for name in old:
                 if _owner(name) not in owners:
                     await self._storage.delete(name)
+        await self._drop_copies("results", self._store.known)
+        await self._drop_copies("inputs", self._store.unfinished, _ORPHAN_SECONDS)
         await asyncio.to_thread(self._storage.sweep, _ORPHAN_SECONDS)
 
-    def _is_old(self, name: str) -> bool:
-        try:
-            return self._storage.place(name).stat().st_mtime < now() - _ORPHAN_SECONDS
-        except FileNotFoundError:
-            return False
+    async def _every(self, seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await chore()
+            except Exception as error:
+                if is_full(error):
+                    self._disk.report(error)
+                else:
+                    _log.exception("%s failed and is tried again", getattr(chore, "__name__", "a chore"))
 
 
 def _owner(name: str) -> str:
     """Of a file: a job or a key."""
     return name.partition("/")[2].partition("-")[0]
-
-
-async def _every(seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            await chore()
-        except Exception:
-            _log.exception("%s failed and is tried again", getattr(chore, "__name__", "a chore"))

@@ -9,11 +9,12 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.engine import Row
 from sqlalchemy.exc import IntegrityError
 
-from cloakwork.api.database.connection import Database
+from cloakwork.api.database.connection import Database, known_rows
 from cloakwork.api.database.tables import jobs as table
 from cloakwork.api.database.tables import nodes
 from cloakwork.api.errors import UnknownJobError
 from cloakwork.api.service.clock import now
+from cloakwork.api.service.usage import Admission
 
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 STATES: Final = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
@@ -33,6 +34,7 @@ class Job:
     samples: int
     bootstraps: int
     input_bytes: int
+    expected_bytes: int
     idempotency_key: str | None
     request_sha256: str
     node: str
@@ -65,10 +67,11 @@ class JobStore:
         self._database = database
         self.node = node
 
-    async def add(self, job: Job) -> bool:
+    async def add(self, job: Job, admit: Admission) -> bool:
         """False when the tenant has used this idempotency key before."""
         try:
             async with self._database.write() as connection:
+                await admit(connection)
                 await connection.execute(insert(table).values(**job.__dict__))
         except IntegrityError:
             return False
@@ -144,6 +147,12 @@ class JobStore:
             if not updated.rowcount:
                 await connection.execute(insert(nodes).values(id=self.node, heartbeat_at=now()))
 
+    async def others_alive(self, silent_seconds: float) -> bool:
+        """Whether another service has been heard of in that time."""
+        other = (nodes.c.id != self.node) & (nodes.c.heartbeat_at > now() - silent_seconds)
+        async with self._database.read() as connection:
+            return (await connection.execute(select(nodes.c.id).where(other).limit(1))).first() is not None
+
     async def own_unfinished(self) -> list[Job]:
         """At the start: this node's jobs, which nothing runs now."""
         where = table.c.state.in_((QUEUED, RUNNING)) & (table.c.node == self.node)
@@ -176,15 +185,17 @@ class JobStore:
         async with self._database.read() as connection:
             return [_job(row) for row in (await connection.execute(select(table).where(*where).limit(1000))).all()]
 
+    async def mine(self, identities: list[str]) -> set[str]:
+        """Those of the identities that this service has yet to end."""
+        return await self.known(identities, table.c.state.in_((QUEUED, RUNNING)), table.c.node == self.node)
+
     async def unfinished(self, identities: list[str]) -> set[str]:
         """Those of the identities that still need their input."""
         return await self.known(identities, table.c.state.in_((QUEUED, RUNNING)))
 
     async def known(self, identities: list[str], *where: Any) -> set[str]:
         """Those of the identities that are rows."""
-        async with self._database.read() as connection:
-            rows = await connection.execute(select(table.c.id).where(table.c.id.in_(identities), *where))
-            return {str(row.id) for row in rows.all()}
+        return await known_rows(self._database, table.c.id, identities, *where)
 
 
 def _job(row: Row[Any]) -> Job:

@@ -12,8 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from cloakwork.api.engine.protocol import Message
-from cloakwork.api.errors import ConflictError, DeadlineError, GoneError, NotReadyError, UnavailableError
-from cloakwork.api.service.clock import new_id, now
+from cloakwork.api.errors import (
+    ConflictError,
+    DeadlineError,
+    GoneError,
+    NotReadyError,
+    StorageFullError,
+    UnavailableError,
+)
+from cloakwork.api.service.clock import day_of, new_id, now
+from cloakwork.api.service.disk import Disk, is_full
 from cloakwork.api.service.dispatcher import DEFAULT_PRIORITY, Dispatcher
 from cloakwork.api.service.events import JobEvents, JobProgress
 from cloakwork.api.service.job_store import CANCELLED, DONE, FAILED, QUEUED, Job, JobStore
@@ -24,7 +32,7 @@ from cloakwork.api.service.storage import Storage
 from cloakwork.api.service.tenants import Tenant
 from cloakwork.api.service.usage import Usage
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
 
 _log = logging.getLogger("cloakwork.jobs")
 
@@ -48,6 +56,7 @@ class Jobs:
         models: Models,
         keys: Keys,
         usage: Usage,
+        disk: Disk,
     ) -> None:
         self._store = store
         self._storage = storage
@@ -56,6 +65,7 @@ class Jobs:
         self._models = models
         self._keys = keys
         self._usage = usage
+        self._disk = disk
         self._tasks: dict[asyncio.Task[None], str] = {}
         self.events = JobEvents()
 
@@ -67,12 +77,14 @@ class Jobs:
         first = await self.known(request.tenant, wishes)
         if first is not None:
             return same_request(first, request_digest(request, digest))
-        await self._usage.require_bytes(request.tenant, len(body) + request.model.output_bytes(request.samples))
+        size = len(body) + request.model.output_bytes(request.samples)
+        await self._usage.require_bytes(request.tenant, size)
         identity = new_id()
         name = f"inputs/{identity}"
-        await asyncio.to_thread(_write, self._storage.place(name), body)
-        await self._storage.keep(name)
-        return await self.accept(request, identity, digest, len(body), wishes)
+        with self._disk.writing(name, size):
+            await asyncio.to_thread(_write, self._storage.place(name), body)
+            await self._storage.keep(name)
+            return await self.accept(request, identity, digest, len(body), wishes)
 
     async def known(self, tenant: Tenant, wishes: Wishes) -> Job | None:
         """The job that this idempotency key has made before."""
@@ -94,6 +106,7 @@ class Jobs:
             samples=request.samples,
             bootstraps=request.bootstraps,
             input_bytes=size,
+            expected_bytes=request.model.output_bytes(request.samples),
             idempotency_key=wishes.idempotency_key,
             request_sha256=request_digest(request, digest),
             node=self._store.node,
@@ -101,7 +114,7 @@ class Jobs:
             created_at=now(),
             deadline_at=None if wishes.deadline_seconds is None else now() + wishes.deadline_seconds,
         )
-        if not await self._store.add(job):
+        if not await self._add(job, request):
             await self._storage.delete(job.input_name)
             first = await self.known(request.tenant, wishes)
             if first is None:
@@ -110,7 +123,25 @@ class Jobs:
         await self._enqueue(job, request)
         return job
 
+    async def _add(self, job: Job, request: Request) -> bool:
+        """The row, while the tenant's limits allow it; False when there is one with its idempotency key."""
+        day = await self._usage.charge(request.tenant, job.bootstraps)
+        added = False
+        try:
+            added = await self._store.add(
+                job, self._usage.admission(request.tenant, job.input_bytes + job.expected_bytes)
+            )
+            return added
+        except Exception as error:
+            if isinstance(error, FheError) or is_full(error):  # else the row may be there, and housekeeping will see
+                await self._storage.delete(job.input_name)
+            raise
+        finally:
+            if not added:
+                self._usage.refund(job.tenant, day, job.bootstraps)
+
     async def _enqueue(self, job: Job, request: Request) -> None:
+        self._disk.promise(job.id, job.expected_bytes)
         work = await self._scoring.work(request, job.id, job.priority, self._listener(job, request))
         work.message |= {
             "input": str(await self._storage.local(job.input_name)),
@@ -123,8 +154,12 @@ class Jobs:
 
     def _claim(self, job: Job) -> Callable[[], Coroutine[Any, Any, bool]]:
         async def claim() -> bool:
-            claimed = await self._store.claim(job.id)
-            self.events.changed(job.id, over=not claimed)
+            with self._disk.relieved():
+                claimed = await self._store.claim(job.id)
+            if claimed:
+                self.events.changed(job.id)
+            else:
+                self._over(job.id)
             return claimed
 
         return claim
@@ -146,7 +181,7 @@ class Jobs:
                 case "done":
                     self._background(job, self._done(job, request, message, started))
                 case "failed":
-                    self._background(job, self._failed(job, message["code"], message["message"]))
+                    self._background(job, self._broken(job, request, message))
 
         return listen
 
@@ -160,27 +195,52 @@ class Jobs:
         try:
             name = _result_name(job)
             await self._storage.keep(name)
-            finished = await self._store.finish(
-                job.id,
-                run_seconds=message["seconds"],
-                result_name=name,
-                result_bytes=message["bytes"],
-                result_sha256=message["sha256"],
-            )
+            with self._disk.relieved():
+                finished = await self._store.finish(
+                    job.id,
+                    run_seconds=message["seconds"],
+                    result_name=name,
+                    result_bytes=message["bytes"],
+                    result_sha256=message["sha256"],
+                )
             if finished:
                 self._scoring.account(request, message, max(0.0, started - job.created_at))
                 await self._storage.delete(job.input_name)
-            else:  # cancelled or adopted meanwhile
+            else:  # cancelled, adopted, or removed with its tenant meanwhile
                 await self._storage.delete(name)
-        except Exception:
-            _log.exception("the result of job %s could not be recorded; it is run again", job.id)
-        self.events.changed(job.id, over=True)
+        except Exception as error:
+            self._not_recorded(job, error)
+        self._over(job.id)
+
+    async def _broken(self, job: Job, request: Request, message: Message) -> None:
+        try:
+            await self._failed(job, message["code"], message["message"])
+            await self._scoring.look_after(request.key, message)
+        except Exception as error:
+            self._not_recorded(job, error)
+
+    def _not_recorded(self, job: Job, error: Exception) -> None:
+        if is_full(error):
+            self._disk.report(error)
+        else:
+            _log.error("the end of job %s could not be recorded; it is run again", job.id, exc_info=error)
 
     async def _failed(self, job: Job, code: str, message: str) -> None:
-        if code != CANCELLED:
-            await self._store.fail(job.id, code, message)
-        await self._storage.delete(job.input_name)
-        self.events.changed(job.id, over=True)
+        if code == StorageFullError.code:
+            self._disk.report(StorageFullError(message))
+        with self._disk.relieved():
+            if code != CANCELLED and await self._store.fail(job.id, code, message):
+                self._refund(job)
+            await self._storage.delete(job.input_name)
+        self._over(job.id)
+
+    def _over(self, identity: str) -> None:
+        self._disk.release(identity)
+        self.events.changed(identity, over=True)
+
+    def _refund(self, job: Job) -> None:
+        """Its bootstraps, on the day that they were counted."""
+        self._usage.refund(job.tenant, day_of(job.created_at), job.bootstraps)
 
     # --- asking and ending ---
 
@@ -206,26 +266,39 @@ class Jobs:
     async def cancel_or_forget(self, tenant: Tenant, identity: str) -> None:
         """Cancels what has not ended, deletes what has."""
         job = await self.get(tenant, identity)
-        if not job.over and await self._store.cancel(identity):
-            self._dispatcher.cancel(identity)
-            await self._storage.delete(job.input_name)
-            self.events.changed(identity, over=True)
-            return
+        with self._disk.relieved():
+            if not job.over and await self._store.cancel(identity):
+                await self.drop(job)
+                return
         await self.forget(await self.get(tenant, identity))
+
+    async def drop(self, job: Job) -> None:
+        """Its row says that it is over: nothing runs it any more, and its input goes."""
+        self._dispatcher.cancel(job.id)
+        if job.state == QUEUED:
+            self._refund(job)
+        await self._storage.delete(job.input_name)
+        self._over(job.id)
 
     async def forget(self, job: Job) -> None:
         """The row first, then what it names."""
-        await self._store.delete(job.id)
-        if job.result_name is not None:
-            await self._storage.delete(job.result_name)
-        await self._storage.delete(job.input_name)
+        with self._disk.relieved():
+            await self._store.delete(job.id)
+            if job.result_name is not None:
+                await self._storage.delete(job.result_name)
+            await self._storage.delete(job.input_name)
 
     async def expire(self, job: Job) -> None:
         """Its deadline has passed."""
         if await self._store.fail(job.id, DeadlineError.code, "the deadline passed before the job was done"):
-            self._dispatcher.cancel(job.id)
-            await self._storage.delete(job.input_name)
-            self.events.changed(job.id, over=True)
+            await self.drop(job)
+
+    async def abandon(self) -> None:
+        """What waits or runs here although its row does not say so: cancelled through another service, or removed with its tenant."""
+        here = self._dispatcher.jobs()
+        for identity in set(here) - await self._store.mine(here):
+            self._dispatcher.cancel(identity)
+            self._over(identity)
 
     # --- after a restart ---
 
@@ -236,7 +309,7 @@ class Jobs:
     async def resume(self, job: Job) -> None:
         """Queues a job that was accepted before, perhaps by another service."""
         try:
-            model = self._models.find(job.model, job.version)
+            model = self._models.accepted(job.model, job.version)
             if model.digest != job.program_digest:
                 raise GoneError(
                     f"version '{job.version}' of model '{job.model}' is another program now; send the job again"
@@ -258,7 +331,7 @@ class Jobs:
 
 
 def _write(path: Path, body: bytes) -> None:
-    with atomic_writer(path) as stream:
+    with atomic_writer(path, SECRET_MODE) as stream:
         stream.write(body)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import select
 
@@ -22,6 +22,9 @@ from cloakwork.api.errors import GoneError, UnavailableError, UnknownModelError
 from cloakwork.api.service.clock import now
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.fhe_core.wire import Kind, object_bytes
+
+if TYPE_CHECKING:
+    from cloakwork.api.service.tenants import Tenant
 
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 VERSION_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$"
@@ -107,6 +110,10 @@ class Models:
         self._read = False
         repository.mkdir(parents=True, exist_ok=True)
 
+    def of(self, tenant: Tenant) -> TenantModels:
+        """What this tenant sees of them."""
+        return TenantModels(self, tenant)
+
     # --- asking ---
 
     def names(self) -> list[str]:
@@ -118,7 +125,7 @@ class Models:
         if not self._read:
             raise UnavailableError("the service is starting: it reads its models", retry_after=1)
         if known is None:
-            raise UnknownModelError(f"there is no model '{name}'; GET /v2/models lists them")
+            raise _no_model(name)
         return [model for version, model in _ordered(known.items()) if self._state(name, version) == LOADED]
 
     def find(self, name: str, version: str | None = None) -> Model:
@@ -142,6 +149,11 @@ class Models:
                 f"version '{version}' of model '{name}' is not in service; use version {[m.version for m in loaded]}"
             )
         return self._versions[name][version]
+
+    def accepted(self, name: str, version: str) -> Model:
+        """Of a job that was accepted: a version that was unloaded or retired since still ends what was begun with it."""
+        found = self._versions.get(name, {}).get(version)
+        return found if found is not None else self.find(name, version)
 
     def index(self) -> list[dict[str, str]]:
         """Every version with its state, as the repository extension of the Open Inference Protocol has it."""
@@ -196,7 +208,7 @@ class Models:
         """Every version of the folder that is not retired; what was added to it since is found."""
         await self.scan()
         if not self._versions.get(name):
-            raise UnknownModelError(f"the repository has no model '{name}'; put its artefact at {name}/1.clkm first")
+            raise _no_artefact(name)
         await self._set_state(name, LOADED)
 
     async def unload(self, name: str) -> None:
@@ -224,6 +236,53 @@ class Models:
         if model is None or self._state(name, version) == RETIRED:
             raise UnknownModelError(f"model '{name}' has no version '{version}' in service or unloaded")
         await self._record(model, RETIRED)
+
+
+class TenantModels:
+    """The models that a tenant may use; about any other it is told what it would be told if there were none of that name."""
+
+    def __init__(self, models: Models, tenant: Tenant) -> None:
+        self._models = models
+        self._tenant = tenant
+
+    def names(self) -> list[str]:
+        return [name for name in self._models.names() if self._tenant.sees(name)]
+
+    def versions(self, name: str) -> list[Model]:
+        self._require(name)
+        return self._models.versions(name)
+
+    def find(self, name: str, version: str | None = None) -> Model:
+        self._require(name)
+        return self._models.find(name, version)
+
+    def index(self) -> list[dict[str, str]]:
+        return [entry for entry in self._models.index() if self._tenant.sees(entry["name"])]
+
+    async def load(self, name: str) -> None:
+        if not self._tenant.sees(name):
+            raise _no_artefact(name)
+        await self._models.load(name)
+
+    async def unload(self, name: str) -> None:
+        self._require(name)
+        await self._models.unload(name)
+
+    async def retire(self, name: str, version: str) -> None:
+        self._require(name)
+        await self._models.retire(name, version)
+
+    def _require(self, name: str) -> None:
+        if not self._tenant.sees(name):
+            raise _no_model(name)
+
+
+def _no_model(name: str) -> UnknownModelError:
+    return UnknownModelError(f"there is no model '{name}'; GET /v2/models lists them")
+
+
+def _no_artefact(name: str) -> UnknownModelError:
+    return UnknownModelError(f"the repository has no model '{name}'; put its artefact at {name}/1.clkm first")
 
 
 def _read_repository(repository: Path) -> dict[str, dict[str, Model]]:

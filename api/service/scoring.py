@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from cloakwork.api.engine.protocol import Message
-from cloakwork.api.errors import MalformedError, TooLargeError, UnavailableError, WrongParametersError
+from cloakwork.api.errors import KeyRequiredError, MalformedError, TooLargeError, WrongParametersError
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.clock import new_id, now
 from cloakwork.api.service.dispatcher import SYNCHRONOUS_PRIORITY, Dispatcher, Work
@@ -18,6 +19,7 @@ from cloakwork.api.service.keys import KeyRecord, Keys
 from cloakwork.api.service.models import Model
 from cloakwork.api.service.storage import Storage
 from cloakwork.api.service.tenants import Tenant
+from cloakwork.api.service.uploads import Uploads
 from cloakwork.api.service.usage import Usage
 from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.errors import FheError
@@ -57,11 +59,19 @@ class RemoteError(FheError):
 
 class Scoring:
     def __init__(
-        self, settings: Settings, dispatcher: Dispatcher, keys: Keys, storage: Storage, usage: Usage, metrics: Metrics
+        self,
+        settings: Settings,
+        dispatcher: Dispatcher,
+        keys: Keys,
+        uploads: Uploads,
+        storage: Storage,
+        usage: Usage,
+        metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._dispatcher = dispatcher
         self._keys = keys
+        self._uploads = uploads
         self._storage = storage
         self._usage = usage
         self._metrics = metrics
@@ -116,10 +126,8 @@ class Scoring:
                 "they come from different secret keys"
             )
         request = Request(tenant, model, key, header.shape[0])
-        self._dispatcher.require_room(tenant.name)
-        await self._usage.require_bootstraps(
-            tenant, request.bootstraps, self._dispatcher.pending_bootstraps(tenant.name)
-        )
+        self._dispatcher.require_room(tenant.name, self._usage.max_queue(tenant))
+        await self._usage.require_bootstraps(tenant, request.bootstraps)
         return request
 
     def is_short(self, request: Request) -> bool:
@@ -139,14 +147,18 @@ class Scoring:
 
         work = await self.work(request, new_id(), SYNCHRONOUS_PRIORITY, listen)
         work.body = body
+        day = await self._usage.charge(request.tenant, request.bootstraps)
         self._dispatcher.submit(work)
         try:
             message, result = await future
         except asyncio.CancelledError:
-            self._dispatcher.cancel(work.id)
+            if self._dispatcher.cancel(work.id):
+                self._usage.refund(request.tenant.name, day, request.bootstraps)
             raise
         queue_seconds = max(0.0, now() - work.queued_at - message.get("busy_seconds", 0.0))
         if message["event"] == "failed":
+            self._usage.refund(request.tenant.name, day, request.bootstraps)
+            await self.look_after(request.key, message)
             raise RemoteError(message)
         self.account(request, message, queue_seconds)
         return Answer(result, message["seconds"], queue_seconds)
@@ -163,19 +175,26 @@ class Scoring:
             "samples": request.samples,
         }
         long = seconds > self._settings.synchronous_seconds
-        return Work(identity, request.tenant.name, priority, message, listen, request.bootstraps, seconds, long)
+        return Work(identity, request.tenant.name, priority, message, listen, seconds, long)
 
     async def _key_file(self, key: KeyRecord) -> Path:
-        try:
-            return await self._storage.local(key.name)
-        except FileNotFoundError:
-            raise UnavailableError(
-                f"the file of key '{key.id}' is missing from the storage; upload the key again"
-            ) from None
+        for _ in range(2):
+            with contextlib.suppress(FileNotFoundError):
+                path = await self._storage.local(key.name)
+                if path.stat().st_size == key.bytes:
+                    return path
+            await self._storage.drop_copy(key.name)  # the object itself may be whole
+        await self._uploads.lost(key)
+        raise KeyRequiredError(f"the file of key '{key.id}' is lost; upload the key again: POST /v2/keys")
+
+    async def look_after(self, key: KeyRecord, message: Message) -> None:
+        """A run failed; when that is because of what the storage has made of its key, the key has to come again."""
+        if message.get("key_damaged"):
+            await self._uploads.lost(key)
 
     def account(self, request: Request, message: Message, queue_seconds: float) -> None:
-        """One run that succeeded."""
+        """One run that succeeded; its bootstraps were counted when it was accepted."""
         name = request.model.parameters.name
         self.estimates.learn(request.model, request.samples, message["seconds"])
-        self._usage.count(request.tenant.name, requests=1, samples=request.samples, bootstraps=request.bootstraps)
+        self._usage.count(request.tenant.name, requests=1, samples=request.samples)
         self._metrics.ran(name, message["device"], request.bootstraps, queue_seconds, message["seconds"])

@@ -13,6 +13,7 @@ from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.budget import BodyBudget
+from cloakwork.api.service.disk import Disk
 from cloakwork.api.service.dispatcher import Dispatcher
 from cloakwork.api.service.housekeeping import Housekeeping
 from cloakwork.api.service.job_store import JobStore
@@ -20,10 +21,11 @@ from cloakwork.api.service.jobs import Jobs
 from cloakwork.api.service.keys import Keys
 from cloakwork.api.service.models import Models
 from cloakwork.api.service.node import Node
+from cloakwork.api.service.private import own_folder
 from cloakwork.api.service.readiness import Readiness
 from cloakwork.api.service.scoring import Scoring
 from cloakwork.api.service.storage import open_storage
-from cloakwork.api.service.tenants import Tenants
+from cloakwork.api.service.tenants import Tenant, Tenants
 from cloakwork.api.service.uploads import Uploads
 from cloakwork.api.service.usage import Usage
 from cloakwork.api.settings import Settings
@@ -50,21 +52,35 @@ class Services:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._node = Node(settings.data_folder)
+        own_folder(settings.data_folder)
+        self.node = Node(settings.data_folder)
         self.database = Database(database_url(settings))
         self.metrics = Metrics()
         self.tenants = Tenants(self.database)
         self.storage = open_storage(settings.storage_url, settings.data_folder)
         self.models = Models(settings.data_folder / "models", self.database, settings.zoo)
+        self.disk = Disk(settings.data_folder, settings.disk_reserve_bytes)
         self.keys = Keys(self.database)
         self.usage = Usage(self.database, settings)
-        self.uploads = Uploads(self.keys, self.storage, self.usage)
         self.dispatcher = Dispatcher(settings, engine_options(settings))
-        self.scoring = Scoring(settings, self.dispatcher, self.keys, self.storage, self.usage, self.metrics)
-        self.store = JobStore(self.database, self._node.name)
-        self.jobs = Jobs(self.store, self.storage, self.scoring, self.dispatcher, self.models, self.keys, self.usage)
+        self.uploads = Uploads(self.keys, self.storage, self.usage, self.disk, self.dispatcher.forget_key)
+        self.scoring = Scoring(
+            settings, self.dispatcher, self.keys, self.uploads, self.storage, self.usage, self.metrics
+        )
+        self.store = JobStore(self.database, self.node.name)
+        self.jobs = Jobs(
+            self.store, self.storage, self.scoring, self.dispatcher, self.models, self.keys, self.usage, self.disk
+        )
         self._housekeeping = Housekeeping(
-            settings, self.store, self.jobs, self.keys, self.uploads, self.usage, self.storage
+            settings,
+            self.store,
+            self.jobs,
+            self.keys,
+            self.uploads,
+            self.usage,
+            self.storage,
+            self.disk,
+            self.dispatcher.link,
         )
         self._opening: asyncio.Task[None] | None = None
         self.bodies = BodyBudget(settings.body_memory_bytes, settings.tenant_body_memory_bytes)
@@ -95,7 +111,7 @@ class Services:
         await self.jobs.drain()
         await self._housekeeping.end()
         await self.database.close()
-        self._node.release()
+        self.node.release()
 
     async def require_ready(self) -> None:
         """Models read, database writable, engine answering."""
@@ -110,7 +126,8 @@ class Services:
             raise UnavailableError(f"the database cannot be written ({type(error).__name__})", retry_after=5) from None
         await self.dispatcher.link.ping(_PING_SECONDS)
 
-    async def metrics_text(self) -> bytes:
+    async def metrics_text(self, tenant: Tenant | None) -> bytes:
+        """Of all models, or of those that a tenant sees."""
         try:
             self.metrics.key_cache(await self.dispatcher.link.ping(_PING_SECONDS))
         except UnavailableError:
@@ -119,19 +136,29 @@ class Services:
         for state, count in (await self.store.counts()).items():
             self.metrics.jobs.labels(state).set(count)
         self.metrics.restarts.set(self.dispatcher.link.restarts)
-        return self.metrics.text()
+        return self.metrics.text(lambda model: not model or tenant is None or tenant.sees(model))
 
 
-async def prepare(settings: Settings) -> None:
-    """What must be right before anything listens: the tables, and somebody who may use the service.
+async def prepare(settings: Settings, node: str) -> None:
+    """What must be right before anything listens: storage that every service on the database finds, the tables, and somebody who may use it.
 
     Raises:
-        ParameterError: a database that cannot be used, or no API key.
+        ParameterError: one of these is missing, or the database cannot be used.
     """
+    if settings.database_url is not None and settings.storage_url is None and not settings.single_host:
+        raise ParameterError(
+            "serve: services that share a database would not find the objects in each other's data folder; set storage_url to storage that all "
+            "of them share, or single_host = true where this is the only one"
+        )
     url = database_url(settings)
     database = Database(url)
     try:
         await migrate(database, url)
+        if settings.single_host and await JobStore(database, node).others_alive(settings.takeover_seconds):
+            raise ParameterError(
+                f"serve: single_host is set, and another service has used this database in the last {settings.takeover_seconds:g} seconds; "
+                "stop it and wait, or set storage_url on both"
+            )
         tenants = Tenants(database)
         if settings.insecure_local:
             await tenants.local()

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
 from cloakwork.api.service.clock import now
 from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
 
-FOLDERS = ("keys", "inputs", "results", "uploads")
+UPLOADS = "uploads"
+FOLDERS = ("keys", "inputs", "results", UPLOADS)
 
 
 class Storage(Protocol):
@@ -26,9 +29,19 @@ class Storage(Protocol):
     async def local(self, name: str) -> Path:
         """The object as a file. FileNotFoundError when there is none."""
 
+    async def holds(self, name: str, byte_count: int) -> bool:
+        """Whether the object is there with so many bytes."""
+
     async def delete(self, name: str) -> None: ...
 
-    async def names(self, folder: str) -> list[str]: ...
+    async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
+        """Of objects and of uploads that nobody has written to for so many seconds."""
+
+    def copies(self, folder: str, older_than: float = 0.0) -> list[str]:
+        """As `names`, of local files beside the objects, which another service on the same database may have deleted."""
+
+    async def drop_copy(self, name: str) -> None:
+        """Deletes such a file."""
 
     def sweep(self, seconds: float) -> None:
         """Deletes files that somebody began to write so long ago and never finished."""
@@ -54,12 +67,32 @@ class FileStorage:
             raise FileNotFoundError(name)
         return path
 
+    async def holds(self, name: str, byte_count: int) -> bool:
+        try:
+            return self.place(name).stat().st_size == byte_count
+        except FileNotFoundError:
+            return False
+
     async def delete(self, name: str) -> None:
         await asyncio.to_thread(self.place(name).unlink, missing_ok=True)
 
-    async def names(self, folder: str) -> list[str]:
-        # Names that begin with a dot are files being written.
-        return [f"{folder}/{path.name}" for path in (self._root / folder).iterdir() if not path.name.startswith(".")]
+    async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
+        return await asyncio.to_thread(self.local_names, folder, older_than)
+
+    def local_names(self, folder: str, older_than: float = 0.0) -> list[str]:
+        found = []
+        for entry in os.scandir(self._root / folder):
+            with contextlib.suppress(FileNotFoundError):
+                # Names that begin with a dot are files being written.
+                if not entry.name.startswith(".") and entry.stat().st_mtime <= now() - older_than:
+                    found.append(f"{folder}/{entry.name}")
+        return found
+
+    def copies(self, folder: str, older_than: float = 0.0) -> list[str]:
+        return []
+
+    async def drop_copy(self, name: str) -> None:
+        return None
 
     def sweep(self, seconds: float) -> None:
         for path in self._root.glob("*/.*.tmp"):
@@ -97,12 +130,16 @@ class ObjectStorage:
                 response = await self._obstore.get_async(self._store, name)
             except FileNotFoundError:
                 raise FileNotFoundError(name) from None
-            temporary = path.with_name(f".{path.name}.{id(response):x}.tmp")
-            with temporary.open("wb") as stream:
+            with atomic_writer(path, SECRET_MODE) as stream:
                 async for chunk in response.stream():
                     stream.write(chunk)
-            temporary.replace(path)
         return path
+
+    async def holds(self, name: str, byte_count: int) -> bool:
+        try:
+            return bool((await self._obstore.head_async(self._store, name))["size"] == byte_count)
+        except FileNotFoundError:
+            return False
 
     async def delete(self, name: str) -> None:
         await self._files.delete(name)
@@ -111,11 +148,19 @@ class ObjectStorage:
         except FileNotFoundError:
             return
 
-    async def names(self, folder: str) -> list[str]:
+    async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
+        if folder == UPLOADS:  # never leave this machine before they are complete
+            return await self._files.names(folder, older_than)
         found: list[str] = []
         async for batch in self._obstore.list(self._store, prefix=f"{folder}/"):
-            found += [entry["path"] for entry in batch]
+            found += [entry["path"] for entry in batch if entry["last_modified"].timestamp() <= now() - older_than]
         return found
+
+    def copies(self, folder: str, older_than: float = 0.0) -> list[str]:
+        return self._files.local_names(folder, older_than)
+
+    async def drop_copy(self, name: str) -> None:
+        await self._files.delete(name)
 
     def sweep(self, seconds: float) -> None:
         self._files.sweep(seconds)

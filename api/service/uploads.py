@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -16,21 +18,28 @@ from cloakwork.api.errors import (
     ChecksumError,
     ConflictError,
     MalformedError,
+    StorageFullError,
     TooLargeError,
+    UnknownKeyError,
     WrongOffsetError,
     WrongParametersError,
 )
+from cloakwork.api.service.disk import Disk, is_full
 from cloakwork.api.service.headers import PREFIX_BYTES, read_header, refuse_secret_key
 from cloakwork.api.service.keys import READY, KeyRecord, Keys
 from cloakwork.api.service.storage import Storage
 from cloakwork.api.service.tenants import Tenant
 from cloakwork.api.service.usage import Usage
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
-from cloakwork.fhe_core.files import synchronise_folder
+from cloakwork.fhe_core.files import SECRET_MODE, synchronise_folder
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_sets, upload_bytes
-from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Header, Kind
+from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Header, Kind, check_words
 
 _WRITE_BYTES: Final = 1 << 20
+_REFUSED: Final = (MalformedError, SerializationError, KeyMismatchError, WrongParametersError)
+_UPLOAD_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+_log = logging.getLogger("cloakwork.uploads")
 
 
 @dataclass(frozen=True)
@@ -44,10 +53,14 @@ class Progress:
 
 
 class Uploads:
-    def __init__(self, keys: Keys, storage: Storage, usage: Usage) -> None:
+    """`forget` drops a key from the memory and the devices of the engine."""
+
+    def __init__(self, keys: Keys, storage: Storage, usage: Usage, disk: Disk, forget: Callable[[str], None]) -> None:
         self._keys = keys
         self._storage = storage
         self._usage = usage
+        self._disk = disk
+        self.forget = forget
         self._writing: set[str] = set()
 
     async def open(self, tenant: Tenant, digest: str, size: int, sha256: str) -> tuple[Progress, bool]:
@@ -58,12 +71,36 @@ class Uploads:
             raise TooLargeError(f"evaluation keys of parameter set '{params.name}' have {expected} bytes, not {size}")
         if size != expected:
             raise MalformedError(f"evaluation keys of parameter set '{params.name}' have {expected} bytes, not {size}")
-        for key in await self._keys.of_tenant(tenant.name):
-            if key.sha256 == sha256 and key.parameter_digest == digest:
-                return await self.status(key), False
-        await self._usage.require_bytes(tenant, size)
-        record, new = await self._keys.open(tenant.name, params.name, digest, size, sha256)
-        return await self.status(record), new
+        announced = KeyRecord.of_upload(tenant.name, params, sha256)
+        record = await self._keys.same_content(announced)
+        new = record is None
+        if record is None:
+            await self._usage.require_bytes(tenant, size)
+            self._disk.require_room(size)
+            record, new = await self._keys.open(announced, self._usage.admission(tenant, size))
+        try:
+            return await self.status(await self._mended(record)), new
+        except UnknownKeyError:  # deleted in between
+            return await self.open(tenant, digest, size, sha256)
+
+    async def _mended(self, record: KeyRecord) -> KeyRecord:
+        """The record as the storage has it: a key whose file is lost begins again, one that is all here but for its check is checked."""
+        if record.state == READY:
+            if not await self._storage.holds(record.name, record.bytes):
+                return await self.lost(record)
+        elif self._received(record) == record.bytes and record.id not in self._writing:
+            async with self._exclusively(record):
+                with contextlib.suppress(*_REFUSED):  # then it begins again at 0
+                    return await self._finish(record)
+        return record
+
+    async def lost(self, record: KeyRecord) -> KeyRecord:
+        """The record of a key whose bytes are not in the storage any more, or not all: they can be sent again."""
+        _log.error("the file of a key is lost; its tenant has to send it again", extra={"key": record.id})
+        await self._keys.reopen(record)
+        await self._storage.delete(record.name)
+        self.forget(record.id)
+        return await self._keys.get(record.tenant, record.id)
 
     async def status(self, record: KeyRecord) -> Progress:
         return Progress(record, record.bytes if record.state == READY else self._received(record))
@@ -83,19 +120,23 @@ class Uploads:
             if offset != received:
                 raise WrongOffsetError(f"the upload stands at {received} bytes, not at {offset}; go on from there")
             if received < record.bytes:
-                await self._write(record, offset, chunks)
+                with self._disk.writing(record.id, record.bytes - received):
+                    await self._write(record, offset, chunks)
             received = self._received(record)
             if received == record.bytes:
                 record = await self._finish(record)
-            else:
-                await self._keys.touch(record)
+            elif not await self._keys.touch(record):
+                await self._storage.delete(record.upload_name)
+                raise _deleted(record)
             return Progress(record, received)
 
     async def discard(self, record: KeyRecord) -> None:
         """The row first: a key without a row is not found, a row without its key would be an error."""
-        await self._keys.remove(record)
-        await self._storage.delete(record.name)
-        await self._storage.delete(record.upload_name)
+        with self._disk.relieved():
+            await self._keys.remove(record)
+            await self._storage.delete(record.name)
+            await self._storage.delete(record.upload_name)
+        self.forget(record.id)
 
     # --- inside ---
 
@@ -118,8 +159,8 @@ class Uploads:
         return 0
 
     async def _write(self, record: KeyRecord, offset: int, chunks: AsyncIterator[bytes]) -> None:
-        path = self._storage.place(record.upload_name)
-        with path.open("r+b" if path.exists() else "w+b") as stream:
+        descriptor = os.open(self._storage.place(record.upload_name), _UPLOAD_FLAGS, SECRET_MODE)
+        with os.fdopen(descriptor, "r+b", buffering=0) as stream:  # what is written is in the file, or the disk is full
             stream.seek(offset)
             try:
                 async for block in _blocks(chunks):
@@ -129,16 +170,27 @@ class Uploads:
                         )
                     if offset < PREFIX_BYTES:
                         self._check_start(record, stream, block)
-                    await asyncio.to_thread(stream.write, block)
-            except (MalformedError, SerializationError, KeyMismatchError, WrongParametersError):
-                stream.seek(0)
-                stream.truncate()  # a header that is refused: nothing of this upload is worth keeping
+                    await asyncio.to_thread(_write_all, stream, block)
+                    self._disk.written(record.id, len(block))
+                await asyncio.to_thread(os.fsync, stream.fileno())
+            except _REFUSED:
+                _cut(stream, 0)  # a header that is refused: nothing of this upload is worth keeping
+                raise
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                _cut(stream, offset)
+                self._disk.report(error)
+                raise StorageFullError(
+                    f"the service has no room left for this part, which is removed; the upload stands at {offset} bytes, go on later"
+                ) from None
+            except BaseException:  # the client is gone or too slow: what came is kept
+                await asyncio.to_thread(os.fsync, stream.fileno())
                 raise
             finally:
                 self._usage.count(record.tenant, uploaded_bytes=max(0, stream.tell() - offset))
-                await asyncio.to_thread(_synchronise, stream)
 
-    def _check_start(self, record: KeyRecord, stream: BinaryIO, block: bytes) -> None:
+    def _check_start(self, record: KeyRecord, stream: FileIO, block: bytes) -> None:
         """The header, as soon as there is enough of it."""
         position = stream.tell()
         if position >= PREFIX_BYTES:
@@ -151,20 +203,31 @@ class Uploads:
             _check_header(record, start)
 
     async def _finish(self, record: KeyRecord) -> KeyRecord:
+        """Raises:
+        UnknownKeyError: deleted while its last bytes came, or were checked.
+        """
         source, target = self._storage.place(record.upload_name), self._storage.place(record.name)
         if not source.exists():
             source = target
         try:
             header = await asyncio.to_thread(_verify, source, record)
+            if source != target:
+                await asyncio.to_thread(source.replace, target)
+                await asyncio.to_thread(synchronise_folder, target.parent)
+            await self._storage.keep(record.name)
         except FheError:
             source.unlink(missing_ok=True)
             raise
-        if source != target:
-            await asyncio.to_thread(source.replace, target)
-            await asyncio.to_thread(synchronise_folder, target.parent)
-        await self._storage.keep(record.name)
-        await self._keys.complete(record, (header.key_id or b"").hex())
+        except FileNotFoundError:
+            raise _deleted(record) from None
+        if not await self._keys.complete(record, (header.key_id or b"").hex()):
+            await self._storage.delete(record.name)
+            raise _deleted(record)
         return await self._keys.get(record.tenant, record.id)
+
+
+def _deleted(record: KeyRecord) -> UnknownKeyError:
+    return UnknownKeyError(f"key '{record.id}' was deleted while its bytes came; nothing of it was kept")
 
 
 async def _blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -211,7 +274,7 @@ def _check_header(record: KeyRecord, start: bytes) -> Header:
 
 
 def _verify(path: Path, record: KeyRecord) -> Header:
-    """Announced SHA-256, header, and the object's own checksum, in one pass that holds a megabyte."""
+    """Announced SHA-256, header, the object's own checksum, and that every word is below its modulus, in a few megabytes of memory."""
     whole, inner, size = hashlib.sha256(), hashlib.sha256(), path.stat().st_size
     with path.open("rb") as stream:
         header = _check_header(record, stream.read(PREFIX_BYTES))
@@ -220,16 +283,24 @@ def _verify(path: Path, record: KeyRecord) -> Header:
             whole.update(block)
             inner.update(block)
         checksum = stream.read()
-    whole.update(checksum)
-    if whole.hexdigest() != record.sha256:
+        whole.update(checksum)
+        _check_sums(whole.hexdigest(), inner.digest(), checksum, record)
+        try:
+            check_words(stream, header)
+        except SerializationError as error:
+            raise MalformedError(str(error)) from None
+    return header
+
+
+def _check_sums(whole: str, inner: bytes, checksum: bytes, record: KeyRecord) -> None:
+    if whole != record.sha256:
         raise ChecksumError(
             "the bytes that came are not those that were announced (sha256); the upload begins again at 0"
         )
-    if inner.digest() != checksum:
+    if inner != checksum:
         raise ChecksumError(
             "the keys' own checksum does not match: they were damaged before they were sent; make them again"
         )
-    return header
 
 
 def _pieces(stream: BinaryIO, count: int) -> Iterator[bytes]:
@@ -241,6 +312,14 @@ def _pieces(stream: BinaryIO, count: int) -> Iterator[bytes]:
         yield block
 
 
-def _synchronise(stream: BinaryIO) -> None:
-    stream.flush()
+def _write_all(stream: FileIO, block: bytes) -> None:
+    """An unbuffered file may take less than it is given, above all the last bytes that fit on the disk."""
+    view = memoryview(block)
+    while view:
+        view = view[stream.write(view) :]
+
+
+def _cut(stream: FileIO, size: int) -> None:
+    stream.seek(size)
+    stream.truncate()
     os.fsync(stream.fileno())

@@ -23,7 +23,7 @@ import onnx_models
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.service.services import migrate
-from cloakwork.api.service.tenants import Tenants
+from cloakwork.api.service.tenants import Tenants, Terms
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -42,6 +42,8 @@ class Server:
     environment: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)  # of other names
     insecure: bool = True
+    logs: Path | None = None  # a folder; the data folder without one
+    umask: int = -1  # that of who starts it
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -51,7 +53,7 @@ class Server:
 
     @property
     def log(self) -> Path:
-        return self.data / "log.jsonl"
+        return (self.logs or self.data) / "log.jsonl"
 
     def log_lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
@@ -75,7 +77,9 @@ class Server:
         self.data.mkdir(parents=True, exist_ok=True)
         already = len(self.log_lines()) if self.log.exists() else 0
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "cloakwork.api"], env=environment, stderr=log)
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "cloakwork.api"], env=environment, stderr=log, umask=self.umask
+            )
         self._wait(already)
 
     def _wait(self, already: int) -> None:
@@ -126,25 +130,29 @@ def running(data: Path, **options: Any) -> Iterator[Server]:
         server.stop()
 
 
-def with_tenants(data: Path, work: Callable[[Tenants], Awaitable[Any]]) -> Any:
+def with_tenants(data: Path, work: Callable[[Tenants], Awaitable[Any]], database: str | None = None) -> Any:
+    """On the database of a data folder, or on another."""
+    url = database or f"sqlite:///{data / 'cloakwork.db'}"
+
     async def run() -> Any:
-        url = f"sqlite:///{data / 'cloakwork.db'}"
-        database = Database(url)
+        opened = Database(url)
         try:
-            await migrate(database, url)
-            return await work(Tenants(database))
+            await migrate(opened, url)
+            return await work(Tenants(opened))
         finally:
-            await database.close()
+            await opened.close()
 
     return asyncio.run(run())
 
 
-def new_tenant(data: Path, name: str, *scopes: str, **limits: int) -> str:
+def new_tenant(data: Path, name: str, *scopes: str, database: str | None = None, **terms: Any) -> str:
+    """`terms` as in `Terms`."""
+
     async def work(tenants: Tenants) -> str:
-        await tenants.add(name, exist_ok=True, **limits)
+        await tenants.add(name, Terms(**terms), exist_ok=True)
         return await tenants.new_api_key(name, scopes or ("score",))
 
-    token: str = with_tenants(data, work)
+    token: str = with_tenants(data, work, database)
     return token
 
 
@@ -185,6 +193,11 @@ class User:
         done = self.http.patch(f"/v2/keys/{identity}", content=self.keys, headers={"Upload-Offset": "0"})
         assert done.status_code == 200 and done.json()["state"] == "ready", done.text
         return identity
+
+    def send(self, identity: str, start: int = 0, end: int | None = None) -> httpx.Response:
+        """A part of the keys."""
+        headers = {"Upload-Offset": str(start)}
+        return self.http.patch(f"/v2/keys/{identity}", content=self.keys[start:end], headers=headers)
 
     def encrypt(self, samples: int = 1, seed: int = 0) -> tuple[np.ndarray, bytes]:
         x = np.random.default_rng(seed).uniform(-0.7, 0.7, (samples, *self.specification.input_shape))

@@ -18,6 +18,7 @@ from scoring_server import Server, User, running
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.fhe_core.wire_layout import HEADER_BYTES, Kind, Planes, section_layout
 
 
 def refused(answer: httpx.Response, status: int, code: str | None = None) -> str:
@@ -177,16 +178,26 @@ def test_announcements_that_cannot_be(user: User, changes: dict[str, Any], statu
     refused(user.http.post("/v2/keys", json=user.announcement(**changes)), status)
 
 
-def test_words_above_the_modulus_are_found_before_they_are_used(user: User, http: httpx.Client):
+@pytest.mark.parametrize("what", ["every-word", "one-word"])
+def test_words_above_the_modulus_are_refused_with_their_upload(user: User, http: httpx.Client, what: str):
     """A key whose checksums are right and whose content is not."""
     made_up = bytearray(user.keys)
-    made_up[144:-32] = b"\xff" * (len(made_up) - 176)
+    begin = HEADER_BYTES
+    for section in section_layout(Kind.EVALUATION_KEYS, user.key.parameters, True, ()):
+        if isinstance(section, Planes):
+            break
+        begin += section.byte_count
+    if what == "every-word":
+        made_up[begin:-32] = b"\xff" * (len(made_up) - begin - 32)
+    else:  # the most significant byte of the section's last word: planes of bytes, from the least significant one on
+        made_up[begin + section.byte_count - 1] = 0xFF
     made_up[-32:] = hashlib.sha256(made_up[:-32]).digest()
     content = {"bytes": len(made_up), "sha256": hashlib.sha256(made_up).hexdigest()}
     identity = http.post("/v2/keys", json=user.announcement(**content)).json()["id"]
-    http.patch(f"/v2/keys/{identity}", content=bytes(made_up), headers={"Upload-Offset": "0"}).raise_for_status()
-    answer = user.infer(user.encrypt()[1], headers={"Fhe-Key-Id": identity})
-    refused(answer, 422, "serialization_error")
+    answer = http.patch(f"/v2/keys/{identity}", content=bytes(made_up), headers={"Upload-Offset": "0"})
+    assert "below" in refused(answer, 422, "malformed")
+    assert http.head(f"/v2/keys/{identity}").headers["upload-offset"] == "0", "nothing of it is kept"
+    refused(user.infer(user.encrypt()[1], headers={"Fhe-Key-Id": identity}), 409, "not_ready")
 
 
 def test_more_than_was_announced(user: User, http: httpx.Client):

@@ -148,6 +148,9 @@ def check_storage(storage: Storage) -> None:
         await storage.keep("keys/a")
         assert (await storage.local("keys/a")).read_bytes() == b"content"
         assert await storage.names("keys") == ["keys/a"]
+        assert await storage.names("keys", older_than=3600) == []
+        assert (await storage.holds("keys/a", 7), await storage.holds("keys/a", 8)) == (True, False)
+        assert not await storage.holds("keys/b", 7)
         assert await storage.names("results") == []
         await storage.delete("keys/a")
         await storage.delete("keys/a")
@@ -179,6 +182,10 @@ def test_object_storage(tmp_path: Path):
         first.place("results/b").write_bytes(b"of the first")
         await first.keep("results/b")
         assert (await second.local("results/b")).read_bytes() == b"of the first"
+        await first.delete("results/b")
+        assert second.copies("results") == ["results/b"] and first.copies("results") == []
+        await second.drop_copy("results/b")
+        assert second.copies("results") == []
 
     asyncio.run(run())
     with pytest.raises(ParameterError, match="storage"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,13 +23,16 @@ def database() -> Iterator[str]:
 
 
 def start(tmp_path: Path, name: str, fill: Callable[[Path], Path], database: str) -> Server:
-    server = Server(fill(tmp_path / name), environment={"DATABASE_URL": database, "TAKEOVER_SECONDS": "3"})
+    (tmp_path / "objects").mkdir(exist_ok=True)
+    shared = {"DATABASE_URL": database, "STORAGE_URL": (tmp_path / "objects").as_uri(), "TAKEOVER_SECONDS": "3"}
+    server = Server(fill(tmp_path / name), environment=shared)
     server.start()
     return server
 
 
 def test_keys_answers_jobs_and_usage(tmp_path: Path, fill: Callable[[Path], Path], database: str):
-    with running(fill(tmp_path / "data"), environment={"DATABASE_URL": database}) as server, server.client() as http:
+    alone = {"DATABASE_URL": database, "SINGLE_HOST": "true"}
+    with running(fill(tmp_path / "data"), environment=alone) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         assert http.post("/v2/keys", json=user.announcement()).status_code == 200
@@ -47,16 +53,9 @@ def test_keys_answers_jobs_and_usage(tmp_path: Path, fill: Callable[[Path], Path
 
 
 def test_a_job_of_a_service_that_is_gone_is_taken_over(tmp_path: Path, fill: Callable[[Path], Path], database: str):
-    """Both share the folder of objects, as they would share object storage."""
+    """Both share object storage."""
     first, second = (start(tmp_path, name, fill, database) for name in ("first", "second"))
     try:
-        second.stop()
-        shared = second.data / "objects"
-        for file in sorted(shared.rglob("*"), reverse=True):
-            file.unlink() if file.is_file() else file.rmdir()
-        shared.rmdir()
-        shared.symlink_to(first.data / "objects")
-        second.start()
         with first.client() as http:
             user = User.of(http)
             user.upload()
@@ -76,3 +75,34 @@ def test_a_job_of_a_service_that_is_gone_is_taken_over(tmp_path: Path, fill: Cal
     finally:
         first.stop()
         second.stop()
+
+
+def refusal(data: Path, **settings: str) -> str:
+    """Its only line, of a service that does not start."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("CLOAKWORK_")}
+    environment = {"DATA_FOLDER": str(data), "ZOO": "false", "PORT": "0", "INSECURE_LOCAL": "true", **settings}
+    result = subprocess.run(
+        [sys.executable, "-m", "cloakwork.api"],
+        env={**clean, **{f"CLOAKWORK_{name}": value for name, value in environment.items()}},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]
+    assert (result.returncode, len(lines)) == (2, 1), result.stderr
+    return lines[0]
+
+
+def test_a_shared_database_without_shared_objects_is_refused(tmp_path: Path, database: str):
+    line = refusal(tmp_path / "data", DATABASE_URL=database)
+    assert "storage_url" in line and "single_host" in line
+    assert "storage_url" in refusal(tmp_path / "other", DATABASE_URL=f"sqlite:///{tmp_path / 'shared.db'}")
+
+
+def test_a_single_host_is_single(tmp_path: Path, fill: Callable[[Path], Path], database: str):
+    alone = {"DATABASE_URL": database, "SINGLE_HOST": "true", "TAKEOVER_SECONDS": "2"}
+    time.sleep(2)  # those of other tests are silent
+    with running(fill(tmp_path / "data"), environment=alone) as server:
+        assert "another service" in refusal(tmp_path / "second", **alone)
+        server.kill()
+        server.start()  # the same one may come back at once

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from scoring_server import Server, User, new_tenant, running, with_tenants
 
+from cloakwork.api.errors import UnauthorisedError
 from cloakwork.api.service.tenants import Tenants
 from cloakwork.fhe_core.errors import ParameterError
 
@@ -177,3 +178,19 @@ def test_one_service_on_a_data_folder(server: Server):
         [sys.executable, "-m", "cloakwork.api"], env=environment, capture_output=True, text=True, timeout=60
     )
     assert result.returncode == 2 and re.search("another service is running", result.stderr)
+
+
+def test_a_clock_that_is_set_back_does_not_lengthen_a_revoked_api_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    token = new_tenant(tmp_path, "gina")
+
+    async def use(tenants: Tenants) -> None:
+        assert (await tenants.authenticate(token)).name == "gina"
+        await tenants.revoke(identity(token))
+        wall, steady = time.time(), time.monotonic()
+        monkeypatch.setattr(time, "time", lambda: wall - 86400)
+        monkeypatch.setattr(time, "monotonic", lambda: steady + 6)  # a valid API key is remembered for five seconds
+        with pytest.raises(UnauthorisedError):
+            await tenants.authenticate(token)
+        monkeypatch.undo()
+
+    with_tenants(tmp_path, use)

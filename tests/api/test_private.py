@@ -1,0 +1,69 @@
+"""What the service keeps is its owner's alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from scoring_server import User, running
+
+OTHERS = 0o077
+
+
+def open_to_others(folder: Path) -> list[tuple[str, str]]:
+    """Without what the tests themselves put there."""
+    paths = [folder, *(path for path in folder.rglob("*") if not path.is_symlink())]
+    modes = {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in paths}
+    return [(name, oct(mode)) for name, mode in modes.items() if mode & OTHERS and name != "log.jsonl"]
+
+
+def exercise(server_data: Path, umask: int, logs: Path) -> None:
+    with running(server_data, umask=umask, logs=logs) as server, server.client() as http:
+        user = User.of(http)
+        user.upload()
+        other = User.of(http)
+        identity = http.post("/v2/keys", json=other.announcement()).json()["id"]
+        other.send(identity, end=1000).raise_for_status()
+        job = http.post("/v2/models/toy/jobs", content=user.encrypt()[1]).json()["id"]
+        with http.stream("GET", f"/v2/jobs/{job}/events") as events:
+            assert "event: done" in "".join(events.iter_text())
+        waiting = http.post("/v2/models/toy/jobs", content=user.encrypt(samples=2000)[1])
+        assert waiting.status_code == 202
+        assert open_to_others(server.data) == []
+        names = {str(path.relative_to(server.data)) for path in server.data.rglob("*") if path.is_file()}
+        assert {"cloakwork.db", "cloakwork.db-wal", "cloakwork.db-shm", "node", "reserve"} <= names
+        assert {name.partition("/")[0] for name in names} >= {"objects", "models"}
+
+
+def test_files_are_the_owners_alone_whatever_the_umask(tmp_path: Path, fill: Callable[[Path], Path]):
+    exercise(fill(tmp_path / "data"), 0, tmp_path)
+
+
+def test_a_folder_that_was_open_is_narrowed_and_links_are_left_alone(tmp_path: Path, fill: Callable[[Path], Path]):
+    data = fill(tmp_path / "data")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("of somebody else")
+    elsewhere.chmod(0o644)
+    (data / "link").symlink_to(elsewhere)
+    (data / "objects").mkdir()
+    (data / "objects" / "keys").mkdir()
+    old = data / "objects" / "keys" / ("0" * 32)
+    old.write_bytes(b"x")
+    for path in (data, data / "models", data / "objects", data / "objects" / "keys"):
+        path.chmod(0o777)
+    old.chmod(0o666)
+    exercise(data, 0o022, tmp_path)
+    assert stat.S_IMODE(old.stat().st_mode) == 0o600
+    assert stat.S_IMODE(elsewhere.stat().st_mode) == 0o644
+    assert "open to other users" in (tmp_path / "log.jsonl").read_text()
+
+
+def test_the_command_line_makes_the_folder_alike(tmp_path: Path):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("CLOAKWORK_")}
+    command = [sys.executable, "-m", "cloakwork.app.cli", "tenants", "add", "alice", "--data", str(tmp_path / "data")]
+    subprocess.run(command, check=True, capture_output=True, umask=0, env=clean, timeout=120)
+    assert (tmp_path / "data" / "cloakwork.db").exists() and open_to_others(tmp_path / "data") == []
