@@ -163,7 +163,8 @@ class ClientSpecification:
         row = example_row(self.input_steps)
         try:
             with np.errstate(all="ignore"):
-                made = run_input_steps(self.input_steps, np.zeros((1, *self.input_shape)) if row is None else row)
+                first = np.zeros((1, *self.input_shape)) if row is None else row
+                made = run_input_steps(self.input_steps, first, RangeReport())
                 self.finish(self.output_offset[None])
         except (ArithmeticError, IndexError, KeyError, TypeError, ValueError, FheError) as error:
             raise SerializationError(

@@ -184,6 +184,7 @@ class OneHot:
         _demand(0 < total <= _MOST_COLUMNS, f"1 to {_MOST_COLUMNS} columns of categories")
 
     def __call__(self, x: Reals) -> Reals:
+        _demand(x.shape[1] == len(self.sizes), "as many columns as the encoder has")
         parts = [
             x[:, j : j + 1] if size == 0 else (x[:, j : j + 1] == np.arange(size)).astype(np.float64)
             for j, size in enumerate(self.sizes)
@@ -507,6 +508,8 @@ def column_labels(before: Sequence[InputStep], x: Reals) -> tuple[str, ...] | No
     for step in before:
         if isinstance(step, Columns | Categories):
             labels = feature_labels(step.names, step.count)
+        elif not labels:
+            continue
         elif isinstance(step, Select):
             labels = tuple(labels[i] for i in step.columns)
         elif isinstance(step, OneHot):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from typing import Any, Final
 
 import numpy as np
@@ -34,7 +35,7 @@ def integer(value: Any, low: int = 0, high: int = LARGEST_INTEGER) -> int:
 
 def real(value: Any) -> float:
     """Finite."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > np.finfo(np.float64).max:
+    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > sys.float_info.max:
         raise ValueError("expected a finite number")
     if math.isnan(value):
         raise ValueError("expected a finite number, got NaN")

@@ -143,7 +143,8 @@ def score(
     if set_name not in uploaded:
         sent = yield from _upload(keyring, uploaded, set_name, progress)
     parts: list[Scores] = []
-    largest = max(1, int(model.facts.get("largest_batch") or len(samples)))
+    largest = model.facts.get("largest_batch")
+    largest = largest if isinstance(largest, int) and largest > 0 else max(1, len(samples))
     for start in range(0, len(samples), largest):
         batch = samples[start : start + largest]
         try:

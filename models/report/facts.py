@@ -29,6 +29,7 @@ def report(program: Program) -> dict[str, Any]:
     exact = [layer for layer in layers if layer["failure_log2"] is not None]
     inner = [layer for layer in layers if layer["bootstraps"]]
     return {
+        **program.facts,
         "program_digest": program_digest(program),
         "parameter_set": params.name,
         "security_bits": params.security_bits,
@@ -45,7 +46,6 @@ def report(program: Program) -> dict[str, Any]:
         "costliest_layer": max(inner, key=lambda layer: int(layer["bootstraps"]))["name"] if inner else None,
         "client_steps": [step.operator for step in program.graph.client_steps],
         "layers": layers,
-        **program.facts,
     }
 
 
