@@ -281,7 +281,8 @@ def _step(step: dict[str, Any], arrays: _ArrayReader) -> Step:
 def _with_sound_numbers(graph: Graph) -> Graph:
     """Scales that are some, and ranges that have their ends in order."""
     assert graph.lower is not None and graph.upper is not None and graph.scale is not None
-    if not (bool((graph.scale > 0).all()) and bool((graph.lower <= graph.upper).all())):
+    used = graph.owners()[:-1] >= 0
+    if not (bool((graph.scale[used] > 0).all()) and bool((graph.lower <= graph.upper).all())):
         raise ValueError("a wire's range or scale is none")
     return graph
 

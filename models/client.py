@@ -15,6 +15,7 @@ from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.models import fields as typed
 from cloakwork.models.client_steps import (
+    STAGES,
     InputStep,
     OutputStep,
     Stage,
@@ -165,7 +166,8 @@ class ClientSpecification:
             with np.errstate(all="ignore"):
                 first = np.zeros((1, *self.input_shape)) if row is None else row
                 made = run_input_steps(self.input_steps, first, RangeReport())
-                self.finish(self.output_offset[None])
+                for stage in STAGES:
+                    self.finish(self.output_offset[None], stage)
         except (ArithmeticError, IndexError, KeyError, TypeError, ValueError, FheError) as error:
             raise SerializationError(
                 f"client specification: its steps do not fit each other; get it again from who compiled the model ({type(error).__name__})"

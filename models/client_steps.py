@@ -578,7 +578,11 @@ def input_steps_from_fields(fields: Any) -> tuple[InputStep, ...]:
 
 
 def output_steps_from_fields(fields: Any) -> tuple[OutputStep, ...]:
-    return tuple(_step(_OUTPUT, entry) for entry in typed.entries(fields, _MOST_STEPS))
+    """ValueError or KeyError for anything that `steps_to_fields` does not write."""
+    steps = tuple(_step(_OUTPUT, entry) for entry in typed.entries(fields, _MOST_STEPS))
+    stages = [STAGES.index(step.stage) for step in steps]
+    _demand(stages == sorted(stages), f"steps in the order {', '.join(STAGES)}")
+    return steps
 
 
 def _fields(step: Any) -> tuple[dataclasses.Field[Any], ...]:
@@ -611,8 +615,14 @@ def _value(value: Any, kind: str, name: str) -> Any:
     if kind.startswith("NDArray"):
         return typed.labels(value)
     if kind.startswith("tuple"):
-        values = () if value is None else typed.entries(value, _MOST_COLUMNS)
-        return None if value is None else tuple(tuple(v) if isinstance(v, list) else v for v in values)
+        if value is None:
+            return None
+        values = typed.entries(value, _MOST_COLUMNS)
+        return tuple(tuple(_entry(e) for e in v) if isinstance(v, list) else _entry(v) for v in values)
     if kind == "int":
         return typed.integer(value, -typed.LARGEST_INTEGER)
     return {"Indices": typed.indices, "float": typed.real, "str": typed.text, "bool": typed.flag}[kind](value)
+
+
+def _entry(value: Any) -> Any:
+    return typed.text(value) if isinstance(value, str) else value

@@ -164,6 +164,8 @@ def compile_onnx(
     if not 2 <= weight_bits <= 8:
         raise CompileError(f"weight_bits: expected 2 to 8, got {weight_bits}")
     imported = import_onnx(model, pools_first=limits.failure_log2 is None)
+    if not imported.output.size:
+        raise CompileError("model: its output is an empty tensor; there is nothing to compute")
     graph, given, wanted = _prepared(imported)
     limits = on_layers(limits, graph)
     if calibration is None:

@@ -51,6 +51,7 @@ def flag(value: Any) -> bool:
 def text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("expected a text")
+    value.encode()  # UnicodeEncodeError, a ValueError, for halves of characters
     return value
 
 
@@ -96,7 +97,7 @@ def labels(value: Any) -> NDArray[Any]:
     """A vector of texts, numbers or truth values."""
     if any(isinstance(entry, list | dict) or entry is None for entry in entries(value)):
         raise ValueError("expected labels that are texts or numbers")
-    longest = max((len(entry) for entry in value if isinstance(entry, str)), default=1)
+    longest = max((len(text(entry)) for entry in value if isinstance(entry, str)), default=1)
     if longest * len(value) > MOST_NUMBERS:  # an array of texts gives each the room of the longest
         raise ValueError("expected shorter labels")
     return np.asarray(value)

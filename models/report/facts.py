@@ -136,10 +136,10 @@ def _steps(lookup: Lookup) -> np.ndarray:
 
 
 def _failure(margin: float, variance: float, offset: float) -> float:
-    """No noise never fails; -10,000 stands for that."""
-    return (
-        noise.failure_log2(margin, variance, offset) if variance > 0 and margin > 0 else (0.0 if margin <= 0 else -1e4)
-    )
+    """No noise never fails; -10,000 stands for that. No margin is more than half a turn."""
+    if margin <= 0:
+        return 0.0
+    return noise.failure_log2(min(margin, 0.5), variance, offset) if variance > 0 else -1e4
 
 
 def _decisions(layer: dict[str, Any]) -> int:

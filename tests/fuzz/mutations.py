@@ -56,8 +56,8 @@ def change(fields: Any, rng: random.Random, strange: list[Any] = STRANGE) -> Non
         fields[key], fields[other] = fields[other], value
     elif kind == 6:
         fields[key] = nested(rng.choice((1, 2, 20, 70, 300)))
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        fields[key] = rng.choice([-value, value + 1, value - 1, value * 1000, value / 3, -value - 1, int(value) << 40])
+    elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e100:
+        fields[key] = rng.choice([-value, value + 1, value - 1, value * 1000, value * 1e-3, -value - 1, value * 2**40])
     elif isinstance(value, list):
         fields[key] = rng.choice([value[:-1], value + value[:1], value[::-1], value * 2, [value]])
     else:
