@@ -14,6 +14,7 @@ from cloakwork.models import fields as typed
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.interpreter import samples_at_once, wire_values
 from cloakwork.models.ir import Graph, Linear, Reals, wires
+from cloakwork.models.tabular.columns import real_numbers
 
 _VERSION = 1
 _DIGITS = 6
@@ -66,7 +67,7 @@ class Calibration:
 
 def observe(graph: Graph, samples: ArrayLike) -> Calibration:
     """Runs samples [samples, ..] through the graph in clear."""
-    array, size = np.asarray(samples, dtype=np.float64), samples_at_once(graph)
+    array, size = real_numbers(samples), samples_at_once(graph)
     if array.ndim == 0 or len(array) == 0:
         raise ShapeError("calibration: expected at least one sample, got none; pass a few hundred typical inputs")
     parts = [_observed(graph, array[start : start + size]) for start in range(0, len(array), size)]

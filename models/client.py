@@ -121,7 +121,9 @@ class ClientSpecification:
                 typed.real(fields["input_scale"]),
                 typed.reals(fields["output_scale"]),
                 typed.reals(fields["output_offset"]),
-                tuple(_client_step(*typed.entries(step)) for step in typed.entries(fields["client_steps"], _MOST_STEPS)),
+                tuple(
+                    _client_step(*typed.entries(step)) for step in typed.entries(fields["client_steps"], _MOST_STEPS)
+                ),
                 input_steps_from_fields(fields.get("input_steps", [])),
                 output_steps_from_fields(fields.get("output_steps", [])),
                 typed.real(fields.get("output_unit", 0.0)),

@@ -78,7 +78,10 @@ class Categories:
         _demand(self.columns.shape == (len(self.known),), "known categories for each encoded column")
         _demand(bool(((self.columns >= 0) & (self.columns < self.count)).all()), "encoded columns of the table")
         _demand(
-            all(isinstance(known, tuple) and all(isinstance(c, str | float | int) for c in known) for known in self.known),
+            all(
+                isinstance(known, tuple) and all(isinstance(c, str | float | int) for c in known)
+                for known in self.known
+            ),
             "categories that are texts and numbers",
         )
         _demand(self.unseen in ("refuse", "ignore"), "a rule for unseen categories: refuse or ignore")
@@ -373,7 +376,10 @@ class Combine:
     stage: ClassVar[Stage] = "scores"
 
     def __post_init__(self) -> None:
-        _demand(self.matrix.ndim == 2 and self.offset.shape == self.matrix.shape[1:], "a matrix and an offset for each output")
+        _demand(
+            self.matrix.ndim == 2 and self.offset.shape == self.matrix.shape[1:],
+            "a matrix and an offset for each output",
+        )
 
     def __call__(self, x: Reals) -> Reals:
         result: Reals = x @ self.matrix + self.offset
@@ -490,7 +496,9 @@ _ADDED: Final[dict[str, dict[str, Any]]] = {"Quantise": {"calibrated": False}}
 
 def run_input_steps(steps: Sequence[InputStep], x: Any, report: RangeReport | None = None) -> Reals:
     """Args: report: takes what lies beyond a calibrated range."""
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is beyond every range; NaN is refused after the steps
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # what overflows is beyond every range; NaN is refused after the steps
         for i, step in enumerate(steps):
             if report is not None and isinstance(step, Saturate | Quantise):
                 numbers = real_numbers(x)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from cloakwork.models.client_steps import Quantise, Stage
 from cloakwork.models.errors import CompileError
 from cloakwork.models.exact import ExactSettings, compile_exact
 from cloakwork.models.interpreter import interpret
-from cloakwork.models.ir import Graph, Reals
+from cloakwork.models.ir import Graph, NotFiniteError, Reals
 from cloakwork.models.onnx_import.importer import import_onnx, is_table_model, load_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.choose_parameters import choose_parameters
@@ -129,6 +130,21 @@ class CompiledModel:
         return np.concatenate(parts)
 
 
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """What a made-up model leads to in the passes, as CompileError; numbers that overflow are found by the checks between the passes."""
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except NotFiniteError as error:
+        raise CompileError(
+            f"model: its numbers overflow when its layers are put together ({error}); scale its weights, or train it again"
+        ) from error
+    except RecursionError as error:
+        raise CompileError("model: it is nested too deeply; use shallower trees") from error
+
+
+@_clear_errors()
 def compile_onnx(
     model: onnx.ModelProto | str | Path,
     calibration: ArrayLike | Calibration | None = None,
@@ -189,6 +205,7 @@ def compile_onnx(
     return CompiledModel(program, imported)
 
 
+@_clear_errors()
 def calibrate(model: onnx.ModelProto | str | Path, samples: ArrayLike, *, exact: bool = False) -> Calibration:
     """What typical inputs [samples, ..] show of an ONNX model: in place of them for `compile_onnx`, small enough to travel with the model.
 

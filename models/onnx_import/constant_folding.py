@@ -36,7 +36,9 @@ def fold_constant(
     except UnsupportedNode:
         raise
     except Exception as error:  # whatever the reference raises on what a stranger wrote
-        raise UnsupportedNode(f"could not be computed from its constants: {' '.join(str(error).split())[:200]}") from error
+        raise UnsupportedNode(
+            f"could not be computed from its constants: {' '.join(str(error).split())[:200]}"
+        ) from error
 
 
 def _check_size(node: onnx.NodeProto, feeds: Mapping[str, NDArray[Any]], opsets: Mapping[str, int]) -> None:

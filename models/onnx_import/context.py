@@ -24,7 +24,9 @@ def bounded(*extents: int) -> int:
     """The product of extents, refused before anything of that size is allocated."""
     count = math.prod(int(extent) for extent in extents)
     if count > MOST_NUMBERS:
-        raise UnsupportedNode(f"makes a tensor of {count} numbers; expected at most {MOST_NUMBERS}, use a smaller model")
+        raise UnsupportedNode(
+            f"makes a tensor of {count} numbers; expected at most {MOST_NUMBERS}, use a smaller model"
+        )
     return count
 
 
@@ -135,7 +137,9 @@ class Context:
         """Counts the numbers of a tensor that stays in memory during the import."""
         self._taken += count
         if self._taken > MOST_NUMBERS_TOGETHER:
-            raise UnsupportedNode(f"brings all tensors to more than {MOST_NUMBERS_TOGETHER} numbers; use a smaller model")
+            raise UnsupportedNode(
+                f"brings all tensors to more than {MOST_NUMBERS_TOGETHER} numbers; use a smaller model"
+            )
 
     def input(self, shape: Sequence[int]) -> Encrypted:
         bounded(*shape)
@@ -149,7 +153,9 @@ class Context:
         bounded(*gather.shape)
         bounded(len(gather), matrix.shape[1])
         if gather.shape[1] != matrix.shape[2]:
-            raise UnsupportedNode(f"weights of {matrix.shape[2]} columns do not multiply with {gather.shape[1]} numbers")
+            raise UnsupportedNode(
+                f"weights of {matrix.shape[2]} columns do not multiply with {gather.shape[1]} numbers"
+            )
         chosen = np.zeros(len(gather), dtype=np.int64) if block is None else block
         offsets = np.array(np.broadcast_to(np.asarray(bias, dtype=np.float64), matrix.shape[:2]))
         if not (np.isfinite(matrix).all() and np.isfinite(offsets).all()):
@@ -162,7 +168,9 @@ class Context:
         bounded(*x.shape)
         spread = [np.broadcast_to(np.asarray(p, dtype=np.float64), x.shape).reshape(-1) for p in parameters]
         if any(bool(np.isnan(p).any() if operator in _UNBOUNDED else ~np.isfinite(p).all()) for p in spread):
-            raise UnsupportedNode("has a constant that is not finite (NaN or infinite); train or export the model again")
+            raise UnsupportedNode(
+                "has a constant that is not finite (NaN or infinite); train or export the model again"
+            )
         if spread:
             rows, function = np.unique(np.stack(spread, axis=1), axis=0, return_inverse=True)
             step = Step(operator, tuple(np.ascontiguousarray(column) for column in rows.T))

@@ -29,7 +29,9 @@ def ordered_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
             if not name or name in given:
                 continue
             if name not in producer:
-                raise CompileError(f"model: node '{_label(node)}' reads '{name}', which nothing in the file makes; export it again")
+                raise CompileError(
+                    f"model: node '{_label(node)}' reads '{name}', which nothing in the file makes; export it again"
+                )
             readers[producer[name]].append(i)
             waiting[i] += 1
     for output in graph.output:
@@ -47,7 +49,9 @@ def constants_of(graph: onnx.GraphProto) -> dict[str, NDArray[np.generic]]:
 
 def constant(tensor: onnx.TensorProto, name: str) -> NDArray[np.generic]:
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        raise CompileError(f"model: constant '{name}' lies in another file; load the model by its path, beside that file")
+        raise CompileError(
+            f"model: constant '{name}' lies in another file; load the model by its path, beside that file"
+        )
     try:
         if min(tensor.dims, default=0) < 0:
             raise ValueError("a negative extent")

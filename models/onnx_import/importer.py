@@ -91,7 +91,16 @@ def load_onnx(model: onnx.ModelProto | str | Path) -> onnx.ModelProto:
 
 
 # What an operator's function raises on a node whose attributes or constants are not as ONNX has them.
-_MADE_UP: Final = (ValueError, IndexError, KeyError, TypeError, AttributeError, AssertionError, ArithmeticError, MemoryError)
+_MADE_UP: Final = (
+    ValueError,
+    IndexError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+    MemoryError,
+)
 
 
 def _import_nodes(proto: onnx.ModelProto, opset: int, context: Context, values: dict[str, Value]) -> None:
@@ -135,7 +144,9 @@ def _results(
 def _import_node(proto: onnx.ModelProto, node: onnx.NodeProto, view: OnnxNode, context: Context) -> Sequence[Value]:
     encrypted = [value for value in view.inputs if isinstance(value, Encrypted)]
     if not encrypted:
-        feeds = {name: value for name, value in zip(node.input, view.inputs, strict=True) if isinstance(value, np.ndarray)}
+        feeds = {
+            name: value for name, value in zip(node.input, view.inputs, strict=True) if isinstance(value, np.ndarray)
+        }
         return fold_constant(node, feeds, {o.domain: o.version for o in proto.opset_import})
     if view.operator in CLIENT_OPERATORS:
         return client_step(view)
@@ -181,5 +192,7 @@ def _input(proto: onnx.ModelProto, values: dict[str, Value]) -> tuple[str, list[
             f"model: was exported for batches of {extents[0]}; export with a batch of 1 or a dynamic one"
         )
     if math.prod(extents[1:]) > MOST_NUMBERS:
-        raise CompileError(f"model: expected an input of at most {MOST_NUMBERS} numbers, got {extents}; use a smaller one")
+        raise CompileError(
+            f"model: expected an input of at most {MOST_NUMBERS} numbers, got {extents}; use a smaller one"
+        )
     return inputs[0].name, [1, *extents[1:]]

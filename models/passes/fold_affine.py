@@ -9,7 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Node, Reals, identity_renaming, wires, without_dead_nodes
+from cloakwork.models.ir import (
+    Graph,
+    Indices,
+    Linear,
+    Lookup,
+    Node,
+    Reals,
+    identity_renaming,
+    wires,
+    without_dead_nodes,
+)
 from cloakwork.models.passes.affine import affine_of, regroup
 
 

@@ -58,12 +58,20 @@ def exact() -> CompiledModel:
 def linear() -> CompiledModel:
     rng = np.random.default_rng(3)
     labels = np.array(["a", "b", "c"])
-    found = LinearModel(rng.normal(size=(3, 3)), rng.normal(size=3), "softmax", labels=labels, feature_names=("u", "v", "w"))
+    found = LinearModel(
+        rng.normal(size=(3, 3)), rng.normal(size=3), "softmax", labels=labels, feature_names=("u", "v", "w")
+    )
     return compile_linear(found, CALIBRATION, parameters=TOY)
 
 
 def tree(comparisons: Any) -> CompiledModel:
-    columns = ([0, 1, 0, 0, 0], [0.5, -0.25, 0, 0, 0], [1, 3, -1, -1, -1], [2, 4, -1, -1, -1], [[0], [0], [9], [2], [5]])
+    columns = (
+        [0, 1, 0, 0, 0],
+        [0.5, -0.25, 0, 0, 0],
+        [1, 3, -1, -1, -1],
+        [2, 4, -1, -1, -1],
+        [[0], [0], [9], [2], [5]],
+    )
     ensemble = TreeEnsemble((Tree.of_nodes(*columns),), features=3, feature_names=("u", "v", "w"))
     return compile_ensemble(ensemble, candidates=[TOY], comparisons=comparisons)
 
@@ -77,7 +85,15 @@ MODELS: dict[str, Callable[[], CompiledModel]] = {
 }
 # Client's steps that the models above do not have.
 STEPS: list[dict[str, Any]] = [
-    {"step": "Categories", "count": 3, "columns": [0], "known": [["red", "green"]], "unseen": "ignore", "names": None, "missing": True},
+    {
+        "step": "Categories",
+        "count": 3,
+        "columns": [0],
+        "known": [["red", "green"]],
+        "unseen": "ignore",
+        "names": None,
+        "missing": True,
+    },
     {"step": "Impute", "fill": [0.0, 1.0, 2.0]},
     {"step": "Complete", "names": ["u"], "columns": [0]},
     {"step": "Normalise", "norm": "l2"},
@@ -90,7 +106,12 @@ STEPS: list[dict[str, Any]] = [
 def used(specification: ClientSpecification) -> None:
     """Encrypts and decrypts; the client's own input may be refused by an error of the tree."""
     shape = specification.input_shape
-    for x in (np.zeros((2, 3)), np.zeros((2, *shape)), np.full((1, *shape), 1e308), np.array([["red", 1.0, 2.0]], dtype=object)):
+    for x in (
+        np.zeros((2, 3)),
+        np.zeros((2, *shape)),
+        np.full((1, *shape), 1e308),
+        np.array([["red", 1.0, 2.0]], dtype=object),
+    ):
         try:
             specification.encrypt(KEY, x)
         except FheError:
@@ -152,7 +173,11 @@ def test_programs(name: str) -> None:
         if i % 3 == 0:
             used(model.client)
         assert ClientSpecification.from_json(model.client.to_json()).input_shape == model.client.input_shape
-        for act in (lambda: str(model), lambda: model.predict(np.zeros((2, *model.client.input_shape))), lambda: model.predict(CALIBRATION[:2])):  # noqa: B023, E501
+        for act in (
+            lambda: str(model),
+            lambda: model.predict(np.zeros((2, *model.client.input_shape))),
+            lambda: model.predict(CALIBRATION[:2]),
+        ):  # noqa: B023, E501
             try:
                 act()
             except FheError:
@@ -178,7 +203,23 @@ def test_calibrations() -> None:
     assert 10 < accepted < 900
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "1", "null", '"a"', "[" * 100_000, '{"cloakwork_client": ' * 5000, "\x00", "{}", "NaN", "1" * 10_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "1",
+        "null",
+        '"a"',
+        "[" * 100_000,
+        '{"cloakwork_client": ' * 5000,
+        "\x00",
+        "{}",
+        "NaN",
+        "1" * 10_000,
+    ],
+)
 def test_texts_that_are_no_specification(text: str) -> None:
     for read in (ClientSpecification.from_json, Calibration.from_json):
         with pytest.raises(SerializationError):

@@ -24,7 +24,11 @@ from cloakwork.models.tabular.linear_model import LinearModel
 TOY = parameter_set("toy_two_limb")
 KEY = ClientKey._from_entropy(TOY, bytes(range(32)))
 SESSION = Session(KEY.evaluation_keys())
-MODES: tuple[dict[str, Any], ...] = ({}, {"fhe": "simulate", "seed": 1}, {"fhe": "execute", "key": KEY, "session": SESSION})
+MODES: tuple[dict[str, Any], ...] = (
+    {},
+    {"fhe": "simulate", "seed": 1},
+    {"fhe": "execute", "key": KEY, "session": SESSION},
+)
 CALIBRATION = np.random.default_rng(5).uniform(-1, 1, (200, 4))
 LOW, HIGH = float(CALIBRATION.min()), float(CALIBRATION.max())
 POSITIVE = CALIBRATION / 4 + 0.75  # a range without zero
@@ -57,7 +61,13 @@ def linear() -> CompiledModel:
 
 
 def tree() -> CompiledModel:
-    columns = ([0, 1, 0, 0, 0], [0.5, -0.25, 0, 0, 0], [1, 3, -1, -1, -1], [2, 4, -1, -1, -1], [[0], [0], [9], [2], [5]])
+    columns = (
+        [0, 1, 0, 0, 0],
+        [0.5, -0.25, 0, 0, 0],
+        [1, 3, -1, -1, -1],
+        [2, 4, -1, -1, -1],
+        [[0], [0], [9], [2], [5]],
+    )
     return compile_ensemble(TreeEnsemble((Tree.of_nodes(*columns),), features=4), candidates=[TOY])
 
 

@@ -66,7 +66,9 @@ class IsolationForest(EncryptedEstimator, ensemble.IsolationForest):
         super()._restore()
         offset = self.compiled_.program.facts.get("offset")
         if offset is None:
-            raise CompileError("IsolationForest.load: expected a program with the offset of its scores; compile it again")
+            raise CompileError(
+                "IsolationForest.load: expected a program with the offset of its scores; compile it again"
+            )
         self.offset_ = float(offset)
 
     def predict(self, X: Any, *args: Any, fhe: Mode = "disable", **options: Any) -> NDArray[Any]:  # noqa: N803
