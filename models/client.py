@@ -155,7 +155,12 @@ class ClientSpecification:
         if math.prod(self.input_shape) > typed.MOST_NUMBERS or min(self.input_shape, default=1) < 1:
             return False
         with np.errstate(all="ignore"):
-            derived = [1 / scale, offset, scale / self.output_unit if self.output_unit else scale, low, high]
+            derived = (
+                1 / scale,
+                offset,
+                scale / self.output_unit if self.output_unit else scale,
+                np.array([low, high]),
+            )
             finite = all(bool(np.isfinite(numbers).all()) for numbers in derived)
         reach = max(abs(low), abs(high)) * self.input_scale
         sound = finite and bool((scale > 0).all()) and low <= high and self.input_scale > 0

@@ -78,10 +78,7 @@ class Categories:
         _demand(self.columns.shape == (len(self.known),), "known categories for each encoded column")
         _demand(bool(((self.columns >= 0) & (self.columns < self.count)).all()), "encoded columns of the table")
         _demand(
-            all(
-                isinstance(known, tuple) and all(isinstance(c, str | float | int) for c in known)
-                for known in self.known
-            ),
+            all(type(c) in (str, float, int, bool) for known in self.known for c in known),
             "categories that are texts and numbers",
         )
         _demand(self.unseen in ("refuse", "ignore"), "a rule for unseen categories: refuse or ignore")

@@ -29,7 +29,8 @@ class RangeReport:
             return
         rows = outside.reshape(len(outside), -1)
         self._values += int(rows.sum())
-        self._samples = rows.any(axis=1) if self._samples is None else self._samples | rows.any(axis=1)
+        samples = np.asarray(rows.any(axis=1), dtype=np.bool_)
+        self._samples = samples if self._samples is None else np.logical_or(self._samples, samples)
         if labels is not None and len(labels) == rows.shape[1]:
             self._columns.update(dict.fromkeys(labels[i] for i in np.flatnonzero(rows.any(axis=0))))
 

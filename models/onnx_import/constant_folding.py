@@ -46,14 +46,14 @@ def _check_size(node: onnx.NodeProto, feeds: Mapping[str, NDArray[Any]], opsets:
     given = sum(array.size for array in feeds.values())
     most = max(MOST_NUMBERS, given)
     if node.op_type in _FROM_VALUES:
-        counts = [given * _FROM_VALUES[node.op_type]]
+        counts = [float(given * _FROM_VALUES[node.op_type])]
     elif node.op_type in ("Constant", "Identity"):
         return
     else:
         counts = [_count(value) for value in _inferred(node, feeds, opsets)]
     if not counts or max(counts) > most:
         found = max(counts, default=math.inf)
-        size = "of unknown size" if math.isinf(found) else f"of {found} numbers"
+        size = "of unknown size" if math.isinf(found) else f"of {found:.0f} numbers"
         raise UnsupportedNode(f"makes a constant {size}; expected at most {most}")
 
 
@@ -82,4 +82,4 @@ def _count(value: onnx.ValueInfoProto) -> float:
     shape = value.type.tensor_type
     if not shape.HasField("shape") or any(not extent.HasField("dim_value") for extent in shape.shape.dim):
         return math.inf
-    return math.prod(extent.dim_value for extent in shape.shape.dim)
+    return float(math.prod(extent.dim_value for extent in shape.shape.dim))

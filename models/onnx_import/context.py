@@ -15,7 +15,6 @@ from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import ZERO_WIRE, ClientStep, Indices, Input, Linear, Lookup, Node, Reals
 from cloakwork.models.steps import Step
 
-
 MOST_NUMBERS: Final = 1 << 25  # of one tensor of wires
 MOST_NUMBERS_TOGETHER: Final = 1 << 28  # of all tensors of a model
 
@@ -150,6 +149,8 @@ class Context:
     ) -> Indices:
         """Wires [P, R] of weights [G, R, K] on gather [P, K]."""
         matrix: Reals = np.asarray(weights, dtype=np.float64)
+        if gather.ndim != 2 or matrix.ndim != 3:
+            raise UnsupportedNode("has weights or an input of another number of dimensions than it multiplies")
         bounded(*gather.shape)
         bounded(len(gather), matrix.shape[1])
         if gather.shape[1] != matrix.shape[2]:

@@ -70,7 +70,8 @@ def _inputs(graph: onnx.GraphProto) -> Tensors:
     """One input of all columns, or one for each, which names them."""
     constants: dict[str, NDArray[Any]] = dict(constants_of(graph))
     inputs = [value for value in graph.input if value.name not in constants]
-    widths, types = [], []
+    widths: list[int] = []
+    types: list[int] = []
     for value in inputs:
         shape = [extent.dim_value for extent in value.type.tensor_type.shape.dim]
         if len(shape) != 2 or shape[1] < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,13 @@ BIG = np.array([2**20, 2**20])
 
 
 def relu(*names: str) -> list[NodeProto]:
-    return [helper.make_node("Relu", [a], [b], name=f"to {b}") for a, b in zip(names, names[1:], strict=False)]
+    return [helper.make_node("Relu", [a], [b], name=f"to {b}") for a, b in itertools.pairwise(names)]
 
 
 @pytest.mark.parametrize(
     ("nodes", "says"),
     [
-        ([helper.make_node("Add", ["x", "b"], ["a"], name="first"), *relu("a", "b", "y")], "'first', 'to b', 'to y' depend on each other in a circle"),
+        ([helper.make_node("Add", ["x", "b"], ["a"], name="first"), *relu("a", "b", "y")], "'first', 'to b', 'to y' depend on each other"),
         ([helper.make_node("Add", ["x", "y"], ["y"], name="own tail")], "'own tail' depend on each other in a circle"),
         ([*relu("x", "y"), helper.make_node("Sigmoid", ["x"], ["y"], name="second")], "'y' is made twice, last by node 'second'"),
         ([helper.make_node("Relu", ["x"], ["x"], name="onto itself")], "'x' is made twice"),
@@ -96,21 +97,60 @@ def test_damaged_constants() -> None:
             compile_onnx(proto, X)
 
 
+def node(operator: str, *inputs: str, to: str = "y", **attributes: Any) -> NodeProto:
+    return helper.make_node(operator, inputs, [to], **attributes)
+
+
+PIXELS = {"c": np.array([1, 1, 2, 2])}
+LONG = np.ones((2**16, 1), np.float32)
 HUGE: dict[str, tuple[list[NodeProto], dict[str, Any]]] = {
-    "Expand": ([helper.make_node("Expand", ["x", "n"], ["y"])], {"n": np.array([2**20, 2**20, 4])}),
-    "Tile": ([helper.make_node("Tile", ["x", "n"], ["y"])], {"n": BIG}),
-    "Pad": ([helper.make_node("Pad", ["x", "n"], ["y"])], {"n": np.array([0, 2**40, 0, 0])}),
-    "Gather": ([helper.make_node("Gather", ["r", "n"], ["y"], axis=2), helper.make_node("Expand", ["x", "m"], ["r"])], {"n": np.zeros(2**17, int), "m": np.array([1, 2**17, 4])}),
-    "outer sum": ([helper.make_node("Expand", ["x", "m"], ["r"]), helper.make_node("Transpose", ["r"], ["t"], perm=[0, 2, 1]), helper.make_node("Expand", ["t", "k"], ["u"]), helper.make_node("Add", ["r", "u"], ["y"])], {"m": np.array([2**14, 1, 4]), "k": np.array([1, 4, 2**14])}),
-    "MatMul": ([helper.make_node("Reshape", ["x", "c"], ["t"]), helper.make_node("MatMul", ["t", "n"], ["y"])], {"c": np.array([1, 4, 1]), "n": np.ones((1, 2**24), np.float32)}),
-    "window": ([helper.make_node("Reshape", ["x", "c"], ["t"]), helper.make_node("MaxPool", ["t"], ["y"], kernel_shape=[2**20, 2**20], pads=[2**20 - 1] * 4)], {"c": np.array([1, 1, 2, 2])}),
-    "padding": ([helper.make_node("Reshape", ["x", "c"], ["t"]), helper.make_node("Conv", ["t", "w"], ["y"], pads=[2**30] * 4)], {"c": np.array([1, 1, 2, 2]), "w": np.ones((1, 1, 1, 1), np.float32)}),
-    "ConstantOfShape": ([helper.make_node("ConstantOfShape", ["n"], ["t"]), helper.make_node("Add", ["x", "t"], ["y"])], {"n": BIG}),
-    "Range": ([helper.make_node("Range", ["a", "b", "d"], ["t"]), helper.make_node("Add", ["x", "t"], ["y"])], {"a": np.int64(0), "b": np.int64(2**50), "d": np.int64(1)}),
-    "constant product": ([helper.make_node("MatMul", ["l", "r"], ["t"]), helper.make_node("Add", ["x", "t"], ["y"])], {"l": np.ones((2**16, 1), np.float32), "r": np.ones((1, 2**16), np.float32)}),
-    "random": ([helper.make_node("RandomNormal", [], ["t"], shape=[2**20, 2**20]), helper.make_node("Add", ["x", "t"], ["y"])], {}),
-    "doubling": ([helper.make_node("Concat", [f"t{i}", f"t{i}"], [f"t{i + 1}"], axis=1) for i in range(60)] + [helper.make_node("Identity", ["x"], ["t0"]), *relu("t60", "y")], {}),
-}  # fmt: skip
+    "Expand": ([node("Expand", "x", "n")], {"n": np.array([2**20, 2**20, 4])}),
+    "Tile": ([node("Tile", "x", "n")], {"n": BIG}),
+    "Pad": ([node("Pad", "x", "n")], {"n": np.array([0, 2**40, 0, 0])}),
+    "Gather": (
+        [node("Expand", "x", "m", to="r"), node("Gather", "r", "n", axis=2)],
+        {"n": np.zeros(2**17, int), "m": np.array([1, 2**17, 4])},
+    ),
+    "outer sum": (
+        [
+            node("Expand", "x", "m", to="r"),
+            node("Transpose", "r", to="t", perm=[0, 2, 1]),
+            node("Expand", "t", "k", to="u"),
+            node("Add", "r", "u"),
+        ],
+        {"m": np.array([2**14, 1, 4]), "k": np.array([1, 4, 2**14])},
+    ),
+    "MatMul": (
+        [node("Reshape", "x", "c", to="t"), node("MatMul", "t", "n")],
+        {"c": np.array([1, 4, 1]), "n": np.ones((1, 2**24), np.float32)},
+    ),
+    "window": (
+        [
+            node("Reshape", "x", "c", to="t"),
+            node("MaxPool", "t", kernel_shape=[2**20, 2**20], pads=[2**20 - 1] * 4),
+        ],
+        PIXELS,
+    ),
+    "padding": (
+        [node("Reshape", "x", "c", to="t"), node("Conv", "t", "w", pads=[2**30] * 4)],
+        {**PIXELS, "w": np.ones((1, 1, 1, 1), np.float32)},
+    ),
+    "ConstantOfShape": ([node("ConstantOfShape", "n", to="t"), node("Add", "x", "t")], {"n": BIG}),
+    "Range": (
+        [node("Range", "a", "b", "d", to="t"), node("Add", "x", "t")],
+        {"a": np.int64(0), "b": np.int64(2**50), "d": np.int64(1)},
+    ),
+    "constant product": ([node("MatMul", "l", "r", to="t"), node("Add", "x", "t")], {"l": LONG, "r": LONG.T}),
+    "random": ([node("RandomNormal", to="t", shape=[2**20, 2**20]), node("Add", "x", "t")], {}),
+    "doubling": (
+        [
+            node("Identity", "x", to="t0"),
+            *(node("Concat", f"t{i}", f"t{i}", to=f"t{i + 1}", axis=1) for i in range(60)),
+            node("Relu", "t60"),
+        ],
+        {},
+    ),
+}
 
 
 @pytest.mark.parametrize("name", HUGE)

@@ -11,20 +11,20 @@ import pytest
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-import pandas as pd  # noqa: E402
-from sklearn import datasets  # noqa: E402
-from sklearn.exceptions import ConvergenceWarning  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import StandardScaler  # noqa: E402
+import pandas as pd
+from sklearn import datasets
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from cloakwork.fhe_core.client import ClientKey  # noqa: E402
-from cloakwork.fhe_core.server import Session  # noqa: E402
-from cloakwork.models.client import ClientSpecification  # noqa: E402
-from cloakwork.models.client_steps import Columns, Quantise, Standardise  # noqa: E402
-from cloakwork.models.compiler import CompiledModel, ExactSettings  # noqa: E402
-from cloakwork.models.errors import CalibratedRangeWarning, ShapeError  # noqa: E402
-from cloakwork.training.estimators import MLPClassifier, MLPRegressor  # noqa: E402
-from cloakwork.training.sklearn_compiler import compile_estimator  # noqa: E402
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.client import ClientSpecification
+from cloakwork.models.client_steps import Columns, Quantise, Standardise
+from cloakwork.models.compiler import CompiledModel, ExactSettings
+from cloakwork.models.errors import CalibratedRangeWarning, ShapeError
+from cloakwork.training.estimators import MLPClassifier, MLPRegressor
+from cloakwork.training.sklearn_compiler import compile_estimator
 
 TOY = "toy_two_limb"
 EXACT: dict[str, Any] = {
