@@ -17,7 +17,7 @@ weights are integers that act on phases, y = (sum_k weights * phase) / scale + b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -155,15 +155,6 @@ def wires(node: Node) -> slice:
 
 def wire_numbers(node: Node) -> Indices:
     return np.arange(node.first_wire, node.first_wire + node.size, dtype=np.int64)
-
-
-def rename(graph: Graph, new_wire: Indices, nodes: Iterable[Node] | None = None) -> Graph:
-    """Every reader of wire w reads new_wire[w] instead; `new_wire` has one more entry, -1, for the zero wire."""
-    kept = graph.nodes if nodes is None else nodes
-    renamed: list[Node] = [
-        node if isinstance(node, Input) else replace(node, gather=new_wire[node.gather]) for node in kept
-    ]
-    return replace(graph, nodes=tuple(renamed), output=new_wire[graph.output])
 
 
 def identity_renaming(graph: Graph) -> Indices:
