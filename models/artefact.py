@@ -12,15 +12,18 @@ import hashlib
 import json
 import math
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.files import PathLike, atomic_writer
-from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_set
+from cloakwork.models import fields as typed
+from cloakwork.models.client import ClientSpecification
 from cloakwork.models.client_steps import input_steps_from_fields, output_steps_from_fields, steps_to_fields
 from cloakwork.models.ir import ClientStep, Graph, Input, Linear, Lookup, Node, check_levelled
 from cloakwork.models.program import Program
@@ -33,6 +36,30 @@ _DIGEST_BYTES: Final = 32
 _INTEGERS: Final = ("<i1", "<i2", "<i4", "<i8")
 _TYPES: Final = (*_INTEGERS, "<f8")
 _FACTS: Final = ("lower", "upper", "scale", "offset")
+_MOST_DIMENSIONS: Final = 32
+_MOST_STEPS: Final = 1 << 16  # of a look-up
+_MOST_CLIENT_STEPS: Final = 100
+# Facts that the report prints, and what they are; a program of trees has all of the second table.
+_PRINTED_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
+    "calibrated_ranges": (list,),
+    "encrypted_argmax": (bool,),
+    "estimator": (str,),
+    "offset": (int, float),
+    "rounded": (list,),
+    "values": (dict,),
+}
+_TREE_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
+    "bin_bits": (int, type(None)),
+    "bootstraps_one_per_node": (int,),
+    "comparison_bits": (int,),
+    "comparisons_by": (str,),
+    "depth": (int,),
+    "features_compared": (int,),
+    "leaf_bits": (int,),
+    "leaf_rounding_error": (int, float),
+    "outputs": (int,),
+    "trees": (int,),
+}
 
 
 def program_to_bytes(program: Program) -> bytes:
@@ -66,11 +93,14 @@ def program_from_bytes(data: bytes) -> Program:
     """
     header, arrays = _open(data)
     try:
-        return _program(header, _ArrayReader(arrays))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError) as error:
+        program = _program(header, _ArrayReader(arrays))
+        ClientSpecification.of(program).checked()
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError, ArithmeticError) as error:
+        line = " ".join(str(error).split())[:200]
         raise SerializationError(
-            f"program: expected the fields of version {VERSION}; the file is made up ({error})"
+            f"program: expected the fields of version {VERSION}; the file is made up ({line})"
         ) from error
+    return program
 
 
 def save_program(path: PathLike, program: Program) -> None:
@@ -158,67 +188,115 @@ def _open(data: bytes) -> tuple[dict[str, Any], memoryview]:
 
 
 class _ArrayReader:
-    """Arrays in the order in which they were written, without gaps."""
+    """Arrays as they were written: no byte belongs to two of them, so that a small file cannot ask for much memory."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
+        self._unread = len(data)
 
-    def get(self, place: dict[str, Any]) -> NDArray[Any]:
-        kind, shape, offset = place["type"], [int(extent) for extent in place["shape"]], int(place["offset"])
-        if kind not in _TYPES or min(shape, default=0) < 0 or offset < 0:
-            raise ValueError("an array's description is out of range")
-        count = math.prod(shape)
-        if offset + count * np.dtype(kind).itemsize > len(self._data):
-            raise ValueError("an array reaches beyond the file")
+    def get(self, place: Any) -> NDArray[Any]:
+        """Integers as int64, others as float64; infinities, but no NaN."""
+        extents = [typed.integer(extent) for extent in typed.entries(place["shape"], _MOST_DIMENSIONS)]
+        kind, offset = typed.text(place["type"]), typed.integer(place["offset"])
+        if kind not in _TYPES:
+            raise ValueError("an array is of an unknown type")
+        count = math.prod(extents)
+        size = count * np.dtype(kind).itemsize
+        if offset + size > len(self._data) or size > self._unread:
+            raise ValueError("an array reaches beyond the file, or into another")
+        self._unread -= size
         flat = np.frombuffer(self._data, dtype=kind, count=count, offset=offset)
-        return flat.reshape(shape).astype(np.float64 if kind == "<f8" else np.int64)
+        if kind == "<f8" and bool(np.isnan(flat).any()):
+            raise ValueError("an array holds what is not a number")
+        return flat.reshape(extents).astype(np.float64 if kind == "<f8" else np.int64)
 
 
 def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
-    params = parameter_set(header["parameter_set"])
-    if header["parameter_digest"] != parameter_digest(params).hex():
-        raise KeyMismatchError(
-            f"program: it was compiled for another version of parameter set '{params.name}'; compile the model again with this release"
-        )
-    steps = tuple(
-        ClientStep(
-            s["operator"], int(s["axis"]), bool(s["keepdims"]), int(s.get("count", 0)), bool(s.get("largest", True))
-        )
-        for s in header["client_steps"]
-    )
+    params = _parameters(typed.text(header["parameter_set"]), typed.text(header["parameter_digest"]))
     graph = Graph(
-        tuple(_node(description, arrays) for description in header["nodes"]),
+        tuple(_node(description, arrays) for description in typed.entries(header["nodes"])),
         arrays.get(header["output"]),
-        steps,
+        tuple(_client_step(step) for step in typed.entries(header["client_steps"], _MOST_CLIENT_STEPS)),
         **{name: arrays.get(header[name]) for name in _FACTS},
     )
-    layer_noise = {str(name): float(percent) for name, percent in header.get("layer_noise", {}).items()}
+    layer_noise = {name: typed.real(percent) for name, percent in dict(header.get("layer_noise", {})).items()}
     return Program(
-        check_levelled(graph),
+        _with_sound_numbers(check_levelled(graph)),
         params,
-        float(header["noise_percent"]),
+        typed.real(header["noise_percent"]),
         layer_noise,
         input_steps_from_fields(header.get("input_steps", [])),
         output_steps_from_fields(header.get("output_steps", [])),
-        float(header.get("output_unit", 0.0)),
-        dict(header.get("facts", {})),
+        typed.real(header.get("output_unit", 0.0)),
+        _checked_facts(dict(header.get("facts", {}))),
     )
 
 
+def _parameters(name: str, digest: str) -> ParameterSet:
+    try:
+        params = parameter_set(name)
+    except ParameterError as error:
+        raise KeyMismatchError(f"program: its parameter set cannot be used here ({error})") from error
+    if digest != parameter_digest(params).hex():
+        raise KeyMismatchError(
+            f"program: it was compiled for another version of parameter set '{params.name}'; compile the model again with this release"
+        )
+    return params
+
+
+def _client_step(step: dict[str, Any]) -> ClientStep:
+    axis = typed.integer(step["axis"], -typed.LARGEST_INTEGER)
+    count, largest = typed.integer(step.get("count", 0)), typed.flag(step.get("largest", True))
+    return ClientStep(typed.text(step["operator"]), axis, typed.flag(step["keepdims"]), count, largest)
+
+
 def _node(description: dict[str, Any], arrays: _ArrayReader) -> Node:
-    first, origin, kind = int(description["first_wire"]), str(description["origin"]), description["kind"]
+    first, origin = typed.integer(description["first_wire"]), typed.text(description["origin"])
+    kind = typed.text(description["kind"])
     if kind == "Input":
-        return Input(first, tuple(int(extent) for extent in description["shape"]), origin)
+        return Input(first, typed.shape(description["shape"]), origin)
     gather = arrays.get(description["gather"])
     if kind == "Linear":
         block, weights, bias = (arrays.get(description[name]) for name in ("block", "weights", "bias"))
         return Linear(first, gather, block, weights, bias, origin)
     if kind != "Lookup":
         raise ValueError("a node is of an unknown kind")
-    steps = tuple(
-        Step(str(step["operator"]), tuple(arrays.get(p) for p in step["parameters"])) for step in description["steps"]
-    )
+    steps = tuple(_step(step, arrays) for step in typed.entries(description["steps"], _MOST_STEPS))
     shifts = arrays.get(description["shifts"]) if "shifts" in description else None
     node = Lookup(first, gather, steps, arrays.get(description["function"]), origin, shifts)
     apply_steps(steps, np.zeros(1), node.function[:1])  # as many parameters as the functions take
     return node
+
+
+def _step(step: dict[str, Any], arrays: _ArrayReader) -> Step:
+    """A number for each function; a table has a vector for each."""
+    operator = typed.text(step["operator"])
+    parameters = tuple(arrays.get(place) for place in typed.entries(step["parameters"], _MOST_STEPS))
+    for parameter in parameters:
+        if parameter.ndim != (2 if operator == "Table" else 1) or parameter.size > typed.MOST_NUMBERS:
+            raise ValueError(f"step {operator}: expected a number, or a table, for each function")
+    return Step(operator, parameters)
+
+
+def _with_sound_numbers(graph: Graph) -> Graph:
+    """Scales that are some, and ranges that have their ends in order."""
+    assert graph.lower is not None and graph.upper is not None and graph.scale is not None
+    used = graph.owners()[:-1] >= 0
+    if not (bool((graph.scale[used] > 0).all()) and bool((graph.lower <= graph.upper).all())):
+        raise ValueError("a wire's range or scale is none")
+    return graph
+
+
+def _checked_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """Plain values of the kinds that the report prints."""
+    of_trees = facts.get("kind") == "trees"
+    missing = [name for name in _TREE_FACTS if of_trees and name not in facts]
+    wrong = [
+        name
+        for name, kinds in {**_PRINTED_FACTS, **(_TREE_FACTS if of_trees else {})}.items()
+        if not isinstance(facts.get(name), kinds) and name in facts
+    ]
+    texts = [entry for name in ("rounded", "calibrated_ranges") if name not in wrong for entry in facts.get(name, [])]
+    if missing or wrong or not all(isinstance(entry, str) for entry in texts):
+        raise ValueError(f"facts: expected others than {[*missing, *wrong]}")
+    return facts

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cloakwork.fhe_core.errors import SerializationError
+from cloakwork.models import fields as typed
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.interpreter import samples_at_once, wire_values
 from cloakwork.models.ir import Graph, Linear, Reals, wires
+from cloakwork.models.tabular.columns import real_numbers
 
 _VERSION = 1
 _DIGITS = 6
@@ -47,16 +50,15 @@ class Calibration:
     def from_json(cls, text: str | bytes) -> Calibration:
         """SerializationError for anything that `to_json` does not write."""
         try:
-            fields = json.loads(text)
+            fields = typed.parsed_object(text)
             if fields["cloakwork_calibration"] != _VERSION:
                 raise ValueError("its version is another")
-            low, high = (float(value) for value in fields["input_range"])
-            rows = tuple((_matrix(row["low"]), _matrix(row["high"])) for row in fields["rows"])
-            learned = fields.get("learned", False)
-            sound = all(a.shape == b.shape and (a <= b).all() for a, b in rows)
-            if not (sound and isinstance(learned, bool) and np.isfinite([low, high]).all() and low <= high):
+            low, high = (typed.real(value) for value in typed.entries(fields["input_range"]))
+            rows = tuple((_matrix(row["low"]), _matrix(row["high"])) for row in typed.entries(fields["rows"]))
+            learned = typed.flag(fields.get("learned", False))
+            if not (low <= high and all(a.shape == b.shape and (a <= b).all() for a, b in rows)):
                 raise ValueError("a range is not one")
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise SerializationError(
                 f"calibration: expected version {_VERSION} of its JSON; calibrate with data again ({error})"
             ) from error
@@ -65,7 +67,7 @@ class Calibration:
 
 def observe(graph: Graph, samples: ArrayLike) -> Calibration:
     """Runs samples [samples, ..] through the graph in clear."""
-    array, size = np.asarray(samples, dtype=np.float64), samples_at_once(graph)
+    array, size = real_numbers(samples), samples_at_once(graph)
     if array.ndim == 0 or len(array) == 0:
         raise ShapeError("calibration: expected at least one sample, got none; pass a few hundred typical inputs")
     parts = [_observed(graph, array[start : start + size]) for start in range(0, len(array), size)]
@@ -104,8 +106,8 @@ def _rounded(values: Reals) -> list[list[float]]:
     return [[float(f"{value:.{_DIGITS}g}") for value in row] for row in values]
 
 
-def _matrix(rows: list[list[float]]) -> NDArray[np.float64]:
-    matrix = np.asarray(rows, dtype=np.float64)
-    if matrix.ndim != 2 or not np.isfinite(matrix).all():
+def _matrix(rows: Any) -> Reals:
+    matrix = typed.reals(rows)
+    if matrix.ndim != 2:
         raise ValueError("expected finite numbers [blocks, rows]")
     return matrix

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import warnings
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,28 +11,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.encoding import Encoding
-from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
+from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.models import fields as typed
 from cloakwork.models.client_steps import (
+    STAGES,
     InputStep,
     OutputStep,
     Stage,
+    column_labels,
     example_row,
     input_steps_from_fields,
     output_steps_from_fields,
     run_input_steps,
     run_output_steps,
     steps_to_fields,
+    takes_table,
 )
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import CLIENT_STEPS, ClientStep, Reals
 from cloakwork.models.program import Program
+from cloakwork.models.range_report import RangeReport
+from cloakwork.models.tabular.columns import real_numbers
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
     from cloakwork.fhe_core.client import ClientKey
 
 _VERSION = 1
+_MOST_PHASE = 0.25  # of the torus, either way: what `encrypt_packed` takes
+_MOST_STEPS = 100
+_SLACK = 1e-9  # of the input's range, for rounding: what is reported as outside lies further
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,73 +109,77 @@ class ClientSpecification:
         KeyMismatchError: made for another version of the parameter set.
         """
         try:
-            fields = json.loads(text)
+            fields = typed.parsed_object(text)
             if fields["cloakwork_client"] != _VERSION:
                 raise ValueError("its version is another")
+            name, digest = typed.text(fields["parameter_set"]), typed.text(fields["parameter_digest"])
+            low, high = (typed.real(end) for end in typed.entries(fields["input_range"]))
             result = cls(
-                str(fields["parameter_set"]),
-                tuple(int(extent) for extent in fields["input_shape"]),
-                (float(fields["input_range"][0]), float(fields["input_range"][1])),
-                float(fields["input_scale"]),
-                np.asarray(fields["output_scale"], dtype=np.float64),
-                np.asarray(fields["output_offset"], dtype=np.float64),
-                tuple(_client_step(*step) for step in fields["client_steps"]),
+                name,
+                typed.shape(fields["input_shape"]),
+                (low, high),
+                typed.real(fields["input_scale"]),
+                typed.reals(fields["output_scale"]),
+                typed.reals(fields["output_offset"]),
+                tuple(
+                    _client_step(*typed.entries(step)) for step in typed.entries(fields["client_steps"], _MOST_STEPS)
+                ),
                 input_steps_from_fields(fields.get("input_steps", [])),
                 output_steps_from_fields(fields.get("output_steps", [])),
-                float(fields.get("output_unit", 0.0)),
+                typed.real(fields.get("output_unit", 0.0)),
             )
-            digest = fields["parameter_digest"]
-        except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise SerializationError(
-                f"client specification: expected version {_VERSION} of its JSON; get it again ({error})"
+                f"client specification: expected version {_VERSION} of its JSON; get it again ({_brief(error)})"
             ) from error
-        result._check()
-        if digest != parameter_digest(parameter_set(result.parameters)).hex():
-            raise KeyMismatchError(
-                f"client specification: it was made for another version of parameter set '{result.parameters}'; compile the model again"
-            )
-        return result
+        _check_parameters(name, digest)
+        return result.checked()
 
-    def _check(self) -> None:
-        """What `of` always gives, demanded of files."""
-        numbers = [
-            self.input_scale,
-            self.output_unit,
-            *self.input_range,
-            *self.output_scale.flat,
-            *self.output_offset.flat,
-        ]
-        sound = (
-            bool(np.isfinite(numbers).all())
-            and self.output_scale.shape == self.output_offset.shape
-            and bool((self.output_scale > 0).all())
-            and self.input_range[0] <= self.input_range[1]
-            and 0 <= self.output_unit <= 1
-            and min(self.input_shape, default=1) > 0
-            and all(self._fits(step) for step in self.client_steps)
-        )
-        if not sound:
+    def checked(self) -> ClientSpecification:
+        """The specification itself, when it is what `of` makes of a compiled program.
+
+        Raises:
+            SerializationError: its numbers, shapes and steps do not fit each other.
+        """
+        if not self._is_sound():
             raise SerializationError(
                 "client specification: a field is out of its range; get it again from who compiled the model"
             )
-
         self._check_steps()
+        return self
+
+    def _is_sound(self) -> bool:
+        scale, offset, (low, high) = self.output_scale, self.output_offset, self.input_range
+        if scale.shape != offset.shape or not 0 < scale.size <= typed.MOST_NUMBERS or not 0 <= self.output_unit <= 1:
+            return False
+        if math.prod(self.input_shape) > typed.MOST_NUMBERS or min(self.input_shape, default=1) < 1:
+            return False
+        with np.errstate(all="ignore"):
+            derived = (
+                1 / scale,
+                offset,
+                scale / self.output_unit if self.output_unit else scale,
+                np.array([low, high]),
+            )
+            finite = all(bool(np.isfinite(numbers).all()) for numbers in derived)
+        reach = max(abs(low), abs(high)) * self.input_scale
+        sound = finite and bool((scale > 0).all()) and low <= high and self.input_scale > 0
+        return sound and reach <= _MOST_PHASE * (1 + _SLACK) and all(self._fits(step) for step in self.client_steps)
 
     def _check_steps(self) -> None:
         """Steps that fit each other and the shapes: tried on one sample."""
         row = example_row(self.input_steps)
-        if row is None:
-            return
         try:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
-                fits = run_input_steps(self.input_steps, row).shape[1:] == self.input_shape
-                self.finish(self.output_offset[None])
+            with np.errstate(all="ignore"):
+                first = np.zeros((1, *self.input_shape)) if row is None else row
+                made = run_input_steps(self.input_steps, first, RangeReport())
+                for stage in STAGES:
+                    self.finish(self.output_offset[None], stage)
         except (ArithmeticError, IndexError, KeyError, TypeError, ValueError, FheError) as error:
             raise SerializationError(
                 f"client specification: its steps do not fit each other; get it again from who compiled the model ({type(error).__name__})"
             ) from error
-        if not fits:
+        if made.shape != (1, *self.input_shape):
             raise SerializationError(
                 f"client specification: its steps do not give {list(self.input_shape)} numbers; get it again from who compiled the model"
             )
@@ -179,19 +192,33 @@ class ClientSpecification:
         return not step.operator.startswith("TopK") or 1 <= step.count <= self.output_scale.shape[step.axis % rank - 1]
 
     def inputs(self, x: Any) -> Reals:
-        """Samples as the numbers [samples, *input_shape] that are encrypted: the input steps."""
-        return run_input_steps(self.input_steps, x) if self.input_steps else np.asarray(x, dtype=np.float64)
+        """Samples as the numbers [samples, *input_shape] that are encrypted; what every mode of `predict` starts from.
 
-    def phases(self, x: Any) -> Reals:
-        """Samples [samples, ..] as fractions of the torus [samples, numbers]; values beyond the calibrated range count as its end."""
-        array = self.inputs(x)
-        if array.shape[1:] != self.input_shape:
+        Values beyond the calibrated range count as its end; one CalibratedRangeWarning says how many and in which columns.
+
+        Raises:
+            ShapeError: no samples, another shape, or numbers that are not finite.
+        """
+        report = RangeReport()
+        if not takes_table(self.input_steps):
+            x = _finite(real_numbers(x))
+        array = _finite(real_numbers(run_input_steps(self.input_steps, x, report)))
+        if array.ndim == 0 or array.shape[1:] != self.input_shape:
             raise ShapeError(
                 f"input: expected an array of shape {['samples', *self.input_shape]}, got {list(array.shape)}; samples come first"
             )
-        if not np.isfinite(array).all():
-            raise ShapeError("input: expected finite numbers; replace missing values first")
-        return np.clip(array.reshape(len(array), -1), *self.input_range) * self.input_scale
+        if not len(array):
+            raise ShapeError("input: expected at least one sample, got none")
+        low, high = self.input_range
+        slack = _SLACK * (high - low)
+        report.add((array < low - slack) | (array > high + slack), column_labels(self.input_steps, array))
+        report.warn()
+        return np.clip(array, low, high)
+
+    def phases(self, x: Any) -> Reals:
+        """`inputs` as fractions of the torus [samples, numbers]."""
+        values = self.inputs(x)
+        return values.reshape(len(values), -1) * self.input_scale
 
     def encrypt(self, key: ClientKey, x: Any) -> SeededPackedCiphertexts:
         """Seeded and packed: about four bytes for a number."""
@@ -205,8 +232,12 @@ class ClientSpecification:
         return self.output(np.asarray(key.decrypt(result), dtype=np.float64), until)
 
     def output(self, phases: Reals, until: Stage = "labels") -> NDArray[Any]:
-        """Phases [samples, numbers] as the model's output [samples, ..]."""
-        shaped = phases.reshape(-1, *self.output_scale.shape)
+        """Phases [samples, numbers] as the model's output [samples, ..]. ShapeError: the numbers are not this model's."""
+        if phases.ndim == 0 or phases.size != len(phases) * self.output_scale.size:
+            raise ShapeError(
+                f"output: expected an array of shape ['samples', {self.output_scale.size}], got {list(phases.shape)}; it is of another model"
+            )
+        shaped = phases.reshape(len(phases), *self.output_scale.shape)
         return self.finish(shaped / self.output_scale + self.output_offset, until)
 
     def finish(self, values: Reals, until: Stage = "labels") -> NDArray[Any]:
@@ -217,8 +248,33 @@ class ClientSpecification:
         return run_output_steps(self.output_steps, apply_client_steps(self.client_steps, values), until)
 
 
-def _client_step(operator: str, axis: int, keepdims: bool, count: int = 0, largest: bool = True) -> ClientStep:
-    return ClientStep(str(operator), int(axis), bool(keepdims), int(count), bool(largest))
+def _finite(array: Reals) -> Reals:
+    if not np.isfinite(array).all():
+        raise ShapeError("input: expected finite numbers; replace missing values first")
+    return array
+
+
+def _check_parameters(name: str, digest: str) -> None:
+    """KeyMismatchError for a set that does not exist here, or has another row."""
+    try:
+        found = parameter_digest(parameter_set(name)).hex()
+    except ParameterError as error:
+        raise KeyMismatchError(f"client specification: its parameter set cannot be used here ({error})") from error
+    if digest != found:
+        raise KeyMismatchError(
+            f"client specification: it was made for another version of parameter set '{name}'; compile the model again"
+        )
+
+
+def _brief(error: Exception) -> str:
+    """One line of bounded length: the text may quote the file."""
+    line = " ".join(str(error).split())
+    return f"{type(error).__name__}: {line[:200]}"
+
+
+def _client_step(operator: Any, axis: Any, keepdims: Any, count: Any = 0, largest: Any = True) -> ClientStep:
+    axis = typed.integer(axis, -typed.LARGEST_INTEGER)
+    return ClientStep(typed.text(operator), axis, typed.flag(keepdims), typed.integer(count), typed.flag(largest))
 
 
 def apply_client_steps(steps: tuple[ClientStep, ...], values: Reals) -> NDArray[np.generic]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, TypeAlias
@@ -16,14 +15,29 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models import fields as typed
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import Indices, Reals
-from cloakwork.models.tabular.columns import check_column_names, feature_labels, feature_table
+from cloakwork.models.range_report import RangeReport
+from cloakwork.models.tabular.columns import check_column_names, feature_labels, feature_table, real_numbers
 from cloakwork.models.tabular.transforms import TRANSFORMS, best_class, class_threshold
 
 Stage: TypeAlias = Literal["scores", "probabilities", "labels"]
 STAGES: Final[tuple[Stage, ...]] = ("scores", "probabilities", "labels")
 _MOST_COLUMNS: Final = 1 << 20
+_MOST_STEPS: Final = 1000
+
+
+def _demand(condition: bool, rule: str) -> None:
+    """ValueError: steps come from files of strangers too."""
+    if not condition:
+        raise ValueError(f"expected {rule}")
+
+
+def _check_columns(count: int, names: tuple[str, ...] | None) -> None:
+    _demand(0 < count <= _MOST_COLUMNS, f"1 to {_MOST_COLUMNS} columns")
+    _demand(names is None or len(names) == count, "a name for each column")
+    _demand(names is None or all(isinstance(name, str) for name in names), "names of columns that are texts")
 
 
 # --- before encryption -----------------------------------------------------------------------------------------------------------
@@ -36,6 +50,9 @@ class Columns:
     count: int
     names: tuple[str, ...] | None = None
     missing: bool = False  # whether NaN may pass
+
+    def __post_init__(self) -> None:
+        _check_columns(self.count, self.names)
 
     def __call__(self, x: Any) -> Reals:
         return feature_table(x, self.count, self.names, self.missing)
@@ -56,6 +73,16 @@ class Categories:
     names: tuple[str, ...] | None = None
     missing: bool = False
 
+    def __post_init__(self) -> None:
+        _check_columns(self.count, self.names)
+        _demand(self.columns.shape == (len(self.known),), "known categories for each encoded column")
+        _demand(bool(((self.columns >= 0) & (self.columns < self.count)).all()), "encoded columns of the table")
+        _demand(
+            all(type(c) in (str, float, int, bool) for known in self.known for c in known),
+            "categories that are texts and numbers",
+        )
+        _demand(self.unseen in ("refuse", "ignore"), "a rule for unseen categories: refuse or ignore")
+
     def __call__(self, x: Any) -> Reals:
         check_column_names(x, self.names)
         table = np.asarray(x, dtype=object)
@@ -68,7 +95,10 @@ class Categories:
 
     def _numbers(self, values: NDArray[Any], column: int, known: tuple[Any, ...]) -> list[float]:
         number = {category: float(i) for i, category in enumerate(known)}
-        result = [number.get(value, -1.0) for value in values]
+        try:
+            result = [number.get(value, -1.0) for value in values]
+        except TypeError:
+            raise ShapeError("input: expected texts and numbers as categories, got lists or other containers") from None
         if self.unseen == "refuse" and -1.0 in result:
             label = feature_labels(self.names, self.count)[column]
             raise ShapeError(
@@ -83,6 +113,9 @@ class Impute:
 
     fill: Reals
 
+    def __post_init__(self) -> None:
+        _demand(self.fill.ndim == 1, "a number for each column")
+
     def __call__(self, x: Reals) -> Reals:
         return np.where(np.isnan(x), self.fill, x)
 
@@ -93,6 +126,10 @@ class Complete:
 
     names: tuple[str, ...]
     columns: Indices
+
+    def __post_init__(self) -> None:
+        _demand(self.columns.shape == (len(self.names),), "a name for each column")
+        _demand(all(isinstance(name, str) for name in self.names), "names of columns that are texts")
 
     def __call__(self, x: Reals) -> Reals:
         bad = np.isnan(x[:, self.columns]).any(axis=0)
@@ -111,6 +148,9 @@ class Standardise:
     offset: Reals
     scale: Reals
 
+    def __post_init__(self) -> None:
+        _demand(self.offset.ndim == self.scale.ndim == 1, "an offset and a scale for each column")
+
     def __call__(self, x: Reals) -> Reals:
         result: Reals = (x - self.offset) * self.scale
         return result
@@ -121,6 +161,9 @@ class Normalise:
     """Each sample divided by its norm; samples of zeros stay."""
 
     norm: str  # l1, l2, max
+
+    def __post_init__(self) -> None:
+        _demand(self.norm in ("l1", "l2", "max"), "one of the norms l1, l2, max")
 
     def __call__(self, x: Reals) -> Reals:
         size = {"l1": np.abs(x).sum(axis=1), "l2": np.sqrt(np.square(x).sum(axis=1)), "max": np.abs(x).max(axis=1)}
@@ -135,7 +178,13 @@ class OneHot:
 
     sizes: Indices
 
+    def __post_init__(self) -> None:
+        _demand(self.sizes.ndim == 1 and bool((self.sizes >= 0).all()), "a number of categories for each column")
+        total = sum(max(int(size), 1) for size in self.sizes)
+        _demand(0 < total <= _MOST_COLUMNS, f"1 to {_MOST_COLUMNS} columns of categories")
+
     def __call__(self, x: Reals) -> Reals:
+        _demand(x.shape[1] == len(self.sizes), "as many columns as the encoder has")
         parts = [
             x[:, j : j + 1] if size == 0 else (x[:, j : j + 1] == np.arange(size)).astype(np.float64)
             for j, size in enumerate(self.sizes)
@@ -149,25 +198,29 @@ class Select:
 
     columns: Indices
 
+    def __post_init__(self) -> None:
+        _demand(self.columns.ndim == 1, "a list of columns")
+
     def __call__(self, x: Reals) -> Reals:
         return x[:, self.columns]
 
 
 @dataclass(frozen=True, eq=False)
 class Saturate:
-    """Values beyond [lower, upper] of their column count as its end, with a warning that says in how many samples."""
+    """Values beyond [lower, upper] of their column count as its end; `run_input_steps` reports them."""
 
     lower: Reals
     upper: Reals
 
+    def __post_init__(self) -> None:
+        _demand(self.lower.shape == self.upper.shape == (self.lower.size,), "a range for each column")
+
     def __call__(self, x: Reals) -> Reals:
-        outside = ((x < self.lower) | (x > self.upper)).any(axis=1)
-        if outside.any():
-            warnings.warn(
-                f"input: {int(outside.sum())} of {len(x)} samples have values beyond the calibrated range; they count as its end",
-                stacklevel=2,
-            )
         return np.clip(x, self.lower, self.upper)
+
+    def outside(self, x: Reals) -> NDArray[np.bool_]:
+        result: NDArray[np.bool_] = (x < self.lower) | (x > self.upper)
+        return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,15 +233,28 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class Quantise:
-    """Tensors of any shape to multiples of unit in [low, high], halves to the even one: input and output of a quantised model."""
+    """Tensors of any shape to multiples of unit in [low, high], halves to the even one: input and output of a model on a grid.
+
+    The ends are the model's own (its quantiser saturates, encrypted or not), or `calibrated`: then `run_input_steps` reports values beyond.
+    """
 
     unit: float
     low: float
     high: float
+    calibrated: bool = False
     stage: ClassVar[Stage] = "scores"
+
+    def __post_init__(self) -> None:
+        _demand(self.unit > 0 and self.low <= self.high, "a positive unit and a range")
 
     def __call__(self, x: Any) -> Reals:
         return np.clip(np.rint(np.asarray(x, dtype=np.float64) / self.unit) * self.unit, self.low, self.high)
+
+    def outside(self, x: Reals) -> NDArray[np.bool_]:
+        """What rounding to the grid alone would not bring into the range."""
+        slack = self.unit / 2 * (1 + 1e-9) if self.calibrated else math.inf
+        result: NDArray[np.bool_] = (x < self.low - slack) | (x > self.high + slack)
+        return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,6 +270,7 @@ class Compare:
     def __post_init__(self) -> None:
         if not self.feature.shape == self.threshold.shape == self.missing.shape == (len(self.feature),):
             raise ValueError("expected a feature, a threshold and a direction for each comparison")
+        _demand(bool((self.feature >= 0).all()), "features that exist")
 
     def __call__(self, x: Reals) -> Reals:
         columns = x.astype(np.float32).astype(np.float64) if self.single else x
@@ -233,6 +300,10 @@ class Bins:
             raise ValueError("expected a feature, a digit and a range of thresholds for each column")
         if self.radix < 2 or (self.digit < 0).any():
             raise ValueError("expected digits of a radix of at least 2")
+        _demand(int(self.digit.max(initial=0)) * math.log2(self.radix) < 62, "digits of numbers below 2^62")
+        ends = np.concatenate([[0], self.start, [len(self.threshold)]])
+        _demand(self.threshold.ndim == 1 and bool((np.diff(ends) >= 0).all()), "ranges of the thresholds")
+        _demand(bool((self.feature >= 0).all()), "features that exist")
 
     def __call__(self, x: Reals) -> Reals:
         columns = x.astype(np.float32).astype(np.float64) if self.single else x
@@ -265,6 +336,9 @@ class Wrap:
     modulus: int
     stage: ClassVar[Stage] = "scores"
 
+    def __post_init__(self) -> None:
+        _demand(self.lowest.ndim == 1 and self.modulus > 0, "a lowest value for each output and a positive modulus")
+
     def __call__(self, x: Reals) -> Reals:
         result: Reals = np.remainder(np.rint(x) - self.lowest, self.modulus) + self.lowest
         return result
@@ -276,6 +350,9 @@ class Digits:
 
     radix: Indices  # [outputs, most digits]
     stage: ClassVar[Stage] = "scores"
+
+    def __post_init__(self) -> None:
+        _demand(self.radix.ndim == 2 and bool((self.radix > 0).all()), "positive radices [outputs, most digits]")
 
     def __call__(self, x: Reals) -> Reals:
         columns = []
@@ -295,6 +372,12 @@ class Combine:
     offset: Reals
     stage: ClassVar[Stage] = "scores"
 
+    def __post_init__(self) -> None:
+        _demand(
+            self.matrix.ndim == 2 and self.offset.shape == self.matrix.shape[1:],
+            "a matrix and an offset for each output",
+        )
+
     def __call__(self, x: Reals) -> Reals:
         result: Reals = x @ self.matrix + self.offset
         return result
@@ -309,6 +392,9 @@ class Transform:
     classes: bool = False
     stage: ClassVar[Stage] = "probabilities"
 
+    def __post_init__(self) -> None:
+        _demand(self.name in TRANSFORMS and self.parameter != 0, "a known transform with a parameter other than 0")
+
     def __call__(self, x: Reals) -> Reals:
         return TRANSFORMS[self.name](x, self.parameter, self.classes)
 
@@ -321,7 +407,12 @@ class Labels:
     threshold: float = 0.0
     stage: ClassVar[Stage] = "labels"
 
+    def __post_init__(self) -> None:
+        _check_labels(self.labels)
+
     def __call__(self, x: Reals) -> NDArray[Any]:
+        if len(self.labels) != max(2, x.shape[1]):
+            raise ShapeError(f"output: expected scores for {len(self.labels)} labels, got {x.shape[1]} columns")
         return self.labels[best_class(x, self.threshold)]
 
 
@@ -332,11 +423,18 @@ class Pick:
     labels: NDArray[Any]
     stage: ClassVar[Stage] = "labels"
 
+    def __post_init__(self) -> None:
+        _check_labels(self.labels)
+
     def __call__(self, x: Reals) -> NDArray[Any]:
         number = np.rint(x[:, 0]).astype(np.int64)
         if ((number < 0) | (number >= len(self.labels))).any():
             raise ShapeError("output: expected the numbers of labels; the result is of another model or was damaged")
         return self.labels[number]
+
+
+def _check_labels(labels: NDArray[Any]) -> None:
+    _demand(labels.ndim == 1 and len(labels) > 0 and labels.dtype.kind in "biufU", "labels that are texts or numbers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -389,11 +487,43 @@ _OUTPUT: Final[dict[str, type]] = {
 }
 
 
-def run_input_steps(steps: Sequence[InputStep], x: Any) -> Reals:
-    for step in steps:
-        x = step(x)
+# Fields that files of earlier releases do not have.
+_ADDED: Final[dict[str, dict[str, Any]]] = {"Quantise": {"calibrated": False}}
+
+
+def run_input_steps(steps: Sequence[InputStep], x: Any, report: RangeReport | None = None) -> Reals:
+    """Args: report: takes what lies beyond a calibrated range."""
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # what overflows is beyond every range; NaN is refused after the steps
+        for i, step in enumerate(steps):
+            if report is not None and isinstance(step, Saturate | Quantise):
+                numbers = real_numbers(x)
+                report.add(step.outside(numbers), column_labels(steps[:i], numbers))
+            x = step(x)
     result: Reals = x
     return result
+
+
+def column_labels(before: Sequence[InputStep], x: Reals) -> tuple[str, ...] | None:
+    """What to call the columns of a table x after these steps; None where x is no table."""
+    if x.ndim != 2:
+        return None
+    labels: tuple[str, ...] = ()
+    for step in before:
+        if isinstance(step, Columns | Categories):
+            labels = feature_labels(step.names, step.count)
+        elif not labels:
+            continue
+        elif isinstance(step, Select):
+            labels = tuple(labels[i] for i in step.columns)
+        elif isinstance(step, OneHot):
+            labels = tuple(
+                f"{label}[{k}]" if size else label
+                for label, size in zip(labels, step.sizes.tolist(), strict=True)
+                for k in range(max(size, 1))
+            )
+    return labels if len(labels) == x.shape[1] else feature_labels(None, x.shape[1])
 
 
 def run_output_steps(steps: Sequence[OutputStep], values: NDArray[Any], until: Stage = "labels") -> NDArray[Any]:
@@ -409,10 +539,15 @@ def run_output_steps(steps: Sequence[OutputStep], values: NDArray[Any], until: S
     return values
 
 
+def takes_table(steps: Sequence[InputStep]) -> bool:
+    """Whether the first step checks a table of columns; the others take any tensor."""
+    return bool(steps) and isinstance(steps[0], Columns | Categories)
+
+
 def example_row(steps: Sequence[InputStep]) -> Any | None:
     """A table of one sample that the first step takes; None where it takes anything."""
     first = steps[0] if steps else None
-    if not isinstance(first, Columns | Categories) or not 0 < first.count <= _MOST_COLUMNS:
+    if not isinstance(first, Columns | Categories):
         return None
     row = np.zeros((1, first.count), dtype=object)
     if isinstance(first, Categories):
@@ -439,8 +574,8 @@ def steps_to_fields(steps: Sequence[InputStep | OutputStep]) -> list[dict[str, A
 
 
 def input_steps_from_fields(fields: Any) -> tuple[InputStep, ...]:
-    """ValueError, KeyError or TypeError for anything that `steps_to_fields` does not write."""
-    steps = tuple(_step(_INPUT, entry) for entry in fields)
+    """ValueError or KeyError for anything that `steps_to_fields` does not write."""
+    steps = tuple(_step(_INPUT, entry) for entry in typed.entries(fields, _MOST_STEPS))
     first = steps[:1] if not steps or isinstance(steps[0], Columns | Categories | Quantise) else ()
     if len(first) != min(1, len(steps)) or any(isinstance(step, Columns | Categories) for step in steps[1:]):
         raise ValueError("a table's columns are checked in the first step")
@@ -448,7 +583,11 @@ def input_steps_from_fields(fields: Any) -> tuple[InputStep, ...]:
 
 
 def output_steps_from_fields(fields: Any) -> tuple[OutputStep, ...]:
-    return tuple(_step(_OUTPUT, entry) for entry in fields)
+    """ValueError or KeyError for anything that `steps_to_fields` does not write."""
+    steps = tuple(_step(_OUTPUT, entry) for entry in typed.entries(fields, _MOST_STEPS))
+    stages = [STAGES.index(step.stage) for step in steps]
+    _demand(stages == sorted(stages), f"steps in the order {', '.join(STAGES)}")
+    return steps
 
 
 def _fields(step: Any) -> tuple[dataclasses.Field[Any], ...]:
@@ -463,27 +602,32 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _step(kinds: dict[str, type], entry: dict[str, Any]) -> Any:
-    kind = kinds[entry["step"]]
+def _step(kinds: dict[str, type], entry: Any) -> Any:
+    if not isinstance(entry, dict):
+        raise ValueError("expected a step with its fields")
+    kind = kinds[typed.text(entry["step"])]
     known = {f.name: str(f.type) for f in dataclasses.fields(kind)}
-    if set(entry) - {"step"} != set(known):
+    given = {**_ADDED.get(kind.__name__, {}), **entry}
+    if set(given) - {"step"} != set(known):
         raise ValueError(f"step {kind.__name__}: other fields than {sorted(known)}")
-    return kind(**{name: _value(entry[name], kind_of) for name, kind_of in known.items()})
+    return kind(**{name: _value(given[name], kind_of, name) for name, kind_of in known.items()})
 
 
-def _value(value: Any, kind: str) -> Any:
+def _value(value: Any, kind: str, name: str) -> Any:
     """A field of a dataclass from JSON by its annotation."""
-    if kind in ("Reals", "Indices"):
-        array = np.asarray(value)
-        if array.size and array.dtype.kind not in ("iuf" if kind == "Reals" else "iu"):
-            raise ValueError("expected an array of numbers")
-        return array.astype(np.float64 if kind == "Reals" else np.int64)
+    if kind == "Reals":
+        return typed.reals(value, finite=name != "threshold")
     if kind.startswith("NDArray"):
-        return np.asarray(value)
+        return typed.labels(value)
     if kind.startswith("tuple"):
-        return None if value is None else tuple(tuple(v) if isinstance(v, list) else v for v in value)
-    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
-    expected = kinds[kind]
-    if not isinstance(value, expected) or (isinstance(value, float) and not math.isfinite(value)):
-        raise ValueError(f"expected a field of type {kind}")
-    return value
+        if value is None:
+            return None
+        values = typed.entries(value, _MOST_COLUMNS)
+        return tuple(tuple(_entry(e) for e in v) if isinstance(v, list) else _entry(v) for v in values)
+    if kind == "int":
+        return typed.integer(value, -typed.LARGEST_INTEGER)
+    return {"Indices": typed.indices, "float": typed.real, "str": typed.text, "bool": typed.flag}[kind](value)
+
+
+def _entry(value: Any) -> Any:
+    return typed.text(value) if isinstance(value, str) else value

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,10 +20,10 @@ from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.client import ClientSpecification, apply_client_steps
 from cloakwork.models.client_steps import Quantise, Stage
-from cloakwork.models.errors import CompileError, ShapeError
+from cloakwork.models.errors import CompileError
 from cloakwork.models.exact import ExactSettings, compile_exact
 from cloakwork.models.interpreter import interpret
-from cloakwork.models.ir import Graph
+from cloakwork.models.ir import Graph, NotFiniteError, Reals
 from cloakwork.models.onnx_import.importer import import_onnx, is_table_model, load_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.choose_parameters import choose_parameters
@@ -84,6 +85,8 @@ class CompiledModel:
     ) -> NDArray[Any]:
         """The model's output for samples [samples, ..].
 
+        All modes start from the same numbers: the client's steps, values beyond the calibrated range as its end (CalibratedRangeWarning).
+
         Args:
             fhe: "disable" the quantised model in clear; "simulate" the same with the noise of encryption; "execute" really encrypted.
             key, session: for "execute"; a key is made when there is none, and a session on the CPU from it. Pass both to make them once.
@@ -95,7 +98,7 @@ class CompiledModel:
         if fhe == "simulate":
             return self.client.output(simulate(self.program, self.client.phases(x), seed), output)
         if fhe == "execute":
-            return self._execute(x, key, session, progress, output)
+            return self._execute(self.client.phases(x), key, session, progress, output)
         raise CompileError(f"predict: expected fhe to be 'disable', 'simulate' or 'execute', got '{fhe}'")
 
     def predict_float(self, x: ArrayLike) -> NDArray[np.generic]:
@@ -107,7 +110,7 @@ class CompiledModel:
         return apply_client_steps(self.float_graph.client_steps, interpret(self.float_graph, x))
 
     def _execute(
-        self, x: Any, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage
+        self, phases: Reals, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage
     ) -> NDArray[Any]:
         if key is None:
             from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
@@ -117,18 +120,31 @@ class CompiledModel:
             key = ClientKey.generate(self.program.parameters)
         if session is None:
             session = Session(key.evaluation_keys())
-        runtime, samples = Runtime(self.program, session), self.client.phases(x)
-        size, total = samples_at_once(self.program, session), self.program.bootstraps * len(samples)
+        runtime = Runtime(self.program, session)
+        size, total = samples_at_once(self.program, session), self.program.bootstraps * len(phases)
         parts = []
-        for start in range(0, len(samples), size):
+        for start in range(0, len(phases), size):
             report = shifted_progress(progress, self.program.bootstraps * start, total)
-            encrypted = self.client.encrypt_phases(key, samples[start : start + size])
+            encrypted = self.client.encrypt_phases(key, phases[start : start + size])
             parts.append(self.client.decrypt(key, runtime.answer(encrypted, report), output))
-        if not parts:
-            raise ShapeError("predict: expected at least one sample to encrypt, got none")
         return np.concatenate(parts)
 
 
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """What a made-up model leads to in the passes, as CompileError; numbers that overflow are found by the checks between the passes."""
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except NotFiniteError as error:
+        raise CompileError(
+            f"model: its numbers overflow when its layers are put together ({error}); scale its weights, or train it again"
+        ) from error
+    except RecursionError as error:
+        raise CompileError("model: it is nested too deeply; use shallower trees") from error
+
+
+@_clear_errors()
 def compile_onnx(
     model: onnx.ModelProto | str | Path,
     calibration: ArrayLike | Calibration | None = None,
@@ -164,6 +180,8 @@ def compile_onnx(
     if not 2 <= weight_bits <= 8:
         raise CompileError(f"weight_bits: expected 2 to 8, got {weight_bits}")
     imported = import_onnx(model, pools_first=limits.failure_log2 is None)
+    if not imported.output.size:
+        raise CompileError("model: its output is an empty tensor; there is nothing to compute")
     graph, given, wanted = _prepared(imported)
     limits = on_layers(limits, graph)
     if calibration is None:
@@ -187,6 +205,7 @@ def compile_onnx(
     return CompiledModel(program, imported)
 
 
+@_clear_errors()
 def calibrate(model: onnx.ModelProto | str | Path, samples: ArrayLike, *, exact: bool = False) -> Calibration:
     """What typical inputs [samples, ..] show of an ONNX model: in place of them for `compile_onnx`, small enough to travel with the model.
 

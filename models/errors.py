@@ -13,6 +13,7 @@ from cloakwork.fhe_core.errors import (
 )
 
 __all__ = [
+    "CalibratedRangeWarning",
     "CompileError",
     "NoParameterSetError",
     "PrecisionOverflowError",
@@ -22,6 +23,10 @@ __all__ = [
     "UnsupportedOperatorError",
     "unsupported",
 ]
+
+
+class CalibratedRangeWarning(UserWarning):
+    """Samples hold values beyond the range of the calibration data; they count as its end."""
 
 
 class UnsupportedNode(Exception):  # noqa: N818 (never leaves the importer)

@@ -92,4 +92,5 @@ def _input_quantiser(graph: Graph, bits: int) -> Quantise:
     own = wires(graph.input)
     low, high = min(0.0, float(graph.lower[own].min())), max(0.0, float(graph.upper[own].max()))
     unit = max(high - low, 1e-9) / (2**bits - 1)
-    return Quantise(unit, float(np.floor(low / unit + 0.5)) * unit, float(np.floor(high / unit + 0.5)) * unit)
+    lowest, highest = (float(np.floor(end / unit + 0.5)) * unit for end in (low, high))
+    return Quantise(unit, lowest, highest, calibrated=True)

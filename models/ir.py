@@ -17,8 +17,9 @@ weights are integers that act on phases, y = (sum_k weights * phase) / scale + b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -113,7 +114,7 @@ class Graph:
     scale: Reals | None = None  # [wires], after quantise_weights
     offset: Reals | None = None
 
-    @property
+    @cached_property
     def wire_count(self) -> int:
         return max(node.first_wire + node.size for node in self.nodes)
 
@@ -136,10 +137,15 @@ class Graph:
         return sum(node.bootstraps for node in self.lookups)
 
     def owners(self) -> Indices:
-        """[wires + 1]: the position in `nodes` of each wire's node; -1 for unused wires and, last, for the zero wire."""
+        """[wires + 1]: the position in `nodes` of each wire's node; -1 for unused wires and, last, for the zero wire. Read-only."""
+        return self._owners
+
+    @cached_property
+    def _owners(self) -> Indices:
         owner = np.full(self.wire_count + 1, -1, dtype=np.int64)
         for position, node in enumerate(self.nodes):
             owner[wires(node)] = position
+        owner.flags.writeable = False
         return owner
 
 
@@ -162,15 +168,6 @@ def phase_bias(graph: Graph, node: Linear) -> Reals:
     return bias
 
 
-def rename(graph: Graph, new_wire: Indices, nodes: Iterable[Node] | None = None) -> Graph:
-    """Every reader of wire w reads new_wire[w] instead; `new_wire` has one more entry, -1, for the zero wire."""
-    kept = graph.nodes if nodes is None else nodes
-    renamed: list[Node] = [
-        node if isinstance(node, Input) else replace(node, gather=new_wire[node.gather]) for node in kept
-    ]
-    return replace(graph, nodes=tuple(renamed), output=new_wire[graph.output])
-
-
 def identity_renaming(graph: Graph) -> Indices:
     renaming = np.arange(graph.wire_count + 1, dtype=np.int64)
     renaming[-1] = ZERO_WIRE
@@ -190,6 +187,10 @@ def without_dead_nodes(graph: Graph) -> Graph:
 # --- the specification ---------------------------------------------------------------------------------------------------------------
 
 
+class NotFiniteError(AssertionError):
+    """Numbers that have overflown: the only thing that `check` finds which no pass has to answer for."""
+
+
 def check(graph: Graph) -> Graph:
     """Returns the graph, or raises AssertionError naming what a pass has broken."""
     inputs = [node for node in graph.nodes if isinstance(node, Input)]
@@ -198,7 +199,8 @@ def check(graph: Graph) -> Graph:
     for facts in (graph.lower, graph.upper, graph.scale, graph.offset):
         if facts is not None:
             _demand(facts.shape == (graph.wire_count,), "graph: has one fact for each wire")
-            _demand(bool(np.isfinite(facts).all()), "graph: has finite facts")
+            if not np.isfinite(facts).all():
+                raise NotFiniteError("graph: has finite facts")
     defined = np.zeros(graph.wire_count + 1, dtype=bool)
     defined[ZERO_WIRE] = True
     for node in graph.nodes:
@@ -229,7 +231,8 @@ def _check_linear(node: Linear, quantised: bool) -> None:
     _require(node.block.shape == node.gather.shape[:1], node, "has a block for each position")
     _require(0 <= int(node.block.min()) and int(node.block.max()) < blocks, node, "names blocks that exist")
     _require(node.bias.shape == (blocks, rows), node, "has a bias for each row")
-    _require(bool(np.isfinite(node.weights).all() and np.isfinite(node.bias).all()), node, "has finite weights")
+    if not (np.isfinite(node.weights).all() and np.isfinite(node.bias).all()):
+        raise NotFiniteError(f"Linear '{node.origin}': has finite weights")
     _require(not quantised or node.weights.dtype == np.int64, node, "has integer weights")
 
 

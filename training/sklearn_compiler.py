@@ -49,7 +49,10 @@ def _compile_network(
     transform = {"softmax": "softmax", "logistic": "sigmoid"}.get(estimator.out_activation_, "none")
     names = getattr(estimator, "feature_names_in_", None)
     columns = Columns(int(estimator.n_features_in_), None if names is None else tuple(str(name) for name in names))
+    inner = compiled.program  # with steps of its own where its profile or the model rounds
     program = replace(
-        compiled.program, input_steps=steps or (columns,), output_steps=final_steps(transform, 1.0, labels)
+        inner,
+        input_steps=(*(steps or (columns,)), *inner.input_steps),
+        output_steps=(*inner.output_steps, *final_steps(transform, 1.0, labels)),
     )
     return replace(compiled, program=program)

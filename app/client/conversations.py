@@ -13,6 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.app.client.errors import ConnectionLostError, ServiceError
 from cloakwork.app.client.exchange import Conversation, Request, Response
@@ -155,16 +156,21 @@ def score(
 
     Args:
         uploads: what the server is known to have; kept up to date.
+
+    Raises:
+        ShapeError: samples that the model does not take, before anything is sent.
     """
     set_name = model.specification.parameters
+    phases = model.specification.phases(samples)
     key = keyring.key(set_name, _keys_progress(progress))
     sent = 0
     if set_name not in uploads.names:
         sent = yield from _upload(keyring, uploads, set_name, progress)
     parts: list[Scores] = []
-    largest = max(1, int(model.facts.get("largest_batch") or len(samples)))
-    for start in range(0, len(samples), largest):
-        batch = samples[start : start + largest]
+    largest = model.facts.get("largest_batch")
+    largest = largest if isinstance(largest, int) and largest > 0 else len(phases)
+    for start in range(0, len(phases), largest):
+        batch = phases[start : start + largest]
         try:
             part = yield from _score_batch(key, model, uploads.names[set_name], batch, progress)
         except ServiceError as error:
@@ -186,10 +192,10 @@ def _upload(keyring: Keyring, uploads: Uploads, set_name: str, progress: Progres
 
 
 def _score_batch(
-    key: ClientKey, model: RemoteModel, key_name: str, samples: Any, progress: Progress
+    key: ClientKey, model: RemoteModel, key_name: str, phases: NDArray[np.float64], progress: Progress
 ) -> Conversation[Scores]:
     start = time.perf_counter()
-    body = model.specification.encrypt(key, samples).to_bytes()
+    body = model.specification.encrypt_phases(key, phases).to_bytes()
     # The same name on every attempt: a job whose acceptance was lost is not run (and counted) twice.
     headers = {"Fhe-Key-Id": key_name, "Idempotency-Key": uuid.uuid4().hex}
     response = yield Request("POST", f"{model_path(model.name, model.version)}/infer", headers=headers, content=body)

@@ -48,6 +48,8 @@ def _top_k(node: OnnxNode, value: Encrypted) -> list[Encrypted]:
 
 
 def _check_axis(axis: int, rank: int) -> None:
+    if not -rank <= axis < rank:
+        raise UnsupportedNode(f"works along axis {axis} of a tensor of {rank} dimensions")
     if axis % rank == 0:
         raise UnsupportedNode("works along the batch; samples are computed one by one, use another axis")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +14,25 @@ from numpy.typing import ArrayLike, NDArray
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import ZERO_WIRE, ClientStep, Indices, Input, Linear, Lookup, Node, Reals
 from cloakwork.models.steps import Step
+
+MOST_NUMBERS: Final = 1 << 25  # of one tensor of wires
+MOST_NUMBERS_TOGETHER: Final = 1 << 28  # of all tensors of a model
+
+
+def bounded(*extents: int) -> int:
+    """The product of extents, refused before anything of that size is allocated."""
+    count = math.prod(int(extent) for extent in extents)
+    if count > MOST_NUMBERS:
+        raise UnsupportedNode(
+            f"makes a tensor of {count} numbers; expected at most {MOST_NUMBERS}, use a smaller model"
+        )
+    return count
+
+
+def together(*arrays: Indices) -> list[Indices]:
+    """Broadcast to one shape."""
+    bounded(*np.broadcast_shapes(*(array.shape for array in arrays)))
+    return list(np.broadcast_arrays(*arrays))
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +42,9 @@ class Encrypted:
     wires: Indices
     client_steps: tuple[ClientStep, ...] = ()
 
+
+# Functions whose parameters may be infinite: their values are finite all the same.
+_UNBOUNDED: Final = frozenset({"Clip", "Max", "Min", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 
 Constant: TypeAlias = NDArray[Any]
 Value: TypeAlias = Encrypted | Constant
@@ -93,15 +117,31 @@ class Context:
     wire_count: int = 0
     pools_first: bool = True  # whether a max-pool comes before the monotone look-up that it follows in the model
     _grids: dict[int, Grid] = field(default_factory=dict)  # by first wire of a node
+    _starts: list[int] = field(default_factory=list)  # first wires of the nodes
+    _taken: int = 0
 
     def add(self, node: Node) -> Indices:
         """Appends the node at the next free wires and returns them."""
         first = self.wire_count
+        if node.size == 0:
+            raise UnsupportedNode("works on an empty tensor; remove it")
+        if first + node.size > MOST_NUMBERS_TOGETHER:
+            raise UnsupportedNode(f"brings the model to more than {MOST_NUMBERS_TOGETHER} numbers; use a smaller model")
         self.nodes.append(replace(node, first_wire=first, origin=self.origin))
+        self._starts.append(first)
         self.wire_count += node.size
         return np.arange(first, self.wire_count, dtype=np.int64)
 
+    def take(self, count: int) -> None:
+        """Counts the numbers of a tensor that stays in memory during the import."""
+        self._taken += count
+        if self._taken > MOST_NUMBERS_TOGETHER:
+            raise UnsupportedNode(
+                f"brings all tensors to more than {MOST_NUMBERS_TOGETHER} numbers; use a smaller model"
+            )
+
     def input(self, shape: Sequence[int]) -> Encrypted:
+        bounded(*shape)
         return Encrypted(self.add(Input(0, tuple(shape[1:]), "")).reshape(tuple(shape)))
 
     def linear(
@@ -109,14 +149,29 @@ class Context:
     ) -> Indices:
         """Wires [P, R] of weights [G, R, K] on gather [P, K]."""
         matrix: Reals = np.asarray(weights, dtype=np.float64)
+        if gather.ndim != 2 or matrix.ndim != 3:
+            raise UnsupportedNode("has weights or an input of another number of dimensions than it multiplies")
+        bounded(*gather.shape)
+        bounded(len(gather), matrix.shape[1])
+        if gather.shape[1] != matrix.shape[2]:
+            raise UnsupportedNode(
+                f"weights of {matrix.shape[2]} columns do not multiply with {gather.shape[1]} numbers"
+            )
         chosen = np.zeros(len(gather), dtype=np.int64) if block is None else block
         offsets = np.array(np.broadcast_to(np.asarray(bias, dtype=np.float64), matrix.shape[:2]))
+        if not (np.isfinite(matrix).all() and np.isfinite(offsets).all()):
+            raise UnsupportedNode("has weights that are not finite (NaN or infinite); train or export the model again")
         node = Linear(0, np.ascontiguousarray(gather), chosen, matrix, offsets, "")
         return self.add(node).reshape(len(gather), -1)
 
     def lookup(self, x: Indices, operator: str, *parameters: ArrayLike) -> Indices:
         """Wires of x's shape for a function with parameters that broadcast to it."""
+        bounded(*x.shape)
         spread = [np.broadcast_to(np.asarray(p, dtype=np.float64), x.shape).reshape(-1) for p in parameters]
+        if any(bool(np.isnan(p).any() if operator in _UNBOUNDED else ~np.isfinite(p).all()) for p in spread):
+            raise UnsupportedNode(
+                "has a constant that is not finite (NaN or infinite); train or export the model again"
+            )
         if spread:
             rows, function = np.unique(np.stack(spread, axis=1), axis=0, return_inverse=True)
             step = Step(operator, tuple(np.ascontiguousarray(column) for column in rows.T))
@@ -147,6 +202,9 @@ class Context:
         return found.pop() if len(found) == 1 else None
 
     def _owners(self, x: Indices) -> list[Node]:
-        starts = np.array([node.first_wire for node in self.nodes])
-        positions = np.unique(np.searchsorted(starts, x[x >= 0], side="right") - 1)
-        return [self.nodes[i] for i in positions.tolist()]
+        used, found, next_one = np.unique(x[x >= 0]), [], 0
+        while next_one < len(used):
+            node = self.nodes[bisect_right(self._starts, int(used[next_one])) - 1]
+            found.append(node)
+            next_one = int(np.searchsorted(used, node.first_wire + node.size))
+        return found

@@ -10,7 +10,7 @@ from onnx import TensorProto
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.functions import ATTRIBUTES
 from cloakwork.models.ir import Indices
-from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode
+from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode, bounded, together
 from cloakwork.models.onnx_import.products import product
 from cloakwork.models.onnx_import.registry import FOLDED, operator
 
@@ -91,7 +91,7 @@ def add_sub(context: Context, node: OnnxNode) -> Encrypted:
     sign = 1.0 if node.operator == "Add" else -1.0
     left, right = node.inputs[0], node.inputs[1]
     if isinstance(left, Encrypted) and isinstance(right, Encrypted):
-        x, y = np.broadcast_arrays(left.wires, right.wires)
+        x, y = together(left.wires, right.wires)
         gather = np.stack([x.reshape(-1), y.reshape(-1)], axis=1)
         return Encrypted(context.linear(gather, [[[1.0, sign]]]).reshape(x.shape))
     if isinstance(left, Encrypted):
@@ -107,6 +107,7 @@ def variadic(context: Context, node: OnnxNode) -> Encrypted:
     constants = [value.astype(np.float64) for value in node.inputs if isinstance(value, np.ndarray)]
     share = 1 / len(node.inputs) if node.operator == "Mean" else 1.0
     shape = np.broadcast_shapes(*(value.shape for value in (*encrypted, *constants)))
+    bounded(*shape, len(encrypted))
     gather = np.stack([np.broadcast_to(x, shape).reshape(-1) for x in encrypted], axis=1)
     total = context.linear(gather, np.full((1, 1, len(encrypted)), share)).reshape(shape)
     if constants:
@@ -168,7 +169,7 @@ def max_min(context: Context, node: OnnxNode) -> Encrypted:
 
 def larger(context: Context, a: Indices, b: Indices, smaller: bool = False) -> Indices:
     """max(a, b) = b + Relu(a - b); min(a, b) = b - Relu(b - a)."""
-    a, b = np.broadcast_arrays(a, b)
+    a, b = together(a, b)
     sign = -1.0 if smaller else 1.0
     difference = context.linear(np.stack([a.reshape(-1), b.reshape(-1)], axis=1), [[[sign, -sign]]])
     excess = context.lookup(difference.reshape(-1), "Relu")
@@ -180,7 +181,7 @@ def compare(context: Context, node: OnnxNode) -> Encrypted:
     """With a constant; with another encrypted tensor through the sign of the difference."""
     left, right = node.inputs[0], node.inputs[1]
     if isinstance(left, Encrypted) and isinstance(right, Encrypted):
-        x, y = np.broadcast_arrays(left.wires, right.wires)
+        x, y = together(left.wires, right.wires)
         difference = context.linear(np.stack([x.reshape(-1), y.reshape(-1)], axis=1), [[[1.0, -1.0]]])
         return Encrypted(context.lookup(difference.reshape(x.shape), node.operator, 0.0))
     x, constant, swapped = one_encrypted(node)
@@ -199,6 +200,7 @@ def one_encrypted(node: OnnxNode) -> tuple[Indices, Constant, bool]:
 
 def spread(x: Indices, constant: Constant) -> tuple[Indices, Constant]:
     try:
+        bounded(*np.broadcast_shapes(x.shape, constant.shape))
         wires, values = np.broadcast_arrays(x, np.asarray(constant, dtype=np.float64))
     except ValueError:
         raise UnsupportedNode(f"shapes {list(x.shape)} and {list(constant.shape)} do not broadcast") from None

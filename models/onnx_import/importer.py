@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import numpy_helper
 from onnx.checker import ValidationError
-from onnx.reference import ReferenceEvaluator
 
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
 from cloakwork.models.ir import Graph, check
@@ -25,7 +24,9 @@ from cloakwork.models.onnx_import import (  # noqa: F401 (they register their op
     shape,
 )
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS, client_step
-from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, Value
+from cloakwork.models.onnx_import.constant_folding import fold_constant
+from cloakwork.models.onnx_import.context import MOST_NUMBERS, Context, Encrypted, OnnxNode, Value
+from cloakwork.models.onnx_import.graph_order import constants_of, ordered_nodes
 from cloakwork.models.onnx_import.nearest import nearest
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
 
@@ -49,19 +50,20 @@ def import_onnx(model: onnx.ModelProto | str | Path, *, pools_first: bool = True
 
     Raises:
         UnsupportedOperatorError: names every node that cannot be imported, with the reason.
-        CompileError: not an ONNX file, an opset below 11, several inputs or outputs, dimensions that are not known.
+        CompileError: not an ONNX file, an opset below 11, several inputs or outputs, dimensions that are not known, nodes in a circle,
+            names that nothing makes, constants that are damaged.
     """
     proto = load_onnx(model)
     opset = _opset(proto)
     context = Context(pools_first=pools_first)
-    values: dict[str, Value] = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    values: dict[str, Value] = dict(constants_of(proto.graph))
     name, extents = _input(proto, values)
     context.origin = name
     values[name] = context.input(extents)
     if len(proto.graph.output) != 1:
         raise CompileError(f"model: expected one output, got {len(proto.graph.output)}; export the one that is wanted")
     _import_nodes(proto, opset, context, values)
-    result = values[proto.graph.output[0].name]
+    result = values.get(proto.graph.output[0].name)
     if not isinstance(result, Encrypted):
         raise CompileError("model: the output does not depend on the input; there is nothing to encrypt")
     if result.wires.ndim == 0 or result.wires.shape[0] != 1:
@@ -88,34 +90,64 @@ def load_onnx(model: onnx.ModelProto | str | Path) -> onnx.ModelProto:
         ) from error
 
 
+# What an operator's function raises on a node whose attributes or constants are not as ONNX has them.
+_MADE_UP: Final = (
+    ValueError,
+    IndexError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+    MemoryError,
+)
+
+
 def _import_nodes(proto: onnx.ModelProto, opset: int, context: Context, values: dict[str, Value]) -> None:
     problems: list[Problem] = []
-    for node in proto.graph.node:
-        if any(name and name not in values for name in node.input):
-            continue  # follows from a node that is reported
-        label = node.name or next(iter(node.output))
-        context.origin = label
-        inputs = tuple(values[name] if name else None for name in node.input)
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        attributes["output_count"] = len(node.output)
-        view = OnnxNode(label, node.op_type, inputs, attributes, opset)
-        try:
-            results = _import_node(proto, node, view, context)
-        except UnsupportedNode as error:
-            problems.append(Problem(label, node.op_type, str(error)))
+    failed: set[str] = set()  # names that a reported node would make, or follow from one
+    for node in ordered_nodes(proto.graph):
+        label = node.name or next(filter(None, node.output))
+        if any(name in failed for name in node.input):
+            failed.update(node.output)
             continue
-        except (ValueError, IndexError, KeyError) as error:
-            problems.append(Problem(label, node.op_type, f"is not valid ONNX of opset {opset} ({error})"))
+        try:
+            results = _results(proto, node, label, opset, context, values)
+        except (UnsupportedNode, *_MADE_UP) as error:
+            known = isinstance(error, UnsupportedNode)
+            reason = str(error) if known else f"is not valid ONNX of opset {opset} ({type(error).__name__}: {error})"
+            problems.append(Problem(label, node.op_type, " ".join(reason.split())))
+            failed.update(node.output)
             continue
         values.update((name, result) for name, result in zip(node.output, results, strict=False) if name)
     if problems:
         raise unsupported(problems)
 
 
+def _results(
+    proto: onnx.ModelProto, node: onnx.NodeProto, label: str, opset: int, context: Context, values: dict[str, Value]
+) -> Sequence[Value]:
+    absent = [name for name in node.input if name and name not in values]
+    if absent:
+        raise UnsupportedNode(f"reads '{absent[0]}', a second result that is not supported; leave it out")
+    context.origin = label
+    inputs = tuple(values[name] if name else None for name in node.input)
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    attributes["output_count"] = len(node.output)
+    results = _import_node(proto, node, OnnxNode(label, node.op_type, inputs, attributes, opset), context)
+    for result in results:
+        if isinstance(result, Encrypted):
+            context.take(result.wires.size)
+    return results
+
+
 def _import_node(proto: onnx.ModelProto, node: onnx.NodeProto, view: OnnxNode, context: Context) -> Sequence[Value]:
     encrypted = [value for value in view.inputs if isinstance(value, Encrypted)]
     if not encrypted:
-        return _fold_constant(proto, node, view)
+        feeds = {
+            name: value for name, value in zip(node.input, view.inputs, strict=True) if isinstance(value, np.ndarray)
+        }
+        return fold_constant(node, feeds, {o.domain: o.version for o in proto.opset_import})
     if view.operator in CLIENT_OPERATORS:
         return client_step(view)
     if any(value.client_steps for value in encrypted):
@@ -130,18 +162,6 @@ def _import_node(proto: onnx.ModelProto, node: onnx.NodeProto, view: OnnxNode, c
         raise UnsupportedNode(f"is not supported on encrypted data; {nearest(view.operator)}")
     result = OPERATORS[name].function(context, view)
     return [result] if isinstance(result, Encrypted | np.ndarray) else result
-
-
-def _fold_constant(proto: onnx.ModelProto, node: onnx.NodeProto, view: OnnxNode) -> list[Any]:
-    """Nodes of constants alone are computed at import, by onnx's own reference."""
-    feeds = {name: value for name, value in zip(node.input, view.inputs, strict=True) if name}
-    standard = onnx.NodeProto.FromString(node.SerializeToString())
-    standard.domain = ""  # quantisers of ONNX Runtime's domain mean the same
-    try:
-        evaluator = ReferenceEvaluator(standard, opsets={o.domain: o.version for o in proto.opset_import})
-        return [np.asarray(result) for result in evaluator.run(None, feeds)]
-    except Exception as error:
-        raise UnsupportedNode(f"could not be computed from its constants: {error}") from error
 
 
 def _opset(proto: onnx.ModelProto) -> int:
@@ -170,5 +190,9 @@ def _input(proto: onnx.ModelProto, values: dict[str, Value]) -> tuple[str, list[
     if extents[0] > 1:
         raise CompileError(
             f"model: was exported for batches of {extents[0]}; export with a batch of 1 or a dynamic one"
+        )
+    if math.prod(extents[1:]) > MOST_NUMBERS:
+        raise CompileError(
+            f"model: expected an input of at most {MOST_NUMBERS} numbers, got {extents}; use a smaller one"
         )
     return inputs[0].name, [1, *extents[1:]]

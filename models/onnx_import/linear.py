@@ -8,7 +8,7 @@ import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import Indices
-from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
+from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
 from cloakwork.models.onnx_import.products import matrix_product
 from cloakwork.models.onnx_import.registry import LINEAR, operator
 from cloakwork.models.onnx_import.windows import spatial_windows
@@ -50,6 +50,7 @@ def matmul(context: Context, node: OnnxNode) -> Encrypted:
 def _times(context: Context, x: Indices, matrices: np.ndarray) -> Indices:
     """[.., M, K] with matrices [.., K, N] -> [.., M, N]: a block of weights for each matrix."""
     outer = np.broadcast_shapes(x.shape[:-2], matrices.shape[:-2])
+    bounded(*outer, *x.shape[-2:])
     number = np.broadcast_to(np.arange(math.prod(matrices.shape[:-2])).reshape(matrices.shape[:-2]), outer)
     gather = np.broadcast_to(x, (*outer, *x.shape[-2:]))
     weights = np.swapaxes(matrices.reshape(-1, *matrices.shape[-2:]), 1, 2)  # [G, N, K]
@@ -73,6 +74,10 @@ def conv(context: Context, node: OnnxNode) -> Encrypted:
     """Any number of spatial dimensions, groups, strides, dilations and paddings."""
     x, weights = node.encrypted(0), np.asarray(node.constant(1), dtype=np.float64)
     groups = int(node.attributes.get("group", 1))
+    if groups < 1 or len(weights) % groups or x.shape[1] != groups * weights.shape[1]:
+        raise UnsupportedNode(
+            f"weights of shape {list(weights.shape)} in {groups} groups do not fit {x.shape[1]} channels"
+        )
     patches = spatial_windows(x, weights.shape[2:], node.attributes)  # [C, *O, window]
     channels, *spatial, window = patches.shape
     width = channels // groups

@@ -6,7 +6,7 @@ import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import Indices
-from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode
+from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode, bounded, together
 from cloakwork.models.onnx_import.elementwise import one_encrypted, spread
 from cloakwork.models.onnx_import.products import product
 from cloakwork.models.onnx_import.registry import FOLDED, operator
@@ -41,9 +41,11 @@ def boolean(context: Context, node: OnnxNode) -> Encrypted:
 def where(context: Context, node: OnnxNode) -> Encrypted:
     """A constant condition picks wires; an encrypted one is y + condition (x - y)."""
     condition, x, y = node.inputs
-    assert condition is not None and x is not None and y is not None
+    if condition is None or x is None or y is None:
+        raise UnsupportedNode("expected a condition and two values")
     if isinstance(condition, np.ndarray):
         shape = np.broadcast_shapes(condition.shape, _shape(x), _shape(y))
+        bounded(*shape)
         yes, no = (np.broadcast_to(_as_wires(context, value), shape) for value in (x, y))
         return Encrypted(np.where(np.broadcast_to(condition, shape).astype(bool), yes, no))
     if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
@@ -84,7 +86,7 @@ def bitwise(context: Context, node: OnnxNode) -> Encrypted:
 
 def _combined(context: Context, a: Indices, b: Indices, sign: float) -> Indices:
     """a + sign b."""
-    x, y = np.broadcast_arrays(a, b)
+    x, y = together(a, b)
     return context.linear(np.stack([x.reshape(-1), y.reshape(-1)], axis=1), [[[1.0, sign]]]).reshape(x.shape)
 
 

@@ -6,12 +6,12 @@ import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import Indices
-from cloakwork.models.onnx_import.context import Context
+from cloakwork.models.onnx_import.context import Context, bounded, together
 
 
 def product(context: Context, a: Indices, b: Indices) -> Indices:
     """Element by element; of a tensor with itself one look-up."""
-    x, y = np.broadcast_arrays(a, b)
+    x, y = together(a, b)
     if np.array_equal(x, y):
         return context.lookup(np.ascontiguousarray(x), "Pow", 2.0)
     squares = _squares(context, x.reshape(-1), y.reshape(-1))
@@ -24,6 +24,7 @@ def matrix_product(context: Context, a: Indices, b: Indices) -> Indices:
     y = b[:, None] if b.ndim == 1 else b
     if x.shape[-1] != y.shape[-2]:
         raise UnsupportedNode(f"shapes {list(a.shape)} and {list(b.shape)} do not multiply")
+    bounded(*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], x.shape[-1], y.shape[-1])
     left, right = np.broadcast_arrays(x[..., :, None, :], np.swapaxes(y, -1, -2)[..., None, :, :])  # [.., M, N, K]
     plus, minus = _squares(context, left.reshape(-1), right.reshape(-1))
     width = left.shape[-1]

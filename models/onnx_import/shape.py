@@ -6,7 +6,7 @@ import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import ZERO_WIRE, Indices
-from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
+from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
 from cloakwork.models.onnx_import.registry import FREE, operator
 
 
@@ -49,6 +49,7 @@ def transpose(_context: Context, node: OnnxNode) -> Encrypted:
 @operator("Concat", cost=FREE)
 def concat(context: Context, node: OnnxNode) -> Encrypted:
     parts = [context.constant(v) if isinstance(v, np.ndarray) else node.encrypted(i) for i, v in enumerate(node.inputs)]
+    bounded(sum(part.size for part in parts))
     return Encrypted(np.concatenate(parts, axis=node.attributes["axis"]))
 
 
@@ -77,8 +78,12 @@ def split(_context: Context, node: OnnxNode) -> list[Encrypted]:
     sizes = node.integers(1, "split")
     if sizes is None:
         parts = int(node.attributes.get("num_outputs", node.attributes["output_count"]))
+        if not 1 <= parts <= x.shape[axis]:
+            raise UnsupportedNode(f"into {parts} parts, of {x.shape[axis]}")
         size = -(-x.shape[axis] // parts)
         sizes = [size] * (x.shape[axis] // size) + ([x.shape[axis] % size] if x.shape[axis] % size else [])
+    if min(sizes, default=0) < 1 or sum(sizes) != x.shape[axis]:
+        raise UnsupportedNode(f"into parts of {sizes}, which are not {x.shape[axis]} together")
     return [Encrypted(part) for part in np.split(x, np.cumsum(sizes)[:-1], axis=axis)]
 
 
@@ -92,7 +97,8 @@ def squeeze(_context: Context, node: OnnxNode) -> Encrypted:
 @operator("Unsqueeze", cost=FREE)
 def unsqueeze(_context: Context, node: OnnxNode) -> Encrypted:
     axes = node.integers(1, "axes")
-    assert axes is not None
+    if axes is None:
+        raise UnsupportedNode("names no axes")
     return Encrypted(np.expand_dims(node.encrypted(), tuple(axes)))
 
 
@@ -100,6 +106,7 @@ def unsqueeze(_context: Context, node: OnnxNode) -> Encrypted:
 def expand(_context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     shape = np.broadcast_shapes(x.shape, tuple(int(v) for v in node.constant(1)))
+    bounded(*shape)
     return Encrypted(np.array(np.broadcast_to(x, shape)))
 
 
@@ -121,6 +128,7 @@ def pad(context: Context, node: OnnxNode) -> Encrypted:
     cut = tuple(
         slice(max(-before, 0), size - max(-after, 0)) for (before, after), size in zip(pairs, x.shape, strict=True)
     )
+    bounded(*(max(size + before + after, 1) for (before, after), size in zip(pairs, x.shape, strict=True)))
     grown = [(max(before, 0), max(after, 0)) for before, after in pairs]
     return Encrypted(_padded(x[cut], grown, mode, filler))
 
@@ -135,7 +143,9 @@ def _padded(x: Indices, pairs: list[tuple[int, int]], mode: str, filler: int) ->
 
 @operator("Gather", cost=FREE, restrictions="indices constant")
 def gather(_context: Context, node: OnnxNode) -> Encrypted:
-    return Encrypted(np.take(node.encrypted(0), node.constant(1).astype(np.int64), axis=node.attributes.get("axis", 0)))
+    x, index, axis = node.encrypted(0), node.constant(1).astype(np.int64), node.attributes.get("axis", 0)
+    bounded(x.size // max(x.shape[axis], 1), index.size)
+    return Encrypted(np.take(x, index, axis=axis))
 
 
 @operator("Shape", cost=FREE, restrictions="the batch counts as 1")
@@ -152,13 +162,18 @@ def size(_context: Context, node: OnnxNode) -> np.ndarray:
 
 @operator("Tile", cost=FREE, restrictions="repeats constant")
 def tile(_context: Context, node: OnnxNode) -> Encrypted:
-    return Encrypted(np.tile(node.encrypted(0), node.constant(1).astype(np.int64)))
+    x, repeats = node.encrypted(0), [int(count) for count in node.constant(1)]
+    if len(repeats) != x.ndim or min(repeats) < 1:
+        raise UnsupportedNode(f"repeats {repeats} do not fit the shape {list(x.shape)}")
+    bounded(x.size, *repeats)
+    return Encrypted(np.tile(x, repeats))
 
 
 @operator("GatherElements", cost=FREE, restrictions="indices constant")
 def gather_elements(_context: Context, node: OnnxNode) -> Encrypted:
-    axis = node.attributes.get("axis", 0)
-    return Encrypted(np.take_along_axis(node.encrypted(0), node.constant(1).astype(np.int64), axis=axis))
+    x, index, axis = node.encrypted(0), node.constant(1).astype(np.int64), node.attributes.get("axis", 0)
+    bounded(*(max(pair) for pair in zip(x.shape, index.shape, strict=True)))
+    return Encrypted(np.take_along_axis(x, index, axis=axis))
 
 
 @operator("Trilu", cost=FREE)
@@ -173,6 +188,8 @@ def trilu(_context: Context, node: OnnxNode) -> Encrypted:
 @operator("DepthToSpace", "SpaceToDepth", cost=FREE)
 def depth_space(_context: Context, node: OnnxNode) -> Encrypted:
     x, size = node.encrypted(), int(node.attributes["blocksize"])
+    if size < 1:
+        raise UnsupportedNode(f"has blocks of {size}")
     batch, channels, height, width = x.shape
     if node.operator == "SpaceToDepth":
         channels_first = node.attributes.get("mode", b"DCR") in (b"CRD", "CRD")

@@ -11,6 +11,7 @@ import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import ZERO_WIRE, Indices
+from cloakwork.models.onnx_import.context import bounded
 
 
 def spatial_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any]) -> Indices:
@@ -23,9 +24,13 @@ def spatial_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any
         )
     strides = list(attributes.get("strides", [1] * rank))
     dilations = list(attributes.get("dilations", [1] * rank))
+    if not len(strides) == len(dilations) == rank or min(*strides, *dilations, *kernel) < 1:
+        raise UnsupportedNode(f"expected {rank} positive extents of kernel, strides and dilations each")
     spans = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, dilations, strict=True)]
     pads = _pads(spatial, spans, strides, attributes)
     rounding = math.ceil if attributes.get("ceil_mode", 0) else math.floor
+    if any(before < 0 or after < 0 for before, after in pads):
+        raise UnsupportedNode("has negative paddings; slice in a node of its own")
     counts = []
     for axis in range(rank):
         padded = spatial[axis] + pads[axis][0] + pads[axis][1]
@@ -37,6 +42,8 @@ def spatial_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any
         counts.append(count)
     ends = [(n - 1) * stride + span for n, stride, span in zip(counts, strides, spans, strict=True)]
     extents = [max(end, size + before + after) for end, size, (before, after) in zip(ends, spatial, pads, strict=True)]
+    bounded(x.shape[1], *extents)
+    bounded(x.shape[1], *counts, *kernel)
     canvas = np.full((x.shape[1], *extents), ZERO_WIRE, dtype=np.int64)
     canvas[(slice(None), *(slice(pads[a][0], pads[a][0] + spatial[a]) for a in range(rank)))] = x[0]
     parts = []
@@ -55,6 +62,8 @@ def _pads(
     mode = mode.decode() if isinstance(mode, bytes) else mode
     if mode in ("NOTSET", ""):
         flat = list(attributes.get("pads", [0] * 2 * rank))
+        if len(flat) != 2 * rank:
+            raise UnsupportedNode(f"expected {2 * rank} paddings, got {len(flat)}")
         return list(zip(flat[:rank], flat[rank:], strict=True))
     if mode == "VALID":
         return [(0, 0)] * rank

@@ -40,6 +40,15 @@ def readers(graph: Graph, node: Node) -> list[Node]:
     return [other for other in graph.nodes if bool(((other.gather >= first) & (other.gather < last)).any())]
 
 
+def reader_counts(graph: Graph) -> Indices:
+    """[nodes]: how many nodes read each, the output counting as one more."""
+    owner, counts = graph.owners(), np.zeros(len(graph.nodes), dtype=np.int64)
+    for gather in (*(node.gather for node in graph.nodes), graph.output):
+        read = np.unique(owner[gather])
+        counts[read[read >= 0]] += 1
+    return counts
+
+
 def is_output(graph: Graph, node: Node) -> bool:
     first, last = node.first_wire, node.first_wire + node.size
     return bool(((graph.output >= first) & (graph.output < last)).any())

@@ -9,7 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.ir import Graph, Linear, Lookup, Node, Reals, identity_renaming, wires, without_dead_nodes
+from cloakwork.models.ir import (
+    Graph,
+    Indices,
+    Linear,
+    Lookup,
+    Node,
+    Reals,
+    identity_renaming,
+    wires,
+    without_dead_nodes,
+)
 from cloakwork.models.passes.affine import affine_of, regroup
 
 
@@ -23,7 +33,7 @@ def fold_affine(graph: Graph) -> Graph:
             scale[wires(node)] = factors[0] * scale[node.gather]
             offset[wires(node)] = factors[0] * offset[node.gather] + factors[1]
             source[wires(node)] = source[node.gather]
-            nodes.append(_as_linear(node, *factors))
+            nodes.append(_as_linear(node, source[wires(node)], scale[wires(node)], offset[wires(node)]))
         elif isinstance(node, Linear):
             nodes.append(_folded(node, scale[node.gather], offset[node.gather], source) or node)
         else:
@@ -48,11 +58,12 @@ def _folded(node: Linear, scale: Reals, offset: Reals, source: np.ndarray) -> Li
     )
 
 
-def _as_linear(node: Lookup, scale: Reals, offset: Reals) -> Linear:
+def _as_linear(node: Lookup, source: Indices, scale: Reals, offset: Reals) -> Linear:
+    """A row for each number, on what the first of a chain of affine look-ups reads."""
     distinct, block = np.unique(np.stack([scale, offset], axis=1), axis=0, return_inverse=True)
     return Linear(
         node.first_wire,
-        node.gather[:, None],
+        source[:, None],
         block.reshape(-1).astype(np.int64),
         np.ascontiguousarray(distinct[:, :1, None]),
         np.ascontiguousarray(distinct[:, 1:]),

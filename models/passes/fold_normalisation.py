@@ -9,34 +9,38 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.ir import Graph, Linear, Lookup, identity_renaming, rename, wire_numbers, wires
-from cloakwork.models.passes.affine import affine_of, is_output, readers, regroup
+from cloakwork.models.ir import Graph, Input, Linear, Lookup, Node, identity_renaming, wire_numbers, wires
+from cloakwork.models.passes.affine import affine_of, reader_counts, regroup
 
 
 def fold_normalisation(graph: Graph) -> Graph:
-    for lookup in graph.lookups:
-        graph = _fold(graph, lookup.first_wire)
-    return graph
-
-
-def _fold(graph: Graph, first_wire: int) -> Graph:
-    """The look-up at this wire, when it reads every wire of one linear node exactly once and nobody else does."""
-    lookup = next(node for node in graph.nodes if node.first_wire == first_wire)
-    factors = affine_of(lookup)
-    source = next((node for node in graph.linears if node.first_wire == int(lookup.gather.min())), None)
-    if factors is None or source is None or not isinstance(lookup, Lookup):
-        return graph
-    if not np.array_equal(np.sort(lookup.gather), wire_numbers(source)):
-        return graph
-    if len(readers(graph, source)) > 1 or is_output(graph, source):
-        return graph
-    folded = _folded(source, lookup, *factors)
-    if folded is None:
-        return graph
+    """In one sweep: nodes are replaced where they stand, and later ones read through the renaming."""
+    owner, counts = graph.owners(), reader_counts(graph)
     renaming = identity_renaming(graph)
-    renaming[wires(lookup)] = lookup.gather
-    nodes = [folded if node is source else node for node in graph.nodes if node is not lookup]
-    return rename(graph, renaming, nodes)
+    nodes: dict[int, Node] = {}
+    for position, node in enumerate(graph.nodes):
+        if not isinstance(node, Input):
+            node = replace(node, gather=renaming[node.gather])
+        nodes[position] = node
+        source = int(owner[node.gather[0]]) if isinstance(node, Lookup) else -1
+        folded = _fold(nodes.get(source), node) if source >= 0 and counts[source] == 1 else None
+        if folded is None:
+            continue
+        nodes[source] = folded
+        renaming[wires(node)] = node.gather
+        counts[source] = counts[position]  # who read the look-up reads the linear node now
+        del nodes[position]
+    return replace(graph, nodes=tuple(nodes.values()), output=renaming[graph.output])
+
+
+def _fold(source: Node | None, lookup: Node) -> Linear | None:
+    """The linear node with the look-up in it, when that is affine and reads every wire of the node exactly once."""
+    factors = affine_of(lookup)
+    if factors is None or not isinstance(source, Linear) or not isinstance(lookup, Lookup):
+        return None
+    if not np.array_equal(np.sort(lookup.gather), wire_numbers(source)):
+        return None
+    return _folded(source, lookup, *factors)
 
 
 def _folded(source: Linear, lookup: Lookup, scale: np.ndarray, offset: np.ndarray) -> Linear | None:

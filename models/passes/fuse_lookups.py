@@ -2,39 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import numpy as np
 
 from cloakwork.models.ir import Graph, Lookup, Node, without_dead_nodes
-from cloakwork.models.passes.affine import affine_of, is_output, readers
+from cloakwork.models.passes.affine import affine_of, reader_counts
+
+# Steps of a shared look-up that its readers repeat: without a bound a chain that is read at every link takes time in the square of its length.
+MOST_SHARED_STEPS: Final = 256
 
 
 def fuse_lookups(graph: Graph) -> Graph:
-    nodes: dict[int, Node] = {}
-    owner = graph.owners()
+    owner, counts = graph.owners(), reader_counts(graph)
+    before: dict[int, int] = {}  # position of a look-up -> that of the one that is fused into it
+    length: dict[int, int] = {}  # steps of a look-up with those that are fused into it
     for position, node in enumerate(graph.nodes):
-        nodes[position] = node
-        sources = np.unique(owner[node.gather])
-        if not isinstance(node, Lookup) or len(sources) != 1:
+        if not isinstance(node, Lookup):
             continue
-        inner = nodes.get(int(sources[0]))
-        if isinstance(inner, Lookup) and not _better_apart(graph, inner, node):
-            nodes[position] = _fused(inner, node)
-    return without_dead_nodes(Graph(tuple(nodes.values()), graph.output, graph.client_steps))
+        length[position] = len(node.steps)
+        sources = np.unique(owner[node.gather])
+        inner = int(sources[0])
+        if len(sources) == 1 and inner in length and not _better_apart(node, counts[inner], length[inner]):
+            before[position] = inner
+            length[position] += length[inner]
+    nodes: dict[int, Node] = {}
+    alive = {0} | set(owner[graph.output.reshape(-1)].tolist())
+    for position in range(len(graph.nodes) - 1, -1, -1):
+        if position not in alive:
+            continue
+        chain = [position]
+        while chain[-1] in before:
+            chain.append(before[chain[-1]])
+        alive |= set(np.unique(owner[graph.nodes[chain[-1]].gather]).tolist())
+        nodes[position] = _fused([graph.nodes[i] for i in reversed(chain)])
+    kept = tuple(nodes[position] for position in sorted(nodes))
+    return without_dead_nodes(Graph(kept, graph.output, graph.client_steps))
 
 
-def _better_apart(graph: Graph, inner: Lookup, outer: Lookup) -> bool:
+def _better_apart(outer: Lookup, readers: int, steps: int) -> bool:
     """An affine function of a look-up that has other readers costs nothing as a linear node, but a bootstrap when fused."""
-    shared = len(readers(graph, inner)) > 1 or is_output(graph, inner)
-    return shared and affine_of(outer) is not None
+    return readers > 1 and (steps > MOST_SHARED_STEPS or affine_of(outer) is not None)
 
 
-def _fused(inner: Lookup, outer: Lookup) -> Lookup:
-    chosen = outer.gather - inner.first_wire
-    pairs = np.stack([inner.function[chosen], outer.function], axis=1)
-    distinct, function = np.unique(pairs, axis=0, return_inverse=True)
-    steps = [step.select(distinct[:, 0]) for step in inner.steps] + [
-        step.select(distinct[:, 1]) for step in outer.steps
-    ]
+def _fused(chain: Sequence[Node]) -> Node:
+    """Look-ups of which each reads the one before; what is no chain stays as it is."""
+    links = [node for node in chain if isinstance(node, Lookup)]
+    if len(chain) < 2:
+        return chain[0]
+    element = np.arange(links[-1].size)  # of each link, behind the elements of the last one
+    functions = []
+    for node, inner in zip(links[::-1], links[-2::-1], strict=False):
+        functions.append(node.function[element])
+        element = node.gather[element] - inner.first_wire
+    functions.append(links[0].function[element])
+    distinct, function = np.unique(np.stack(functions[::-1], axis=1), axis=0, return_inverse=True)
+    steps = [step.select(distinct[:, i]) for i, node in enumerate(links) for step in node.steps]
+    last = links[-1]
     return Lookup(
-        outer.first_wire, inner.gather[chosen], tuple(steps), function.reshape(-1).astype(np.int64), outer.origin
+        last.first_wire, links[0].gather[element], tuple(steps), function.reshape(-1).astype(np.int64), last.origin
     )

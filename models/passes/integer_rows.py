@@ -17,6 +17,7 @@ from cloakwork.models.ir import Reals
 LARGEST_WEIGHT = 127  # 8 bits, signed
 _TOLERANCE = 2e-4  # of a step; float32 weights of 7 bits and a sign are within 2e-5
 _FINEST = 16  # multiples of the coarsest scale that are tried
+_AT_ONCE = 1 << 20  # numbers that are looked at together where there are so few
 _SAMPLED = 16  # columns that sort out most rows
 
 
@@ -24,6 +25,8 @@ def row_steps(weights: Reals) -> Reals:
     """[G, R]: the largest step of which a row's weights [G, R, K] are multiples up to 127; 0 where there is none."""
     rows = weights.reshape(-1, weights.shape[2])
     largest = np.abs(rows).max(axis=1)
+    if LARGEST_WEIGHT * rows.size <= _AT_ONCE:
+        return _row_steps_at_once(rows, largest).reshape(weights.shape[:2])
     order = np.argsort(-np.abs(rows), axis=1)[:, :_SAMPLED]
     sampled = np.take_along_axis(rows, order, axis=1)
     steps = np.where(largest == 0, 1.0, 0.0)
@@ -36,6 +39,16 @@ def row_steps(weights: Reals) -> Reals:
         open_rows, step = _multiples(rows, open_rows, step)
         steps[open_rows] = step
     return steps.reshape(weights.shape[:2])
+
+
+def _row_steps_at_once(rows: Reals, largest: Reals) -> Reals:
+    """The same for few weights: all divisors together."""
+    candidates = largest / np.arange(1, LARGEST_WEIGHT + 1)[:, None]  # [divisors, rows], the largest first
+    ratio = rows / np.where(candidates > 0, candidates, 1.0)[..., None]
+    fits = (np.abs(ratio - np.rint(ratio)).max(axis=2, initial=0.0) < _TOLERANCE) & (candidates > 0)
+    first = np.argmax(fits, axis=0)
+    found = np.where(fits.any(axis=0), candidates[first, np.arange(len(rows))], 0.0)
+    return np.where(largest == 0, 1.0, found)
 
 
 def _multiples(rows: Reals, chosen: np.ndarray, step: Reals) -> tuple[np.ndarray, Reals]:

@@ -29,6 +29,7 @@ def report(program: Program) -> dict[str, Any]:
     exact = [layer for layer in layers if layer["failure_log2"] is not None]
     inner = [layer for layer in layers if layer["bootstraps"]]
     return {
+        **program.facts,
         "program_digest": program_digest(program),
         "parameter_set": params.name,
         "security_bits": params.security_bits,
@@ -45,7 +46,6 @@ def report(program: Program) -> dict[str, Any]:
         "costliest_layer": max(inner, key=lambda layer: int(layer["bootstraps"]))["name"] if inner else None,
         "client_steps": [step.operator for step in program.graph.client_steps],
         "layers": layers,
-        **program.facts,
     }
 
 
@@ -137,10 +137,10 @@ def _steps(lookup: Lookup) -> np.ndarray:
 
 
 def _failure(margin: float, variance: float, offset: float) -> float:
-    """No noise never fails; -10,000 stands for that."""
-    return (
-        noise.failure_log2(margin, variance, offset) if variance > 0 and margin > 0 else (0.0 if margin <= 0 else -1e4)
-    )
+    """No noise never fails; -10,000 stands for that. No margin is more than half a turn."""
+    if margin <= 0:
+        return 0.0
+    return noise.failure_log2(min(margin, 0.5), variance, offset) if variance > 0 else -1e4
 
 
 def _decisions(layer: dict[str, Any]) -> int:

@@ -17,10 +17,7 @@ def feature_table(x: Any, count: int, names: tuple[str, ...] | None, missing: bo
         ShapeError: the wrong number or names of columns, text, infinities, or NaN where `missing` is false.
     """
     check_column_names(x, names)
-    try:
-        table = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ShapeError("input: expected numbers; encode text and categories as the model was trained with") from None
+    table = real_numbers(x)
     if table.ndim != 2 or table.shape[1] != count:
         raise ShapeError(
             f"input: expected an array of shape ['samples', {count}], got {list(table.shape)}; samples come first"
@@ -35,6 +32,17 @@ def feature_table(x: Any, count: int, names: tuple[str, ...] | None, missing: bo
             f"input: column '{labels[int(np.argmax(bad))]}' has missing values (NaN), which this model does not take; replace them first"
         )
     return table
+
+
+def real_numbers(x: Any) -> Reals:
+    """[..] in float64; ShapeError for text, complex numbers, dates and what is no array."""
+    try:
+        array = np.asarray(x)
+        if array.dtype.kind in "cmM":
+            raise TypeError
+        return array.astype(np.float64, copy=False)
+    except (TypeError, ValueError, OverflowError):
+        raise ShapeError("input: expected numbers; encode text and categories as the model was trained with") from None
 
 
 def check_column_names(x: Any, names: tuple[str, ...] | None) -> None:

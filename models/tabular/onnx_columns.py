@@ -6,20 +6,22 @@ tree's threshold may fall on its other side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode
+from cloakwork.models.onnx_import.graph_order import constants_of
 from cloakwork.models.tabular.column_flow import ColumnFlow, Recipe
 from cloakwork.models.tabular.onnx_attributes import Attributes, attributes
 
 _INTEGERS: Final = (TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64)
+_MOST_COLUMNS: Final = 1 << 16
 _NORMS: Final = {"MAX": "max", "L1": "l1", "L2": "l2"}
 
 
@@ -33,10 +35,16 @@ class Tensors:
     types: list[int] = field(default_factory=list)  # of the user's columns
 
 
-def read_columns(model: onnx.ModelProto, wanted: str) -> tuple[Tensors, set[str], list[Problem]]:
-    """Recipes of every tensor that tensor `wanted` needs, the nodes that make them (by their first output), and what is wrong with some."""
-    tensors = _inputs(model)
-    producer = {name: node for node in model.graph.node for name in node.output}
+def read_columns(
+    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], wanted: str
+) -> tuple[Tensors, set[str], list[Problem]]:
+    """Recipes of every tensor that tensor `wanted` needs, the nodes that make them (by their first output), and what is wrong with some.
+
+    Args:
+        nodes: of the graph, each after those that it reads.
+    """
+    tensors = _inputs(graph)
+    producer = {name: node for node in nodes for name in node.output}
     needed: set[str] = set()
     waiting = [wanted]
     while waiting:
@@ -45,7 +53,7 @@ def read_columns(model: onnx.ModelProto, wanted: str) -> tuple[Tensors, set[str]
             needed.add(node.output[0])
             waiting += list(node.input)
     problems: list[Problem] = []
-    for node in model.graph.node:
+    for node in nodes:
         if node.output[0] not in needed:
             continue
         known = all(name in tensors.recipes or name in tensors.constants for name in node.input if name)
@@ -58,11 +66,12 @@ def read_columns(model: onnx.ModelProto, wanted: str) -> tuple[Tensors, set[str]
     return tensors, needed, problems
 
 
-def _inputs(model: onnx.ModelProto) -> Tensors:
+def _inputs(graph: onnx.GraphProto) -> Tensors:
     """One input of all columns, or one for each, which names them."""
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in constants]
-    widths, types = [], []
+    constants: dict[str, NDArray[Any]] = dict(constants_of(graph))
+    inputs = [value for value in graph.input if value.name not in constants]
+    widths: list[int] = []
+    types: list[int] = []
     for value in inputs:
         shape = [extent.dim_value for extent in value.type.tensor_type.shape.dim]
         if len(shape) != 2 or shape[1] < 1:
@@ -70,6 +79,8 @@ def _inputs(model: onnx.ModelProto) -> Tensors:
                 f"model: expected inputs of shape [samples, columns], got {shape} for '{value.name}'; "
                 "convert the model with a fixed number of columns"
             )
+        if sum(widths) + shape[1] > _MOST_COLUMNS:
+            raise CompileError(f"model: expected at most {_MOST_COLUMNS} columns, got {shape[1]} in '{value.name}'")
         widths.append(int(shape[1]))
         types += [int(value.type.tensor_type.elem_type)] * int(shape[1])
     single = all(width == 1 for width in widths) and len(widths) > 1
@@ -132,7 +143,10 @@ def _reshape(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
 def _concat(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
     if own.get("axis", 1) not in (1, -1):
         raise UnsupportedNode("joins samples; expected columns")
-    return [column for i in range(len(node.input)) for column in _recipe(node, tensors, i)]
+    parts = [_recipe(node, tensors, i) for i in range(len(node.input))]
+    if sum(map(len, parts)) > _MOST_COLUMNS:
+        raise UnsupportedNode(f"joins more than {_MOST_COLUMNS} columns")
+    return [column for part in parts for column in part]
 
 
 def _select(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:

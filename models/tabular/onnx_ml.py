@@ -20,6 +20,7 @@ from cloakwork.models.client_steps import Categories, Columns, InputStep
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
 from cloakwork.models.ir import Reals
+from cloakwork.models.onnx_import.graph_order import ordered_nodes
 from cloakwork.models.onnx_import.importer import TABLE_OPERATORS, load_onnx
 from cloakwork.models.tabular.compile_ensemble import compile_ensemble
 from cloakwork.models.tabular.ensemble import TreeEnsemble
@@ -35,7 +36,13 @@ _POST_TRANSFORMS: Final = {"NONE": "none", "LOGISTIC": "sigmoid", "SOFTMAX": "so
 
 def compile_onnx_ml(model: onnx.ModelProto | str | Path, calibration: Any = None, **options: Any) -> CompiledModel:
     """Args: calibration: samples, needed by linear models; options: those of `compile_ensemble` or `compile_linear`."""
-    steps, found = import_onnx_ml(load_onnx(model))
+    try:
+        steps, found = import_onnx_ml(load_onnx(model))
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError, AssertionError, ArithmeticError) as error:
+        line = " ".join(str(error).split())[:200]
+        raise CompileError(
+            f"model: its tables are not valid ONNX-ML ({type(error).__name__}: {line}); export it again"
+        ) from error
     if isinstance(found, TreeEnsemble):
         return compile_ensemble(found, preprocessing=steps, **options)
     if calibration is None:
@@ -49,10 +56,11 @@ def import_onnx_ml(model: onnx.ModelProto) -> tuple[tuple[InputStep, ...], TreeE
     Raises:
         UnsupportedOperatorError: names every node that is not part of such a chain.
     """
-    nodes = [node for node in model.graph.node if node.op_type in TABLE_OPERATORS]
+    ordered = ordered_nodes(model.graph)
+    nodes = [node for node in ordered if node.op_type in TABLE_OPERATORS]
     if len(nodes) != 1:
         raise CompileError(f"model: expected one node of {', '.join(TABLE_OPERATORS)}, got {len(nodes)}")
-    tensors, before, problems = read_columns(model, nodes[0].input[0])
+    tensors, before, problems = read_columns(model.graph, ordered, nodes[0].input[0])
     problems += _after(model, nodes[0], before)
     recipe = tensors.recipes.get(nodes[0].input[0])
     steps: tuple[InputStep, ...] = ()

@@ -18,6 +18,7 @@ Attributes = dict[str, Any]
 
 _MODES: Final = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT")  # by their numbers in version 5
 _AGGREGATIONS: Final[dict[Any, Literal["sum", "mean"]]] = {"SUM": "sum", "AVERAGE": "mean", 1: "sum", 0: "mean"}
+_MOST_VALUES: Final = 1 << 25
 _TRANSFORMS_5: Final = {0: "none", 1: "softmax", 2: "sigmoid"}
 
 
@@ -36,7 +37,7 @@ def tree_ensemble(
     tree_of_node = np.asarray(own["nodes_treeids"], dtype=np.int64)
     number = np.asarray(own["nodes_nodeids"], dtype=np.int64)
     place = {pair: i for i, pair in enumerate(zip(tree_of_node.tolist(), number.tolist(), strict=True))}
-    values = np.zeros((len(number), outputs))
+    values = _no_values(len(number), outputs)
     leaf_tree, leaf_node = own[f"{prefix}_treeids"], own[f"{prefix}_nodeids"]
     for tree, node, output, value in zip(leaf_tree, leaf_node, target, weight, strict=True):
         values[place[int(tree), int(node)], output] += value
@@ -86,7 +87,7 @@ def tree_ensemble_5(own: Attributes, single: bool, features: int) -> TreeEnsembl
     inner = len(threshold)
     weights, targets = _numbers(own, "leaf_weights"), np.asarray(own["leaf_targetids"], dtype=np.int64)
     outputs = int(own.get("n_targets", 1))
-    values = np.zeros((inner + len(weights), outputs))
+    values = _no_values(inner + len(weights), outputs)
     values[inner + np.arange(len(weights)), targets] = weights
     children = []
     for side in ("true", "false"):
@@ -155,6 +156,12 @@ def _tracks_true(own: Attributes, count: int) -> NDArray[np.bool_] | None:
     """None when no node says where missing values go: then they are refused."""
     tracks = np.asarray(own.get("nodes_missing_value_tracks_true") or np.zeros(count), dtype=np.bool_)
     return tracks if tracks.any() else None
+
+
+def _no_values(nodes: int, outputs: int) -> Reals:
+    if not 0 < outputs <= _MOST_VALUES // max(nodes, 1):
+        raise UnsupportedNode(f"has {outputs} outputs for {nodes} nodes; expected at most {_MOST_VALUES} values")
+    return np.zeros((nodes, outputs))
 
 
 def _numbers(own: Attributes, name: str) -> Reals:

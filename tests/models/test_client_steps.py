@@ -17,6 +17,7 @@ from cloakwork.models.client_steps import (
     Labels,
     Normalise,
     OneHot,
+    Quantise,
     Round,
     Saturate,
     Select,
@@ -30,7 +31,8 @@ from cloakwork.models.client_steps import (
     run_output_steps,
     steps_to_fields,
 )
-from cloakwork.models.errors import ShapeError
+from cloakwork.models.errors import CalibratedRangeWarning, ShapeError
+from cloakwork.models.range_report import RangeReport
 
 INPUT_STEPS = (
     Columns(2, ("a", "b"), missing=True),
@@ -104,9 +106,29 @@ def test_categories_become_numbers_and_columns():
     assert OneHot(np.array([1]))(run_input_steps(lenient, [["blue"], ["red"]])).tolist() == [[0], [1]]
 
 
-def test_values_beyond_the_range_saturate_and_say_so():
-    with pytest.warns(UserWarning, match="1 of 2 samples"):
-        assert Saturate(np.zeros(1), np.ones(1))(np.array([[2.0], [0.5]])).tolist() == [[1], [0.5]]
+def test_values_beyond_the_range_saturate_and_are_counted_once():
+    """Over several steps and columns: one warning, which names columns as the user does, and no value."""
+    steps = (
+        Columns(3, ("age", "income", "height")),
+        Select(np.array([2, 0])),
+        Saturate(np.zeros(2), np.ones(2)),
+        Quantise(0.25, 0.0, 0.5, calibrated=True),
+    )
+    report = RangeReport()
+    result = run_input_steps(steps, np.array([[5.0, 7.0, 0.5], [0.6, -9.0, 0.5], [0.6, 0.0, 0.7]]), report)
+    assert result.tolist() == [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]
+    with pytest.warns(CalibratedRangeWarning) as caught:
+        report.warn()
+    assert len(caught) == 1 and caught[0].filename == __file__
+    assert str(caught[0].message) == (
+        "input: 2 of 3 samples have values beyond the calibrated range (3 values in columns 'age', 'height'); they count as its end"
+    )
+
+
+def test_a_quantiser_of_the_models_own_saturates_without_a_word():
+    report = RangeReport()
+    assert run_input_steps((Quantise(0.5, -1.0, 1.0),), np.array([[9.0, -9.0]]), report).tolist() == [[1.0, -1.0]]
+    report.warn()
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def key(model: CompiledModel) -> ClientKey:
 
 
 def test_quantised_network_is_close_to_onnx_runtime(model: CompiledModel) -> None:
-    x = RNG.uniform(-1, 1, (200, 16))
+    x = RNG.uniform(CALIBRATION.min(), CALIBRATION.max(), (200, 16))
     expected = runtime(PROTO, x)
     spread = expected.std()
     assert np.abs(model.predict_float(x) - expected).max() < 1e-5

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import ensemble, tree
 
+from cloakwork.models.errors import CompileError
 from cloakwork.training.estimators.encrypted import Decisions, EncryptedEstimator, Mode, Probabilities
 
 if TYPE_CHECKING:
@@ -63,7 +64,12 @@ class IsolationForest(EncryptedEstimator, ensemble.IsolationForest):
 
     def _restore(self) -> None:
         super()._restore()
-        self.offset_ = float(self.compiled_.program.facts["offset"])
+        offset = self.compiled_.program.facts.get("offset")
+        if offset is None:
+            raise CompileError(
+                "IsolationForest.load: expected a program with the offset of its scores; compile it again"
+            )
+        self.offset_ = float(offset)
 
     def predict(self, X: Any, *args: Any, fhe: Mode = "disable", **options: Any) -> NDArray[Any]:  # noqa: N803
         """-1 for outliers, 1 for others; arguments as of the other estimators' `predict`."""

@@ -1,0 +1,58 @@
+"""Values beyond the calibrated range: collected over the steps of a call, reported to the user once."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models.errors import CalibratedRangeWarning
+
+_MOST_NAMED: Final = 8
+_PACKAGE: Final = __name__.partition(".")[0] + "."
+
+
+class RangeReport:
+    """Which samples, how many values and which columns; never the values themselves."""
+
+    def __init__(self) -> None:
+        self._values = 0
+        self._samples: NDArray[np.bool_] | None = None
+        self._columns: dict[str, None] = {}  # a set in order
+
+    def add(self, outside: NDArray[np.bool_], labels: tuple[str, ...] | None) -> None:
+        """Args: outside [samples, ..]; labels: of the columns of a table, None for what is no table."""
+        if not outside.any():
+            return
+        rows = outside.reshape(len(outside), -1)
+        self._values += int(rows.sum())
+        samples = np.asarray(rows.any(axis=1), dtype=np.bool_)
+        self._samples = samples if self._samples is None else np.logical_or(self._samples, samples)
+        if labels is not None and len(labels) == rows.shape[1]:
+            self._columns.update(dict.fromkeys(labels[i] for i in np.flatnonzero(rows.any(axis=0))))
+
+    def warn(self) -> None:
+        """One CalibratedRangeWarning, at the user's line, when anything was added."""
+        if self._samples is None:
+            return
+        names = [f"'{name}'" for name in self._columns]
+        more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+        where = f" in columns {', '.join(names[:_MOST_NAMED] + more)}" if names else ""
+        warnings.warn(
+            f"input: {int(self._samples.sum())} of {len(self._samples)} samples have values beyond the calibrated range "
+            f"({self._values} value{'s' * (self._values != 1)}{where}); they count as its end",
+            CalibratedRangeWarning,
+            stacklevel=_levels_to_user(),
+        )
+
+
+def _levels_to_user() -> int:
+    """For `stacklevel`: frames from `warn` to the first one outside of this package."""
+    frame: Any = sys._getframe(2)
+    level = 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,0 +1,265 @@
+"""Files of strangers: client specifications, programs and calibrations with seeded mutations.
+
+Reading ends in one of the documented errors, or gives an object that works: that encrypts, decrypts, reports and predicts, or refuses input
+with an error of the tree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import resource
+import struct
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from json_mutations import mutated
+from onnx_models import mlp
+
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
+from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.artefact import program_from_bytes, program_to_bytes
+from cloakwork.models.calibration import Calibration
+from cloakwork.models.client import ClientSpecification
+from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
+from cloakwork.models.tabular.compile_ensemble import compile_ensemble
+from cloakwork.models.tabular.ensemble import Tree, TreeEnsemble
+from cloakwork.models.tabular.linear_compiler import compile_linear
+from cloakwork.models.tabular.linear_model import LinearModel
+
+TOY = parameter_set("toy_two_limb")
+KEY = ClientKey._from_entropy(TOY, bytes(range(32)))
+OTHER = KEY.encrypt(np.zeros((1, 7)), encoding=Encoding.TORUS)
+OTHER_RANK = KEY.encrypt(-np.ones((3, 1, 2)) / 4, encoding=Encoding.TORUS)
+CALIBRATION = np.random.default_rng(5).uniform(-1, 1, (50, 3))
+LOADING = (SerializationError, KeyMismatchError)
+MOST_BYTES = 1 << 28  # that reading a few kilobytes may take for a moment
+
+
+def network() -> CompiledModel:
+    return compile_onnx(mlp(np.random.default_rng(2), [3, 3, 2]), CALIBRATION, candidates=[TOY])
+
+
+def exact() -> CompiledModel:
+    options: dict[str, Any] = {"profile": "exact_64", "weight_bits": 2, "exact": ExactSettings(2, 2)}
+    return compile_onnx(mlp(np.random.default_rng(2), [3, 2, 2]), CALIBRATION, candidates=[TOY], **options)
+
+
+def linear() -> CompiledModel:
+    rng = np.random.default_rng(3)
+    labels = np.array(["a", "b", "c"])
+    found = LinearModel(
+        rng.normal(size=(3, 3)), rng.normal(size=3), "softmax", labels=labels, feature_names=("u", "v", "w")
+    )
+    return compile_linear(found, CALIBRATION, parameters=TOY)
+
+
+def tree(comparisons: Any) -> CompiledModel:
+    columns = (
+        [0, 1, 0, 0, 0],
+        [0.5, -0.25, 0, 0, 0],
+        [1, 3, -1, -1, -1],
+        [2, 4, -1, -1, -1],
+        [[0], [0], [9], [2], [5]],
+    )
+    ensemble = TreeEnsemble((Tree.of_nodes(*columns),), features=3, feature_names=("u", "v", "w"))
+    return compile_ensemble(ensemble, candidates=[TOY], comparisons=comparisons)
+
+
+MODELS: dict[str, Callable[[], CompiledModel]] = {
+    "network": network,
+    "exact": exact,
+    "linear": linear,
+    "tree": lambda: tree("client"),
+    "bins": lambda: tree("server"),
+}
+# Client's steps that the models above do not have.
+STEPS: list[dict[str, Any]] = [
+    {
+        "step": "Categories",
+        "count": 3,
+        "columns": [0],
+        "known": [["red", "green"]],
+        "unseen": "ignore",
+        "names": None,
+        "missing": True,
+    },
+    {"step": "Impute", "fill": [0.0, 1.0, 2.0]},
+    {"step": "Complete", "names": ["u"], "columns": [0]},
+    {"step": "Normalise", "norm": "l2"},
+    {"step": "OneHot", "sizes": [2, 0, 0]},
+    {"step": "Select", "columns": [1, 2, 3]},
+    {"step": "Round"},
+]
+
+
+def used(specification: ClientSpecification) -> None:
+    """Encrypts and decrypts; the client's own input may be refused by an error of the tree."""
+    shape = specification.input_shape
+    for x in (
+        np.zeros((2, 3)),
+        np.zeros((2, *shape)),
+        np.full((1, *shape), 1e308),
+        np.array([["red", 1.0, 2.0]], dtype=object),
+    ):
+        try:
+            specification.encrypt(KEY, x)
+        except FheError:
+            continue
+    fitting = np.full((2, specification.output_scale.size), 0.1)
+    for result in (KEY.encrypt(fitting, encoding=Encoding.TORUS), OTHER, OTHER_RANK):
+        for stage in ("scores", "probabilities", "labels"):
+            try:
+                specification.decrypt(KEY, result, stage)  # type: ignore[arg-type]
+            except FheError:
+                continue
+
+
+@pytest.fixture(autouse=True)
+def _bounded() -> Any:
+    """Numbers of a made-up file may overflow on their way to a result; memory may not be asked for without bound."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    assert 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) < MOST_BYTES
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_client_specifications(name: str) -> None:
+    rng, accepted = random.Random(20260101), 0
+    fields = json.loads(MODELS[name]().client.to_json())
+    ClientSpecification.from_json(json.dumps(fields))
+    for i in range(500):
+        made = mutated(fields, rng)
+        if name == "linear" and i % 2 and isinstance(made.get("input_steps"), list):
+            made["input_steps"][:1] = mutated(STEPS, rng)
+        try:
+            specification = ClientSpecification.from_json(json.dumps(made))
+        except LOADING:
+            continue
+        accepted += 1
+        used(specification)
+    assert 10 < accepted < 450  # both sides of the reader were reached
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_programs(name: str) -> None:
+    rng, accepted = random.Random(20260102), 0
+    header, arrays = taken_apart(program_to_bytes(MODELS[name]().program))
+    for i in range(500):
+        made = mutated(header, rng)
+        data = bytearray(arrays)
+        if i % 4 == 0:
+            for _ in range(rng.randrange(1, 9)):
+                data[rng.randrange(len(data))] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
+            made = made if i % 8 else header
+        try:
+            program = program_from_bytes(put_together(made, bytes(data)))
+        except LOADING:
+            continue
+        accepted += 1
+        model = CompiledModel(program)
+        if i % 3 == 0:
+            used(model.client)
+        assert ClientSpecification.from_json(model.client.to_json()).input_shape == model.client.input_shape
+        str(model)
+        for x in (np.zeros((2, *model.client.input_shape)), CALIBRATION[:2]):
+            try:
+                model.predict(x)
+            except FheError:
+                continue
+    assert 10 < accepted < 450
+
+
+def test_calibrations() -> None:
+    rng, accepted = random.Random(20260103), 0
+    fields = json.loads(calibrate(mlp(np.random.default_rng(2), [3, 3, 2]), CALIBRATION).to_json())
+    proto = mlp(np.random.default_rng(2), [3, 3, 2])
+    for i in range(1000):
+        try:
+            found = Calibration.from_json(json.dumps(mutated(fields, rng)))
+        except SerializationError:
+            continue
+        accepted += 1
+        if i % 10 == 0:
+            try:
+                compile_onnx(proto, found, candidates=[TOY])
+            except FheError:
+                continue
+    assert 10 < accepted < 900
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "1",
+        "null",
+        '"a"',
+        "[" * 100_000,
+        '{"cloakwork_client": ' * 5000,
+        "\x00",
+        "{}",
+        "NaN",
+        "1" * 10_000,
+    ],
+)
+def test_texts_that_are_no_specification(text: str) -> None:
+    for read in (ClientSpecification.from_json, Calibration.from_json):
+        with pytest.raises(SerializationError):
+            read(text)
+        with pytest.raises(SerializationError):
+            read(text.encode() + b"\xff")  # type: ignore[arg-type]
+    with pytest.raises(SerializationError):
+        program_from_bytes(put_together(text, b""))
+
+
+_PLAIN = {"strict": False, "single": False}
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        ({"step": "OneHot", "sizes": [10**12, 0, 0]}, "columns of categories"),
+        ({"step": "OneHot", "sizes": [2**52] * 3}, "columns of categories"),
+        ({"step": "Standardise", "offset": [[0.0]] * 4000, "scale": [[1.0] * 4000]}, "each column"),
+        ({"step": "Bins", "feature": [0], "start": [0, 1], "threshold": [0.5], "digit": [2**50], "radix": 2**50} | _PLAIN, "digits"),
+    ],
+)  # fmt: skip
+def test_little_text_cannot_ask_for_much(step: dict[str, Any], says: str) -> None:
+    fields = json.loads(linear().client.to_json())
+    fields["input_steps"].insert(1, step)
+    with pytest.raises(SerializationError, match=says):
+        ClientSpecification.from_json(json.dumps(fields))
+
+
+def test_arrays_of_a_program_are_read_once() -> None:
+    """Thousands of nodes that name the same bytes would take as many copies of them."""
+    header, arrays = taken_apart(program_to_bytes(network().program))
+    header["nodes"] += [header["nodes"][-1]] * 1000
+    with pytest.raises(SerializationError, match="into another"):
+        program_from_bytes(put_together(header, arrays))
+
+
+def taken_apart(data: bytes) -> tuple[dict[str, Any], bytes]:
+    (length,) = struct.unpack_from("<Q", data, 8)
+    return json.loads(data[16 : 16 + length]), data[16 + length : -32]
+
+
+def put_together(header: Any, arrays: bytes) -> bytes:
+    text = header if isinstance(header, str) else json.dumps(header)
+    body = data_prefix(len(text.encode("utf-8", "surrogatepass"))) + text.encode("utf-8", "surrogatepass") + arrays
+    return body + hashlib.sha256(body).digest()
+
+
+def data_prefix(length: int) -> bytes:
+    return struct.pack("<4sHHQ", b"CLKM", 1, 0, length)
