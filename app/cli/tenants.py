@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from cloakwork.app.cli.console import FailureError, JsonOption, emit, write_json
+from cloakwork.fhe_core.errors import how_to_install
 
 if TYPE_CHECKING:
     from cloakwork.api.service.tenants import Tenants
@@ -30,7 +31,7 @@ ScopeOption = Annotated[
 
 def _with_tenants(data: Path | None, database_url: str | None, work: Callable[[Tenants], Awaitable[T]]) -> T:
     if importlib.util.find_spec("sqlalchemy") is None or importlib.util.find_spec("pydantic_settings") is None:
-        raise FailureError("the service is not installed; pip install 'cloakwork[service]'")
+        raise FailureError(f"the service is not installed; {how_to_install('service')}")
     from cloakwork.api.database.connection import Database
     from cloakwork.api.service.services import database_url as url_of
     from cloakwork.api.service.services import migrate

@@ -23,7 +23,7 @@ function(cuda_failure_line output result)
   if(found STREQUAL "")
     set(found "the CUDA compiler does not work")
   endif()
-  string(REGEX REPLACE "[^A-Za-z0-9 .,:_/'()+!*#=-]" "" found "${found}")  # it becomes a string of the extension module
+  string(REGEX REPLACE "[^A-Za-z0-9 .,:_/'()+!*=-]" "" found "${found}")  # it becomes a string of the extension module
   string(REGEX REPLACE "  +" " " found "${found}")
   string(STRIP "${found}" found)
   string(SUBSTRING "${found}" 0 200 found)
