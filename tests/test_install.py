@@ -50,7 +50,11 @@ def test_pip_fetches_cmake_where_the_systems_has_no_cuda_20(tmp_path: Path) -> N
     """What pip asks the build back end before it makes the build's environment, with Debian 12's CMake alone in PATH."""
     text = """case "$*" in *capabilities*) echo '{"version": {"string": "3.25.1"}}';; *) echo cmake version 3.25.1;; esac"""
     script(tmp_path / "cmake", text)
-    hook = "from scikit_build_core.build import get_requires_for_build_wheel as hook; print(hook({}))"
+    # CMake's Python package, which `make` installs beside this, would be taken without a look at the system's.
+    hook = (
+        "import importlib.util as u; find = u.find_spec; u.find_spec = lambda name, *a: None if name == 'cmake' else find(name, *a)\n"
+        "from scikit_build_core.build import get_requires_for_build_wheel as hook; print(hook({}))"
+    )
     result = subprocess.run(
         [sys.executable, "-c", hook],
         cwd=REPOSITORY,
