@@ -48,7 +48,8 @@ bool check(const Case& c) {
     view.weights = weights.data();
     view.bytes = bytes.data();
     view.out = out.data();
-    if (!emulation::run_grid(c.blocks, Tile::kThreads, Tile::kSharedBytes, [&] { linear_product_kernel<Tile>(view); })) return false;
+    if (!emulation::run_grid(c.blocks, Tile::kThreads, Tile::kSharedBytes, [&] { linear_product_kernel<Tile>(view); }))
+        return false;
 
     for (int number = 0; number < view.byte_words; ++number)
         for (int row = 0; row < c.rows; ++row) {
