@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 from pathlib import Path
 
@@ -65,6 +66,23 @@ def test_pip_fetches_cmake_where_the_systems_has_no_cuda_20(tmp_path: Path) -> N
     )
     assert result.returncode == 0, result.stderr
     assert "cmake>=" in result.stdout
+
+
+def test_the_source_distribution_holds_what_the_build_needs(tmp_path: Path) -> None:
+    hook = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+    result = subprocess.run(
+        [sys.executable, "-c", hook, str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        held = {name.partition("/")[2] for name in opened.getnames()}
+    needed = {"pyproject.toml", "README.md", "LICENSE", "NOTICE"}
+    for package in PROJECT["tool"]["scikit-build"]["wheel"]["packages"].values():
+        paths = (path for path in (REPOSITORY / package).rglob("*") if path.is_file())
+        needed |= {str(path.relative_to(REPOSITORY)) for path in paths if path.suffix not in (".pyc", ".so")}
+    assert needed <= held, sorted(needed - held)
+    assert not [name for name in held if name.startswith((".venv/", "build/")) or name.endswith(".so")]
 
 
 # --- CUDA that cannot be built ---------------------------------------------------------------------------------------------------
