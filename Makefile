@@ -1,4 +1,4 @@
-# make demo | test | lint | format | bench. Needs Python 3.11 or newer, a C++20 compiler and a Python package index; the rest
+# make demo | test | test-emulated | sanitize | lint | format | bench. Needs Python 3.11 or newer, a C++20 compiler and a Python package index; the rest
 # (CMake, Ninja, pybind11, linters) is installed into $(VENV) at the versions of constraints.txt.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -15,13 +15,48 @@ PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.p
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: demo test lint lint-ruff lint-mypy lint-imports lint-clang-format format bench bench-openfhe install clean
+.PHONY: demo test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format format bench bench-openfhe install clean
 
 demo: install $(VENV)/.demo-tools
 	$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
 
 test: install $(VENV)/.test-tools
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# The engine again in a folder of its own: $(call engine,NAME,COMPILER FLAGS), with the CUDA back end on emulated devices (on the CPU,
+# cuda/emulation), and $(BUILD)/NAME/tree, where Python finds cloakwork with that engine.
+define engine
+	$(BIN)/cmake -S fhe_core -B $(BUILD)/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCLOAKWORK_CUDA=EMULATE \
+		-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=$(2)" \
+		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) >$(BUILD)/$(1).log \
+		|| { cat $(BUILD)/$(1).log; exit 1; }
+	$(BIN)/cmake --build $(BUILD)/$(1) --parallel $(JOBS)
+	rm -rf $(BUILD)/$(1)/tree
+	mkdir -p $(BUILD)/$(1)/tree/cloakwork/fhe_core
+	ln -s $(foreach package,$(filter-out fhe_core,$(PACKAGES)),$(abspath $(package))) $(BUILD)/$(1)/tree/cloakwork/
+	ln -s $(abspath $(wildcard fhe_core/*.py)) $(abspath fhe_core/tools) $(abspath $(BUILD)/$(1))/_engine*.so $(BUILD)/$(1)/tree/cloakwork/fhe_core/
+endef
+JOBS ?= $(shell nproc)
+
+# Tests of the engine that need a device, on emulated ones. Kernels run as they are, so batches of hundreds are left out, and kernels that
+# a set without one of its own would run twice.
+EMULATED_TESTS ?= tests/fhe_core
+EMULATED_LEFT_OUT := 257 or random_batch or shipped or full_domain or all_functions or random_circuits or pinned_memory_that_is_reused or toy_binary-shaped or toy_ternary-shaped or toy_two_limb-shaped
+test-emulated: install $(VENV)/.test-tools
+	$(call engine,emulated,-O1)
+	PYTHONPATH=$(abspath $(BUILD))/emulated/tree CLOAKWORK_ENGINE=emulated $(BIN)/python -m pytest -m gpu -k "not ($(EMULATED_LEFT_OUT))" $(EMULATED_TESTS) $(PYTEST_ARGS)
+
+# The engine under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process at the first finding: tests of the engine, of
+# hostile objects and the wire fuzzer. SANITIZED_ARGS chooses (.ci/run does). No leaks are looked for: Python leaves memory at its end.
+# libFuzzer (atheris) brings handlers of its own, so that the fuzzer draws its mutations at random here.
+SANITIZED_TESTS ?= tests/fhe_core tests/hostile tests/fuzz tests/vectors
+SANITIZED_ARGS ?= -k "not ($(EMULATED_LEFT_OUT) or guided)"
+sanitize: install $(VENV)/.test-tools
+	$(call engine,sanitize,-O1 -g1 -fno-omit-frame-pointer -fsanitize=address -fsanitize=undefined -fno-sanitize-recover=undefined)
+	PYTHONPATH=$(abspath $(BUILD))/sanitize/tree CLOAKWORK_ENGINE=sanitize PYTHONMALLOC=malloc \
+		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		$(BIN)/python -m pytest $(SANITIZED_ARGS) $(SANITIZED_TESTS) $(PYTEST_ARGS)
 
 bench: install
 	$(BIN)/python tests/benchmarks/run.py $(BENCH_ARGS)
@@ -91,4 +126,4 @@ $(VENV)/.lint-tools: constraints.txt | $(BIN)/python
 	@touch $@
 
 clean:
-	rm -rf $(BUILD)/typecheck $(BUILD)/cp* $(BUILD)/py*
+	rm -rf $(BUILD)/typecheck $(BUILD)/cp* $(BUILD)/py* $(BUILD)/emulated $(BUILD)/sanitize $(BUILD)/emulators

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.errors import ParameterError, how_to_install
 
 
 def instrument(app: FastAPI) -> None:
@@ -15,7 +15,7 @@ def instrument(app: FastAPI) -> None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        raise ParameterError("telemetry needs the extra 'telemetry'; pip install 'cloakwork[telemetry]'") from None
+        raise ParameterError(f"telemetry needs the extra 'telemetry'; {how_to_install('telemetry')}") from None
     provider = TracerProvider(resource=Resource.create({"service.name": "cloakwork"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     FastAPIInstrumentor.instrument_app(app, tracer_provider=provider, excluded_urls="health,metrics,livez,readyz")

@@ -94,3 +94,8 @@ class NoParameterSetError(CompileError):
     """No shipped parameter set satisfies the precision, noise and failure constraints."""
 
     code = "no_parameter_set"
+
+
+def how_to_install(extra: str) -> str:
+    """What to do about a missing extra. cloakwork comes as a repository, so the command is one for its folder."""
+    return f"install the extra with pip install '.[{extra}]' in the folder of cloakwork's repository"

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 # Toy parameter sets are insecure and refused everywhere but here.
 os.environ.setdefault("CLOAKWORK_ALLOW_TOY", "1")
+
+
+def pytest_sessionstart() -> None:
+    """`make test-emulated` and `make sanitize` name the folder of the engine they built: no other engine may pass their tests."""
+    wanted = os.environ.get("CLOAKWORK_ENGINE")
+    if wanted is None:
+        return
+    from cloakwork.fhe_core import _engine
+
+    found = Path(str(_engine.__file__)).resolve()
+    if found.parent.name != wanted:
+        pytest.exit(f"CLOAKWORK_ENGINE: expected the engine of build/{wanted}, got {found}", returncode=1)
 
 
 def _cuda_unavailable_reason() -> str | None:

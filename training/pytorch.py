@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from cloakwork.fhe_core.errors import how_to_install
+
 try:
     import torch
 except ImportError as error:
-    raise ImportError("training needs PyTorch, which is not installed: pip install 'cloakwork[train]'") from error
+    raise ImportError(f"training needs PyTorch, which is not installed; {how_to_install('train')}") from error
 
 __all__ = ["torch"]

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.fhe_core.errors import how_to_install
 from cloakwork.models.errors import CompileError
 
 # Rows kept for testing and the seed of the split. Iris: 100 to train and 50 to test, as published results have it.
@@ -41,9 +42,7 @@ def load_tabular(name: str) -> TabularData:
         from sklearn import datasets
         from sklearn.model_selection import train_test_split
     except ImportError as error:
-        raise CompileError(
-            f"data set '{name}': it comes with scikit-learn; install it with pip install 'cloakwork[sklearn]'"
-        ) from error
+        raise CompileError(f"data set '{name}': it comes with scikit-learn; {how_to_install('sklearn')}") from error
     loader, test_rows, seed = _SPLITS[name]
     data = getattr(datasets, loader)()
     x, y = np.asarray(data.data, dtype=np.float64), np.asarray(data.target, dtype=np.int64)

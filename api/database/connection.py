@@ -12,7 +12,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.errors import ParameterError, how_to_install
 
 _DRIVERS: Final = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
 _BUSY_SECONDS: Final = 15
@@ -38,7 +38,7 @@ class Database:
             self._engine = create_async_engine(parsed.set(drivername=_DRIVERS[family]), **options)
         except ImportError:
             raise ParameterError(
-                f"database: {family} needs its extra; pip install 'cloakwork[service,postgresql]'"
+                f"database: {family} needs the extra 'postgresql'; {how_to_install('service,postgresql')}"
             ) from None
         # SQLite has one writer; waiting here is fairer than its busy loop.
         self._writing = asyncio.Lock() if self.is_sqlite else nullcontext()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cloakwork.api.service.clock import now
-from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.errors import ParameterError, how_to_install
 from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
 
 UPLOADS = "uploads"
@@ -108,7 +108,7 @@ class ObjectStorage:
         try:
             import obstore
         except ImportError:
-            raise ParameterError("storage: object storage needs the extra 's3'; pip install 'cloakwork[s3]'") from None
+            raise ParameterError(f"storage: object storage needs the extra 's3'; {how_to_install('s3')}") from None
         self._obstore: Any = obstore
         try:
             self._store = obstore.store.from_url(url)

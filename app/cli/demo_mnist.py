@@ -18,6 +18,7 @@ from cloakwork.app.cli.encrypted_run import EncryptedRun, costs, run_encrypted
 from cloakwork.app.cli.model_files import ModelOption, find_model
 from cloakwork.app.cli.picture import has_pillow, save_picture
 from cloakwork.app.cli.terminal_image import bar_line, image_lines
+from cloakwork.fhe_core.errors import how_to_install
 from cloakwork.models.compiler import CompiledModel
 
 PICTURE = Path("cloakwork-demo-mnist.png")
@@ -180,8 +181,8 @@ def _write_picture(
         return
     if not has_pillow():
         if path != PICTURE:
-            raise FailureError("--picture needs Pillow: pip install 'cloakwork[demo]'")
-        console.print("no picture: pip install 'cloakwork[demo]' for one")
+            raise FailureError(f"--picture needs Pillow; {how_to_install('demo')}")
+        console.print("no picture, which needs Pillow: pip install pillow")
         return
     save_picture(path, chosen.images, run.words, answers, chosen.labels)
     if not quiet:

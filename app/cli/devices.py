@@ -42,7 +42,9 @@ def cpu_device() -> dict[str, Any]:
 def cuda_devices() -> list[dict[str, Any]]:
     """One entry per device, or one that says why there is none."""
     if not hasattr(_engine, "CudaKey"):
-        return [{"device": "cuda", "usable": False, "details": "this build has no CUDA back end"}]
+        return [
+            {"device": "cuda", "usable": False, "details": f"this build has no CUDA back end: {_engine.without_cuda}"}
+        ]
     try:
         return [
             {

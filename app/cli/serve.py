@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from cloakwork.app.cli.console import FailureError
+from cloakwork.fhe_core.errors import how_to_install
 
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "pydantic_settings", "prometheus_client")
 
@@ -38,7 +39,7 @@ def serve(
     """Serve compiled models over HTTP; GET /v2/health/ready answers 200 when it is up."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise FailureError(f"the service needs {', '.join(missing)}; pip install 'cloakwork[service]'")
+        raise FailureError(f"the service needs {', '.join(missing)}; {how_to_install('service')}")
     flags = {
         "INSECURE_LOCAL": "true" if insecure_local else None,
         "HOST": host,

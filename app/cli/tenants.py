@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from cloakwork.app.cli.console import FailureError, JsonOption, WrongCallError, emit, write_json
+from cloakwork.fhe_core.errors import how_to_install
 
 if TYPE_CHECKING:
     from cloakwork.api.service.tenants import Tenants
@@ -27,7 +28,8 @@ app = typer.Typer(help="Tenants of the scoring service and their API keys.", no_
 DataOption = Annotated[Path | None, typer.Option("--data", help="The service's data folder.")]
 DatabaseOption = Annotated[str | None, typer.Option("--database", help="postgresql://.., where the service uses one.")]
 ScopeOption = Annotated[
-    list[str] | None, typer.Option("--scope", help="score, models or metrics; may be repeated. Default: score.")
+    list[str] | None,
+    typer.Option("--scope", help="score, models, metrics or priority; may be repeated. Default: score."),
 ]
 ModelOption = Annotated[
     list[str] | None, typer.Option("--model", help="A model that the tenant may use; may be repeated. Default: all.")
@@ -36,7 +38,7 @@ ModelOption = Annotated[
 
 def _with_service(data: Path | None, database_url: str | None, work: Callable[[Tenants, Settings], Awaitable[T]]) -> T:
     if importlib.util.find_spec("sqlalchemy") is None or importlib.util.find_spec("pydantic_settings") is None:
-        raise FailureError("the service is not installed; pip install 'cloakwork[service]'")
+        raise FailureError(f"the service is not installed; {how_to_install('service')}")
     from cloakwork.api.database.connection import Database
     from cloakwork.api.service.private import own_folder
     from cloakwork.api.service.services import database_url as url_of

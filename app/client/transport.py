@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from cloakwork.app.client.errors import ConnectionLostError, error_of, retry_after
 from cloakwork.app.client.exchange import Conversation, OnEvent, Request, Response, T
-from cloakwork.fhe_core.errors import ParameterError, UnsupportedError
+from cloakwork.fhe_core.errors import ParameterError, UnsupportedError, how_to_install
 
 try:
     import httpx
 except ImportError as error:  # pragma: no cover (the tests have it)
-    raise UnsupportedError("the client of the service needs httpx; pip install 'cloakwork[client]'") from error
+    raise UnsupportedError(f"the client of the service needs httpx; {how_to_install('client')}") from error
 
 ATTEMPTS: Final = 5
 _FIRST_PAUSE_SECONDS: Final = 0.25

@@ -110,7 +110,7 @@ def alternatives(line: str) -> list[str]:
     return [f"{first} {word} {options}" for word in second.split("|")]
 
 
-# What the extras bring: `pip install cloakwork` alone has none of it.
+# What the extras bring: `pip install .` alone has none of it.
 OF_EXTRAS = (
     "aiosqlite", "alembic", "anyio", "fastapi", "httpx", "lightgbm", "onnxmltools", "onnxruntime", "opentelemetry", "pandas", "PIL",
     "prometheus_client", "pydantic_settings", "scipy", "skl2onnx", "sklearn", "sqlalchemy", "starlette", "torch", "uvicorn", "xgboost",
@@ -134,8 +134,8 @@ def test_commands_work_without_the_extras_or_name_them(run, tmp_path, error_line
         assert result.returncode == 0, (arguments, result.stderr)
         assert result.stderr == ""
     for arguments, extra in (
-        (["models", "list", "--url", "http://127.0.0.1:1"], "cloakwork[client]"),
-        (["serve", "--insecure-local", "--data", "data"], "cloakwork[service]"),
+        (["models", "list", "--url", "http://127.0.0.1:1"], "pip install '.[client]'"),
+        (["serve", "--insecure-local", "--data", "data"], "pip install '.[service]'"),
     ):
         result = run(*arguments, environment=environment)
         assert result.returncode == 1, (arguments, result.stderr)

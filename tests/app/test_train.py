@@ -42,7 +42,7 @@ def test_without_pytorch_it_says_what_to_install(run, tmp_path, error_line):
     environment = {"PYTHONPATH": paths, "CLOAKWORK_DATA": str(tmp_path / "data")}
     result = run("train", "mnist-mlp-1x30", environment=environment)
     assert result.returncode == 1
-    assert "cloakwork[train]" in error_line(result.stderr)
+    assert "pip install '.[train]'" in error_line(result.stderr)
 
 
 def test_wrong_calls(call, tmp_path, error_line):

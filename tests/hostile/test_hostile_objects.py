@@ -116,7 +116,7 @@ def test_truncated_and_extended_with_mended_totals(objects: dict[str, tuple[Any,
             cls.from_bytes(resized(data, change))
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(position=st.integers(0), bit=st.integers(0, 7))
 def test_flipped_bit(objects: dict[str, tuple[Any, bytes]], position: int, bit: int) -> None:
     for cls, data in objects.values():
@@ -293,7 +293,7 @@ def test_huge_counts_allocate_nothing(seeded: bytes, shape: tuple[int, ...]) -> 
         assert peak < 1 << 20
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=400))
 def test_noise(data: bytes) -> None:
     for reader in (Ciphertexts.from_bytes, EvaluationKeys.from_bytes, load_ciphertexts):
@@ -301,7 +301,7 @@ def test_noise(data: bytes) -> None:
             reader(data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_patched_headers_with_valid_checksums(seeded: bytes, data: st.DataObject) -> None:
     """Any header bytes: the object is refused with an error of the tree, or it is one whose every field is legal."""

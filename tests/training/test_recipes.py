@@ -78,4 +78,4 @@ def test_without_pytorch_the_error_says_what_to_install() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=dict(os.environ)
     )
     assert result.returncode != 0
-    assert "cloakwork[train]" in result.stderr
+    assert "pip install '.[train]'" in result.stderr

@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from cloakwork.fhe_core.errors import how_to_install
 from cloakwork.models.errors import CompileError
 
 if TYPE_CHECKING:
@@ -131,6 +132,6 @@ def __getattr__(name: str) -> Any:
                 if error.name not in _LIBRARIES:
                     raise
                 raise CompileError(
-                    f"{name}: {error.name} is not installed; install it with pip install 'cloakwork[{_LIBRARIES[error.name]}]'"
+                    f"{name}: {error.name} is not installed; {how_to_install(_LIBRARIES[error.name])}"
                 ) from error
     raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

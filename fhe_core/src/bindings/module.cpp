@@ -57,5 +57,8 @@ PYBIND11_MODULE(_engine, m) {
     fhe_core::bind_cpu(m);
 #ifdef CLOAKWORK_WITH_CUDA
     fhe_core::bind_cuda(m);
+    m.attr("without_cuda") = "";
+#else
+    m.attr("without_cuda") = CLOAKWORK_WITHOUT_CUDA;
 #endif
 }

@@ -253,20 +253,11 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_latency_kern
     }
 }
 
-#endif
-
-#ifdef __CUDACC__
-
 // Enqueues the kernel, one block per multiprocessor at most; view.batch >= 1.
 template <class Config>
 cudaError_t launch_blind_rotate_latency(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
-    constexpr auto kernel = blind_rotate_latency_kernel<Config>;
-    const cudaError_t status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(Config::kSharedBytes));
-    if (status != cudaSuccess) return status;
     const int blocks = view.batch < multiprocessors ? view.batch : multiprocessors;
-    kernel<<<blocks, Config::kThreads, Config::kSharedBytes, stream>>>(view);
-    return cudaGetLastError();
+    return enqueue(blind_rotate_latency_kernel<Config>, blocks, Config::kThreads, Config::kSharedBytes, stream, view);
 }
 
 #endif

@@ -26,6 +26,7 @@
 #include <cstdint>
 
 #include "cuda/blind_rotate.hpp"
+#include "cuda/launch.cuh"
 #include "cuda/plain_ntt.cuh"
 #include "cuda/warp_ntt.cuh"
 #include "fhe_core/parameters.hpp"
@@ -193,6 +194,7 @@ __device__ __forceinline__ void barrier(int id, int threads) {
 #elif defined(CLOAKWORK_EMULATE_WARPS)
 
 inline Vec4 load_key(const Vec4* address) { return *address; }
+inline void barrier(int id, int threads) { emulation::Block::own().wait_for_named(id, threads); }
 
 #endif
 #if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
@@ -405,21 +407,12 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
     }
 }
 
-#endif
-
-#ifdef __CUDACC__
-
 // Enqueues the kernel over all multiprocessors; view.batch >= 1.
 template <class Config>
 cudaError_t launch_blind_rotate_pair(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
-    constexpr auto kernel = blind_rotate_pair_kernel<Config>;
-    const cudaError_t status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(Config::kSharedBytes));
-    if (status != cudaSuccess) return status;
     constexpr int per_warp = Config::Layout::per_warp;
     const int units = (view.batch + per_warp - 1) / per_warp, blocks = units < multiprocessors ? units : multiprocessors;
-    kernel<<<blocks, Config::kThreads, Config::kSharedBytes, stream>>>(view);
-    return cudaGetLastError();
+    return enqueue(blind_rotate_pair_kernel<Config>, blocks, Config::kThreads, Config::kSharedBytes, stream, view);
 }
 
 #endif

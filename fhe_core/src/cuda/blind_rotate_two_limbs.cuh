@@ -562,20 +562,11 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
     }
 }
 
-#endif
-
-#ifdef __CUDACC__
-
 // Enqueues the kernel over all multiprocessors; view.batch >= 1.
 template <class Config>
 cudaError_t launch_blind_rotate_two_limbs(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
-    constexpr auto kernel = blind_rotate_two_limbs_kernel<Config>;
-    const cudaError_t status =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(Config::kSharedBytes));
-    if (status != cudaSuccess) return status;
     const int blocks = view.batch < multiprocessors ? view.batch : multiprocessors;
-    kernel<<<blocks, Config::kThreads, Config::kSharedBytes, stream>>>(view);
-    return cudaGetLastError();
+    return enqueue(blind_rotate_two_limbs_kernel<Config>, blocks, Config::kThreads, Config::kSharedBytes, stream, view);
 }
 
 #endif

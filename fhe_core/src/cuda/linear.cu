@@ -112,17 +112,12 @@ struct SplitWords {
     }
 };
 
-#ifdef __CUDACC__
-
 template <class Tile>
 void launch_product(const LinearProductView& view, int multiprocessors, cudaStream_t stream) {
-    constexpr auto kernel = linear_product_kernel<Tile>;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes), "linear layer");
     const int row_tiles = (view.rows + Tile::kTileRows - 1) / Tile::kTileRows;
     const int tiles = row_tiles * ((view.byte_words + Tile::kTileWords - 1) / Tile::kTileWords);
     const int blocks = std::min(tiles, multiprocessors * Tile::kBlocksPerMultiprocessor);
-    kernel<<<blocks, Tile::kThreads, Tile::kSharedBytes, stream>>>(view);
-    check(cudaGetLastError(), "linear layer");
+    check(enqueue(linear_product_kernel<Tile>, blocks, Tile::kThreads, Tile::kSharedBytes, stream, view), "linear layer");
 }
 
 template <int limbs, bool one_slice>
@@ -142,32 +137,6 @@ void launch_product_of(const LinearProductView& view, int multiprocessors, cudaS
     else
         launch_product_of_rows<limbs, false>(view, multiprocessors, stream);
 }
-
-#else
-
-template <int limbs>
-void launch_product_of(const LinearProductView& view, int, cudaStream_t) {
-    using Tile = LinearTile<limbs, 1, 2, true>;
-    using Word = typename Tile::Word;
-    const auto plane = [&](int slice) { return std::size_t(slice) * view.byte_words * view.padded_columns; };
-    for (int number = 0; number < view.byte_words; ++number)
-        for (int row = 0; row < view.rows; ++row) {
-            std::int32_t totals[2] = {};
-            for (int a = view.slice_count - 1; a >= 0; --a) {
-                const std::int8_t* weight = view.weights + (std::size_t(a) * view.padded_rows + row) * view.padded_columns;
-                std::int32_t sums[Tile::kSlices] = {};
-                for (int s = 0; s < Tile::kSlices; ++s)
-                    for (int c = 0; c < view.padded_columns; ++c)
-                        sums[s] += std::int32_t{weight[c]} * view.bytes[plane(s) + std::size_t(number) * view.padded_columns + c];
-                totals[0] = add_slices<0>(totals[0], sums, view.shift[0] + a);
-                totals[1] = add_slices<1>(totals[1], sums, view.shift[1] + a);
-            }
-            const std::uint32_t item = number / view.words, word = number % view.words;
-            static_cast<Word*>(view.out)[view.out_word(item) + std::size_t(row) * view.words + word] = joined_word<Word>(totals);
-        }
-}
-
-#endif
 
 // bodies += bias; an item is a row of a position of a sample.
 template <class Word>

@@ -110,6 +110,14 @@ __device__ __forceinline__ void multiply_bytes(std::int32_t (&sums)[4], const st
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+#elif defined(CLOAKWORK_EMULATE_WARPS)
+
+}  // namespace fhe_core::cuda
+
+#include "cuda/emulation/tensor_core.hpp"
+
+namespace fhe_core::cuda {
+
 #endif
 #if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
 

@@ -4,8 +4,6 @@
 
 namespace fhe_core::cuda {
 
-#ifndef CLOAKWORK_EMULATE_CUDA
-
 template <int... part>
 static const ShapedKernel* find_in(const Shape& shape, std::integer_sequence<int, part...>) {
     for (const std::span<const ShapedKernel> kernels : {pair_kernels<part>()..., two_limb_kernels()})
@@ -17,11 +15,5 @@ static const ShapedKernel* find_in(const Shape& shape, std::integer_sequence<int
 const ShapedKernel* find_shaped_kernel(const Shape& shape) {
     return find_in(shape, std::make_integer_sequence<int, kShapedKernelParts>{});
 }
-
-#else
-
-const ShapedKernel* find_shaped_kernel(const Shape&) { return nullptr; }  // they need warps
-
-#endif
 
 }  // namespace fhe_core::cuda

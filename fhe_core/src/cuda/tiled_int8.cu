@@ -6,8 +6,6 @@
 namespace fhe_core::cuda {
 namespace {
 
-#ifdef __CUDACC__
-
 constexpr int kTile = 64, kWords = 16;  // k in words of four bytes
 
 __global__ __launch_bounds__(256) void tiled_int8_kernel(const Int8Product product) {
@@ -44,25 +42,11 @@ __global__ __launch_bounds__(256) void tiled_int8_kernel(const Int8Product produ
         }
 }
 
-#endif
-
 }  // namespace
 
 void launch_tiled_int8(const Int8Product& product, cudaStream_t stream) {
-#ifdef __CUDACC__
     const std::size_t m_tiles = (product.m + kTile - 1) / kTile, n_tiles = (product.n + kTile - 1) / kTile;
-    tiled_int8_kernel<<<static_cast<unsigned>(m_tiles * n_tiles), 256, 0, stream>>>(product);
-    check(cudaGetLastError(), "matrix product");
-#else
-    (void)stream;
-    for (int n = 0; n < product.n; ++n)
-        for (int m = 0; m < product.m; ++m) {
-            std::int32_t sum = 0;
-            for (int k = 0; k < product.k; ++k)
-                sum += std::int32_t{product.a[std::size_t(m) * product.k + k]} * product.b[std::size_t(n) * product.k + k];
-            product.out[std::size_t(n) * product.m + m] = sum;
-        }
-#endif
+    check(enqueue(tiled_int8_kernel, m_tiles * n_tiles, 256, 0, stream, product), "matrix product");
 }
 
 }  // namespace fhe_core::cuda

@@ -1,6 +1,5 @@
 // The device functions of the two-bit blind rotation, run lane by lane on the CPU against reference::blind_rotate. Needs no GPU:
-//   g++ -std=c++20 -O2 -Ifhe_core/include -Ifhe_core/src -Ifhe_core/src/cuda/emulation -Itests/benchmarks/cuda
-//       tests/fhe_core/cuda/emulate_blind_rotate.cpp fhe_core/src/common/{reference,expand,chacha20}.cpp -o emulate && ./emulate
+// test_emulated_kernels.py compiles and runs it.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

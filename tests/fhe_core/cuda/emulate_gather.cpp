@@ -1,8 +1,5 @@
 // launch_linear with gather, bias and scattered results, as the emulated build runs it, against sums in 128 bits. Needs no GPU:
-//   g++ -std=c++20 -O1 -DCLOAKWORK_EMULATE_CUDA -Ifhe_core/include -Ifhe_core/src -Ifhe_core/src/cuda/emulation
-//   -Itests/benchmarks/cuda
-//       tests/fhe_core/cuda/emulate_gather.cpp -xc++ fhe_core/src/cuda/linear.cu -xnone fhe_core/src/cuda/runtime.cpp -o emulate &&
-//       ./emulate
+// test_emulated_kernels.py compiles and runs it.
 #include <cstdio>
 #include <cstdlib>
 #include <random>

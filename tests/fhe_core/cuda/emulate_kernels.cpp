@@ -1,37 +1,34 @@
-// The one-limb kernels of both layouts and the two-limb kernel as they are, a CPU thread per CUDA thread and real barriers, against
-// reference::blind_rotate and sample_extract. Needs no GPU:
-//   g++ -std=c++20 -O1 -pthread -Ifhe_core/include -Ifhe_core/src -Ifhe_core/src/cuda/emulation -Itests/benchmarks/cuda
-//       tests/fhe_core/cuda/emulate_kernels.cpp fhe_core/src/common/{reference,expand,chacha20}.cpp -o emulate && ./emulate
-#include "emulated_block.hpp"
-
-namespace fhe_core::cuda {
-
-alignas(16) std::int32_t shared[227 * 256];
-
-}  // namespace fhe_core::cuda
-
+// The rotation kernels of both layouts and the two-limb kernel as they are, every CUDA thread a fibre (cuda/emulation/threads.hpp),
+// against reference::blind_rotate and sample_extract. Needs no GPU: test_emulated_kernels.py compiles and runs it.
 #include "cuda/blind_rotate_latency.cuh"
 #include "cuda/blind_rotate_two_limbs.cuh"
 #include "fhe_core/reference.hpp"
 #include "host_key.hpp"
 #include "two_limb_key.hpp"
 
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
 namespace fhe_core::cuda {
 namespace {
 
+void require(cudaError_t status) {
+    if (status == cudaSuccess) return;
+    std::printf("launch: %s\n", cudaGetErrorString(status));
+    std::exit(EXIT_FAILURE);
+}
+
 template <class Pair, bool latency>
 void run_kernel(const BlindRotateView& view) {
-    for (std::int32_t& word : shared) word = 0x5a5a5a5a;
-    if constexpr (latency) {
-        using Config = LatencyConfig<Pair>;
-        run_blocks(1, Config::kThreads, [&] { blind_rotate_latency_kernel<Config>(view); });
-    } else {
-        run_blocks(2, Pair::kThreads, [&] { blind_rotate_pair_kernel<Pair>(view); });
-    }
+    if constexpr (latency)
+        require(launch_blind_rotate_latency<LatencyConfig<Pair>>(view, 1, nullptr));
+    else
+        require(launch_blind_rotate_pair<Pair>(view, 2, nullptr));
 }
 
 template <class Layout, bool latency, int... numbers>
-bool check(int lwe_dimension, std::uint64_t seed) {
+bool check_pair(int lwe_dimension, std::uint64_t seed) {
     using Config = PairConfig<KernelShape<numbers..., CmuxKind::binary_pair>, Layout>;
     using M = typename Config::M;
     constexpr int N = Config::N, k = Config::k;
@@ -107,8 +104,7 @@ bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
     view.steps = params.step_count();
     view.coefficients = coefficients.data();
     view.coefficient_count = static_cast<int>(coefficients.size());
-    for (std::int32_t& word : shared) word = 0x5a5a5a5a;
-    run_blocks(1, Config::kThreads, [&] { blind_rotate_two_limbs_kernel<Config>(view); });
+    require(launch_blind_rotate_two_limbs<Config>(view, 1, nullptr));
 
     int wrong = 0;
     for (std::size_t item = 0; item < kBatch; ++item) {
@@ -130,20 +126,20 @@ bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
 int main() {
     using namespace fhe_core::cuda;
     using Plain = PairLayout<1, 1, 1, 1, 1>;
-    bool good = check<Plain, true, 512, 2, 1, 8, 2, 7, 2>(6, 1);
-    good &= check<Plain, true, 512, 2, 1, 6, 3, 7, 2>(4, 2);
-    good &= check<Plain, true, 512, 2, 1, 6, 3, 5, 3>(4, 3);
-    good &= check<Plain, true, 512, 2, 1, 5, 4, 5, 3>(4, 4);
-    good &= check<Plain, true, 512, 3, 1, 6, 3, 7, 2>(4, 5);
-    good &= check<Plain, true, 1024, 1, 1, 5, 4, 5, 3>(4, 6);
-    good &= check<Plain, true, 1024, 2, 1, 5, 4, 5, 3>(4, 7);
-    good &= check<Plain, true, 256, 1, 1, 7, 3, 7, 3>(6, 8);
-    good &= check<PairLayout<2, 1, 1, 2, 2>, false, 512, 2, 1, 8, 2, 7, 2>(6, 1);
-    good &= check<PairLayout<2, 1, 1, 2, 2, true>, false, 512, 2, 1, 8, 2, 7, 2>(6, 2);
-    good &= check<PairLayout<2, 1, 2, 3, 2, true>, false, 512, 2, 1, 6, 3, 5, 3>(6, 3);
-    good &= check<PairLayout<2, 1, 1, 1, 2, true>, false, 512, 2, 1, 6, 3, 7, 2>(6, 4);
-    good &= check<PairLayout<2, 1, 2, 3, 2>, false, 512, 2, 1, 6, 3, 7, 2>(6, 5);
-    good &= check<PairLayout<1, 1, 1, 1, 1, true>, false, 1024, 1, 1, 5, 4, 5, 3>(4, 6);
+    bool good = check_pair<Plain, true, 512, 2, 1, 8, 2, 7, 2>(6, 1);
+    good &= check_pair<Plain, true, 512, 2, 1, 6, 3, 7, 2>(4, 2);
+    good &= check_pair<Plain, true, 512, 2, 1, 6, 3, 5, 3>(4, 3);
+    good &= check_pair<Plain, true, 512, 2, 1, 5, 4, 5, 3>(4, 4);
+    good &= check_pair<Plain, true, 512, 3, 1, 6, 3, 7, 2>(4, 5);
+    good &= check_pair<Plain, true, 1024, 1, 1, 5, 4, 5, 3>(4, 6);
+    good &= check_pair<Plain, true, 1024, 2, 1, 5, 4, 5, 3>(4, 7);
+    good &= check_pair<Plain, true, 256, 1, 1, 7, 3, 7, 3>(6, 8);
+    good &= check_pair<PairLayout<2, 1, 1, 2, 2>, false, 512, 2, 1, 8, 2, 7, 2>(6, 1);
+    good &= check_pair<PairLayout<2, 1, 1, 2, 2, true>, false, 512, 2, 1, 8, 2, 7, 2>(6, 2);
+    good &= check_pair<PairLayout<2, 1, 2, 3, 2, true>, false, 512, 2, 1, 6, 3, 5, 3>(6, 3);
+    good &= check_pair<PairLayout<2, 1, 1, 1, 2, true>, false, 512, 2, 1, 6, 3, 7, 2>(6, 4);
+    good &= check_pair<PairLayout<2, 1, 2, 3, 2>, false, 512, 2, 1, 6, 3, 7, 2>(6, 5);
+    good &= check_pair<PairLayout<1, 1, 1, 1, 1, true>, false, 1024, 1, 1, 5, 4, 5, 3>(4, 6);
     good &= check_two_limbs<2048, 1, 2, 2>(4, 1);
     good &= check_two_limbs<2048, 1, 1, 4>(4, 2);
     good &= check_two_limbs<1024, 2, 2, 3>(4, 3);

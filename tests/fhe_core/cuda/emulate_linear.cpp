@@ -1,52 +1,13 @@
-// The product kernel of the linear layers as it is, a CPU thread per CUDA thread, with ldmatrix, mma and cp.async as the PTX manual
-// describes them, against sums in 64 bits. Needs no GPU:
-//   g++ -std=c++20 -O1 -pthread -Ifhe_core/include -Ifhe_core/src tests/fhe_core/cuda/emulate_linear.cpp -o emulate && ./emulate
-#include "emulated_block.hpp"
-
-#include <random>
-
-#include "cuda/modulus.cuh"
-
-namespace fhe_core::cuda {
-
-alignas(16) std::int8_t stages[227 * 1024];
-
-namespace {
-
-void copy_async(std::int8_t* to, const std::int8_t* from) { std::memcpy(to, from, 16); }
-void commit_copies() {}
-template <int pending>
-void wait_copies() {}
-void load_matrices(std::uint32_t (&x)[4], const std::int8_t* row) {
-    EmulatedWarp& warp = own_warp();
-    const int lane = threadIdx.x % 32;
-    warp.pointers[lane] = row;
-    warp.barrier.arrive_and_wait();
-    for (int i = 0; i < 4; ++i)
-        std::memcpy(&x[i], static_cast<const std::int8_t*>(warp.pointers[8 * i + lane / 4]) + 4 * (lane % 4), 4);
-    warp.barrier.arrive_and_wait();
-}
-std::int8_t byte_of(std::uint32_t word, int i) { return static_cast<std::int8_t>(word >> (8 * i)); }
-void multiply_bytes(std::int32_t (&sums)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
-    EmulatedWarp& warp = own_warp();
-    const int lane = threadIdx.x % 32;
-    warp.fragments[lane] = {a[0], a[1], a[2], a[3], b0, b1};
-    warp.barrier.arrive_and_wait();
-    for (int i = 0; i < 4; ++i) {
-        const int row = lane / 4 + (i >= 2) * 8, column = 2 * (lane % 4) + i % 2;
-        for (int k = 0; k < 32; ++k) {  // a0: rows 0-7, k 0-15; a1: rows 8-15; a2, a3: k 16-31
-            const auto& left = warp.fragments[row % 8 * 4 + k % 16 / 4];
-            const auto& right = warp.fragments[column * 4 + k % 16 / 4];
-            sums[i] += std::int32_t{byte_of(left[row / 8 + k / 16 * 2], k % 4)} * byte_of(right[4 + k / 16], k % 4);
-        }
-    }
-    warp.barrier.arrive_and_wait();
-}
-
-}  // namespace
-}  // namespace fhe_core::cuda
+// The product kernel of the linear layers as it is, every CUDA thread a fibre, with ldmatrix, mma and cp.async as the PTX manual
+// describes them (cuda/emulation), against sums in 128 bits. Needs no GPU: test_emulated_kernels.py compiles and runs it.
+#include <cuda_runtime.h>
 
 #include "cuda/linear_product.cuh"
+
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <vector>
 
 namespace fhe_core::cuda {
 namespace {
@@ -87,8 +48,8 @@ bool check(const Case& c) {
     view.weights = weights.data();
     view.bytes = bytes.data();
     view.out = out.data();
-    const int blocks = c.blocks;
-    run_blocks(blocks, Tile::kThreads, [&] { linear_product_kernel<Tile>(view); });
+    if (!emulation::run_grid(c.blocks, Tile::kThreads, Tile::kSharedBytes, [&] { linear_product_kernel<Tile>(view); }))
+        return false;
 
     for (int number = 0; number < view.byte_words; ++number)
         for (int row = 0; row < c.rows; ++row) {

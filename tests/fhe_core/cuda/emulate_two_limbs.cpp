@@ -1,7 +1,5 @@
 // The device functions of the two-limb blind rotation, run thread by thread on the CPU against reference::blind_rotate. Needs no
-// GPU:
-//   g++ -std=c++20 -O2 -Ifhe_core/include -Ifhe_core/src -Ifhe_core/src/cuda/emulation -Itests/benchmarks/cuda
-//       tests/fhe_core/cuda/emulate_two_limbs.cpp fhe_core/src/common/{reference,expand,chacha20}.cpp -o emulate && ./emulate
+// GPU: test_emulated_kernels.py compiles and runs it.
 #include "cuda/blind_rotate_two_limbs.cuh"
 
 #include <algorithm>

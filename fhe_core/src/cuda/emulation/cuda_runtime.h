@@ -1,5 +1,5 @@
 // The part of the CUDA runtime that the back end's host code uses, on the CPU and in order: CLOAKWORK_CUDA=EMULATE builds the back
-// end against it, so that its tests run where there is no device. Kernels run as loops (cuda/block.cuh). There are two devices,
+// end against it, so that its tests run where there is no device. Kernels run as they are (threads.hpp). There are two devices,
 // which know their own memory, so that a wrong device is noticed.
 #pragma once
 
@@ -8,6 +8,8 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+
+#include "threads.hpp"
 
 using cudaStream_t = struct CudaStream*;
 using cudaEvent_t = struct CudaEvent*;
@@ -21,10 +23,11 @@ enum cudaError_t {
     cudaErrorInvalidDevice,
     cudaErrorNotReady,
     cudaErrorInvalidResourceHandle,
+    cudaErrorLaunchFailure,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
-enum cudaDeviceAttr { cudaDevAttrMemoryPoolsSupported };
+enum cudaDeviceAttr { cudaDevAttrMemoryPoolsSupported, cudaDevAttrMaxSharedMemoryPerBlockOptin };
 enum cudaMemAllocationType { cudaMemAllocationTypePinned };
 enum cudaMemLocationType { cudaMemLocationTypeDevice };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold, cudaMemPoolAttrReservedMemCurrent, cudaMemPoolAttrUsedMemCurrent };
@@ -68,7 +71,10 @@ struct EmulatedMemory {
     }
 };
 
-inline const char* cudaGetErrorString(cudaError_t) { return "an error of the emulated device"; }
+inline const char* cudaGetErrorString(cudaError_t status) {
+    return status == cudaErrorLaunchFailure ? "a barrier that not all threads reach, or too much shared memory"
+                                            : "an error of the emulated device";
+}
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaGetDeviceCount(int* count) { return *count = kEmulatedDevices, cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) { return *device = EmulatedMemory::current(), cudaSuccess; }
@@ -77,9 +83,11 @@ inline cudaError_t cudaSetDevice(int device) {
     return EmulatedMemory::current() = device, cudaSuccess;
 }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) { return *value = 1, cudaSuccess; }
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+    return *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? emulation::kSharedBytes : 1, cudaSuccess;
+}
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
-    *properties = {"emulated on the CPU", 0, 0, 2, kEmulatedMemory, std::size_t{227} << 10};
+    *properties = {"emulated on the CPU", 0, 0, 2, kEmulatedMemory, emulation::kSharedBytes};
     return cudaSuccess;
 }
 inline cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {

@@ -1,0 +1,208 @@
+"""The install: CMake as the build needs it, CUDA left out where it cannot be built, and no promise of a package that is not published."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("scikit_build_core")  # `make` installs it, with CMake, Ninja and pybind11
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+LEFT_OUT = "CUDA back end left out, the CPU alone is built: "
+FIRST_CMAKE_WITH_CUDA_20 = (
+    3,
+    25,
+    2,
+)  # its Modules/Compiler/NVIDIA-CUDA.cmake; 3.25.1, of Debian 12, has no option for C++20
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+# --- CMake -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_one_version_of_cmake_is_asked_for() -> None:
+    lists = [
+        REPOSITORY / "fhe_core" / "CMakeLists.txt",
+        REPOSITORY / "fhe_core" / "cmake" / "cuda_probe" / "CMakeLists.txt",
+    ]
+    versions = {
+        re.search(r"cmake_minimum_required\(VERSION ([\d.]+)\)", path.read_text(encoding="utf-8"))[1] for path in lists
+    }
+    (version,) = versions
+    assert PROJECT["tool"]["scikit-build"]["cmake"]["version"] == f">={version}"
+    assert tuple(map(int, version.split("."))) >= FIRST_CMAKE_WITH_CUDA_20
+
+
+def test_pip_fetches_cmake_where_the_systems_has_no_cuda_20(tmp_path: Path) -> None:
+    """What pip asks the build back end before it makes the build's environment, with Debian 12's CMake alone in PATH."""
+    text = """case "$*" in *capabilities*) echo '{"version": {"string": "3.25.1"}}';; *) echo cmake version 3.25.1;; esac"""
+    script(tmp_path / "cmake", text)
+    # CMake's Python package, which `make` installs beside this, would be taken without a look at the system's.
+    hook = (
+        "import importlib.util as u; find = u.find_spec; u.find_spec = lambda name, *a: None if name == 'cmake' else find(name, *a)\n"
+        "from scikit_build_core.build import get_requires_for_build_wheel as hook; print(hook({}))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", hook],
+        cwd=REPOSITORY,
+        env={**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "cmake>=" in result.stdout
+
+
+def test_the_source_distribution_holds_what_the_build_needs(tmp_path: Path) -> None:
+    hook = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+    result = subprocess.run(
+        [sys.executable, "-c", hook, str(tmp_path)], cwd=REPOSITORY, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        held = {name.partition("/")[2] for name in opened.getnames()}
+    needed = {"pyproject.toml", "README.md", "LICENSE", "NOTICE"}
+    for package in PROJECT["tool"]["scikit-build"]["wheel"]["packages"].values():
+        paths = (path for path in (REPOSITORY / package).rglob("*") if path.is_file())
+        needed |= {str(path.relative_to(REPOSITORY)) for path in paths if path.suffix not in (".pyc", ".so")}
+    assert needed <= held, sorted(needed - held)
+    assert not [name for name in held if name.startswith((".venv/", "build/")) or name.endswith(".so")]
+
+
+# --- CUDA that cannot be built ---------------------------------------------------------------------------------------------------
+
+
+def configure(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    folders = subprocess.run(
+        [sys.executable, "-m", "pybind11", "--cmakedir"], capture_output=True, text=True, timeout=60
+    )
+    if cmake is None or folders.returncode != 0:
+        pytest.skip("CMake or pybind11 is not installed")
+    command = [cmake, "-S", str(REPOSITORY / "fhe_core"), "-B", str(folder), f"-Dpybind11_DIR={folders.stdout.strip()}"]
+    ours = {
+        key: value for key, value in os.environ.items() if key not in ("CUDACXX", "CUDAHOSTCXX", "SKBUILD_CMAKE_DEFINE")
+    }
+    return subprocess.run(
+        [*command, f"-DPython_EXECUTABLE={sys.executable}", *options],
+        env={**ours, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+
+
+BROKEN = {  # what nvcc does -> what the line says
+    "an error of its own": (
+        "echo \"nvcc fatal   : Unsupported gpu architecture 'compute_90'\" >&2; exit 1",
+        "Unsupported gpu architecture",
+    ),
+    "the host compiler": (
+        "echo '#error -- unsupported GNU version! gcc versions later than 8 are not supported!'; exit 1",
+        "unsupported GNU",
+    ),
+    "silence": ("exit 0", "nvcc"),
+    "a crash": ("kill -SEGV $$", "nvcc"),
+}
+
+
+@pytest.mark.parametrize("way", BROKEN)
+def test_a_broken_cuda_compiler_leaves_cuda_out(tmp_path: Path, way: str) -> None:
+    text, said = BROKEN[way]
+    nvcc = script(tmp_path / "nvcc", text)
+    result = configure(tmp_path / "build", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    lines = [line for line in result.stdout.splitlines() if "CUDA" in line or "nvcc" in line]
+    assert result.returncode == 0, result.stdout
+    assert len(lines) == 1, result.stdout
+    assert LEFT_OUT in lines[0] and str(nvcc) in lines[0] and said in lines[0]
+
+
+def test_without_a_cuda_compiler_the_cpu_is_built(tmp_path: Path) -> None:
+    folders = ";".join(sorted({str(Path(folder).resolve()) for folder in _folders_with_nvcc()}))
+    result = configure(tmp_path / "build", f"-DCMAKE_IGNORE_PATH={folders}", PATH=_path_without_nvcc())
+    assert result.returncode == 0, result.stdout
+    (line,) = [line for line in result.stdout.splitlines() if "CUDA" in line]
+    assert LEFT_OUT + "no CUDA compiler was found" in line
+
+
+def test_cuda_that_is_insisted_on_fails(tmp_path: Path) -> None:
+    nvcc = script(tmp_path / "nvcc", "exit 1")
+    result = configure(tmp_path / "build", "-DCLOAKWORK_CUDA=ON", CUDACXX=str(nvcc))
+    assert result.returncode != 0
+    assert "CUDA" in result.stdout and LEFT_OUT not in result.stdout
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on this machine")
+def test_a_cuda_compiler_without_c20_leaves_cuda_out(tmp_path: Path) -> None:
+    """It works until C++20 is asked for: CMake's own test of the compiler passes."""
+    refuses = """for a in "$@"; do case "$a" in *std=c++20*) echo "nvcc fatal   : Value 'c++20' is not defined" >&2; exit 1;; esac; done"""
+    script(tmp_path / "nvcc", f'{refuses}\nexec {shutil.which("nvcc")} "$@"')
+    result = configure(
+        tmp_path / "build", "-DCMAKE_CUDA_ARCHITECTURES=90-real", PATH=f"{tmp_path}:{os.environ['PATH']}"
+    )
+    assert result.returncode == 0, result.stdout
+    (line,) = [line for line in result.stdout.splitlines() if LEFT_OUT in line]
+    assert "'c++20' is not defined" in line
+
+
+def _folders_with_nvcc() -> list[str]:
+    known = [*os.environ["PATH"].split(":"), "/usr/local/bin", "/usr/bin", "/bin", "/usr/local/cuda/bin"]
+    return [folder for folder in known if (Path(folder) / "nvcc").exists()]
+
+
+def _path_without_nvcc() -> str:
+    return ":".join(folder for folder in os.environ["PATH"].split(":") if not (Path(folder) / "nvcc").exists())
+
+
+# --- What is promised ------------------------------------------------------------------------------------------------------------
+
+
+def texts() -> dict[Path, str]:
+    """Everything in the repository that a reader or a user of an error sees."""
+    listed = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    if listed.returncode != 0:
+        pytest.skip("not a git repository")
+    ends = (".py", ".md", ".toml", ".ipynb", ".cpp", ".sh", ".html", "Makefile", "Dockerfile")
+    paths = [REPOSITORY / name for name in listed.stdout.splitlines() if name.endswith(ends)]
+    return {path: path.read_text(encoding="utf-8") for path in paths if path != Path(__file__).resolve()}
+
+
+def test_no_line_installs_a_package_that_is_not_published() -> None:
+    """cloakwork is in no package index: extras are installed from its folder."""
+    promised = re.compile(r"cloakwork\[[a-z]|pip install [^\n`;,]*\bcloakwork(?![\w/.'’])")
+    found = [
+        f"{path.relative_to(REPOSITORY)}: {line.strip()}"
+        for path, text in texts().items()
+        for line in text.splitlines()
+        if promised.search(line)
+        and not line.startswith("all = [")  # its own extras, which pip finds in the same folder
+    ]
+    assert found == []
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    extras = set(PROJECT["project"]["optional-dependencies"])
+    named = {
+        extra
+        for text in texts().values()
+        for names in re.findall(r"\.\[([a-z0-9,]+)\]['\"]|how_to_install\(['\"]([a-z0-9,]+)['\"]\)", text)
+        for extra in "".join(names).split(",")
+    }
+    assert named <= extras and {"service", "client", "sklearn", "train"} <= named
