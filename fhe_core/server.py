@@ -14,6 +14,7 @@ from cloakwork.fhe_core import _engine, gates, message_bounds
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts, check_same_key
+from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.device_words import DeviceWords, ShardedArray, cuda_ordinals
 from cloakwork.fhe_core.encoding import Encoding, first_position, slot_bits, torus_constant
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
@@ -236,11 +237,14 @@ class Session:
         ciphertexts that went in, finds the integer weights of the last linear layer in the masks that come out. Entropy of the
         operating system; the words differ from call to call.
 
+        On the session's threads, for a GPU on all CPUs.
+
         Noise: plus `noise.rerandomisation_variance`. It hides masks, not noise (docs/decisions/rerandomised-answers.md).
         """
         check_same_key(self.parameters, self._key.key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts")
         held = ciphertexts.to_host()
-        zeros = self._key.public_key.zeros(held.size).reshape(held.words.shape)
+        threads = self._threads if self.device == "cpu" else usable_cores()
+        zeros = self._key.public_key.zeros(held.size, threads).reshape(held.words.shape)
         words = add(self.parameters, held.words, zeros)
         norm = math.sqrt(rerandomisation_variance(self.parameters) / blind_rotation_variance(self.parameters))
         terms = held.noise.plus(NoiseTerms.of_words(self.parameters, zeros, norm), self.parameters, words)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from cloakwork.api.service.tenants import Tenant, Tenants
 from cloakwork.api.service.uploads import Uploads
 from cloakwork.api.service.usage import Usage
 from cloakwork.api.settings import Settings
+from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.errors import FheError, ParameterError
 
 _MIGRATIONS = Path(__file__).parents[1] / "database" / "migrations" / "versions"
@@ -38,7 +38,7 @@ _log = logging.getLogger("cloakwork.service")
 
 
 def engine_options(settings: Settings) -> EngineOptions:
-    threads = settings.threads or len(os.sched_getaffinity(0))
+    threads = settings.threads or usable_cores()
     devices = () if settings.devices == "auto" else tuple(settings.devices.split())
     return EngineOptions(devices, threads, settings.memory_key_bytes, settings.device_key_bytes, settings.log_level)
 

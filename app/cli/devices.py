@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ from rich.table import Table
 
 from cloakwork.app.cli.console import JsonOption, WrongCallError, standard_output, write_json
 from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.errors import FheError
 
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda or cuda:N; 'cloakwork devices' lists them.")]
@@ -28,7 +28,7 @@ def list_devices() -> list[dict[str, Any]]:
 
 
 def cpu_device() -> dict[str, Any]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = usable_cores()
     try:
         return {
             "device": "cpu",

@@ -1,0 +1,10 @@
+"""How many CPU threads are worth starting."""
+
+from __future__ import annotations
+
+import os
+
+
+def usable_cores() -> int:
+    """CPUs that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
