@@ -157,7 +157,8 @@ class ResidentRuntime:
 
     def _located(self, gather: Indices, values: dict[int, _Node]) -> tuple[Any, NDArray[np.int32]]:
         """An array that holds all wires of a gather, and their columns in it (-1: the zero wire)."""
-        sources = source_nodes(self._graph, gather, self._owner)
+        # What reads nothing but zeros has no level before it, so that the input is there.
+        sources = source_nodes(self._graph, gather, self._owner) or [0]
         arrays: list[Any] = []
         for source in sources:
             if not any(values[source].array is array for array in arrays):

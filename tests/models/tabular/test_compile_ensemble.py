@@ -2,6 +2,7 @@
 
 import functools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,18 @@ def test_tables_without_noise_give_the_quantised_scores(ensemble, seed):
 def test_encrypted_equals_quantised(device, ensemble, seed):
     model, (key, session) = compile_ensemble(ensemble, candidates=[TOY]), toy_session(device)
     x = samples_of(ensemble, 12, seed)
+    encrypted = model.predict(x, "execute", key=key, session=session, output="scores")
+    np.testing.assert_array_equal(encrypted, model.predict(x, output="scores"))
+
+
+@DEVICES
+def test_trees_that_cancel_leave_a_constant(device):
+    """The score of every sample is the same, and no wire is read for it."""
+    tree = random_tree(np.random.default_rng(3), 2, 3, 1, 4)
+    ensemble = TreeEnsemble((tree, replace(tree, values=-tree.values)), 2)
+    model, (key, session) = compile_ensemble(ensemble, candidates=[TOY]), toy_session(device)
+    x = np.array([[0.0, 1.0], [2.0, 0.0], [3.0, 3.0]])
+    np.testing.assert_allclose(model.predict(x, output="scores"), 0, atol=1e-9)
     encrypted = model.predict(x, "execute", key=key, session=session, output="scores")
     np.testing.assert_array_equal(encrypted, model.predict(x, output="scores"))
 
