@@ -6,12 +6,12 @@ Look-ups count as equal when they are the same function of the same integer comb
 
 A sign of the input or a rotation gives other words for the same function; a sign of the table gives the negated words on sets whose gadget
 has one level, because the negated accumulator is decomposed into the negated digits (tests/noise/test_equal_lookups.py measures it).
-Combinations are compared by two random linear functions of them modulo 2^64, which add repeated wires up and turn signs by themselves.
+Combinations are compared by two random functions of them modulo 2^64: sums over the wires, in whatever order, of a number for the weight times one
+for the wire, which turn signs by themselves. A wire that a row reads twice has to be read once for that (merge_equal).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -29,7 +29,6 @@ _Values: TypeAlias = Callable[["_Element"], Reals]
 _SEED: Final = 20261122  # of the random functions; any would do
 _POINTS: Final = 4096  # of half a turn, halfway between the points of any table
 _SAME: Final = 1e-9  # of the torus: tables that differ by less differ in no word, but for rounding
-_REAL_BITS: Final = 50  # of real weights that have to agree
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +81,7 @@ class _Search:
         return self._found
 
     def _linear(self, node: Linear) -> None:
-        weights, constants = _integers(node), _constants(self._graph, node)
+        weights, constants = _scrambled(node.weights), _constants(self._graph, node)
         hashes = np.empty((len(node.gather), node.weights.shape[1], 2), dtype=np.uint64)
         for block in range(len(weights)):
             chosen = np.flatnonzero(node.block == block)
@@ -186,14 +185,15 @@ def _samples(graph: Graph, node: Lookup) -> _Values:
     return values
 
 
-def _integers(node: Linear) -> Hashes:
-    """Weights modulo 2^64; real ones as multiples of a power of two, so that equal ones stay equal."""
-    if node.weights.dtype == np.int64:
-        return node.weights.astype(np.uint64)
-    largest = float(np.abs(node.weights).max(initial=0.0))
-    shift = _REAL_BITS - (math.frexp(largest)[1] if largest > 0 else 0)
-    scaled: Hashes = np.rint(np.ldexp(node.weights, shift)).astype(np.int64).astype(np.uint64)
-    return scaled
+def _scrambled(weights: NDArray[Any]) -> NDArray[np.uint64]:
+    """Odd numbers modulo 2^64 that stand for the weights, with their signs, and 0 for 0: products with odd numbers lose no bit of a hash, where
+    those with 2^49 would leave 15. Source: the finaliser of SplitMix64 (Steele, Lea, Flood, 2014)."""
+    bits = np.abs(weights.astype(np.float64)).view(np.uint64).copy()
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    odd = (bits ^ (bits >> np.uint64(31))) | np.uint64(1)
+    signed: NDArray[np.uint64] = np.where(weights < 0, _negated(odd), odd)
+    return np.where(weights == 0, np.uint64(0), signed)
 
 
 def _constants(graph: Graph, node: Linear) -> Reals:

@@ -27,11 +27,13 @@ def merge_equal(graph: Graph) -> Graph:
     Raises:
         CompileError: a linear node would need more weights than are worth keeping.
     """
-    sources = find_sources(graph)
-    nodes = [_read_sources(node, sources) if isinstance(node, Linear) else node for node in graph.nodes]
-    if all(new is old for new, old in zip(nodes, graph.nodes, strict=True)):
-        return graph
-    return check(_without_unread(replace(graph, nodes=tuple(nodes))))
+    while True:
+        sources = find_sources(graph)
+        nodes = [_read_sources(node, sources) if isinstance(node, Linear) else node for node in graph.nodes]
+        if all(new is old for new, old in zip(nodes, graph.nodes, strict=True)):
+            return graph
+        # Again: rows that read a wire once now may be equal to others.
+        graph = check(_without_unread(replace(graph, nodes=tuple(nodes))))
 
 
 # --- readers -----------------------------------------------------------------------------------------------------------------------

@@ -14,9 +14,12 @@ from onnx_models import model, runtime
 from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph, Input, Linear, Lookup, check_levelled, wires
+from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.choose_parameters import weight_norms
 from cloakwork.models.passes.equal_sources import find_sources
 from cloakwork.models.passes.merge_equal import merge_equal
+from cloakwork.models.passes.pipeline import restructure
+from cloakwork.models.passes.separate_levels import separate_levels
 from cloakwork.models.program import Program
 from cloakwork.models.steps import Step
 from cloakwork.models.tabular.graph_builder import Facts, GraphBuilder, Row
@@ -171,6 +174,16 @@ def test_programs_of_older_versions_are_counted_over_distinct_sources() -> None:
     report = CompiledModel(program).report()
     assert report["bootstraps"] == program.bootstraps
     assert report["layers"][-1]["norm_on_lookups"] == norms.on_lookups
+
+
+def test_weights_of_one_size_on_many_wires_are_told_apart() -> None:
+    """A max-pool in three dimensions: 90,000 differences of two wires each, all weights 1 or -1, of which many are computed more than once."""
+    nodes = [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2, 2])]
+    proto = model(nodes, [3, 16, 16, 16], {})
+    x = np.random.default_rng(9).standard_normal((1, 3, 16, 16, 16)).astype(np.float32)
+    made = restructure(import_onnx(proto))
+    np.testing.assert_allclose(interpret(made, x), runtime(proto, x), atol=1e-5)
+    assert made.bootstraps < separate_levels(import_onnx(proto)).bootstraps
 
 
 def test_constants_and_zero_wires_survive() -> None:
