@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 # Toy parameter sets are insecure and refused everywhere but here.
 os.environ.setdefault("CLOAKWORK_ALLOW_TOY", "1")
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """Commands that run in this process set it."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
 
 
 def pytest_sessionstart() -> None:

@@ -132,12 +132,13 @@ async def _score(
 ) -> Response:
     request.state.model = model.name
     length = content_length(request)
-    samples = services.scoring.check_length(model, length)
-    memory = length if as_job else length + model.output_bytes(samples)
+    services.scoring.check_length(model, length)
     with ExitStack() as held:
-        held.enter_context(services.bodies.hold(tenant.name, memory))
+        held.enter_context(services.bodies.hold(tenant.name, length))
         reader = BodyReader(request, length, services.settings.body_idle_seconds)
         header = services.scoring.check_header(model, await reader.start(PREFIX_BYTES), length)
+        if not as_job:  # several numbers of samples may have one length, and the header says which it is
+            held.enter_context(services.bodies.hold(tenant.name, model.output_bytes(header.shape[0])))
         accepted = await services.scoring.admit(tenant, model, header, key)
         body = await reader.whole()
         if as_job or not services.scoring.is_short(accepted):

@@ -78,17 +78,17 @@ class Model:
     def _sizes(self) -> dict[int, int]:
         return {}
 
-    def samples_of(self, length: int, most: int) -> int:
-        """The number of samples, at most `most`, that has this many bytes; 0 where none has."""
+    def is_length(self, length: int, most: int) -> bool:
+        """Whether some number of samples, at most `most`, has this many bytes."""
         if length not in self._sizes:
             low, high = 1, most
             while low < high:
                 middle = (low + high) // 2
                 low, high = (middle + 1, high) if self.input_bytes(middle) < length else (low, middle)
             if self.input_bytes(low) != length:
-                return 0
+                return False
             self._sizes[length] = low
-        return self._sizes[length] if self._sizes[length] <= most else 0
+        return self._sizes[length] <= most
 
     def input_bytes(self, samples: int) -> int:
         """Of one object of seeded packed ciphertexts: the only size that this many samples have."""

@@ -82,11 +82,11 @@ class Scoring:
     def largest_batch(self, model: Model) -> int:
         return min(self._settings.max_samples, int(model.facts["largest_batch"]))
 
-    def check_length(self, model: Model, length: int) -> int:
-        """The number of samples that have this size; there must be one."""
+    def check_length(self, model: Model, length: int) -> None:
+        """Some number of samples must have this size."""
         samples = self.largest_batch(model)
-        if found := model.samples_of(length, samples):
-            return found
+        if model.is_length(length, samples):
+            return
         most = model.input_bytes(samples)
         if length > most:
             raise TooLargeError(f"expected at most {most} bytes ({samples} samples), got {length}; send fewer")

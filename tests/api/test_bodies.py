@@ -139,11 +139,12 @@ def test_one_tenants_bodies_leave_room_for_another(server: Server):
     tokens = [new_tenant(server.data, name) for name in ("greedy", "modest")]
     greedy, modest = (server.client(headers={"Authorization": f"Bearer {token}"}) for token in tokens)
     with greedy, modest:
-        user = User.of(modest)
+        user, other = User.of(modest), User.of(greedy)
         user.upload()
-        large = user.encrypt(samples=20)[1]
+        other.upload()
+        large = other.encrypt(samples=40)[1]
         begin = head("POST /v2/models/toy/infer", f"Content-Length: {len(large)}", f"Authorization: Bearer {tokens[0]}")
-        with many(server, 6, begin + large[:100]):  # each with an answer of more than 100,000 bytes to come
+        with many(server, 6, begin + large[:-1]):  # each with an answer of more than 200,000 bytes to come
             end, answer = time.monotonic() + 10, httpx.Response(0)
             while answer.status_code != 429 and time.monotonic() < end:
                 answer = greedy.post("/v2/models/toy/infer", content=large)

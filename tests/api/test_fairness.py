@@ -132,7 +132,7 @@ def test_the_place_ahead_is_for_a_tenant_that_has_none():
 
     def submit(tenant: str, priority: int, seconds: float = 1.0) -> str:
         identity = f"{tenant}{len(list(dispatcher._queue)) + len(engine.sent)}"
-        dispatcher.submit(Work(identity, tenant, priority, {"id": identity}, lambda *_: None, 1, seconds))
+        dispatcher.submit(Work(identity, tenant, priority, {"id": identity}, lambda *_: None, seconds))
         return identity
 
     for _ in range(100):

@@ -60,7 +60,7 @@ def test_a_lost_key_is_asked_for_and_comes_again(tmp_path: Path, fill: Callable[
         assert (again.status_code, again.json()["id"], again.json()["state"]) == (200, key, "open")
         assert again.json()["offset"] == 0
         assert user.send(key).json()["state"] == "ready"
-        assert user.infer(body).content == expected
+        assert user.same_answer(user.infer(body).content, expected)
 
 
 def test_a_lost_key_that_nobody_has_used_since_comes_again(server: Server, user: User, http: httpx.Client):
@@ -128,7 +128,7 @@ def test_a_key_deleted_through_one_service_leaves_the_other(pair: tuple[Server, 
         key = user.upload()
         _, body = user.encrypt()
         expected = user.infer(body).content
-        assert second.post("/v2/models/toy/infer", content=body).content == expected
+        assert user.same_answer(second.post("/v2/models/toy/infer", content=body).content, expected)
         assert file_of(two, key).exists() and all(bytes_ > 0 for bytes_ in resident(second))
         assert first.delete(f"/v2/keys/{key}").status_code == 204
         assert becomes(lambda: second.post("/v2/models/toy/infer", content=body).status_code, 428)
