@@ -26,6 +26,7 @@ test: install $(VENV)/.test-tools
 # The engine again in a folder of its own: $(call engine,NAME,COMPILER FLAGS), with the CUDA back end on emulated devices (on the CPU,
 # cuda/emulation), and $(BUILD)/NAME/tree, where Python finds cloakwork with that engine.
 define engine
+	mkdir -p $(BUILD)
 	$(BIN)/cmake -S fhe_core -B $(BUILD)/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCLOAKWORK_CUDA=EMULATE \
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=$(2)" \
 		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) >$(BUILD)/$(1).log \
