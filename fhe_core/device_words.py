@@ -187,11 +187,17 @@ class DeviceWords:
         rows = np.broadcast_to(self._grid(), tuple(shape)[:-1])
         return DeviceWords(self._params, self._base, rows.shape, rows)
 
-    def leading(self, count: int) -> Words:
-        """The first words of every ciphertext, [.., count], in host memory; waits until they are written."""
+    def leading(self, count: int) -> Callable[[], Words]:
+        """The first words of every ciphertext: enqueues their copy and returns what waits for it and gives them, [.., count], in host memory."""
         parts = self._base.parts if isinstance(self._base, ShardedArray) else [self._base]
-        rows: Words = np.concatenate([part.leading_columns(count).to_host() for part in parts])
-        return rows.reshape((*self.shape[:-1], count)) if self._rows is None else rows[self._rows]
+        copies = [part.leading_columns(count) for part in parts]
+        shape, rows = (*self.shape[:-1], count), self._rows
+
+        def words() -> Words:
+            found: Words = np.concatenate([copy.to_host() for copy in copies])
+            return found.reshape(shape) if rows is None else found[rows]
+
+        return words
 
     # --- the words themselves ---
 

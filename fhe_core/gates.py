@@ -10,6 +10,7 @@ The closest phase to a sign change is 1/8 away (1/4 for XOR and XNOR, whose nois
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,12 +69,8 @@ def evaluate(session: Session, gate: str | ArrayLike, *inputs: Ciphertexts, prog
 def _two_input(session: Session, gate: str, a: Ciphertexts, b: Ciphertexts, progress: Progress) -> Ciphertexts:
     factor, eighths = TWO_INPUT_GATES[gate]
     total = a + b
-    norm = total.weight_norm
-    if abs(factor) == 2:
-        total = total + total
-    if factor < 0:
-        total = -total
-    return _sign(session, total.add_torus_constant(eighths, 8), norm, progress)
+    scaled = total if factor == 1 else -total if factor == -1 else factor * total
+    return _sign(session, scaled.add_torus_constant(eighths, 8), lambda: total.weight_norm, progress)
 
 
 def _mixed(session: Session, gates: np.ndarray, a: Ciphertexts, b: Ciphertexts, *, progress: Progress) -> Ciphertexts:
@@ -90,7 +87,7 @@ def _mixed(session: Session, gates: np.ndarray, a: Ciphertexts, b: Ciphertexts, 
     eighths = np.vectorize(lambda name: TWO_INPUT_GATES[name][1], otypes=[np.int64])(gates)
     constants = {value: torus_constant(session.parameters, value, 8) for value in (-2, -1, 1, 2)}
     words = np.vectorize(constants.__getitem__, otypes=[np.uint64])(eighths)
-    return _sign(session, (total * factors)._add_words(words), total.weight_norm, progress)
+    return _sign(session, (total * factors)._add_words(words), lambda: total.weight_norm, progress)
 
 
 def _majority(session: Session, a: Ciphertexts, b: Ciphertexts, c: Ciphertexts, progress: Progress) -> Ciphertexts:
@@ -98,13 +95,13 @@ def _majority(session: Session, a: Ciphertexts, b: Ciphertexts, c: Ciphertexts, 
     params = session.parameters
     norm = total_norm(a, b, c)
     if norm <= _norm_limit(params):
-        return _sign(session, a + b + c, norm, progress)
+        return _sign(session, a + b + c, lambda: norm, progress)
     both = a + b
     _check_norm(params, both.weight_norm)
     quarter = torus_constant(params, 1, 4)
     polynomial = slot_polynomials(params, np.array([[0, quarter]], dtype=np.uint64))
     refreshed = session._rotate(both, LookupTables(params, polynomial, Encoding.BOOLEAN), None, None, progress)
-    return _sign(session, refreshed + c, total_norm(refreshed, c), progress)
+    return _sign(session, refreshed + c, lambda: total_norm(refreshed, c), progress)
 
 
 def _mux(session: Session, select: Ciphertexts, a: Ciphertexts, b: Ciphertexts, *, progress: Progress) -> Ciphertexts:
@@ -121,12 +118,17 @@ def _mux(session: Session, select: Ciphertexts, a: Ciphertexts, b: Ciphertexts, 
     return _two_input(session, "OR", both[0], both[1], progress)
 
 
-def _sign(session: Session, total: Ciphertexts, norm: float, progress: Progress) -> Ciphertexts:
-    """+1/8 where the phase is in [0, 1/2), -1/8 elsewhere."""
-    _check_norm(session.parameters, norm)
+def _sign(session: Session, total: Ciphertexts, norm: Callable[[], float], progress: Progress) -> Ciphertexts:
+    """+1/8 where the phase is in [0, 1/2), -1/8 elsewhere. A GPU is at work on words of its own while their norm is looked into."""
+    resident = total.device != "cpu"
+    if not resident:
+        _check_norm(session.parameters, norm())
     eighth = torus_constant(session.parameters, 1, 8)
     sign = LookupTables.of_sign(session.parameters, eighth, Encoding.BOOLEAN)
-    return session._rotate(total, sign, None, None, progress)
+    result = session._rotate(total, sign, None, None, progress)
+    if resident:
+        _check_norm(session.parameters, norm())
+    return result
 
 
 def _norm_limit(params: ParameterSet) -> float:

@@ -27,6 +27,7 @@ Reals: TypeAlias = NDArray[np.float64]
 Rearrangement: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 MASK_WORDS = 4
+_MOST_LATE = 8
 _FRESH = 1.0
 _EXACT, _ENDLESS = 2.0**53, 2.0**100
 _TERM_BYTES = 16
@@ -175,11 +176,23 @@ class NoiseTerms:
         self._terms: Terms | None = None
         self._norm = norm
         self._own = own  # each ciphertext is a source of its own, of norm `norm`
+        self._begin: Callable[[], Callable[[], Terms]] | None = (
+            None  # of words on a device: enqueues what finding waits for
+        )
+        self._late = 0  # how many steps that were put off, of words on a device, lie behind it
 
     @classmethod
     def of_words(cls, params: ParameterSet, words: Words | DeviceWords, norm: float) -> NoiseTerms:
         """Every ciphertext is a source: fresh ones when the norm is 1, opaque ones otherwise."""
-        return cls(lambda: _sources(leading_words(words), words, params, np.asarray(norm)), norm, own=True)
+        made = cls(lambda: _sources(leading_words(words), words, params, np.asarray(norm)), norm, own=True)
+        if isinstance(words, DeviceWords):
+
+            def begin() -> Callable[[], Terms]:
+                heads = words.leading(MASK_WORDS)
+                return lambda: _sources(heads().astype(np.uint64), words, params, np.asarray(norm))
+
+            made._begin = begin
+        return made
 
     @classmethod
     def of_packed(cls, params: ParameterSet, words: Words, shape: tuple[int, ...], norm: float) -> NoiseTerms:
@@ -201,7 +214,7 @@ class NoiseTerms:
         if find is not None:  # two threads may both find them
             self._terms = find()
             self._own = False
-            self._find = None
+            self._find = self._begin = None
         assert self._terms is not None
         return self._terms
 
@@ -238,11 +251,29 @@ class NoiseTerms:
         return NoiseTerms.of_terms(self.terms.rearranged(change))
 
     def plus(self, other: NoiseTerms, params: ParameterSet, words: Words | DeviceWords) -> NoiseTerms:
-        """Of a sum, whose words are `words`."""
-        return NoiseTerms.of_terms(_limited(added(self.terms, other.terms), params, words))
+        """Of a sum, whose words are `words`. That of two arrays on a device is put off: who asks for the norm waits, not who adds them."""
+
+        def find() -> Terms:
+            return _limited(added(self.terms, other.terms), params, words)
+
+        return self._put_off(find) if self._on_its_way() and other._on_its_way() else NoiseTerms.of_terms(find())
 
     def scaled(self, factors: Reals) -> NoiseTerms:
+        if 0 < self._late < _MOST_LATE and self._find is not None:
+            return self._put_off(lambda: self.terms.scaled(factors))
         return NoiseTerms.of_terms(self.terms.scaled(factors))
+
+    def _on_its_way(self) -> bool:
+        """Whether its words lie on a device and have not been looked at yet; a copy of what is needed is enqueued then."""
+        begin = self._begin
+        if begin is not None:
+            self._find, self._begin, self._late = begin(), None, 1
+        return self._late == 1 and self._own
+
+    def _put_off(self, find: Callable[[], Terms]) -> NoiseTerms:
+        made = NoiseTerms(find)
+        made._late = self._late + 1
+        return made
 
     def weighted(self, matrix: NDArray[Any], params: ParameterSet, words: Words | DeviceWords) -> NoiseTerms:
         """Of a linear layer [R, C] on ciphertexts [.., C], whose result is `words`."""
@@ -274,7 +305,7 @@ def _limited(terms: Terms, params: ParameterSet, words: Words | DeviceWords) -> 
 def leading_words(words: Words | DeviceWords) -> NDArray[np.uint64]:
     """[.., kN + 1] to the first words of the masks, [.., 4]."""
     if isinstance(words, DeviceWords):
-        return words.leading(MASK_WORDS).astype(np.uint64)
+        return words.leading(MASK_WORDS)().astype(np.uint64)
     return words[..., :MASK_WORDS].astype(np.uint64)
 
 

@@ -78,7 +78,9 @@ class PublicKey:
         glwe = _engine.public_encrypt_glwe(params, self.seed, self.bodies, zero)
         masks = words[:, :-1].reshape(len(words), k, size)  # section 7 of docs/specification.md at c = 0
         masks[:, :, 0] = glwe[:, :k, 0]
-        masks[:, :, 1:] = negate_words(params, glwe[:, :k, :0:-1])
+        negated = negate_words(params, glwe[:, :k, :0:-1])
+        assert isinstance(negated, np.ndarray)
+        masks[:, :, 1:] = negated
         words[:, -1] = glwe[:, k, 0]
 
     def _header(self) -> wire.Header:
