@@ -144,9 +144,14 @@ def test_one_tenants_bodies_leave_room_for_another(server: Server):
         other.upload()
         large = other.encrypt(samples=40)[1]
         begin = head("POST /v2/models/toy/infer", f"Content-Length: {len(large)}", f"Authorization: Bearer {tokens[0]}")
-        with many(server, 6, begin + large[:-1]):  # each with an answer of more than 200,000 bytes to come
-            end, answer = time.monotonic() + 10, httpx.Response(0)
-            while answer.status_code != 429 and time.monotonic() < end:
-                answer = greedy.post("/v2/models/toy/infer", content=large)
-            assert (answer.status_code, answer.json()["code"]) == (429, "busy")
-            assert user.infer(user.encrypt()[1]).status_code == 200
+        end, answer = time.monotonic() + 60, httpx.Response(0)
+        while answer.status_code != 429:  # again, where the machine was too slow to have all six at once
+            assert time.monotonic() < end, answer.status_code
+            with many(server, 6, begin + large[:-1]):  # each with an answer of more than 200,000 bytes to come
+                for _ in range(3):
+                    answer = greedy.post("/v2/models/toy/infer", content=large)
+                    if answer.status_code == 429:
+                        break
+                modest_answer = user.infer(user.encrypt()[1])
+        assert answer.json()["code"] == "busy"
+        assert modest_answer.status_code == 200
