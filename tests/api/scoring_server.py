@@ -217,3 +217,17 @@ class User:
 
     def infer(self, body: bytes, **options: Any) -> httpx.Response:
         return self.http.post(f"/v2/models/{self.model}/infer", content=body, **options)
+
+
+def becomes(ask: Callable[[], Any], expected: Any, seconds: float = 30.0) -> bool:
+    """Whether the answer is the expected one before the time is over."""
+    end = time.monotonic() + seconds
+    while ask() != expected and time.monotonic() < end:
+        time.sleep(0.1)
+    return bool(ask() == expected)
+
+
+def resident(http: httpx.Client) -> list[float]:
+    """Bytes of keys in the engine's memory and on its devices."""
+    lines = http.get("/metrics").text.splitlines()
+    return [float(line.split()[1]) for line in lines if line.startswith("fhe_keys_resident_bytes{")]

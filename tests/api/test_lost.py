@@ -7,26 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from postgresql import postgresql, reason_without
-from scoring_server import Server, User, running
-
-SECONDS = 30.0
-
-
-def becomes(ask: Callable[[], Any], expected: Any) -> bool:
-    end = time.monotonic() + SECONDS
-    while ask() != expected and time.monotonic() < end:
-        time.sleep(0.1)
-    return bool(ask() == expected)
-
-
-def resident(http: httpx.Client) -> list[float]:
-    lines = http.get("/metrics").text.splitlines()
-    return [float(line.split()[1]) for line in lines if line.startswith("fhe_keys_resident_bytes{")]
+from scoring_server import Server, User, becomes, resident, running
 
 
 def file_of(server: Server, key: str) -> Path:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from scoring_server import Server, User, new_tenant, running, toy_model, with_tenants
-
-NOTICED_SECONDS = 30.0  # five are promised; a loaded machine is no failure of it
+from scoring_server import Server, User, becomes, new_tenant, resident, running, toy_model, with_tenants
 
 
 @pytest.fixture(scope="module")
@@ -40,19 +37,6 @@ def command(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]
         timeout=120,
         env=clean,
     )
-
-
-def becomes(ask: Callable[[], Any], expected: Any) -> bool:
-    end = time.monotonic() + NOTICED_SECONDS
-    while ask() != expected and time.monotonic() < end:
-        time.sleep(0.2)
-    return bool(ask() == expected)
-
-
-def resident(http: httpx.Client) -> list[float]:
-    """Bytes of keys in the engine's memory and on its devices."""
-    lines = http.get("/metrics").text.splitlines()
-    return [float(line.split()[1]) for line in lines if line.startswith("fhe_keys_resident_bytes{")]
 
 
 def every_answer_about(http: httpx.Client, model: str, body: bytes) -> list[tuple[int, str, str]]:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,15 +22,6 @@ from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.errors import ShapeError
 
 MODEL = "toy"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data = tmp_path_factory.mktemp("server")
-    (data / "models" / MODEL).mkdir(parents=True)
-    toy_model().save(data / "models" / MODEL / "1.clkm")
-    with running(data) as started:
-        yield started
 
 
 @pytest.fixture

@@ -26,15 +26,6 @@ SECONDS = 120
 LONG = 20_000  # samples that keep the server busy until it is told to stop
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data = tmp_path_factory.mktemp("server")
-    (data / "models" / MODEL).mkdir(parents=True)
-    toy_model().save(data / "models" / MODEL / "1.clkm")
-    with running(data) as started:
-        yield started
-
-
 def stored(server: Server) -> list[dict[str, Any]]:
     with server.client() as http:
         keys: list[dict[str, Any]] = http.get("/v2/keys").raise_for_status().json()["keys"]
