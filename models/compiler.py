@@ -26,11 +26,13 @@ from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph, NotFiniteError, Reals
 from cloakwork.models.onnx_import.importer import import_onnx, is_table_model, load_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
-from cloakwork.models.passes.choose_parameters import choose_parameters
+from cloakwork.models.passes.choose_parameters import approximate_sets, attempts
+from cloakwork.models.passes.equalise_lookups import equalise_lookups
 from cloakwork.models.passes.noise_limits import PROFILES, Profile, noise_limits, on_layers
 from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.passes.quantise_ends import quantise_input, quantise_output
 from cloakwork.models.passes.quantised_ranges import quantised_ranges
+from cloakwork.models.passes.statistics import statistics
 from cloakwork.models.program import Program
 from cloakwork.models.report import report, report_text, save_picture
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
@@ -193,7 +195,10 @@ def compile_onnx(
     if limits.failure_log2 is not None:
         settings = exact or ExactSettings()
         return CompiledModel(compile_exact(bounded, limits, settings, weight_bits, (given, wanted), sets), imported)
-    quantised, params = choose_parameters(bounded, limits, weight_bits, sets)
+    samples = None if isinstance(calibration, Calibration) else np.asarray(calibration, dtype=np.float64)
+    equalised = equalise_lookups(bounded, statistics(bounded, samples))
+    attempt = next(attempts(equalised, limits, weight_bits, approximate_sets(sets), statistics(equalised, samples)))
+    quantised, params = attempt.graph, attempt.params
     program = Program(
         quantised,
         params,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,8 @@ from cloakwork.models.ir import Graph, Indices, Linear, wire_numbers, wires
 from cloakwork.models.passes.affine import is_output
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.noise_limits import NoiseLimits
-from cloakwork.models.passes.quantise_weights import Quantised, quantise_weights, weight_bits
+from cloakwork.models.passes.quantise_weights import Plan, plan_scales
+from cloakwork.models.passes.statistics import Statistics
 
 # Of the allowed noise, tried one after the other; the small ones are for rows that rounding has made equal.
 _SHARES: Final = (1.0, 0.97, 0.94, 0.9, 0.8, 0.65, 0.5)
@@ -94,37 +95,51 @@ def phase_noise(params: ParameterSet, norms: Norms) -> float:
     return math.sqrt(variance)
 
 
-def choose_parameters(
-    graph: Graph, limits: NoiseLimits, least_bits: int, candidates: Sequence[ParameterSet] | None = None
-) -> tuple[Graph, ParameterSet]:
-    """Quantises for one set after the other, cheapest first, until every layer's weights have at least `least_bits`.
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """A quantised graph, the set under which its noise is within the limits, and what was foreseen of it."""
+
+    graph: Graph
+    params: ParameterSet
+    error: float  # variance of an output's error (Plan.error)
+
+
+def attempts(
+    graph: Graph,
+    limits: NoiseLimits,
+    least_bits: int,
+    candidates: Sequence[ParameterSet],
+    stats: Statistics | None = None,
+    most_error: float = math.inf,
+) -> Iterator[Attempt]:
+    """Quantises for one set after the other, cheapest first, where the noise is within its limits and every layer's largest weight has at least
+    `least_bits`.
 
     Args:
         limits: by the names of linear nodes.
-        candidates: approximate or exact sets; None for all shipped secure approximate ones.
+        stats: of typical inputs.
+        most_error: sets of which more is foreseen are left out.
 
     Raises:
-        NoParameterSetError: names the layer whose weights are coarsest, what it needs and the nearest set.
+        NoParameterSetError: at the end, when there was none; names the layer whose weights are coarsest, what it needs and the nearest set.
     """
-    sets = [p for p in parameter_sets() if not is_insecure(p)] if candidates is None else list(candidates)
     nearest: tuple[int, str, str] | None = None
     overflow: PrecisionOverflowError | None = None
-    kinds = (
-        ("approximate",) if candidates is None else ("approximate", "exact")
-    )  # an exact set is one more row of noise figures
-    for params in sorted((p for p in sets if p.kind in kinds), key=bootstrap_cost):
+    found = False
+    for params in sorted(candidates, key=bootstrap_cost):
         try:
-            quantised = _within_noise(graph, params, limits, least_bits)
+            plan = plan_scales(graph, params, limits, least_bits, stats)
+            bits, layer = plan.coarsest() or (least_bits, "")
+            if bits < least_bits:
+                nearest = max(nearest or (bits, layer, params.name), (bits, layer, params.name), key=lambda f: f[0])
+            elif plan.error <= most_error:
+                graph_found = _within_noise(plan, least_bits)
+                found = True
+                yield Attempt(graph_found, params, plan.error)
         except PrecisionOverflowError as error:
             overflow = error
-            continue
-        # A row of one weight loses nothing: the scale takes it. Neither do integers that are kept.
-        rounded = [node for node in quantised.graph.linears if node.first_wire not in quantised.exact]
-        rows = [(weight_bits(node), node.origin) for node in rounded if node.gather.shape[1] > 1]
-        bits, layer = min(rows, default=(least_bits, ""))
-        if bits >= least_bits:
-            return quantised.graph, params
-        nearest = max(nearest or (bits, layer, params.name), (bits, layer, params.name), key=lambda found: found[0])
+    if found:
+        return
     if nearest is None:
         raise NoParameterSetError(f"no approximate parameter set fits: {overflow or 'none is among the candidates'}")
     bits, layer, name = nearest
@@ -135,15 +150,24 @@ def choose_parameters(
     )
 
 
-def _within_noise(graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int) -> Quantised:
+def approximate_sets(candidates: Sequence[ParameterSet] | None = None) -> list[ParameterSet]:
+    """What the candidates have for approximate look-ups (an exact set is one more row of noise figures); None: all shipped approximate ones."""
+    if candidates is not None:
+        return [params for params in candidates if params.kind in ("approximate", "exact")]
+    return [params for params in parameter_sets() if not is_insecure(params) and params.kind == "approximate"]
+
+
+def _within_noise(plan: Plan, least_bits: int) -> Graph:
     """Quantised weights whose noise, counted after rounding, is within the limit; rounding may have made rows equal."""
+    limits = plan.limits
     for share in _SHARES:
-        quantised = quantise_weights(graph, params, limits.scaled(share), least_bits)
-        distinct = merge_equal(quantised.graph)
+        if share < 1:
+            plan = plan_scales(plan.graph, plan.params, limits.scaled(share), least_bits, plan.stats)
+        distinct = merge_equal(plan.integers().graph)
         found = zip(distinct.linears, weight_norms(distinct), strict=True)
-        if all(phase_noise(params, norms) <= limits.of(node) / 200 for node, norms in found):
-            return replace(quantised, graph=distinct)
-    raise PrecisionOverflowError(f"rounded weights exceed the noise limit under parameter set '{params.name}'")
+        if all(phase_noise(plan.params, norms) <= limits.of(node) / 200 for node, norms in found):
+            return distinct
+    raise PrecisionOverflowError(f"rounded weights exceed the noise limit under parameter set '{plan.params.name}'")
 
 
 def bootstrap_cost(params: ParameterSet) -> float:

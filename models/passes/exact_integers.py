@@ -22,7 +22,7 @@ from cloakwork.models.ir import Graph, Input, Linear, Lookup, Node, Reals, check
 from cloakwork.models.passes.affine import is_output, regroup
 from cloakwork.models.passes.grids import Grids, after_lookup
 from cloakwork.models.passes.integer_rows import row_steps
-from cloakwork.models.passes.quantise_weights import INPUT_LIMIT, OUTPUT_LIMIT
+from cloakwork.models.passes.row_scales import INPUT_LIMIT, OUTPUT_LIMIT
 from cloakwork.models.steps import Step, apply_steps
 
 _LOOKUP_RANGE = 0.5  # of the torus

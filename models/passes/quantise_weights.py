@@ -1,32 +1,40 @@
 """Integer weights, and the scale and offset at which every wire is encrypted.
 
-A row's result fills the part of the torus that a look-up reads: scale_out = limit / half its range. The integer weights that act on phases
-are then W scale_out / s with s the scale of the wires they read, so s decides how fine they are. Smaller s: finer weights and, by their L2
-norm, more noise. Each input and look-up gets the smallest s at which no weight on it has more than 8 bits and no reader more noise than
-the parameter set leaves room for. Rows that are integers already (integer_rows) stay what they are where the noise allows it.
+The integer weights that act on phases are W S / s with S the scale of the row's result and s that of the wires it reads (row_scales). They are rounded
+so that what a row reads makes the least of it (round_weights), and the bias takes what is left on average. Rows that are integers already
+(integer_rows) stay what they are where the noise allows it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.errors import CompileError, PrecisionOverflowError
-from cloakwork.models.ir import Graph, Indices, Linear, Node, Reals, check, source_nodes, wires
+from cloakwork.models.errors import CompileError
+from cloakwork.models.ir import Graph, Indices, Linear, Reals, check, source_nodes, wires
 from cloakwork.models.passes.affine import is_output, regroup
-from cloakwork.models.passes.integer_rows import LARGEST_WEIGHT, IntegerScales, integer_scales
+from cloakwork.models.passes.integer_rows import IntegerScales, integer_scales
 from cloakwork.models.passes.noise_limits import NoiseLimits
+from cloakwork.models.passes.round_weights import Compensation, rounded
+from cloakwork.models.passes.row_scales import (
+    GUARD,
+    LOOKUP_LIMIT,
+    OUTPUT_LIMIT,
+    choose_scales,
+    extent,
+    half_ranges,
+    noise_room,
+    source_room,
+    source_variance,
+)
+from cloakwork.models.passes.statistics import Statistics, statistics
 
-INPUT_LIMIT = 0.25  # of the torus, either way, for what the client encrypts
-OUTPUT_LIMIT = 0.375  # for what it decrypts
-LOOKUP_OUTPUT_LIMIT = 2.0  # for what look-ups return; whole turns vanish under integer weights, a row's sum has to fit
-_GUARD = 4.0  # standard deviations of noise kept free at the edge of a look-up's range
-_SMALLEST_RANGE = 1e-9
 _WELL_FILLED = 0.75  # part of its range that a row has to fill for its integers to be better than 8 rounded bits
+_TRIES = 6  # at rows whose integers bring more noise than their limit
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,44 +43,141 @@ class Quantised:
     exact: frozenset[int]  # first wires of linear nodes whose weights are what the model says, unrounded
 
 
-def quantise_weights(graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int) -> Quantised:
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Scales under one parameter set, before any weight is rounded."""
+
+    graph: Graph
+    params: ParameterSet
+    limits: NoiseLimits
+    stats: Statistics
+    given: Mapping[int, tuple[int, IntegerScales]]  # by position of linear nodes that stay integers: what they read, and scales
+    sources: Mapping[int, float]  # scales of input and look-ups by position
+    rows: Mapping[int, Reals]  # scales [G, R] of linear nodes by position
+    error: float  # variance of an output's error by noise and rounding, as far as rows that are rounded bring it
+
+    def coarsest(self) -> tuple[int, str] | None:
+        """Bits of the largest weight, sign included, and name of the linear node where they are fewest. A row of one weight loses nothing, the
+        scale takes it; neither do integers that are kept. None when there are no others."""
+        found = []
+        for i, node in enumerate(self.graph.nodes):
+            if isinstance(node, Linear) and i not in self.given and node.gather.shape[1] > 1:
+                strength = np.abs(node.weights) * self.rows[i][:, :, None] / self._column_scales(i)[:, None, :]
+                found.append((int(np.rint(strength.max())).bit_length() + 1, node.origin))
+        return min(found, default=None)
+
+    def _column_scales(self, position: int) -> Reals:
+        """[G, K]; inf where a column reads nothing."""
+        columns = column_sources(self.graph, self.graph.nodes[position])
+        scales = np.full(len(self.graph.nodes) + 1, np.inf)  # the last one is that of no source
+        for number, found in self.sources.items():
+            scales[number] = found
+        return np.asarray(scales[columns])
+
+    def integers(self) -> Quantised:
+        graph, rows = self.graph, dict(self.rows)
+        assert graph.lower is not None and graph.upper is not None
+        scale, offset = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
+        for number, found in self.sources.items():
+            scale[wires(graph.nodes[number])] = found
+        nodes = list(graph.nodes)
+        for i, node in enumerate(graph.nodes):
+            if not isinstance(node, Linear):
+                continue
+            own, per_column = wires(node), self._column_scales(i)
+            if i in self.given:
+                nodes[i] = replace(node, weights=_nearest(node, rows[i], per_column))
+            else:
+                columns = column_sources(graph, node)
+                variance = np.where(columns == 0, source_variance(self.params, 0), source_variance(self.params, 1))
+                room = noise_room(self.params, self.limits.of(node), is_output(graph, node))
+                nodes[i], rows[i] = _Rounding(node, per_column, variance, room, self.stats).run(rows[i])
+            scale[own] = rows[i][node.block].reshape(-1)
+            offset[own] = (graph.upper[own] + graph.lower[own]) / 2
+        exact = frozenset(graph.nodes[position].first_wire for position in self.given)
+        return Quantised(check(replace(graph, nodes=tuple(nodes), scale=scale, offset=offset)), exact)
+
+
+def plan_scales(
+    graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int, stats: Statistics | None = None
+) -> Plan:
     """Args:
+    graph: with ranges (bound_ranges).
     limits: noise that look-ups (and the client) may see, by the names of linear nodes.
     least_bits: weights that would be rounded to less stay integers even where that leaves ranges half empty.
+    stats: of typical inputs, for this graph; None: ranges have to do.
+
+    Raises:
+        PrecisionOverflowError: the noise of the set is above the limits.
     """
     graph = _one_source_per_column(graph)
-    assert graph.lower is not None and graph.upper is not None
-    half_range = (graph.upper - graph.lower) / 2
-    half_range[half_range < _SMALLEST_RANGE] = 1.0  # constants: any scale does
-    scale, offset = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
-    for node in graph.linears:
-        limit = OUTPUT_LIMIT if is_output(graph, node) else lookup_limit(limits.of(node))
-        scale[wires(node)] = limit / half_range[wires(node)]
-        offset[wires(node)] = (graph.upper[wires(node)] + graph.lower[wires(node)]) / 2
-    given = _given_integers(graph, scale, params, limits, least_bits)
-    exact = frozenset(graph.nodes[position].first_wire for position in given)
-    needed = np.zeros(len(graph.nodes))
-    for node in graph.linears:
-        if node.first_wire in exact:
-            continue
-        room = noise_room(params, limits.of(node), is_output(graph, node))
-        for source, finest in _finest_scales(graph, node, scale, params, room).items():
-            needed[source] = max(needed[source], finest)
-    for position, (source, found) in given.items():
-        scale[wires(graph.nodes[source])] = found.source
-        scale[wires(graph.nodes[position])] = _spread_rows(graph.nodes[position], found.rows)
-    fixed = {source for source, _ in given.values()}
-    for source, reader in enumerate(graph.nodes):
-        if not isinstance(reader, Linear) and source not in fixed:
-            scale[wires(reader)] = _checked_scale(graph, source, float(needed[source]), params)
-    quantised = [
-        replace(node, weights=_integers(node, scale)) if isinstance(node, Linear) else node for node in graph.nodes
-    ]
-    return Quantised(check(replace(graph, nodes=tuple(quantised), scale=scale, offset=offset)), exact)
+    stats = statistics(graph, None) if stats is None else stats
+    columns = {i: column_sources(graph, node) for i, node in enumerate(graph.nodes) if isinstance(node, Linear)}
+    given = _given_integers(graph, params, limits, least_bits)
+    fixed = {source: found.source for source, found in given.values()}
+    chosen = choose_scales(graph, params, limits, stats, fixed, columns)
+    sources = {**chosen.sources, **fixed}
+    rows = {**chosen.rows, **{position: found.rows for position, (_, found) in given.items()}}
+    return Plan(graph, params, limits, stats, given, sources, rows, chosen.error)
+
+
+class _Rounding:
+    """The integers of one linear node."""
+
+    def __init__(self, node: Linear, scale: Reals, variance: Reals, room: float, stats: Statistics) -> None:
+        """Args:
+        scale, variance: [G, K], of what a column reads; scale inf where it reads nothing.
+        room: variance that a row may bring.
+        """
+        self._node, self._scale, self._variance, self._room, self._stats = node, scale, variance, room, stats
+
+    def run(self, rows: Reals) -> tuple[Linear, Reals]:
+        """The node with integer weights and corrected biases, and its rows' scales [G, R], smaller where integers brought too much noise."""
+        node, rows = self._node, rows.copy()
+        weights = np.zeros(node.weights.shape, dtype=np.int64)
+        for group in self._stats.rounded_together(node):
+            first = np.array([alike[0] for alike in group.blocks])
+            found, scales = self._rounded(first, rows[first], group.compensation)
+            for i, alike in enumerate(group.blocks):
+                weights[alike], rows[alike] = found[i], scales[i]
+        bias = node.bias + self._lost(weights, rows)
+        return replace(node, weights=weights, bias=bias), rows
+
+    def _rounded(self, blocks: Indices, rows: Reals, compensation: Compensation | None) -> tuple[Indices, Reals]:
+        """Integers [blocks, R, K] and scales [blocks, R]."""
+        shape = (len(blocks) * rows.shape[1], self._node.weights.shape[2])
+        real = self._node.weights[blocks].reshape(shape)
+        scale, variance = (
+            np.repeat(facts[blocks], rows.shape[1], axis=0) for facts in (self._scale, self._variance)
+        )
+        chosen = rows.reshape(-1).copy()
+        result = np.zeros(shape, dtype=np.int64)
+        left = np.arange(len(real))
+        for _ in range(_TRIES):
+            result[left] = rounded(real[left], scale[left] / chosen[left, None], compensation)
+            bringing = (np.square(result[left].astype(np.float64)) * variance[left]).sum(axis=1)
+            noisy = bringing > self._room
+            if not noisy.any():
+                break
+            left = left[noisy]
+            chosen[left] *= 0.995 * np.sqrt(self._room / bringing[noisy])
+        return result.reshape(len(blocks), rows.shape[1], -1), chosen.reshape(rows.shape)
+
+    def _lost(self, weights: Indices, rows: Reals) -> Reals:
+        """[G, R]: what rounding takes from a row on average."""
+        if self._stats.values is None:
+            return np.zeros(rows.shape)
+        mean = self._stats.column_means(self._node)
+        kept = np.where(np.isfinite(self._scale), self._scale, 0.0)[:, None, :] * weights / rows[:, :, None]
+        return np.asarray(np.einsum("grk,gk->gr", self._node.weights - kept, mean))
+
+
+def _nearest(node: Linear, rows: Reals, per_column: Reals) -> Indices:
+    return np.rint(node.weights * rows[:, :, None] / per_column[:, None, :]).astype(np.int64)
 
 
 def _given_integers(
-    graph: Graph, widest: Reals, params: ParameterSet, limits: NoiseLimits, least_bits: int
+    graph: Graph, params: ParameterSet, limits: NoiseLimits, least_bits: int
 ) -> dict[int, tuple[int, IntegerScales]]:
     """By position of a linear node that is the only reader of its only source: that source, and scales that keep its integers."""
     owner = graph.owners()
@@ -85,47 +190,23 @@ def _given_integers(
         node = graph.nodes[position]
         if len(found) != 1 or readers[found[0]] != 1 or not isinstance(node, Linear):
             continue
-        room = noise_room(params, limits.of(node), is_output(graph, node))
+        output = is_output(graph, node)
+        room = noise_room(params, limits.of(node), output)
         if room <= 0:
             continue
-        deviation = math.sqrt(room / _source_variance(params, found[0]))
-        limit = _source_room(found[0]) / max(_extent(graph, found[0]), _SMALLEST_RANGE)
-        wanted = _row_scales(node, widest)
-        scales = integer_scales(node.weights, wanted, limit, deviation)
+        deviation = math.sqrt(room / source_variance(params, found[0]))
+        limit = source_room(found[0]) / extent(graph, found[0])
+        half = half_ranges(graph, node)
+        widest = (OUTPUT_LIMIT if output else lookup_limit(limits.of(node))) / np.where(half > 0, half, 1.0)
+        scales = integer_scales(node.weights, widest, limit, deviation)
         if scales is None:
             continue
-        finest = _finest_scales(graph, node, widest, params, room)[found[0]]
-        rounded = int((np.abs(node.weights).max(axis=2) * wanted).max() / finest)
-        if float((scales.rows / wanted).min()) >= _WELL_FILLED or rounded.bit_length() + 1 < least_bits:
+        strength = np.abs(node.weights).max(axis=2) * widest
+        norm = float(np.sqrt(np.square(node.weights).sum(axis=2)).max() * widest.max())
+        bits = int(strength.max() / max(norm / deviation, float(strength.max()) / 127)).bit_length() + 1
+        if float((scales.rows / widest).min()) >= _WELL_FILLED or bits < least_bits:
             result[position] = (found[0], scales)
     return result
-
-
-def _spread_rows(node: Node, rows: Reals) -> Reals:
-    assert isinstance(node, Linear)
-    return rows[node.block].reshape(-1)
-
-
-def _source_variance(params: ParameterSet, source: int) -> float:
-    return noise.fresh_variance(params) if source == 0 else noise.blind_rotation_variance(params)
-
-
-def _source_room(source: int) -> float:
-    return INPUT_LIMIT if source == 0 else LOOKUP_OUTPUT_LIMIT
-
-
-def _extent(graph: Graph, source: int) -> float:
-    """The largest magnitude of a node's values."""
-    assert graph.lower is not None and graph.upper is not None
-    own = wires(graph.nodes[source])
-    return max(float(np.abs(graph.lower[own]).max()), float(np.abs(graph.upper[own]).max()))
-
-
-def noise_room(params: ParameterSet, noise_percent: float, is_output: bool) -> float:
-    """Variance that a linear node may bring: the limit less what comes after it, switching or re-randomisation. Negative when the set is
-    too noisy."""
-    switching = noise.keyswitch_variance(params) + noise.modulus_switch_variance(params)
-    return (noise_percent / 200) ** 2 - (noise.rerandomisation_variance(params) if is_output else switching)
 
 
 def weight_bits(node: Linear) -> int:
@@ -135,7 +216,7 @@ def weight_bits(node: Linear) -> int:
 
 def lookup_limit(noise_percent: float) -> float:
     """Largest phase of a value at a look-up: a quarter turn less room for its noise."""
-    return 0.25 - _GUARD * noise_percent / 100 / 2
+    return LOOKUP_LIMIT - GUARD * noise_percent / 100 / 2
 
 
 def column_sources(graph: Graph, node: Linear) -> Indices:
@@ -165,51 +246,3 @@ def _one_source_per_column(graph: Graph) -> Graph:
         old = node.block[first]
         nodes[position] = replace(node, weights=node.weights[old], bias=node.bias[old], block=block)
     return replace(graph, nodes=tuple(nodes))
-
-
-def _finest_scales(graph: Graph, node: Linear, scale: Reals, params: ParameterSet, room: float) -> dict[int, float]:
-    """For each node that this one reads: the smallest scale that its weights and its noise allow; inf when none does.
-
-    Rounding adds 1/12 to the square of every weight; the room is shared equally.
-    """
-    strength = np.abs(node.weights) * _row_scales(node, scale)[:, :, None]
-    columns = column_sources(graph, node)
-    sources = [int(source) for source in np.unique(columns[columns >= 0])]
-    result = {}
-    for source in sources:
-        own = strength * (columns == source)[:, None, :]
-        variance = _source_variance(params, source)
-        rounding = variance * float(np.count_nonzero(own, axis=2).max()) / 12
-        left = room / len(sources) - rounding
-        by_noise = float(np.sqrt((own**2).sum(axis=2).max()) * math.sqrt(variance / left)) if left > 0 else math.inf
-        result[source] = max(by_noise, float(own.max()) / LARGEST_WEIGHT)
-    return result
-
-
-def _checked_scale(graph: Graph, source: int, needed: float, params: ParameterSet) -> float:
-    """The scale itself, when the values fit the torus at it."""
-    owner, extent, room = graph.nodes[source], _extent(graph, source), _source_room(source)
-    if needed * extent > room:
-        raise PrecisionOverflowError(
-            f"'{owner.origin}': the layer that reads it would need weights below one bit under the noise of parameter set '{params.name}'; "
-            "use a set with less noise, or a narrower layer"
-        )
-    return needed if needed > 0 else room / max(extent, _SMALLEST_RANGE)
-
-
-def _row_scales(node: Linear, scale: Reals) -> Reals:
-    """[G, R]: scale of the results; equal for all positions of a block, because their ranges are."""
-    shape = (len(node.gather), node.weights.shape[1])
-    result = np.ones((len(node.weights), shape[1]))
-    result[node.block] = scale[wires(node)].reshape(shape)
-    return result
-
-
-def _integers(node: Linear, scale: Reals) -> np.ndarray:
-    """round(W scale_out / s) for each block."""
-    padded = np.append(scale, 0.0)
-    source_scale = np.zeros((len(node.weights), node.gather.shape[1]))
-    np.maximum.at(source_scale, node.block, padded[node.gather])
-    source_scale[source_scale == 0] = np.inf  # columns of zeros
-    real = node.weights * _row_scales(node, scale)[:, :, None] / source_scale[:, None, :]
-    return np.rint(real).astype(np.int64)

@@ -1,0 +1,175 @@
+"""What typical inputs show of a graph beyond its ranges: moments of what linear nodes read, and how much every wire matters to the output.
+
+The quantiser weighs errors by them: an error e of wire w changes the output by about sensitivity[w] e (root mean square over outputs and
+samples), which is what a backward pass with random signs at the output estimates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cloakwork.models.interpreter import wire_values
+from cloakwork.models.ir import Graph, Indices, Input, Linear, Lookup, Reals, wires
+from cloakwork.models.passes.round_weights import Compensation, compensated
+from cloakwork.models.steps import apply_steps
+
+_SEED = 20261122
+_MOST_NUMBERS = 1 << 24  # samples times wires that are kept
+_MOST_SAMPLES = 512
+_MOST_READ = 8192  # values of a column, over samples and positions
+_BACKWARD_SAMPLES = 32
+_PROBES = 4
+_REACH = 0.02  # of a look-up's range: over how much its slope is taken; noise sees no finer one
+_FLOOR = 1e-3  # of the median sensitivity of a node: what the samples did not show to matter matters a little
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """Blocks of a node that are rounded in one go because their positions read the same; the blocks of an entry have the same weights."""
+
+    blocks: tuple[Indices, ...]
+    compensation: Compensation | None
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Of a bounded graph: `sensitivity` [wires], and `values` [samples, wires + 1] (the last is the zero wire) where samples were given."""
+
+    sensitivity: Reals
+    values: Reals | None
+    _together: dict[int, list[Together]] = field(default_factory=dict)  # by first wire of a node: the same for every parameter set
+
+    def rounded_together(self, node: Linear) -> list[Together]:
+        if node.first_wire not in self._together:
+            self._together[node.first_wire] = self._groups(node)
+        return self._together[node.first_wire]
+
+    def _groups(self, node: Linear) -> list[Together]:
+        alike: dict[bytes, list[int]] = {}
+        for block in np.unique(node.block).tolist():
+            alike.setdefault(node.weights[block].tobytes(), []).append(block)
+        reading: dict[bytes, list[Indices]] = {}
+        for blocks in alike.values():
+            gather = node.gather[np.isin(node.block, blocks)]
+            wide = self.values is not None and compensated(node.gather.shape[1])
+            reading.setdefault(np.unique(gather, axis=0).tobytes() if wide else b"", []).append(np.array(blocks))
+        return [Together(tuple(found), self._compensation(node, np.concatenate(found))) for found in reading.values()]
+
+    def _compensation(self, node: Linear, blocks: Indices) -> Compensation | None:
+        """By what the columns of some blocks read, over samples and positions."""
+        if self.values is None or not compensated(node.gather.shape[1]):
+            return None
+        gather = np.unique(node.gather[np.isin(node.block, blocks)], axis=0)
+        samples, positions = len(self.values), len(gather)
+        count = min(_MOST_READ, samples * positions)
+        pick = np.random.default_rng(_SEED).choice(samples * positions, count, replace=False)
+        seen = self.values[(pick // positions)[:, None], gather[pick % positions]].astype(np.float64)
+        return Compensation.of(seen)
+
+    def column_moments(self, graph: Graph, node: Linear) -> tuple[Reals, Reals]:
+        """Mean and variance [G, K] of what the columns of a node's blocks read, over samples and positions."""
+        mean, variance = np.zeros((2, len(node.weights), node.gather.shape[1]))
+        for block in range(len(node.weights)):
+            gather = node.gather[node.block == block]
+            if not len(gather):
+                continue
+            if self.values is None:
+                mean[block], variance[block] = _of_ranges(graph, gather)
+                continue
+            seen = self.values[:, gather].reshape(-1, gather.shape[1])
+            mean[block], variance[block] = seen.mean(axis=0, dtype=np.float64), seen.var(axis=0, dtype=np.float64)
+        return mean, variance
+
+    def column_means(self, node: Linear) -> Reals:
+        """[G, K] of `values`; 0 for blocks without a position."""
+        assert self.values is not None
+        result = np.zeros((len(node.weights), node.gather.shape[1]))
+        mean = self.values.mean(axis=0, dtype=np.float64)
+        for block in np.unique(node.block):
+            result[block] = mean[node.gather[node.block == block]].mean(axis=0)
+        return result
+
+    def row_sensitivity(self, node: Linear) -> Reals:
+        """[G, R]: of all positions of a block together (root of the sum of squares)."""
+        square = np.square(self.sensitivity[wires(node)]).reshape(len(node.gather), -1)
+        total = np.zeros(node.bias.shape)
+        np.add.at(total, node.block, square)
+        return np.asarray(np.sqrt(total))
+
+
+def statistics(graph: Graph, samples: Reals | None) -> Statistics:
+    """Args:
+    graph: with ranges (bound_ranges).
+    samples: [samples, ..], typical inputs; None: values are taken as spread evenly over their ranges, and as important as their ranges
+        are narrow.
+    """
+    if samples is None:
+        return Statistics(_by_ranges(graph), None)
+    count = max(2, min(len(samples), _MOST_SAMPLES, _MOST_NUMBERS // graph.wire_count))
+    chosen = np.random.default_rng(_SEED).permutation(len(samples))[:count]
+    values = wire_values(graph, samples[np.sort(chosen)])
+    return Statistics(_sensitivity(graph, values), values.astype(np.float32))
+
+
+def _by_ranges(graph: Graph) -> Reals:
+    assert graph.lower is not None and graph.upper is not None
+    width = graph.upper - graph.lower
+    result: Reals = 1.0 / np.where(width > 0, width, 1.0)
+    return result
+
+
+def _of_ranges(graph: Graph, gather: Indices) -> tuple[Reals, Reals]:
+    """Args: gather [positions, K]."""
+    assert graph.lower is not None and graph.upper is not None
+    low, high = np.append(graph.lower, 0.0)[gather], np.append(graph.upper, 0.0)[gather]
+    return ((low + high) / 2).mean(axis=0), (np.square(high - low) / 12).mean(axis=0)
+
+
+def _sensitivity(graph: Graph, values: Reals) -> Reals:
+    """[wires]: root mean square of the gradient of an output, by backward passes with random signs."""
+    values = values[:_BACKWARD_SAMPLES]
+    random = np.random.default_rng(_SEED)
+    slopes = {node.first_wire: _slopes(graph, node, values) for node in graph.lookups}
+    square = np.zeros(graph.wire_count)
+    output = graph.output.reshape(-1)
+    for _ in range(_PROBES):
+        gradient = np.zeros(values.shape)
+        np.add.at(gradient.T, output, random.choice([-1.0, 1.0], (len(output), len(values))))
+        for node in reversed(graph.nodes):
+            if isinstance(node, Input):
+                continue
+            arriving = gradient[:, wires(node)]
+            if isinstance(node, Lookup):
+                _add_columns(gradient, node.gather, arriving * slopes[node.first_wire])
+                continue
+            arriving = arriving.reshape(len(values), len(node.gather), -1)
+            for block in range(len(node.weights)):
+                positions = np.flatnonzero(node.block == block)
+                share = arriving[:, positions] @ node.weights[block]
+                _add_columns(gradient, node.gather[positions].reshape(-1), share.reshape(len(values), -1))
+        square += np.square(gradient[:, :-1]).mean(axis=0)
+    result = np.sqrt(square / _PROBES)
+    for node in graph.nodes:
+        own = result[wires(node)]
+        used = own[own > 0]
+        floor = _FLOOR * float(np.median(used)) if len(used) else 1.0
+        result[wires(node)] = np.maximum(own, floor)
+    return np.asarray(result)
+
+
+def _slopes(graph: Graph, node: Lookup, values: Reals) -> Reals:
+    """Of the functions of a look-up, over a little of their range."""
+    assert graph.lower is not None and graph.upper is not None
+    step = np.maximum(_REACH * (graph.upper - graph.lower)[node.gather], 1e-12)
+    x = values[:, node.gather]
+    rise = apply_steps(node.steps, x + step, node.function) - apply_steps(node.steps, x - step, node.function)
+    return np.nan_to_num(rise / (2 * step), posinf=0.0, neginf=0.0)
+
+
+def _add_columns(total: Reals, columns: Indices, added: Reals) -> None:
+    """total[:, columns] += added [samples, columns], where columns repeat."""
+    place = columns % total.shape[1]  # -1 is the zero wire, the last one
+    for row, more in zip(total, added, strict=True):
+        row += np.bincount(place, weights=more, minlength=len(row))
