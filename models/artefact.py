@@ -42,6 +42,7 @@ _MOST_CLIENT_STEPS: Final = 100
 # Facts that the report prints, and what they are; a program of trees has all of the second table.
 _PRINTED_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
     "calibrated_ranges": (list,),
+    "check": (dict,),
     "encrypted_argmax": (bool,),
     "estimator": (str,),
     "offset": (int, float),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from cloakwork.models import fields as typed
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.interpreter import samples_at_once, wire_values
 from cloakwork.models.ir import Graph, Linear, Reals, wires
+from cloakwork.models.passes.tails import largest, tail_end
 from cloakwork.models.tabular.columns import real_numbers
 
 _VERSION = 1
@@ -27,6 +29,7 @@ class Calibration:
     input_range: tuple[float, float]
     rows: tuple[tuple[Reals, Reals], ...]
     learned: bool = False  # with the weights, while training: the compiler takes the ranges as they are
+    reach: tuple[tuple[Reals, Reals], ...] | None = None  # like `rows`: ends of fitted tails (passes/tails.py)
 
     def check(self, graph: Graph) -> None:
         """CompileError when it was taken from another model, or from this one before the passes changed."""
@@ -43,6 +46,7 @@ class Calibration:
             "input_range": list(self.input_range),
             **({"learned": True} if self.learned else {}),
             "rows": [{"low": _rounded(low), "high": _rounded(high)} for low, high in self.rows],
+            **({} if self.reach is None else {"reach": [[_rounded(low), _rounded(high)] for low, high in self.reach]}),
         }
         return json.dumps(fields, separators=(",", ":")) + "\n"
 
@@ -56,13 +60,18 @@ class Calibration:
             low, high = (typed.real(value) for value in typed.entries(fields["input_range"]))
             rows = tuple((_matrix(row["low"]), _matrix(row["high"])) for row in typed.entries(fields["rows"]))
             learned = typed.flag(fields.get("learned", False))
-            if not (low <= high and all(a.shape == b.shape and (a <= b).all() for a, b in rows)):
+            reach = None
+            if "reach" in fields:
+                reach = tuple((_matrix(ends[0]), _matrix(ends[1])) for ends in typed.entries(fields["reach"]))
+                if [a.shape for a, _ in reach] != [a.shape for a, _ in rows]:
+                    raise ValueError("tails are of other rows")
+            if not (low <= high and all(a.shape == b.shape and (a <= b).all() for a, b in (*rows, *(reach or ())))):
                 raise ValueError("a range is not one")
         except (KeyError, TypeError, ValueError) as error:
             raise SerializationError(
                 f"calibration: expected version {_VERSION} of its JSON; calibrate with data again ({error})"
             ) from error
-        return cls((low, high), rows, learned)
+        return cls((low, high), rows, learned, reach)
 
 
 def observe(graph: Graph, samples: ArrayLike) -> Calibration:
@@ -70,35 +79,54 @@ def observe(graph: Graph, samples: ArrayLike) -> Calibration:
     array, size = real_numbers(samples), samples_at_once(graph)
     if array.ndim == 0 or len(array) == 0:
         raise ShapeError("calibration: expected at least one sample, got none; pass a few hundred typical inputs")
-    parts = [_observed(graph, array[start : start + size]) for start in range(0, len(array), size)]
-    inputs = [part.input_range for part in parts]
-    rows = tuple(
-        (np.minimum.reduce([low for low, _ in ranges]), np.maximum.reduce([high for _, high in ranges]))
-        for ranges in zip(*(part.rows for part in parts), strict=True)
-    )
-    return Calibration((min(low for low, _ in inputs), max(high for _, high in inputs)), rows)
+    low, high = math.inf, -math.inf
+    rows = [_Rows(node) for node in graph.linears]
+    for start in range(0, len(array), size):
+        values = wire_values(graph, array[start : start + size])
+        if not np.isfinite(values).all():
+            raise CompileError(
+                "calibration: the model gives values that are not finite; check the data and the model's functions"
+            )
+        inputs = values[:, wires(graph.input)]
+        low, high = min(low, float(inputs.min())), max(high, float(inputs.max()))
+        for each in rows:
+            each.add(values)
+    return Calibration((low, high), tuple(each.extremes() for each in rows), reach=tuple(each.reach() for each in rows))
 
 
-def _observed(graph: Graph, samples: Reals) -> Calibration:
-    values = wire_values(graph, samples)
-    if not np.isfinite(values).all():
-        raise CompileError(
-            "calibration: the model gives values that are not finite; check the data and the model's functions"
-        )
-    inputs = values[:, wires(graph.input)]
-    return Calibration(
-        (float(inputs.min()), float(inputs.max())), tuple(_row_ranges(node, values) for node in graph.linears)
-    )
+class _Rows:
+    """Of one linear node: extremes and tails of every row, over samples and over the positions that share a block."""
 
+    def __init__(self, node: Linear) -> None:
+        self._node = node
+        self._blocks = np.unique(node.block)
+        self._top: dict[int, Reals] = {}  # [kept, R] of each block
+        self._bottom: dict[int, Reals] = {}  # negated
+        self._count: dict[int, int] = dict.fromkeys(self._blocks.tolist(), 0)
 
-def _row_ranges(node: Linear, values: Reals) -> tuple[Reals, Reals]:
-    """Over samples and over the positions that share a block; a block without a position has range 0."""
-    seen = values[:, wires(node)].reshape(len(values), len(node.gather), -1)
-    low, high = np.zeros_like(node.bias), np.zeros_like(node.bias)
-    for block in np.unique(node.block):
-        chosen = seen[:, node.block == block]
-        low[block], high[block] = chosen.min(axis=(0, 1)), chosen.max(axis=(0, 1))
-    return low, high
+    def add(self, values: Reals) -> None:
+        seen = values[:, wires(self._node)].reshape(len(values), len(self._node.gather), -1)
+        for block in self._blocks.tolist():
+            own = seen[:, self._node.block == block].reshape(-1, seen.shape[2])
+            self._count[block] += len(own)
+            for kept, numbers in ((self._top, own), (self._bottom, -own)):
+                kept[block] = largest(np.concatenate([kept[block], numbers]) if block in kept else numbers)
+
+    def extremes(self) -> tuple[Reals, Reals]:
+        """[G, R]; a block without a position has range 0."""
+        low, high = np.zeros_like(self._node.bias), np.zeros_like(self._node.bias)
+        for block in self._blocks.tolist():
+            low[block], high[block] = -self._bottom[block][0], self._top[block][0]
+        return low, high
+
+    def reach(self) -> tuple[Reals, Reals]:
+        low, high = self.extremes()
+        width = high - low
+        for block in self._blocks.tolist():
+            count = self._count[block]
+            low[block] = -tail_end(self._bottom[block], count, width[block])
+            high[block] = tail_end(self._top[block], count, width[block])
+        return low, np.maximum(low, high)
 
 
 def _rounded(values: Reals) -> list[list[float]]:

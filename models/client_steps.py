@@ -224,6 +224,35 @@ class Saturate:
 
 
 @dataclass(frozen=True, eq=False)
+class Rescale:
+    """Tensors of any shape to (x - offset) scale, each column or channel with its own; values beyond [lower, upper] count as the end.
+
+    The arrays have the shape of a sample, or one that broadcasts to it; `run_input_steps` reports values beyond.
+    """
+
+    lower: Reals
+    upper: Reals
+    offset: Reals
+    scale: Reals
+
+    def __post_init__(self) -> None:
+        _demand(
+            self.lower.shape == self.upper.shape == self.offset.shape == self.scale.shape and self.lower.ndim > 0,
+            "a range, an offset and a scale for each column",
+        )
+        _demand(bool((self.lower <= self.upper).all() and (self.scale > 0).all()), "ranges and positive scales")
+
+    def __call__(self, x: Any) -> Reals:
+        clipped = np.clip(np.asarray(x, dtype=np.float64), self.lower, self.upper)
+        return np.asarray((clipped - self.offset) * self.scale)
+
+    def outside(self, x: Reals) -> NDArray[np.bool_]:
+        slack = 1e-9 * (self.upper - self.lower)
+        result: NDArray[np.bool_] = (x < self.lower - slack) | (x > self.upper + slack)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
 class Round:
     """To whole numbers, halves to the even one."""
 
@@ -457,6 +486,7 @@ InputStep: TypeAlias = (
     | OneHot
     | Select
     | Saturate
+    | Rescale
     | Round
     | Quantise
     | Compare
@@ -476,6 +506,7 @@ _INPUT: Final[dict[str, type]] = {
         OneHot,
         Select,
         Saturate,
+        Rescale,
         Round,
         Quantise,
         Compare,
@@ -497,7 +528,7 @@ def run_input_steps(steps: Sequence[InputStep], x: Any, report: RangeReport | No
         over="ignore", invalid="ignore"
     ):  # what overflows is beyond every range; NaN is refused after the steps
         for i, step in enumerate(steps):
-            if report is not None and isinstance(step, Saturate | Quantise):
+            if report is not None and isinstance(step, Saturate | Quantise | Rescale):
                 numbers = real_numbers(x)
                 report.add(step.outside(numbers), column_labels(steps[:i], numbers))
             x = step(x)
@@ -576,7 +607,7 @@ def steps_to_fields(steps: Sequence[InputStep | OutputStep]) -> list[dict[str, A
 def input_steps_from_fields(fields: Any) -> tuple[InputStep, ...]:
     """ValueError or KeyError for anything that `steps_to_fields` does not write."""
     steps = tuple(_step(_INPUT, entry) for entry in typed.entries(fields, _MOST_STEPS))
-    first = steps[:1] if not steps or isinstance(steps[0], Columns | Categories | Quantise) else ()
+    first = steps[:1] if not steps or isinstance(steps[0], Columns | Categories | Quantise | Rescale) else ()
     if len(first) != min(1, len(steps)) or any(isinstance(step, Columns | Categories) for step in steps[1:]):
         raise ValueError("a table's columns are checked in the first step")
     return steps

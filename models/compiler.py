@@ -4,44 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import onnx
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.files import PathLike
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_set, parameter_sets
 from cloakwork.fhe_core.server import Session
+from cloakwork.models.accuracy import Reference, Task
 from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.client import ClientSpecification, apply_client_steps
 from cloakwork.models.client_steps import Quantise, Stage
 from cloakwork.models.errors import CompileError
-from cloakwork.models.exact import ExactSettings, compile_exact
+from cloakwork.models.exact import Ends, ExactSettings, exact_programs
+from cloakwork.models.first_accurate import DEFAULT_ACCURACY, first_accurate
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph, NotFiniteError, Reals
 from cloakwork.models.onnx_import.importer import import_onnx, is_table_model, load_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.choose_parameters import approximate_sets, attempts
 from cloakwork.models.passes.equalise_lookups import equalise_lookups
-from cloakwork.models.passes.noise_limits import PROFILES, Profile, noise_limits, on_layers
+from cloakwork.models.passes.noise_limits import AUTO, PROFILES, NoiseLimits, Profile, noise_limits, on_layers
 from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.passes.quantise_ends import quantise_input, quantise_output
 from cloakwork.models.passes.quantised_ranges import quantised_ranges
+from cloakwork.models.passes.rescale_input import RESCALED, rescale_input
 from cloakwork.models.passes.statistics import statistics
 from cloakwork.models.program import Program
 from cloakwork.models.report import report, report_text, save_picture
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
 from cloakwork.models.simulate import simulate
+from cloakwork.models.tabular.columns import real_numbers
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
 
 __all__ = ["PROFILES", "CompiledModel", "ExactSettings", "calibrate", "compile_onnx"]
+
+
+LEAST_BITS: Final = 5  # of the largest weight of every layer, where nothing checks what rounding loses
+UNCHECKED: Final = "fast"  # what "auto" is without calibration samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +159,12 @@ def compile_onnx(
     model: onnx.ModelProto | str | Path,
     calibration: ArrayLike | Calibration | None = None,
     *,
-    profile: Profile | Mapping[str, Profile] = "fast",
-    weight_bits: int = 5,
-    margin: float = 0.1,
+    profile: Profile | Mapping[str, Profile] = AUTO,
+    accuracy: float | None = DEFAULT_ACCURACY,
+    allow_loss: bool = False,
+    task: Task | None = None,
+    weight_bits: int | None = None,
+    margin: float | None = None,
     candidates: Sequence[ParameterSet | str] | None = None,
     exact: ExactSettings | None = None,
 ) -> CompiledModel:
@@ -162,16 +173,23 @@ def compile_onnx(
     Args:
         calibration: typical inputs [samples, ..], or what was observed of them; they set the range of every value. A model whose
             quantisers say the ranges (QDQ or QOperator) needs none.
-        profile: how much noise a look-up may see: "fast" 2 %, "balanced" 1 %, or a number, in per cent of the half torus (one standard
-            deviation); "exact" or "exact_64": look-ups on integers that fail with a probability of at most 2^-128 or 2^-64; or such
-            profiles by the names of layers, with "*" for the others.
-        weight_bits: least bits of integer weights, 2 .. 8; layers get as many as the noise allows, up to 8, exact ones just these.
-        margin: part of the calibrated half range that is kept free on either side.
+        profile: how much noise a look-up may see: "auto" what the accuracy allows; "fast" 2 %, "balanced" 1 %, or a number, in per cent of the
+            half torus (one standard deviation); "exact" or "exact_64": look-ups on integers that fail with a probability of at most 2^-128
+            or 2^-64; or such profiles by the names of layers, with "*" for the others.
+        accuracy: least share of the calibration samples on which the encrypted model, simulated, decides as the clear one; for regression
+            the least share of the outputs' variance that it gets right. The cheapest program that reaches it is taken. None: not checked, as
+            it is not without calibration samples.
+        allow_loss: when no program reaches the accuracy, the best one and an AccuracyWarning instead of an AccuracyError.
+        task: "classification" or "regression"; None: seen from the model's last steps and outputs.
+        weight_bits: least bits of the largest weight of every layer, 2 .. 8; layers get as many as the noise allows, up to 8, exact ones just
+            these. None: what the accuracy asks for, and 5 where it is not checked.
+        margin: part of the calibrated half range that is kept free on either side; None: ranges end where tails fitted to the calibration
+            data have one value in ten thousand beyond them.
         candidates: parameter sets to choose from, or their names; None: all shipped ones of the profile's kind.
         exact: how the exact profiles round; see ExactSettings.
 
     Raises:
-        UnsupportedOperatorError, NoParameterSetError, PrecisionOverflowError, CompileError.
+        UnsupportedOperatorError, NoParameterSetError, PrecisionOverflowError, AccuracyError, CompileError.
     """
     model = load_onnx(model)
     if is_table_model(model):
@@ -179,35 +197,70 @@ def compile_onnx(
 
         return compile_onnx_ml(model, calibration)
     limits = noise_limits(profile)
-    if not 2 <= weight_bits <= 8:
-        raise CompileError(f"weight_bits: expected 2 to 8, got {weight_bits}")
+    _check_options(weight_bits, accuracy)
     imported = import_onnx(model, pools_first=limits.failure_log2 is None)
     if not imported.output.size:
         raise CompileError("model: its output is an empty tensor; there is nothing to compute")
     graph, given, wanted = _prepared(imported)
     limits = on_layers(limits, graph)
+    samples: Reals | None = None
+    reference, rescale = None, None
     if calibration is None:
         calibration = quantised_ranges(graph, given, wanted)
-    elif given is not None and not isinstance(calibration, Calibration):
-        calibration = given(calibration)
+    elif not isinstance(calibration, Calibration):
+        samples = real_numbers(calibration if given is None else given(calibration))
+        calibration = observe(graph, samples)
+        reference = None if accuracy is None else Reference.of(graph, samples, task)
+        if given is None:
+            graph, rescale = rescale_input(graph, samples)
+        if rescale is not None:
+            samples = rescale(samples)
+            calibration = replace(calibration, input_range=RESCALED)
     bounded = bound_ranges(graph, calibration, margin)
     sets = None if candidates is None else [parameter_set(p) if isinstance(p, str) else p for p in candidates]
+    ends = Ends(tuple(step for step in (given, rescale) if step is not None), wanted)
     if limits.failure_log2 is not None:
         settings = exact or ExactSettings()
-        return CompiledModel(compile_exact(bounded, limits, settings, weight_bits, (given, wanted), sets), imported)
-    samples = None if isinstance(calibration, Calibration) else np.asarray(calibration, dtype=np.float64)
+        found = exact_programs(bounded, limits, settings, weight_bits, ends, sets)
+    elif profile == AUTO and reference is None:
+        unchecked = on_layers(noise_limits(UNCHECKED), graph)
+        found = _approximate(bounded, unchecked, weight_bits or LEAST_BITS, ends, sets, samples)
+    else:
+        if profile == AUTO and sets is None:
+            sets = [params for params in parameter_sets() if not is_insecure(params)]
+        least = weight_bits or (LEAST_BITS if reference is None else 2)
+        found = _approximate(bounded, limits, least, ends, sets, samples)
+    return CompiledModel(first_accurate(found, reference, accuracy or 0.0, allow_loss), imported)
+
+
+def _check_options(weight_bits: int | None, accuracy: float | None) -> None:
+    if weight_bits is not None and not 2 <= weight_bits <= 8:
+        raise CompileError(f"weight_bits: expected 2 to 8, got {weight_bits}")
+    if accuracy is not None and not 0 <= accuracy <= 1:
+        raise CompileError(f"accuracy: expected a share from 0 to 1, or None, got {accuracy}")
+
+
+def _approximate(
+    bounded: Graph,
+    limits: NoiseLimits,
+    least_bits: int,
+    ends: Ends,
+    candidates: Sequence[ParameterSet] | None,
+    samples: Reals | None,
+) -> Iterator[Program]:
+    """Programs within the noise limits, the cheapest first. Args: samples: of the bounded graph's input."""
     equalised = equalise_lookups(bounded, statistics(bounded, samples))
-    attempt = next(attempts(equalised, limits, weight_bits, approximate_sets(sets), statistics(equalised, samples)))
-    quantised, params = attempt.graph, attempt.params
-    program = Program(
-        quantised,
-        params,
-        limits.default,
-        limits.layers,
-        input_steps=() if given is None else (given,),
-        output_steps=() if wanted is None else (wanted,),
-    )
-    return CompiledModel(program, imported)
+    for attempt in attempts(
+        equalised, limits, least_bits, approximate_sets(candidates), statistics(equalised, samples)
+    ):
+        yield Program(
+            attempt.graph,
+            attempt.params,
+            limits.default,
+            limits.layers,
+            input_steps=ends.given,
+            output_steps=() if ends.wanted is None else (ends.wanted,),
+        )
 
 
 @_clear_errors()

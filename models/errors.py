@@ -13,6 +13,8 @@ from cloakwork.fhe_core.errors import (
 )
 
 __all__ = [
+    "AccuracyError",
+    "AccuracyWarning",
     "CalibratedRangeWarning",
     "CompileError",
     "NoParameterSetError",
@@ -27,6 +29,14 @@ __all__ = [
 
 class CalibratedRangeWarning(UserWarning):
     """Samples hold values beyond the range of the calibration data; they count as its end."""
+
+
+class AccuracyWarning(UserWarning):
+    """An encrypted model was compiled that is less accurate than was asked for, because that was allowed."""
+
+
+class AccuracyError(CompileError):
+    """The encrypted model would decide differently from the clear one more often than was asked for."""
 
 
 class UnsupportedNode(Exception):  # noqa: N818 (never leaves the importer)

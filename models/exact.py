@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.client_steps import Quantise
-from cloakwork.models.errors import CompileError
+from cloakwork.models.client_steps import InputStep, Quantise
+from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.ir import Graph, wires
 from cloakwork.models.passes.choose_exact import choose_exact
 from cloakwork.models.passes.exact_integers import ExactOptions, exact_integers
@@ -18,20 +18,24 @@ from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.program import Program
 
+# Bits of input, activations and weights, tried one after the other.
+_LADDER: Final = ((4, 3, 5), (4, 4, 5), (5, 4, 6), (6, 4, 6), (6, 5, 7), (8, 6, 8))
+
 Ranges = Literal["interval", "calibrated"]
 
 
 @dataclass(frozen=True)
 class ExactSettings:
     """Args:
-    input_bits, activation_bits: of the input and of results of look-ups, where the model does not say where it rounds (QDQ).
+    input_bits, activation_bits: of the input and of results of look-ups, where the model does not say where it rounds (QDQ); None: from 4 and 3
+        on, as many as the accuracy asks for.
     rounded_bits: accumulators that have more values are rounded to this many bits before their look-up, and weights that the model gives
         in more bits to weight_bits; None: no set, no program.
     ranges: of accumulators: "interval" what weights and integers allow, nothing ever wraps; "calibrated" what calibration data showed.
     """
 
-    input_bits: int = 4
-    activation_bits: int = 3
+    input_bits: int | None = None
+    activation_bits: int | None = None
     rounded_bits: int | None = None
     ranges: Ranges = "interval"
 
@@ -44,21 +48,66 @@ class ExactSettings:
             raise CompileError(f"ranges: expected 'interval' or 'calibrated', got '{self.ranges}'")
 
 
-def compile_exact(
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """What the client does: steps before encryption (the model's own quantiser among them), and the quantiser of the output."""
+
+    given: tuple[InputStep, ...] = ()
+    wanted: Quantise | None = None
+
+
+def exact_programs(
+    bounded: Graph,
+    limits: NoiseLimits,
+    settings: ExactSettings,
+    weight_bits: int | None,
+    ends: Ends,
+    candidates: Sequence[ParameterSet] | None,
+) -> Iterator[Program]:
+    """Programs in more and more bits, where settings and weight_bits leave that open.
+
+    Args:
+        bounded: with ranges (bound_ranges).
+
+    Raises:
+        NoParameterSetError: when there is none.
+    """
+    settings.check()
+    refused: CompileError | None = None
+    found = False
+    for input_bits, activation_bits, bits in _choices(settings, weight_bits):
+        chosen = replace(settings, input_bits=input_bits, activation_bits=activation_bits)
+        try:
+            program = _exact_program(bounded, limits, chosen, bits, ends, candidates)
+        except (NoParameterSetError, PrecisionOverflowError) as error:
+            refused = refused or error
+            continue
+        found = True
+        yield program
+    if not found:
+        assert refused is not None
+        raise refused
+
+
+def _choices(settings: ExactSettings, weight_bits: int | None) -> list[tuple[int, int, int]]:
+    """Bits of input, activations and weights, each as given or growing."""
+    choices = [
+        (settings.input_bits or input_bits, settings.activation_bits or activation_bits, weight_bits or bits)
+        for input_bits, activation_bits, bits in _LADDER
+    ]
+    return list(dict.fromkeys(choices))
+
+
+def _exact_program(
     bounded: Graph,
     limits: NoiseLimits,
     settings: ExactSettings,
     weight_bits: int,
-    ends: tuple[Quantise | None, Quantise | None],
+    ends: Ends,
     candidates: Sequence[ParameterSet] | None,
 ) -> Program:
-    """Args:
-    bounded: with ranges (bound_ranges).
-    ends: quantisers of input and output that the model has and the client applies.
-    """
-    assert limits.failure_log2 is not None
-    settings.check()
-    given, wanted = ends
+    assert limits.failure_log2 is not None and settings.input_bits is not None and settings.activation_bits is not None
+    given = next((step for step in ends.given if isinstance(step, Quantise)), None)
     entry = given or _input_quantiser(bounded, settings.input_bits)
     approximate = limits.approximate(bounded)
     options = ExactOptions(
@@ -72,8 +121,8 @@ def compile_exact(
         chosen.parameters,
         limits.default,
         limits.layers,
-        input_steps=(entry,),
-        output_steps=() if wanted is None else (wanted,),
+        input_steps=ends.given if given is not None else (*ends.given, entry),
+        output_steps=() if ends.wanted is None else (ends.wanted,),
         output_unit=chosen.output_unit,
         facts={
             "failure_log2_limit": limits.failure_log2,

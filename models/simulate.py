@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -24,17 +25,33 @@ def simulate(program: Program, input_phases: Reals, seed: int | None = None, noi
     noise of keyswitch and modulus switch.
     """
     program = program.distinct
+    wanted = program.graph.output.reshape(-1)
     random = _Noise(program, np.random.default_rng(seed)) if noisy else None
+    parts = []
+    for phases in _phases_of_wires(program, input_phases, random):
+        out = phases[:, wanted]
+        if random is not None:
+            out = out + random.answer(len(out))
+        parts.append(out - np.rint(out))
+    return np.concatenate(parts) if parts else np.zeros((0, len(wanted)))
+
+
+def simulate_wires(program: Program, input_phases: Reals, seed: int | None = None) -> Reals:
+    """Phases of every wire of `program.distinct` [samples, wires + 1], sums not reduced modulo the torus; the last is the zero wire."""
+    program = program.distinct
+    random = _Noise(program, np.random.default_rng(seed))
+    return np.concatenate(list(_phases_of_wires(program, input_phases, random)))
+
+
+def _phases_of_wires(program: Program, input_phases: Reals, random: _Noise | None) -> Iterator[Reals]:
+    """[samples, wires + 1] of some samples after the other."""
     tables = [
         _Tables(*level_tables(program.graph, level.lookups, program.parameters)) if level.lookups else None
         for level in program.levels
     ]
     size = samples_at_once(program.graph)
-    parts = [
-        _simulate(program, tables, input_phases[start : start + size], random)
-        for start in range(0, len(input_phases), size)
-    ]
-    return np.concatenate(parts) if parts else np.zeros((0, program.graph.output.size))
+    for start in range(0, len(input_phases), size):
+        yield _simulate(program, tables, input_phases[start : start + size], random)
 
 
 class _Noise:
@@ -128,11 +145,7 @@ def _simulate(program: Program, tables: list[_Tables | None], input_phases: Real
             looked_up = table(seen, elements, shift_coefficients(graph, node, params))
             phases[:, wires(node)] = looked_up if random is None else looked_up + random.rotation(node, samples)
             start += node.bootstraps
-    out = phases[:, graph.output.reshape(-1)]
-    if random is not None:
-        out = out + random.answer(samples)
-    turned: Reals = out - np.rint(out)
-    return turned
+    return phases
 
 
 def _linear(program: Program, node: Linear, phases: Reals) -> Reals:

@@ -1,8 +1,8 @@
-"""Bounds every wire: what calibration data shows, widened by a margin, and no more than interval arithmetic allows.
+"""Bounds every wire: by tails fitted to what calibration data shows, or its extremes and a margin, and no more than interval arithmetic allows.
 Ranges that were learned with the weights are taken as they are: interval arithmetic would change the scale of rows with few weights.
 
-Rows that share weights share a range. A value outside wraps at run time, so the margin matters; `predict` on representative data with
-fhe="simulate" shows what it costs.
+Rows that share weights share a range. A value outside of it reads the value of its end while it is in the guard of the table, some standard
+deviations of noise wide; what lies beyond that is close to the value of the end as well (equalise_lookups).
 """
 
 from __future__ import annotations
@@ -17,17 +17,23 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, Linear, Lookup, Reals, check, wires
 from cloakwork.models.steps import apply_steps
 
-_LEAST_SHARE = 2.0**-6  # of the range of interval arithmetic that a row gets on either side at least
+_LEAST_SHARE = 2.0**-6  # of the range of interval arithmetic that a row gets at least
+_MARGIN = 0.1  # where tails are unknown
 _GRID = 257  # points at which a look-up is evaluated for the range of its values
 
 
-def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: float = 0.1) -> Graph:
-    """Args: calibration [samples, ..], or what was observed of it; margin: part of the calibrated half range added on either side."""
+def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: float | None = None) -> Graph:
+    """Args:
+    calibration: [samples, ..], or what was observed of it.
+    margin: part of the calibrated half range added on either side of the extremes; None: fitted tails, where they are known.
+    """
     seen = calibration if isinstance(calibration, Calibration) else observe(graph, calibration)
     seen.check(graph)
     lower, upper = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
     lower[wires(graph.input)], upper[wires(graph.input)] = seen.input_range
-    rows = iter(seen.rows)
+    fitted = margin is None and seen.reach is not None and not seen.learned
+    margin = 0.0 if fitted else _MARGIN if margin is None else margin
+    rows = iter(seen.reach if fitted and seen.reach is not None else seen.rows)
     for node in graph.nodes[1:]:
         if isinstance(node, Linear):
             lower[wires(node)], upper[wires(node)] = (
@@ -55,9 +61,9 @@ def _linear_bounds(
     np.minimum.at(least, node.block, low)
     np.maximum.at(most, node.block, high)
     # A row that calibration saw (almost) constant still varies: pixels that were always 0, say.
-    slack = np.maximum(
-        margin * (observed_high - observed_low) / 2, _LEAST_SHARE * np.where(np.isfinite(most - least), most - least, 0)
-    )
+    possible = np.where(np.isfinite(most - least), most - least, 0)
+    width = (1 + margin) * (observed_high - observed_low)
+    slack = (np.maximum(width, _LEAST_SHARE * possible) - (observed_high - observed_low)) / 2
     least = np.maximum(observed_low - slack, least)[node.block].reshape(-1)
     most = np.minimum(observed_high + slack, most)[node.block].reshape(-1)
     return least, np.maximum(least, most)

@@ -50,10 +50,10 @@ def _applied(graph: Graph, centre: Reals, factor: Reals) -> Graph | None:
             upper[own] = (upper[own] - centre[own]) * factor[own]
             nodes.append(_shifted(node, centre[own], factor[own]))
         elif isinstance(node, Linear):
-            undone = _undone(node, centre, factor)
-            if undone is None:
+            moved = undone(node, centre, factor)
+            if moved is None:
                 return None
-            nodes.append(undone)
+            nodes.append(moved)
         else:
             nodes.append(node)
     return check(replace(graph, nodes=tuple(nodes), lower=lower, upper=upper))
@@ -70,7 +70,7 @@ def _shifted(node: Lookup, centre: Reals, factor: Reals) -> Lookup:
     return replace(node, steps=steps, function=function.reshape(-1).astype(np.int64))
 
 
-def _undone(node: Linear, centre: Reals, factor: Reals) -> Linear | None:
+def undone(node: Linear, centre: Reals, factor: Reals) -> Linear | None:
     """The reader of moved and scaled wires. Positions with padding, which is zero and not the centre, get a bias of their own; None when that
     takes too many weights."""
     columns = np.ones((len(node.weights), node.gather.shape[1]))

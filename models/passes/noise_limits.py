@@ -15,6 +15,7 @@ PROFILES: Final[dict[str, float]] = {"fast": 2.0, "balanced": 1.0}
 # log2 of the largest failure probability of one exact look-up.
 EXACT_PROFILES: Final[dict[str, float]] = {"exact": -128.0, "exact_64": -64.0}
 EXACT: Final = 0.0  # the noise limit of exact layers: none that would show
+AUTO: Final = "auto"  # noise up to LARGEST_NOISE, and what accuracy asks for
 DEFAULT_LAYER: Final = "*"  # in a mapping: every layer that it does not name
 LARGEST_NOISE: Final = 10.0  # per cent; four standard deviations then leave a tenth of the look-up's range
 
@@ -84,10 +85,12 @@ def on_layers(limits: NoiseLimits, graph: Graph) -> NoiseLimits:
 
 
 def _percent(profile: Profile) -> float:
+    if profile == AUTO:
+        return LARGEST_NOISE
     if isinstance(profile, str):
         if profile not in PROFILES:
             raise CompileError(
-                f"profile: expected {', '.join((*PROFILES, *EXACT_PROFILES))}, or a number (noise in per cent of the half torus), got '{profile}'"
+                f"profile: expected {', '.join((AUTO, *PROFILES, *EXACT_PROFILES))}, or a number (noise in per cent of the half torus), got '{profile}'"
             )
         return PROFILES[profile]
     percent = float(profile)

@@ -1,0 +1,156 @@
+"""Whether an encrypted model decides as the clear one does: the compiler's check of its own work, on the calibration samples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from cloakwork.models.client import ClientSpecification
+from cloakwork.models.errors import CompileError
+from cloakwork.models.interpreter import interpret, wire_values
+from cloakwork.models.ir import Graph, Reals, wires
+from cloakwork.models.program import Program
+from cloakwork.models.simulate import simulate, simulate_wires
+
+Task: TypeAlias = Literal["classification", "regression"]
+TASKS: Final = ("classification", "regression")
+_DECIDING: Final = frozenset({"ArgMax", "Hardmax", "LogSoftmax", "Sigmoid", "Softmax", "TopK", "TopKIndices"})
+_SEED = 20261122
+_MOST_LOOKUPS = 1 << 22  # samples times look-ups of one check
+_FEWEST, _MOST = 100, 500  # samples
+_LAYER_SAMPLES = 64
+_RARE = 0.02  # of the samples: what no second class reaches, is no classification
+_QUARTER = 0.25  # of the torus, where a table ends
+_CONFIDENCE = 1.96  # standard deviations of the upper end of a share
+
+
+@dataclass(frozen=True)
+class Check:
+    """How a simulated program compares with the clear model.
+
+    `value` is the share of samples with the same decision (agreement), or for regression the share of the outputs' variance that is right
+    (determination, 1 - error^2 / variance, the least of any output). `layers` is the relative error of every linear layer's results.
+    """
+
+    measure: Literal["agreement", "determination"]
+    value: float
+    samples: int
+    layers: dict[str, float]
+    outside: int  # samples of which a value lay beyond a table
+
+    @property
+    def worst_layer(self) -> str:
+        """Where the error grows most."""
+        before, worst, most = 0.0, "", -math.inf
+        for name, error in self.layers.items():
+            if error - before > most:
+                worst, most = name, error - before
+            before = max(before, error)
+        return worst
+
+    def facts(self) -> dict[str, Any]:
+        """Plain values for the report."""
+        share = self.outside / self.samples
+        return {
+            "measure": self.measure,
+            "value": self.value,
+            "samples": self.samples,
+            "layers": self.layers,
+            "outside_share": share,
+            "outside_share_at_most": _upper(share, self.samples),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """The clear model on the samples that programs are checked with."""
+
+    graph: Graph  # restructured, real
+    samples: Reals  # [samples, ..] of its input
+    outputs: Reals  # [samples, numbers]
+    task: Task
+
+    @classmethod
+    def of(cls, graph: Graph, samples: Reals, task: Task | None) -> Reference:
+        """Args: task: what the output is for; None: classification where its largest number is not always the same."""
+        if task is not None and task not in TASKS:
+            raise CompileError(f"task: expected one of {', '.join(TASKS)}, got '{task}'")
+        count = min(len(samples), max(_FEWEST, min(_MOST, _MOST_LOOKUPS // max(1, graph.bootstraps))))
+        chosen = samples[np.sort(np.random.default_rng(_SEED).permutation(len(samples))[:count])]
+        outputs = interpret(graph, chosen).reshape(len(chosen), -1)
+        return cls(graph, chosen, outputs, task or _task_of(graph, outputs))
+
+
+def check_accuracy(program: Program, reference: Reference) -> Check:
+    """Simulates a program on the samples of a reference; one draw of the noise, always the same."""
+    specification = ClientSpecification.of(program)
+    phases = specification.quiet_phases(reference.samples)
+    scale, offset = specification.output_scale.reshape(-1), specification.output_offset.reshape(-1)
+    outputs = simulate(program, phases, _SEED) / scale + offset
+    clear = reference.outputs
+    layers, outside = _layers(program, reference, phases[:_LAYER_SAMPLES])
+    if reference.task == "classification":
+        value = float((_decisions(outputs, clear) == _decisions(clear, clear)).mean())
+        return Check("agreement", value, len(clear), layers, outside)
+    error, variance = np.square(outputs - clear).mean(axis=0), clear.var(axis=0)
+    varies = variance > 1e-12 * max(float(variance.max()), 1e-300)
+    shares = 1 - error[varies] / variance[varies]
+    return Check("determination", float(shares.min()) if len(shares) else 1.0, len(clear), layers, outside)
+
+
+def _task_of(graph: Graph, outputs: Reals) -> Task:
+    if any(step.operator in _DECIDING for step in graph.client_steps):
+        return "classification"
+    if graph.output.ndim != 1 or outputs.shape[1] < 2:
+        return "regression"
+    shares = np.bincount(outputs.argmax(axis=1)) / len(outputs)
+    return "classification" if int((shares > _RARE).sum()) > 1 else "regression"
+
+
+def _decisions(outputs: Reals, clear: Reals) -> np.ndarray:
+    """The largest number; of one number whether it is above 0, or 0.5 for probabilities."""
+    if outputs.shape[1] > 1:
+        return np.asarray(outputs.argmax(axis=1))
+    middle = 0.0 if float(clear.min()) < 0 else 0.5
+    return np.asarray(outputs[:, 0] > middle)
+
+
+def _layers(program: Program, reference: Reference, phases: Reals) -> tuple[dict[str, float], int]:
+    """Relative error of the results of every linear layer, and samples with a value beyond a table (scaled to all samples)."""
+    seen = simulate_wires(program, phases, _SEED)
+    real = wire_values(reference.graph, reference.samples[: len(phases)])
+    clear = {(node.first_wire, node.origin): node for node in reference.graph.linears}
+    graph = program.distinct.graph
+    assert graph.scale is not None and graph.offset is not None
+    read = np.zeros(graph.wire_count, dtype=bool)
+    for lookup in graph.lookups:
+        read[lookup.gather] = True
+    errors: dict[str, tuple[float, float]] = {}
+    for node in graph.linears:
+        twin = clear.get((node.first_wire, node.origin))
+        if twin is None or twin.size != node.size:
+            continue
+        own = wires(node)
+        wanted = real[:, own]
+        error = seen[:, own] / graph.scale[own] + graph.offset[own] - wanted
+        before = errors.get(node.origin, (0.0, 0.0))
+        errors[node.origin] = (before[0] + float(np.square(error).sum()), before[1] + _spread(wanted))
+    outside = int((np.abs(seen[:, :-1][:, read]) > _QUARTER).any(axis=1).sum())
+    relative = {name: math.sqrt(error / spread) if spread > 0 else 0.0 for name, (error, spread) in errors.items()}
+    return relative, round(outside * len(reference.samples) / len(phases))
+
+
+def _spread(values: Reals) -> float:
+    return float(np.square(values - values.mean()).sum())
+
+
+def _upper(share: float, count: int) -> float:
+    """End of Wilson's interval for a share, 97.5 %. Source: Wilson, JASA 1927."""
+    square = _CONFIDENCE**2
+    middle = share + square / (2 * count)
+    spread = _CONFIDENCE * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
+    return min(1.0, (middle + spread) / (1 + square / count))
+

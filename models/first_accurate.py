@@ -1,0 +1,64 @@
+"""The first of several programs that is as accurate as was asked for."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from cloakwork.models.accuracy import Check, Reference, check_accuracy
+from cloakwork.models.errors import AccuracyError, AccuracyWarning, NoParameterSetError
+from cloakwork.models.program import Program
+
+DEFAULT_ACCURACY: Final = 0.98
+
+
+def first_accurate(
+    programs: Iterator[Program], reference: Reference | None, accuracy: float, allow_loss: bool = False
+) -> Program:
+    """The first program whose check reaches the accuracy, with its `check` among the facts.
+
+    Args:
+        programs: the cheapest first; at least one, or an error of their own.
+        reference: None: the first program, unchecked.
+        allow_loss: the most accurate one and an AccuracyWarning, when none reaches it.
+
+    Raises:
+        AccuracyError: none does; names the layer that loses most.
+    """
+    if reference is None:
+        return next(programs)
+    best: tuple[float, Program, Check] | None = None
+    refused: NoParameterSetError | None = None
+    try:
+        for program in programs:
+            check = check_accuracy(program, reference)
+            program = replace(program, facts={**program.facts, "check": {**check.facts(), "asked": accuracy}})
+            if check.value >= accuracy:
+                return program
+            if best is None or check.value > best[0]:
+                best = (check.value, program, check)
+    except NoParameterSetError as error:
+        if best is None:
+            raise
+        refused = error
+    assert best is not None
+    message = _message(best[1], best[2], accuracy)
+    if not allow_loss:
+        raise AccuracyError(message) from refused
+    warnings.warn(message, AccuracyWarning, stacklevel=4)
+    return best[1]
+
+
+def _message(program: Program, check: Check, accuracy: float) -> str:
+    if check.measure == "agreement":
+        found = f"would decide as the clear one on {100 * check.value:.1f} % of {check.samples} calibration samples"
+    else:
+        found = f"would get {100 * check.value:.1f} % of its output's variance right on {check.samples} calibration samples"
+    worst = check.worst_layer
+    return (
+        f"the encrypted model {found}, {100 * accuracy:g} % were asked for (accuracy=); most is lost in layer '{worst}', whose values are off by "
+        f"{100 * check.layers[worst]:.1f} % of their spread under the best set, '{program.parameters.name}': train the model for encryption, give "
+        "more typical calibration samples, ask for less, or go on with allow_loss=True"
+    )
