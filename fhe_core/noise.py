@@ -20,6 +20,7 @@ __all__ = [
     "failure_log2",
     "fresh_variance",
     "full_domain_failure_log2",
+    "keyswitch_constant_variance",
     "keyswitch_digit_moment",
     "keyswitch_key_variance",
     "keyswitch_offset",
@@ -171,10 +172,19 @@ def keyswitch_rounding_variance(params: NoiseParameters) -> float:
     base_log, level_count = params.keyswitch_gadget
     masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
     variance = masks * 4.0 ** -(base_log * level_count) + 4.0**-w
-    # Step 2 rounds halves up, a mean error of -1/2 per mask when T < w: with a centred secret a constant of the key.
+    return variance / 12 + keyswitch_constant_variance(params)
+
+
+def keyswitch_constant_variance(params: NoiseParameters) -> float:
+    """kN Var[S] 2^-2w / 4, the part of `keyswitch_rounding_variance` that is a constant of the key: all keyswitches under it share one draw.
+
+    Step 2 rounds halves up, a mean error of -1/2 per mask when T < w, times the secret, about its mean (`keyswitch_offset`).
+    """
+    base_log, level_count = params.keyswitch_gadget
+    if base_log * level_count == params.keyswitch_modulus_log2:
+        return 0.0
     spread = _SECRET_SQUARE[params.glwe_secret] - _SECRET_MEAN[params.glwe_secret] ** 2
-    bias = params.large_dimension * spread * 0.25 * 4.0**-w if base_log * level_count < w else 0.0
-    return variance / 12 + bias
+    return params.large_dimension * spread / 4 * 4.0**-params.keyswitch_modulus_log2
 
 
 def keyswitch_offset(params: NoiseParameters) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -49,6 +50,7 @@ __all__ = ["PROFILES", "CompiledModel", "ExactSettings", "calibrate", "compile_o
 
 
 LEAST_BITS: Final = 5  # of the largest weight of every layer, where nothing checks what rounding loses
+_HOPELESS: Final = 0.4  # of the outputs' spread: a foreseen error at which a set is not tried
 UNCHECKED: Final = "fast"  # what "auto" is without calibration samples
 
 
@@ -229,7 +231,8 @@ def compile_onnx(
         if profile == AUTO and sets is None:
             sets = [params for params in parameter_sets() if not is_insecure(params)]
         least = weight_bits or (LEAST_BITS if reference is None else 2)
-        found = _approximate(bounded, limits, least, ends, sets, samples)
+        most = math.inf if reference is None else _HOPELESS**2 * float(reference.outputs.var(axis=0).sum())
+        found = _approximate(bounded, limits, least, ends, sets, samples, most)
     return CompiledModel(first_accurate(found, reference, accuracy or 0.0, allow_loss), imported)
 
 
@@ -247,11 +250,17 @@ def _approximate(
     ends: Ends,
     candidates: Sequence[ParameterSet] | None,
     samples: Reals | None,
+    most_error: float = math.inf,
 ) -> Iterator[Program]:
-    """Programs within the noise limits, the cheapest first. Args: samples: of the bounded graph's input."""
+    """Programs within the noise limits, the cheapest first.
+
+    Args:
+        samples: of the bounded graph's input.
+        most_error: of which more is foreseen for a set, it is not tried while there are others.
+    """
     equalised = equalise_lookups(bounded, statistics(bounded, samples))
     for attempt in attempts(
-        equalised, limits, least_bits, approximate_sets(candidates), statistics(equalised, samples)
+        equalised, limits, least_bits, approximate_sets(candidates), statistics(equalised, samples), most_error
     ):
         yield Program(
             attempt.graph,

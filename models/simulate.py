@@ -22,7 +22,7 @@ def simulate(program: Program, input_phases: Reals, seed: int | None = None, noi
     """Phases of the output [samples, numbers] for phases of the input; without noise, tables and rounding still act.
 
     What is deterministic is drawn once: equal look-ups are one (Program.distinct), and those that read the same combination see the same
-    noise of keyswitch and modulus switch.
+    noise of keyswitch and modulus switch. A seed stands for a key too: what is a constant of the key is one draw for all samples.
     """
     program = program.distinct
     wanted = program.graph.output.reshape(-1)
@@ -63,6 +63,8 @@ class _Noise:
         self._random = random
         self._sources: Sources = find_sources(program.graph)
         self._rotation = math.sqrt(noise.blind_rotation_variance(self._params))
+        constant = random.spawn(1)[0].normal(0.0, math.sqrt(noise.keyswitch_constant_variance(self._params)))
+        self._offset = noise.keyswitch_offset(self._params) + constant
 
     def fresh(self, samples: int) -> Reals:
         deviation = math.sqrt(noise.fresh_variance(self._params))
@@ -74,13 +76,14 @@ class _Noise:
         gathers, own, params = [node.gather for node in level.lookups], self._sources, self._params
         read = np.concatenate(gathers)
         combination, turn = own.combination[read], own.turn[read]
-        key, rounding = noise.keyswitch_variance(params), noise.modulus_switch_variance(params)
+        key = noise.keyswitch_variance(params) - noise.keyswitch_constant_variance(params)
+        rounding = noise.modulus_switch_variance(params)
         if len(np.unique(combination)) == len(read):
             total = self._shared(combination, samples, key + rounding)
         else:
             total = turn * self._shared(combination, samples, key)
             total += self._shared(2 * combination + (turn > 0), samples, rounding)
-        total += noise.keyswitch_offset(params)
+        total += self._offset
         total[:, own.still[read]] = 0.0
         return np.split(total, np.cumsum([len(gather) for gather in gathers])[:-1], axis=1)
 

@@ -44,8 +44,9 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
 def _compile_network(
     model: onnx.ModelProto, estimator: Any, features: Any, steps: tuple[InputStep, ...], options: dict[str, Any]
 ) -> CompiledModel:
-    compiled = compile_onnx(model, np.asarray(features, dtype=np.float64), **options)
     labels = getattr(estimator, "classes_", None)
+    task = "regression" if labels is None else "classification"
+    compiled = compile_onnx(model, np.asarray(features, dtype=np.float64), **{"task": task, **options})
     transform = {"softmax": "softmax", "logistic": "sigmoid"}.get(estimator.out_activation_, "none")
     names = getattr(estimator, "feature_names_in_", None)
     columns = Columns(int(estimator.n_features_in_), None if names is None else tuple(str(name) for name in names))

@@ -118,7 +118,7 @@ def attempts(
     Args:
         limits: by the names of linear nodes.
         stats: of typical inputs.
-        most_error: sets of which more is foreseen are left out.
+        most_error: sets of which more is foreseen are left out, but for the best when there is no other.
 
     Raises:
         NoParameterSetError: at the end, when there was none; names the layer whose weights are coarsest, what it needs and the nearest set.
@@ -126,18 +126,24 @@ def attempts(
     nearest: tuple[int, str, str] | None = None
     overflow: PrecisionOverflowError | None = None
     found = False
+    hopeless: Plan | None = None
     for params in sorted(candidates, key=bootstrap_cost):
         try:
             plan = plan_scales(graph, params, limits, least_bits, stats)
             bits, layer = plan.coarsest() or (least_bits, "")
             if bits < least_bits:
                 nearest = max(nearest or (bits, layer, params.name), (bits, layer, params.name), key=lambda f: f[0])
-            elif plan.error <= most_error:
+            elif plan.error > most_error:
+                hopeless = plan if hopeless is None or plan.error < hopeless.error else hopeless
+            else:
                 graph_found = _within_noise(plan, least_bits)
                 found = True
                 yield Attempt(graph_found, params, plan.error)
         except PrecisionOverflowError as error:
             overflow = error
+    if not found and hopeless is not None:
+        found = True
+        yield Attempt(_within_noise(hopeless, least_bits), hopeless.params, hopeless.error)
     if found:
         return
     if nearest is None:

@@ -91,7 +91,7 @@ class Plan:
                 columns = column_sources(graph, node)
                 variance = np.where(columns == 0, source_variance(self.params, 0), source_variance(self.params, 1))
                 room = noise_room(self.params, self.limits.of(node), is_output(graph, node))
-                nodes[i], rows[i] = _Rounding(node, per_column, variance, room, self.stats).run(rows[i])
+                nodes[i], rows[i] = _Rounding(graph, node, per_column, variance, room, self.stats).run(rows[i])
             scale[own] = rows[i][node.block].reshape(-1)
             offset[own] = (graph.upper[own] + graph.lower[own]) / 2
         exact = frozenset(graph.nodes[position].first_wire for position in self.given)
@@ -124,12 +124,15 @@ def plan_scales(
 class _Rounding:
     """The integers of one linear node."""
 
-    def __init__(self, node: Linear, scale: Reals, variance: Reals, room: float, stats: Statistics) -> None:
+    def __init__(
+        self, graph: Graph, node: Linear, scale: Reals, variance: Reals, room: float, stats: Statistics
+    ) -> None:
         """Args:
         scale, variance: [G, K], of what a column reads; scale inf where it reads nothing.
         room: variance that a row may bring.
         """
-        self._node, self._scale, self._variance, self._room, self._stats = node, scale, variance, room, stats
+        self._graph, self._node, self._stats = graph, node, stats
+        self._scale, self._variance, self._room = scale, variance, room
 
     def run(self, rows: Reals) -> tuple[Linear, Reals]:
         """The node with integer weights and corrected biases, and its rows' scales [G, R], smaller where integers brought too much noise."""
@@ -167,7 +170,7 @@ class _Rounding:
         """[G, R]: what rounding takes from a row on average."""
         if self._stats.values is None:
             return np.zeros(rows.shape)
-        mean = self._stats.column_means(self._node)
+        mean, _ = self._stats.column_moments(self._graph, self._node)
         kept = np.where(np.isfinite(self._scale), self._scale, 0.0)[:, None, :] * weights / rows[:, :, None]
         return np.asarray(np.einsum("grk,gk->gr", self._node.weights - kept, mean))
 

@@ -7,6 +7,7 @@ samples), which is what a backward pass with random signs at the output estimate
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class Statistics:
     sensitivity: Reals
     values: Reals | None
     _together: dict[int, list[Together]] = field(default_factory=dict)  # by first wire of a node: the same for every parameter set
+    _moments: dict[int, tuple[Reals, Reals]] = field(default_factory=dict)
 
     def rounded_together(self, node: Linear) -> list[Together]:
         if node.first_wire not in self._together:
@@ -69,27 +71,30 @@ class Statistics:
         return Compensation.of(seen)
 
     def column_moments(self, graph: Graph, node: Linear) -> tuple[Reals, Reals]:
-        """Mean and variance [G, K] of what the columns of a node's blocks read, over samples and positions."""
-        mean, variance = np.zeros((2, len(node.weights), node.gather.shape[1]))
-        for block in range(len(node.weights)):
-            gather = node.gather[node.block == block]
-            if not len(gather):
-                continue
-            if self.values is None:
-                mean[block], variance[block] = _of_ranges(graph, gather)
-                continue
-            seen = self.values[:, gather].reshape(-1, gather.shape[1])
-            mean[block], variance[block] = seen.mean(axis=0, dtype=np.float64), seen.var(axis=0, dtype=np.float64)
-        return mean, variance
+        """Mean and variance [G, K] of what the columns of a node's blocks read, over samples and positions. The same node, the same answer."""
+        if node.first_wire not in self._moments:
+            self._moments[node.first_wire] = self._column_moments(graph, node)
+        return self._moments[node.first_wire]
 
-    def column_means(self, node: Linear) -> Reals:
-        """[G, K] of `values`; 0 for blocks without a position."""
-        assert self.values is not None
-        result = np.zeros((len(node.weights), node.gather.shape[1]))
-        mean = self.values.mean(axis=0, dtype=np.float64)
+    def _column_moments(self, graph: Graph, node: Linear) -> tuple[Reals, Reals]:
+        mean, square = np.zeros((2, len(node.weights), node.gather.shape[1]))
+        of_wires = _of_ranges(graph) if self.values is None else (self._mean, self._square)
         for block in np.unique(node.block):
-            result[block] = mean[node.gather[node.block == block]].mean(axis=0)
-        return result
+            gather = node.gather[node.block == block]
+            mean[block], square[block] = (moment[gather].mean(axis=0) for moment in of_wires)
+        return mean, np.maximum(square - np.square(mean), 0.0)
+
+    @cached_property
+    def _mean(self) -> Reals:
+        """[wires + 1]"""
+        assert self.values is not None
+        return np.asarray(self.values.mean(axis=0, dtype=np.float64))
+
+    @cached_property
+    def _square(self) -> Reals:
+        """[wires + 1]"""
+        assert self.values is not None
+        return np.asarray(np.square(self.values.astype(np.float64)).mean(axis=0))
 
     def row_sensitivity(self, node: Linear) -> Reals:
         """[G, R]: of all positions of a block together (root of the sum of squares)."""
@@ -120,11 +125,11 @@ def _by_ranges(graph: Graph) -> Reals:
     return result
 
 
-def _of_ranges(graph: Graph, gather: Indices) -> tuple[Reals, Reals]:
-    """Args: gather [positions, K]."""
+def _of_ranges(graph: Graph) -> tuple[Reals, Reals]:
+    """Means and mean squares [wires + 1] of values spread evenly."""
     assert graph.lower is not None and graph.upper is not None
-    low, high = np.append(graph.lower, 0.0)[gather], np.append(graph.upper, 0.0)[gather]
-    return ((low + high) / 2).mean(axis=0), (np.square(high - low) / 12).mean(axis=0)
+    low, high = np.append(graph.lower, 0.0), np.append(graph.upper, 0.0)
+    return (low + high) / 2, (low**2 + low * high + high**2) / 3
 
 
 def _sensitivity(graph: Graph, values: Reals) -> Reals:

@@ -123,7 +123,7 @@ def test_neurons_that_rounding_makes_equal_are_found_after_quantisation() -> Non
     proto = model(list(proto.graph.node), [2], arrays)
     x = np.rint(x * 3).astype(np.float32)
     exact = ExactSettings(input_bits=2, activation_bits=2)
-    made = compile_onnx(proto, x, profile="exact_64", weight_bits=2, exact=exact)
+    made = compile_onnx(proto, x, profile="exact_64", weight_bits=2, exact=exact, accuracy=None)
     graph = made.program.graph
     assert made.program.bootstraps <= 9
     sources = find_sources(graph)
