@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from cloakwork.models.accuracy import Check, Reference, check_accuracy
+from cloakwork.models.accuracy import Check, Reference, centred, check_accuracy
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, NoParameterSetError
+from cloakwork.models.passes.choose_parameters import bootstrap_cost
 from cloakwork.models.program import Program
 
 DEFAULT_ACCURACY: Final = 0.97
-_AIM = 1 / 3  # of the loss that is allowed: what programs are tried for while there are more
+_AIM = 1 / 3  # of the loss that is allowed: what programs are tried for that cost little more
+_DEARER = 1.5  # times the cost of one that serves is too much for that
 
 
 def first_accurate(
@@ -35,6 +37,9 @@ def first_accurate(
     refused: NoParameterSetError | None = None
     try:
         for program in programs:
+            if best is not None and best[0] >= accuracy and _cost(program) > _DEARER * _cost(best[1]):
+                break
+            program = centred(program, reference)
             check = check_accuracy(program, reference, aim)
             program = replace(program, facts={**program.facts, "check": {**check.facts(), "asked": accuracy}})
             if check.value >= aim:
@@ -53,6 +58,10 @@ def first_accurate(
         raise AccuracyError(message) from refused
     warnings.warn(message, AccuracyWarning, stacklevel=4)
     return best[1]
+
+
+def _cost(program: Program) -> float:
+    return program.bootstraps * bootstrap_cost(program.parameters)
 
 
 def _message(program: Program, check: Check, accuracy: float) -> str:

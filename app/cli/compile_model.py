@@ -22,9 +22,9 @@ from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
 from cloakwork.models.passes.noise_limits import Profile
 
 _EXACT_HELP = "Profile exact: "
-InputBits = Annotated[int | None, typer.Option("--input-bits", help=f"{_EXACT_HELP}bits of the input, default 4.")]
+InputBits = Annotated[int | None, typer.Option("--input-bits", help=f"{_EXACT_HELP}bits of the input, from 4 on by default.")]
 ActivationBits = Annotated[
-    int | None, typer.Option("--activation-bits", help=f"{_EXACT_HELP}bits of results of look-ups, default 3.")
+    int | None, typer.Option("--activation-bits", help=f"{_EXACT_HELP}bits of results of look-ups, from 3 on by default.")
 ]
 RoundedBits = Annotated[
     int | None,
@@ -56,8 +56,21 @@ def compile_model(
         list[str] | None,
         typer.Option(
             "--profile",
-            help="Noise that a look-up may see: fast (2 %), balanced (1 %), a number in per cent, or exact, exact_64; LAYER=PROFILE for one layer.",
+            help="Noise that a look-up may see: auto (what the accuracy allows), fast (2 %), balanced (1 %), a number in per cent, or exact, exact_64; LAYER=PROFILE for one layer.",
         ),
+    ] = None,
+    accuracy: Annotated[
+        float | None,
+        typer.Option(
+            "--accuracy",
+            help="Least share of calibration samples decided as in clear (of the variance, for regression); 0: no check. Default 0.97.",
+        ),
+    ] = None,
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="Write the most accurate program even when it is below --accuracy.")
+    ] = False,
+    task: Annotated[
+        str | None, typer.Option("--task", help="classification or regression; seen from the model without it.")
     ] = None,
     weight_bits: Annotated[
         int | None, typer.Option("--weight-bits", help="Least bits of integer weights, 2 to 8.")
@@ -79,7 +92,8 @@ def compile_model(
 ) -> None:
     """Compile an ONNX model for encrypted inputs; the report says what it costs and risks."""
     refuse_overwriting(force, *(path for path in (output, client, picture) if path is not None))
-    options: dict[str, Any] = {"weight_bits": weight_bits, "margin": margin}
+    options: dict[str, Any] = {"weight_bits": weight_bits, "margin": margin, "accuracy": accuracy, "task": task}
+    options["allow_loss"] = allow_loss or None
     options["profile"] = _profiles(profiles) if profiles else None
     options["candidates"] = [find_set(name) for name in sets] if sets else None
     exact = _given(input_bits=input_bits, activation_bits=activation_bits, rounded_bits=rounded_bits, ranges=ranges)

@@ -177,11 +177,8 @@ def _factors(graph: Graph, groups: Indices, stats: Statistics) -> Reals:
 
 
 def _holds_integers(node: Linear) -> bool:
-    """Weights that are integers of more than one bit already, as quantised training leaves them."""
-    steps = row_steps(node.weights)
-    if not bool((steps > 0).all()):
-        return False
-    return bool((np.abs(node.weights).max(axis=2) / steps > 1.5).any())
+    """Weights that are integers already, as quantised training leaves them; a sum of two values is none that has to stay."""
+    return node.weights.shape[2] > 2 and bool((row_steps(node.weights) > 0).all())
 
 
 def _bounded_factors(groups: Indices, noise: Reals, rounding: Reals, kept: np.ndarray) -> Reals:

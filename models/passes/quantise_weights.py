@@ -217,6 +217,24 @@ def weight_bits(node: Linear) -> int:
     return int(np.abs(node.weights).max()).bit_length() + 1
 
 
+@dataclass(frozen=True)
+class RowBits:
+    """Bits of the largest weight of a row, sign included: the median row, the worst, and how many rows have no weights at all."""
+
+    median: int
+    worst: int
+    empty: int
+
+
+def row_bits(node: Linear) -> RowBits:
+    """Of the integer weights of a node; rows of blocks that positions use."""
+    largest = np.abs(node.weights[np.unique(node.block)]).max(axis=2).reshape(-1)
+    bits = np.floor(np.log2(np.maximum(largest, 1))).astype(np.int64) + 2
+    used = bits[largest > 0]
+    empty = int((largest == 0).sum())
+    return RowBits(int(np.median(used)), int(used.min()), empty) if len(used) else RowBits(0, 0, empty)
+
+
 def lookup_limit(noise_percent: float) -> float:
     """Largest phase of a value at a look-up: a quarter turn less room for its noise."""
     return LOOKUP_LIMIT - GUARD * noise_percent / 100 / 2

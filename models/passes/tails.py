@@ -18,6 +18,7 @@ _SHARE = 0.1  # of the values that count as a tail at most
 _FEWEST = 8  # values that make a tail
 _SHORT = 0.25  # of the range, added to extremes where there are too few values to fit a tail
 _SHAPES = (-0.5, 0.25)
+_PRIOR = 60  # values that an exponential tail counts as, which few values are drawn to
 
 
 def largest(values: Reals) -> Reals:
@@ -42,6 +43,8 @@ def tail_end(top: Reals, count: int, width: Reals) -> Reals:
     mean, variance = excess.mean(axis=0), excess.var(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         shape = np.clip(np.where(variance > 0, 0.5 * (1 - mean**2 / variance), 0.0), *_SHAPES)
+    shape = shape * size / (size + _PRIOR)
     shape = np.where(np.abs(shape) < 1e-3, 1e-3, shape)
     ratio = size / count / BEYOND
-    return np.asarray(threshold + mean * (1 - shape) * (ratio**shape - 1) / shape)
+    end = threshold + mean * (1 - shape) * (ratio**shape - 1) / shape
+    return np.asarray(np.maximum(end, top[0]) if count * BEYOND < 1 else end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -12,7 +13,7 @@ from cloakwork.fhe_core import noise, parameters
 from cloakwork.models.artefact import program_to_bytes
 from cloakwork.models.ir import Linear, Lookup, wires
 from cloakwork.models.passes.choose_parameters import Norms, phase_noise, weight_norms
-from cloakwork.models.passes.quantise_weights import weight_bits
+from cloakwork.models.passes.quantise_weights import row_bits, weight_bits
 from cloakwork.models.program import Program
 from cloakwork.models.report.timing import estimated_seconds
 
@@ -75,6 +76,7 @@ def _layers(program: Program) -> list[dict[str, Any]]:
                 "bootstraps": sum(len(lookup.gather[inside]) for lookup, inside in reading),
                 "multiplications": positions * node.weights.shape[1] * width,
                 "weight_bits": weight_bits(node),
+                "row_bits": dataclasses.asdict(row_bits(node)),
                 "norm_on_input": norms.on_input,
                 "norm_on_lookups": norms.on_lookups,
                 "noise_percent": 200 * deviation,

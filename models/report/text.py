@@ -18,6 +18,7 @@ def report_text(program: Program) -> str:
         f"one sample: {facts['input_ciphertext_bytes']} bytes in, {facts['output_ciphertext_bytes']} bytes out",
         *_seconds(facts),
         *_risks(facts),
+        *_check(facts),
         "layer, noise in per cent of the half torus (one standard deviation), distance to a wrong value:",
         *map(_layer, facts["layers"]),
     ]
@@ -73,11 +74,35 @@ def _risks(facts: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _check(facts: dict[str, Any]) -> list[str]:
+    check = facts.get("check")
+    if not check:
+        return []
+    if check["measure"] == "agreement":
+        text = f"decides as the clear model on {100 * check['value']:.1f} %"
+    else:
+        text = f"gets {100 * check['value']:.1f} % of the output's variance right"
+    errors = ", ".join(f"{name} {100 * error:.1f} %" for name, error in check["layers"].items())
+    outside = f"{100 * check['outside_share']:.1f} % (at most {100 * check['outside_share_at_most']:.1f} %)"
+    return [
+        f"simulated on {check['samples']} calibration samples it {text} ({100 * check['asked']:g} % asked for)",
+        f"samples with a value beyond a table, which counts as its end: {outside}",
+        f"error of a layer's values, of their spread: {errors}",
+    ]
+
+
+def _bits(layer: dict[str, Any]) -> str:
+    """The truth about a layer: its rows differ."""
+    rows = layer["row_bits"]
+    empty = f", {rows['empty']} rows empty" if rows["empty"] else ""
+    return f"{layer['weight_bits']} bits (median row {rows['median']}, worst {rows['worst']}{empty})"
+
+
 def _layer(layer: dict[str, Any]) -> str:
     end = "at the client" if layer["is_output"] else f"{layer['bootstraps']} look-ups"
     limit = f" of {layer['noise_limit_percent']:g}" if layer["noise_limit_percent"] else ""
     margin = "-" if layer["margin_deviations"] is None else f"{layer['margin_deviations']:.1f} sd"
     return (
         f"  {layer['name']:<24} {layer['noise_percent']:6.3f}{limit}, {margin}; {end}; norm {layer['norm_on_input']:.1f} on the input, "
-        f"{layer['norm_on_lookups']:.1f} on look-ups; weights of {layer['weight_bits']} bits; {layer['multiplications']} multiplications"
+        f"{layer['norm_on_lookups']:.1f} on look-ups; weights of {_bits(layer)}; {layer['multiplications']} multiplications"
     )

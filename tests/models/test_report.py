@@ -24,13 +24,13 @@ X = RNG.uniform(-1, 1, (300, 8))
 
 @pytest.fixture(scope="module")
 def approximate() -> CompiledModel:
-    return compile_onnx(mlp(RNG, [8, 12, 5, 3]), X)
+    return compile_onnx(mlp(RNG, [8, 12, 5, 3]), X, profile="fast", accuracy=None)
 
 
 @pytest.fixture(scope="module")
 def exact() -> CompiledModel:
     settings = ExactSettings(input_bits=2, activation_bits=2)
-    return compile_onnx(mlp(RNG, [8, 4, 3]), X, profile="exact", weight_bits=2, exact=settings)
+    return compile_onnx(mlp(RNG, [8, 4, 3]), X, profile="exact", weight_bits=2, exact=settings, accuracy=None)
 
 
 def test_counts_of_every_layer_add_up(approximate: CompiledModel) -> None:
@@ -86,7 +86,7 @@ def test_times_scale_from_measured_sets(approximate: CompiledModel, exact: Compi
             gpu["seconds_per_sample"] < cpu["seconds_per_sample"]
             and gpu["seconds_one_sample"] > gpu["seconds_per_sample"]
         )
-    measured = compile_onnx(mlp(RNG, [8, 12, 3]), X, candidates=[parameter_set("nn1_wide")]).report()
+    measured = compile_onnx(mlp(RNG, [8, 12, 3]), X, accuracy=None, candidates=[parameter_set("nn1_wide")]).report()
     h200 = measured["estimated_seconds"]["h200"]
     assert h200["scaled_from"] is None and h200["seconds_per_sample"] == pytest.approx(
         12 / 58610
@@ -108,7 +108,7 @@ def test_picture_shows_every_node(approximate: CompiledModel, tmp_path: Path) ->
 
 def test_names_of_the_model_are_escaped_in_the_picture(tmp_path: Path) -> None:
     node = helper.make_node("Relu", ["x"], ["y"], name="<script>&")
-    made = compile_onnx(model([node], [3]), X[:, :3])
+    made = compile_onnx(model([node], [3]), X[:, :3], accuracy=None)
     made.save_picture(tmp_path / "odd.svg")
     assert "<script>&" in " ".join(
         ElementTree.fromstring((tmp_path / "odd.svg").read_text(encoding="utf-8")).itertext()

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs PyTorch")
 
-from cloakwork.models.passes import quantise_weights  # noqa: E402
+from cloakwork.models.passes import quantise_weights, row_scales  # noqa: E402
 from cloakwork.training import noise as training_noise  # noqa: E402
 from cloakwork.training.layers import (  # noqa: E402
     NoisyMaxPool2d,
@@ -32,8 +32,8 @@ def seed() -> None:
 
 
 def test_limits_are_the_compilers() -> None:
-    assert training_noise.OUTPUT_LIMIT == quantise_weights.OUTPUT_LIMIT
-    assert training_noise.LARGEST_WEIGHT == quantise_weights.LARGEST_WEIGHT
+    assert training_noise.OUTPUT_LIMIT == row_scales.OUTPUT_LIMIT
+    assert training_noise.LARGEST_WEIGHT == row_scales.LARGEST_WEIGHT
     for norm in (0.0, 4.0, 11.0):
         percent = 200 * NOISE.deviation(norm)
         assert NOISE.limit(norm) == pytest.approx(quantise_weights.lookup_limit(percent))

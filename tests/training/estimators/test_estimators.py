@@ -132,7 +132,8 @@ def test_probabilities_and_decisions(name: str, keys: Any) -> None:
     for method in methods:
         quantised = getattr(estimator, method)(x)
         assert quantised.shape == clear[method].shape
-        assert np.abs(quantised - clear[method]).max() <= 0.05 * np.ptp(clear[method])
+        loss = 0.1 if name == "MLPClassifier" else 0.05  # approximate
+        assert np.abs(quantised - clear[method]).max() <= loss * np.ptp(clear[method])
         if name != "MLPClassifier":
             assert (getattr(estimator, method)(x[:2], fhe="execute", **keys(model)) == quantised[:2]).all()
     assert hasattr(estimator, "predict_proba") == (name != "SGDClassifier")  # its hinge loss has none

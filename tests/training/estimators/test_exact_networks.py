@@ -29,6 +29,7 @@ from cloakwork.training.sklearn_compiler import compile_estimator
 TOY = "toy_two_limb"
 EXACT: dict[str, Any] = {
     "profile": "exact_64", "candidates": [TOY], "weight_bits": 2, "exact": ExactSettings(input_bits=2, activation_bits=2),
+    "accuracy": None,
 }  # fmt: skip
 KEY = ClientKey._from_entropy(TOY, bytes(range(32)))
 ENCRYPTED: dict[str, Any] = {"fhe": "execute", "key": KEY, "session": Session(KEY.evaluation_keys())}
