@@ -41,6 +41,11 @@ def _trees(facts: dict[str, Any]) -> list[str]:
     comparisons = f"{facts['comparison_bits']} comparisons on {facts['features_compared']} features by the {facts['comparisons_by']} ({bins})"
     return [
         f"trees: {shape}, {comparisons}; one bootstrap for each node would be {facts['bootstraps_one_per_node']}",
+        *(
+            [f"flags on long paths: {facts['bootstraps_of_flags']} of the bootstraps"]
+            if facts.get("bootstraps_of_flags")
+            else []
+        ),
         f"leaf values: {facts['leaf_bits']} bits, a score is off by {facts['leaf_rounding_error']:.2g} at most; outputs: {facts['outputs']}",
     ]
 
