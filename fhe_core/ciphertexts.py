@@ -525,8 +525,12 @@ class SeededPackedCiphertexts(_Seeded):
 def load_ciphertexts(
     data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
 ) -> Ciphertexts | PackedCiphertexts:
-    """Any of the four kinds from bytes, seeded ones expanded (after `max_bytes` has been checked for the expanded size too)."""
+    """Any kind from bytes, seeded and switched ones expanded (after `max_bytes` has been checked for the expanded size too)."""
     header = wire.peek(data)
+    if header.kind is wire.Kind.SWITCHED_CIPHERTEXTS:
+        from cloakwork.fhe_core.switched_ciphertexts import load_results  # which builds on this module
+
+        return load_results(data, parameters=parameters, max_bytes=max_bytes)
     if header.kind not in (wire.Kind.CIPHERTEXTS, wire.Kind.PACKED_CIPHERTEXTS):
         raise wire.wrong_kind(header.kind, wire.Kind.CIPHERTEXTS)
     if header.seeded:

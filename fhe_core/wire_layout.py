@@ -6,7 +6,7 @@ import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,6 +28,7 @@ KEY_DERIVATION_BYTES = 40
 AUTHENTICATION_TAG_BYTES = 16
 
 BOUND_BYTES = 6
+MAX_WORD_BITS = 32
 BOUND_LIMIT = 1 << (4 * BOUND_BYTES - 1)
 
 HEADER_STRUCT = struct.Struct("<4sHBBQ32s32s16sdBB6s")  # magic .. message bound
@@ -42,6 +43,7 @@ class Kind(IntEnum):
     PUBLIC_KEY = 3
     CIPHERTEXTS = 4
     PACKED_CIPHERTEXTS = 5
+    SWITCHED_CIPHERTEXTS = 6
 
     @property
     def label(self) -> str:
@@ -49,7 +51,7 @@ class Kind(IntEnum):
 
     @property
     def is_ciphertext(self) -> bool:
-        return self in (Kind.CIPHERTEXTS, Kind.PACKED_CIPHERTEXTS)
+        return self in (Kind.CIPHERTEXTS, Kind.PACKED_CIPHERTEXTS, Kind.SWITCHED_CIPHERTEXTS)
 
     @property
     def version(self) -> int:
@@ -62,6 +64,7 @@ class Header:
     """What an object is. `shape`, `encoding`, `weight_norm` and `message_bound` belong to ciphertexts.
 
     message_bound: least and largest message, of encoding `message` alone; None: the initial range of `message_bounds`.
+    word_bits: log2 of the modulus of switched ciphertexts; 0 for others.
     """
 
     kind: Kind
@@ -72,6 +75,7 @@ class Header:
     encoding: Encoding = Encoding.TORUS
     weight_norm: float = 0.0
     message_bound: tuple[int, int] | None = None
+    word_bits: int = 0  # of switched ciphertexts
 
     def metadata(self) -> dict[str, Any]:
         """The constructor arguments of the ciphertext classes."""
@@ -104,7 +108,24 @@ class Planes:
         return math.prod(self.shape) * self.plane_count
 
 
-def section_layout(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...]) -> list[Opaque | Planes]:
+@dataclass(frozen=True)
+class BitFields:
+    """Words of `bits` bits one after the other, the lowest bit of each first; the last byte is filled with zeros."""
+
+    shape: tuple[int, ...]
+    bits: int
+
+    @property
+    def byte_count(self) -> int:
+        return (math.prod(self.shape) * self.bits + 7) // 8
+
+
+Form: TypeAlias = Opaque | Planes | BitFields
+
+
+def section_layout(
+    kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...], word_bits: int = 0
+) -> list[Form]:
     """The sections of an object, in order."""
     size, dimension = params.polynomial_size, params.glwe_dimension
     glwe_count = -(-math.prod(shape) // size)
@@ -134,13 +155,17 @@ def section_layout(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[
             return [words(*shape, params.large_dimension + 1)]
         case Kind.PACKED_CIPHERTEXTS, True:
             return [seed, words(glwe_count, size)]
+        case Kind.SWITCHED_CIPHERTEXTS, _:
+            return [BitFields((*shape, params.large_dimension + 1), word_bits)]
         case _:
             return [words(glwe_count, dimension + 1, size)]
 
 
-def object_bytes(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...] = ()) -> int:
+def object_bytes(
+    kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...] = (), word_bits: int = 0
+) -> int:
     """Size of the whole object."""
-    sections = section_layout(kind, params, seeded, shape)
+    sections = section_layout(kind, params, seeded, shape, word_bits)
     return HEADER_BYTES + 8 * len(shape) + sum(section.byte_count for section in sections) + CHECKSUM_BYTES
 
 
@@ -152,7 +177,7 @@ def pack_header(header: Header) -> bytes:
         header.kind.version,
         header.kind,
         FLAG_SEEDED if header.seeded else 0,
-        object_bytes(header.kind, params, header.seeded, header.shape),
+        object_bytes(header.kind, params, header.seeded, header.shape, header.word_bits),
         params.name.encode("ascii"),
         parameter_digest(params),
         header.key_id or UNKNOWN_KEY,
@@ -165,7 +190,10 @@ def pack_header(header: Header) -> bytes:
 
 
 def _pack_bound(header: Header) -> bytes:
-    """Least and largest + 1 as signed integers of 3 bytes; zeros for the initial range, and both ends of 3 bytes for what is beyond them."""
+    """Least and largest + 1 as signed integers of 3 bytes; zeros for the initial range, and both ends of 3 bytes for what is beyond them. Of
+    switched ciphertexts the bits of a word, and zeros."""
+    if header.kind is Kind.SWITCHED_CIPHERTEXTS:
+        return bytes([header.word_bits]) + bytes(BOUND_BYTES - 1)
     bound = header.message_bound
     if bound is None or bound == initial_range(header.parameters, header.weight_norm):
         return bytes(BOUND_BYTES)
@@ -189,3 +217,10 @@ def unpack_bound(field: bytes, encoding: Encoding, params: ParameterSet, weight_
     if encoding is not Encoding.MESSAGE or (least, end - 1) == initial_range(params, weight_norm):
         raise ValueError("a range that is not written")
     return least, end - 1
+
+
+def unpack_word_bits(field: bytes) -> int:
+    """The same field of switched ciphertexts. ValueError when it is not what `pack_header` writes."""
+    if not 1 <= field[0] <= MAX_WORD_BITS or any(field[1:]):
+        raise ValueError("not a number of bits")
+    return field[0]

@@ -37,6 +37,7 @@ from cloakwork.models.tabular.columns import real_numbers
 if TYPE_CHECKING:
     from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
     from cloakwork.fhe_core.client import ClientKey
+    from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 
 _VERSION = 1
 _MOST_PHASE = 0.25  # of the torus, either way: what `encrypt_packed` takes
@@ -227,7 +228,9 @@ class ClientSpecification:
     def encrypt_phases(self, key: ClientKey, phases: Reals) -> SeededPackedCiphertexts:
         return key.encrypt_packed(phases, encoding=Encoding.TORUS)
 
-    def decrypt(self, key: ClientKey, result: Ciphertexts, until: Stage = "labels") -> NDArray[Any]:
+    def decrypt(
+        self, key: ClientKey, result: Ciphertexts | SwitchedCiphertexts, until: Stage = "labels"
+    ) -> NDArray[Any]:
         """The model's output, the final steps (softmax, arg-max) included. Args: until: see `finish`."""
         return self.output(np.asarray(key.decrypt(result), dtype=np.float64), until)
 

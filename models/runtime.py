@@ -6,6 +6,7 @@ On GPUs `models/resident.py` does the same on device arrays, word for word.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +18,8 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
+from cloakwork.models.answers import answer_bits
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Node, source_nodes
 from cloakwork.models.program import Program
@@ -89,9 +92,16 @@ class Runtime:
                     column += node.size
         return values.wrap(values.read(graph.output.reshape(-1)))
 
-    def answer(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
-        """`run`, re-randomised: what may be sent to the client. Other words at every call."""
-        return self._session.rerandomise(self.run(x, progress))
+    def answer(
+        self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None
+    ) -> Ciphertexts | SwitchedCiphertexts:
+        """`run`, re-randomised, and then in as few bits as its noise leaves: what may be sent to the client. Other words at every call."""
+        result = self._session.rerandomise(self.run(x, progress))
+        return result if self._answer_bits is None else SwitchedCiphertexts.switch(result, self._answer_bits)
+
+    @cached_property
+    def _answer_bits(self) -> int | None:
+        return answer_bits(self.program)
 
     def _look_up(
         self,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cloakwork.fhe_core import noise, parameters
+from cloakwork.models.answers import answer_bytes
 from cloakwork.models.artefact import program_to_bytes
 from cloakwork.models.ir import Linear, Lookup, wires
 from cloakwork.models.passes.choose_parameters import Norms, phase_noise, weight_norms
@@ -38,7 +39,7 @@ def report(program: Program) -> dict[str, Any]:
         "bootstraps_per_level": [level.bootstraps for level in program.levels if level.lookups],
         "upload_bytes": parameters.upload_bytes(params),
         "input_ciphertext_bytes": _packed_bytes(program),
-        "output_ciphertext_bytes": program.graph.output.size * parameters.ciphertext_bytes(params),
+        "output_ciphertext_bytes": answer_bytes(program),
         "failure_log2": max((layer["failure_log2"] for layer in exact), default=None),
         "failure_log2_program": _union([(layer["failure_log2"], _decisions(layer)) for layer in exact]),
         "wrap_log2": max((layer["wrap_log2"] for layer in layers if layer["wrap_log2"] is not None), default=None),

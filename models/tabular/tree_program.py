@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.answers import ROUNDING_SHARE
 from cloakwork.models.ir import Graph, Indices, Reals
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.tabular.comparison_bits import Bit, BitSource
@@ -183,12 +184,13 @@ class _Grouping:
         return float(self._variance(lookups, math.sqrt(squares), terms))
 
     def _variance(self, lookups: ArrayLike, weights: ArrayLike, terms: ArrayLike) -> Reals:
-        """Noise, and the rounding of 1/R and of table entries to whole words, taken as if all errors added up."""
+        """Noise, that of rounding the answer's words included; and the rounding of 1/R and of table entries to whole words, taken as if all
+        errors added up."""
         params = self._params
         computed = np.asarray(lookups) * noise.blind_rotation_variance(params)
         computed = computed + np.square(weights, dtype=np.float64) * noise.fresh_variance(params)
         rounding = np.square(np.asarray(terms) / params.modulus)
-        return np.asarray(computed + noise.rerandomisation_variance(params) + rounding)
+        return np.asarray((computed + noise.rerandomisation_variance(params) + rounding) * (1 + ROUNDING_SHARE))
 
     def _largest_variance(self, units: int, failure_log2: float) -> float:
         """At which values 1 / units apart are decoded wrongly with at most this probability."""
