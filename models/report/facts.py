@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cloakwork.fhe_core import noise, parameters
-from cloakwork.models.answers import answer_bytes
+from cloakwork.models.answers import answer_bits, answer_bytes
 from cloakwork.models.artefact import program_to_bytes
 from cloakwork.models.ir import Linear, Lookup, wires
 from cloakwork.models.passes.choose_parameters import Norms, phase_noise, weight_norms
@@ -63,12 +63,14 @@ def _layers(program: Program) -> list[dict[str, Any]]:
     program = program.distinct  # noise is counted over distinct sources
     graph, params = program.graph, program.parameters
     rows = []
-    readers = _readers(program)
+    readers, bits = _readers(program), answer_bits(program)
+    rounding = 0.0 if bits is None else noise.word_rounding_variance(params, bits)
     for node, norms in zip(graph.linears, weight_norms(graph), strict=True):
         positions, width = node.gather.shape
-        deviation = phase_noise(params, norms)
+        variance = phase_noise(params, norms) ** 2 + (rounding if norms.is_output else 0.0)
+        deviation = math.sqrt(variance)
         reading = readers.get(node.first_wire, [])
-        failure, wrap, margin = _risks(program, node, norms, reading)
+        failure, wrap, margin = _risks(program, node, norms, reading, variance)
         rows.append(
             {
                 "name": norms.origin,
@@ -102,12 +104,11 @@ def _readers(program: Program) -> dict[int, list[tuple[Lookup, np.ndarray]]]:
 
 
 def _risks(
-    program: Program, node: Linear, norms: Norms, reading: list[tuple[Lookup, np.ndarray]]
+    program: Program, node: Linear, norms: Norms, reading: list[tuple[Lookup, np.ndarray]], variance: float
 ) -> tuple[float | None, float | None, float]:
     """log2 of the probability that an exact look-up fails, that an approximate one wraps, and the distance to it in phase."""
     graph, params = program.graph, program.parameters
     assert graph.scale is not None and graph.lower is not None and graph.upper is not None and graph.offset is not None
-    variance = phase_noise(params, norms) ** 2
     exact = [
         float((_steps(lookup)[inside] * graph.scale[lookup.gather[inside]]).min()) / 2
         for lookup, inside in reading
