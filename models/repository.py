@@ -23,7 +23,7 @@ from cloakwork.models.program import Program
 from cloakwork.models.report import report
 from cloakwork.models.runtime import samples_at_once
 
-FORMAT: Final = 2
+FORMAT: Final = 3  # 2 had specifications that did not say their program
 ARTEFACT: Final = ".clkm"
 
 _log = logging.getLogger("cloakwork.repository")

@@ -92,11 +92,12 @@ class Model:
 
     def input_bytes(self, samples: int) -> int:
         """Of one object of seeded packed ciphertexts: the only size that this many samples have."""
-        return object_bytes(Kind.PACKED_CIPHERTEXTS, self.parameters, True, (samples, self.input_numbers))
+        shape = (samples, self.input_numbers)
+        return object_bytes(Kind.PACKED_CIPHERTEXTS, self.parameters, True, shape, purpose=True)
 
     def output_bytes(self, samples: int) -> int:
         shape = (samples, int(self.facts["output_numbers"]))
-        return object_bytes(Kind.CIPHERTEXTS, self.parameters, False, shape)
+        return object_bytes(Kind.CIPHERTEXTS, self.parameters, False, shape, purpose=True)
 
 
 class Models:

@@ -64,6 +64,7 @@ def corpus() -> list[bytes]:
         objects += [
             thing.to_bytes() for thing in (seeded.expand() * -2, packed.with_message_bound(0, 1))
         ]  # with a message bound
+        objects += [thing.with_purpose(bytes(32)).to_bytes() for thing in (seeded, packed.expand())]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "key"
             keystore.save_secret(
