@@ -125,10 +125,12 @@ def _same(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
 
 def _cast(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
     recipe = _recipe(node, tensors)
-    whole = all(column.untouched and tensors.types[column.source] in _INTEGERS for column in recipe)
+    whole = all(tensors.flow.is_given(column) and tensors.types[column.source] in _INTEGERS for column in recipe)
     if own["to"] in (TensorProto.FLOAT, TensorProto.DOUBLE) or (own["to"] in _INTEGERS and whole):
         return recipe
-    if own["to"] == TensorProto.STRING and all(tensors.types[c.source] == TensorProto.STRING for c in recipe):
+    if own["to"] == TensorProto.STRING and all(
+        tensors.flow.is_given(c) and tensors.types[c.source] == TensorProto.STRING for c in recipe
+    ):
         return recipe
     raise UnsupportedNode("rounds, or makes texts of numbers; do it before, on the table itself")
 
