@@ -36,7 +36,7 @@ _TYPES: Final = (*INTEGERS, "<f8")
 _MOST_DIMENSIONS: Final = 32
 _MOST_STEPS: Final = 1 << 16  # of a look-up
 _MOST_CLIENT_STEPS: Final = 100
-# Facts that the report prints, and what they are; a program of trees has all of the second table.
+# Facts that the report prints, and what they are; a linear program and one of trees have all of their tables.
 _PRINTED_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
     "calibrated_ranges": (list,),
     "encrypted_argmax": (bool,),
@@ -45,6 +45,7 @@ _PRINTED_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
     "rounded": (list,),
     "values": (dict,),
 }
+_LINEAR_FACTS: Final[Mapping[str, tuple[type, ...]]] = {"p_fail_log2": (int, float)}
 _TREE_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
     "bin_bits": (int, type(None)),
     "bootstraps_one_per_node": (int,),
@@ -220,11 +221,11 @@ def _with_sound_numbers(graph: Graph) -> Graph:
 
 def _checked_facts(facts: dict[str, Any]) -> dict[str, Any]:
     """Plain values of the kinds that the report prints."""
-    of_trees = facts.get("kind") == "trees"
-    missing = [name for name in _TREE_FACTS if of_trees and name not in facts]
+    of_kind = {"trees": _TREE_FACTS, "linear": _LINEAR_FACTS}.get(str(facts.get("kind")), {})
+    missing = [name for name in of_kind if name not in facts]
     wrong = [
         name
-        for name, kinds in {**_PRINTED_FACTS, **(_TREE_FACTS if of_trees else {})}.items()
+        for name, kinds in {**_PRINTED_FACTS, **of_kind}.items()
         if not isinstance(facts.get(name), kinds) and name in facts
     ]
     texts = [entry for name in ("rounded", "calibrated_ranges") if name not in wrong for entry in facts.get(name, [])]

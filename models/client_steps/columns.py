@@ -100,6 +100,22 @@ class OneHot:
 
 
 @dataclass(frozen=True, eq=False)
+class Equal:
+    """Output b of a sample: 1 where column feature[b] is value[b], else 0: one-hot codes of numbers."""
+
+    feature: Indices
+    value: Reals
+
+    def __post_init__(self) -> None:
+        demand(self.feature.shape == self.value.shape == (len(self.feature),), "a value for each comparison")
+        demand(bool((self.feature >= 0).all()), "features that exist")
+
+    def __call__(self, x: Reals) -> Reals:
+        result: Reals = (x[:, self.feature] == self.value).astype(np.float64)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
 class Select:
     """The named columns, in that order."""
 

@@ -23,6 +23,7 @@ from cloakwork.models.client_steps.columns import (
     Bins,
     Compare,
     Complete,
+    Equal,
     Impute,
     Normalise,
     OneHot,
@@ -56,6 +57,7 @@ InputStep: TypeAlias = (
     | Standardise
     | Normalise
     | OneHot
+    | Equal
     | Select
     | Project
     | Polynomials
@@ -99,6 +101,7 @@ INPUT_STEPS: Final[dict[str, type]] = {
         Standardise,
         Normalise,
         OneHot,
+        Equal,
         Select,
         Project,
         Polynomials,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cloakwork.models.client_steps.answers import Indicators, LabelGroups, Labels, Squeeze, Transform
 from cloakwork.models.client_steps.checks import STAGES, Stage
-from cloakwork.models.client_steps.columns import OneHot, Quantise, Saturate, Select
+from cloakwork.models.client_steps.columns import Equal, OneHot, Quantise, Saturate, Select
 from cloakwork.models.client_steps.features import Polynomials, Project, Splines
 from cloakwork.models.client_steps.first import Categories
 from cloakwork.models.client_steps.kinds import FIRST_STEPS, InputStep, OutputStep
@@ -57,7 +57,7 @@ def column_labels(before: Sequence[InputStep], x: Reals) -> tuple[str, ...] | No
 
 def _labels_after(step: InputStep, labels: tuple[str, ...]) -> tuple[str, ...]:
     """Nothing where a step makes columns of its own."""
-    if not labels or isinstance(step, Project | Polynomials | Splines):
+    if not labels or isinstance(step, Equal | Project | Polynomials | Splines):
         return ()
     if isinstance(step, Select):
         return tuple(labels[i] for i in step.columns)

@@ -60,6 +60,8 @@ def _seconds(facts: dict[str, Any]) -> list[str]:
 
 def _risks(facts: dict[str, Any]) -> list[str]:
     lines = []
+    if facts.get("kind") == "linear":
+        lines.append(f"failure: 2^{facts['p_fail_log2']:.1f} for an output; the sums are exact integers otherwise")
     if facts["failure_log2"] is not None:
         lines.append(
             f"failure: 2^{facts['failure_log2']:.1f} for an exact value, 2^{facts['failure_log2_program']:.1f} for a sample"

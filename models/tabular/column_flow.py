@@ -24,6 +24,7 @@ from cloakwork.models.client_steps import (
     InputStep,
     Normalise,
     OneHot,
+    Polynomials,
     Present,
     Select,
     Standardise,
@@ -141,6 +142,26 @@ class ColumnFlow:
         self._made.append(_Made(sources, (*written, *steps), self._width, count, takes_missing))
         self._width += count
         return [Column(i) for i in range(self._width - count, self._width)]
+
+    def product(self, recipe: Recipe) -> Recipe:
+        """The product of these columns, where one may come several times; products made one after the other are one step."""
+        distinct = list(dict.fromkeys(recipe))
+        powers = np.array([[recipe.count(column) for column in distinct]], dtype=np.int64)
+        last = self._made[-1] if self._made else None
+        plain = all(column.untouched for column in distinct)
+        if last is None or not plain or [type(step) for step in last.steps] != [Polynomials]:
+            return self.apply(distinct, (Polynomials(powers),), 1)
+        if any(column.source >= last.first for column in distinct):  # made of what the last step makes
+            return self.apply(distinct, (Polynomials(powers),), 1)
+        new, _ = self._written(distinct)
+        sources = np.union1d(last.sources, new)
+        known: Polynomials = last.steps[0]  # type: ignore[assignment]
+        both = np.zeros((len(known.powers) + 1, len(sources)), dtype=np.int64)
+        both[:-1, np.searchsorted(sources, last.sources)] = known.powers
+        both[-1, np.searchsorted(sources, new)] = powers[0]
+        self._made[-1] = _Made(sources, (Polynomials(both),), last.first, last.count + 1, True)
+        self._width += 1
+        return [Column(self._width - 1)]
 
     # --- steps ---
 

@@ -21,7 +21,6 @@ from cloakwork.models.client_steps import (
     Round,
     Saturate,
     Standardise,
-    final_steps,
     run_input_steps,
 )
 from cloakwork.models.compiler import CompiledModel
@@ -96,7 +95,7 @@ def feature_ranges(features: Reals, count: int, margin: float) -> tuple[Reals, R
 def _output_steps(model: LinearModel, quantised: LinearQuantisation, centre: Reals) -> tuple[OutputStep, ...]:
     scale = np.diag(1.0 / (quantised.gain * quantised.levels))
     offset = model.intercept + model.coefficients @ centre
-    return Integers(), Combine(scale, offset), *final_steps(model.transform, model.transform_parameter, model.labels)
+    return Integers(), Combine(scale, offset), *model.output_steps
 
 
 def _facts(model: LinearModel, quantised: LinearQuantisation) -> dict[str, Any]:

@@ -58,15 +58,6 @@ TRANSFORMS: Final[dict[str, Callable[[Reals, float, bool], Reals]]] = {
 }
 
 
-def transform_scores(scores: Reals, name: str, parameter: float, labels: NDArray[Any] | None) -> NDArray[Any]:
-    """Labels of classifiers, transformed values of others; [samples] where there is one output."""
-    if labels is not None:
-        chosen: NDArray[Any] = labels[best_class(scores, class_threshold(name))]
-        return chosen
-    values = TRANSFORMS[name](scores, parameter, False)
-    return values[:, 0] if values.shape[1] == 1 else values
-
-
 def class_threshold(name: str) -> float:
     """The score above which one column means the second class: shares are compared with 1/2, raw sums with 0."""
     return 0.5 if name in ("none", "shares") else 0.0
