@@ -68,13 +68,15 @@ def program_from_bytes(data: bytes) -> Program:
     header, arrays = _open(data)
     try:
         program = _program(header, _ArrayReader(arrays))
+        vars(program)["file"] = bytes(
+            data
+        )  # not a field: a program that is made of this one by `replace` has other bytes
         ClientSpecification.of(program).checked()
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError, ArithmeticError) as error:
         line = " ".join(str(error).split())[:200]
         raise SerializationError(
             f"program: expected the fields of version {VERSION}; the file is made up ({line})"
         ) from error
-    vars(program)["digest"] = data[-_DIGEST_BYTES:]  # of this file, whatever release wrote it
     return program
 
 

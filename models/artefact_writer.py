@@ -25,6 +25,10 @@ FACTS: Final = ("lower", "upper", "scale", "offset")
 
 
 def program_to_bytes(program: Program) -> bytes:
+    """Of a program that was loaded the bytes of its file, whatever release wrote it, so that it keeps its digest."""
+    kept: bytes | None = vars(program).get("file")
+    if kept is not None:
+        return kept
     writer = _ArrayWriter()
     header = {
         "parameter_set": program.parameters.name,

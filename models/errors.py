@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _MOST_NAMED = 8
+_MOST_LINES = 30
 
 
 class CalibratedRangeWarning(UserWarning):
@@ -50,7 +51,9 @@ class Problem:
 
 
 def unsupported(problems: list[Problem]) -> UnsupportedOperatorError:
-    lines = "\n".join(f"  {problem}" for problem in problems)
+    lines = "\n".join(f"  {problem}" for problem in problems[:_MOST_LINES])
+    if len(problems) > _MOST_LINES:
+        lines += f"\n  and {len(problems) - _MOST_LINES} more"
     return UnsupportedOperatorError(f"{len(problems)} node(s) of the model cannot run on encrypted data:\n{lines}")
 
 

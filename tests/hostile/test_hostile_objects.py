@@ -145,8 +145,9 @@ def test_flipped_byte_in_the_words_is_found_by_the_checksum(seeded: bytes) -> No
         (KIND, b"\0", "kind from 1 to 5, got 0"),
         (KIND, b"\x06", "kind from 1 to 5, got 6"),
         (KIND, b"\xff", "kind from 1 to 5, got 255"),
-        (FLAGS, b"\x02", "flags 0 or 1, got 2"),
-        (FLAGS, b"\x81", "flags 0 or 1, got 129"),
+        (FLAGS, b"\x04", "flags from 0 to 3, got 4"),
+        (FLAGS, b"\x81", "flags from 0 to 3, got 129"),
+        (FLAGS, b"\x03", "the counts of the header ask for"),  # a purpose that is not there
         (NAME, bytes(32), "parameter set's name"),
         (NAME, b"toy\0toy".ljust(32, b"\0"), "parameter set's name"),
         (NAME, b"../../etc/passwd".ljust(32, b"\0"), "parameter set's name"),

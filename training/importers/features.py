@@ -76,8 +76,7 @@ def _function(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
         return recipe
     name = getattr(transformer.func, "__name__", "")
     if name not in FUNCTIONS or getattr(np, name, None) is not transformer.func or transformer.kw_args:
-        known = ", ".join(sorted(each for each in FUNCTIONS if " " not in each))
-        remedy = f"apply it to the table yourself, or use a function of numpy that travels by its name: {known}"
+        remedy = "apply it to the table yourself, or use a function of numpy that travels by its name, such as log1p, sqrt or exp"
         raise unsupported_option(transformer, "func", transformer.func, remedy)
     return flow.apply(recipe, (Function(name),), len(recipe))
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from cloakwork.models.client_steps import TOKENS, Function, InputStep, Normalise, Standardise, Texts
+from cloakwork.models.errors import some
 from cloakwork.models.tabular.column_flow import ColumnFlow, Recipe
 from cloakwork.training.importers.nodes import unsupported_option
 
@@ -47,7 +48,7 @@ def _counts(vectorizer: Any, kind: str) -> Texts:
             vectorizer, "strip_accents", vectorizer.strip_accents, "use 'ascii', 'unicode' or None"
         )
     if vectorizer.analyzer == "word" and vectorizer.token_pattern not in TOKENS:
-        remedy = f"a client runs no pattern of others; use one of {', '.join(map(repr, TOKENS))}"
+        remedy = f"a client runs no pattern of others; use one of {some(map(repr, TOKENS))}"
         raise unsupported_option(vectorizer, "token_pattern", vectorizer.token_pattern, remedy)
     hashed = kind == "HashingVectorizer"
     stop = vectorizer.get_stop_words() if vectorizer.analyzer == "word" else None
