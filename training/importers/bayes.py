@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.models.client_steps import Binarise, InputStep, Polynomials, Standardise
+from cloakwork.models.client_steps import Binarise, InputStep, Polynomials, Project, Standardise
 from cloakwork.models.tabular.linear_model import LinearModel
 from cloakwork.training.importers.combining import Part
 from cloakwork.training.importers.nodes import unsupported_option
@@ -42,31 +42,45 @@ def bayes(estimator: Any, name: str) -> Part:
 
 
 def _quadratic(estimator: Any, mean: Any, precision: Reals, log_determinant: Reals, prior: Any) -> Part:
-    """log prior - (log determinant + (x - m) P (x - m)) / 2 for every class, on the centred and scaled features and their products.
+    """log prior - (log determinant + (x - m) P (x - m)) / 2 for every class, on z with x = c + B z and the products of its numbers.
+
+    z are the features, centred and scaled, or turned too where P is not diagonal, so that they are of one size and say different things:
+    that leaves the quantised sums the least to cancel.
 
     Args:
         mean [classes, features], precision [classes, features, features] P, log_determinant [classes] of its inverse.
     """
     mean = np.asarray(mean, dtype=np.float64)
-    diagonal = np.einsum("kii->ki", precision)
-    centre = mean.mean(axis=0)
-    spread = np.sqrt((1 / diagonal).mean(axis=0) + mean.var(axis=0))
-    features = mean.shape[1]
-    used = np.abs(precision).max(axis=0) > 0
-    pairs = [(i, j) for i in range(features) for j in range(i, features) if used[i, j]]
+    centre, features = mean.mean(axis=0), mean.shape[1]
+    turned = bool(np.abs(precision * (1 - np.eye(features))).max() > 0)
+    first, basis = _turned(precision, mean, centre) if turned else _scaled(precision, mean, centre)
+    pairs = [(i, j) for i in range(features) for j in range(i, features) if turned or i == j]
     unit = np.eye(features, dtype=np.int64)
     powers = np.concatenate([unit, np.stack([unit[i] + unit[j] for i, j in pairs])])
-    # With x = c + s z and d = c - m: s z P s z + 2 s z P d + d P d.
+    # With d = c - m: B z P B z + 2 B z P d + d P d.
     distance = centre - mean
-    linear = -np.einsum("kij,kj->ki", precision, distance) * spread
-    products = np.stack(
-        [-(0.5 if i == j else 1.0) * precision[:, i, j] * spread[i] * spread[j] for i, j in pairs], axis=1
-    )
+    inner = basis.T @ precision @ basis
+    linear = -np.einsum("kij,kj->ki", precision, distance) @ basis
+    products = np.stack([-(0.5 if i == j else 1.0) * inner[:, i, j] for i, j in pairs], axis=1)
     constant = np.log(np.asarray(prior, dtype=np.float64)) - 0.5 * (
         log_determinant + np.einsum("ki,kij,kj->k", distance, precision, distance)
     )
-    steps: tuple[InputStep, ...] = (Standardise(centre, 1 / spread), Polynomials(powers))
-    return Part(_classifier(np.concatenate([linear, products], axis=1), constant, estimator.classes_), steps)
+    model = _classifier(np.concatenate([linear, products], axis=1), constant, estimator.classes_)
+    return Part(model, (first, Polynomials(powers)))
+
+
+def _scaled(precision: Reals, mean: Reals, centre: Reals) -> tuple[InputStep, Reals]:
+    """The step from x to z, and B: each feature by its deviation over all classes."""
+    spread = np.sqrt((1 / np.einsum("kii->ki", precision)).mean(axis=0) + mean.var(axis=0))
+    return Standardise(centre, 1 / spread), np.diag(spread)
+
+
+def _turned(precision: Reals, mean: Reals, centre: Reals) -> tuple[InputStep, Reals]:
+    """The same for principal axes of the covariance over all classes."""
+    covariance = np.linalg.pinv(precision, hermitian=True).mean(axis=0) + np.cov(mean.T, bias=True)
+    variance, axes = np.linalg.eigh(covariance)
+    spread = np.sqrt(np.maximum(variance, np.finfo(np.float64).eps * variance.max()))
+    return Project(centre, axes / spread), axes * spread
 
 
 def _classifier(weights: Reals, constant: Reals, labels: Any) -> LinearModel:

@@ -27,7 +27,7 @@ from sklearn import (
 )
 
 from cloakwork.models.client_steps import run_input_steps, run_output_steps
-from cloakwork.models.errors import UnsupportedOperatorError
+from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 from cloakwork.models.tabular.ensemble import TreeEnsemble
 from cloakwork.models.tabular.linear_model import LinearModel
 from cloakwork.training.importers import import_part
@@ -190,8 +190,8 @@ def test_indicators_and_values_of_several_outputs() -> None:
         assert found.shape == y.shape and (found == member.predict(x)).mean() > 0.97
     values = np.stack([x[:, 0] - x[:, 1], x[:, 2]], axis=1)
     for regressor in (
-        ensemble.ExtraTreesRegressor(2, max_depth=2, **RANDOM),
-        multioutput.MultiOutputRegressor(ensemble.GradientBoostingRegressor(n_estimators=2, max_depth=2, **RANDOM)),
+        ensemble.ExtraTreesRegressor(2, max_depth=1, **RANDOM),
+        multioutput.MultiOutputRegressor(ensemble.GradientBoostingRegressor(n_estimators=2, max_depth=1, **RANDOM)),
         linear_model.MultiTaskLasso(0.1),
     ):
         member = fitted(regressor, x, values)
@@ -204,6 +204,17 @@ def test_an_ensemble_runs_encrypted() -> None:
     for name in ("vote", "gaussian"):
         compiled = compile_estimator(fitted(CLASSIFIERS[name], x, y), x)
         np.testing.assert_array_equal(compiled.predict(x[:4], fhe="execute"), compiled.predict(x[:4]))
+
+
+def test_what_integers_cannot_hold_is_refused() -> None:
+    """Pixels that are always black in a class weigh a thousand million times as much as others."""
+    x, y = datasets.load_digits(return_X_y=True)
+    member = naive_bayes.GaussianNB().fit(x[:500], y[:500])
+    with pytest.raises(CompileError, match=r"agrees with the model in clear on \d+.\d% .*var_smoothing.* accuracy=0"):
+        compile_estimator(member, x[:500])
+    assert compile_estimator(member, x[:500], accuracy=0).predict(x[:5]).shape == (5,)
+    smooth = naive_bayes.GaussianNB(var_smoothing=1e-2).fit(x[:500], y[:500])
+    assert (compile_estimator(smooth, x[:500]).predict(x[:500]) == smooth.predict(x[:500])).mean() > 0.98
 
 
 @pytest.mark.parametrize(
