@@ -57,6 +57,7 @@ class SwitchedCiphertexts(_CiphertextArray):
             encoding=ciphertexts.encoding,
             weight_norm=ciphertexts.weight_norm,
             key_id=ciphertexts.key_id,
+            purpose=ciphertexts.purpose,
         )
 
     @property
@@ -85,6 +86,7 @@ class SwitchedCiphertexts(_CiphertextArray):
             encoding=self.encoding,
             weight_norm=self.weight_norm,
             key_id=self.key_id,
+            purpose=self.purpose,
         )
 
     def _header(self) -> wire.Header:
@@ -97,6 +99,7 @@ class SwitchedCiphertexts(_CiphertextArray):
             encoding=self._encoding,
             weight_norm=min(self.weight_norm, MAX_WEIGHT_NORM),
             word_bits=self._word_bits,
+            purpose=self._purpose,
         )
 
     @classmethod
@@ -135,7 +138,8 @@ def load_results(
     options: dict[str, Any] = {"parameters": parameters, "max_bytes": max_bytes}
     header = wire.peek(data)
     if header.kind is wire.Kind.SWITCHED_CIPHERTEXTS:
-        full = wire.object_bytes(wire.Kind.CIPHERTEXTS, header.parameters, False, header.shape)
+        purpose = header.purpose is not None
+        full = wire.object_bytes(wire.Kind.CIPHERTEXTS, header.parameters, False, header.shape, purpose=purpose)
         wire.check_size(full, max_bytes)
         return SwitchedCiphertexts.from_bytes(data, **options).expand()
     return Ciphertexts.from_bytes(data, **options)

@@ -25,6 +25,7 @@ from cloakwork.fhe_core.files import PUBLIC_MODE, PathLike, atomic_writer
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.fhe_core.wire_layout import (
     CHECKSUM_BYTES,
+    FLAG_PURPOSE,
     FLAG_SEEDED,
     HEADER_BYTES,
     HEADER_STRUCT,
@@ -32,6 +33,7 @@ from cloakwork.fhe_core.wire_layout import (
     MAGIC,
     MAX_RANK,
     MAX_WEIGHT_NORM,
+    PURPOSE_BYTES,
     SEED_BYTES,
     UNKNOWN_KEY,
     BitFields,
@@ -53,6 +55,7 @@ __all__ = [
     "HEADER_BYTES",
     "KEY_ID_BYTES",
     "PREFIX_BYTES",
+    "PURPOSE_BYTES",
     "SEED_BYTES",
     "Buffer",
     "BytesSource",
@@ -80,7 +83,7 @@ Section: TypeAlias = bytes | Words
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 DEFAULT_MAX_BYTES = 1 << 30
-PREFIX_BYTES = HEADER_BYTES + 8 * MAX_RANK  # what `peek` reads at most
+PREFIX_BYTES = HEADER_BYTES + 8 * MAX_RANK + PURPOSE_BYTES  # what `peek` reads at most
 _CHUNK_WORDS = 1 << 20
 _BIT_FIELDS = 1 << 16  # at a time: 2 MiB of single bits
 _CHECKED_WORDS = 1 << 17  # of a plane at a time: at most 1.8 MB for 7 planes and the words made of them
@@ -241,7 +244,7 @@ def check_words(stream: BinaryIO, header: Header) -> None:
     Raises:
         SerializationError: a word is not below its modulus, or the object ends early.
     """
-    start = HEADER_BYTES + 8 * len(header.shape)
+    start = header.byte_count
     for form in section_layout(header.kind, header.parameters, header.seeded, header.shape, header.word_bits):
         if isinstance(form, Planes):
             _check_planes(stream, start, header.kind, form)
@@ -338,7 +341,7 @@ def _word_too_large(kind: Kind, form: Planes) -> SerializationError:
 
 
 def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Header:
-    """Header and dimensions, every field checked, the size of the object verified against all it claims."""
+    """Header, dimensions and purpose, every field checked, the size of the object verified against all it claims."""
     if source.size < HEADER_BYTES + CHECKSUM_BYTES:
         raise _truncated(HEADER_BYTES + CHECKSUM_BYTES, source.size)
     fields = HEADER_STRUCT.unpack(source.read(HEADER_BYTES))
@@ -353,18 +356,19 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
         )
     check_size(total, max_bytes)
     params = _known_parameters(name, digest)
-    seeded = bool(flags & FLAG_SEEDED)
+    seeded, has_purpose = bool(flags & FLAG_SEEDED), bool(flags & FLAG_PURPOSE)
+    if has_purpose and not found.is_ciphertext:
+        raise _foreign_fields(found)
     word_bits = _word_bits(found, seeded, bound)
     bound = bytes(len(bound)) if word_bits else bound
     message_bound = _check_form(found, seeded, rank, weight_norm, encoding, bound, params)
-    shape = (
-        struct.unpack(f"<{rank}Q", source.read(8 * rank)) if total >= HEADER_BYTES + 8 * rank + CHECKSUM_BYTES else (0,)
-    )
+    start = HEADER_BYTES + 8 * rank + PURPOSE_BYTES * has_purpose
+    shape = struct.unpack(f"<{rank}Q", source.read(8 * rank)) if total >= start + CHECKSUM_BYTES else (0,)
     if 0 in shape:
         raise SerializationError(
             f"{found.label}: expected dimensions of at least 1; a batch of zero ciphertexts is not an object"
         )
-    expected = object_bytes(found, params, seeded, shape, word_bits)
+    expected = object_bytes(found, params, seeded, shape, word_bits, purpose=has_purpose)
     if expected != total:
         raise SerializationError(
             f"{found.label}: the counts of the header ask for {expected} bytes, the object has {total}; it is damaged or made up"
@@ -379,6 +383,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
         weight_norm=weight_norm,
         message_bound=message_bound,
         word_bits=word_bits,
+        purpose=source.read(PURPOSE_BYTES) if has_purpose else None,
     )
 
 
@@ -408,9 +413,9 @@ def _check_identity(magic: bytes, version: int, kind_byte: int, flags: int) -> K
         ) from None
     if version != found.version:
         raise _wrong_version(found, version)
-    if flags & ~FLAG_SEEDED:
+    if flags & ~(FLAG_SEEDED | FLAG_PURPOSE):
         raise SerializationError(
-            f"{found.label}: expected flags 0 or 1, got {flags}; the object is damaged or from a newer release"
+            f"{found.label}: expected flags from 0 to 3, got {flags}; the object is damaged or from a newer release"
         )
     return found
 
@@ -446,9 +451,7 @@ def _check_form(
     if not kind.is_ciphertext and (
         seeded != (kind is not Kind.SECRET_KEY) or rank or weight_norm or encoding or any(bound)
     ):
-        raise SerializationError(
-            f"{kind.label}: the header has fields that this kind does not have; the object is damaged"
-        )
+        raise _foreign_fields(kind)
     if rank > MAX_RANK:
         raise SerializationError(f"{kind.label}: expected at most {MAX_RANK} dimensions; the object is damaged")
     if not (0 <= weight_norm <= MAX_WEIGHT_NORM and math.copysign(1, weight_norm) > 0):  # false for NaN, and for -0
@@ -469,6 +472,12 @@ def _check_form(
         raise SerializationError(
             f"{kind.label}: expected a message bound as the format writes it, or zeros; the object is damaged"
         ) from None
+
+
+def _foreign_fields(kind: Kind) -> SerializationError:
+    return SerializationError(
+        f"{kind.label}: the header has fields that this kind does not have; the object is damaged"
+    )
 
 
 def _truncated(expected: int, found: int) -> SerializationError:

@@ -22,6 +22,7 @@ MAX_RANK = 8
 MAX_WEIGHT_NORM = 2.0**32
 
 SEED_BYTES = 32
+PURPOSE_BYTES = 32
 KEY_ID_BYTES = 16
 CHECKSUM_BYTES = 32
 KEY_DERIVATION_BYTES = 40
@@ -34,6 +35,7 @@ BOUND_LIMIT = 1 << (4 * BOUND_BYTES - 1)
 HEADER_STRUCT = struct.Struct("<4sHBBQ32s32s16sdBB6s")  # magic .. message bound
 HEADER_BYTES = HEADER_STRUCT.size  # 112
 FLAG_SEEDED = 1
+FLAG_PURPOSE = 2
 UNKNOWN_KEY = bytes(KEY_ID_BYTES)
 
 
@@ -61,10 +63,11 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What an object is. `shape`, `encoding`, `weight_norm` and `message_bound` belong to ciphertexts.
+    """What an object is. `shape`, `encoding`, `weight_norm`, `message_bound` and `purpose` belong to ciphertexts.
 
     message_bound: least and largest message, of encoding `message` alone; None: the initial range of `message_bounds`.
     word_bits: log2 of the modulus of switched ciphertexts; 0 for others.
+    purpose: 32 bytes that say what the ciphertexts are for, as the application chose them; None: it said nothing.
     """
 
     kind: Kind
@@ -76,6 +79,12 @@ class Header:
     weight_norm: float = 0.0
     message_bound: tuple[int, int] | None = None
     word_bits: int = 0  # of switched ciphertexts
+    purpose: bytes | None = None
+
+    @property
+    def byte_count(self) -> int:
+        """Of header, dimensions and purpose."""
+        return HEADER_BYTES + 8 * len(self.shape) + (0 if self.purpose is None else PURPOSE_BYTES)
 
     def metadata(self) -> dict[str, Any]:
         """The constructor arguments of the ciphertext classes."""
@@ -84,6 +93,7 @@ class Header:
             "weight_norm": self.weight_norm,
             "key_id": self.key_id,
             "message_bound": self.message_bound,
+            "purpose": self.purpose,
         }
 
 
@@ -162,22 +172,29 @@ def section_layout(
 
 
 def object_bytes(
-    kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...] = (), word_bits: int = 0
+    kind: Kind,
+    params: ParameterSet,
+    seeded: bool,
+    shape: tuple[int, ...] = (),
+    word_bits: int = 0,
+    *,
+    purpose: bool = False,
 ) -> int:
-    """Size of the whole object."""
+    """Size of the whole object. Args: purpose: whether it says one."""
     sections = section_layout(kind, params, seeded, shape, word_bits)
-    return HEADER_BYTES + 8 * len(shape) + sum(section.byte_count for section in sections) + CHECKSUM_BYTES
+    start = HEADER_BYTES + 8 * len(shape) + PURPOSE_BYTES * purpose
+    return start + sum(section.byte_count for section in sections) + CHECKSUM_BYTES
 
 
 def pack_header(header: Header) -> bytes:
-    """Header and dimensions."""
-    params = header.parameters
+    """Header, dimensions and purpose."""
+    params, purpose = header.parameters, header.purpose
     fixed = HEADER_STRUCT.pack(
         MAGIC,
         header.kind.version,
         header.kind,
-        FLAG_SEEDED if header.seeded else 0,
-        object_bytes(header.kind, params, header.seeded, header.shape, header.word_bits),
+        FLAG_SEEDED * header.seeded + FLAG_PURPOSE * (purpose is not None),
+        object_bytes(header.kind, params, header.seeded, header.shape, header.word_bits, purpose=purpose is not None),
         params.name.encode("ascii"),
         parameter_digest(params),
         header.key_id or UNKNOWN_KEY,
@@ -186,7 +203,7 @@ def pack_header(header: Header) -> bytes:
         len(header.shape),
         _pack_bound(header),
     )
-    return fixed + struct.pack(f"<{len(header.shape)}Q", *header.shape)
+    return fixed + struct.pack(f"<{len(header.shape)}Q", *header.shape) + (purpose or b"")
 
 
 def _pack_bound(header: Header) -> bytes:

@@ -31,6 +31,7 @@ from cloakwork.models.client_steps import (
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import CLIENT_STEPS, ClientStep, Reals
 from cloakwork.models.program import Program
+from cloakwork.models.purpose import check_purpose
 from cloakwork.models.range_report import RangeReport
 from cloakwork.models.tabular.columns import real_numbers
 
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
     from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 
-_VERSION = 1
+_VERSION = 2  # 1 did not say which program it belongs to
+_DIGEST_BYTES = 32
 _MOST_PHASE = 0.25  # of the torus, either way: what `encrypt_packed` takes
 _MOST_STEPS = 100
 _SLACK = 1e-9  # of the input's range, for rounding: what is reported as outside lies further
@@ -50,8 +52,10 @@ class ClientSpecification:
     """Phases of the input are value * input_scale; values of the output are phase / output_scale + output_offset.
 
     `input_steps` make the values of the input from what the user has, `output_steps` make what the user wants from those of the output.
+    Inputs are encrypted for the program of digest `program`, and only its results are decrypted.
     """
 
+    program: bytes
     parameters: str
     input_shape: tuple[int, ...]
     input_range: tuple[float, float]
@@ -71,6 +75,7 @@ class ClientSpecification:
         )
         first = graph.input.first_wire
         return cls(
+            program.digest,
             program.parameters.name,
             graph.input.shape,
             (float(graph.lower[first]), float(graph.upper[first])),
@@ -87,6 +92,7 @@ class ClientSpecification:
         """All that a client needs beside its key; holds no weights of the model."""
         fields = {
             "cloakwork_client": _VERSION,
+            "program_digest": self.program.hex(),
             "parameter_set": self.parameters,
             "parameter_digest": parameter_digest(parameter_set(self.parameters)).hex(),
             "input_shape": list(self.input_shape),
@@ -112,10 +118,11 @@ class ClientSpecification:
         try:
             fields = typed.parsed_object(text)
             if fields["cloakwork_client"] != _VERSION:
-                raise ValueError("its version is another")
+                raise ValueError(_other_version(fields["cloakwork_client"]))
             name, digest = typed.text(fields["parameter_set"]), typed.text(fields["parameter_digest"])
             low, high = (typed.real(end) for end in typed.entries(fields["input_range"]))
             result = cls(
+                _digest(fields["program_digest"]),
                 name,
                 typed.shape(fields["input_shape"]),
                 (low, high),
@@ -222,16 +229,21 @@ class ClientSpecification:
         return values.reshape(len(values), -1) * self.input_scale
 
     def encrypt(self, key: ClientKey, x: Any) -> SeededPackedCiphertexts:
-        """Seeded and packed: about four bytes for a number."""
+        """Seeded and packed, about four bytes for a number; for this program alone."""
         return self.encrypt_phases(key, self.phases(x))
 
     def encrypt_phases(self, key: ClientKey, phases: Reals) -> SeededPackedCiphertexts:
-        return key.encrypt_packed(phases, encoding=Encoding.TORUS)
+        return key.encrypt_packed(phases, encoding=Encoding.TORUS).with_purpose(self.program)
 
     def decrypt(
         self, key: ClientKey, result: Ciphertexts | SwitchedCiphertexts, until: Stage = "labels"
     ) -> NDArray[Any]:
-        """The model's output, the final steps (softmax, arg-max) included. Args: until: see `finish`."""
+        """The model's output, the final steps (softmax, arg-max) included. Args: until: see `finish`.
+
+        Raises:
+            KeyMismatchError: of another key, or the result of another program.
+        """
+        check_purpose(result.purpose, self.program, "result", "decrypt it with the client specification of its model")
         return self.output(np.asarray(key.decrypt(result), dtype=np.float64), until)
 
     def output(self, phases: Reals, until: Stage = "labels") -> NDArray[Any]:
@@ -273,6 +285,19 @@ def _brief(error: Exception) -> str:
     """One line of bounded length: the text may quote the file."""
     line = " ".join(str(error).split())
     return f"{type(error).__name__}: {line[:200]}"
+
+
+def _digest(text: Any) -> bytes:
+    digest = bytes.fromhex(typed.text(text))
+    if len(digest) != _DIGEST_BYTES or digest.hex() != text:
+        raise ValueError("expected a digest of 64 hexadecimal digits")
+    return digest
+
+
+def _other_version(found: Any) -> str:
+    if found == 1:
+        return "it is of version 1, which did not say its program: 'cloakwork inspect --client' and the service write it anew"
+    return "its version is another, of a newer release"
 
 
 def _client_step(operator: Any, axis: Any, keepdims: Any, count: Any = 0, largest: Any = True) -> ClientStep:

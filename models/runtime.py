@@ -23,6 +23,7 @@ from cloakwork.models.answers import answer_bits
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Node, source_nodes
 from cloakwork.models.program import Program
+from cloakwork.models.purpose import check_purpose
 from cloakwork.models.resident import ResidentRuntime, lookup_batches, resident_samples, wire_bytes
 from cloakwork.models.tables import level_tables, shift_coefficients
 
@@ -57,6 +58,10 @@ class Runtime:
         """Encrypted samples [samples, numbers] -> encrypted outputs [samples, numbers], without the client's steps.
 
         The same words on every device and in every run: for audits, and not for the client, whom they tell the model's weights; see `answer`.
+
+        Raises:
+            ShapeError: another number of numbers for a sample.
+            KeyMismatchError: encrypted for another program, or for none.
         """
         graph = self.program.graph
         if len(x.shape) != 2 or x.shape[1] != graph.input.size:
@@ -64,6 +69,11 @@ class Runtime:
                 f"input: expected packed ciphertexts of shape ['samples', {graph.input.size}], got {list(x.shape)}; "
                 "encrypt with the model's client specification"
             )
+        check_purpose(x.purpose, self.program.digest, "input", "encrypt with the model's client specification")
+        return self._run(x, progress).with_purpose(self.program.digest)
+
+    def _run(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress) -> Ciphertexts:
+        graph = self.program.graph
         if self._resident is not None:
             return self._resident.run(x, progress)
         packed = x.expand() if isinstance(x, SeededPackedCiphertexts) else x

@@ -74,8 +74,8 @@ def import_onnx(model: onnx.ModelProto | str | Path, *, pools_first: bool = True
 
 
 def is_table_model(model: onnx.ModelProto) -> bool:
-    """Whether a tree or linear operator of ONNX-ML makes its result: models/tabular/onnx_ml.py reads it."""
-    return any(node.op_type in TABLE_OPERATORS and node.domain == "ai.onnx.ml" for node in model.graph.node)
+    """Whether it has operators of ONNX-ML, trees and linear models or what comes before and after a model: models/tabular/onnx_ml.py reads it."""
+    return any(node.domain == "ai.onnx.ml" for node in model.graph.node)
 
 
 def load_onnx(model: onnx.ModelProto | str | Path) -> onnx.ModelProto:

@@ -10,7 +10,6 @@ import numpy as np
 
 from cloakwork.fhe_core import noise, parameters
 from cloakwork.models.answers import answer_bits, answer_bytes
-from cloakwork.models.artefact import program_to_bytes
 from cloakwork.models.ir import Linear, Lookup, wires
 from cloakwork.models.passes.choose_parameters import Norms, phase_noise, weight_norms
 from cloakwork.models.passes.quantise_weights import weight_bits
@@ -31,7 +30,7 @@ def report(program: Program) -> dict[str, Any]:
     inner = [layer for layer in layers if layer["bootstraps"]]
     return {
         **program.facts,
-        "program_digest": program_digest(program),
+        "program_digest": program.digest.hex(),
         "parameter_set": params.name,
         "security_bits": params.security_bits,
         "noise_limit_percent": program.noise_percent,
@@ -48,11 +47,6 @@ def report(program: Program) -> dict[str, Any]:
         "client_steps": [step.operator for step in program.graph.client_steps],
         "layers": layers,
     }
-
-
-def program_digest(program: Program) -> str:
-    """SHA-256 of the compiled file, as it ends."""
-    return program_to_bytes(program)[-32:].hex()
 
 
 def report_json(program: Program) -> str:

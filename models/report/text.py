@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cloakwork.models.errors import some
 from cloakwork.models.program import Program
 from cloakwork.models.report.facts import report
 
@@ -65,6 +66,8 @@ def _seconds(facts: dict[str, Any]) -> list[str]:
 
 def _risks(facts: dict[str, Any]) -> list[str]:
     lines = []
+    if facts.get("kind") == "linear":
+        lines.append(f"failure: 2^{facts['p_fail_log2']:.1f} for an output; the sums are exact integers otherwise")
     if facts["failure_log2"] is not None:
         lines.append(
             f"failure: 2^{facts['failure_log2']:.1f} for an exact value, 2^{facts['failure_log2_program']:.1f} for a sample"
@@ -72,9 +75,9 @@ def _risks(facts: dict[str, Any]) -> list[str]:
     if facts["wrap_log2"] is not None:
         lines.append(f"wrap-around of a value at the end of its range: 2^{facts['wrap_log2']:.1f}")
     if facts.get("rounded"):
-        lines.append(f"rounded, so at most one step off: {', '.join(facts['rounded'])}")
+        lines.append(f"rounded, so at most one step off: {some(facts['rounded'])}")
     if facts.get("calibrated_ranges"):
-        lines.append(f"ranges from calibration, values outside wrap: {', '.join(facts['calibrated_ranges'])}")
+        lines.append(f"ranges from calibration, values outside wrap: {some(facts['calibrated_ranges'])}")
     return lines
 
 

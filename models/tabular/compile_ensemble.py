@@ -19,7 +19,6 @@ from cloakwork.models.client_steps import (
     InputStep,
     OutputStep,
     Wrap,
-    final_steps,
 )
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError
@@ -308,13 +307,12 @@ def _output_steps(ensemble: TreeEnsemble, plan: Plan) -> tuple[OutputStep, ...]:
         scalar = plan.integers.scalar_trees[group.members[0]]
         radix.append(scalar.radix if len(scalar.radix) > 1 else (max(group.highest + 1, 2),))
         contributions.append(scalar.contribution)
-    last = final_steps(ensemble.transform, ensemble.transform_parameter, ensemble.labels)
     width = max(len(row) for row in radix)
     return (
         Wrap(np.array([group.lowest for group in plan.layout.groups]), plan.layout.units),
         Digits(np.array([row + (1,) * (width - len(row)) for row in radix], dtype=np.int64)),
         Combine(np.concatenate(contributions), plan.integers.offset),
-        *last,
+        *ensemble.output_steps,
     )
 
 

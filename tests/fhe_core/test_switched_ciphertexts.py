@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_re
 SETS = ("toy", "toy_two_limb")
 BITS = (1, 5, 8, 20, 31, 32)
 ENTROPY = bytes(range(3, 35))
+PURPOSE = bytes(range(200, 232))
 
 
 @pytest.fixture(scope="module", params=SETS)
@@ -42,6 +45,27 @@ def test_words_are_those_of_the_specification_there_and_back(key: ClientKey, bit
     assert (read.to_bytes(), read.word_bits, read.shape, read.key_id) == (data, bits, (3, 2), key.key_id)
     for load in (load_results, load_ciphertexts):
         np.testing.assert_array_equal(load(data).words, switched.expand().words)
+
+
+def test_a_purpose_goes_with_them(key: ClientKey) -> None:
+    full = key.encrypt([1, 2]).with_purpose(PURPOSE)
+    switched = SwitchedCiphertexts.switch(full, 11)
+    assert switched.purpose == PURPOSE == switched.expand().purpose
+    data, plain = switched.to_bytes(), SwitchedCiphertexts.switch(full.with_purpose(None), 11).to_bytes()
+    assert (
+        len(data) == len(plain) + 32 == wire.object_bytes(switched.kind, key.parameters, False, (2,), 11, purpose=True)
+    )
+    assert data[120:152] == PURPOSE and data[152:-32] == plain[120:-32]
+    read = SwitchedCiphertexts.from_bytes(data)
+    assert (read.purpose, read.word_bits, read.to_bytes()) == (PURPOSE, 11, data)
+    assert wire.peek(data) == replace(wire.peek(plain), purpose=PURPOSE)
+    wire.check_words(io.BytesIO(data), wire.peek(data))
+    assert (
+        load_results(data).purpose == load_ciphertexts(data).purpose == PURPOSE and load_results(plain).purpose is None
+    )
+    other = read.with_purpose(bytes(32))
+    assert (other.purpose, other.word_bits, other.with_purpose(None).to_bytes()) == (bytes(32), 11, plain)
+    np.testing.assert_array_equal(key.decrypt(other), [1, 2])
 
 
 @pytest.mark.parametrize("bits", [12, 20])
@@ -74,6 +98,7 @@ def test_other_numbers_of_bits_are_refused(key: ClientKey, bits: int) -> None:
 
 def test_damaged_objects_are_refused(key: ClientKey) -> None:
     count = key.parameters.large_dimension + 1
+    of_a_model = SwitchedCiphertexts.switch(key.encrypt([1]).with_purpose(PURPOSE), 5).to_bytes()
     data = SwitchedCiphertexts.switch(key.encrypt([1]), 5).to_bytes()
     assert count * 5 % 8, "bits are left over in the last byte"
     field = 106
@@ -83,6 +108,7 @@ def test_damaged_objects_are_refused(key: ClientKey) -> None:
         (field + 1, 1, "words of 1 to 32 bits"),
         (7, 1, "there is no other"),
         (field, 6, "the counts of the header ask for"),
+        (7, 2, "the counts of the header ask for"),  # a purpose that is not there
         (len(data) - 33, data[-33] | 0x80, "zeros after the last word"),
         (200, data[200] ^ 1, "checksum"),
     ]:
@@ -90,5 +116,15 @@ def test_damaged_objects_are_refused(key: ClientKey) -> None:
         broken[place] = value
         with pytest.raises(SerializationError, match=message):
             SwitchedCiphertexts.from_bytes(bytes(broken))
+    for place, value, message in [
+        (7, 0, "the counts of the header"),
+        (len(of_a_model) - 33, of_a_model[-33] | 0x80, "zeros after"),
+    ]:
+        broken = bytearray(of_a_model)
+        broken[place] = value
+        with pytest.raises(SerializationError, match=message):
+            SwitchedCiphertexts.from_bytes(bytes(broken))
+    with pytest.raises(SerializationError, match="zeros after"):
+        wire.check_words(io.BytesIO(broken), wire.peek(broken))
     with pytest.raises(SerializationError, match="expected ciphertexts, got switched ciphertexts"):
         Ciphertexts.from_bytes(data)

@@ -63,10 +63,12 @@ def corpus() -> list[bytes]:
         key = ClientKey.generate(name)
         seeded, packed = key.encrypt([1, 2], seeded=True), key.encrypt_packed([[1], [2]])
         objects += [thing.to_bytes() for thing in (seeded, seeded.expand(), packed, packed.expand(), key.public_key())]
-        objects.append(SwitchedCiphertexts.switch(seeded.expand(), 13).to_bytes())
+        switched = SwitchedCiphertexts.switch(seeded.expand(), 13)
+        objects.append(switched.to_bytes())
         objects += [
             thing.to_bytes() for thing in (seeded.expand() * -2, packed.with_message_bound(0, 1))
         ]  # with a message bound
+        objects += [thing.with_purpose(bytes(32)).to_bytes() for thing in (seeded, packed.expand(), switched)]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "key"
             keystore.save_secret(
