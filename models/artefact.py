@@ -27,7 +27,7 @@ from cloakwork.models.client import ClientSpecification
 from cloakwork.models.client_steps import input_steps_from_fields, output_steps_from_fields, steps_to_fields
 from cloakwork.models.ir import ClientStep, Graph, Input, Linear, Lookup, Node, check_levelled
 from cloakwork.models.program import Program
-from cloakwork.models.steps import Step, apply_steps
+from cloakwork.models.steps import Step, apply_steps, broken_rule
 
 MAGIC: Final = b"CLKM"
 VERSION: Final = 1
@@ -151,9 +151,16 @@ def _describe(node: Node, writer: _ArrayWriter) -> dict[str, Any]:
     common["gather"] = writer.add(node.gather)
     if isinstance(node, Linear):
         return {**common, **{name: writer.add(getattr(node, name)) for name in ("block", "weights", "bias")}}
-    steps = [{"operator": s.operator, "parameters": [writer.add(p) for p in s.parameters]} for s in node.steps]
+    assert isinstance(node, Lookup)
+    steps = [_describe_step(step, writer) for step in node.steps]
     shifts = {} if node.shifts is None else {"shifts": writer.add(node.shifts)}
     return {**common, "function": writer.add(node.function), "steps": steps, **shifts}
+
+
+def _describe_step(step: Step, writer: _ArrayWriter) -> dict[str, Any]:
+    """What it reads only where that is not the result before it."""
+    reads = {} if step.reads == (1,) else {"reads": list(step.reads)}
+    return {"operator": step.operator, "parameters": [writer.add(p) for p in step.parameters], **reads}
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------------------
@@ -264,6 +271,9 @@ def _node(description: dict[str, Any], arrays: _ArrayReader) -> Node:
     steps = tuple(_step(step, arrays) for step in typed.entries(description["steps"], _MOST_STEPS))
     shifts = arrays.get(description["shifts"]) if "shifts" in description else None
     node = Lookup(first, gather, steps, arrays.get(description["function"]), origin, shifts)
+    broken = broken_rule(steps)
+    if broken is not None:
+        raise ValueError(f"look-up '{origin}': {broken}")
     apply_steps(steps, np.zeros(1), node.function[:1])  # as many parameters as the functions take
     return node
 
@@ -275,7 +285,8 @@ def _step(step: dict[str, Any], arrays: _ArrayReader) -> Step:
     for parameter in parameters:
         if parameter.ndim != (2 if operator == "Table" else 1) or parameter.size > typed.MOST_NUMBERS:
             raise ValueError(f"step {operator}: expected a number, or a table, for each function")
-    return Step(operator, parameters)
+    reads = tuple(typed.integer(back, 1, _MOST_STEPS) for back in typed.entries(step.get("reads", [1]), _MOST_STEPS))
+    return Step(operator, parameters, reads)
 
 
 def _with_sound_numbers(graph: Graph) -> Graph:

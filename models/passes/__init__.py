@@ -2,7 +2,8 @@
 
 quantise_ends        quantisers at input and output are left to the client
 fold_normalisation   affine look-ups into the linear node before them
-fuse_lookups         chains of look-ups into one
+fuse_functions       whatever is a function of one wire into one look-up
+lower_products       products of several wires into look-ups of squares
 fold_affine          affine look-ups that are left into the linear nodes after them
 separate_levels      linear and look-up alternate
 quantised_ranges     without data: ranges from the model's own quantisers
