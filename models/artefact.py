@@ -24,6 +24,7 @@ from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_set
 from cloakwork.models import fields as typed
 from cloakwork.models.client import ClientSpecification
+from cloakwork.models.client_functions import FUNCTION, functions_from_fields, functions_to_fields
 from cloakwork.models.client_steps import input_steps_from_fields, output_steps_from_fields, steps_to_fields
 from cloakwork.models.ir import ClientStep, Graph, Input, Linear, Lookup, Node, check_levelled
 from cloakwork.models.program import Program
@@ -72,7 +73,15 @@ def program_to_bytes(program: Program) -> bytes:
         "nodes": [_describe(node, writer) for node in program.graph.nodes],
         "output": writer.add(program.graph.output),
         "client_steps": [
-            {"operator": s.operator, "axis": s.axis, "keepdims": s.keepdims, "count": s.count, "largest": s.largest}
+            functions_to_fields(s)
+            if s.operator == FUNCTION
+            else {
+                "operator": s.operator,
+                "axis": s.axis,
+                "keepdims": s.keepdims,
+                "count": s.count,
+                "largest": s.largest,
+            }
             for s in program.graph.client_steps
         ],
         "input_steps": steps_to_fields(program.input_steps),
@@ -252,6 +261,8 @@ def _parameters(name: str, digest: str) -> ParameterSet:
 
 
 def _client_step(step: dict[str, Any]) -> ClientStep:
+    if "functions" in step:
+        return functions_from_fields(step)
     axis = typed.integer(step["axis"], -typed.LARGEST_INTEGER)
     count, largest = typed.integer(step.get("count", 0)), typed.flag(step.get("largest", True))
     return ClientStep(typed.text(step["operator"]), axis, typed.flag(step["keepdims"]), count, largest)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -34,7 +34,7 @@ Indices: TypeAlias = NDArray[np.int64]
 
 ZERO_WIRE = -1
 CLIENT_OPERATORS: Final = ("ArgMax", "ArgMin", "Hardmax", "LogSoftmax", "Softmax", "TopK")
-CLIENT_STEPS: Final = (*CLIENT_OPERATORS, "TopKIndices")
+CLIENT_STEPS: Final = (*CLIENT_OPERATORS, "Function", "TopKIndices")
 PRODUCTS: Final = {"Div": 2, "Max": 2, "Min": 2, "Mul": 2, "Where": 3}  # with their operands
 
 
@@ -112,13 +112,15 @@ Node: TypeAlias = Input | Linear | Lookup | Product
 
 @dataclass(frozen=True, eq=False)
 class ClientStep:
-    """What the client does with the decrypted output: one of CLIENT_STEPS along an axis of the batched tensor."""
+    """What the client does with the decrypted output: one of CLIENT_STEPS along an axis of the batched tensor; Function to each number."""
 
     operator: str
     axis: int
     keepdims: bool = True
     count: int = 0  # of TopK
     largest: bool = True
+    functions: tuple[tuple[Step, ...], ...] = ()  # of Function, models/client_functions.py
+    which: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [*output shape] of them
 
 
 @dataclass(frozen=True, eq=False)

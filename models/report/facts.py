@@ -10,6 +10,7 @@ import numpy as np
 
 from cloakwork.fhe_core import noise, parameters
 from cloakwork.models.artefact import program_to_bytes
+from cloakwork.models.client_functions import step_title
 from cloakwork.models.ir import Linear, Lookup, wires
 from cloakwork.models.passes.choose_parameters import Norms, phase_noise, weight_norms
 from cloakwork.models.passes.quantise_weights import weight_bits
@@ -44,7 +45,7 @@ def report(program: Program) -> dict[str, Any]:
         "wrap_log2": max((layer["wrap_log2"] for layer in layers if layer["wrap_log2"] is not None), default=None),
         "estimated_seconds": estimated_seconds(program),
         "costliest_layer": max(inner, key=lambda layer: int(layer["bootstraps"]))["name"] if inner else None,
-        "client_steps": [step.operator for step in program.graph.client_steps],
+        "client_steps": [step_title(step) for step in program.graph.client_steps],
         "layers": layers,
     }
 

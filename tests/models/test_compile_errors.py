@@ -96,4 +96,5 @@ def test_wrong_models_and_calls() -> None:
         with pytest.raises(CompileError, match="profile"):
             compile_onnx(single("Relu", [3]), np.ones((4, 3)), profile=profile)
     with pytest.raises(CompileError, match="not finite"):
-        compile_onnx(single("Log", [3]), np.array([[1.0, 0.0, 2.0]]))
+        nodes = [helper.make_node("Log", ["x"], ["l"]), helper.make_node("MatMul", ["l", "w"], ["y"])]
+        compile_onnx(model(nodes, [3], {"w": np.ones((3, 1), np.float32)}), np.array([[1.0, 0.0, 2.0]]))
