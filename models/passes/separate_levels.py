@@ -130,7 +130,8 @@ class _Builder:
 
 
 def _is_narrow(node: Linear, sources: list[Linear]) -> bool:
-    return max(source.weights.shape[2] for source in sources) * node.weights.shape[2] <= COMPOSED_WIDTH
+    widest = max(int(source.weights.shape[2]) for source in sources)
+    return widest * int(node.weights.shape[2]) <= COMPOSED_WIDTH
 
 
 def _refreshed(node: Linear, sources: list[Linear]) -> int:

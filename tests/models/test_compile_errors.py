@@ -22,14 +22,14 @@ def test_all_unsupported_nodes_are_reported_at_once_with_their_names() -> None:
         helper.make_node("Pow", ["a", "x"], ["b"], name="gate"),
         helper.make_node("Sigmoid", ["b"], ["c"], name="follows"),
         helper.make_node("LpNormalization", ["a"], ["d"], name="normal"),
-        helper.make_node("Softmax", ["a"], ["e"], name="soft"),
-        helper.make_node("Relu", ["e"], ["f"], name="after_soft"),
+        helper.make_node("ArgMax", ["a"], ["e"], name="best", axis=1),
+        helper.make_node("Relu", ["e"], ["f"], name="after_best"),
         helper.make_node("Add", ["f", "c"], ["y"], name="sum"),
     ]
     with pytest.raises(UnsupportedOperatorError) as caught:
         import_onnx(model(nodes, [4]))
     text = str(caught.value)
-    for label in ("'gate'", "'normal'", "'after_soft'"):
+    for label in ("'gate'", "'normal'", "'after_best'"):
         assert label in text
     for label in ("'fine'", "'follows'", "'sum'"):
         assert label not in text
