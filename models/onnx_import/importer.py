@@ -22,6 +22,7 @@ from cloakwork.models.onnx_import import (  # noqa: F401 (they register their op
     normalisation,
     pooling,
     quantised,
+    recurrent,
     reductions,
     resize,
     shape,

@@ -148,3 +148,68 @@ def test_a_small_attention_block_as_exported(exporter: str) -> None:
     products, softmax, norms = 2 * 3 * 4 * 3 + 2 * 3 * 3 * 4, 3 * 9, 3 * 13 + 37
     refreshed = sum(lookup.bootstraps for lookup in levelled.lookups if not lookup.steps)
     assert levelled.bootstraps - refreshed == products + softmax + norms
+
+
+class Recurrent(torch.nn.Module):  # type: ignore[misc,name-defined]
+    """An LSTM and a GRU, one after the other, over four steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.gru = torch.nn.LSTM(2, 3, batch_first=True), torch.nn.GRU(3, 2, batch_first=True)
+        self.head = torch.nn.Linear(2, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.gru(self.lstm(x)[0])[0][:, -1])
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_recurrent_layers_as_exported(exporter: str) -> None:
+    torch.manual_seed(4)
+    made = Recurrent().eval()
+    proto = exported(made, (4, 2), exporter)
+    x = RNG.standard_normal((5, 4, 2))
+    with torch.no_grad():
+        expected = made(torch.tensor(x, dtype=torch.float32)).numpy()
+    levelled = restructure(import_onnx(proto))
+    np.testing.assert_allclose(interpret(levelled, x), expected, rtol=1e-5, atol=1e-5)
+    assert levelled.bootstraps <= 4 * (11 * 3 + 7 * 2)
+
+
+@pytest.mark.parametrize(
+    ("operator", "gates", "attributes", "lookups"),
+    [
+        ("RNN", 1, {}, 6),
+        ("RNN", 1, {"activations": ["Relu"]}, 6),
+        ("GRU", 3, {"linear_before_reset": 1}, 38),
+        ("GRU", 3, {"direction": "reverse"}, 38),
+        ("LSTM", 4, {"direction": "reverse"}, 62),
+        ("LSTM", 4, {"direction": "bidirectional"}, 124),
+    ],
+)
+def test_recurrent_layers_equal_onnx_runtime(
+    operator: str, gates: int, attributes: dict[str, Any], lookups: int
+) -> None:
+    """Two units over three steps, 6 times 1, 7 or 11 look-ups; a constant first state saves one product, of both directions."""
+    times, inputs, size, directions = 3, 4, 2, 2 if "bidirectional" in attributes.values() else 1
+    state = {"h": normal(directions, 1, size), **({"c": normal(directions, 1, size)} if operator == "LSTM" else {})}
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        helper.make_node(operator, ["t", "w", "r", "b", "", *state], ["all", "last"], hidden_size=size, **attributes),
+        helper.make_node("Reshape", ["all", "flat"], ["f"]),
+        helper.make_node("Reshape", ["last", "flat"], ["g"]),
+        helper.make_node("Concat", ["f", "g"], ["k"], axis=1),
+        helper.make_node("MatMul", ["k", "v"], ["y"]),
+    ]
+    constants = {
+        "w": normal(directions, gates * size, inputs),
+        "r": normal(directions, gates * size, size),
+        "b": normal(directions, 2 * gates * size),
+        "flat": np.array([1, -1]),
+        "v": normal((times + 1) * directions * size, 3),
+        **state,
+    }
+    proto = model(nodes, [times, inputs], constants)
+    x = RNG.standard_normal((4, times, inputs))
+    levelled = restructure(import_onnx(proto))
+    np.testing.assert_allclose(interpret(levelled, x), runtime(proto, x), rtol=1e-5, atol=1e-5)
+    assert levelled.bootstraps == lookups
