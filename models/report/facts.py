@@ -16,6 +16,7 @@ from cloakwork.models.passes.choose_parameters import Norms, phase_noise, weight
 from cloakwork.models.passes.quantise_weights import weight_bits
 from cloakwork.models.program import Program
 from cloakwork.models.report.timing import estimated_seconds
+from cloakwork.models.steps import formula
 
 _QUARTER = 0.25  # of the torus: where the range of a look-up ends
 
@@ -74,6 +75,7 @@ def _layers(program: Program) -> list[dict[str, Any]]:
                 "name": norms.origin,
                 "numbers": node.size,
                 "bootstraps": sum(len(lookup.gather[inside]) for lookup, inside in reading),
+                "functions": sorted({formula(lookup.steps) for lookup, _ in reading}),
                 "multiplications": positions * node.weights.shape[1] * width,
                 "weight_bits": weight_bits(node),
                 "norm_on_input": norms.on_input,
