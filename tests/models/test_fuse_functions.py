@@ -16,11 +16,13 @@ from test_torch_exporters import EXPORTERS, exported
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.artefact import program_from_bytes, program_to_bytes
+from cloakwork.models.client import apply_client_steps
 from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph, Lookup
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.equal_sources import find_sources
+from cloakwork.models.passes.leave_functions import leave_functions
 from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.steps import Step, apply_steps, broken_rule, formula
 
@@ -238,6 +240,45 @@ def test_quantisers_in_between_are_part_of_the_function(profile: str) -> None:
     np.testing.assert_allclose(made.predict_float(x), expected, atol=1e-5)
     if profile == "exact":
         np.testing.assert_allclose(made.predict(x), expected, atol=1e-5)
+
+
+def random_network(rng: np.random.Generator) -> ModelProto:
+    """Functions, products, sums, choices, layers and permutations of whatever came before."""
+    lines, constants, names = [], {}, ["x"]
+    for i in range(int(rng.integers(4, 16))):
+        a, b, c = (names[max(0, len(names) - int(rng.geometric(0.4)))] for _ in range(3))
+        made = f"t{i}"
+        constants[f"w{i}"] = (0.5 * np.eye(6) + 0.5 * (rng.random((6, 6)) < 0.1)).astype(np.float32)
+        constants[f"c{i}"] = rng.standard_normal((1, 6) if i % 2 else ()).astype(np.float32)
+        constants[f"p{i}"] = rng.permutation(6)
+        forms = [
+            f"{made} = Tanh {a}", f"{made} = Relu {a}", f"{made} = Mul {a} {b}", f"{made} = Sub {a} {b}", f"{made} = Add {a} c{i}",
+            f"{made} = Mul {a} c{i}", f"{made} = Max {a} {b}", f"{made} = MatMul {a} w{i}", f"g{i} = Greater {a} half; {made} = Where g{i} {b} {c}",
+            f"{made} = GatherElements {a} p{i}", f"a{i} = Abs {b}; s{i} = Add a{i} one; {made} = Div {a} s{i}",
+        ]  # fmt: skip
+        lines.append(forms[int(rng.integers(len(forms)))])
+        constants[f"p{i}"] = constants[f"p{i}"][None]
+        names.append(made)
+    text = "; ".join([*lines, f"y = Identity {names[-1]}"])
+    proto = written(text, **{name: value for name, value in constants.items() if f" {name}" in text})
+    for node in proto.graph.node:
+        if node.op_type == "GatherElements":
+            node.attribute.append(helper.make_attribute("axis", 1))
+    return proto
+
+
+def test_random_networks_keep_their_values() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        imported = import_onnx(random_network(rng))
+        x = rng.standard_normal((4, 6))
+        expected = interpret(imported, x)
+        left = leave_functions(imported)
+        for graph in (restructure(imported), restructure(left)):
+            values = apply_client_steps(graph.client_steps, interpret(graph, x))
+            np.testing.assert_allclose(
+                values, expected, rtol=1e-7, atol=1e-7 * np.abs(expected).max(), err_msg=str(seed)
+            )
 
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
