@@ -24,10 +24,11 @@ from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parame
 from cloakwork.models import fields as typed
 from cloakwork.models.artefact_writer import FACTS, INTEGERS, MAGIC, PREFIX, VERSION, program_to_bytes
 from cloakwork.models.client import ClientSpecification
+from cloakwork.models.client_functions import functions_from_fields
 from cloakwork.models.client_steps import input_steps_from_fields, output_steps_from_fields
 from cloakwork.models.ir import ClientStep, Graph, Input, Linear, Lookup, Node, check_levelled
 from cloakwork.models.program import Program
-from cloakwork.models.steps import Step, apply_steps
+from cloakwork.models.steps import Step, apply_steps, broken_rule
 
 __all__ = ["MAGIC", "load_program", "program_from_bytes", "program_to_bytes", "save_program"]
 
@@ -179,6 +180,8 @@ def _parameters(name: str, digest: str) -> ParameterSet:
 
 
 def _client_step(step: dict[str, Any]) -> ClientStep:
+    if "functions" in step:
+        return functions_from_fields(step)
     axis = typed.integer(step["axis"], -typed.LARGEST_INTEGER)
     count, largest = typed.integer(step.get("count", 0)), typed.flag(step.get("largest", True))
     return ClientStep(typed.text(step["operator"]), axis, typed.flag(step["keepdims"]), count, largest)
@@ -198,6 +201,9 @@ def _node(description: dict[str, Any], arrays: _ArrayReader) -> Node:
     steps = tuple(_step(step, arrays) for step in typed.entries(description["steps"], _MOST_STEPS))
     shifts = arrays.get(description["shifts"]) if "shifts" in description else None
     node = Lookup(first, gather, steps, arrays.get(description["function"]), origin, shifts)
+    broken = broken_rule(steps)
+    if broken is not None:
+        raise ValueError(f"look-up '{origin}': {broken}")
     apply_steps(steps, np.zeros(1), node.function[:1])  # as many parameters as the functions take
     return node
 
@@ -209,7 +215,8 @@ def _step(step: dict[str, Any], arrays: _ArrayReader) -> Step:
     for parameter in parameters:
         if parameter.ndim != (2 if operator == "Table" else 1) or parameter.size > typed.MOST_NUMBERS:
             raise ValueError(f"step {operator}: expected a number, or a table, for each function")
-    return Step(operator, parameters)
+    reads = tuple(typed.integer(back, 1, _MOST_STEPS) for back in typed.entries(step.get("reads", [1]), _MOST_STEPS))
+    return Step(operator, parameters, reads)
 
 
 def _with_sound_numbers(graph: Graph) -> Graph:

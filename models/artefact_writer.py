@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.parameters import parameter_digest
+from cloakwork.models.client_functions import FUNCTION, functions_to_fields
 from cloakwork.models.client_steps import steps_to_fields
 from cloakwork.models.ir import Input, Linear, Node
+from cloakwork.models.steps import Step
 
 if TYPE_CHECKING:
     from cloakwork.models.program import Program
@@ -38,7 +40,15 @@ def program_to_bytes(program: Program) -> bytes:
         "nodes": [_describe(node, writer) for node in program.graph.nodes],
         "output": writer.add(program.graph.output),
         "client_steps": [
-            {"operator": s.operator, "axis": s.axis, "keepdims": s.keepdims, "count": s.count, "largest": s.largest}
+            functions_to_fields(s)
+            if s.operator == FUNCTION
+            else {
+                "operator": s.operator,
+                "axis": s.axis,
+                "keepdims": s.keepdims,
+                "count": s.count,
+                "largest": s.largest,
+            }
             for s in program.graph.client_steps
         ],
         "input_steps": steps_to_fields(program.input_steps),
@@ -87,6 +97,12 @@ def _describe(node: Node, writer: _ArrayWriter) -> dict[str, Any]:
     common["gather"] = writer.add(node.gather)
     if isinstance(node, Linear):
         return {**common, **{name: writer.add(getattr(node, name)) for name in ("block", "weights", "bias")}}
-    steps = [{"operator": s.operator, "parameters": [writer.add(p) for p in s.parameters]} for s in node.steps]
+    steps = [_describe_step(step, writer) for step in node.steps]
     shifts = {} if node.shifts is None else {"shifts": writer.add(node.shifts)}
     return {**common, "function": writer.add(node.function), "steps": steps, **shifts}
+
+
+def _describe_step(step: Step, writer: _ArrayWriter) -> dict[str, Any]:
+    """What it reads only where that is not the result before it."""
+    reads = {} if step.reads == (1,) else {"reads": list(step.reads)}
+    return {"operator": step.operator, "parameters": [writer.add(p) for p in step.parameters], **reads}

@@ -14,6 +14,13 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.models import fields as typed
+from cloakwork.models.client_functions import (
+    FUNCTION,
+    apply_functions,
+    functions_from_fields,
+    functions_to_fields,
+    too_much,
+)
 from cloakwork.models.client_steps import (
     STAGES,
     InputStep,
@@ -101,7 +108,10 @@ class ClientSpecification:
             "output_scale": self.output_scale.tolist(),
             "output_offset": self.output_offset.tolist(),
             "client_steps": [
-                [step.operator, step.axis, step.keepdims, step.count, step.largest] for step in self.client_steps
+                functions_to_fields(step)
+                if step.operator == FUNCTION
+                else [step.operator, step.axis, step.keepdims, step.count, step.largest]
+                for step in self.client_steps
             ],
             "input_steps": steps_to_fields(self.input_steps),
             "output_steps": steps_to_fields(self.output_steps),
@@ -129,9 +139,7 @@ class ClientSpecification:
                 typed.real(fields["input_scale"]),
                 typed.reals(fields["output_scale"]),
                 typed.reals(fields["output_offset"]),
-                tuple(
-                    _client_step(*typed.entries(step)) for step in typed.entries(fields["client_steps"], _MOST_STEPS)
-                ),
+                tuple(_client_step(step) for step in typed.entries(fields["client_steps"], _MOST_STEPS)),
                 input_steps_from_fields(fields.get("input_steps", [])),
                 output_steps_from_fields(fields.get("output_steps", [])),
                 typed.real(fields.get("output_unit", 0.0)),
@@ -194,6 +202,8 @@ class ClientSpecification:
 
     def _fits(self, step: ClientStep) -> bool:
         """A step that exists, along an axis of the output that is not the batch, and takes no more than there are."""
+        if step.operator == FUNCTION:
+            return step.which.shape == self.output_scale.shape and too_much(step.functions) is None
         rank = self.output_scale.ndim + 1
         if step.operator not in CLIENT_STEPS or not -rank <= step.axis < rank or step.axis % rank == 0:
             return False
@@ -300,7 +310,11 @@ def _other_version(found: Any) -> str:
     return "its version is another, of a newer release"
 
 
-def _client_step(operator: Any, axis: Any, keepdims: Any, count: Any = 0, largest: Any = True) -> ClientStep:
+def _client_step(fields: Any) -> ClientStep:
+    return functions_from_fields(fields) if isinstance(fields, dict) else _along_axis(*typed.entries(fields))
+
+
+def _along_axis(operator: Any, axis: Any, keepdims: Any, count: Any = 0, largest: Any = True) -> ClientStep:
     axis = typed.integer(axis, -typed.LARGEST_INTEGER)
     return ClientStep(typed.text(operator), axis, typed.flag(keepdims), typed.integer(count), typed.flag(largest))
 
@@ -313,6 +327,8 @@ def apply_client_steps(steps: tuple[ClientStep, ...], values: Reals) -> NDArray[
 
 
 def _applied(step: ClientStep, values: Reals) -> NDArray[Any]:
+    if step.operator == FUNCTION:
+        return apply_functions(step, values)
     axis = step.axis
     if step.operator in ("ArgMax", "ArgMin"):
         return np.asarray(

@@ -10,11 +10,13 @@ import numpy as np
 
 from cloakwork.fhe_core import noise, parameters
 from cloakwork.models.answers import answer_bits, answer_bytes
+from cloakwork.models.client_functions import step_title
 from cloakwork.models.ir import Linear, Lookup, wires
 from cloakwork.models.passes.choose_parameters import Norms, phase_noise, weight_norms
 from cloakwork.models.passes.quantise_weights import weight_bits
 from cloakwork.models.program import Program
 from cloakwork.models.report.timing import estimated_seconds
+from cloakwork.models.steps import formula
 
 _QUARTER = 0.25  # of the torus: where the range of a look-up ends
 
@@ -44,7 +46,7 @@ def report(program: Program) -> dict[str, Any]:
         "wrap_log2": max((layer["wrap_log2"] for layer in layers if layer["wrap_log2"] is not None), default=None),
         "estimated_seconds": estimated_seconds(program),
         "costliest_layer": max(inner, key=lambda layer: int(layer["bootstraps"]))["name"] if inner else None,
-        "client_steps": [step.operator for step in program.graph.client_steps],
+        "client_steps": [step_title(step) for step in program.graph.client_steps],
         "layers": layers,
     }
 
@@ -70,6 +72,7 @@ def _layers(program: Program) -> list[dict[str, Any]]:
                 "name": norms.origin,
                 "numbers": node.size,
                 "bootstraps": sum(len(lookup.gather[inside]) for lookup, inside in reading),
+                "functions": sorted({formula(lookup.steps) for lookup, _ in reading}),
                 "multiplications": positions * node.weights.shape[1] * width,
                 "weight_bits": weight_bits(node),
                 "norm_on_input": norms.on_input,

@@ -81,8 +81,14 @@ def _risks(facts: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _functions(formulas: list[str]) -> str:
+    """What the look-ups compute; of many the first two."""
+    more = f" and {len(formulas) - 2} more" if len(formulas) > 2 else ""
+    return f" of {', '.join(formulas[:2])}{more}" if formulas else ""
+
+
 def _layer(layer: dict[str, Any]) -> str:
-    end = "at the client" if layer["is_output"] else f"{layer['bootstraps']} look-ups"
+    end = "at the client" if layer["is_output"] else f"{layer['bootstraps']} look-ups{_functions(layer['functions'])}"
     limit = f" of {layer['noise_limit_percent']:g}" if layer["noise_limit_percent"] else ""
     margin = "-" if layer["margin_deviations"] is None else f"{layer['margin_deviations']:.1f} sd"
     return (
