@@ -43,8 +43,15 @@ _AFTER: Final = ("ArrayFeatureExtractor", "Cast", "Identity", "Normalizer", "Res
 _POST_TRANSFORMS: Final = {"NONE": "none", "LOGISTIC": "sigmoid", "SOFTMAX": "softmax"}
 
 
-def compile_onnx_ml(model: onnx.ModelProto | str | Path, calibration: Any = None, **options: Any) -> CompiledModel:
-    """Args: calibration: samples, needed by linear models and networks; options: those of what the model leads to."""
+def compile_onnx_ml(
+    model: onnx.ModelProto | str | Path,
+    calibration: Any = None,
+    *,
+    network: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> CompiledModel:
+    """Args: calibration: samples, needed by linear models and networks; network: options of `compile_onnx`, where the model is a network;
+    options: of `compile_ensemble` or `compile_linear`, where it is that."""
     try:
         steps, found = import_onnx_ml(load_onnx(model))
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, AssertionError, ArithmeticError) as error:
@@ -55,7 +62,7 @@ def compile_onnx_ml(model: onnx.ModelProto | str | Path, calibration: Any = None
     if isinstance(found, TreeEnsemble):
         return compile_ensemble(found, preprocessing=steps, **options)
     if isinstance(found, Network):
-        return _compile_network(found, steps, calibration, options)
+        return _compile_network(found, steps, calibration, {**(network or {}), **options})
     if calibration is None:
         raise CompileError("linear model: expected calibration samples, which set the range of every feature")
     return compile_linear(found, calibration, preprocessing=steps, **options)

@@ -19,7 +19,7 @@ from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.tabular.ensemble import TreeEnsemble
 from cloakwork.models.tabular.linear_model import LinearModel
-from cloakwork.models.tabular.onnx_ml import Network, import_onnx_ml
+from cloakwork.models.tabular.onnx_ml import Network, compile_onnx_ml, import_onnx_ml
 
 X, Y = datasets.load_iris(return_X_y=True)
 X = X.astype(np.float32)
@@ -92,6 +92,7 @@ def test_a_network_of_scikit_learn(classes: int) -> None:
         compiled = compile_onnx(model, x)
         assert 0 < compiled.program.bootstraps <= 6
         assert (compiled.predict(x) == member.predict(x)).mean() >= 0.95
+        assert compile_onnx_ml(model, x, network={"profile": 1.0}).report()["noise_limit_percent"] == 1.0
         shares = compiled.predict(x, output="probabilities")
         assert shares.shape == (len(x), classes) and np.abs(shares.sum(axis=1) - 1).max() < 1e-9
 
