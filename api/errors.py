@@ -90,6 +90,12 @@ class WrongParametersError(ConflictError):
     code = "wrong_parameters"
 
 
+class WrongModelError(ConflictError):
+    """Ciphertexts that were encrypted for another model, or do not say for which."""
+
+    code = "wrong_model"
+
+
 class NotReadyError(ConflictError):
     """A result that is not there yet, or a key whose upload is not complete."""
 

@@ -50,8 +50,10 @@ class _CiphertextArray:
         weight_norm: float = 1.0,
         key_id: bytes | None = None,
         message_bound: tuple[int, int] | None = None,
+        purpose: bytes | None = None,
     ) -> None:
         self._parameters = parameters
+        self._purpose = purpose
         self._words = words
         self._shape = shape
         self._encoding = default_encoding(parameters) if encoding is None else encoding
@@ -123,6 +125,23 @@ class _CiphertextArray:
         return self._key_id
 
     @property
+    def purpose(self) -> bytes | None:
+        """What they are for, 32 bytes that the application chose (of a model's input and output: the program's digest); None: not said.
+
+        A claim that catches mix-ups, public like the weight norm. Slices, copies and sums keep it (a sum of different ones has none), look-ups
+        and linear layers do not.
+        """
+        return self._purpose
+
+    def with_purpose(self, purpose: bytes | None) -> Self:
+        """The same ciphertexts, said to be for this. ShapeError: not 32 bytes."""
+        if purpose is not None and len(purpose) != wire.PURPOSE_BYTES:
+            raise ShapeError(f"purpose: expected {wire.PURPOSE_BYTES} bytes, got {len(purpose)}; pass a digest")
+        result = copy(self)
+        result._purpose = purpose
+        return result
+
+    @property
     def nbytes(self) -> int:
         return int(self._words.nbytes)
 
@@ -140,6 +159,7 @@ class _CiphertextArray:
             encoding=self._encoding,
             weight_norm=min(self.weight_norm, MAX_WEIGHT_NORM),
             message_bound=self.message_bound,
+            purpose=self._purpose,
         )
 
     def _metadata(self) -> dict[str, Any]:
@@ -148,6 +168,7 @@ class _CiphertextArray:
             "weight_norm": self.weight_norm,
             "key_id": self._key_id,
             "message_bound": self.message_bound,
+            "purpose": self._purpose,
         }
 
     def _sections(self) -> list[wire.Section]:
@@ -407,7 +428,8 @@ class Ciphertexts(_CiphertextArray):
             words = add(self._parameters, self._words, other._words)
             both = self._bounds is not None and other._bounds is not None
             bounds = message_bounds.added(self._bounds, other._bounds) if both else None  # type: ignore[arg-type]
-            return self._like(words, self._noise.plus(other._noise, self._parameters, words), bounds)
+            result = self._like(words, self._noise.plus(other._noise, self._parameters, words), bounds)
+            return result if self._purpose == other._purpose else result.with_purpose(None)
         return self._add_constants(other)
 
     __radd__ = __add__
@@ -525,12 +547,19 @@ class SeededPackedCiphertexts(_Seeded):
 def load_ciphertexts(
     data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
 ) -> Ciphertexts | PackedCiphertexts:
-    """Any of the four kinds from bytes, seeded ones expanded (after `max_bytes` has been checked for the expanded size too)."""
+    """Any kind from bytes, seeded and switched ones expanded (after `max_bytes` has been checked for the expanded size too)."""
     header = wire.peek(data)
+    if header.kind is wire.Kind.SWITCHED_CIPHERTEXTS:
+        from cloakwork.fhe_core.switched_ciphertexts import load_results  # which builds on this module
+
+        return load_results(data, parameters=parameters, max_bytes=max_bytes)
     if header.kind not in (wire.Kind.CIPHERTEXTS, wire.Kind.PACKED_CIPHERTEXTS):
         raise wire.wrong_kind(header.kind, wire.Kind.CIPHERTEXTS)
     if header.seeded:
-        wire.check_size(wire.object_bytes(header.kind, header.parameters, False, header.shape), max_bytes)
+        full = wire.object_bytes(
+            header.kind, header.parameters, False, header.shape, purpose=header.purpose is not None
+        )
+        wire.check_size(full, max_bytes)
     options: dict[str, Any] = {"parameters": parameters, "max_bytes": max_bytes}
     if header.kind is wire.Kind.CIPHERTEXTS:
         return (
@@ -562,7 +591,8 @@ def concatenate(parts: Sequence[Ciphertexts], axis: int = 0) -> Ciphertexts:
         ) from None
     noise = NoiseTerms.of_concatenation([part.noise for part in parts], first.parameters, words, axis % first.ndim)
     bounds = [part._bounds for part in parts if part._bounds is not None]
-    return first._like(words, noise, np.concatenate(bounds, axis % first.ndim) if bounds else None)
+    result = first._like(words, noise, np.concatenate(bounds, axis % first.ndim) if bounds else None)
+    return result if all(part.purpose == first.purpose for part in parts) else result.with_purpose(None)
 
 
 def _joined(params: ParameterSet, parts: list[Any], axis: int) -> Words | DeviceWords:

@@ -34,6 +34,7 @@ from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.public_key import PublicKey, packed_words
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 from cloakwork.fhe_core.wire import KEY_ID_BYTES
 
 __all__ = ["ClientKey", "PublicKey"]
@@ -191,7 +192,7 @@ class ClientKey:
         check_same_key(
             self.parameters, self._key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts to decrypt"
         )
-        if isinstance(ciphertexts, SeededCiphertexts | SeededPackedCiphertexts):
+        if isinstance(ciphertexts, SeededCiphertexts | SeededPackedCiphertexts | SwitchedCiphertexts):
             ciphertexts = ciphertexts.expand()
         if ciphertexts.size == 0:
             raise ShapeError(f"ciphertexts: expected at least one, got an array of shape {ciphertexts.shape}")
@@ -203,7 +204,7 @@ class ClientKey:
         return phases.reshape(ciphertexts.shape)
 
 
-AnyCiphertexts = Ciphertexts | PackedCiphertexts | SeededCiphertexts | SeededPackedCiphertexts
+AnyCiphertexts = Ciphertexts | PackedCiphertexts | SeededCiphertexts | SeededPackedCiphertexts | SwitchedCiphertexts
 
 
 def _resolve(parameters: str | ParameterSet) -> ParameterSet:

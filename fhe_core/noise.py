@@ -38,6 +38,7 @@ __all__ = [
     "rotation_correlation",
     "rotation_correlation_bound",
     "sample_extraction_variance",
+    "word_rounding_variance",
 ]
 
 # Failure probabilities are computed for a standard deviation this much above the model.
@@ -114,6 +115,12 @@ def public_key_variance(params: NoiseParameters) -> float:
 def rerandomisation_variance(params: NoiseParameters) -> float:
     """What `Session.rerandomise` adds to every answer, beside the noise of what was computed: an encryption of zero under the public key."""
     return public_key_variance(params)
+
+
+def word_rounding_variance(params: NoiseParameters, word_bits: int) -> float:
+    """(kN E[S^2] + 1) / 12 / 2^2b: words rounded to a modulus 2^b, as answers are before they are sent (section 11)."""
+    masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
+    return (masks + 1) / 12 * 4.0**-word_bits
 
 
 # Linear operations

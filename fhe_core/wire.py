@@ -25,6 +25,7 @@ from cloakwork.fhe_core.files import PUBLIC_MODE, PathLike, atomic_writer
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.fhe_core.wire_layout import (
     CHECKSUM_BYTES,
+    FLAG_PURPOSE,
     FLAG_SEEDED,
     HEADER_BYTES,
     HEADER_STRUCT,
@@ -32,8 +33,11 @@ from cloakwork.fhe_core.wire_layout import (
     MAGIC,
     MAX_RANK,
     MAX_WEIGHT_NORM,
+    PURPOSE_BYTES,
     SEED_BYTES,
     UNKNOWN_KEY,
+    BitFields,
+    Form,
     Header,
     Kind,
     Opaque,
@@ -42,6 +46,7 @@ from cloakwork.fhe_core.wire_layout import (
     pack_header,
     section_layout,
     unpack_bound,
+    unpack_word_bits,
 )
 
 __all__ = [
@@ -50,6 +55,7 @@ __all__ = [
     "HEADER_BYTES",
     "KEY_ID_BYTES",
     "PREFIX_BYTES",
+    "PURPOSE_BYTES",
     "SEED_BYTES",
     "Buffer",
     "BytesSource",
@@ -77,8 +83,9 @@ Section: TypeAlias = bytes | Words
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 DEFAULT_MAX_BYTES = 1 << 30
-PREFIX_BYTES = HEADER_BYTES + 8 * MAX_RANK  # what `peek` reads at most
+PREFIX_BYTES = HEADER_BYTES + 8 * MAX_RANK + PURPOSE_BYTES  # what `peek` reads at most
 _CHUNK_WORDS = 1 << 20
+_BIT_FIELDS = 1 << 16  # at a time: 2 MiB of single bits
 _CHECKED_WORDS = 1 << 17  # of a plane at a time: at most 1.8 MB for 7 planes and the words made of them
 
 
@@ -94,11 +101,14 @@ def write(stream: BinaryIO, header: Header, sections: list[Section]) -> None:
         stream.write(data)
 
     emit(pack_header(header))
-    layout = section_layout(header.kind, header.parameters, header.seeded, header.shape)
+    layout = section_layout(header.kind, header.parameters, header.seeded, header.shape, header.word_bits)
     for section, form in zip(sections, layout, strict=True):
         if isinstance(form, Opaque):
             assert isinstance(section, bytes) and len(section) == form.byte_count
             emit(section)
+        elif isinstance(form, BitFields):
+            assert isinstance(section, np.ndarray)
+            _emit_bits(section, form, emit)
         else:
             assert isinstance(section, np.ndarray)
             _emit_planes(section, form, emit)
@@ -113,6 +123,15 @@ def _emit_planes(words: Words, form: Planes, emit: Callable[[bytes], None]) -> N
     for plane in range(form.plane_count):
         for start in range(0, len(columns), _CHUNK_WORDS):
             emit(columns[start : start + _CHUNK_WORDS, plane].tobytes())
+
+
+def _emit_bits(words: Words, form: BitFields, emit: Callable[[bytes], None]) -> None:
+    """A multiple of 8 words at a time, so that parts end with whole bytes."""
+    assert words.shape == form.shape and words.dtype == np.uint32
+    flat, places = words.reshape(-1), np.arange(form.bits, dtype=np.uint32)
+    for start in range(0, len(flat), _BIT_FIELDS):
+        bits = (flat[start : start + _BIT_FIELDS, None] >> places & 1).astype(np.uint8)
+        emit(np.packbits(bits, bitorder="little").tobytes())
 
 
 def dump(header: Header, sections: list[Section]) -> bytes:
@@ -190,7 +209,7 @@ def read(
             f"{kind.label}: expected parameter set '{parameters.name}', got '{header.parameters.name}'; "
             "use objects of one parameter set together"
         )
-    layout = section_layout(kind, header.parameters, seeded, header.shape)
+    layout = section_layout(kind, header.parameters, seeded, header.shape, header.word_bits)
     sections = [_read_section(source, form) for form in layout]
     expected = source.checksum.digest()
     if source.read_checksum() != expected:
@@ -225,10 +244,13 @@ def check_words(stream: BinaryIO, header: Header) -> None:
     Raises:
         SerializationError: a word is not below its modulus, or the object ends early.
     """
-    start = HEADER_BYTES + 8 * len(header.shape)
-    for form in section_layout(header.kind, header.parameters, header.seeded, header.shape):
+    start = header.byte_count
+    for form in section_layout(header.kind, header.parameters, header.seeded, header.shape, header.word_bits):
         if isinstance(form, Planes):
             _check_planes(stream, start, header.kind, form)
+        elif isinstance(form, BitFields):
+            stream.seek(start + form.byte_count - 1)
+            _check_padding(stream.read(1), form)
         start += form.byte_count
 
 
@@ -248,9 +270,11 @@ def wrong_kind(found: Kind, expected: Kind) -> SerializationError:
     return SerializationError(f"object: expected {expected.label}, got {found.label}; {advice}")
 
 
-def _read_section(source: BytesSource, form: Opaque | Planes) -> Section:
+def _read_section(source: BytesSource, form: Form) -> Section:
     if isinstance(form, Opaque):
         return source.read(form.byte_count)
+    if isinstance(form, BitFields):
+        return _read_bits(source, form)
     width = form.dtype.itemsize
     words = np.zeros(form.shape, dtype=f"<u{width}")
     columns = words.reshape(-1).view(np.uint8).reshape(-1, width)
@@ -261,7 +285,32 @@ def _read_section(source: BytesSource, form: Opaque | Planes) -> Section:
     return words.astype(form.dtype, copy=False)
 
 
-def _check_range(kind: Kind, section: Section, form: Opaque | Planes) -> None:
+def _read_bits(source: BytesSource, form: BitFields) -> Words:
+    count = math.prod(form.shape)
+    words = np.empty(count, dtype=np.uint32)
+    places = np.arange(form.bits, dtype=np.uint32)
+    for start in range(0, count, _BIT_FIELDS):
+        part = min(_BIT_FIELDS, count - start)
+        data = source.read((part * form.bits + 7) // 8)
+        if start + part == count:
+            _check_padding(data[-1:], form)
+        bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=part * form.bits, bitorder="little")
+        words[start : start + part] = (bits.reshape(part, form.bits).astype(np.uint32) << places).sum(
+            axis=1, dtype=np.uint32
+        )
+    return words.reshape(form.shape)
+
+
+def _check_padding(last: bytes, form: BitFields) -> None:
+    """That nothing follows the last word in its byte: bytes are canonical."""
+    used = math.prod(form.shape) * form.bits % 8
+    if len(last) == 1 and used and last[0] >> used:
+        raise SerializationError(
+            "switched ciphertexts: expected zeros after the last word; the object was not made by this format's rules"
+        )
+
+
+def _check_range(kind: Kind, section: Section, form: Form) -> None:
     if isinstance(form, Planes):
         assert isinstance(section, np.ndarray)
         if int(section.max()) >= form.bound:
@@ -292,7 +341,7 @@ def _word_too_large(kind: Kind, form: Planes) -> SerializationError:
 
 
 def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Header:
-    """Header and dimensions, every field checked, the size of the object verified against all it claims."""
+    """Header, dimensions and purpose, every field checked, the size of the object verified against all it claims."""
     if source.size < HEADER_BYTES + CHECKSUM_BYTES:
         raise _truncated(HEADER_BYTES + CHECKSUM_BYTES, source.size)
     fields = HEADER_STRUCT.unpack(source.read(HEADER_BYTES))
@@ -307,16 +356,19 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
         )
     check_size(total, max_bytes)
     params = _known_parameters(name, digest)
-    seeded = bool(flags & FLAG_SEEDED)
+    seeded, has_purpose = bool(flags & FLAG_SEEDED), bool(flags & FLAG_PURPOSE)
+    if has_purpose and not found.is_ciphertext:
+        raise _foreign_fields(found)
+    word_bits = _word_bits(found, seeded, bound)
+    bound = bytes(len(bound)) if word_bits else bound
     message_bound = _check_form(found, seeded, rank, weight_norm, encoding, bound, params)
-    shape = (
-        struct.unpack(f"<{rank}Q", source.read(8 * rank)) if total >= HEADER_BYTES + 8 * rank + CHECKSUM_BYTES else (0,)
-    )
+    start = HEADER_BYTES + 8 * rank + PURPOSE_BYTES * has_purpose
+    shape = struct.unpack(f"<{rank}Q", source.read(8 * rank)) if total >= start + CHECKSUM_BYTES else (0,)
     if 0 in shape:
         raise SerializationError(
             f"{found.label}: expected dimensions of at least 1; a batch of zero ciphertexts is not an object"
         )
-    expected = object_bytes(found, params, seeded, shape)
+    expected = object_bytes(found, params, seeded, shape, word_bits, purpose=has_purpose)
     if expected != total:
         raise SerializationError(
             f"{found.label}: the counts of the header ask for {expected} bytes, the object has {total}; it is damaged or made up"
@@ -330,7 +382,24 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
         encoding=Encoding(encoding),
         weight_norm=weight_norm,
         message_bound=message_bound,
+        word_bits=word_bits,
+        purpose=source.read(PURPOSE_BYTES) if has_purpose else None,
     )
+
+
+def _word_bits(kind: Kind, seeded: bool, field: bytes) -> int:
+    """Of switched ciphertexts; 0 for other kinds."""
+    if kind is not Kind.SWITCHED_CIPHERTEXTS:
+        return 0
+    try:
+        bits = unpack_word_bits(field)
+    except ValueError:
+        raise SerializationError(
+            f"{kind.label}: expected words of 1 to 32 bits and zeros after that; the object is damaged"
+        ) from None
+    if seeded:
+        raise SerializationError(f"{kind.label}: expected the full form, there is no other; the object is damaged")
+    return bits
 
 
 def _check_identity(magic: bytes, version: int, kind_byte: int, flags: int) -> Kind:
@@ -344,9 +413,9 @@ def _check_identity(magic: bytes, version: int, kind_byte: int, flags: int) -> K
         ) from None
     if version != found.version:
         raise _wrong_version(found, version)
-    if flags & ~FLAG_SEEDED:
+    if flags & ~(FLAG_SEEDED | FLAG_PURPOSE):
         raise SerializationError(
-            f"{found.label}: expected flags 0 or 1, got {flags}; the object is damaged or from a newer release"
+            f"{found.label}: expected flags from 0 to 3, got {flags}; the object is damaged or from a newer release"
         )
     return found
 
@@ -382,9 +451,7 @@ def _check_form(
     if not kind.is_ciphertext and (
         seeded != (kind is not Kind.SECRET_KEY) or rank or weight_norm or encoding or any(bound)
     ):
-        raise SerializationError(
-            f"{kind.label}: the header has fields that this kind does not have; the object is damaged"
-        )
+        raise _foreign_fields(kind)
     if rank > MAX_RANK:
         raise SerializationError(f"{kind.label}: expected at most {MAX_RANK} dimensions; the object is damaged")
     if not (0 <= weight_norm <= MAX_WEIGHT_NORM and math.copysign(1, weight_norm) > 0):  # false for NaN, and for -0
@@ -405,6 +472,12 @@ def _check_form(
         raise SerializationError(
             f"{kind.label}: expected a message bound as the format writes it, or zeros; the object is damaged"
         ) from None
+
+
+def _foreign_fields(kind: Kind) -> SerializationError:
+    return SerializationError(
+        f"{kind.label}: the header has fields that this kind does not have; the object is damaged"
+    )
 
 
 def _truncated(expected: int, found: int) -> SerializationError:

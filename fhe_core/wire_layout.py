@@ -6,7 +6,7 @@ import math
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,17 +22,20 @@ MAX_RANK = 8
 MAX_WEIGHT_NORM = 2.0**32
 
 SEED_BYTES = 32
+PURPOSE_BYTES = 32
 KEY_ID_BYTES = 16
 CHECKSUM_BYTES = 32
 KEY_DERIVATION_BYTES = 40
 AUTHENTICATION_TAG_BYTES = 16
 
 BOUND_BYTES = 6
+MAX_WORD_BITS = 32
 BOUND_LIMIT = 1 << (4 * BOUND_BYTES - 1)
 
 HEADER_STRUCT = struct.Struct("<4sHBBQ32s32s16sdBB6s")  # magic .. message bound
 HEADER_BYTES = HEADER_STRUCT.size  # 112
 FLAG_SEEDED = 1
+FLAG_PURPOSE = 2
 UNKNOWN_KEY = bytes(KEY_ID_BYTES)
 
 
@@ -42,6 +45,7 @@ class Kind(IntEnum):
     PUBLIC_KEY = 3
     CIPHERTEXTS = 4
     PACKED_CIPHERTEXTS = 5
+    SWITCHED_CIPHERTEXTS = 6
 
     @property
     def label(self) -> str:
@@ -49,7 +53,7 @@ class Kind(IntEnum):
 
     @property
     def is_ciphertext(self) -> bool:
-        return self in (Kind.CIPHERTEXTS, Kind.PACKED_CIPHERTEXTS)
+        return self in (Kind.CIPHERTEXTS, Kind.PACKED_CIPHERTEXTS, Kind.SWITCHED_CIPHERTEXTS)
 
     @property
     def version(self) -> int:
@@ -59,9 +63,11 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What an object is. `shape`, `encoding`, `weight_norm` and `message_bound` belong to ciphertexts.
+    """What an object is. `shape`, `encoding`, `weight_norm`, `message_bound` and `purpose` belong to ciphertexts.
 
     message_bound: least and largest message, of encoding `message` alone; None: the initial range of `message_bounds`.
+    word_bits: log2 of the modulus of switched ciphertexts; 0 for others.
+    purpose: 32 bytes that say what the ciphertexts are for, as the application chose them; None: it said nothing.
     """
 
     kind: Kind
@@ -72,6 +78,13 @@ class Header:
     encoding: Encoding = Encoding.TORUS
     weight_norm: float = 0.0
     message_bound: tuple[int, int] | None = None
+    word_bits: int = 0  # of switched ciphertexts
+    purpose: bytes | None = None
+
+    @property
+    def byte_count(self) -> int:
+        """Of header, dimensions and purpose."""
+        return HEADER_BYTES + 8 * len(self.shape) + (0 if self.purpose is None else PURPOSE_BYTES)
 
     def metadata(self) -> dict[str, Any]:
         """The constructor arguments of the ciphertext classes."""
@@ -80,6 +93,7 @@ class Header:
             "weight_norm": self.weight_norm,
             "key_id": self.key_id,
             "message_bound": self.message_bound,
+            "purpose": self.purpose,
         }
 
 
@@ -104,7 +118,24 @@ class Planes:
         return math.prod(self.shape) * self.plane_count
 
 
-def section_layout(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...]) -> list[Opaque | Planes]:
+@dataclass(frozen=True)
+class BitFields:
+    """Words of `bits` bits one after the other, the lowest bit of each first; the last byte is filled with zeros."""
+
+    shape: tuple[int, ...]
+    bits: int
+
+    @property
+    def byte_count(self) -> int:
+        return (math.prod(self.shape) * self.bits + 7) // 8
+
+
+Form: TypeAlias = Opaque | Planes | BitFields
+
+
+def section_layout(
+    kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...], word_bits: int = 0
+) -> list[Form]:
     """The sections of an object, in order."""
     size, dimension = params.polynomial_size, params.glwe_dimension
     glwe_count = -(-math.prod(shape) // size)
@@ -134,25 +165,36 @@ def section_layout(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[
             return [words(*shape, params.large_dimension + 1)]
         case Kind.PACKED_CIPHERTEXTS, True:
             return [seed, words(glwe_count, size)]
+        case Kind.SWITCHED_CIPHERTEXTS, _:
+            return [BitFields((*shape, params.large_dimension + 1), word_bits)]
         case _:
             return [words(glwe_count, dimension + 1, size)]
 
 
-def object_bytes(kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...] = ()) -> int:
-    """Size of the whole object."""
-    sections = section_layout(kind, params, seeded, shape)
-    return HEADER_BYTES + 8 * len(shape) + sum(section.byte_count for section in sections) + CHECKSUM_BYTES
+def object_bytes(
+    kind: Kind,
+    params: ParameterSet,
+    seeded: bool,
+    shape: tuple[int, ...] = (),
+    word_bits: int = 0,
+    *,
+    purpose: bool = False,
+) -> int:
+    """Size of the whole object. Args: purpose: whether it says one."""
+    sections = section_layout(kind, params, seeded, shape, word_bits)
+    start = HEADER_BYTES + 8 * len(shape) + PURPOSE_BYTES * purpose
+    return start + sum(section.byte_count for section in sections) + CHECKSUM_BYTES
 
 
 def pack_header(header: Header) -> bytes:
-    """Header and dimensions."""
-    params = header.parameters
+    """Header, dimensions and purpose."""
+    params, purpose = header.parameters, header.purpose
     fixed = HEADER_STRUCT.pack(
         MAGIC,
         header.kind.version,
         header.kind,
-        FLAG_SEEDED if header.seeded else 0,
-        object_bytes(header.kind, params, header.seeded, header.shape),
+        FLAG_SEEDED * header.seeded + FLAG_PURPOSE * (purpose is not None),
+        object_bytes(header.kind, params, header.seeded, header.shape, header.word_bits, purpose=purpose is not None),
         params.name.encode("ascii"),
         parameter_digest(params),
         header.key_id or UNKNOWN_KEY,
@@ -161,11 +203,14 @@ def pack_header(header: Header) -> bytes:
         len(header.shape),
         _pack_bound(header),
     )
-    return fixed + struct.pack(f"<{len(header.shape)}Q", *header.shape)
+    return fixed + struct.pack(f"<{len(header.shape)}Q", *header.shape) + (purpose or b"")
 
 
 def _pack_bound(header: Header) -> bytes:
-    """Least and largest + 1 as signed integers of 3 bytes; zeros for the initial range, and both ends of 3 bytes for what is beyond them."""
+    """Least and largest + 1 as signed integers of 3 bytes; zeros for the initial range, and both ends of 3 bytes for what is beyond them. Of
+    switched ciphertexts the bits of a word, and zeros."""
+    if header.kind is Kind.SWITCHED_CIPHERTEXTS:
+        return bytes([header.word_bits]) + bytes(BOUND_BYTES - 1)
     bound = header.message_bound
     if bound is None or bound == initial_range(header.parameters, header.weight_norm):
         return bytes(BOUND_BYTES)
@@ -189,3 +234,10 @@ def unpack_bound(field: bytes, encoding: Encoding, params: ParameterSet, weight_
     if encoding is not Encoding.MESSAGE or (least, end - 1) == initial_range(params, weight_norm):
         raise ValueError("a range that is not written")
     return least, end - 1
+
+
+def unpack_word_bits(field: bytes) -> int:
+    """The same field of switched ciphertexts. ValueError when it is not what `pack_header` writes."""
+    if not 1 <= field[0] <= MAX_WORD_BITS or any(field[1:]):
+        raise ValueError("not a number of bits")
+    return field[0]

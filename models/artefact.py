@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -23,23 +22,22 @@ from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, Serializ
 from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_set
 from cloakwork.models import fields as typed
+from cloakwork.models.artefact_writer import FACTS, INTEGERS, MAGIC, PREFIX, VERSION, program_to_bytes
 from cloakwork.models.client import ClientSpecification
-from cloakwork.models.client_steps import input_steps_from_fields, output_steps_from_fields, steps_to_fields
+from cloakwork.models.client_functions import functions_from_fields
+from cloakwork.models.client_steps import input_steps_from_fields, output_steps_from_fields
 from cloakwork.models.ir import ClientStep, Graph, Input, Linear, Lookup, Node, check_levelled
 from cloakwork.models.program import Program
-from cloakwork.models.steps import Step, apply_steps
+from cloakwork.models.steps import Step, apply_steps, broken_rule
 
-MAGIC: Final = b"CLKM"
-VERSION: Final = 1
-_PREFIX: Final = struct.Struct("<4sHHQ")
+__all__ = ["MAGIC", "load_program", "program_from_bytes", "program_to_bytes", "save_program"]
+
 _DIGEST_BYTES: Final = 32
-_INTEGERS: Final = ("<i1", "<i2", "<i4", "<i8")
-_TYPES: Final = (*_INTEGERS, "<f8")
-_FACTS: Final = ("lower", "upper", "scale", "offset")
+_TYPES: Final = (*INTEGERS, "<f8")
 _MOST_DIMENSIONS: Final = 32
 _MOST_STEPS: Final = 1 << 16  # of a look-up
 _MOST_CLIENT_STEPS: Final = 100
-# Facts that the report prints, and what they are; a program of trees has all of the second table.
+# Facts that the report prints, and what they are; a linear program and one of trees have all of their tables.
 _PRINTED_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
     "calibrated_ranges": (list,),
     "check": (dict,),
@@ -49,6 +47,7 @@ _PRINTED_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
     "rounded": (list,),
     "values": (dict,),
 }
+_LINEAR_FACTS: Final[Mapping[str, tuple[type, ...]]] = {"p_fail_log2": (int, float)}
 _TREE_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
     "bin_bits": (int, type(None)),
     "bootstraps_one_per_node": (int,),
@@ -63,30 +62,6 @@ _TREE_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def program_to_bytes(program: Program) -> bytes:
-    writer = _ArrayWriter()
-    header = {
-        "parameter_set": program.parameters.name,
-        "parameter_digest": parameter_digest(program.parameters).hex(),
-        "noise_percent": program.noise_percent,
-        "layer_noise": dict(program.layer_noise),
-        "nodes": [_describe(node, writer) for node in program.graph.nodes],
-        "output": writer.add(program.graph.output),
-        "client_steps": [
-            {"operator": s.operator, "axis": s.axis, "keepdims": s.keepdims, "count": s.count, "largest": s.largest}
-            for s in program.graph.client_steps
-        ],
-        "input_steps": steps_to_fields(program.input_steps),
-        "output_steps": steps_to_fields(program.output_steps),
-        "output_unit": program.output_unit,
-        "facts": dict(program.facts),
-        **{name: writer.add(getattr(program.graph, name)) for name in _FACTS},
-    }
-    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
-    body = _PREFIX.pack(MAGIC, VERSION, 0, len(text)) + text + b"".join(writer.parts)
-    return body + hashlib.sha256(body).digest()
-
-
 def program_from_bytes(data: bytes) -> Program:
     """Raises:
     SerializationError: another kind of file, truncated, or altered.
@@ -95,6 +70,9 @@ def program_from_bytes(data: bytes) -> Program:
     header, arrays = _open(data)
     try:
         program = _program(header, _ArrayReader(arrays))
+        vars(program)["file"] = bytes(
+            data
+        )  # not a field: a program that is made of this one by `replace` has other bytes
         ClientSpecification.of(program).checked()
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError, ArithmeticError) as error:
         line = " ".join(str(error).split())[:200]
@@ -114,59 +92,16 @@ def load_program(path: PathLike) -> Program:
     return program_from_bytes(Path(path).read_bytes())
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------------------
-
-
-class _ArrayWriter:
-    """Arrays one after the other; integers in the smallest type that holds them."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self._offset = 0
-
-    def add(self, array: NDArray[Any]) -> dict[str, Any]:
-        stored = _smallest(array)
-        data = np.ascontiguousarray(stored).tobytes()
-        place = {
-            "type": stored.dtype.newbyteorder("<").str.replace("|", "<"),
-            "shape": list(array.shape),
-            "offset": self._offset,
-        }
-        self.parts.append(data)
-        self._offset += len(data)
-        return place
-
-
-def _smallest(array: NDArray[Any]) -> NDArray[Any]:
-    if array.dtype.kind == "f":
-        return array.astype("<f8")
-    low, high = int(array.min(initial=0)), int(array.max(initial=0))
-    fitting = next(t for t in _INTEGERS if np.iinfo(t).min <= low and high <= np.iinfo(t).max)
-    return array.astype(fitting)
-
-
-def _describe(node: Node, writer: _ArrayWriter) -> dict[str, Any]:
-    common = {"kind": type(node).__name__, "first_wire": node.first_wire, "origin": node.origin}
-    if isinstance(node, Input):
-        return {**common, "shape": list(node.shape)}
-    common["gather"] = writer.add(node.gather)
-    if isinstance(node, Linear):
-        return {**common, **{name: writer.add(getattr(node, name)) for name in ("block", "weights", "bias")}}
-    steps = [{"operator": s.operator, "parameters": [writer.add(p) for p in s.parameters]} for s in node.steps]
-    shifts = {} if node.shifts is None else {"shifts": writer.add(node.shifts)}
-    return {**common, "function": writer.add(node.function), "steps": steps, **shifts}
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------------------
 
 
 def _open(data: bytes) -> tuple[dict[str, Any], memoryview]:
     """Header and arrays after every check that needs no knowledge of the header's fields."""
-    if len(data) < _PREFIX.size + _DIGEST_BYTES:
+    if len(data) < PREFIX.size + _DIGEST_BYTES:
         raise SerializationError(
-            f"program: expected at least {_PREFIX.size + _DIGEST_BYTES} bytes, got {len(data)}; it is truncated"
+            f"program: expected at least {PREFIX.size + _DIGEST_BYTES} bytes, got {len(data)}; it is truncated"
         )
-    magic, version, reserved, length = _PREFIX.unpack_from(data)
+    magic, version, reserved, length = PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise SerializationError("program: expected the magic bytes 'CLKM' at its start; this is another kind of file")
     if version != VERSION or reserved:
@@ -177,15 +112,15 @@ def _open(data: bytes) -> tuple[dict[str, Any], memoryview]:
         raise SerializationError(
             "program: the checksum does not match; the bytes were altered or damaged, transfer the file again"
         )
-    if length > len(data) - _PREFIX.size - _DIGEST_BYTES:
+    if length > len(data) - PREFIX.size - _DIGEST_BYTES:
         raise SerializationError("program: its header is longer than the file; it is made up")
     try:
-        header = json.loads(data[_PREFIX.size : _PREFIX.size + length])
+        header = json.loads(data[PREFIX.size : PREFIX.size + length])
     except (ValueError, RecursionError) as error:
         raise SerializationError("program: expected a header in JSON; the file is made up") from error
     if not isinstance(header, dict):
         raise SerializationError("program: expected a JSON object as header; the file is made up")
-    return header, memoryview(data)[_PREFIX.size + length : -_DIGEST_BYTES]
+    return header, memoryview(data)[PREFIX.size + length : -_DIGEST_BYTES]
 
 
 class _ArrayReader:
@@ -218,7 +153,7 @@ def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
         tuple(_node(description, arrays) for description in typed.entries(header["nodes"])),
         arrays.get(header["output"]),
         tuple(_client_step(step) for step in typed.entries(header["client_steps"], _MOST_CLIENT_STEPS)),
-        **{name: arrays.get(header[name]) for name in _FACTS},
+        **{name: arrays.get(header[name]) for name in FACTS},
     )
     layer_noise = {name: typed.real(percent) for name, percent in dict(header.get("layer_noise", {})).items()}
     return Program(
@@ -246,6 +181,8 @@ def _parameters(name: str, digest: str) -> ParameterSet:
 
 
 def _client_step(step: dict[str, Any]) -> ClientStep:
+    if "functions" in step:
+        return functions_from_fields(step)
     axis = typed.integer(step["axis"], -typed.LARGEST_INTEGER)
     count, largest = typed.integer(step.get("count", 0)), typed.flag(step.get("largest", True))
     return ClientStep(typed.text(step["operator"]), axis, typed.flag(step["keepdims"]), count, largest)
@@ -265,6 +202,9 @@ def _node(description: dict[str, Any], arrays: _ArrayReader) -> Node:
     steps = tuple(_step(step, arrays) for step in typed.entries(description["steps"], _MOST_STEPS))
     shifts = arrays.get(description["shifts"]) if "shifts" in description else None
     node = Lookup(first, gather, steps, arrays.get(description["function"]), origin, shifts)
+    broken = broken_rule(steps)
+    if broken is not None:
+        raise ValueError(f"look-up '{origin}': {broken}")
     apply_steps(steps, np.zeros(1), node.function[:1])  # as many parameters as the functions take
     return node
 
@@ -276,7 +216,8 @@ def _step(step: dict[str, Any], arrays: _ArrayReader) -> Step:
     for parameter in parameters:
         if parameter.ndim != (2 if operator == "Table" else 1) or parameter.size > typed.MOST_NUMBERS:
             raise ValueError(f"step {operator}: expected a number, or a table, for each function")
-    return Step(operator, parameters)
+    reads = tuple(typed.integer(back, 1, _MOST_STEPS) for back in typed.entries(step.get("reads", [1]), _MOST_STEPS))
+    return Step(operator, parameters, reads)
 
 
 def _with_sound_numbers(graph: Graph) -> Graph:
@@ -290,11 +231,11 @@ def _with_sound_numbers(graph: Graph) -> Graph:
 
 def _checked_facts(facts: dict[str, Any]) -> dict[str, Any]:
     """Plain values of the kinds that the report prints."""
-    of_trees = facts.get("kind") == "trees"
-    missing = [name for name in _TREE_FACTS if of_trees and name not in facts]
+    of_kind = {"trees": _TREE_FACTS, "linear": _LINEAR_FACTS}.get(str(facts.get("kind")), {})
+    missing = [name for name in of_kind if name not in facts]
     wrong = [
         name
-        for name, kinds in {**_PRINTED_FACTS, **(_TREE_FACTS if of_trees else {})}.items()
+        for name, kinds in {**_PRINTED_FACTS, **of_kind}.items()
         if not isinstance(facts.get(name), kinds) and name in facts
     ]
     texts = [entry for name in ("rounded", "calibrated_ranges") if name not in wrong for entry in facts.get(name, [])]

@@ -14,6 +14,13 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.models import fields as typed
+from cloakwork.models.client_functions import (
+    FUNCTION,
+    apply_functions,
+    functions_from_fields,
+    functions_to_fields,
+    too_much,
+)
 from cloakwork.models.client_steps import (
     STAGES,
     InputStep,
@@ -31,14 +38,17 @@ from cloakwork.models.client_steps import (
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import CLIENT_STEPS, ClientStep, Reals
 from cloakwork.models.program import Program
+from cloakwork.models.purpose import check_purpose
 from cloakwork.models.range_report import RangeReport
 from cloakwork.models.tabular.columns import real_numbers
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
     from cloakwork.fhe_core.client import ClientKey
+    from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 
-_VERSION = 1
+_VERSION = 2  # 1 did not say which program it belongs to
+_DIGEST_BYTES = 32
 _MOST_PHASE = 0.25  # of the torus, either way: what `encrypt_packed` takes
 _MOST_STEPS = 100
 _SLACK = 1e-9  # of the input's range, for rounding: what is reported as outside lies further
@@ -49,8 +59,10 @@ class ClientSpecification:
     """Phases of the input are value * input_scale; values of the output are phase / output_scale + output_offset.
 
     `input_steps` make the values of the input from what the user has, `output_steps` make what the user wants from those of the output.
+    Inputs are encrypted for the program of digest `program`, and only its results are decrypted.
     """
 
+    program: bytes
     parameters: str
     input_shape: tuple[int, ...]
     input_range: tuple[float, float]
@@ -70,6 +82,7 @@ class ClientSpecification:
         )
         first = graph.input.first_wire
         return cls(
+            program.digest,
             program.parameters.name,
             graph.input.shape,
             (float(graph.lower[first]), float(graph.upper[first])),
@@ -86,6 +99,7 @@ class ClientSpecification:
         """All that a client needs beside its key; holds no weights of the model."""
         fields = {
             "cloakwork_client": _VERSION,
+            "program_digest": self.program.hex(),
             "parameter_set": self.parameters,
             "parameter_digest": parameter_digest(parameter_set(self.parameters)).hex(),
             "input_shape": list(self.input_shape),
@@ -94,7 +108,10 @@ class ClientSpecification:
             "output_scale": self.output_scale.tolist(),
             "output_offset": self.output_offset.tolist(),
             "client_steps": [
-                [step.operator, step.axis, step.keepdims, step.count, step.largest] for step in self.client_steps
+                functions_to_fields(step)
+                if step.operator == FUNCTION
+                else [step.operator, step.axis, step.keepdims, step.count, step.largest]
+                for step in self.client_steps
             ],
             "input_steps": steps_to_fields(self.input_steps),
             "output_steps": steps_to_fields(self.output_steps),
@@ -111,19 +128,18 @@ class ClientSpecification:
         try:
             fields = typed.parsed_object(text)
             if fields["cloakwork_client"] != _VERSION:
-                raise ValueError("its version is another")
+                raise ValueError(_other_version(fields["cloakwork_client"]))
             name, digest = typed.text(fields["parameter_set"]), typed.text(fields["parameter_digest"])
             low, high = (typed.real(end) for end in typed.entries(fields["input_range"]))
             result = cls(
+                _digest(fields["program_digest"]),
                 name,
                 typed.shape(fields["input_shape"]),
                 (low, high),
                 typed.real(fields["input_scale"]),
                 typed.reals(fields["output_scale"]),
                 typed.reals(fields["output_offset"]),
-                tuple(
-                    _client_step(*typed.entries(step)) for step in typed.entries(fields["client_steps"], _MOST_STEPS)
-                ),
+                tuple(_client_step(step) for step in typed.entries(fields["client_steps"], _MOST_STEPS)),
                 input_steps_from_fields(fields.get("input_steps", [])),
                 output_steps_from_fields(fields.get("output_steps", [])),
                 typed.real(fields.get("output_unit", 0.0)),
@@ -186,6 +202,8 @@ class ClientSpecification:
 
     def _fits(self, step: ClientStep) -> bool:
         """A step that exists, along an axis of the output that is not the batch, and takes no more than there are."""
+        if step.operator == FUNCTION:
+            return step.which.shape == self.output_scale.shape and too_much(step.functions) is None
         rank = self.output_scale.ndim + 1
         if step.operator not in CLIENT_STEPS or not -rank <= step.axis < rank or step.axis % rank == 0:
             return False
@@ -226,14 +244,21 @@ class ClientSpecification:
         return np.asarray(values.reshape(len(values), -1) * self.input_scale)
 
     def encrypt(self, key: ClientKey, x: Any) -> SeededPackedCiphertexts:
-        """Seeded and packed: about four bytes for a number."""
+        """Seeded and packed, about four bytes for a number; for this program alone."""
         return self.encrypt_phases(key, self.phases(x))
 
     def encrypt_phases(self, key: ClientKey, phases: Reals) -> SeededPackedCiphertexts:
-        return key.encrypt_packed(phases, encoding=Encoding.TORUS)
+        return key.encrypt_packed(phases, encoding=Encoding.TORUS).with_purpose(self.program)
 
-    def decrypt(self, key: ClientKey, result: Ciphertexts, until: Stage = "labels") -> NDArray[Any]:
-        """The model's output, the final steps (softmax, arg-max) included. Args: until: see `finish`."""
+    def decrypt(
+        self, key: ClientKey, result: Ciphertexts | SwitchedCiphertexts, until: Stage = "labels"
+    ) -> NDArray[Any]:
+        """The model's output, the final steps (softmax, arg-max) included. Args: until: see `finish`.
+
+        Raises:
+            KeyMismatchError: of another key, or the result of another program.
+        """
+        check_purpose(result.purpose, self.program, "result", "decrypt it with the client specification of its model")
         return self.output(np.asarray(key.decrypt(result), dtype=np.float64), until)
 
     def output(self, phases: Reals, until: Stage = "labels") -> NDArray[Any]:
@@ -277,7 +302,24 @@ def _brief(error: Exception) -> str:
     return f"{type(error).__name__}: {line[:200]}"
 
 
-def _client_step(operator: Any, axis: Any, keepdims: Any, count: Any = 0, largest: Any = True) -> ClientStep:
+def _digest(text: Any) -> bytes:
+    digest = bytes.fromhex(typed.text(text))
+    if len(digest) != _DIGEST_BYTES or digest.hex() != text:
+        raise ValueError("expected a digest of 64 hexadecimal digits")
+    return digest
+
+
+def _other_version(found: Any) -> str:
+    if found == 1:
+        return "it is of version 1, which did not say its program: 'cloakwork inspect --client' and the service write it anew"
+    return "its version is another, of a newer release"
+
+
+def _client_step(fields: Any) -> ClientStep:
+    return functions_from_fields(fields) if isinstance(fields, dict) else _along_axis(*typed.entries(fields))
+
+
+def _along_axis(operator: Any, axis: Any, keepdims: Any, count: Any = 0, largest: Any = True) -> ClientStep:
     axis = typed.integer(axis, -typed.LARGEST_INTEGER)
     return ClientStep(typed.text(operator), axis, typed.flag(keepdims), typed.integer(count), typed.flag(largest))
 
@@ -290,6 +332,8 @@ def apply_client_steps(steps: tuple[ClientStep, ...], values: Reals) -> NDArray[
 
 
 def _applied(step: ClientStep, values: Reals) -> NDArray[Any]:
+    if step.operator == FUNCTION:
+        return apply_functions(step, values)
     axis = step.axis
     if step.operator in ("ArgMax", "ArgMin"):
         return np.asarray(

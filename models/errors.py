@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cloakwork.fhe_core.errors import (
@@ -23,8 +24,12 @@ __all__ = [
     "ShapeError",
     "UnsupportedNode",
     "UnsupportedOperatorError",
+    "some",
     "unsupported",
 ]
+
+_MOST_NAMED = 8
+_MOST_LINES = 30
 
 
 class CalibratedRangeWarning(UserWarning):
@@ -56,5 +61,14 @@ class Problem:
 
 
 def unsupported(problems: list[Problem]) -> UnsupportedOperatorError:
-    lines = "\n".join(f"  {problem}" for problem in problems)
+    lines = "\n".join(f"  {problem}" for problem in problems[:_MOST_LINES])
+    if len(problems) > _MOST_LINES:
+        lines += f"\n  and {len(problems) - _MOST_LINES} more"
     return UnsupportedOperatorError(f"{len(problems)} node(s) of the model cannot run on encrypted data:\n{lines}")
+
+
+def some(names: Iterable[object]) -> str:
+    """Names for a message: all of a few, the first of many with how many more there are."""
+    texts = [str(name) for name in names]
+    more = [f"and {len(texts) - _MOST_NAMED} more"] if len(texts) > _MOST_NAMED else []
+    return ", ".join(texts[:_MOST_NAMED] + more)

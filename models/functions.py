@@ -1,4 +1,4 @@
-"""The functions of one number that a look-up can be made of, by their ONNX names; parameters broadcast."""
+"""The functions that a look-up can be made of, by their ONNX names; parameters broadcast."""
 
 from __future__ import annotations
 
@@ -41,6 +41,15 @@ def _gelu_tanh(x: Reals) -> Reals:
     return result
 
 
+def _weighted_sum(*arguments: Reals) -> Reals:
+    """w1 x1 + w2 x2 + .. + b of x1, x2, .., w1, w2, .., b."""
+    count = len(arguments) // 2
+    total = arguments[0] * arguments[count]
+    for x, weight in zip(arguments[1:count], arguments[count + 1 : -1], strict=True):
+        total = total + x * weight
+    return total + arguments[-1]
+
+
 def _bitwise(operation: Callable[[Any, Any], Any]) -> Callable[[Reals, Reals], Reals]:
     """Of numbers rounded to integers."""
 
@@ -52,7 +61,7 @@ def _bitwise(operation: Callable[[Any, Any], Any]) -> Callable[[Reals, Reals], R
     return function
 
 
-# name -> function of x and the step's parameters
+# name -> function of x (of several operands for those of OPERANDS) and the step's parameters
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Identity": lambda x: x,
     "Affine": lambda x, scale, offset: x * scale + offset,
@@ -71,6 +80,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
     "Cos": np.cos,
     "Cosh": np.cosh,
+    "Div": np.divide,
     "Elu": lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
     "Equal": lambda x, y: (x == y).astype(np.float64),
     "Erf": _erf,
@@ -91,6 +101,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Min": np.minimum,
     "Mod": np.mod,
     "Mish": lambda x: x * np.tanh(_softplus(x)),
+    "Mul": np.multiply,
     "Not": lambda x: (x == 0).astype(np.float64),
     "Pow": np.power,
     "QuantizeLinear": lambda x, scale, zero, low, high: np.clip(np.rint(x / scale) + zero, low, high),
@@ -106,11 +117,23 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Softplus": _softplus,
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Sqrt": np.sqrt,
+    "Sum": _weighted_sum,
     "Table": _table,
     "Tan": np.tan,
     "Tanh": np.tanh,
     "ThresholdedRelu": lambda x, alpha: np.where(x > alpha, x, 0),
     "Truncate": np.trunc,
+    "Where": lambda condition, x, y: np.where(condition != 0, x, y),
+}
+
+# Least and most operands of those that may take several, and the number of parameters that go with so many.
+OPERANDS: Final[dict[str, tuple[int, int, Callable[[int], int]]]] = {
+    "Div": (2, 2, lambda _: 0),
+    "Max": (1, 2, lambda operands: 2 - operands),
+    "Min": (1, 2, lambda operands: 2 - operands),
+    "Mul": (2, 2, lambda _: 0),
+    "Sum": (2, 512, lambda operands: operands + 1),
+    "Where": (3, 3, lambda _: 0),
 }
 
 # Never falling, whatever their parameters.

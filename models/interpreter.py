@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import Graph, Indices, Input, Linear, Lookup, Reals, wires
+from cloakwork.models.functions import FUNCTIONS
+from cloakwork.models.ir import Graph, Indices, Input, Linear, Lookup, Product, Reals, wires
 from cloakwork.models.steps import apply_steps
 
 _WORKING_BYTES = 1 << 28
@@ -36,6 +37,9 @@ def wire_values(graph: Graph, x: ArrayLike) -> Reals:
             values[:, wires(node)] = samples
         elif isinstance(node, Linear):
             values[:, wires(node)] = _linear(graph, node, values)
+        elif isinstance(node, Product):
+            with np.errstate(all="ignore"):
+                values[:, wires(node)] = FUNCTIONS[node.operator](*np.moveaxis(values[:, node.gather], 2, 0))
         else:
             y = apply_steps(node.steps, *_shifted(node, values[:, node.gather]))
             low, high = value_limits(graph, node)

@@ -2,11 +2,12 @@
 
 Every number that is computed per sample is a *wire* with a number of its own; wire -1 is the constant zero. A node owns a contiguous range
 of wires and reads others by their numbers, so that reshaping, transposing, slicing, padding and concatenating are index arithmetic at import
-and do not exist here. Three nodes are left:
+and do not exist here. Four nodes are left:
 
     Input    the encrypted tensor
     Linear   y[p, r] = sum_k weights[block[p], r, k] * x[gather[p, k]] + bias[block[p], r]
     Lookup   y[e] = f[function[e]](x[gather[e]]), or with shifts y[e J + j] = f[function[e]](x[gather[e]] + shifts[j]) from one rotation
+    Product  y[e] = operator(x[gather[e, 0]], x[gather[e, 1]], ..) of imported graphs; passes make look-ups of it
 
 A matrix product is a Linear of one position, a convolution one position per output pixel and group; an addition is a Linear of width 2.
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -26,14 +27,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.functions import FUNCTIONS
-from cloakwork.models.steps import Step
+from cloakwork.models.steps import Step, broken_rule
 
 Reals: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 ZERO_WIRE = -1
 CLIENT_OPERATORS: Final = ("ArgMax", "ArgMin", "Hardmax", "LogSoftmax", "Softmax", "TopK")
-CLIENT_STEPS: Final = (*CLIENT_OPERATORS, "TopKIndices")
+CLIENT_STEPS: Final = (*CLIENT_OPERATORS, "Function", "TopKIndices")
+PRODUCTS: Final = {"Div": 2, "Max": 2, "Min": 2, "Mul": 2, "Where": 3}  # with their operands
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,18 +92,35 @@ class Lookup:
         return len(self.gather)
 
 
-Node: TypeAlias = Input | Linear | Lookup
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A product, quotient, choice or extreme of several wires, of an imported graph: passes/fuse_functions.py makes one look-up of it where all
+    operands are functions of one wire, passes/lower_products.py squares elsewhere."""
+
+    first_wire: int
+    gather: Indices  # [E, operands]
+    operator: str  # one of PRODUCTS
+    origin: str
+
+    @property
+    def size(self) -> int:
+        return len(self.gather)
+
+
+Node: TypeAlias = Input | Linear | Lookup | Product
 
 
 @dataclass(frozen=True, eq=False)
 class ClientStep:
-    """What the client does with the decrypted output: one of CLIENT_STEPS along an axis of the batched tensor."""
+    """What the client does with the decrypted output: one of CLIENT_STEPS along an axis of the batched tensor; Function to each number."""
 
     operator: str
     axis: int
     keepdims: bool = True
     count: int = 0  # of TopK
     largest: bool = True
+    functions: tuple[tuple[Step, ...], ...] = ()  # of Function, models/client_functions.py
+    which: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [*output shape] of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,6 +230,11 @@ def check(graph: Graph) -> Graph:
             _check_linear(node, quantised=graph.scale is not None)
         elif isinstance(node, Lookup):
             _check_lookup(node)
+        elif isinstance(node, Product):
+            operands = PRODUCTS.get(node.operator, -1)
+            _require(
+                node.gather.ndim == 2 and node.gather.shape[1] == operands, node, "has the operands of its operator"
+            )
         defined[wires(node)] = True
     _demand(_reads(graph.output, defined), "output: reads wires that exist")
     _demand(all(step.operator in CLIENT_STEPS for step in graph.client_steps), "client: has steps that exist")
@@ -246,6 +270,8 @@ def _check_lookup(node: Lookup) -> None:
         _require(step.operator in FUNCTIONS, node, f"has steps that exist, not '{step.operator}'")
         for parameter in step.parameters:
             _require(int(node.function.max()) < len(parameter), node, "names functions that exist")
+    broken = broken_rule(node.steps)
+    _require(broken is None, node, str(broken))
 
 
 def check_levelled(graph: Graph) -> Graph:
@@ -254,6 +280,7 @@ def check_levelled(graph: Graph) -> Graph:
     kinds = np.array([type(node).__name__ for node in graph.nodes])
     owner = graph.owners()
     for node in graph.nodes[1:]:
+        _require(not isinstance(node, Product), node, "is a look-up or a linear node")
         allowed = ("Input", "Lookup") if isinstance(node, Linear) else ("Linear",)
         sources = _kinds(kinds, owner, node.gather)
         _require(sources <= set(allowed), node, f"reads {' and '.join(allowed)} only, not {sources}")

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.artefact_writer import program_to_bytes
 from cloakwork.models.client_steps import InputStep, OutputStep
 from cloakwork.models.ir import Graph, Linear, Reals, phase_bias
 from cloakwork.models.passes.levels import Level, levels
@@ -34,6 +35,11 @@ class Program:
         """The same with equal look-ups done once, over whose wires noise is counted; itself for what this version compiles."""
         graph = merge_equal(self.graph)
         return self if graph is self.graph else replace(self, graph=graph)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 that names the program: the last bytes of its file. Inputs and results carry it as their purpose."""
+        return program_to_bytes(self)[-32:]
 
     @property
     def bootstraps(self) -> int:

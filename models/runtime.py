@@ -6,6 +6,7 @@ On GPUs `models/resident.py` does the same on device arrays, word for word.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -17,9 +18,12 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
+from cloakwork.models.answers import answer_bits
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Node, source_nodes
 from cloakwork.models.program import Program
+from cloakwork.models.purpose import check_purpose
 from cloakwork.models.resident import ResidentRuntime, lookup_batches, resident_samples, wire_bytes
 from cloakwork.models.tables import level_tables, shift_coefficients
 
@@ -54,6 +58,10 @@ class Runtime:
         """Encrypted samples [samples, numbers] -> encrypted outputs [samples, numbers], without the client's steps.
 
         The same words on every device and in every run: for audits, and not for the client, whom they tell the model's weights; see `answer`.
+
+        Raises:
+            ShapeError: another number of numbers for a sample.
+            KeyMismatchError: encrypted for another program, or for none.
         """
         graph = self.program.graph
         if len(x.shape) != 2 or x.shape[1] != graph.input.size:
@@ -61,6 +69,11 @@ class Runtime:
                 f"input: expected packed ciphertexts of shape ['samples', {graph.input.size}], got {list(x.shape)}; "
                 "encrypt with the model's client specification"
             )
+        check_purpose(x.purpose, self.program.digest, "input", "encrypt with the model's client specification")
+        return self._run(x, progress).with_purpose(self.program.digest)
+
+    def _run(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress) -> Ciphertexts:
+        graph = self.program.graph
         if self._resident is not None:
             return self._resident.run(x, progress)
         packed = x.expand() if isinstance(x, SeededPackedCiphertexts) else x
@@ -89,9 +102,16 @@ class Runtime:
                     column += node.size
         return values.wrap(values.read(graph.output.reshape(-1)))
 
-    def answer(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
-        """`run`, re-randomised: what may be sent to the client. Other words at every call."""
-        return self._session.rerandomise(self.run(x, progress))
+    def answer(
+        self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None
+    ) -> Ciphertexts | SwitchedCiphertexts:
+        """`run`, re-randomised, and then in as few bits as its noise leaves: what may be sent to the client. Other words at every call."""
+        result = self._session.rerandomise(self.run(x, progress))
+        return result if self._answer_bits is None else SwitchedCiphertexts.switch(result, self._answer_bits)
+
+    @cached_property
+    def _answer_bits(self) -> int | None:
+        return answer_bits(self.program)
 
     def _look_up(
         self,

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import onnx
 
-from cloakwork.models.client_steps import Columns, InputStep, final_steps, run_input_steps
+from cloakwork.models.client_steps import (
+    Columns,
+    Indicators,
+    InputStep,
+    OutputStep,
+    Transform,
+    final_steps,
+    run_input_steps,
+)
 from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.errors import CompileError, some
 from cloakwork.models.tabular.compile_ensemble import compile_ensemble
 from cloakwork.models.tabular.ensemble import TreeEnsemble
 from cloakwork.models.tabular.linear_compiler import compile_linear
 from cloakwork.models.tabular.linear_model import LinearModel
-from cloakwork.training.importers import import_estimator
+from cloakwork.training.importers.estimator import Imported, feature_names, import_part, unwrapped
 from cloakwork.training.importers.preprocessing import split_pipeline
 
 
@@ -30,10 +41,21 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         CompileError: not fitted, or an option that the compiler does not have.
         UnsupportedOperatorError: an estimator, a step or an option of it that has no encrypted counterpart.
     """
+    _check_samples(calibration)
+    estimator = unwrapped(estimator)
     steps, last = split_pipeline(estimator)
-    features = run_input_steps(steps, calibration) if steps else calibration
+    open_steps, _ = split_pipeline(estimator, missing=True)
+    features = run_input_steps(open_steps, calibration) if steps else calibration
     missing = bool(np.isnan(np.asarray(features, dtype=np.float64)).any())
-    model = import_estimator(last, missing=missing)
+    part = import_part(last, missing=missing)
+    model = part.model
+    if missing and isinstance(model, TreeEnsemble) and model.takes_missing:
+        steps = open_steps
+    elif steps and missing:
+        features = run_input_steps(steps, calibration)  # which says what is missing
+    if part.steps:
+        steps = (*(steps or (_columns(last),)), *part.steps)
+    _check_options(model, last, options)
     if isinstance(model, LinearModel):
         return compile_linear(model, calibration, preprocessing=steps or None, **options)
     if isinstance(model, TreeEnsemble):
@@ -41,19 +63,53 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
     return _compile_network(model, last, features, steps, options)
 
 
+def _check_samples(calibration: Any) -> None:
+    if calibration is None or (hasattr(calibration, "__len__") and len(calibration) == 0):
+        raise CompileError("calibration: expected typical samples, such as the training data, got none")
+
+
+def _check_options(model: Imported, estimator: Any, options: dict[str, Any]) -> None:
+    """CompileError for an option that the compiler of this kind of model does not have."""
+    compiler, kind = next((c, k) for of, c, k in _COMPILERS if isinstance(model, of))
+    signature = inspect.signature(inspect.unwrap(compiler)).parameters.values()
+    known = [p.name for p in signature if p.kind is p.KEYWORD_ONLY and p.name != "preprocessing"]
+    strange = sorted(set(options) - set(known))
+    if strange:
+        raise CompileError(
+            f"{type(estimator).__name__}: {some(strange)} is no option of {kind}; expected {', '.join(known)}, or none of them"
+        )
+
+
+_COMPILERS: Final[tuple[tuple[type, Callable[..., CompiledModel], str], ...]] = (
+    (LinearModel, compile_linear, "a linear model"),
+    (TreeEnsemble, compile_ensemble, "an ensemble of trees"),
+    (onnx.ModelProto, compile_onnx, "a network"),
+)
+
+
 def _compile_network(
     model: onnx.ModelProto, estimator: Any, features: Any, steps: tuple[InputStep, ...], options: dict[str, Any]
 ) -> CompiledModel:
-    labels = getattr(estimator, "classes_", None)
-    task = "regression" if labels is None else "classification"
+    several = estimator.out_activation_ == "logistic" and estimator.n_outputs_ > 1  # labels that do not exclude each other
+    task = "classification" if hasattr(estimator, "classes_") and not several else "regression"
     compiled = compile_onnx(model, np.asarray(features, dtype=np.float64), **{"task": task, **options})
-    transform = {"softmax": "softmax", "logistic": "sigmoid"}.get(estimator.out_activation_, "none")
-    names = getattr(estimator, "feature_names_in_", None)
-    columns = Columns(int(estimator.n_features_in_), None if names is None else tuple(str(name) for name in names))
     inner = compiled.program  # with steps of its own where its profile or the model rounds
     program = replace(
         inner,
-        input_steps=(*(steps or (columns,)), *inner.input_steps),
-        output_steps=(*inner.output_steps, *final_steps(transform, 1.0, labels)),
+        input_steps=(*(steps or (_columns(estimator),)), *inner.input_steps),
+        output_steps=(*inner.output_steps, *_network_results(estimator)),
     )
     return replace(compiled, program=program)
+
+
+def _columns(estimator: Any) -> Columns:
+    """The first step of an estimator without a pipeline."""
+    return Columns(int(estimator.n_features_in_), feature_names(estimator))
+
+
+def _network_results(estimator: Any) -> tuple[OutputStep, ...]:
+    """What follows the last layer: values, one label of several, or several labels that may hold together."""
+    transform = {"softmax": "softmax", "logistic": "sigmoid"}.get(estimator.out_activation_, "none")
+    if transform == "sigmoid" and estimator.n_outputs_ > 1:
+        return Transform(transform), Indicators()
+    return final_steps(transform, 1.0, getattr(estimator, "classes_", None))

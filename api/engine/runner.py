@@ -67,7 +67,7 @@ class Runner:
     def _program(self, request: Request) -> Program:
         path = request.program_path
         return self._programs.get(
-            request.program_digest, lambda: load_program(path), lambda program: 8 * path.stat().st_size
+            request.program_digest, lambda: load_program(path), lambda program: 9 * path.stat().st_size
         )
 
     @contextmanager

@@ -92,11 +92,14 @@ class Model:
 
     def input_bytes(self, samples: int) -> int:
         """Of one object of seeded packed ciphertexts: the only size that this many samples have."""
-        return object_bytes(Kind.PACKED_CIPHERTEXTS, self.parameters, True, (samples, self.input_numbers))
+        shape = (samples, self.input_numbers)
+        return object_bytes(Kind.PACKED_CIPHERTEXTS, self.parameters, True, shape, purpose=True)
 
     def output_bytes(self, samples: int) -> int:
-        shape = (samples, int(self.facts["output_numbers"]))
-        return object_bytes(Kind.CIPHERTEXTS, self.parameters, False, shape)
+        """Of one answer."""
+        shape, bits = (samples, int(self.facts["output_numbers"])), int(self.facts["answer_bits"] or 0)
+        kind = Kind.SWITCHED_CIPHERTEXTS if bits else Kind.CIPHERTEXTS
+        return object_bytes(kind, self.parameters, False, shape, bits, purpose=True)
 
 
 class Models:

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloakwork.api.engine.protocol import Message
-from cloakwork.api.errors import KeyRequiredError, MalformedError, TooLargeError, WrongParametersError
+from cloakwork.api.errors import (
+    KeyRequiredError,
+    MalformedError,
+    TooLargeError,
+    WrongModelError,
+    WrongParametersError,
+)
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.clock import new_id, now
 from cloakwork.api.service.dispatcher import SYNCHRONOUS_PRIORITY, Dispatcher, Work
@@ -24,7 +30,7 @@ from cloakwork.api.service.usage import Usage
 from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.parameters import parameter_digest
-from cloakwork.fhe_core.wire import Header, Kind
+from cloakwork.fhe_core.wire import PURPOSE_BYTES, Header, Kind
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,8 @@ class Scoring:
         samples = self.largest_batch(model)
         if model.is_length(length, samples):
             return
+        if model.is_length(length + PURPOSE_BYTES, samples):
+            raise _of_no_model()
         most = model.input_bytes(samples)
         if length > most:
             raise TooLargeError(f"expected at most {most} bytes ({samples} samples), got {length}; send fewer")
@@ -100,6 +108,13 @@ class Scoring:
         if parameter_digest(header.parameters).hex() != model.parameter_digest:
             raise WrongParametersError(
                 f"these are ciphertexts of parameter set '{header.parameters.name}', the model takes '{model.facts['parameter_set']}'; "
+                "encrypt with the model's client specification"
+            )
+        if header.purpose is None:
+            raise _of_no_model()
+        if header.purpose.hex() != model.digest:
+            raise WrongModelError(
+                f"these are ciphertexts for program {header.purpose.hex()[:16]}, model '{model.name}' is program {model.digest[:16]}; "
                 "encrypt with the model's client specification"
             )
         if len(header.shape) != 2 or header.shape[1] != model.input_numbers:
@@ -198,3 +213,9 @@ class Scoring:
         self.estimates.learn(request.model, request.samples, message["seconds"])
         self._usage.count(request.tenant.name, requests=1, samples=request.samples)
         self._metrics.ran(name, message["device"], request.bootstraps, queue_seconds, message["seconds"])
+
+
+def _of_no_model() -> WrongModelError:
+    return WrongModelError(
+        "the ciphertexts do not say which model they are for: an earlier release encrypted them; use a client of this release"
+    )

@@ -12,6 +12,7 @@ from cloakwork.app.cli.model_files import find_model
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.models.client import ClientSpecification
+from cloakwork.models.purpose import check_purpose
 
 ClientOption = Annotated[
     Path | None,
@@ -49,6 +50,9 @@ def check_key(key: ClientKey, specification: ClientSpecification) -> None:
 
 def check_result(ciphertexts: object, specification: ClientSpecification, path: Path) -> Ciphertexts:
     """Ciphertexts of the model's output, as `cloakwork run` writes them."""
+    if isinstance(ciphertexts, Ciphertexts):
+        remedy = "name the model that made it with --client or --model"
+        check_purpose(ciphertexts.purpose, specification.program, str(path), remedy)
     count = specification.output_scale.size
     if not isinstance(ciphertexts, Ciphertexts) or ciphertexts.ndim != 2 or ciphertexts.shape[1] != count:
         raise FailureError(

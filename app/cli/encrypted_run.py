@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cloakwork.app.cli.console import ProgressCallback, progress
 from cloakwork.app.cli.evaluator import Evaluator
-from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.artefact import program_to_bytes
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.runtime import shifted_progress
@@ -118,7 +118,7 @@ class _Client:
         self.seconds_encrypt += time.perf_counter() - start
         result = server.run(sent, update)
         start = time.perf_counter()
-        output = self._specification.decrypt(self._key, Ciphertexts.from_bytes(result.ciphertexts))
+        output = self._specification.decrypt(self._key, load_results(result.ciphertexts))
         self.seconds_decrypt += time.perf_counter() - start
         self.sent_bytes, self.received_bytes = len(sent), len(result.ciphertexts)
         self.words.append(packed.bodies.reshape(-1)[: packed.size].reshape(packed.shape) / packed.parameters.modulus)

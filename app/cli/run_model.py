@@ -18,6 +18,7 @@ from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.program import Program
+from cloakwork.models.purpose import check_purpose
 from cloakwork.models.runtime import WORKING_BYTES, Runtime, samples_at_once
 
 
@@ -45,6 +46,8 @@ def run_model(
     refuse_overwriting(force, output)
     model = find_model(model_name)
     inputs = SeededPackedCiphertexts.from_bytes(source.read_bytes(), parameters=model.program.parameters)
+    remedy = f"encrypt with --model {model_name}, or with the client specification that 'cloakwork inspect --client' writes of it"
+    check_purpose(inputs.purpose, model.program.digest, str(source), remedy)
     _check_memory(model.program, inputs.shape, source)
     start = time.perf_counter()
     with progress("expanding the keys") as update:

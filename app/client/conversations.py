@@ -19,9 +19,9 @@ from cloakwork.app.client.errors import ConnectionLostError, ServiceError
 from cloakwork.app.client.exchange import Conversation, Request, Response
 from cloakwork.app.client.keyring import Keyring, sha256_of
 from cloakwork.app.client.scores import Scores
-from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.client import ClientSpecification
 
 PART_BYTES: Final = 8 << 20  # of a key, in one request
@@ -202,7 +202,7 @@ def _score_batch(
     computed = _run_seconds(response)
     if response.status == 202:
         response, computed = yield from _job_result(str(json_of(response).get("id", "")), progress)
-    result = Ciphertexts.from_bytes(response.content, parameters=key.parameters)
+    result = load_results(response.content, parameters=key.parameters)
     predictions = model.specification.decrypt(key, result)
     seconds = time.perf_counter() - start
     return Scores(np.asarray(predictions), seconds, computed, 0, len(body), len(response.content))

@@ -116,6 +116,7 @@ class Context:
     origin: str = ""
     wire_count: int = 0
     pools_first: bool = True  # whether a max-pool comes before the monotone look-up that it follows in the model
+    evaluated: dict[int, tuple[Encrypted, Encrypted]] = field(default_factory=dict)  # by id of a tensor, which is kept
     _grids: dict[int, Grid] = field(default_factory=dict)  # by first wire of a node
     _starts: list[int] = field(default_factory=list)  # first wires of the nodes
     _taken: int = 0

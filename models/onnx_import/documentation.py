@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cloakwork.models.onnx_import import importer
+from cloakwork.models.client_functions import MOST_FUNCTIONS, MOST_NUMBERS, MOST_STEPS
+from cloakwork.models.onnx_import import importer, softmax
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS
 from cloakwork.models.onnx_import.registry import FOLDED, FREE, LINEAR, LOOKUP, MICROSOFT, OPERATORS, Entry
 
@@ -17,6 +18,17 @@ Written by `python -m cloakwork.models.onnx_import.documentation docs/operators.
 ONNX opset {opset} and newer. Costs are bootstraps per sample: a "number" is one element of the result. Nodes of constants alone are computed at
 import. Everything unsupported is reported at once, with the node's name in the model.
 `{microsoft}:` stands before operators of ONNX Runtime's own domain.
+"""
+
+
+_LAST = """## Last, by the client
+
+{last}: after decryption, along any axis but the batch; free. `Softmax` and `LogSoftmax` whose values later nodes read are
+computed encrypted: {softmax} values, at most {most}.
+
+So are functions of single numbers at the model's end (`Sigmoid`, `Tanh`, `1 / (1 + exp(-x))`, a comparison and `Cast` after them, before `ArgMax`
+too): at most {functions} different ones of {steps} steps with {numbers} constants together, so that no weights go to the client; with more
+they are look-ups.
 """
 
 
@@ -37,7 +49,16 @@ def operators_markdown() -> str:
             f"## {title}\n\n| operator | bootstraps | restrictions |\n|---|---|---|\n" + "\n".join(_rows(rows)) + "\n"
         )
     last = ", ".join(f"`{name}`" for name in CLIENT_OPERATORS)
-    parts.append(f"## Last, by the client\n\n{last}: after decryption, along any axis but the batch; free.\n")
+    parts.append(
+        _LAST.format(
+            last=last,
+            softmax=softmax.COST,
+            most=softmax.MOST_VALUES,
+            functions=MOST_FUNCTIONS,
+            numbers=MOST_NUMBERS,
+            steps=MOST_STEPS,
+        )
+    )
     return "\n".join(parts)
 
 

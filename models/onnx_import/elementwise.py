@@ -11,8 +11,8 @@ from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.functions import ATTRIBUTES
 from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode, bounded, together
-from cloakwork.models.onnx_import.products import product
-from cloakwork.models.onnx_import.registry import FOLDED, operator
+from cloakwork.models.onnx_import.products import combined, product
+from cloakwork.models.onnx_import.registry import FOLDED, OF_ONE, operator
 
 _PLAIN = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "HardSwish", "Log", "Mish",
@@ -115,7 +115,7 @@ def variadic(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(total)
 
 
-@operator("Mul", cost=FOLDED + "; 2 for each number when both factors are encrypted, 1 for a square")
+@operator("Mul", cost=FOLDED + f"; of two encrypted tensors 2 for each number, {OF_ONE}")
 def mul(context: Context, node: OnnxNode) -> Encrypted:
     left, right = node.inputs[0], node.inputs[1]
     if isinstance(left, Encrypted) and isinstance(right, Encrypted):
@@ -124,11 +124,11 @@ def mul(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(context.lookup(x, "Affine", constant, 0.0))
 
 
-@operator("Div", cost=FOLDED + "; 1 for each number of constant / x, 3 when both are encrypted")
+@operator("Div", cost=FOLDED + f"; 1 for each number of constant / x, of two encrypted tensors 3, {OF_ONE}")
 def div(context: Context, node: OnnxNode) -> Encrypted:
     left, right = node.inputs[0], node.inputs[1]
     if isinstance(left, Encrypted) and isinstance(right, Encrypted):
-        return Encrypted(product(context, left.wires, context.lookup(right.wires, "Reciprocal")))
+        return Encrypted(combined(context, "Div", left.wires, right.wires))
     x, constant, swapped = one_encrypted(node)
     if not swapped and (constant == 0).any():
         raise UnsupportedNode("divides by zero")
@@ -152,14 +152,13 @@ def power(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(context.lookup(context.lookup(x, "Affine", np.log(base), 0.0), "Exp"))
 
 
-@operator("Max", "Min", cost="1 for each number and each further encrypted input; constants share one")
+@operator("Max", "Min", cost=f"1 for each number and each further encrypted input, {OF_ONE}; constants share one")
 def max_min(context: Context, node: OnnxNode) -> Encrypted:
-    """Of one encrypted tensor and constants; of two encrypted ones max(a, b) = b + Relu(a - b), min(a, b) = b - Relu(b - a)."""
     result: Indices | None = None
     constants = [value for value in node.inputs if isinstance(value, np.ndarray)]
     for value in node.inputs:
         if isinstance(value, Encrypted):
-            result = value.wires if result is None else larger(context, result, value.wires, node.operator == "Min")
+            result = value.wires if result is None else combined(context, node.operator, result, value.wires)
     assert result is not None
     for constant in constants:
         x, y = spread(result, constant)

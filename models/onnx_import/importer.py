@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,10 +19,14 @@ from cloakwork.models.onnx_import import (  # noqa: F401 (they register their op
     elementwise,
     linear,
     logic,
+    normalisation,
     pooling,
     quantised,
+    recurrent,
     reductions,
+    resize,
     shape,
+    transposed,
 )
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS, client_step
 from cloakwork.models.onnx_import.constant_folding import fold_constant
@@ -29,6 +34,7 @@ from cloakwork.models.onnx_import.context import MOST_NUMBERS, Context, Encrypte
 from cloakwork.models.onnx_import.graph_order import constants_of, ordered_nodes
 from cloakwork.models.onnx_import.nearest import nearest
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
+from cloakwork.models.onnx_import.softmax import evaluated
 
 MINIMUM_OPSET = 11
 TABLE_OPERATORS: Final = (
@@ -74,8 +80,8 @@ def import_onnx(model: onnx.ModelProto | str | Path, *, pools_first: bool = True
 
 
 def is_table_model(model: onnx.ModelProto) -> bool:
-    """Whether a tree or linear operator of ONNX-ML makes its result: models/tabular/onnx_ml.py reads it."""
-    return any(node.op_type in TABLE_OPERATORS and node.domain == "ai.onnx.ml" for node in model.graph.node)
+    """Whether it has operators of ONNX-ML, trees and linear models or what comes before and after a model: models/tabular/onnx_ml.py reads it."""
+    return any(node.domain == "ai.onnx.ml" for node in model.graph.node)
 
 
 def load_onnx(model: onnx.ModelProto | str | Path) -> onnx.ModelProto:
@@ -150,12 +156,12 @@ def _import_node(proto: onnx.ModelProto, node: onnx.NodeProto, view: OnnxNode, c
         return fold_constant(node, feeds, {o.domain: o.version for o in proto.opset_import})
     if view.operator in CLIENT_OPERATORS:
         return client_step(view)
-    if any(value.client_steps for value in encrypted):
-        done = encrypted[0].client_steps[-1].operator
-        raise UnsupportedNode(
-            f"comes after {done}, which the client evaluates; only final ones are supported, remove it"
-        )
     name = registered_name(node)
+    if any(value.client_steps for value in encrypted):
+        if name in ("Identity", "Dropout"):
+            return [encrypted[0]]
+        inputs = [evaluated(context, value) if isinstance(value, Encrypted) else value for value in view.inputs]
+        view = replace(view, inputs=tuple(inputs))
     if name not in OPERATORS:
         if node.domain not in ("", "ai.onnx"):
             raise UnsupportedNode(f"belongs to the domain '{node.domain}'; export with standard operators")

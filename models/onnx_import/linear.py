@@ -11,7 +11,7 @@ from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
 from cloakwork.models.onnx_import.products import matrix_product
 from cloakwork.models.onnx_import.registry import LINEAR, operator
-from cloakwork.models.onnx_import.windows import spatial_windows
+from cloakwork.models.onnx_import.windows import for_each_image, spatial_windows
 
 
 @operator("Gemm", cost=LINEAR, restrictions="A encrypted; B and C constant")
@@ -70,6 +70,7 @@ def _unpadded(out: Indices, row: bool, column: bool) -> Indices:
     cost=LINEAR,
     restrictions="weights and bias constant; any number of spatial dimensions, groups, strides, dilations, paddings",
 )
+@for_each_image
 def conv(context: Context, node: OnnxNode) -> Encrypted:
     """Any number of spatial dimensions, groups, strides, dilations and paddings."""
     x, weights = node.encrypted(0), np.asarray(node.constant(1), dtype=np.float64)
@@ -94,6 +95,7 @@ def conv(context: Context, node: OnnxNode) -> Encrypted:
 
 
 @operator("AveragePool", cost=LINEAR, restrictions="not ceil_mode together with count_include_pad")
+@for_each_image
 def average_pool(context: Context, node: OnnxNode) -> Encrypted:
     """Means of windows; padding counts only with count_include_pad."""
     x = node.encrypted(0)

@@ -8,8 +8,8 @@ from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode, bounded, together
 from cloakwork.models.onnx_import.elementwise import one_encrypted, spread
-from cloakwork.models.onnx_import.products import product
-from cloakwork.models.onnx_import.registry import FOLDED, operator
+from cloakwork.models.onnx_import.products import combined
+from cloakwork.models.onnx_import.registry import FOLDED, OF_ONE, operator
 
 
 @operator("Not", cost=FOLDED)
@@ -35,11 +35,11 @@ def boolean(context: Context, node: OnnxNode) -> Encrypted:
 
 @operator(
     "Where",
-    cost="none when the condition, or both values, are constant; else 2 for each number",
+    cost="none when the condition, or both values, are constant; else 2 for each number, " + OF_ONE,
     restrictions="an encrypted condition is a boolean",
 )
 def where(context: Context, node: OnnxNode) -> Encrypted:
-    """A constant condition picks wires; an encrypted one is y + condition (x - y)."""
+    """A constant condition picks wires."""
     condition, x, y = node.inputs
     if condition is None or x is None or y is None:
         raise UnsupportedNode("expected a condition and two values")
@@ -53,8 +53,7 @@ def where(context: Context, node: OnnxNode) -> Encrypted:
         wires, difference = spread(condition.wires, first - second)
         return Encrypted(context.lookup(wires, "Affine", difference, np.broadcast_to(second, wires.shape)))
     yes, no = _as_wires(context, x), _as_wires(context, y)
-    chosen = product(context, condition.wires, _combined(context, yes, no, -1.0))
-    return Encrypted(_combined(context, chosen, no, 1.0))
+    return Encrypted(combined(context, "Where", condition.wires, yes, no))
 
 
 @operator("Mod", restrictions="divisor constant and not 0")

@@ -9,26 +9,15 @@ from cloakwork.models.onnx_import.registry import OPERATORS
 
 _INSTEAD: Final = {
     "Attention": "write the scores with MatMul and leave the softmax out",
-    "ConvTranspose": "repeat the pixels (Tile, Reshape) and use Conv",
     "DynamicQuantizeLinear": "quantise statically: the range of encrypted data is not known",
     "Einsum": "write it with MatMul, Transpose and ReduceSum",
-    "GRU": "unroll the steps into MatMul, Sigmoid, Tanh and Mul",
-    "GroupNormalization": "use BatchNormalization, which has constant statistics",
     "If": "export without control flow; choose with Where",
-    "InstanceNormalization": "use BatchNormalization, which has constant statistics",
-    "LayerNormalization": "use BatchNormalization, which has constant statistics",
-    "LSTM": "unroll the steps into MatMul, Sigmoid, Tanh and Mul",
     "Loop": "export with the loop unrolled",
     "LpNormalization": "normalise the data before it is encrypted",
-    "LpPool": "use AveragePool of Abs or of squares",
-    "MeanVarianceNormalization": "use BatchNormalization, which has constant statistics",
     "NonMaxSuppression": "decrypt the boxes and scores first",
     "NonZero": "decrypt first: the number of results depends on the data",
-    "RNN": "unroll the steps into MatMul and Tanh",
-    "RMSNormalization": "use BatchNormalization, which has constant statistics",
-    "Resize": "repeat pixels with Tile and Reshape, or average them with AveragePool",
     "Scan": "export with the loop unrolled",
-    "Upsample": "repeat pixels with Tile and Reshape",
+    "Upsample": "use Resize, which has replaced it",
 }
 
 

@@ -13,11 +13,12 @@ from cloakwork.models.ir import Indices, Lookup
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
 from cloakwork.models.onnx_import.elementwise import larger
 from cloakwork.models.onnx_import.registry import operator
-from cloakwork.models.onnx_import.windows import spatial_windows
+from cloakwork.models.onnx_import.windows import for_each_image, spatial_windows
 from cloakwork.models.steps import Step
 
 
 @operator("MaxPool", cost="n - 1 for a window of n numbers", restrictions="no indices as second output")
+@for_each_image
 def max_pool(context: Context, node: OnnxNode) -> Encrypted:
     if node.attributes.get("storage_order", 0):
         raise UnsupportedNode("column-major indices are not supported; drop the second output")

@@ -1,11 +1,12 @@
-"""Products of two encrypted tensors and what is made of them: x y = ((x + y)^2 - (x - y)^2) / 4, two look-ups each."""
+"""Products of encrypted tensors and what is made of them, as nodes of the graph: passes/fuse_functions.py and passes/lower_products.py make
+look-ups of them. Matrix products are made of squares here: x y = ((x + y)^2 - (x - y)^2) / 4, two look-ups each."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import Indices
+from cloakwork.models.ir import Indices, Product
 from cloakwork.models.onnx_import.context import Context, bounded, together
 
 
@@ -14,8 +15,14 @@ def product(context: Context, a: Indices, b: Indices) -> Indices:
     x, y = together(a, b)
     if np.array_equal(x, y):
         return context.lookup(np.ascontiguousarray(x), "Pow", 2.0)
-    squares = _squares(context, x.reshape(-1), y.reshape(-1))
-    return context.linear(np.stack(squares, axis=1), [[[0.25, -0.25]]]).reshape(x.shape)
+    return combined(context, "Mul", x, y)
+
+
+def combined(context: Context, operator: str, *operands: Indices) -> Indices:
+    """One of ir.PRODUCTS, element by element."""
+    spread = together(*operands)
+    gather = np.stack([wires.reshape(-1) for wires in spread], axis=1)
+    return context.add(Product(0, gather, operator, "")).reshape(spread[0].shape)
 
 
 def matrix_product(context: Context, a: Indices, b: Indices) -> Indices:

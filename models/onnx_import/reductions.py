@@ -11,6 +11,7 @@ from cloakwork.models.onnx_import.linear import summed
 from cloakwork.models.onnx_import.pooling import maximum
 from cloakwork.models.onnx_import.products import product
 from cloakwork.models.onnx_import.registry import LINEAR, operator
+from cloakwork.models.onnx_import.windows import for_each_image, spatial_windows
 
 _NOT_BATCH = "not over the batch"
 
@@ -53,6 +54,28 @@ def of_functions(context: Context, node: OnnxNode) -> Encrypted:
     total = summed(context, values, axes, bool(node.attributes.get("keepdims", 1)), mean=False)
     outer = {"ReduceL2": "Sqrt", "ReduceLogSum": "Log", "ReduceLogSumExp": "Log"}.get(node.operator)
     return Encrypted(total if outer is None else context.lookup(total, outer))
+
+
+@operator(
+    *("LpPool", "GlobalLpPool"),
+    cost="1 for each number that is read, 1 for each result (none for p = 1)",
+    restrictions="p a positive integer",
+)
+@for_each_image
+def lp_pool(context: Context, node: OnnxNode) -> Encrypted:
+    """(sum |x|^p)^(1/p) of windows, or of all pixels; padding counts as 0."""
+    x, p = node.encrypted(), int(node.attributes.get("p", 2))
+    if p < 1:
+        raise UnsupportedNode(f"has p {p}; expected a positive integer")
+    size = context.lookup(x, "Abs")
+    powers = size if p == 1 else context.lookup(size, "Pow", float(p))
+    if node.operator == "GlobalLpPool":
+        total = summed(context, powers, tuple(range(2, x.ndim)), True, mean=False)
+    else:
+        patches = spatial_windows(powers, node.attributes["kernel_shape"], node.attributes)
+        rows = context.linear(patches.reshape(-1, patches.shape[-1]), np.ones((1, 1, patches.shape[-1])))
+        total = rows.reshape((1, *patches.shape[:-1]))
+    return Encrypted(total if p == 1 else context.lookup(total, "Pow", 1.0 / p))
 
 
 @operator("ReduceSum", "ReduceMean", cost=LINEAR, restrictions=_NOT_BATCH)

@@ -176,6 +176,18 @@ def gather_elements(_context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(np.take_along_axis(x, index, axis=axis))
 
 
+@operator("GatherND", cost=FREE, restrictions="indices constant")
+def gather_nd(_context: Context, node: OnnxNode) -> Encrypted:
+    """Indices [.., k] into the first k axes, behind batch_dims that both have."""
+    x, index, shared = node.encrypted(0), node.constant(1).astype(np.int64), int(node.attributes.get("batch_dims", 0))
+    if not 0 <= shared < min(x.ndim, index.ndim) or x.shape[:shared] != index.shape[:shared]:
+        raise UnsupportedNode(f"has {shared} batch dimensions of shapes {list(x.shape)} and {list(index.shape)}")
+    depth = index.shape[-1]
+    bounded(*index.shape[:-1], *x.shape[shared + depth :])
+    before = np.indices(index.shape[:-1], sparse=True)[:shared]
+    return Encrypted(x[(*before, *np.moveaxis(index, -1, 0))])
+
+
 @operator("Trilu", cost=FREE)
 def trilu(_context: Context, node: OnnxNode) -> Encrypted:
     x, diagonal = node.encrypted(0), node.optional_constant(1)

@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any, Final
 
 import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.ir import ZERO_WIRE, Indices
-from cloakwork.models.onnx_import.context import bounded
+from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
+
+MOST_IMAGES: Final = 1024  # of one sample
+
+
+_Layer = Callable[[Context, OnnxNode], Encrypted]
+
+
+def for_each_image(layer: _Layer) -> _Layer:
+    """A layer of one image [1, C, *S] for several, as models have them that reshape their sample into frames."""
+
+    @wraps(layer)
+    def several(context: Context, node: OnnxNode) -> Encrypted:
+        x = node.encrypted(0)
+        if x.ndim == 0 or x.shape[0] == 1:
+            return layer(context, node)
+        if x.shape[0] > MOST_IMAGES:
+            raise UnsupportedNode(f"works on {x.shape[0]} images of one sample; expected at most {MOST_IMAGES}")
+        images = [replace(node, inputs=(Encrypted(x[i : i + 1]), *node.inputs[1:])) for i in range(len(x))]
+        return Encrypted(np.concatenate([layer(context, image).wires for image in images]))
+
+    return several
 
 
 def spatial_windows(x: Indices, kernel: Sequence[int], attributes: dict[str, Any]) -> Indices:

@@ -1,10 +1,12 @@
 """The passes, one per file, in the order in which the compiler runs them.
 
 quantise_ends        quantisers at input and output are left to the client
+leave_functions      so are other functions of single numbers at the output
 fold_normalisation   affine look-ups into the linear node before them
-fuse_lookups         chains of look-ups into one
+fuse_functions       whatever is a function of one wire into one look-up
+lower_products       products of several wires into look-ups of squares
 fold_affine          affine look-ups that are left into the linear nodes after them
-separate_levels      linear and look-up alternate
+separate_levels      linear and look-up alternate; linear on linear is composed
 quantised_ranges     without data: ranges from the model's own quantisers
 bound_ranges         the range of every wire, from calibration data and intervals
 noise_limits         how much noise every layer may have

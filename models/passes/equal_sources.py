@@ -105,7 +105,7 @@ class _Search:
         """Looks for an earlier equal of every element. What has a combination of its own is not evaluated."""
         quantised = self._graph.scale is not None
         values = _samples(self._graph, node) if quantised else _as_written(node)
-        kind = tuple(step.operator for step in node.steps if not quantised)
+        kind = tuple((step.operator, step.reads) for step in node.steps if not quantised)
         outputs = node.size // len(node.gather)
         shifts = () if node.shifts is None else tuple(node.shifts.tolist())
         still = self._found.still[node.gather] & quantised & (not shifts)

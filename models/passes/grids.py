@@ -47,10 +47,12 @@ class Grids:
 
 def after_lookup(node: Lookup, before: Grids) -> Grids:
     """Grids of a look-up's results for those of the numbers that it reads."""
-    found = before
+    found = [before]
+    nowhere = Grids(np.zeros_like(before.step), np.zeros_like(before.origin))
     for step in node.steps:
-        found = _after_step(step, node.function, found)
-    return found
+        several = len(step.reads) > 1 and step.operator not in _TO_INTEGERS
+        found.append(nowhere if several else _after_step(step, node.function, found[-step.reads[0]]))
+    return found[-1]
 
 
 def _after_step(step: Step, function: Indices, before: Grids) -> Grids:

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cloakwork.models.errors import CompileError
-from cloakwork.models.ir import ZERO_WIRE, Graph, Indices, Input, Linear, Lookup, Node, Reals, check, wires
+from cloakwork.models.ir import ZERO_WIRE, Graph, Indices, Input, Linear, Node, Reals, check, wires
 from cloakwork.models.passes.affine import regroup
 from cloakwork.models.passes.equal_sources import Sources, find_sources
+from cloakwork.models.passes.shrink import shrunk
 
 
 def merge_equal(graph: Graph) -> Graph:
@@ -122,7 +122,7 @@ def _without_unread(graph: Graph) -> Graph:
     renaming = np.full(graph.wire_count + 1, ZERO_WIRE, dtype=np.int64)
     kept: list[tuple[Node, Indices]] = []  # nodes from the last to the first, and their wires that are left
     for node in reversed(graph.nodes):
-        smaller, left = _shrunk(node, read[wires(node)])
+        smaller, left = shrunk(node, read[wires(node)])
         if smaller is None:
             continue
         kept.append((smaller, left))
@@ -142,27 +142,3 @@ def _without_unread(graph: Graph) -> Graph:
 
     lower, upper, scale, offset = (moved(facts) for facts in (graph.lower, graph.upper, graph.scale, graph.offset))
     return replace(result, lower=lower, upper=upper, scale=scale, offset=offset)
-
-
-def _shrunk(node: Node, read: NDArray[np.bool_]) -> tuple[Node | None, Indices]:
-    """The node with what is read of it, and the old numbers of its wires; None when nothing is."""
-    own = np.arange(node.first_wire, node.first_wire + node.size, dtype=np.int64)
-    if isinstance(node, Input):
-        return node, own
-    if not bool(read.any()):
-        return None, own[:0]
-    if isinstance(node, Lookup):
-        elements = read.reshape(len(node.gather), -1).any(axis=1)
-        smaller = replace(node, gather=node.gather[elements], function=node.function[elements])
-        return smaller, own.reshape(len(node.gather), -1)[elements].reshape(-1)
-    grid = read.reshape(len(node.gather), -1)
-    positions, rows = grid.any(axis=1), grid.any(axis=0)
-    blocks, block = np.unique(node.block[positions], return_inverse=True)
-    linear = replace(
-        node,
-        gather=node.gather[positions],
-        block=block.reshape(-1).astype(np.int64),
-        weights=np.ascontiguousarray(node.weights[blocks][:, rows]),
-        bias=np.ascontiguousarray(node.bias[blocks][:, rows]),
-    )
-    return linear, own.reshape(grid.shape)[np.ix_(positions, rows)].reshape(-1)

@@ -8,13 +8,15 @@ from typing import Final
 from cloakwork.models.ir import Graph, check
 from cloakwork.models.passes.fold_affine import fold_affine
 from cloakwork.models.passes.fold_normalisation import fold_normalisation
-from cloakwork.models.passes.fuse_lookups import fuse_lookups
+from cloakwork.models.passes.fuse_functions import fuse_functions
+from cloakwork.models.passes.lower_products import lower_products
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.separate_levels import separate_levels
 
 RESTRUCTURING: Final[tuple[Callable[[Graph], Graph], ...]] = (
     fold_normalisation,
-    fuse_lookups,
+    fuse_functions,
+    lower_products,
     fold_affine,
     separate_levels,
     merge_equal,

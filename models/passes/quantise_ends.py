@@ -9,6 +9,7 @@ import numpy as np
 from cloakwork.models.client_steps import Quantise
 from cloakwork.models.ir import Graph, Lookup, Node
 from cloakwork.models.passes.affine import is_output, readers
+from cloakwork.models.passes.leave_functions import leave_functions
 from cloakwork.models.steps import Step
 
 
@@ -27,7 +28,15 @@ def quantise_input(graph: Graph) -> tuple[Graph, Quantise | None]:
 
 
 def quantise_output(graph: Graph) -> tuple[Graph, Quantise | None]:
-    """The graph without the quantiser (and dequantiser) that its output comes from, and what the client does instead."""
+    """The graph without the quantiser (and dequantiser) that its output comes from, and what the client does instead.
+
+    Other functions of single numbers at the end are left to the client too (leave_functions).
+    """
+    found, wanted = _without_quantiser(graph)
+    return (found, wanted) if wanted is not None else (leave_functions(graph), None)
+
+
+def _without_quantiser(graph: Graph) -> tuple[Graph, Quantise | None]:
     last = _only_owner(graph, graph.output)
     if last is None or graph.client_steps:
         return graph, None

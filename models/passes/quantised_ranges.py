@@ -15,6 +15,7 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, Linear, Lookup, Reals, wires
 from cloakwork.models.passes.affine import is_output
 from cloakwork.models.passes.bound_ranges import interval, lookup_bounds
+from cloakwork.models.steps import apply_steps
 
 _POINTS = 4097
 
@@ -77,9 +78,7 @@ def _window(lookup: Lookup, function: np.ndarray, low: Reals, high: Reals) -> tu
     keys, index = np.unique(np.stack([function, low, high], axis=1), axis=0, return_inverse=True)
     for i, (chosen, start, end) in enumerate(keys):
         x = np.linspace(start, end, _POINTS)
-        y = x
-        for step in lookup.steps:
-            y = step(y, np.full(x.shape, int(chosen)))
+        y = apply_steps(lookup.steps, x, np.full(x.shape, int(chosen)))
         first, last = int(np.argmax(y != y[0])), _POINTS - 1 - int(np.argmax((y != y[-1])[::-1]))
         mask = index.reshape(-1) == i
         least[mask], most[mask] = (x[max(first - 1, 0)], x[last]) if (y != y[0]).any() else (0.0, 0.0)

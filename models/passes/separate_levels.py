@@ -21,13 +21,13 @@ from cloakwork.models.ir import (
     wire_numbers,
     without_dead_nodes,
 )
-from cloakwork.models.passes.affine import MAX_WEIGHTS
 from cloakwork.models.passes.compose import composed
+from cloakwork.models.passes.compose_windows import composed_windows
 
 COMPOSED_WIDTH = 32  # rows up to this width are always composed
 # Weights of the wider rows that are worth one bootstrap: on the CPU a bootstrap takes as long as 2,000 to 4,000 multiplications of a
-# ciphertext, on the GPU as many more.
-WEIGHTS_PER_BOOTSTRAP = 1024
+# ciphertext, on the GPU as many more, and one that only refreshes a value brings it noise.
+WEIGHTS_PER_BOOTSTRAP = 4096
 
 
 def separate_levels(graph: Graph) -> Graph:
@@ -69,9 +69,14 @@ class _Builder:
     def add_linear(self, node: Linear) -> None:
         node = replace(node, gather=self.moved(node.gather))
         sources = self._linears(node.gather)
-        if sources and _worth_composing(node, sources):
+        if sources and _is_narrow(node, sources):
             self._append_composed(node, sources)
             return
+        if sources:
+            whole = composed_windows(node, sources, WEIGHTS_PER_BOOTSTRAP * _refreshed(node, sources))
+            if whole is not None:
+                self.append(whole)
+                return
         gather = node.gather
         for source in sources:
             inside = (gather >= source.first_wire) & (gather < source.first_wire + source.size)
@@ -124,11 +129,12 @@ class _Builder:
         return self._refreshed[source.first_wire]
 
 
-def _worth_composing(node: Linear, sources: list[Linear]) -> bool:
-    """Weights of the composed rows against bootstraps that refresh the wires which are read."""
-    width = max(source.weights.shape[2] for source in sources) * node.weights.shape[2]
-    if width <= COMPOSED_WIDTH:
-        return True
+def _is_narrow(node: Linear, sources: list[Linear]) -> bool:
+    widest = max(int(source.weights.shape[2]) for source in sources)
+    return widest * int(node.weights.shape[2]) <= COMPOSED_WIDTH
+
+
+def _refreshed(node: Linear, sources: list[Linear]) -> int:
+    """Bootstraps that refresh what the node reads, when it is not composed."""
     read = np.unique(node.gather)
-    saved = sum(int(((read >= s.first_wire) & (read < s.first_wire + s.size)).sum()) for s in sources)
-    return bool(node.size * width <= min(WEIGHTS_PER_BOOTSTRAP * saved, MAX_WEIGHTS))
+    return sum(int(((read >= s.first_wire) & (read < s.first_wire + s.size)).sum()) for s in sources)

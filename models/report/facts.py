@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from cloakwork.fhe_core import noise, parameters
-from cloakwork.models.artefact import program_to_bytes
+from cloakwork.models.answers import answer_bits, answer_bytes
+from cloakwork.models.client_functions import step_title
 from cloakwork.models.ir import Linear, Lookup, wires
 from cloakwork.models.passes.choose_parameters import Norms, phase_noise, weight_norms
 from cloakwork.models.passes.quantise_weights import row_bits, weight_bits
 from cloakwork.models.program import Program
 from cloakwork.models.report.timing import estimated_seconds
+from cloakwork.models.steps import formula
 
 _QUARTER = 0.25  # of the torus: where the range of a look-up ends
 
@@ -31,7 +33,7 @@ def report(program: Program) -> dict[str, Any]:
     inner = [layer for layer in layers if layer["bootstraps"]]
     return {
         **program.facts,
-        "program_digest": program_digest(program),
+        "program_digest": program.digest.hex(),
         "parameter_set": params.name,
         "security_bits": params.security_bits,
         "noise_limit_percent": program.noise_percent,
@@ -39,20 +41,15 @@ def report(program: Program) -> dict[str, Any]:
         "bootstraps_per_level": [level.bootstraps for level in program.levels if level.lookups],
         "upload_bytes": parameters.upload_bytes(params),
         "input_ciphertext_bytes": _packed_bytes(program),
-        "output_ciphertext_bytes": program.graph.output.size * parameters.ciphertext_bytes(params),
+        "output_ciphertext_bytes": answer_bytes(program),
         "failure_log2": max((layer["failure_log2"] for layer in exact), default=None),
         "failure_log2_program": _union([(layer["failure_log2"], _decisions(layer)) for layer in exact]),
         "wrap_log2": max((layer["wrap_log2"] for layer in layers if layer["wrap_log2"] is not None), default=None),
         "estimated_seconds": estimated_seconds(program),
         "costliest_layer": max(inner, key=lambda layer: int(layer["bootstraps"]))["name"] if inner else None,
-        "client_steps": [step.operator for step in program.graph.client_steps],
+        "client_steps": [step_title(step) for step in program.graph.client_steps],
         "layers": layers,
     }
-
-
-def program_digest(program: Program) -> str:
-    """SHA-256 of the compiled file, as it ends."""
-    return program_to_bytes(program)[-32:].hex()
 
 
 def report_json(program: Program) -> str:
@@ -63,17 +60,20 @@ def _layers(program: Program) -> list[dict[str, Any]]:
     program = program.distinct  # noise is counted over distinct sources
     graph, params = program.graph, program.parameters
     rows = []
-    readers = _readers(program)
+    readers, bits = _readers(program), answer_bits(program)
+    rounding = 0.0 if bits is None else noise.word_rounding_variance(params, bits)
     for node, norms in zip(graph.linears, weight_norms(graph), strict=True):
         positions, width = node.gather.shape
-        deviation = phase_noise(params, norms)
+        variance = phase_noise(params, norms) ** 2 + (rounding if norms.is_output else 0.0)
+        deviation = math.sqrt(variance)
         reading = readers.get(node.first_wire, [])
-        failure, wrap, margin = _risks(program, node, norms, reading)
+        failure, wrap, margin = _risks(program, node, norms, reading, variance)
         rows.append(
             {
                 "name": norms.origin,
                 "numbers": node.size,
                 "bootstraps": sum(len(lookup.gather[inside]) for lookup, inside in reading),
+                "functions": sorted({formula(lookup.steps) for lookup, _ in reading}),
                 "multiplications": positions * node.weights.shape[1] * width,
                 "weight_bits": weight_bits(node),
                 "row_bits": dataclasses.asdict(row_bits(node)),
@@ -103,12 +103,11 @@ def _readers(program: Program) -> dict[int, list[tuple[Lookup, np.ndarray]]]:
 
 
 def _risks(
-    program: Program, node: Linear, norms: Norms, reading: list[tuple[Lookup, np.ndarray]]
+    program: Program, node: Linear, norms: Norms, reading: list[tuple[Lookup, np.ndarray]], variance: float
 ) -> tuple[float | None, float | None, float]:
     """log2 of the probability that an exact look-up fails, that an approximate one wraps, and the distance to it in phase."""
     graph, params = program.graph, program.parameters
     assert graph.scale is not None and graph.lower is not None and graph.upper is not None and graph.offset is not None
-    variance = phase_noise(params, norms) ** 2
     exact = [
         float((_steps(lookup)[inside] * graph.scale[lookup.gather[inside]]).min()) / 2
         for lookup, inside in reading

@@ -12,6 +12,7 @@ from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.models.ir import Input, Linear, Lookup, Node, source_nodes
 from cloakwork.models.program import Program
 from cloakwork.models.report.facts import report
+from cloakwork.models.steps import formula, is_chain
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE, _TITLE = 250, 64, 30, 40, 24, 40
 _BOW: Final = 60  # of edges that pass rows
@@ -87,9 +88,10 @@ def _label(node: Node, layer: dict[str, object] | None) -> tuple[str, tuple[str,
     if isinstance(node, Input):
         return "Input", (node.origin, f"input {' x '.join(map(str, node.shape)) or '1'}", "encrypted by the client")
     if isinstance(node, Lookup):
-        functions = ", ".join(step.operator for step in node.steps) or "refresh"
+        chain = ", ".join(step.operator for step in node.steps) or "refresh"
+        functions = chain if is_chain(node.steps) else formula(node.steps)
         return "Lookup", (node.origin, functions, f"{node.bootstraps} bootstraps")
-    assert layer is not None
+    assert isinstance(node, Linear) and layer is not None
     positions, width = node.gather.shape
     shape = f"linear {node.weights.shape[1]} x {width}" + (f", {positions} positions" if positions > 1 else "")
     return "Linear", (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cloakwork.models.errors import some
 from cloakwork.models.program import Program
 from cloakwork.models.report.facts import report
 
@@ -42,6 +43,11 @@ def _trees(facts: dict[str, Any]) -> list[str]:
     comparisons = f"{facts['comparison_bits']} comparisons on {facts['features_compared']} features by the {facts['comparisons_by']} ({bins})"
     return [
         f"trees: {shape}, {comparisons}; one bootstrap for each node would be {facts['bootstraps_one_per_node']}",
+        *(
+            [f"flags on long paths: {facts['bootstraps_of_flags']} of the bootstraps"]
+            if facts.get("bootstraps_of_flags")
+            else []
+        ),
         f"leaf values: {facts['leaf_bits']} bits, a score is off by {facts['leaf_rounding_error']:.2g} at most; outputs: {facts['outputs']}",
     ]
 
@@ -61,6 +67,8 @@ def _seconds(facts: dict[str, Any]) -> list[str]:
 
 def _risks(facts: dict[str, Any]) -> list[str]:
     lines = []
+    if facts.get("kind") == "linear":
+        lines.append(f"failure: 2^{facts['p_fail_log2']:.1f} for an output; the sums are exact integers otherwise")
     if facts["failure_log2"] is not None:
         lines.append(
             f"failure: 2^{facts['failure_log2']:.1f} for an exact value, 2^{facts['failure_log2_program']:.1f} for a sample"
@@ -68,9 +76,9 @@ def _risks(facts: dict[str, Any]) -> list[str]:
     if facts["wrap_log2"] is not None:
         lines.append(f"wrap-around of a value at the end of its range: 2^{facts['wrap_log2']:.1f}")
     if facts.get("rounded"):
-        lines.append(f"rounded, so at most one step off: {', '.join(facts['rounded'])}")
+        lines.append(f"rounded, so at most one step off: {some(facts['rounded'])}")
     if facts.get("calibrated_ranges"):
-        lines.append(f"ranges from calibration, values outside wrap: {', '.join(facts['calibrated_ranges'])}")
+        lines.append(f"ranges from calibration, values outside wrap: {some(facts['calibrated_ranges'])}")
     return lines
 
 
@@ -98,8 +106,14 @@ def _bits(layer: dict[str, Any]) -> str:
     return f"{layer['weight_bits']} bits (median row {rows['median']}, worst {rows['worst']}{empty})"
 
 
+def _functions(formulas: list[str]) -> str:
+    """What the look-ups compute; of many the first two."""
+    more = f" and {len(formulas) - 2} more" if len(formulas) > 2 else ""
+    return f" of {', '.join(formulas[:2])}{more}" if formulas else ""
+
+
 def _layer(layer: dict[str, Any]) -> str:
-    end = "at the client" if layer["is_output"] else f"{layer['bootstraps']} look-ups"
+    end = "at the client" if layer["is_output"] else f"{layer['bootstraps']} look-ups{_functions(layer['functions'])}"
     limit = f" of {layer['noise_limit_percent']:g}" if layer["noise_limit_percent"] else ""
     margin = "-" if layer["margin_deviations"] is None else f"{layer['margin_deviations']:.1f} sd"
     return (

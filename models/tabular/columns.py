@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cloakwork.models.errors import ShapeError
+from cloakwork.models.errors import ShapeError, some
 from cloakwork.models.ir import Reals
 
 
@@ -55,7 +55,9 @@ def check_column_names(x: Any, names: tuple[str, ...] | None) -> None:
         return
     absent = [name for name in names if name not in found]
     extra = [name for name in found if name not in names]
-    wrong = [f"missing {absent}"] * bool(absent) + [f"unexpected {extra}"] * bool(extra)
+    wrong = [f"missing [{some(map(repr, absent))}]"] * bool(absent) + [f"unexpected [{some(map(repr, extra))}]"] * bool(
+        extra
+    )
     raise ShapeError(
         f"input: expected the columns of the training data in their order; {', '.join(wrong) or 'the order differs'}"
     )

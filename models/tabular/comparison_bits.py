@@ -24,10 +24,15 @@ FEWEST_CARRY_SLOTS: Final = 4  # A + B + C is 0 .. 3
 
 @dataclass(frozen=True, eq=False)
 class Bit:
-    """bit = value of the wire + constant."""
+    """bit = value of the wire + constant. Args: steps: of an index in the phase of a flag that is up; None: a comparison."""
 
     wire: int
     constant: float
+    steps: int | None = None
+
+    def weight(self, weight: int, factor: int) -> int:
+        """On the wire's phase, for one on the bit. Args: factor: of comparisons."""
+        return weight * factor if self.steps is None else weight // self.steps
 
 
 class BitSource(Protocol):
@@ -73,13 +78,10 @@ class ServerBits:
     single: bool
 
     def __post_init__(self) -> None:
-        if self.edges.missing.any() or any(self.edges.bins[f] != self._finite(f) for f in self.edges.bins):
+        if self.edges.takes_missing or self.edges.missing.any():
             raise CompileError(
                 "comparisons='server': bins have no place for missing values (NaN); use comparisons='client', or replace them first"
             )
-
-    def _finite(self, feature: int) -> int:
-        return int((self.edges.feature == feature).sum()) + 1
 
     @property
     def thresholds(self) -> dict[int, Indices]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -18,26 +19,29 @@ from cloakwork.models.client_steps import (
     InputStep,
     OutputStep,
     Wrap,
-    final_steps,
 )
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError
 from cloakwork.models.ir import Graph, Indices
 from cloakwork.models.passes.choose_parameters import bootstrap_cost, phase_noise, weight_norms
 from cloakwork.models.program import Program
-from cloakwork.models.tabular.binned_tree import BinnedNode, binned_tree
 from cloakwork.models.tabular.comparison_bits import FEWEST_CARRY_SLOTS, BitSource, ClientBits, ServerBits
-from cloakwork.models.tabular.cover import Cover, cover_tree
+from cloakwork.models.tabular.cover import Covers, cover_trees
+from cloakwork.models.tabular.cover_costs import Budget
 from cloakwork.models.tabular.edges import Edges, edges_of
 from cloakwork.models.tabular.ensemble import TreeEnsemble
+from cloakwork.models.tabular.flat_trees import Skeleton
 from cloakwork.models.tabular.index_weights import MOST_SLOTS
 from cloakwork.models.tabular.leaf_integers import LeafIntegers, counted_once, equal_trees, leaf_integers
 from cloakwork.models.tabular.tree_program import (
+    FLAGS,
     LEAVES,
     Layout,
     choose_layout,
+    flag_weights,
     largest_norm,
     largest_slots,
+    most_values,
     tree_graph,
     used_edges,
 )
@@ -48,6 +52,9 @@ DEFAULT_LEAF_BITS: Final = {"mean": 6, "sum": 8}  # an average has the precision
 _LEAST_LEAF_BITS: Final = 3
 _PACKED_LOOKUPS: Final = 8  # of a tree that several outputs are packed into
 _FEWEST_SLOTS: Final = 2
+_MANY_TREES: Final = 32
+_SAMPLED_TREES: Final = 6  # of many, to see which parameter set is cheapest
+_FLAG_SHARE: Final = 0.7  # of the noise of an index on bits from look-ups, for a flag
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +63,7 @@ class Plan:
 
     params: ParameterSet
     integers: LeafIntegers
-    covers: tuple[Cover, ...]
+    covers: Covers
     layout: Layout
     leaf_bits: int
     server: bool
@@ -68,7 +75,7 @@ class Plan:
 
     @property
     def lookups(self) -> int:
-        return sum(group.lookups for group in self.layout.groups)
+        return len(self.covers.flags) + sum(group.lookups for group in self.layout.groups)
 
     @property
     def cost(self) -> float:
@@ -80,6 +87,23 @@ class _Wishes:
     server: bool  # compares
     leaf_bits: int | None
     failure_log2: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """Trees whose comparisons are edges."""
+
+    ensemble: TreeEnsemble
+    edges: Edges
+    node_edges: list[Indices]
+
+    @cached_property
+    def skeleton(self) -> Skeleton:
+        return Skeleton(self.ensemble.trees, self.node_edges, self.edges)
+
+    def of_trees(self, chosen: Sequence[int]) -> _Compared:
+        ensemble = replace(self.ensemble, trees=tuple(self.ensemble.trees[i] for i in chosen))
+        return _Compared(ensemble, self.edges, [self.node_edges[i] for i in chosen])
 
 
 def compile_ensemble(
@@ -126,7 +150,8 @@ def compile_ensemble(
     if comparisons not in COMPARISONS:
         raise CompileError(f"comparisons: expected one of {', '.join(COMPARISONS)}, got '{comparisons}'")
     wishes = _Wishes(comparisons == "server", leaf_bits, failure_log2)
-    plan = _cheapest(ensemble, edges, node_edges, wishes, candidates)
+    compared = _Compared(ensemble, edges, node_edges)
+    plan = _cheapest(compared, wishes, candidates)
     source = _bit_source(ensemble, edges, plan)
     made = tree_graph(plan.covers, plan.layout, source, plan.factor)
     program = Program(
@@ -144,21 +169,20 @@ def compile_ensemble(
 # --- choosing the parameter set --------------------------------------------------------------------------------------------------
 
 
-def _cheapest(
-    ensemble: TreeEnsemble,
-    edges: Edges,
-    node_edges: list[Indices],
-    wishes: _Wishes,
-    candidates: Sequence[str | ParameterSet] | None,
-) -> Plan:
+def _cheapest(compared: _Compared, wishes: _Wishes, candidates: Sequence[str | ParameterSet] | None) -> Plan:
     names = CANDIDATES if candidates is None else candidates
+    sets = [parameter_set(name) if isinstance(name, str) else name for name in names]
+    last = [] if candidates is not None else [params for params in sets if params.name == CANDIDATES[-1]]
+    first = [params for params in sets if params not in last]
+    if len(compared.ensemble.trees) > _MANY_TREES:
+        first = _by_sample(compared, wishes, first)
     found: list[Plan] = []
     problems: list[str] = []
-    for params in (parameter_set(name) if isinstance(name, str) else name for name in names):
-        if candidates is None and found and params.name == CANDIDATES[-1]:
-            break  # the last resort
+    for params in (*first, *last):
+        if found and (params in last or len(compared.ensemble.trees) > _MANY_TREES):
+            break
         try:
-            found.append(_plan(ensemble, edges, node_edges, wishes, params))
+            found.append(_plan(compared, wishes, params))
         except NoParameterSetError as error:
             problems.append(f"{params.name}: {error}")
     if not found:
@@ -166,59 +190,75 @@ def _cheapest(
     return min(found, key=lambda plan: plan.cost)
 
 
-def _plan(
-    ensemble: TreeEnsemble,
-    edges: Edges,
-    node_edges: list[Indices],
-    wishes: _Wishes,
-    params: ParameterSet,
-) -> Plan:
-    most = DEFAULT_LEAF_BITS[ensemble.aggregation] if wishes.leaf_bits is None else wishes.leaf_bits
+def _by_sample(compared: _Compared, wishes: _Wishes, sets: Sequence[ParameterSet]) -> list[ParameterSet]:
+    """The sets under which some of many trees cost least; first those that fit."""
+    trees = compared.ensemble.trees
+    chosen = np.linspace(0, len(trees) - 1, _SAMPLED_TREES).astype(int).tolist()
+    some = compared.of_trees(chosen)
+    costs = []
+    for params in sets:
+        try:
+            costs.append(_plan(some, wishes, params).cost)
+        except NoParameterSetError:
+            costs.append(math.inf)
+    return [sets[i] for i in np.argsort(costs, kind="stable")]
+
+
+def _plan(compared: _Compared, wishes: _Wishes, params: ParameterSet) -> Plan:
+    most = DEFAULT_LEAF_BITS[compared.ensemble.aggregation] if wishes.leaf_bits is None else wishes.leaf_bits
+    slots = _slots(wishes, params)
+    room = most_values(params, slots, wishes.failure_log2)
     for bits in range(most, (most if wishes.leaf_bits is not None else _LEAST_LEAF_BITS) - 1, -1):
+        seen: tuple[int, ...] = ()
         for packed in (_most_packed(params, wishes.failure_log2), 1):
-            integers = leaf_integers(ensemble, bits, packed)
-            found = _laid_out(ensemble, edges, node_edges, integers, wishes, params)
+            integers = leaf_integers(compared.ensemble, bits, packed)
+            sizes = tuple(math.prod(scalar.radix) for scalar in integers.scalar_trees)
+            if max(sizes) > room or sizes == seen:
+                continue
+            seen = sizes
+            found = _laid_out(compared, integers, wishes, params, slots)
             if found is not None:
                 return Plan(params, *found, bits, wishes.server)
     raise NoParameterSetError(f"a tree's values do not fit one ciphertext with {most} bits; use fewer leaf_bits")
 
 
 def _laid_out(
-    ensemble: TreeEnsemble,
-    edges: Edges,
-    node_edges: list[Indices],
-    integers: LeafIntegers,
-    wishes: _Wishes,
-    params: ParameterSet,
-) -> tuple[LeafIntegers, tuple[Cover, ...], Layout] | None:
+    compared: _Compared, integers: LeafIntegers, wishes: _Wishes, params: ParameterSet, slots: int
+) -> tuple[LeafIntegers, Covers, Layout] | None:
     """With the fewest outputs: equal trees as one that counts as often as they do, or each for itself in a sum with others."""
-    first = equal_trees(ensemble, node_edges, integers)
-    chosen = [integers.scalar_trees[i] for i in np.unique(first)]
-    roots = [binned_tree(ensemble.trees[own.tree], node_edges[own.tree], own.values, edges) for own in chosen]
-    used_slots, distinct = _covers(roots, edges, wishes, params)
-    covers = dict(zip(np.unique(first).tolist(), distinct, strict=True))
-    every = tuple(covers[number] for number in first.tolist())
+    first = equal_trees(compared.ensemble, compared.node_edges, integers)
+    distinct = np.unique(first)
+    chosen = [integers.scalar_trees[i] for i in distinct.tolist()]
+    used_slots, covers = _covers(compared, [(own.tree, own.values) for own in chosen], wishes, params, slots)
+    every = [covers.trees[i] for i in np.searchsorted(distinct, first).tolist()]
     once, kept = counted_once(integers, first)
     ways = [(once, tuple(every[i] for i in kept.tolist()))]
-    ways += [(integers, every)] if len(kept) < len(every) else []
+    ways += [(integers, tuple(every))] if len(kept) < len(every) else []
     found = []
     for scalar, own in ways:
         layout = choose_layout(own, _kinds(scalar), params, used_slots, wishes.failure_log2)
         if layout is not None:
-            found.append((scalar, own, layout))
+            found.append((scalar, replace(covers, trees=own), layout))
     return min(found, key=lambda way: (len(way[2].groups), sum(group.lookups for group in way[2].groups)), default=None)
 
 
-def _covers(
-    roots: Sequence[BinnedNode], edges: Edges, wishes: _Wishes, params: ParameterSet
-) -> tuple[int, tuple[Cover, ...]]:
-    """The slots used and the look-ups; fewer slots where bits that come from look-ups bring too much noise."""
+def _slots(wishes: _Wishes, params: ParameterSet) -> int:
     slots = min(largest_slots(params, wishes.failure_log2), MOST_SLOTS)
     if slots < (FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
         raise NoParameterSetError("its look-ups tell no two values apart at this failure probability")
+    return slots
+
+
+def _covers(
+    compared: _Compared, chosen: Sequence[tuple[int, Indices]], wishes: _Wishes, params: ParameterSet, slots: int
+) -> tuple[int, Covers]:
+    """The slots used and the look-ups; fewer slots where bits that come from look-ups bring too much noise."""
+    trees = compared.skeleton.trees(chosen)
+    share = _FLAG_SHARE if wishes.server else 1.0
     for fewer in range(slots, (FEWEST_CARRY_SLOTS if wishes.server else slots) - 1, -1):
-        covers = tuple(cover_tree(root, edges, fewer, free_linear=not wishes.server) for root in roots)
-        norm = largest_norm(covers, edges.feature, noise.rotation_correlation_bound(params))
+        budget = Budget(fewer, flag_weights(params, fewer, wishes.failure_log2, share))
+        covers = cover_trees(trees, compared.edges, budget, free_linear=not wishes.server)
+        norm = largest_norm(covers, compared.edges.feature, noise.rotation_correlation_bound(params))
         if not wishes.server or largest_slots(params, wishes.failure_log2, norm) >= fewer:
             return fewer, covers
     raise NoParameterSetError("comparison bits from look-ups are too noisy for it; use comparisons='client'")
@@ -267,13 +307,12 @@ def _output_steps(ensemble: TreeEnsemble, plan: Plan) -> tuple[OutputStep, ...]:
         scalar = plan.integers.scalar_trees[group.members[0]]
         radix.append(scalar.radix if len(scalar.radix) > 1 else (max(group.highest + 1, 2),))
         contributions.append(scalar.contribution)
-    last = final_steps(ensemble.transform, ensemble.transform_parameter, ensemble.labels)
     width = max(len(row) for row in radix)
     return (
         Wrap(np.array([group.lowest for group in plan.layout.groups]), plan.layout.units),
         Digits(np.array([row + (1,) * (width - len(row)) for row in radix], dtype=np.int64)),
         Combine(np.concatenate(contributions), plan.integers.offset),
-        *last,
+        *ensemble.output_steps,
     )
 
 
@@ -314,6 +353,7 @@ def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bi
         "features_compared": len(np.unique(edges.feature[used])),
         "bin_bits": bin_bits,
         "bootstraps_one_per_node": one_per_node,
+        "bootstraps_of_flags": sum(node.bootstraps for node in made.lookups if node.origin == FLAGS),
         "bootstraps_of_leaves": sum(node.bootstraps for node in made.lookups if node.origin == LEAVES),
         "leaf_bits": plan.leaf_bits,
         "leaf_rounding_error": plan.integers.error,

@@ -19,9 +19,7 @@ from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.models.client_steps import InputStep, Integers, Pick
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError
-from cloakwork.models.ir import Indices
 from cloakwork.models.program import Program
-from cloakwork.models.tabular.binned_tree import binned_tree
 from cloakwork.models.tabular.comparison_bits import ClientBits
 from cloakwork.models.tabular.compile_ensemble import (
     CANDIDATES,
@@ -31,9 +29,11 @@ from cloakwork.models.tabular.compile_ensemble import (
     noise_limit_percent,
     plan_facts,
 )
-from cloakwork.models.tabular.cover import cover_tree
+from cloakwork.models.tabular.cover import cover_trees
+from cloakwork.models.tabular.cover_costs import Budget
 from cloakwork.models.tabular.edges import Edges, edges_of
 from cloakwork.models.tabular.ensemble import TreeEnsemble
+from cloakwork.models.tabular.flat_trees import Skeleton
 from cloakwork.models.tabular.index_weights import MOST_SLOTS
 from cloakwork.models.tabular.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.tabular.lookup_sums import index_of
@@ -42,6 +42,7 @@ from cloakwork.models.tabular.tree_program import (
     DECISION_UNIT,
     Layout,
     OutputGroup,
+    flag_weights,
     largest_slots,
     tree_graph,
     used_edges,
@@ -79,7 +80,8 @@ def compile_labels(
     edges, node_edges = edges_of(scalar, bin_bits)
     names = CANDIDATES if candidates is None else candidates
     sets = [parameter_set(name) if isinstance(name, str) else name for name in names]
-    found = [_plan(scalar, edges, node_edges, params, failure_log2) for params in sets]
+    skeleton = Skeleton(scalar.trees, node_edges, edges)
+    found = [_plan(scalar, edges, skeleton, params, failure_log2) for params in sets]
     fitting = [made for made in found if made is not None]
     if not fitting:
         raise NoParameterSetError(
@@ -131,7 +133,7 @@ def _difference(ensemble: TreeEnsemble) -> TreeEnsemble:
 
 
 def _plan(
-    scalar: TreeEnsemble, edges: Edges, node_edges: list[Indices], params: ParameterSet, failure_log2: float
+    scalar: TreeEnsemble, edges: Edges, skeleton: Skeleton, params: ParameterSet, failure_log2: float
 ) -> tuple[Plan, int] | None:
     """The plan and the least positive sum; None when no leaf values are coarse enough."""
     for slots in range(min(largest_slots(params, failure_log2), MOST_SLOTS), _FEWEST_SLOTS - 1, -1):
@@ -139,17 +141,15 @@ def _plan(
         if finest is None:
             return None
         integers, positive_from, steps = finest
-        roots = [
-            binned_tree(scalar.trees[own.tree], node_edges[own.tree], own.values, edges)
-            for own in integers.scalar_trees
-        ]
-        covers = tuple(cover_tree(root, edges, slots) for root in roots)
-        lookups = len({index_of(lookup) for cover in covers for lookup in cover.lookups})
+        trees = skeleton.trees([(own.tree, own.values) for own in integers.scalar_trees])
+        covers = cover_trees(trees, edges, Budget(slots, flag_weights(params, slots, failure_log2)))
+        lookups = len({index_of(lookup) for cover in covers.trees for lookup in cover.lookups})
         variance = noise.lookup_variance(params, math.sqrt(lookups))
         failure = noise.failure_log2(1 / (4 * slots), variance, noise.lookup_offset(params))
         if failure <= failure_log2:
-            low, high = sum(cover.lowest for cover in covers), sum(cover.highest for cover in covers)
-            layout = Layout(slots, 2 * slots, (OutputGroup(tuple(range(len(covers))), low, high, lookups),), failure)
+            low, high = (sum(ends) for ends in zip(*((c.lowest, c.highest) for c in covers.trees), strict=True))
+            members = tuple(range(len(covers.trees)))
+            layout = Layout(slots, 2 * slots, (OutputGroup(members, low, high, lookups),), failure)
             return Plan(params, integers, covers, layout, steps.bit_length(), server=False), positive_from
     return None
 

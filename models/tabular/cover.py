@@ -1,32 +1,50 @@
-"""Covers a tree by as few look-ups as it can.
+"""Covers trees by as few look-ups as it can.
 
 A look-up stands at a node: it is zero for samples that do not reach the node, and gives the samples that do what the splits just below say.
 Where one of these splits ends in a subtree instead of a leaf, the look-up gives it a value of its own, its *base*, which costs nothing, and the
-leaves that differ from it are covered by look-ups further down. At the root no look-up is needed for splits of one feature: a function of one
-feature's bins is a sum of its comparison bits.
+leaves that differ from it are covered by look-ups further down. Where paths are longer than look-ups can count, or where that is cheaper, a look-up
+says whether a sample has come as far as a node (a *flag*), and what is below counts from there. At the root no look-up is needed for splits of one
+feature: a function of one feature's bins is a sum of its comparison bits. `cover_costs.py` says which is cheapest; here it is made.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+
+import numpy as np
 
 from cloakwork.models.errors import NoParameterSetError
-from cloakwork.models.tabular.binned_tree import BinnedNode
-from cloakwork.models.tabular.conditions import Condition, bit_patterns, path_conditions
+from cloakwork.models.tabular.conditions import Condition, path_conditions
+from cloakwork.models.tabular.cover_costs import FLAG, IMPOSSIBLE, NONE, SIDES, Budget, CoverCosts, TopWeights
 from cloakwork.models.tabular.edges import Edges
-from cloakwork.models.tabular.index_weights import MOST_BITS, IndexWeights, Pattern, index_weights
+from cloakwork.models.tabular.flat_trees import NOWHERE, FlatTrees
+from cloakwork.models.tabular.index_weights import IndexWeights
+from cloakwork.models.tabular.step_functions import Step, step_function
+from cloakwork.models.tabular.tops import LEAF_TOP, TOPS, TopClass, class_numbers, top_class
+
+_STATES_AT_ONCE = 1 << 22  # costs in memory
 
 
 @dataclass(frozen=True)
 class TreeLookup:
-    """offset + entries[(constant + sum weight * bit) mod 2M], the offset being added once and for all; entries i and i + M are opposite."""
+    """offset + entries[(constant + sum weight * bit) mod 2M], the offset being added once and for all; entries i and i + M are opposite.
 
-    weights: tuple[tuple[int, int], ...]  # (edge, weight), by edge
+    Bits are those of edges, and, numbered after them, flags.
+    """
+
+    weights: tuple[tuple[int, int], ...]  # (bit, weight), by bit
     constant: int
     entries: tuple[float, ...]  # [2M]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Whether a sample reaches a node: 1 or 0, the result of a look-up and its offset."""
+
+    lookup: TreeLookup
+    offset: float
+    level: int  # look-ups before it
 
 
 @dataclass(frozen=True)
@@ -41,246 +59,255 @@ class Cover:
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """What covers a subtree whose leaves already get `base`."""
+class Covers:
+    """Of several trees, with the flags that their look-ups read: bit number `edges` + i is flag i."""
 
-    cost: float
-    lookups: tuple[TreeLookup, ...] = ()
-    constant: float = 0.0
-    linear: dict[int, int] = field(default_factory=dict)
+    trees: tuple[Cover, ...]
+    flags: tuple[Flag, ...]
+    edges: int
+    flag_step: int = 1  # steps of an index in the phase of a flag that is up
 
-    def __add__(self, other: _Plan) -> _Plan:
-        linear = dict(self.linear)
-        for edge, weight in other.linear.items():
-            linear[edge] = linear.get(edge, 0) + weight
-        return _Plan(self.cost + other.cost, self.lookups + other.lookups, self.constant + other.constant, linear)
-
-
-_NOTHING = _Plan(0.0)
-_IMPOSSIBLE = _Plan(math.inf)
-_Ends: TypeAlias = tuple[tuple[BinnedNode, int | None], ...]
+    @property
+    def lookups(self) -> Iterator[TreeLookup]:
+        """All of them, before equal ones are found."""
+        for flag in self.flags:
+            yield flag.lookup
+        for cover in self.trees:
+            yield from cover.lookups
 
 
-@dataclass(frozen=True, eq=False)
-class _Choice:
-    """How a subtree is covered: by a look-up for some splits at its top, or, without ends, side by side."""
-
-    cost: float
-    splits: tuple[BinnedNode, ...] = ()
-    ends: _Ends = ()  # nodes where the splits end and the value each gets; None: what surrounds the subtree
-
-
-def cover_tree(root: BinnedNode, edges: Edges, slots: int, free_linear: bool = True) -> Cover:
+def cover_trees(trees: FlatTrees, edges: Edges, budget: Budget, free_linear: bool = True) -> Covers:
     """Args:
-        slots: M, entries of a look-up on half the torus.
         free_linear: whether output sums may read comparison bits themselves: they need hardly any noise.
 
     Raises:
-        NoParameterSetError: a path has more conditions than one look-up counts.
+        NoParameterSetError: a path has more conditions than one look-up counts, and there are no flags.
     """
-    plan = _Cover(edges, slots, free_linear).at_root(root)
-    if math.isinf(plan.cost):
-        raise NoParameterSetError(
-            f"tree: a path tests more features than look-ups of {slots} entries count; use a set with more message bits, or a shallower tree"
-        )
-    return Cover(plan.lookups, plan.linear, plan.constant, min(root.values), max(root.values))
+    weights, flags = TopWeights(budget), _Flags(len(edges))
+    covers: list[Cover] = []
+    for part in _parts(trees, budget):
+        covers += _Covering(CoverCosts(part, edges, weights, budget), edges, flags, free_linear).covers()
+    step = 1 if budget.flag is None else budget.flag.step
+    return Covers(tuple(covers), tuple(flags.made), len(edges), step)
 
 
-class _Cover:
-    """Costs first, by node and base (every base that no leaf below has is as good as another: None), then the look-ups themselves."""
+def _parts(trees: FlatTrees, budget: Budget) -> list[FlatTrees]:
+    """Some trees at a time, so that their costs fit memory."""
+    sizes = trees.tree_sizes()
+    contexts = min(int(trees.depth.max()) + 2, 2 * budget.slots + 10)
+    at_once = max(1, _STATES_AT_ONCE // (8 * contexts))
+    number = np.cumsum(sizes) // at_once
+    groups = [np.flatnonzero(number == i) for i in np.unique(number)]
+    return [trees.part(group) for group in groups] if len(groups) > 1 else [trees]
 
-    def __init__(self, edges: Edges, slots: int, free_linear: bool) -> None:
-        self._edges = edges
-        self._slots = slots
-        self._free_linear = free_linear
-        self._choices: dict[tuple[BinnedNode, int | None], _Choice] = {}
-        self._conditions: dict[BinnedNode, tuple[Condition, ...]] = {}
 
-    def at_root(self, root: BinnedNode) -> _Plan:
-        """The best plan for the whole tree: one base, or a sum of bits over the splits of one feature at the top."""
-        base = min(sorted(root.values), key=lambda value: self._cost(root, value))
-        plain = _Plan(0.0, constant=float(base)) + self._plan(root, base)
-        if not self._free_linear or root.is_leaf:
-            return plain
-        return min(self._linear_top(root), plain, key=lambda plan: plan.cost)
+@dataclass(eq=False)
+class _Flags:
+    """Flags of all trees; equal ones are one."""
 
-    # --- costs ---
+    edges: int
+    made: list[Flag] = field(default_factory=list)
+    _bit: dict[tuple[TreeLookup, float], int] = field(default_factory=dict)
 
-    def _cost(self, node: BinnedNode, base: int | None) -> float:
-        return 0.0 if node.values == {base} else self._choice(node, base).cost
+    def bit(self, lookup: TreeLookup, offset: float) -> int:
+        key = (lookup, offset)
+        if key not in self._bit:
+            behind = [self.made[bit - self.edges].level for bit, _ in lookup.weights if bit >= self.edges]
+            self._bit[key] = self.edges + len(self.made)
+            self.made.append(Flag(lookup, offset, max(behind, default=-1) + 1))
+        return self._bit[key]
 
-    def _choice(self, node: BinnedNode, base: int | None) -> _Choice:
-        key = (node, base if base in node.values else None)
-        if key not in self._choices:
-            self._choices[key] = self._best(node, key[1])
-        return self._choices[key]
 
-    def _best(self, node: BinnedNode, base: int | None) -> _Choice:
-        if node.is_leaf:
-            return _Choice(
-                1.0 if self._weights(node, (), ((node, node.value),), base) else math.inf, ends=((node, node.value),)
+@dataclass(frozen=True)
+class _Place:
+    """A subtree, the base that its leaves have, and where its conditions are counted from."""
+
+    node: int
+    context: int
+    base: int
+    flag: int | None  # bit; None: the root
+
+    def below(self, node: int, deeper: int, base: int) -> _Place:
+        return _Place(node, self.context + deeper, base, self.flag)
+
+
+@dataclass(eq=False)
+class _Sum:
+    lookups: list[TreeLookup]
+    constant: float
+
+
+class _Covering:
+    """Makes the look-ups that the costs speak of."""
+
+    def __init__(self, costs: CoverCosts, edges: Edges, flags: _Flags, free_linear: bool) -> None:
+        self._costs, self._trees, self._edges = costs, costs.trees, edges
+        self._flags, self._free_linear = flags, free_linear
+
+    def covers(self) -> list[Cover]:
+        return [self._cover(root) for root in self._trees.root.tolist()]
+
+    def _cover(self, root: int) -> Cover:
+        """One base for the whole tree, or a sum of bits over the splits of one feature at the top."""
+        costs, trees = self._costs, self._trees
+        least, largest = (int(ends[root]) for ends in trees.span)
+        step = None
+        if self._free_linear and trees.left[root] != NOWHERE:
+            step = self._cheaper_step(root)
+        if step is None and costs.best_cost[root, 0] >= IMPOSSIBLE:
+            raise NoParameterSetError(
+                f"tree: a path tests more features than look-ups of {costs.slots} entries count; use a set with more message bits, or a "
+                "shallower tree"
             )
-        left, right = node.children
-        best = _Choice(self._cost(left, base) + self._cost(right, base))
-        for splits, frontier in _prunings(node, MOST_BITS):
-            if best.cost <= 1:
-                break
-            ends = tuple((end, self._base_of(end, base)) for end in frontier)
-            cost = 1 + sum(self._cost(end, base if value is None else value) for end, value in ends)
-            if cost < best.cost and self._weights(node, splits, ends, base):
-                best = _Choice(cost, splits, ends)
-        return best
+        if step is None:
+            base = int(costs.best_value[root, 0])
+            starts, made = [_Place(root, 0, base, None)], _Sum([], float(base))
+        else:
+            starts = [_Place(end, int(trees.depth[end]), value, None) for end, value in step.ends]
+            made = _Sum([], float(step.constant))
+        self._make(starts, made)
+        linear = {} if step is None else step.linear
+        return Cover(tuple(made.lookups), linear, made.constant, least, largest)
 
-    def _base_of(self, node: BinnedNode, base: int | None) -> int | None:
-        """The base under which a subtree is cheapest; the surrounding one, where that makes no difference."""
-        if node.is_leaf:
-            return None if node.value == base else node.value
-        cheapest = min(sorted(node.values), key=lambda value: self._cost(node, value))
-        return None if self._cost(node, base) <= self._cost(node, cheapest) else cheapest
-
-    # --- look-ups ---
-
-    def _plan(self, node: BinnedNode, base: int) -> _Plan:
-        if node.values == {base}:
-            return _NOTHING
-        choice = self._choice(node, base)
-        if math.isinf(choice.cost):
-            return _IMPOSSIBLE
-        if not choice.ends:
-            left, right = node.children
-            return self._plan(left, base) + self._plan(right, base)
-        ends = [(end, base if value is None else value) for end, value in choice.ends]
-        below = [self._plan(end, value) for end, value in ends]
-        return sum(below, self._lookup(node, choice.splits, choice.ends, base))
-
-    def _weights(
-        self, node: BinnedNode, splits: tuple[BinnedNode, ...], ends: _Ends, base: int | None
-    ) -> IndexWeights | None:
-        bits, outcome = self._outcomes(node, splits, ends)
-        label: dict[int | None, int] = {None: 0, base: 0}
-        for value in outcome.values():
-            label.setdefault(value, len(set(label.values())))
-        return index_weights(
-            tuple((pattern, label[value]) for pattern, value in outcome.items()),
-            bit_patterns(bits, None, self._edges),
-            self._fails(node),
-            self._slots,
-        )
-
-    def _outcomes(
-        self, node: BinnedNode, splits: tuple[BinnedNode, ...], ends: _Ends
-    ) -> tuple[tuple[int, ...], dict[Pattern, int | None]]:
-        """The different edges of the splits, and the value for every combination of their bits that the path leaves."""
-        bits = tuple(dict.fromkeys(split.edge for split in splits))
-        value = dict(ends)
-        outcome = {}
-        for pattern in bit_patterns(bits, node.masks, self._edges):
-            bit, end = dict(zip(bits, pattern, strict=True)), node
-            while end not in value:
-                end = end.children[0] if bit[end.edge] else end.children[1]
-            outcome[pattern] = value[end]
-        return bits, outcome
-
-    def _lookup(self, node: BinnedNode, splits: tuple[BinnedNode, ...], ends: _Ends, base: int) -> _Plan:
-        """One look-up that gives each end its value less the base."""
-        found = self._weights(node, splits, ends, base)
-        assert found is not None
-        bits, outcome = self._outcomes(node, splits, ends)
-        gain = {pattern: 0 if value is None else value - base for pattern, value in outcome.items()}
-        weights: dict[int, int] = dict(zip(bits, found.weights, strict=True))
-        constant = -found.lowest
-        for condition in self._conditions_of(node):
-            constant += found.fail_weight * condition.constant
-            for edge, weight in condition.weights:
-                weights[edge] = weights.get(edge, 0) + found.fail_weight * weight
-        fails = self._fails(node)
-        two = set(gain.values()) | ({0} if fails else set())
-        centre = sum(two) / 2 if found.circle else 0.0
-        half = [0.0] * self._slots  # slots that nothing reaches may hold anything
-        for pattern in bit_patterns(bits, None, self._edges):
-            level = sum(w * b for w, b in zip(found.weights, pattern, strict=True)) - found.lowest
-            for count in range(1, fails + 1):
-                self._fill(half, level + count * found.fail_weight, -centre)
-        for pattern, value in gain.items():
-            level = sum(w * b for w, b in zip(found.weights, pattern, strict=True)) - found.lowest
-            self._fill(half, level, value - centre)
-        entries = tuple(half) + tuple(-entry for entry in half)
-        used = tuple(sorted((edge, weight) for edge, weight in weights.items() if weight))
-        return _Plan(1.0, (TreeLookup(used, constant % (2 * self._slots), entries),), centre)
-
-    def _fill(self, half: list[float], level: int, entry: float) -> None:
-        """On the circle: the second half has the opposite entries."""
-        slot = level % (2 * self._slots)
-        half[slot % self._slots] = entry if slot < self._slots else -entry
-
-    # --- sums of bits ---
-
-    def _linear_top(self, root: BinnedNode) -> _Plan:
-        """Bases for the parts that the root's feature alone separates, as a sum of its bits."""
-        feature = int(self._edges.feature[root.edge])
-        ends: list[tuple[BinnedNode, int]] = []
+    def _cheaper_step(self, root: int) -> Step | None:
+        """A sum of the bits of the root's feature, where the parts that these separate cost no more than the whole."""
+        costs, trees, feature = self._costs, self._trees, self._edges.feature
+        ends: list[int] = []
         waiting = [root]
         while waiting:
             node = waiting.pop()
-            if node.is_leaf or self._edges.feature[node.edge] != feature:
-                ends.append((node, min(sorted(node.values), key=lambda value: self._cost(node, value))))
+            if trees.left[node] == NOWHERE or feature[trees.edge[node]] != feature[trees.edge[root]]:
+                ends.append(node)
             else:
-                waiting += node.children
-        rest = sum((self._plan(end, value) for end, value in ends), _NOTHING)
-        return rest + self._step_function(feature, ends)
+                waiting += [int(trees.left[node]), int(trees.right[node])]
+        context = np.minimum(trees.depth[ends], costs.contexts)
+        if int(costs.best_cost[ends, context].sum()) > min(costs.best_cost[root, 0], IMPOSSIBLE - 1):
+            return None
+        values = costs.best_value[ends, context].tolist()
+        return step_function(root, list(zip(ends, values, strict=True)), trees, self._edges)
 
-    def _step_function(self, feature: int, ends: list[tuple[BinnedNode, int]]) -> _Plan:
-        """constant + sum of differences of values at the edges; impossible where missing values disagree."""
-        count = self._edges.bins[feature]
-        value = {b: v for end, v in ends for b in range(count) if end.masks[feature] >> b & 1}
-        linear: dict[int, int] = {}
-        first_edge: dict[int, int] = {}  # number of bins that hold -> edge
-        for end, _ in ends:
-            for edge, _ in end.path:
-                if self._edges.feature[edge] == feature:
-                    first_edge.setdefault(_finite_bins(self._edges, edge), edge)
-        constant = value[max(first_edge)]  # beyond the last edge
-        for holding, edge in first_edge.items():
-            difference = value[holding - 1] - value[holding]
-            if difference:
-                linear[edge] = difference
-        for b in range(count):
-            total = constant + sum(w for edge, w in linear.items() if self._edges.holds[edge] >> b & 1)
-            if total != value[b]:
-                return _IMPOSSIBLE
-        return _Plan(0.0, (), float(constant), linear)
+    def _make(self, waiting: list[_Place], made: _Sum) -> None:
+        costs, trees = self._costs, self._trees
+        while waiting:
+            place = waiting.pop()
+            node, context = place.node, min(place.context, costs.contexts)
+            number = costs.base_number(node, place.base)
+            if costs.cost[node, context, number] == 0:
+                continue
+            choice = int(costs.choice[node, context, number])
+            if trees.left[node] == NOWHERE:
+                made.lookups.append(self._leaf(place, int(trees.value[node]) - place.base, made))
+            elif choice == SIDES:
+                waiting += [place.below(int(child[node]), 1, place.base) for child in (trees.left, trees.right)]
+            elif choice == FLAG:
+                waiting.append(_Place(node, 0, place.base, self._flag(place)))
+            else:
+                waiting += self._top(place, choice, made)
 
-    def _conditions_of(self, node: BinnedNode) -> tuple[Condition, ...]:
-        if node not in self._conditions:
-            self._conditions[node] = path_conditions(node.path, self._edges)
-        return self._conditions[node]
+    def _leaf(self, place: _Place, gain: float, made: _Sum) -> TreeLookup:
+        lookup, offset = self._lookup(place, TopClass(LEAF_TOP, ()), (1,), (gain,), [])
+        made.constant += offset
+        return lookup
 
-    def _fails(self, node: BinnedNode) -> int:
-        """How many conditions on the way to a node can fail, at most."""
-        return sum(condition.most for condition in self._conditions_of(node))
+    def _flag(self, place: _Place) -> int:
+        return self._flags.bit(*self._lookup(place, TopClass(LEAF_TOP, ()), (1,), (1.0,), []))
+
+    def _top(self, place: _Place, number: int, made: _Sum) -> list[_Place]:
+        """A look-up for a top; the subtrees where it ends."""
+        costs, top = self._costs, TOPS[number]
+        at = self._at(place.node)
+        below, values = [], []
+        for i in top.ends:
+            deeper = i.bit_length() - 1
+            context = min(place.context + deeper, costs.contexts)
+            stays = costs.stays(at[i], context, place.base)
+            values.append(NONE if stays else int(costs.best_value[at[i], context]))
+            below.append(place.below(at[i], deeper, place.base if stays else values[-1]))
+        label: dict[int, int] = {NONE: 0}
+        labels = tuple(label.setdefault(value, len(label)) for value in values)
+        gains = tuple(0.0 if value == NONE else float(value - place.base) for value in values)
+        split_edges = [int(self._trees.edge[at[i]]) for i in top.splits]
+        if len({int(self._edges.feature[edge]) for edge in split_edges}) < len(split_edges):
+            number = int(class_numbers(number, np.array([split_edges]), self._edges)[0])
+        kind = top_class(number)  # that of splits on different features
+        lookup, offset = self._lookup(place, kind, labels, gains, split_edges)
+        made.lookups.append(lookup)
+        made.constant += offset
+        return below
+
+    def _at(self, node: int) -> dict[int, int]:
+        """Nodes by their places below one."""
+        at, waiting = {}, [(1, node)]
+        while waiting:
+            place, found = waiting.pop()
+            at[place] = found
+            if self._trees.left[found] != NOWHERE and place < 16:
+                waiting += [(2 * place, int(self._trees.left[found])), (2 * place + 1, int(self._trees.right[found]))]
+        return at
+
+    def _lookup(
+        self,
+        place: _Place,
+        kind: TopClass,
+        labels: tuple[int, ...],
+        gains: tuple[float, ...],
+        split_edges: list[int],
+    ) -> tuple[TreeLookup, float]:
+        """One look-up that gives each end its gain, and what is to be added to it."""
+        conditions = self._conditions(place)
+        fails = sum(condition.most for condition in conditions)
+        found = self._costs.weights.weights(kind, labels, fails, place.flag is not None)
+        weights: dict[int, int] = {}
+        for split, bit in enumerate(kind.bit_of_split):
+            weights[split_edges[split]] = found.weights[bit]
+        constant = found.constant
+        for condition in conditions:
+            constant += found.fail_weight * condition.constant
+            for edge, weight in condition.weights:
+                weights[edge] = weights.get(edge, 0) + found.fail_weight * weight
+        if place.flag is not None:
+            constant += found.flag_weight
+            weights[place.flag] = -found.flag_weight
+        shifts = _failing_shifts(found, fails, place.flag is not None)
+        two = {*gains, 0.0} if shifts else set(gains)
+        centre = sum(two) / 2 if found.circle else 0.0
+        entries = _entries(found, kind, gains, shifts, centre, self._costs.slots)
+        used = tuple(sorted((edge, weight) for edge, weight in weights.items() if weight))
+        return TreeLookup(used, constant % (2 * self._costs.slots), entries), centre
+
+    def _conditions(self, place: _Place) -> tuple[Condition, ...]:
+        """Of the path from where the place's conditions are counted."""
+        trees, path, node = self._trees, [], place.node
+        for _ in range(place.context):
+            above = int(trees.parent[node])
+            path.append((int(trees.edge[above]), int(trees.left[above]) == node))
+            node = above
+        return path_conditions(tuple(reversed(path)), self._edges)
 
 
-def _finite_bins(edges: Edges, edge: int) -> int:
-    """Bins at most the edge's threshold, which are the lowest."""
-    mask = edges.holds[edge]
-    return (~mask & (mask + 1)).bit_length() - 1
+def _failing_shifts(found: IndexWeights, fails: int, flagged: bool) -> list[int]:
+    """By how much an index moves where something fails."""
+    counts = [(count, flag) for count in range(fails + 1) for flag in ((0, 1) if flagged else (0,))]
+    return [count * found.fail_weight + flag * found.flag_weight for count, flag in counts if count or flag]
 
 
-def _prunings(node: BinnedNode, bits: int) -> Iterator[tuple[tuple[BinnedNode, ...], tuple[BinnedNode, ...]]]:
-    """Splits at the top of a subtree, and the nodes where they end; large ones first."""
-    yield from sorted(_tops(node, bits), key=lambda top: -len(top[0]))
+def _entries(
+    found: IndexWeights, kind: TopClass, gains: tuple[float, ...], shifts: list[int], centre: float, slots: int
+) -> tuple[float, ...]:
+    """[2M]; slots that nothing reaches may hold anything."""
+    half = [0.0] * slots
 
+    def fill(level: int, entry: float) -> None:
+        """On the circle: the second half has the opposite entries."""
+        slot = level % (2 * slots)
+        half[slot % slots] = entry if slot < slots else -entry
 
-def _tops(node: BinnedNode, splits: int) -> Iterator[tuple[tuple[BinnedNode, ...], tuple[BinnedNode, ...]]]:
-    """All ways to cut a subtree after at most so many splits, the node's own included."""
-    left, right = node.children
-    sides = []
-    for child in (left, right):
-        ways: list[tuple[tuple[BinnedNode, ...], tuple[BinnedNode, ...]]] = [((), (child,))]
-        if not child.is_leaf and splits > 1:
-            ways += _tops(child, splits - 1)
-        sides.append(ways)
-    for left_splits, left_ends in sides[0]:
-        for right_splits, right_ends in sides[1]:
-            if 1 + len(left_splits) + len(right_splits) <= splits:
-                yield (node, *left_splits, *right_splits), left_ends + right_ends
+    levels = [
+        found.constant + sum(w * b for w, b in zip(found.weights, pattern, strict=True)) for pattern in kind.patterns
+    ]
+    for level in levels:
+        for shift in shifts:
+            fill(level + shift, -centre)
+    for level, end in zip(levels, kind.ends, strict=True):
+        fill(level, gains[end] - centre)
+    return tuple(half) + tuple(-entry for entry in half)

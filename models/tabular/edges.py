@@ -1,16 +1,17 @@
 """The edges of an ensemble: every comparison that it makes, once, and the bins of each feature between them.
 
-Edge e holds for the bins of its feature whose bit is set in `holds[e]`: bin b lies between the thresholds number b - 1 and b, ascending, and
-the last bin of features with missing values is NaN. Comparisons by edges are exact by construction: the client makes them, on the numbers that
-the ensemble itself compares.
+Bin b of a feature lies between its thresholds number b - 1 and b, ascending; edge e holds for the bins 0 .. rank[e], and for NaN where `missing[e]`
+is 1. Comparisons by edges are exact by construction: the client makes them, on the numbers that the ensemble itself compares.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Indices, Reals
@@ -26,15 +27,21 @@ class Edges:
     feature: Indices  # [edges]
     threshold: Reals
     missing: Indices  # 0 or 1: whether the comparison counts as holding for NaN
-    holds: tuple[int, ...]  # [edges], masks over the bins of the feature
-    bins: dict[int, int]  # number of bins of every feature that is compared, NaN's included
+    rank: Indices  # [edges], of the threshold among those of the feature
+    takes_missing: bool
 
     def __len__(self) -> int:
         return len(self.feature)
 
-    def all_bins(self, feature: int) -> int:
-        """The mask of every bin."""
-        return (1 << self.bins[feature]) - 1
+    @cached_property
+    def mixed(self) -> NDArray[np.bool_]:
+        """[edges]: whether edges of the feature disagree on missing values."""
+        _, number = np.unique(self.feature, return_inverse=True)
+        count = np.bincount(number.reshape(-1))
+        holding = np.bincount(number.reshape(-1), weights=self.missing)
+        agree = (holding == 0) | (holding == count)
+        result: NDArray[np.bool_] = self.takes_missing & ~agree[number.reshape(-1)]
+        return result
 
 
 def edges_of(ensemble: TreeEnsemble, bin_bits: int | None = None) -> tuple[Edges, list[Indices]]:
@@ -102,15 +109,10 @@ def _kept_thresholds(rows: Reals, most: int) -> Reals:
 
 
 def _edges(distinct: Reals, takes_missing: bool) -> Edges:
-    feature = distinct[:, 0].astype(np.int64)
-    bins: dict[int, int] = {}
-    holds = []
-    for f in np.unique(feature):
-        own = distinct[feature == f]
-        levels, rank = np.unique(own[:, 1], return_inverse=True)
-        count = len(levels) + 1
-        for position, missing in zip(rank.reshape(-1), own[:, 2], strict=True):
-            mask = (1 << (int(position) + 1)) - 1  # bins 0 .. rank are at most the threshold
-            holds.append(mask | (int(missing) << count if takes_missing else 0))
-        bins[int(f)] = count + int(takes_missing)
-    return Edges(feature, distinct[:, 1], distinct[:, 2].astype(np.int64), tuple(holds), bins)
+    feature, threshold = distinct[:, 0].astype(np.int64), distinct[:, 1]
+    following = np.zeros(len(distinct), dtype=np.int64)  # 1 where the threshold is another than the one before
+    following[1:] = (threshold[1:] != threshold[:-1]) & (feature[1:] == feature[:-1])
+    starts = np.flatnonzero(np.concatenate([[True], feature[1:] != feature[:-1]]))
+    level = np.cumsum(following)
+    rank = level - np.repeat(level[starts], np.diff(np.append(starts, len(distinct))))
+    return Edges(feature, threshold, distinct[:, 2].astype(np.int64), rank, takes_missing)

@@ -12,10 +12,11 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cloakwork.models.client_steps import OutputStep, final_steps, run_output_steps
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Indices, Reals
 from cloakwork.models.tabular.columns import feature_labels, feature_table
-from cloakwork.models.tabular.transforms import TRANSFORMS, label_array, transform_scores
+from cloakwork.models.tabular.transforms import TRANSFORMS, label_array
 
 LEAF: Final = -1
 
@@ -93,7 +94,8 @@ class Tree:
 class TreeEnsemble:
     """score = base + (sum or mean over trees of the leaf's values); then `transform`, then `labels[argmax]` for classifiers.
 
-    One column with labels (two classes) means the score of the second class.
+    One column with labels (two classes) means the score of the second class. Where transform and labels cannot say what follows the scores,
+    `after` does, and takes their place.
     """
 
     trees: tuple[Tree, ...]
@@ -106,6 +108,7 @@ class TreeEnsemble:
     transform_parameter: float = 1.0
     labels: NDArray[Any] | None = None  # of the classes; None for regression
     feature_names: tuple[str, ...] | None = None
+    after: tuple[OutputStep, ...] | None = None
 
     def __post_init__(self) -> None:
         """Raises CompileError naming the first thing that is not so."""
@@ -159,12 +162,16 @@ class TreeEnsemble:
 
     def evaluate(self, x: ArrayLike) -> NDArray[Any]:
         """The prediction in clear: labels of classifiers, transformed values of others, [samples] where there is one output."""
-        return transform_scores(self.scores(x), self.transform, self.transform_parameter, self.labels)
+        return run_output_steps(self.output_steps, self.scores(x))
+
+    @property
+    def output_steps(self) -> tuple[OutputStep, ...]:
+        """What the client does with the scores."""
+        return final_steps(self.transform, self.transform_parameter, self.labels) if self.after is None else self.after
 
     def probabilities(self, x: ArrayLike) -> Reals:
         """What the transform makes of the scores: [samples, classes], or [samples, outputs] without labels."""
-        scores = self.scores(x)
-        return TRANSFORMS[self.transform](scores, self.transform_parameter, self.labels is not None)
+        return run_output_steps(self.output_steps, self.scores(x), "probabilities")
 
     def label_of(self, feature: int) -> str:
         return feature_labels(self.feature_names, self.features)[feature]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.models.client_steps import (
@@ -21,11 +22,12 @@ from cloakwork.models.client_steps import (
     Round,
     Saturate,
     Standardise,
-    final_steps,
     run_input_steps,
+    run_output_steps,
 )
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, ShapeError
+from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Reals
 from cloakwork.models.program import Program
 from cloakwork.models.tabular.linear_model import LinearModel
@@ -34,6 +36,9 @@ from cloakwork.models.tabular.linear_quantisation import LinearQuantisation, qua
 
 DEFAULT_SET: Final = "lut3"  # two limbs; trees take it too, so that one key serves both
 DEFAULT_FAILURE_LOG2: Final = -128.0
+DEFAULT_ACCURACY: Final = 0.97
+_COMPARED: Final = 2000  # calibration samples
+_FEW: Final = 2
 _CONSTANT_RANGE: Final = 1e-6  # of its size: the half range that a feature gets which is always the same
 
 
@@ -45,6 +50,7 @@ def compile_linear(
     bits: int | None = None,
     margin: float = 0.1,
     failure_log2: float = DEFAULT_FAILURE_LOG2,
+    accuracy: float = DEFAULT_ACCURACY,
     preprocessing: Sequence[InputStep] | None = None,
 ) -> CompiledModel:
     """A program of one linear node.
@@ -54,28 +60,56 @@ def compile_linear(
         bits: of an encrypted feature, sign included; None: as many as are best.
         margin: part of the calibrated half range that is kept free on either side.
         failure_log2: log2 of the largest probability that an output is decrypted to another integer.
+        accuracy: least share of calibration samples with the label of the model in clear; of values, least share of their deviation that is
+            kept. 0: any.
         preprocessing: what the client does before, its first step checking the columns; None: that step alone.
 
     Raises:
-        CompileError: no calibration samples, or another number of features than the model has.
+        CompileError: no calibration samples, another number of features than the model has, or too little accuracy.
         NoParameterSetError: the set is too noisy for so many features.
     """
     params = parameters if isinstance(parameters, ParameterSet) else parameter_set(parameters)
     steps = (Columns(model.features, model.feature_names),) if preprocessing is None else tuple(preprocessing)
-    lower, upper = feature_ranges(run_input_steps(steps, calibration), model.features, margin)
+    features = run_input_steps(steps, calibration)
+    lower, upper = feature_ranges(features, model.features, margin)
     centre, half = (upper + lower) / 2, (upper - lower) / 2
     quantised = quantise_linear(model.coefficients * half, params, failure_log2, bits)
     program = linear_program(quantised, params, "linear model")
+    last = (Saturate(lower, upper), Standardise(centre, quantised.levels / half), Round())
+    after = _output_steps(model, quantised, centre)
+    seen = features[:_COMPARED]
+    found = run_output_steps(after, interpret(program.graph, run_input_steps(last, seen)))
+    _check_accuracy(found, run_output_steps(model.output_steps, model.scores(seen)), quantised, accuracy)
     return CompiledModel(
         Program(
             program.graph,
             params,
             program.noise_percent,
-            input_steps=(*steps, Saturate(lower, upper), Standardise(centre, quantised.levels / half), Round()),
-            output_steps=_output_steps(model, quantised, centre),
+            input_steps=(*steps, *last),
+            output_steps=after,
             facts=_facts(model, quantised),
         )
     )
+
+
+def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], quantised: LinearQuantisation, accuracy: float) -> None:
+    """CompileError where the quantised model is another than the one in clear."""
+    if clear.dtype.kind == "f":
+        deviation = float(np.std(clear))
+        error = float(np.sqrt(np.mean(np.square(found - clear)))) / deviation if deviation > 0 else 0.0
+        reached, wrong = 1 - error, error > 0
+        what = "keeps {:.1%} of the deviation of its values"
+    else:
+        differing = int((found != clear).sum())
+        reached, wrong = 1 - differing / clear.size, differing > _FEW  # of few samples one or two say nothing
+        what = "agrees with the model in clear on {:.1%} of the calibration samples"
+    if wrong and reached < accuracy:
+        bits = f"{int(quantised.levels).bit_length()} bits of features and {int(np.abs(quantised.weights).max()).bit_length() + 1} of weights"
+        raise CompileError(
+            f"linear model: with {bits} it {what.format(max(reached, 0.0))}, expected {accuracy:.1%}: its weights, times the range of their "
+            "features, are of too different sizes. Scale or leave out features, regularise more (GaussianNB: a larger var_smoothing), "
+            "or pass accuracy=0 to go on"
+        )
 
 
 def feature_ranges(features: Reals, count: int, margin: float) -> tuple[Reals, Reals]:
@@ -96,7 +130,7 @@ def feature_ranges(features: Reals, count: int, margin: float) -> tuple[Reals, R
 def _output_steps(model: LinearModel, quantised: LinearQuantisation, centre: Reals) -> tuple[OutputStep, ...]:
     scale = np.diag(1.0 / (quantised.gain * quantised.levels))
     offset = model.intercept + model.coefficients @ centre
-    return Integers(), Combine(scale, offset), *final_steps(model.transform, model.transform_parameter, model.labels)
+    return Integers(), Combine(scale, offset), *model.output_steps
 
 
 def _facts(model: LinearModel, quantised: LinearQuantisation) -> dict[str, Any]:

@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cloakwork.models.client_steps import OutputStep, final_steps, run_output_steps
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Reals
 from cloakwork.models.tabular.columns import feature_table
-from cloakwork.models.tabular.transforms import TRANSFORMS, label_array, transform_scores
+from cloakwork.models.tabular.transforms import TRANSFORMS, label_array
 
 
 @dataclass(frozen=True, eq=False)
 class LinearModel:
-    """score = coefficients x + intercept; then `transform`, then `labels[argmax]` for classifiers (one column: by its sign or probability)."""
+    """score = coefficients x + intercept; then `transform`, then `labels[argmax]` for classifiers (one column: by its sign or probability).
+
+    Where those cannot say what follows the scores, `after` does, and takes their place.
+    """
 
     coefficients: Reals  # [outputs, features]
     intercept: Reals  # [outputs]
@@ -24,6 +28,7 @@ class LinearModel:
     transform_parameter: float = 1.0
     labels: NDArray[Any] | None = None  # of the classes; None for regression
     feature_names: tuple[str, ...] | None = None
+    after: tuple[OutputStep, ...] | None = None
 
     def __post_init__(self) -> None:
         """Raises CompileError naming the first thing that is not so."""
@@ -52,10 +57,15 @@ class LinearModel:
 
     def evaluate(self, x: ArrayLike) -> NDArray[Any]:
         """The prediction in clear: labels of classifiers, transformed values of others, [samples] where there is one output."""
-        return transform_scores(self.scores(x), self.transform, self.transform_parameter, self.labels)
+        return run_output_steps(self.output_steps, self.scores(x))
+
+    @property
+    def output_steps(self) -> tuple[OutputStep, ...]:
+        """What the client does with the scores."""
+        return final_steps(self.transform, self.transform_parameter, self.labels) if self.after is None else self.after
 
     def probabilities(self, x: ArrayLike) -> Reals:
-        return TRANSFORMS[self.transform](self.scores(x), self.transform_parameter, self.labels is not None)
+        return run_output_steps(self.output_steps, self.scores(x), "probabilities")
 
 
 def _demand(condition: bool, rule: str) -> None:

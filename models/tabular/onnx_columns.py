@@ -15,7 +15,9 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto
 
+from cloakwork.models.client_steps import Binarise, Equal, Function, Polynomials, Project
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode
+from cloakwork.models.onnx_import.constant_folding import fold_constant
 from cloakwork.models.onnx_import.graph_order import constants_of
 from cloakwork.models.tabular.column_flow import ColumnFlow, Recipe
 from cloakwork.models.tabular.onnx_attributes import Attributes, attributes
@@ -33,17 +35,27 @@ class Tensors:
     recipes: dict[str, Recipe]
     constants: dict[str, NDArray[Any]]
     types: list[int] = field(default_factory=list)  # of the user's columns
+    opsets: dict[str, int] = field(default_factory=dict)
+    widths: dict[str, int] = field(
+        default_factory=dict
+    )  # columns of a tensor whose shape is asked for, by the name of the answer
+    model_nodes: list[onnx.NodeProto] = field(default_factory=list)
+
+    def has(self, name: str) -> bool:
+        return name in self.recipes or name in self.constants or name in self.widths
 
 
 def read_columns(
-    graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], wanted: str
+    model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], wanted: str, *, table_model: bool = True
 ) -> tuple[Tensors, set[str], list[Problem]]:
     """Recipes of every tensor that tensor `wanted` needs, the nodes that make them (by their first output), and what is wrong with some.
 
     Args:
         nodes: of the graph, each after those that it reads.
+        table_model: whether `wanted` is what a tree or linear operator reads; else it is the end of a model in standard operators, which
+            begins with the first matrix product or node that the client has no step for: those are `model_nodes` of the result.
     """
-    tensors = _inputs(graph)
+    tensors = _inputs(model)
     producer = {name: node for node in nodes for name in node.output}
     needed: set[str] = set()
     waiting = [wanted]
@@ -53,21 +65,27 @@ def read_columns(
             needed.add(node.output[0])
             waiting += list(node.input)
     problems: list[Problem] = []
+    inside: set[str] = set()  # tensors of the model
     for node in nodes:
         if node.output[0] not in needed:
             continue
-        known = all(name in tensors.recipes or name in tensors.constants for name in node.input if name)
-        if not known:
-            continue  # follows from a node that is reported
         try:
-            _read(node, tensors)
+            if not table_model and (node.op_type in _PRODUCTS or any(name in inside for name in node.input)):
+                raise UnsupportedNode("belongs to the model")
+            if all(tensors.has(name) for name in node.input if name):
+                _read(node, tensors)  # else it follows from a node that is reported
         except UnsupportedNode as error:
-            problems.append(Problem(node.name, node.op_type, str(error)))
+            inside |= set(node.output)
+            if table_model:
+                problems.append(Problem(node.name, node.op_type, str(error)))
+            else:
+                tensors.model_nodes.append(node)
     return tensors, needed, problems
 
 
-def _inputs(graph: onnx.GraphProto) -> Tensors:
+def _inputs(model: onnx.ModelProto) -> Tensors:
     """One input of all columns, or one for each, which names them."""
+    graph = model.graph
     constants: dict[str, NDArray[Any]] = dict(constants_of(graph))
     inputs = [value for value in graph.input if value.name not in constants]
     widths: list[int] = []
@@ -89,13 +107,23 @@ def _inputs(graph: onnx.GraphProto) -> Tensors:
     for value, width in zip(inputs, widths, strict=True):
         recipes[value.name] = start[first : first + width]
         first += width
-    return Tensors(flow, recipes, constants, types)
+    return Tensors(flow, recipes, constants, types, {entry.domain: entry.version for entry in model.opset_import})
 
 
 def _read(node: onnx.NodeProto, tensors: Tensors) -> None:
     own = attributes(node)
     if node.op_type == "Constant":
         tensors.constants[node.output[0]] = np.asarray(own["value"])
+        return
+    if node.input and all(name in tensors.constants for name in node.input if name):
+        feeds = {name: tensors.constants[name] for name in node.input if name}
+        tensors.constants.update(zip(node.output, fold_constant(node, feeds, tensors.opsets), strict=False))
+        return
+    if node.op_type == "Shape":
+        tensors.widths[node.output[0]] = len(_recipe(node, tensors))
+        return
+    if node.op_type == "ConstantOfShape" and node.input[0] in tensors.widths:
+        tensors.recipes[node.output[0]] = _filled(own, tensors, tensors.widths[node.input[0]])
         return
     if node.op_type not in _OPERATORS:
         raise UnsupportedNode("the client has no such step; do it before, on the table itself")
@@ -125,12 +153,16 @@ def _same(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
 
 def _cast(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
     recipe = _recipe(node, tensors)
-    whole = all(column.untouched and tensors.types[column.source] in _INTEGERS for column in recipe)
+    whole = all(tensors.flow.is_given(column) and tensors.types[column.source] in _INTEGERS for column in recipe)
     if own["to"] in (TensorProto.FLOAT, TensorProto.DOUBLE) or (own["to"] in _INTEGERS and whole):
         return recipe
-    if own["to"] == TensorProto.STRING and all(tensors.types[c.source] == TensorProto.STRING for c in recipe):
+    if own["to"] == TensorProto.STRING and all(
+        tensors.flow.is_given(c) and tensors.types[c.source] == TensorProto.STRING for c in recipe
+    ):
         return recipe
-    raise UnsupportedNode("rounds, or makes texts of numbers; do it before, on the table itself")
+    if own["to"] in _INTEGERS and all(c.categories is None for c in recipe):
+        return tensors.flow.apply(recipe, (Function("trunc"),), len(recipe))
+    raise UnsupportedNode("makes texts of numbers, or truth values; do it before, on the table itself")
 
 
 def _reshape(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
@@ -195,24 +227,94 @@ def _one_hot_encoder(node: onnx.NodeProto, own: Attributes, tensors: Tensors) ->
     recipe = _recipe(node, tensors)
     if len(recipe) != 1 or not categories:
         raise UnsupportedNode("expected one column, and its categories")
-    encoded = tensors.flow.encode(recipe[0], categories, "ignore" if own.get("zeros", 1) else "refuse")
+    zeros = bool(own.get("zeros", 1))
+    if not tensors.flow.is_given(recipe[0]) and own.get("cats_int64s") and zeros:
+        values = np.array(categories, dtype=np.float64)
+        return tensors.flow.apply(recipe, (Equal(np.zeros(len(values), np.int64), values),), len(values))
+    encoded = tensors.flow.encode(recipe[0], categories, "ignore" if zeros else "refuse")
     return [replace(encoded, indicator=i) for i in range(len(categories))]
+
+
+def _matrix(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    """Principal components and other projections."""
+    recipe, matrix = _recipe(node, tensors), np.asarray(_constant(node, tensors, 1), dtype=np.float64)
+    if matrix.ndim != 2 or len(matrix) != len(recipe):
+        raise UnsupportedNode(f"by a constant of shape {list(matrix.shape)}; expected a matrix of {len(recipe)} rows")
+    return tensors.flow.apply(recipe, (Project(np.zeros(len(matrix)), matrix),), matrix.shape[1])
+
+
+def _product(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    recipe = _recipe(node, tensors)
+    axes = own.get("axes") or (_constant(node, tensors, 1).tolist() if len(node.input) > 1 else [])
+    if [axis % 2 for axis in axes] != [1] or not own.get("keepdims", 1):
+        raise UnsupportedNode("multiplies samples; expected columns")
+    return tensors.flow.product(recipe)
+
+
+def _above(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    """Binarizer, or Greater than a constant: 1 above it, else 0."""
+    recipe = _recipe(node, tensors)
+    given = own.get("threshold", 0.0) if node.op_type == "Binarizer" else _constant(node, tensors, 1)
+    threshold = np.asarray(given, dtype=np.float64).reshape(-1)
+    if threshold.size not in (1, len(recipe)):
+        raise UnsupportedNode(f"compares {len(recipe)} columns with {threshold.size} numbers")
+    return tensors.flow.apply(recipe, (Binarise(np.broadcast_to(threshold, len(recipe)).copy()),), len(recipe))
+
+
+def _function(node: onnx.NodeProto, own: Attributes, tensors: Tensors) -> Recipe:
+    recipe = _recipe(node, tensors)
+    return tensors.flow.apply(recipe, (Function(_FUNCTIONS[node.op_type]),), len(recipe))
+
+
+def _filled(own: Attributes, tensors: Tensors, width: int) -> Recipe:
+    """Columns that are all one number: a product of no columns, which is 1, moved."""
+    if width > _MOST_COLUMNS:
+        raise UnsupportedNode(f"makes more than {_MOST_COLUMNS} columns")
+    value = float(np.asarray(own.get("value", 0.0)).reshape(-1)[0])
+    first = tensors.flow.start()[:1]
+    ones = tensors.flow.apply(first, (Polynomials(np.zeros((width, 1), np.int64)),), width)
+    return tensors.flow.affine(ones, 1.0 - value, 1.0)
+
+
+_PRODUCTS: Final = ("Conv", "Gemm", "MatMul")  # with which a model begins
+_FUNCTIONS: Final = {
+    "Abs": "absolute",
+    "Atan": "arctan",
+    "Ceil": "ceil",
+    "Cos": "cos",
+    "Exp": "exp",
+    "Floor": "floor",
+    "Log": "log",
+    "Neg": "negative",
+    "Reciprocal": "reciprocal",
+    "Round": "rint",
+    "Sign": "sign",
+    "Sin": "sin",
+    "Sqrt": "sqrt",
+    "Tan": "tan",
+    "Tanh": "tanh",
+}
 
 
 _OPERATORS: Final[Mapping[str, Callable[[onnx.NodeProto, Attributes, Tensors], Recipe]]] = {
     "Add": _arithmetic,
     "ArrayFeatureExtractor": _select,
+    "Binarizer": _above,
     "Cast": _cast,
     "Concat": _concat,
     "Div": _arithmetic,
     "FeatureVectorizer": _concat,
     "Gather": _select,
+    "Greater": _above,
     "Identity": _same,
     "Imputer": _imputer,
+    "MatMul": _matrix,
     "Mul": _arithmetic,
     "Normalizer": _normalizer,
     "OneHotEncoder": _one_hot_encoder,
+    "ReduceProd": _product,
     "Reshape": _reshape,
     "Scaler": _scaler,
     "Sub": _arithmetic,
+    **dict.fromkeys(_FUNCTIONS, _function),
 }

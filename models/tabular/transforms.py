@@ -47,7 +47,10 @@ TRANSFORMS: Final[dict[str, Callable[[Reals, float, bool], Reals]]] = {
     # a forest's mean of class shares; one column of a classifier is the share of the second class
     "none": lambda s, _, classes: _two_classes(s) if classes and s.shape[1] == 1 else s,
     "sigmoid": lambda s, _, classes: _of_classes(s, classes, _sigmoid(s)),
-    "softmax": lambda s, _, classes: _softmax(np.concatenate([-s, s], axis=1) if classes and s.shape[1] == 1 else s),
+    "softmax": lambda s, slope, classes: _softmax(
+        slope * (np.concatenate([-s, s], axis=1) if classes and s.shape[1] == 1 else s)
+    ),
+    "shares": lambda s, _, classes: _of_classes(s, classes, s),  # of the sum of all classes
     "exp": lambda s, _, classes: np.exp(s),
     "modified_huber": lambda s, _, classes: _of_classes(s, classes, _modified_huber(s)),
     "isolation": lambda s, divisor, classes: -np.exp2(-s / divisor),  # path lengths to the score of an isolation forest
@@ -55,18 +58,9 @@ TRANSFORMS: Final[dict[str, Callable[[Reals, float, bool], Reals]]] = {
 }
 
 
-def transform_scores(scores: Reals, name: str, parameter: float, labels: NDArray[Any] | None) -> NDArray[Any]:
-    """Labels of classifiers, transformed values of others; [samples] where there is one output."""
-    if labels is not None:
-        chosen: NDArray[Any] = labels[best_class(scores, class_threshold(name))]
-        return chosen
-    values = TRANSFORMS[name](scores, parameter, False)
-    return values[:, 0] if values.shape[1] == 1 else values
-
-
 def class_threshold(name: str) -> float:
     """The score above which one column means the second class: shares are compared with 1/2, raw sums with 0."""
-    return 0.5 if name == "none" else 0.0
+    return 0.5 if name in ("none", "shares") else 0.0
 
 
 def best_class(scores: Reals, threshold: float = 0.0) -> NDArray[np.int64]:

@@ -1,29 +1,35 @@
-"""The graph of a covered ensemble: comparison bits -> indices -> look-ups -> output sums, exact integers all the way.
+"""The graph of covered trees: comparison bits -> indices -> flags -> indices -> look-ups -> output sums, exact integers all the way.
 
 Phases: a bit is 1/R for true, an index one step of 1/2M, a unit of an output 1/R, with R a multiple of 2M. So the integer weights of an index are
-weight * R/2M, those of an output are the units themselves.
+weight * R/2M, those of an output are the units themselves. A flag that is up is `flag_step` steps of an index, so that a weight on it is a small
+integer too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.answers import ROUNDING_SHARE
 from cloakwork.models.ir import Graph, Indices, Reals
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.tabular.comparison_bits import Bit, BitSource
-from cloakwork.models.tabular.cover import Cover, TreeLookup
+from cloakwork.models.tabular.cover import Cover, Covers, TreeLookup
 from cloakwork.models.tabular.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.tabular.index_weights import FlagWeights
 from cloakwork.models.tabular.lookup_sums import Index, SummedCovers, index_of, sum_covers
 
 DECISION_UNIT: Final = 0.25  # of the torus, between the two values of a decision
 LEAVES: Final = "leaves"  # the name of the look-ups that select leaves
+FLAGS: Final = "flags"  # of those that say how far a sample has come
+MOST_UNITS: Final = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +50,19 @@ class Layout:
     output_failure_log2: float  # of decoding one output, the worst
 
 
+def flag_weights(params: ParameterSet, slots: int, failure_log2: float, share: float = 1.0) -> FlagWeights | None:
+    """What an index of M slots may weigh a flag with, so that its look-up fails with at most this probability; None: flags are too noisy.
+
+    Args:
+        share: of the noise that an index may have, in standard deviations, for the flag.
+    """
+    norm = 0
+    while largest_slots(params, failure_log2, (norm + 1) / share) >= slots and norm < slots:
+        norm += 1
+    # No index needs a weight of more than half its slots: no two ends that differ are further apart.
+    return FlagWeights(max(1, -(-slots // (2 * norm))), norm) if norm else None
+
+
 def largest_slots(params: ParameterSet, failure_log2: float, norm: float = 0.0) -> int:
     """The largest M at which a look-up fails with at most this probability, for rows of L2 norm `norm` on bootstrap outputs."""
     variance = noise.lookup_variance(params, norm)
@@ -61,111 +80,161 @@ def choose_layout(
     Args:
         kinds: trees of one kind may be added up.
     """
-    best: Layout | None = None
+    grouping, best = _Grouping(covers, kinds, params), None
     units = 2 * slots
-    while units <= 1 << 14:
-        found = _grouped(covers, kinds, params, units, failure_log2)
-        if found is not None and (best is None or len(found[0]) < len(best.groups)):
-            best = Layout(slots, units, found[0], found[1])
+    while units <= MOST_UNITS:
+        found = grouping.first_fit(units, failure_log2, None if best is None else len(best.groups))
+        if found is not None:
+            best = Layout(slots, units, tuple(found), grouping.failure_log2(found, units))
         units += 2 * slots * max(1, units // (16 * slots))
     return best
 
 
-@dataclass
-class _Sum:
-    """What is known of the sum of some covers before it is made."""
-
-    members: list[int] = field(default_factory=list)
-    indices: set[Index] = field(default_factory=set)  # each is one look-up
-    linear: dict[int, int] = field(default_factory=dict)
-    width: int = 0  # values less one
-    terms: int = 0
-
-    def plus(self, number: int, cover: Cover) -> _Sum:
-        linear = dict(self.linear)
-        for edge, weight in cover.linear.items():
-            linear[edge] = linear.get(edge, 0) + weight
-        terms = len(cover.lookups) + sum(abs(weight) for weight in cover.linear.values()) + 1
-        return _Sum(
-            [*self.members, number],
-            self.indices | {index_of(lookup) for lookup in cover.lookups},
-            linear,
-            self.width + cover.highest - cover.lowest,
-            self.terms + terms,
-        )
-
-    def failure_log2(self, params: ParameterSet, units: int) -> float:
-        """log2 of the probability that the sum is decoded wrongly; 0 when its values do not fit."""
-        if self.width >= units:
-            return 0.0
-        return noise.failure_log2(1 / (2 * units), self._variance(params))
-
-    def _variance(self, params: ParameterSet) -> float:
-        """Noise, and the rounding of 1/R and of table entries to whole words, taken as if all errors added up."""
-        squares = sum(weight**2 for weight in self.linear.values())
-        computed = len(self.indices) * noise.blind_rotation_variance(params) + squares * noise.fresh_variance(params)
-        return computed + noise.rerandomisation_variance(params) + (self.terms / params.modulus) ** 2
+def most_values(params: ParameterSet, slots: int, failure_log2: float) -> int:
+    """Values that an output of one look-up, or of none, tells apart at most."""
+    variance = noise.rerandomisation_variance(params)
+    units = MOST_UNITS
+    while units > 2 * slots and noise.failure_log2(1 / (2 * units), variance) > failure_log2:
+        units //= 2
+    return units
 
 
-def _grouped(
-    covers: Sequence[Cover], kinds: Sequence[int], params: ParameterSet, units: int, failure_log2: float
-) -> tuple[tuple[OutputGroup, ...], float] | None:
-    """First fit, the widest trees first."""
-    order = sorted(range(len(covers)), key=lambda i: covers[i].lowest - covers[i].highest)
-    sums: list[_Sum] = []
-    for i in order:
-        for place, own in enumerate(sums):
-            if kinds[i] != kinds[own.members[0]]:
-                continue
-            larger = own.plus(i, covers[i])
-            if larger.failure_log2(params, units) <= failure_log2:
-                sums[place] = larger
-                break
-        else:
-            sums.append(_Sum().plus(i, covers[i]))
-            if sums[-1].failure_log2(params, units) > failure_log2:
-                return None
-    groups = []
-    for own in sums:
-        low, high = sum(covers[j].lowest for j in own.members), sum(covers[j].highest for j in own.members)
-        groups.append(OutputGroup(tuple(own.members), low, high, len(own.indices)))
-    return tuple(groups), max(own.failure_log2(params, units) for own in sums)
+class _Grouping:
+    """What is known of the sums of some covers before they are made."""
+
+    def __init__(self, covers: Sequence[Cover], kinds: Sequence[int], params: ParameterSet) -> None:
+        numbers: dict[Index, int] = {}  # each is one look-up
+        self._covers, self._params = covers, params
+        self._kind = np.array(kinds, dtype=np.int64)
+        self._width = np.array([cover.highest - cover.lowest for cover in covers], dtype=np.int64)
+        self._indices = [
+            frozenset(numbers.setdefault(index_of(lookup), len(numbers)) for lookup in cover.lookups)
+            for cover in covers
+        ]
+        self._lookups = np.array([len(own) for own in self._indices], dtype=np.int64)
+        weights = [sum(abs(weight) for weight in cover.linear.values()) for cover in covers]
+        self._weights = np.array(weights, dtype=np.int64)
+        terms = [len(cover.lookups) + 1 for cover in covers]
+        self._terms = self._weights + np.array(terms, dtype=np.int64)
+
+    def first_fit(self, units: int, failure_log2: float, fewer_than: int | None) -> list[OutputGroup] | None:
+        """The widest trees first, each into the first sum with room; None when one has none, or when the sums are not fewer."""
+        allowed = self._largest_variance(units, failure_log2)
+        if (self._width >= units).any():
+            return None
+        doubtful = np.flatnonzero(self._variance(self._lookups, self._weights, self._terms) > allowed)
+        if any(self._of_members([i]) > allowed for i in doubtful.tolist()):
+            return None
+        if fewer_than is not None and self._least_count(units) >= fewer_than:
+            return None
+        members: list[list[int]] = []
+        indices: list[set[int]] = []
+        count = len(self._covers)
+        kind, width, least, weights, terms = (np.zeros(count, dtype=np.int64) for _ in range(5))
+        for i in np.argsort(-self._width, kind="stable").tolist():
+            made = len(members)
+            fits = (kind[:made] == self._kind[i]) & (width[:made] + self._width[i] < units)
+            # As if one had all look-ups of the other.
+            merged = np.maximum(least[:made], self._lookups[i])
+            new_terms = terms[:made] + self._terms[i]
+            fits &= self._variance(merged, np.zeros(made), new_terms) <= allowed
+            for place in np.flatnonzero(fits).tolist():
+                apart = self._variance(
+                    least[place] + self._lookups[i], weights[place] + self._weights[i], new_terms[place]
+                )
+                if apart <= allowed or self._of_members([*members[place], i]) <= allowed:
+                    break
+            else:
+                if fewer_than is not None and made + 1 >= fewer_than:
+                    return None
+                place = made
+                members.append([])
+                indices.append(set())
+                kind[place] = self._kind[i]
+            members[place].append(i)
+            indices[place] |= self._indices[i]
+            least[place] = len(indices[place])
+            width[place] += self._width[i]
+            weights[place] += self._weights[i]
+            terms[place] += self._terms[i]
+        return [self._group(own, len(found)) for own, found in zip(members, indices, strict=True)]
+
+    def failure_log2(self, groups: Sequence[OutputGroup], units: int) -> float:
+        """log2 of the probability that a sum is decoded wrongly, the worst."""
+        return max(noise.failure_log2(1 / (2 * units), self._of_members(group.members)) for group in groups)
+
+    def _group(self, members: list[int], lookups: int) -> OutputGroup:
+        low = sum(self._covers[i].lowest for i in members)
+        return OutputGroup(tuple(members), low, sum(self._covers[i].highest for i in members), lookups)
+
+    def _least_count(self, units: int) -> int:
+        """Sums that the widths alone ask for."""
+        total = np.bincount(self._kind, weights=self._width)
+        return int(np.ceil(total / (units - 1)).sum())
+
+    def _of_members(self, members: Sequence[int]) -> float:
+        """Variance of a sum: linear terms on one bit are added before they are squared."""
+        linear: dict[int, int] = {}
+        for i in members:
+            for edge, weight in self._covers[i].linear.items():
+                linear[edge] = linear.get(edge, 0) + weight
+        squares = sum(weight**2 for weight in linear.values())
+        lookups = len(frozenset().union(*(self._indices[i] for i in members)))
+        terms = int(self._terms[list(members)].sum())
+        return float(self._variance(lookups, math.sqrt(squares), terms))
+
+    def _variance(self, lookups: ArrayLike, weights: ArrayLike, terms: ArrayLike) -> Reals:
+        """Noise, that of rounding the answer's words included; and the rounding of 1/R and of table entries to whole words, taken as if all
+        errors added up."""
+        params = self._params
+        computed = np.asarray(lookups) * noise.blind_rotation_variance(params)
+        computed = computed + np.square(weights, dtype=np.float64) * noise.fresh_variance(params)
+        rounding = np.square(np.asarray(terms) / params.modulus)
+        return np.asarray((computed + noise.rerandomisation_variance(params) + rounding) * (1 + ROUNDING_SHARE))
+
+    def _largest_variance(self, units: int, failure_log2: float) -> float:
+        """At which values 1 / units apart are decoded wrongly with at most this probability."""
+        low, high = 0.0, 1.0
+        for _ in range(80):
+            middle = (low + high) / 2
+            fits = noise.failure_log2(1 / (2 * units), middle**2) <= failure_log2
+            low, high = (middle, high) if fits else (low, middle)
+        return low**2
 
 
 # --- the graph -------------------------------------------------------------------------------------------------------------------
 
 
-def used_edges(covers: Sequence[Cover]) -> Indices:
-    edges = {edge for cover in covers for lookup in cover.lookups for edge, _ in lookup.weights}
-    edges |= {edge for cover in covers for edge in cover.linear}
+def used_edges(covers: Covers) -> Indices:
+    edges = {bit for lookup in covers.lookups for bit, _ in lookup.weights if bit < covers.edges}
+    edges |= {edge for cover in covers.trees for edge in cover.linear}
     return np.array(sorted(edges) or [0], dtype=np.int64)  # a program has an input
 
 
-def largest_norm(covers: Sequence[Cover], feature: Indices | None = None, correlation: float = 0.0) -> float:
+def largest_norm(covers: Covers, feature: Indices, correlation: float = 0.0) -> float:
     """L2 norm of the weights of an index, the largest.
 
     Args:
         feature: [edges]: bits of one feature count as correlated, by at most `correlation`, which makes the norm larger.
     """
-    return math.sqrt(
-        max((_square(lookup, feature, correlation) for cover in covers for lookup in cover.lookups), default=0.0)
-    )
+    return math.sqrt(max((_square(lookup, covers, feature, correlation) for lookup in covers.lookups), default=0.0))
 
 
-def _square(lookup: TreeLookup, feature: Indices | None, correlation: float) -> float:
-    squares = float(sum(weight**2 for _, weight in lookup.weights))
-    if feature is None:
-        return squares
+def _square(lookup: TreeLookup, covers: Covers, feature: Indices, correlation: float) -> float:
+    squares = float(sum(weight**2 for bit, weight in lookup.weights if bit < covers.edges))
+    of_flags = sum((weight // covers.flag_step) ** 2 for bit, weight in lookup.weights if bit >= covers.edges)
     together: dict[int, int] = {}
-    for edge, weight in lookup.weights:
-        together[int(feature[edge])] = together.get(int(feature[edge]), 0) + abs(weight)
-    return squares + correlation * (sum(strength**2 for strength in together.values()) - squares)
+    for bit, weight in lookup.weights:
+        if bit < covers.edges:
+            together[int(feature[bit])] = together.get(int(feature[bit]), 0) + abs(weight)
+    within = sum(strength**2 for strength in together.values()) - squares
+    return squares + of_flags + correlation * within
 
 
 def tree_graph(
-    covers: Sequence[Cover], layout: Layout, source: BitSource, factor: int, positive_from: int | None = None
+    covers: Covers, layout: Layout, source: BitSource, factor: int, positive_from: int | None = None
 ) -> Graph:
-    """Bits, indices, look-ups, sums. Look-ups on one index in one sum are one, equal ones in different sums too.
+    """Bits, flags, indices, look-ups, sums. Look-ups on one index in one sum are one, equal ones in different sums too.
 
     Args:
         factor: steps of a bit's phase in a step of an index.
@@ -173,16 +242,9 @@ def tree_graph(
     """
     builder = GraphBuilder()
     bits = source.build(builder)
-    sums = [sum_covers(covers[member] for member in group.members) for group in layout.groups]
-    lookups = [lookup for own in sums for lookup in own.lookups]
-    outputs: Indices = np.zeros(0, dtype=np.int64)
-    if lookups:
-        step, turn, centre = 1 / (2 * layout.slots), 2.0 * layout.slots, (layout.slots - 1) / 2
-        rows = [_row(dict(lookup.weights), lookup.constant, bits, factor) for lookup in lookups]
-        indices = builder.linear(rows, Facts(step, 0.0, turn - 1, centre), "conditions")
-        entries = _wrapped(np.array([lookup.entries for lookup in lookups]), layout.units)
-        facts = Facts(1 / layout.units, entries.min(axis=1), entries.max(axis=1))
-        outputs = builder.lookup(indices, entries, facts, LEAVES)
+    _add_flags(builder, covers, layout, bits, factor)
+    sums = [sum_covers(covers.trees[member] for member in group.members) for group in layout.groups]
+    outputs = _add_leaves(builder, [lookup for own in sums for lookup in own.lookups], layout, bits, factor)
     rows = _sum_rows(sums, outputs, bits)
     if positive_from is not None:
         return merge_equal(builder.graph(_decision(builder, rows, layout.slots, positive_from)))
@@ -190,6 +252,39 @@ def tree_graph(
     high = np.array([float(group.highest) for group in layout.groups])
     scores = builder.linear(rows, Facts(1 / layout.units, low, high, np.floor((low + high) / 2)), "scores")
     return merge_equal(builder.graph(scores))
+
+
+def _add_flags(builder: GraphBuilder, covers: Covers, layout: Layout, bits: dict[int, Bit], factor: int) -> None:
+    """Level by level; flags become bits. A flag that is up stands `flag_step` steps of an index."""
+    levels = np.array([flag.level for flag in covers.flags], dtype=np.int64)
+    for level in range(int(levels.max(initial=-1)) + 1):
+        own = np.flatnonzero(levels == level).tolist()
+        indices = _indices(builder, [covers.flags[i].lookup for i in own], layout, bits, factor)
+        entries = np.array([covers.flags[i].lookup.entries for i in own])
+        scale = covers.flag_step / (2 * layout.slots)
+        wires = builder.lookup(indices, entries, Facts(scale, entries.min(axis=1), entries.max(axis=1)), FLAGS)
+        for i, wire in zip(own, wires.tolist(), strict=True):
+            bits[covers.edges + i] = Bit(wire, covers.flags[i].offset, covers.flag_step)
+
+
+def _add_leaves(
+    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: Layout, bits: dict[int, Bit], factor: int
+) -> Indices:
+    """Their wires; one batch, after all flags."""
+    outputs = np.zeros(len(lookups), dtype=np.int64)
+    if not lookups:
+        return outputs
+    indices = _indices(builder, lookups, layout, bits, factor)
+    entries = _wrapped(np.array([lookup.entries for lookup in lookups]), layout.units)
+    return builder.lookup(indices, entries, Facts(1 / layout.units, entries.min(axis=1), entries.max(axis=1)), LEAVES)
+
+
+def _indices(
+    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: Layout, bits: dict[int, Bit], factor: int
+) -> Indices:
+    step, turn, centre = 1 / (2 * layout.slots), 2.0 * layout.slots, (layout.slots - 1) / 2
+    rows = [_row(dict(lookup.weights), lookup.constant, bits, factor) for lookup in lookups]
+    return builder.linear(rows, Facts(step, 0.0, turn - 1, centre), "conditions")
 
 
 def _decision(builder: GraphBuilder, sums: list[Row], slots: int, positive_from: int) -> Indices:
@@ -204,8 +299,8 @@ def _decision(builder: GraphBuilder, sums: list[Row], slots: int, positive_from:
 
 
 def _row(weights: dict[int, int], constant: float, bits: dict[int, Bit], factor: int) -> Row:
-    on_wires = {bits[edge].wire: weight * factor for edge, weight in weights.items()}
-    return Row(on_wires, constant + sum(weight * bits[edge].constant for edge, weight in weights.items()))
+    on_wires = {bits[bit].wire: bits[bit].weight(weight, factor) for bit, weight in weights.items()}
+    return Row(on_wires, constant + sum(weight * bits[bit].constant for bit, weight in weights.items()))
 
 
 def _sum_rows(sums: Sequence[SummedCovers], outputs: Indices, bits: dict[int, Bit]) -> list[Row]:

@@ -24,10 +24,10 @@ import onnx_models
 from cloakwork.api.database.connection import Database
 from cloakwork.api.service.services import migrate
 from cloakwork.api.service.tenants import Tenants, Terms
-from cloakwork.fhe_core import noise
-from cloakwork.fhe_core.ciphertexts import Ciphertexts
+from cloakwork.fhe_core import noise, wire
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.client import ClientSpecification
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 
@@ -204,15 +204,17 @@ class User:
         return x, self.specification.encrypt(self.key, x).to_bytes()
 
     def decrypt(self, body: bytes) -> np.ndarray:
-        return np.asarray(self.specification.decrypt(self.key, Ciphertexts.from_bytes(body)))
+        return np.asarray(self.specification.decrypt(self.key, load_results(body)))
 
     def same_answer(self, first: bytes, second: bytes) -> bool:
         """Whether two answers are the same words under two re-randomisations: the difference is their noise, within eight standard deviations
         (beyond it once in 10^15), far below the noise of anything else that a program does."""
-        phases = [self.key.phases(Ciphertexts.from_bytes(answer)).astype(np.int64) for answer in (first, second)]
+        phases = [self.key.phases(load_results(answer)).astype(np.int64) for answer in (first, second)]
         modulus = self.key.parameters.modulus
         difference = (phases[0] - phases[1] + modulus // 2) % modulus - modulus // 2
-        limit = 8 * math.sqrt(2 * noise.rerandomisation_variance(self.key.parameters)) * modulus
+        variance, bits = noise.rerandomisation_variance(self.key.parameters), wire.peek(first).word_bits
+        variance += noise.word_rounding_variance(self.key.parameters, bits) if bits else 0.0
+        limit = 8 * math.sqrt(2 * variance) * modulus
         return bool(first != second and (np.abs(difference) < limit).all())
 
     def infer(self, body: bytes, **options: Any) -> httpx.Response:

@@ -6,6 +6,7 @@ import hashlib
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,12 @@ import psutil
 import pytest
 from scoring_server import Server, User, running
 
+from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.errors import KeyMismatchError
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.fhe_core.wire_layout import HEADER_BYTES, Kind, Planes, section_layout
 
 
@@ -102,12 +106,30 @@ def test_ciphertexts_of_another_parameter_set(user: User):
     assert 400 <= user.infer(grown).status_code < 500
 
 
+def test_ciphertexts_of_another_model(user: User):
+    """Of the same set and shape; those of releases that did not say the model; and a model that is lied about."""
+    user.upload()
+    _, body = user.encrypt()
+    encrypted = SeededPackedCiphertexts.from_bytes(body)
+    other = encrypted.with_purpose(hashlib.sha256(b"another model").digest()).to_bytes()
+    assert len(other) == len(body)
+    for route in (user.infer, lambda content: user.http.post(f"/v2/models/{user.model}/jobs", content=content)):
+        assert "another model" not in (reason := refused(route(other), 409, "wrong_model"))
+        assert "client specification" in reason and user.specification.program.hex()[:16] in reason
+        assert "earlier release" in refused(route(encrypted.with_purpose(None).to_bytes()), 409, "wrong_model")
+    cleared = bytearray(body)
+    cleared[7] &= ~2
+    refused(user.infer(bytes(cleared)), 422)
+    with pytest.raises(KeyMismatchError, match="another model"):
+        replace(user.specification, program=bytes(32)).decrypt(user.key, load_results(user.infer(body).content))
+
+
 def test_another_kind_of_object(user: User):
     user.upload()
     full = user.key.encrypt_packed(np.zeros((1, 4)), seeded=False, encoding=Encoding.TORUS).to_bytes()
     refused(user.infer(full), 422 if len(full) <= user.facts["input_bytes_one_sample"] * 100 else 413)
-    wrong_shape = user.key.encrypt_packed(np.zeros((1, 3)), encoding=Encoding.TORUS).to_bytes()
-    assert "shape" in refused(user.infer(wrong_shape), 422)
+    wrong_shape = user.key.encrypt_packed(np.zeros((1, 3)), encoding=Encoding.TORUS)
+    assert "shape" in refused(user.infer(wrong_shape.with_purpose(user.specification.program).to_bytes()), 422)
 
 
 def test_a_made_up_shape_does_not_take_memory(user: User):

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
+import numpy as np
 import psutil
 import pytest
 from cryptography import x509
@@ -48,15 +49,17 @@ def test_a_model_comes_goes_and_retires(server: Server, http: httpx.Client):
     newest = user.infer(body)
     assert newest.headers["fhe-model-version"] == "2"
     assert user.same_answer(http.post("/v2/models/other/versions/2/infer", content=body).content, newest.content)
-    assert not user.same_answer(http.post("/v2/models/other/versions/1/infer", content=body).content, newest.content)
+    older = http.post("/v2/models/other/versions/1/infer", content=body)
+    assert (older.status_code, older.json()["code"]) == (409, "wrong_model")
 
     assert http.delete("/v2/repository/models/other/versions/2").status_code == 204
     retired = http.post("/v2/models/other/versions/2/infer", content=body)
     assert (retired.status_code, retired.json()["code"]) == (410, "gone")
-    assert user.infer(body).headers["fhe-model-version"] == "1"
+    first = User.of(http, "other").specification.encrypt(user.key, np.zeros((1, 4))).to_bytes()
+    assert user.infer(first).headers["fhe-model-version"] == "1"
 
     assert http.post("/v2/repository/models/other/unload").json() == {"name": "other", "versions": []}
-    assert user.infer(body).status_code == 410
+    assert user.infer(first).status_code == 410
     assert "other" not in http.get("/v2/models").json()["models"]
     states = {(e["name"], e["version"]): (e["state"], e["reason"]) for e in http.post("/v2/repository/index").json()}
     assert states["other", "1"] == ("UNAVAILABLE", "unloaded")

@@ -11,10 +11,11 @@ import pytest
 from mask_attack import integer_weights
 from scoring_server import Server, User, running
 
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
+from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import public_key_bytes
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.tabular.linear_compiler import compile_linear
@@ -53,7 +54,7 @@ def test_one_answer_does_not_tell_the_weights_of_a_logistic_regression(linear_se
     np.testing.assert_array_equal(user.decrypt(answer.content), logistic.predict(x))
     # All that follows the client can do: its keys, its ciphertexts, the answer.
     session, packed = Session(EvaluationKeys.from_bytes(user.keys)), SeededPackedCiphertexts.from_bytes(body)
-    inputs, outputs = session.extract(packed), Ciphertexts.from_bytes(answer.content)
+    inputs, outputs = session.extract(packed), load_results(answer.content)
     assert all(integer_weights(inputs[i], outputs[i, 0]) is None for i in range(2))
     # With the words before re-randomisation it would find them, so that nothing else stands in its way.
     words = Runtime(logistic.program, session).run(packed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnx
 import pytest
 
 from cloakwork.app.cli.sample_digits import sample_digits
+from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.models import zoo
 from cloakwork.models.compiler import CompiledModel
 
@@ -105,7 +107,15 @@ def test_refusals_on_the_way(call, tmp_path, compiled, error_line):
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
     (tmp_path / "other.json").write_text("{}")
     keys = ["--keys", "keys/evaluation.keys"]
+    # Another model of the same set and shapes, and ciphertexts of a release that did not say their model.
+    original = CompiledModel.load(tmp_path / "small.clkm")
+    replace(original, program=replace(original.program, facts={"twin": True})).save(tmp_path / "twin.clkm")
+    encrypted = SeededPackedCiphertexts.load(tmp_path / "x.bin")
+    encrypted.with_purpose(None).save(tmp_path / "old.bin")
     failures = [
+        ["run", "twin.clkm", "x.bin", *keys, "-o", "z.bin"],
+        ["run", "small.clkm", "old.bin", *keys, "-o", "z.bin"],
+        ["decrypt", "y.bin", "--model", "twin.clkm", *right],
         ["encrypt", "wide.npy", *client, *right, "-o", "z.bin"],
         ["encrypt", "x.bin", *client, *right, "-o", "z.bin"],
         ["encrypt", "x.npy", *client, *toy, "-o", "z.bin"],
@@ -135,7 +145,9 @@ def test_refusals_on_the_way(call, tmp_path, compiled, error_line):
         for arguments in group:
             result = call(*arguments, environment=PASSPHRASE)
             assert result.returncode == status, (arguments, result.stderr)
-            assert "Traceback" not in error_line(result.stderr)
+            line = error_line(result.stderr)
+            assert "Traceback" not in line
+            assert ("for program" in line) == bool({"twin.clkm", "old.bin"} & {*arguments}), line
             assert result.stdout == ""
     assert not (tmp_path / "z.bin").exists()
 

@@ -11,8 +11,8 @@ from cloakwork.app.cli.console import FailureError
 from cloakwork.app.cli.evaluator import Evaluator
 from cloakwork.app.cli.sample_digits import sample_digits
 from cloakwork.app.frames import FrameError, read_frame, write_frame
-from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models import zoo
 from cloakwork.models.artefact import program_to_bytes
 
@@ -65,7 +65,7 @@ def test_refusals_leave_the_server_working():
         result = server.run(
             model.client.encrypt(key, image).to_bytes(), lambda done, total: bool(seen.append((done, total))) or True
         )
-        scores = model.client.decrypt(key, Ciphertexts.from_bytes(result.ciphertexts))
+        scores = model.client.decrypt(key, load_results(result.ciphertexts))
         clear = model.predict(image)
         assert np.abs(scores - clear).max() < 0.5 * np.abs(clear).max()
         assert all(done <= total == 30 for done, total in seen)

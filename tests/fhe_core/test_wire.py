@@ -6,6 +6,7 @@ import hashlib
 import io
 import struct
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,11 @@ from cloakwork.fhe_core.ciphertexts import (
     PackedCiphertexts,
     SeededCiphertexts,
     SeededPackedCiphertexts,
+    concatenate,
     load_ciphertexts,
 )
 from cloakwork.fhe_core.encoding import Encoding
-from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError
+from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError, ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_set
@@ -31,6 +33,7 @@ from cloakwork.fhe_core.wire import Header, Kind, Planes
 
 SEED = bytes(range(32))
 KEY_ID = bytes(range(100, 116))
+PURPOSE = bytes(range(200, 232))
 
 
 def synthetic_sections(header: Header, start: int = 1) -> list[wire.Section]:
@@ -107,6 +110,63 @@ def test_bytes_are_those_of_the_document(name: str, planes: int) -> None:
     }
     assert isinstance(words, np.ndarray)
     assert unplane(body, words.size, planes) == words.reshape(-1).tolist()
+
+
+def test_a_purpose_follows_the_dimensions() -> None:
+    header = replace(ciphertext_header("toy", Kind.CIPHERTEXTS, True, (2, 3)), purpose=PURPOSE)
+    plain = wire.dump(replace(header, purpose=None), synthetic_sections(header))
+    data = wire.dump(header, synthetic_sections(header))
+    start = 112 + 2 * 8
+    assert data[7] == 3 and struct.unpack_from("<Q", data, 8)[0] == len(data) == len(plain) + 32
+    assert data[16:start] == plain[16:start] and data[start : start + 32] == PURPOSE
+    assert data[start + 32 : -32] == plain[start:-32]
+    assert hashlib.sha256(data[:-32]).digest() == data[-32:]
+    read = SeededCiphertexts.from_bytes(data)
+    assert read.purpose == PURPOSE == read.expand().purpose == load_ciphertexts(data).purpose
+    assert read.to_bytes() == data and read.with_purpose(None).to_bytes() == plain
+
+
+def test_operations_and_purposes() -> None:
+    header = ciphertext_header("toy", Kind.CIPHERTEXTS, False, (4,))
+    plain = Ciphertexts.from_bytes(wire.dump(header, synthetic_sections(header)))
+    mine, other = plain.with_purpose(PURPOSE), plain.with_purpose(bytes(32))
+    for kept in (mine[1:], mine.reshape(2, 2), -mine, mine + 1, mine * 2, mine + mine, concatenate([mine, mine])):
+        assert kept.purpose == PURPOSE
+    for lost in (mine + plain, mine + other, concatenate([mine, other]), mine.with_purpose(None)):
+        assert lost.purpose is None
+    with pytest.raises(ShapeError, match="expected 32 bytes, got 5"):
+        plain.with_purpose(b"model")
+
+
+@pytest.mark.parametrize("kind", [Kind.EVALUATION_KEYS, Kind.PUBLIC_KEY])
+def test_keys_have_no_purpose(kind: Kind) -> None:
+    header = Header(kind=kind, parameters=parameter_set("toy"), seeded=True, key_id=KEY_ID)
+    body = bytearray(wire.dump(header, synthetic_sections(header))[:-32])
+    body[7] |= 2
+    body[112:112] = PURPOSE
+    struct.pack_into("<Q", body, 8, len(body) + 32)
+    with pytest.raises(SerializationError, match="fields that this kind does not have"):
+        wire.peek(bytes(body) + hashlib.sha256(body).digest())
+
+
+@pytest.mark.parametrize("change", ["flag set", "flag cleared", "cut", "unknown flag"])
+def test_purposes_that_do_not_fit_the_object(change: str) -> None:
+    """With total and checksum made right."""
+    header = replace(ciphertext_header("toy", Kind.CIPHERTEXTS, True, (2,)), purpose=PURPOSE)
+    if change == "flag set":
+        header = replace(header, purpose=None)
+    body = bytearray(wire.dump(header, synthetic_sections(header))[:-32])
+    if change.startswith("flag"):
+        body[7] ^= 2
+    elif change == "cut":
+        del body[120 + 16 :]
+    else:
+        body[7] |= 4
+    struct.pack_into("<Q", body, 8, len(body) + 32)
+    data = bytes(body) + hashlib.sha256(body).digest()
+    for read in (wire.peek, SeededCiphertexts.from_bytes):
+        with pytest.raises(SerializationError, match="flags" if change == "unknown flag" else "ask for|at least 1"):
+            read(data)
 
 
 def test_evaluation_keys_are_seed_bootstrap_bodies_keyswitch_bodies_public_key() -> None:
@@ -200,6 +260,7 @@ def headers(draw: st.DrawFn) -> Header:
         shape=tuple(draw(st.lists(st.integers(1, 3), max_size=3))),
         encoding=draw(st.sampled_from(encodings)),
         weight_norm=draw(st.floats(0, 2.0**32)),
+        purpose=draw(st.none() | st.binary(min_size=32, max_size=32)),
     )
 
 
@@ -207,7 +268,8 @@ def headers(draw: st.DrawFn) -> Header:
 def test_round_trip(header: Header, start: int) -> None:
     sections = synthetic_sections(header, start)
     data = wire.dump(header, sections)
-    assert len(data) == wire.object_bytes(header.kind, header.parameters, header.seeded, header.shape)
+    purpose = header.purpose is not None
+    assert len(data) == wire.object_bytes(header.kind, header.parameters, header.seeded, header.shape, purpose=purpose)
     assert wire.peek(data) == header
     found, read = wire.read(wire.bytes_source(data), header.kind, seeded=header.seeded)
     assert found == header

@@ -41,12 +41,14 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.public_key import PublicKey
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 
 READERS: list[Any] = [
     Ciphertexts,
     SeededCiphertexts,
     PackedCiphertexts,
     SeededPackedCiphertexts,
+    SwitchedCiphertexts,
     PublicKey,
     EvaluationKeys,
 ]
@@ -61,9 +63,12 @@ def corpus() -> list[bytes]:
         key = ClientKey.generate(name)
         seeded, packed = key.encrypt([1, 2], seeded=True), key.encrypt_packed([[1], [2]])
         objects += [thing.to_bytes() for thing in (seeded, seeded.expand(), packed, packed.expand(), key.public_key())]
+        switched = SwitchedCiphertexts.switch(seeded.expand(), 13)
+        objects.append(switched.to_bytes())
         objects += [
             thing.to_bytes() for thing in (seeded.expand() * -2, packed.with_message_bound(0, 1))
         ]  # with a message bound
+        objects += [thing.with_purpose(bytes(32)).to_bytes() for thing in (seeded, packed.expand(), switched)]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "key"
             keystore.save_secret(

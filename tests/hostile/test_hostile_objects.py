@@ -19,6 +19,7 @@ from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationE
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import parameter_set, public_key_bytes
 from cloakwork.fhe_core.public_key import PublicKey
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 
 # Offsets of docs/wire_format.md.
 VERSION, KIND, FLAGS, TOTAL, NAME, DIGEST, WEIGHT, ENCODING, RANK, BOUND, SHAPE = (
@@ -64,7 +65,16 @@ def objects(key: ClientKey) -> dict[str, tuple[Any, bytes]]:
     """One of each public kind and form: its class and its bytes."""
     seeded = key.encrypt([1, 2, 3], seeded=True)
     packed = key.encrypt_packed([1, 2, 3])
-    made: list[Any] = [seeded, seeded.expand(), packed, packed.expand(), key.public_key(), key.evaluation_keys()]
+    switched = SwitchedCiphertexts.switch(seeded.expand().with_purpose(bytes(range(32))), 20)
+    made: list[Any] = [
+        seeded,
+        seeded.expand(),
+        packed,
+        packed.expand(),
+        switched,
+        key.public_key(),
+        key.evaluation_keys(),
+    ]
     return {type(thing).__name__: (type(thing), thing.to_bytes()) for thing in made}
 
 
@@ -73,6 +83,7 @@ ALL = [
     "Ciphertexts",
     "SeededPackedCiphertexts",
     "PackedCiphertexts",
+    "SwitchedCiphertexts",
     "PublicKey",
     "EvaluationKeys",
 ]
@@ -142,11 +153,12 @@ def test_flipped_byte_in_the_words_is_found_by_the_checksum(seeded: bytes) -> No
         (0, b"PK\x03\x04", "magic bytes"),
         (VERSION, struct.pack("<H", 0), "format version 1, got 0"),
         (VERSION, struct.pack("<H", 2), "format version 1, got 2"),
-        (KIND, b"\0", "kind from 1 to 5, got 0"),
-        (KIND, b"\x06", "kind from 1 to 5, got 6"),
-        (KIND, b"\xff", "kind from 1 to 5, got 255"),
-        (FLAGS, b"\x02", "flags 0 or 1, got 2"),
-        (FLAGS, b"\x81", "flags 0 or 1, got 129"),
+        (KIND, b"\0", "kind from 1 to 6, got 0"),
+        (KIND, b"\x07", "kind from 1 to 6, got 7"),
+        (KIND, b"\xff", "kind from 1 to 6, got 255"),
+        (FLAGS, b"\x04", "flags from 0 to 3, got 4"),
+        (FLAGS, b"\x81", "flags from 0 to 3, got 129"),
+        (FLAGS, b"\x03", "the counts of the header ask for"),  # a purpose that is not there
         (NAME, bytes(32), "parameter set's name"),
         (NAME, b"toy\0toy".ljust(32, b"\0"), "parameter set's name"),
         (NAME, b"../../etc/passwd".ljust(32, b"\0"), "parameter set's name"),

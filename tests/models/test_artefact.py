@@ -91,7 +91,13 @@ def test_client_specification_through_json(model: CompiledModel) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("cloakwork_client", 2),
+        ("cloakwork_client", 1),
+        ("cloakwork_client", 3),
+        ("program_digest", "00" * 31),
+        ("program_digest", "0G" * 32),
+        ("program_digest", " " * 64),
+        ("program_digest", "AB" * 32),
+        ("program_digest", 7),
         ("input_shape", [-1]),
         ("input_scale", float("nan")),
         ("output_scale", [0.0, 1.0, 1.0]),

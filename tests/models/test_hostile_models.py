@@ -72,9 +72,11 @@ def test_constants_that_are_no_numbers() -> None:
         with pytest.raises(UnsupportedOperatorError, match="constant that is not finite"):
             compile_onnx(model([helper.make_node(node, ["x", "c"], ["y"])], [4], {"c": np.float32("nan")}), X)
     bounds = {"low": np.float32("-inf"), "high": np.float32("inf")}  # bounds may be
-    assert compile_onnx(
-        model([helper.make_node("Clip", ["x", "low", "high"], ["y"])], [4], bounds), X
-    ).program.bootstraps
+    total = helper.make_node("ReduceSum", ["c", "axes"], ["y"])
+    clipped = model(
+        [helper.make_node("Clip", ["x", "low", "high"], ["c"]), total], [4], {**bounds, "axes": np.array([1])}
+    )
+    assert compile_onnx(clipped, X).program.bootstraps
 
 
 def test_numbers_that_overflow_when_layers_are_folded() -> None:

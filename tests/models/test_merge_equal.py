@@ -154,14 +154,15 @@ def test_a_wire_that_a_row_reads_twice_counts_with_the_sum_of_its_weights() -> N
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="relu"),
         helper.make_node("Add", ["a", "a"], ["t"], name="twice"),
-        helper.make_node("Add", ["t", "a"], ["y"], name="thrice"),
+        helper.make_node("Add", ["t", "a"], ["z"], name="thrice"),
+        helper.make_node("ReduceSum", ["z", "axes"], ["y"], name="total"),  # alone the function would be the client's
     ]
     x = np.linspace(-1, 1, 40, dtype=np.float32)[:, None] * np.ones((1, 2), np.float32)
-    made = compile_onnx(model(nodes, [2], {}), x, profile="balanced")
+    made = compile_onnx(model(nodes, [2], {"axes": np.array([1])}), x, profile="balanced")
     last = weight_norms(made.program.graph)[-1]
     weights = made.program.graph.linears[-1].weights
-    assert last.on_lookups == float(np.abs(weights).max())
-    assert made.program.graph.linears[-1].gather.shape[1] == 1
+    assert last.on_lookups == pytest.approx(float(np.linalg.norm(weights)))
+    assert made.program.graph.linears[-1].gather.shape[1] == 2
 
 
 def test_programs_of_older_versions_are_counted_over_distinct_sources() -> None:

@@ -118,8 +118,8 @@ def test_top_k_is_the_clients(largest: int) -> None:
 
 def test_unsupported_operators_name_what_to_use() -> None:
     for operator, hint in (
-        ("LayerNormalization", "BatchNormalization"),
-        ("Resize", "Tile"),
+        ("LpNormalization", "before it is encrypted"),
+        ("Upsample", "Resize"),
         ("Loop", "unrolled"),
         ("Relv", "Relu"),
     ):

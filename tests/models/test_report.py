@@ -107,8 +107,9 @@ def test_picture_shows_every_node(approximate: CompiledModel, tmp_path: Path) ->
 
 
 def test_names_of_the_model_are_escaped_in_the_picture(tmp_path: Path) -> None:
-    node = helper.make_node("Relu", ["x"], ["y"], name="<script>&")
-    made = compile_onnx(model([node], [3]), X[:, :3], accuracy=None)
+    node = helper.make_node("Relu", ["x"], ["r"], name="<script>&")
+    last = helper.make_node("MatMul", ["r", "w"], ["y"], name="last")
+    made = compile_onnx(model([node, last], [3], {"w": np.ones((3, 2), np.float32)}), X[:, :3], accuracy=None)
     made.save_picture(tmp_path / "odd.svg")
     assert "<script>&" in " ".join(
         ElementTree.fromstring((tmp_path / "odd.svg").read_text(encoding="utf-8")).itertext()

@@ -12,9 +12,13 @@ from cloakwork.fhe_core.errors import how_to_install
 from cloakwork.models.errors import CompileError
 
 if TYPE_CHECKING:
+    from cloakwork.training.estimators.bayes import BernoulliNB, GaussianNB, MultinomialNB
     from cloakwork.training.estimators.boosting import LGBMClassifier, LGBMRegressor, XGBClassifier, XGBRegressor
     from cloakwork.training.estimators.clusters import KMeans
     from cloakwork.training.estimators.forests import (
+        AdaBoostClassifier,
+        BaggingClassifier,
+        BaggingRegressor,
         DecisionTreeClassifier,
         DecisionTreeRegressor,
         ExtraTreesClassifier,
@@ -31,12 +35,14 @@ if TYPE_CHECKING:
         ElasticNet,
         GammaRegressor,
         Lasso,
+        LinearDiscriminantAnalysis,
         LinearRegression,
         LinearSVC,
         LinearSVR,
         LogisticRegression,
         PoissonRegressor,
         Ridge,
+        RidgeClassifier,
         SGDClassifier,
         SGDRegressor,
         TweedieRegressor,
@@ -44,6 +50,11 @@ if TYPE_CHECKING:
     from cloakwork.training.estimators.networks import MLPClassifier, MLPRegressor
 
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
+    "bayes": (
+        "BernoulliNB",
+        "GaussianNB",
+        "MultinomialNB",
+    ),
     "boosting": (
         "LGBMClassifier",
         "LGBMRegressor",
@@ -52,6 +63,9 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "clusters": ("KMeans",),
     "forests": (
+        "AdaBoostClassifier",
+        "BaggingClassifier",
+        "BaggingRegressor",
         "DecisionTreeClassifier",
         "DecisionTreeRegressor",
         "ExtraTreesClassifier",
@@ -68,12 +82,14 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "ElasticNet",
         "GammaRegressor",
         "Lasso",
+        "LinearDiscriminantAnalysis",
         "LinearRegression",
         "LinearSVC",
         "LinearSVR",
         "LogisticRegression",
         "PoissonRegressor",
         "Ridge",
+        "RidgeClassifier",
         "SGDClassifier",
         "SGDRegressor",
         "TweedieRegressor",
@@ -90,12 +106,17 @@ _LIBRARIES: Final = {
 }  # and the extra that brings each
 
 __all__ = [
+    "AdaBoostClassifier",
+    "BaggingClassifier",
+    "BaggingRegressor",
+    "BernoulliNB",
     "DecisionTreeClassifier",
     "DecisionTreeRegressor",
     "ElasticNet",
     "ExtraTreesClassifier",
     "ExtraTreesRegressor",
     "GammaRegressor",
+    "GaussianNB",
     "GradientBoostingClassifier",
     "GradientBoostingRegressor",
     "HistGradientBoostingClassifier",
@@ -105,16 +126,19 @@ __all__ = [
     "LGBMClassifier",
     "LGBMRegressor",
     "Lasso",
+    "LinearDiscriminantAnalysis",
     "LinearRegression",
     "LinearSVC",
     "LinearSVR",
     "LogisticRegression",
     "MLPClassifier",
     "MLPRegressor",
+    "MultinomialNB",
     "PoissonRegressor",
     "RandomForestClassifier",
     "RandomForestRegressor",
     "Ridge",
+    "RidgeClassifier",
     "SGDClassifier",
     "SGDRegressor",
     "TweedieRegressor",

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.client_steps import Categories, Columns, Labels, Pick, Stage
+from cloakwork.models.client_steps import Categories, Columns, LabelGroups, Labels, Pick, Stage
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError
 from cloakwork.training.importers import original_class
@@ -172,6 +172,8 @@ class EncryptedEstimator:
         for last in program.output_steps:
             if isinstance(last, Labels | Pick):
                 _set(self, "classes_", last.labels)
+            elif isinstance(last, LabelGroups):
+                _set(self, "classes_", np.split(last.labels, np.cumsum(last.sizes)[:-1]))
 
     def __getstate__(self) -> Any:
         state = super().__getstate__()
@@ -191,10 +193,12 @@ class Probabilities(EncryptedEstimator):
         seed: int | None = None,
         **options: Any,
     ) -> NDArray[Any]:
-        """[samples, classes]; arguments as of `predict`."""
+        """[samples, classes], of several outputs a list of such; arguments as of `predict`."""
         if self._by_original(fhe, args, options):
             return super().predict_proba(X, *args, **options)  # type: ignore[misc, no-any-return]
-        return self._encrypted(X, "probabilities", fhe, key, session, seed)
+        shares = self._encrypted(X, "probabilities", fhe, key, session, seed)
+        groups = [step for step in self.compiled_.program.output_steps if isinstance(step, LabelGroups)]
+        return np.split(shares, np.cumsum(groups[0].sizes)[:-1], axis=1) if groups else shares  # type: ignore[return-value]
 
 
 class Decisions(EncryptedEstimator):

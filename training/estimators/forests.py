@@ -40,6 +40,18 @@ class ExtraTreesRegressor(EncryptedEstimator, ensemble.ExtraTreesRegressor):
     """The mean of regression trees with random thresholds."""
 
 
+class AdaBoostClassifier(Probabilities, Decisions, ensemble.AdaBoostClassifier):
+    """Weighted votes of small trees."""
+
+
+class BaggingClassifier(Probabilities, ensemble.BaggingClassifier):
+    """The mean of trees, or of linear models, of samples of the data."""
+
+
+class BaggingRegressor(EncryptedEstimator, ensemble.BaggingRegressor):
+    """The mean of trees, or of linear models, of samples of the data."""
+
+
 class GradientBoostingClassifier(Probabilities, Decisions, ensemble.GradientBoostingClassifier):
     """A sum of regression trees; the client makes probabilities of it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sklearn import linear_model, svm
+from sklearn import discriminant_analysis, linear_model, svm
 from sklearn.utils.metaestimators import available_if
 
 from cloakwork.training.estimators.encrypted import Decisions, EncryptedEstimator, Probabilities
@@ -50,6 +50,14 @@ class LogisticRegression(Probabilities, Decisions, linear_model.LogisticRegressi
 
 class LinearSVC(Decisions, svm.LinearSVC):
     """Linear support vector classification."""
+
+
+class RidgeClassifier(Decisions, linear_model.RidgeClassifier):
+    """Least squares on -1 and 1 with an L2 penalty; several labels may hold together."""
+
+
+class LinearDiscriminantAnalysis(Probabilities, Decisions, discriminant_analysis.LinearDiscriminantAnalysis):
+    """Normal classes of one covariance."""
 
 
 class SGDClassifier(Probabilities, Decisions, linear_model.SGDClassifier):

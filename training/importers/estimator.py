@@ -4,26 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx
 
+from cloakwork.models.client_steps import Columns, Indicators, LabelGroups, Outliers, Transform
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 from cloakwork.models.tabular.ensemble import Tree, TreeEnsemble
 from cloakwork.models.tabular.linear_model import LinearModel
-from cloakwork.training.importers import linear, sklearn_trees
+from cloakwork.models.tabular.onnx_ml import import_onnx_ml
+from cloakwork.training.importers import bayes, ensembles, linear, sklearn_trees
+from cloakwork.training.importers.combining import Part
 from cloakwork.training.importers.lightgbm_trees import lightgbm_nodes
 from cloakwork.training.importers.networks import import_network
-from cloakwork.training.importers.nodes import unsupported_option
+from cloakwork.training.importers.nodes import nearest_of, unsupported_option
+from cloakwork.training.importers.preprocessing import split_pipeline
 from cloakwork.training.importers.xgboost_trees import xgboost_nodes
 
 Imported: TypeAlias = TreeEnsemble | LinearModel | onnx.ModelProto
-_LIBRARIES: Final = ("sklearn.", "xgboost.", "lightgbm.")
+_LIBRARIES: Final = ("sklearn.", "xgboost.", "lightgbm.", "catboost.")
 
 
 def import_estimator(estimator: Any, *, missing: bool = False) -> Imported:
-    """The model that a fitted estimator computes.
+    """The model of `import_part`."""
+    return import_part(estimator, missing=missing).model
+
+
+def import_part(estimator: Any, *, missing: bool = False) -> Part:
+    """The model that a fitted estimator computes, and what the client does before it: squares of features, the pipelines of members.
 
     Args:
         missing: keep where trees send missing values (NaN); without it the model takes none, which is cheaper.
@@ -32,22 +43,51 @@ def import_estimator(estimator: Any, *, missing: bool = False) -> Imported:
         CompileError: not fitted.
         UnsupportedOperatorError: another estimator, or an option of it that has no encrypted counterpart.
     """
+    estimator = unwrapped(estimator)
     name = original_class(estimator)
     _check_fitted(estimator, name)
-    model = _READERS[name](estimator, name)
+    read = _READERS[name](estimator, name)
+    part = read if isinstance(read, Part) else Part(read)
+    model = part.model
+    names = None if part.steps else feature_names(estimator)
     if isinstance(model, TreeEnsemble):
         trees = model.trees if missing else tuple(replace(tree, missing_left=None) for tree in model.trees)
-        return replace(model, trees=trees, feature_names=_names(estimator))
-    return replace(model, feature_names=_names(estimator)) if isinstance(model, LinearModel) else model
+        return replace(part, model=replace(model, trees=trees, feature_names=names))
+    return replace(part, model=replace(model, feature_names=names)) if isinstance(model, LinearModel) else part
+
+
+def unwrapped(estimator: Any) -> Any:
+    """What a search has found best, or a FrozenEstimator holds; others are themselves."""
+    while True:
+        name = type(estimator).__name__
+        if hasattr(estimator, "best_estimator_") and name.endswith("SearchCV"):
+            estimator = estimator.best_estimator_
+        elif name == "FrozenEstimator":
+            estimator = estimator.estimator
+        else:
+            return estimator
+
+
+def _member(estimator: Any) -> Part:
+    """A member of an ensemble: an estimator, or a pipeline of steps on numbers that ends in one."""
+    estimator = unwrapped(estimator)
+    steps, last = split_pipeline(estimator)
+    part = import_part(last)
+    if steps and not isinstance(steps[0], Columns):
+        raise UnsupportedOperatorError(
+            f"{type(last).__name__}: its pipeline is a member of an ensemble and takes texts or categories; encode them before the ensemble"
+        )
+    return replace(part, steps=(*steps[1:], *part.steps)) if steps else part
 
 
 def original_class(estimator: Any) -> str:
-    """The name of the class of scikit-learn, XGBoost or LightGBM that the estimator is, or extends."""
+    """The name of the class of scikit-learn, XGBoost, LightGBM or CatBoost that the estimator is, or extends."""
     for cls in type(estimator).__mro__:
         if cls.__module__.startswith(_LIBRARIES) and cls.__name__ in _READERS:
             return cls.__name__
+    name = type(estimator).__name__
     raise UnsupportedOperatorError(
-        f"{type(estimator).__name__} cannot run on encrypted data; expected one of {', '.join(SUPPORTED)}"
+        f"{name} cannot run on encrypted data; {nearest_of(name, SUPPORTED)}; docs/scikit-learn.md lists all"
     )
 
 
@@ -56,12 +96,14 @@ def _check_fitted(estimator: Any, name: str) -> None:
     from sklearn.utils.validation import check_is_fitted
 
     try:
+        if not getattr(estimator, "is_fitted", lambda: True)():  # CatBoost
+            raise NotFittedError
         check_is_fitted(estimator)
     except NotFittedError as error:
         raise CompileError(f"{name}: expected a fitted estimator; call fit(X, y) before it is compiled") from error
 
 
-def _names(estimator: Any) -> tuple[str, ...] | None:
+def feature_names(estimator: Any) -> tuple[str, ...] | None:
     try:
         return tuple(str(name) for name in estimator.feature_names_in_)
     except AttributeError:
@@ -72,14 +114,12 @@ def _names(estimator: Any) -> tuple[str, ...] | None:
 
 
 def _forest(estimator: Any, name: str) -> TreeEnsemble:
-    return _ensemble(
-        estimator,
-        sklearn_trees.forest_trees(estimator),
-        "none",
-        aggregation="mean",
-        labels=_labels(estimator),
-        single=True,
-    )
+    facts: dict[str, Any] = {"labels": _labels(estimator)}
+    if facts["labels"] is not None and estimator.n_outputs_ > 1:
+        sizes = np.array(estimator.n_classes_, dtype=np.int64)
+        facts = {"after": (LabelGroups(np.concatenate(facts["labels"]), sizes),)}
+    trees = sklearn_trees.forest_trees(estimator)
+    return _ensemble(estimator, trees, "none", aggregation="mean", single=True, **facts)
 
 
 def _gradient_boosting(estimator: Any, name: str) -> TreeEnsemble:
@@ -98,15 +138,18 @@ def _histogram_boosting(estimator: Any, name: str) -> TreeEnsemble:
 
 def _isolation_forest(estimator: Any, name: str) -> TreeEnsemble:
     trees, divisor = sklearn_trees.isolation_forest(estimator)
-    return _ensemble(estimator, trees, "isolation", transform_parameter=divisor, single=True)
+    after = (Transform("isolation", divisor), Outliers(float(estimator.offset_)))
+    return _ensemble(estimator, trees, "isolation", transform_parameter=divisor, single=True, after=after)
 
 
 def _xgboost(estimator: Any, name: str) -> TreeEnsemble:
     if not np.isnan(estimator.missing):
         raise unsupported_option(estimator, "missing", estimator.missing, "mark missing values by NaN")
     trees, base, transform = xgboost_nodes(estimator)
-    labels = _labels(estimator)
-    return _ensemble(estimator, trees, transform, base=base, labels=labels, strict=True, single=True)
+    facts: dict[str, Any] = {"labels": _labels(estimator)}
+    if facts["labels"] is not None and transform == "sigmoid" and len(base) > 1:  # labels that may hold together
+        facts = {"after": (Transform("sigmoid"), Indicators())}
+    return _ensemble(estimator, trees, transform, base=base, strict=True, single=True, **facts)
 
 
 def _lightgbm(estimator: Any, name: str) -> TreeEnsemble:
@@ -118,9 +161,26 @@ def _ensemble(estimator: Any, trees: list[Tree], transform: str, **facts: Any) -
     return TreeEnsemble(tuple(trees), int(estimator.n_features_in_), transform=transform, **facts)
 
 
+def _catboost(estimator: Any, name: str) -> TreeEnsemble:
+    """By the ONNX file that CatBoost itself writes."""
+    with TemporaryDirectory(prefix="cloakwork-") as folder:
+        path = Path(folder) / "model.onnx"
+        try:
+            estimator.save_model(str(path), format="onnx")
+        except Exception as error:  # its own class, which is not imported here
+            raise unsupported_option(
+                estimator, "model", str(error)[:200], "use numeric features and its own losses"
+            ) from error
+        _, model = import_onnx_ml(onnx.load(str(path)))
+    assert isinstance(model, TreeEnsemble)
+    return model
+
+
 def _linear(estimator: Any, name: str) -> LinearModel:
     coefficients, intercept = linear.linear_coefficients(estimator)
     labels = _labels(estimator) if name in linear.CLASSIFIERS else None
+    if labels is not None and linear.is_multilabel(estimator):
+        return LinearModel(coefficients, intercept, after=(Indicators(),))
     return LinearModel(coefficients, intercept, linear.linear_transform(estimator, name), labels=labels)
 
 
@@ -146,7 +206,15 @@ def _logistic(estimator: Any, outputs: int) -> str:
     return "sigmoid" if outputs == 1 else "softmax"
 
 
-_READERS: Final[dict[str, Callable[[Any, str], Imported]]] = {
+def _adaboost(estimator: Any, name: str) -> TreeEnsemble:
+    return ensembles.adaboost(estimator)
+
+
+def _of_members(estimator: Any, name: str) -> Part:
+    return ensembles.READERS[name](estimator, _member)
+
+
+_READERS: Final[dict[str, Callable[[Any, str], Imported | Part]]] = {
     **dict.fromkeys((*linear.REGRESSORS, *linear.GENERALISED, *linear.CLASSIFIERS), _linear),
     **dict.fromkeys(
         ("DecisionTreeClassifier", "DecisionTreeRegressor", "ExtraTreeClassifier", "ExtraTreeRegressor"), _forest
@@ -157,6 +225,10 @@ _READERS: Final[dict[str, Callable[[Any, str], Imported]]] = {
     **dict.fromkeys(("HistGradientBoostingClassifier", "HistGradientBoostingRegressor"), _histogram_boosting),
     **dict.fromkeys(("XGBClassifier", "XGBRegressor"), _xgboost),
     **dict.fromkeys(("LGBMClassifier", "LGBMRegressor"), _lightgbm),
+    **dict.fromkeys(bayes.CLASSIFIERS, bayes.bayes),
+    **dict.fromkeys(ensembles.READERS, _of_members),
+    "AdaBoostClassifier": _adaboost,
+    **dict.fromkeys(("CatBoostClassifier", "CatBoostRegressor"), _catboost),
     "IsolationForest": _isolation_forest,
     "KMeans": _nearest_centre,
     **dict.fromkeys(("MLPClassifier", "MLPRegressor"), _network),

@@ -29,6 +29,9 @@ TRANSFORMS: Final[dict[str, str]] = {
 def lightgbm_nodes(estimator: Any) -> tuple[list[Tree], NDArray[np.float64], str]:
     """Trees, the start [outputs] (zeros: it is in the leaves), and the transform of the objective."""
     dump = estimator.booster_.dump_model(num_iteration=estimator.best_iteration_ or -1)
+    if callable(estimator.objective) or dump.get("objective", "custom").split()[:1] in ([], ["custom"], ["none"]):
+        remedy = "what makes predictions of its sums is not in the model: train with an objective of LightGBM's own"
+        raise unsupported_option(estimator, "objective", estimator.objective, remedy)
     transform = _transform(estimator, dump["objective"])
     outputs = int(dump["num_tree_per_iteration"])
     rounds = len(dump["tree_info"]) // outputs

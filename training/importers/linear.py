@@ -11,9 +11,16 @@ from cloakwork.training.importers.nodes import unsupported_option
 
 Reals = NDArray[np.float64]
 
-REGRESSORS: Final = ("LinearRegression", "Lasso", "Ridge", "ElasticNet", "LinearSVR", "SGDRegressor")
+REGRESSORS: Final = (
+    "LinearRegression", "Lasso", "LassoCV", "LassoLars", "LassoLarsCV", "LassoLarsIC", "Lars", "LarsCV", "Ridge", "RidgeCV", "ElasticNet",
+    "ElasticNetCV", "LinearSVR", "SGDRegressor", "BayesianRidge", "ARDRegression", "HuberRegressor", "MultiTaskElasticNet", "MultiTaskLasso",
+    "OrthogonalMatchingPursuit", "PassiveAggressiveRegressor", "QuantileRegressor", "TheilSenRegressor",
+)  # fmt: skip
 GENERALISED: Final = ("PoissonRegressor", "GammaRegressor", "TweedieRegressor")
-CLASSIFIERS: Final = ("LogisticRegression", "LinearSVC", "SGDClassifier")
+CLASSIFIERS: Final = (
+    "LogisticRegression", "LogisticRegressionCV", "LinearSVC", "LinearDiscriminantAnalysis", "SGDClassifier", "Perceptron",
+    "PassiveAggressiveClassifier", "RidgeClassifier", "RidgeClassifierCV",
+)  # fmt: skip
 # Loss of SGDClassifier -> how decision values become probabilities; the others have none.
 _LOSS_TRANSFORMS: Final = {"log_loss": "sigmoid", "modified_huber": "modified_huber"}
 
@@ -25,11 +32,19 @@ def linear_coefficients(estimator: Any) -> tuple[Reals, Reals]:
     return coefficients, intercept
 
 
+def is_multilabel(estimator: Any) -> bool:
+    """Whether several labels may hold together."""
+    binarizer = getattr(estimator, "_label_binarizer", None)
+    return binarizer is not None and str(binarizer.y_type_).startswith("multilabel")
+
+
 def linear_transform(estimator: Any, name: str) -> str:
     """How the sums become the prediction (regressors) or the probabilities (classifiers): none, exp, sigmoid, softmax, .."""
     if name in GENERALISED:
         return _link(estimator, name)
-    if name == "LogisticRegression":
+    if name == "LinearDiscriminantAnalysis":
+        return "sigmoid" if len(estimator.classes_) == 2 else "softmax"
+    if name in ("LogisticRegression", "LogisticRegressionCV"):
         # Older versions offer one-against-rest explicitly or by the solver liblinear.
         ovr = len(estimator.coef_) > 1 and (
             getattr(estimator, "multi_class", "auto") == "ovr" or estimator.solver == "liblinear"
@@ -37,7 +52,7 @@ def linear_transform(estimator: Any, name: str) -> str:
         return "sigmoid" if len(estimator.coef_) == 1 or ovr else "softmax"
     if name == "SGDClassifier":
         return _LOSS_TRANSFORMS.get(estimator.loss, "decision")
-    return "decision" if name == "LinearSVC" else "none"
+    return "decision" if name in CLASSIFIERS else "none"
 
 
 def _link(estimator: Any, name: str) -> str:

@@ -11,32 +11,51 @@ import numpy as np
 from cloakwork.models.client_steps import InputStep
 from cloakwork.models.errors import UnsupportedNode, UnsupportedOperatorError
 from cloakwork.models.tabular.column_flow import ColumnFlow, Recipe
-from cloakwork.training.importers.nodes import unsupported_option
+from cloakwork.training.importers import features
+from cloakwork.training.importers.nodes import nearest_of, unsupported_option
+from cloakwork.training.importers.texts import VECTORIZERS, vectorized, weighted
 
 
-def split_pipeline(estimator: Any) -> tuple[tuple[InputStep, ...], Any]:
-    """The client's steps and the last estimator; no steps for anything that is not a Pipeline."""
+def split_pipeline(estimator: Any, *, missing: bool = False) -> tuple[tuple[InputStep, ...], Any]:
+    """The client's steps and the last estimator; no steps for anything that is not a Pipeline.
+
+    Args:
+        missing: the estimator takes missing values, so that those which no step fills go on to it.
+    """
     from sklearn.pipeline import Pipeline
 
     if not isinstance(estimator, Pipeline):
         return (), estimator
     *before, last = [step for _, step in estimator.steps]
     before = [step for step in before if not _passes(step)]
-    return (input_steps(before), last) if before else ((), last)
+    if isinstance(last, Pipeline):
+        more = [step for step in _flat(last) if not _passes(step)]
+        before, last = [*before, *more[:-1]], more[-1]
+    return (input_steps(before, missing=missing), last) if before else ((), last)
 
 
-def input_steps(transformers: list[Any]) -> tuple[InputStep, ...]:
-    """Fitted transformers, one after the other; the first one names the columns."""
-    first = transformers[0]
-    names = getattr(first, "feature_names_in_", None)
-    flow = ColumnFlow(int(first.n_features_in_), None if names is None else tuple(str(name) for name in names))
-    recipe = flow.start()
-    for transformer in transformers:
+def input_steps(transformers: list[Any], *, missing: bool = False) -> tuple[InputStep, ...]:
+    """Fitted transformers, one after the other; the first one names the columns, or takes texts."""
+    first, *others = [step for transformer in transformers for step in _flat(transformer) if not _passes(step)]
+    if _kind(first) in VECTORIZERS:
+        flow, recipe = vectorized(first, _kind(first))
+    else:
+        names = getattr(first, "feature_names_in_", None)
+        flow = ColumnFlow(int(first.n_features_in_), None if names is None else tuple(str(name) for name in names))
+        recipe = _apply(first, flow, flow.start())
+    for transformer in others:
         recipe = _apply(transformer, flow, recipe)
     try:
-        return flow.finish(recipe)
+        return flow.finish(recipe, missing)
     except UnsupportedNode as error:
         raise UnsupportedOperatorError(f"pipeline: {error}") from error
+
+
+def _flat(transformer: Any) -> list[Any]:
+    """The steps of a pipeline and of those within it, one after the other."""
+    if _kind(transformer) != "Pipeline":
+        return [transformer]
+    return [inner for _, step in transformer.steps for inner in _flat(step)]
 
 
 def _passes(step: Any) -> bool:
@@ -48,10 +67,13 @@ def _apply(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
     if hasattr(transformer, "get_support"):
         return [recipe[int(i)] for i in transformer.get_support(indices=True)]
     kind = _kind(transformer)
+    if kind in VECTORIZERS:
+        raise UnsupportedOperatorError(
+            f"pipeline: {type(transformer).__name__} beside other columns cannot be imported; compile a pipeline of texts alone, which starts with it"
+        )
     if kind not in _READERS:
         raise UnsupportedOperatorError(
-            f"pipeline: {type(transformer).__name__} has no counterpart at the client; expected one of {', '.join(sorted(_READERS))}, "
-            "or a selection of features"
+            f"pipeline: {type(transformer).__name__} has no counterpart at the client; {nearest_of(kind, _READERS)}; docs/scikit-learn.md lists all"
         )
     try:
         return _READERS[kind](transformer, flow, recipe)
@@ -107,11 +129,15 @@ def _positions(transformer: Any, columns: Any) -> list[int]:
     return [names.index(name) for name in array]
 
 
-def _function(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
-    """ColumnTransformer writes 'passthrough' as a FunctionTransformer without a function."""
-    if transformer.func is not None:
-        raise unsupported_option(transformer, "func", transformer.func, "apply it to the table yourself")
-    return recipe
+def _feature_union(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Recipe:
+    """What each part makes of all columns, side by side."""
+    if transformer.transformer_weights:
+        raise unsupported_option(transformer, "transformer_weights", transformer.transformer_weights, "leave it out")
+    result: Recipe = []
+    for _, part in transformer.transformer_list:
+        if not (isinstance(part, str) and part == "drop"):
+            result += recipe if _passes(part) else _apply(part, flow, recipe)
+    return result
 
 
 # --- column by column --------------------------------------------------------------------------------------------------------------
@@ -179,7 +205,7 @@ def _ordinal_encoder(transformer: Any, flow: ColumnFlow, recipe: Recipe) -> Reci
 
 _READERS: Final[dict[str, Callable[[Any, ColumnFlow, Recipe], Recipe]]] = {
     "ColumnTransformer": _column_transformer,
-    "FunctionTransformer": _function,
+    "FeatureUnion": _feature_union,
     "MaxAbsScaler": _max_abs_scaler,
     "MinMaxScaler": _min_max_scaler,
     "Normalizer": _normalizer,
@@ -189,4 +215,6 @@ _READERS: Final[dict[str, Callable[[Any, ColumnFlow, Recipe], Recipe]]] = {
     "RobustScaler": _robust_scaler,
     "SimpleImputer": _imputer,
     "StandardScaler": _standard_scaler,
+    "TfidfTransformer": weighted,
+    **features.READERS,
 }

@@ -25,26 +25,24 @@ def tree_nodes(member: Any, values: NDArray[np.float64], features: NDArray[np.in
     return Tree.of_nodes(feature, np.asarray(tree.threshold, dtype=np.float64), left, right, values, missing)
 
 
-def one_output(estimator: Any) -> None:
-    if getattr(estimator, "n_outputs_", 1) != 1:
-        raise unsupported_option(estimator, "number of outputs", estimator.n_outputs_, "fit one estimator per output")
-
-
 def class_shares(tree: Any) -> NDArray[np.float64]:
-    """[nodes, classes] that `predict_proba` of one tree returns: older versions keep counts, newer ones shares."""
-    counts = np.asarray(tree.value[:, 0, :], dtype=np.float64)
+    """[nodes, classes of all outputs] that `predict_proba` of one tree returns: older versions keep counts, newer ones shares."""
+    return np.concatenate([_shares(tree, i, int(count)) for i, count in enumerate(tree.n_classes)], axis=1)
+
+
+def _shares(tree: Any, output: int, classes: int) -> NDArray[np.float64]:
+    counts = np.asarray(tree.value[:, output, :classes], dtype=np.float64)
     shares: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
     return shares if np.abs(counts.sum(axis=1) - 1).max() > 1e-6 else counts
 
 
 def means(tree: Any) -> NDArray[np.float64]:
-    """[nodes, 1] of a regression tree."""
-    return np.asarray(tree.value[:, 0, :1], dtype=np.float64)
+    """[nodes, outputs] of a regression tree."""
+    return np.asarray(tree.value[:, :, 0], dtype=np.float64)
 
 
 def forest_trees(estimator: Any) -> list[Tree]:
     """Trees whose outputs are averaged: classes' shares, or values; a single decision tree too."""
-    one_output(estimator)
     of_tree = class_shares if hasattr(estimator, "classes_") else means
     return [tree_nodes(member, of_tree(member.tree_)) for member in getattr(estimator, "estimators_", [estimator])]
 

@@ -38,7 +38,11 @@ def xgboost_nodes(estimator: Any) -> tuple[list[Tree], NDArray[np.float64], str]
         raise unsupported_option(estimator, "objective", objective, f"expected one of {', '.join(TRANSFORMS)}")
     transform = TRANSFORMS[objective]
     gbtree, weights = _trees_of(estimator, learner["gradient_booster"])
-    outputs = max(1, int(learner["learner_model_param"]["num_class"]))
+    sizes = learner["learner_model_param"]
+    classes, targets = int(sizes["num_class"]), int(sizes.get("num_target", "1"))
+    if classes > 1 and targets > 1:
+        raise unsupported_option(estimator, "targets of classes", targets, "fit one estimator per target")
+    outputs = max(1, classes, targets)
     used = _rounds_used(estimator, gbtree)
     trees = [
         _nodes(estimator, tree, int(gbtree["tree_info"][i]), outputs, weights[i])

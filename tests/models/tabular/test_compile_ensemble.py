@@ -2,6 +2,7 @@
 
 import functools
 import json
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -277,3 +278,78 @@ def test_keys_of_another_set_are_refused():
     key, session = toy_session()
     with pytest.raises(ShapeError, match="expected keys of parameter set"):
         model.predict(samples_of(ensemble), "execute", key=key, session=session)
+
+
+def deep_tree(random, features, depth):
+    """A long path through all features with a small subtree beside every node of it."""
+    rows = []
+
+    def leaf():
+        rows.append((0, 0.0, -1, -1, int(random.integers(3))))
+        return len(rows) - 1
+
+    def split(feature, left, right):
+        rows.append((feature, float(random.integers(3)), left, right, 0))
+        return len(rows) - 1
+
+    node = leaf()
+    for level in range(depth):
+        beside = split((level + 1) % features, leaf(), leaf())
+        node = split(level % features, *((node, beside) if random.integers(2) else (beside, node)))
+    order = [node, *[i for i in range(len(rows)) if i != node]]
+    number = {old: new for new, old in enumerate(order)} | {-1: -1}
+    feature, threshold, left, right, values = zip(*[rows[i] for i in order], strict=True)
+    sides = [[number[child] for child in side] for side in (left, right)]
+    return Tree.of_nodes(feature, threshold, *sides, [[value] for value in values])
+
+
+@DEVICES
+@pytest.mark.parametrize("comparisons", ["client", "server"])
+def test_paths_longer_than_a_look_up_counts_are_split(device, comparisons):
+    random = np.random.default_rng(4)
+    ensemble = TreeEnsemble(tuple(deep_tree(random, 20, 30) for _ in range(2)), 20, labels=None)
+    model = compile_ensemble(ensemble, candidates=[TOY], failure_log2=-600.0, comparisons=comparisons)
+    facts = model.report()
+    assert facts["depth"] >= 30
+    assert facts["bootstraps_of_flags"] > 0
+    assert facts["lookup_p_fail_log2"] <= -600
+    x = random.integers(-1, 4, (200, 20)).astype(float)
+    x[1:150] = np.where(random.random((149, 20)) < 0.9, x[0], x[1:150])  # far along one path
+    np.testing.assert_allclose(model.predict(x), ensemble.evaluate(x), atol=1e-9)
+    key, session = toy_session(device)
+    np.testing.assert_array_equal(model.predict(x[:4], "execute", key=key, session=session), model.predict(x[:4]))
+
+
+@pytest.mark.parametrize("name", ["many columns", "digits", "wine"])
+def test_forests_with_their_defaults(name):
+    """Fully grown, from scikit-learn as they are: exact on its own thresholds, in no more look-ups than half of the leaves."""
+    datasets, ensembles = pytest.importorskip("sklearn.datasets"), pytest.importorskip("sklearn.ensemble")
+    make = {
+        "many columns": lambda: datasets.make_classification(1500, 57, n_informative=12, flip_y=0.1, random_state=0),
+        "digits": lambda: datasets.load_digits(return_X_y=True),
+        "wine": lambda: datasets.load_wine(return_X_y=True),
+    }
+    x, y = make[name]()
+    forest = ensembles.RandomForestClassifier(4, random_state=0).fit(x, y)
+    model = compile_ensemble(of_sklearn_forest(forest))
+    facts = model.report()
+    leaves = sum(tree.get_n_leaves() for tree in forest.estimators_)
+    classes = facts["bootstraps"] / leaves
+    assert classes < 0.55 * (1 if y.max() == 1 else y.max())
+    assert facts["lookup_p_fail_log2"] <= -128
+    shares = model.predict(x[:300], output="probabilities")
+    np.testing.assert_allclose(shares, forest.predict_proba(x[:300]), atol=facts["leaf_rounding_error"] + 1e-9)
+    clear = simulate(model.program, model.client.phases(x[:20]), noisy=False)
+    np.testing.assert_array_equal(model.client.output(clear, "scores"), model.predict(x[:20], output="scores"))
+
+
+def test_many_trees_compile_in_seconds():
+    """200 trees of depth 6: minutes, when every tree was covered by itself and every sum tried term by term."""
+    random = np.random.default_rng(0)
+    ensemble = TreeEnsemble(tuple(random_tree(random, 12, 6, 1, 400) for _ in range(200)), 12)
+    start = time.process_time()
+    model = compile_ensemble(ensemble)
+    assert time.process_time() - start < 20
+    x = random.integers(-1, 801, (100, 12)) / 2
+    error = model.report()["leaf_rounding_error"]
+    assert np.abs(model.predict(x, output="scores") - ensemble.scores(x)).max() <= error + 1e-9

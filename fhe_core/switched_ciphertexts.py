@@ -1,0 +1,145 @@
+"""Results in few bits: LWE ciphertexts with every word rounded to a modulus 2^b, for the owner of the key and nobody else to go on with.
+
+Rounding is public arithmetic on words that could be sent as they are, so it tells nothing more; what stays on the server is low bits, all noise.
+Section 11 of docs/specification.md. Source: Brakerski and Vaikuntanathan 2011 (eprint 2011/344), section 4.2, rounded to the nearest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core import wire
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arrays import Words
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, _CiphertextArray
+from cloakwork.fhe_core.device_words import on_host
+from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.parameters import word_dtype
+from cloakwork.fhe_core.wire_layout import MAX_WEIGHT_NORM, MAX_WORD_BITS
+
+__all__ = ["SwitchedCiphertexts", "load_results"]
+
+_STEP_BITS = 9  # (Q - 1) * 2^9 < 2^63
+
+
+class SwitchedCiphertexts(_CiphertextArray):
+    """LWE ciphertexts modulo 2^b: `words` uint32 of shape `shape + (kN + 1,)`. Made by `switch`, read by `expand`."""
+
+    kind = wire.Kind.SWITCHED_CIPHERTEXTS
+    seeded = False
+
+    def __init__(
+        self, parameters: ParameterSet, words: Any, shape: tuple[int, ...], word_bits: int, **metadata: Any
+    ) -> None:
+        super().__init__(parameters, words, shape, **metadata)
+        self._word_bits = word_bits
+
+    @classmethod
+    def switch(cls, ciphertexts: Ciphertexts, word_bits: int) -> SwitchedCiphertexts:
+        """Every word x as floor((x 2^b + floor(Q / 2)) / Q) mod 2^b.
+
+        Args:
+            word_bits: b, 1 to 32.
+
+        Noise: plus `noise.word_rounding_variance`.
+        """
+        if not 1 <= word_bits <= MAX_WORD_BITS:
+            raise ParameterError(f"word_bits: expected 1 to {MAX_WORD_BITS}, got {word_bits}")
+        words = switched_words(ciphertexts.parameters, on_host(ciphertexts.words), word_bits)
+        return cls(
+            ciphertexts.parameters,
+            words,
+            ciphertexts.shape,
+            word_bits,
+            encoding=ciphertexts.encoding,
+            weight_norm=ciphertexts.weight_norm,
+            key_id=ciphertexts.key_id,
+            purpose=ciphertexts.purpose,
+        )
+
+    @property
+    def word_bits(self) -> int:
+        """b, log2 of the modulus."""
+        return self._word_bits
+
+    def expand(self) -> Ciphertexts:
+        """The nearest words modulo Q."""
+        modulus, half = self.parameters.modulus, 1 << (self._word_bits - 1)
+        words = self._words.astype(np.uint64)
+        # floor((x Q + 2^(b-1)) / 2^b), Q in two halves so that nothing overflows: x and 2^b are at most 2^32, Q is below 2^54.
+        high, low = divmod(modulus, 1 << 27)
+        lower = words * np.uint64(low) + np.uint64(half)
+        upper = words * np.uint64(high)
+        shift = np.uint64(self._word_bits)
+        # upper 2^27 + lower, divided by 2^b
+        quotient, rest = upper >> shift, upper & np.uint64((1 << self._word_bits) - 1)
+        middle = rest * np.uint64(1 << 27) + lower
+        result = (quotient << np.uint64(27)) + (middle >> shift)
+        found = (result % np.uint64(modulus)).astype(word_dtype(self.parameters))
+        return Ciphertexts(
+            self.parameters,
+            found,
+            self.shape,
+            encoding=self.encoding,
+            weight_norm=self.weight_norm,
+            key_id=self.key_id,
+            purpose=self.purpose,
+        )
+
+    def _header(self) -> wire.Header:
+        return wire.Header(
+            kind=self.kind,
+            parameters=self._parameters,
+            seeded=False,
+            key_id=self._key_id,
+            shape=self._shape,
+            encoding=self._encoding,
+            weight_norm=min(self.weight_norm, MAX_WEIGHT_NORM),
+            word_bits=self._word_bits,
+            purpose=self._purpose,
+        )
+
+    @classmethod
+    def _from_sections(cls, header: wire.Header, sections: list[wire.Section]) -> SwitchedCiphertexts:
+        words = sections[0]
+        assert isinstance(words, np.ndarray)
+        return cls(header.parameters, words, header.shape, header.word_bits, **header.metadata())
+
+
+def switched_words(params: ParameterSet, words: Words, word_bits: int) -> NDArray[np.uint32]:
+    """floor((x 2^b + floor(Q / 2)) / Q) mod 2^b by long division, a few bits at a time."""
+    modulus = np.uint64(params.modulus)
+    rest = words.astype(np.uint64)
+    quotient = np.zeros(rest.shape, dtype=np.uint64)
+    left = word_bits
+    while left:
+        step = np.uint64(min(left, _STEP_BITS))
+        rest <<= step
+        digit = rest // modulus
+        rest -= digit * modulus
+        quotient = (quotient << step) + digit
+        left -= int(step)
+    quotient += rest + modulus // np.uint64(2) >= modulus
+    result: NDArray[np.uint32] = (quotient & np.uint64((1 << word_bits) - 1)).astype(np.uint32)
+    return result
+
+
+def load_results(
+    data: wire.Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
+) -> Ciphertexts:
+    """An answer of a server as LWE ciphertexts, whichever way it came: switched, or in full words.
+
+    Raises:
+        SerializationError: neither of the two.
+    """
+    options: dict[str, Any] = {"parameters": parameters, "max_bytes": max_bytes}
+    header = wire.peek(data)
+    if header.kind is wire.Kind.SWITCHED_CIPHERTEXTS:
+        purpose = header.purpose is not None
+        full = wire.object_bytes(wire.Kind.CIPHERTEXTS, header.parameters, False, header.shape, purpose=purpose)
+        wire.check_size(full, max_bytes)
+        return SwitchedCiphertexts.from_bytes(data, **options).expand()
+    return Ciphertexts.from_bytes(data, **options)

@@ -1,0 +1,32 @@
+"""In how few bits the answers of a program may be sent: rounding its words must not show beside the noise that they have anyway."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cloakwork.fhe_core import noise, wire_layout
+from cloakwork.fhe_core.parameters import word_bytes
+from cloakwork.models.passes.choose_parameters import phase_noise, weight_norms
+from cloakwork.models.program import Program
+
+ROUNDING_SHARE: Final = 1 / 256  # of an output's variance at most: 0.2 % of the standard deviation
+
+
+def answer_bits(program: Program) -> int | None:
+    """log2 of the modulus that answers are switched to; None where full words are as small (linear models, whose answers have hardly any noise).
+
+    The least b whose rounding has at most ROUNDING_SHARE of the variance of the noisiest output.
+    """
+    params = program.parameters
+    outputs = [norms for norms in weight_norms(program.graph) if norms.is_output]
+    allowed = ROUNDING_SHARE * max(phase_noise(params, norms) ** 2 for norms in outputs)
+    for bits in range(1, min(wire_layout.MAX_WORD_BITS, 8 * word_bytes(params) - 1) + 1):
+        if noise.word_rounding_variance(params, bits) <= allowed:
+            return bits
+    return None
+
+
+def answer_bytes(program: Program) -> int:
+    """Of one sample, without the fixed part of its object."""
+    bits, words = answer_bits(program), program.graph.output.size * (program.parameters.large_dimension + 1)
+    return words * word_bytes(program.parameters) if bits is None else (words * bits + 7) // 8

@@ -1,0 +1,118 @@
+"""What the client does before encryption and after decryption, as named steps that travel in JSON.
+
+Input steps turn the user's table [samples, columns], or texts [samples], into the numbers that are encrypted; output steps turn decrypted
+numbers into scores, probabilities and labels. A step is a frozen dataclass of plain numbers, texts and arrays; its name in JSON is its class's.
+"""
+
+from cloakwork.models.client_steps.answers import (
+    Combine,
+    Curves,
+    Digits,
+    Indicators,
+    Integers,
+    LabelGroups,
+    Labels,
+    Members,
+    Outliers,
+    Pick,
+    Squeeze,
+    Transform,
+    Wrap,
+)
+from cloakwork.models.client_steps.checks import STAGES, Stage
+from cloakwork.models.client_steps.columns import (
+    Bins,
+    Compare,
+    Complete,
+    Equal,
+    Impute,
+    Normalise,
+    OneHot,
+    Quantise,
+    Rescale,
+    Round,
+    Saturate,
+    Select,
+    Standardise,
+)
+from cloakwork.models.client_steps.features import (
+    FUNCTIONS,
+    Binarise,
+    Function,
+    Polynomials,
+    Power,
+    Present,
+    Project,
+    Quantiles,
+    Splines,
+)
+from cloakwork.models.client_steps.first import Categories, Columns
+from cloakwork.models.client_steps.json_fields import input_steps_from_fields, output_steps_from_fields, steps_to_fields
+from cloakwork.models.client_steps.kinds import FirstStep, InputStep, OutputStep
+from cloakwork.models.client_steps.nested import Append
+from cloakwork.models.client_steps.running import (
+    column_labels,
+    example_row,
+    final_steps,
+    run_input_steps,
+    run_output_steps,
+    takes_table,
+)
+from cloakwork.models.client_steps.texts import TOKENS, Texts
+
+__all__ = [
+    "FUNCTIONS",
+    "STAGES",
+    "TOKENS",
+    "Append",
+    "Binarise",
+    "Bins",
+    "Categories",
+    "Columns",
+    "Combine",
+    "Compare",
+    "Complete",
+    "Curves",
+    "Digits",
+    "Equal",
+    "FirstStep",
+    "Function",
+    "Impute",
+    "Indicators",
+    "InputStep",
+    "Integers",
+    "LabelGroups",
+    "Labels",
+    "Members",
+    "Normalise",
+    "OneHot",
+    "Outliers",
+    "OutputStep",
+    "Pick",
+    "Polynomials",
+    "Power",
+    "Present",
+    "Project",
+    "Quantiles",
+    "Quantise",
+    "Rescale",
+    "Round",
+    "Saturate",
+    "Select",
+    "Splines",
+    "Squeeze",
+    "Stage",
+    "Standardise",
+    "Texts",
+    "Transform",
+    "Wrap",
+    "column_labels",
+    "example_row",
+    "final_steps",
+    "input_steps_from_fields",
+    "output_steps_from_fields",
+    "run_input_steps",
+    "run_output_steps",
+    "steps_to_fields",
+    "takes_table",
+]

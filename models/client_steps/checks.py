@@ -1,0 +1,46 @@
+"""What the constructors of the steps ask for: steps come from files of strangers too, so that every field is checked."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+
+from numpy.typing import NDArray
+
+from cloakwork.models.errors import ShapeError
+from cloakwork.models.ir import Reals
+
+Stage: TypeAlias = Literal["scores", "probabilities", "labels"]
+STAGES: Final[tuple[Stage, ...]] = ("scores", "probabilities", "labels")
+MOST_COLUMNS: Final = 1 << 20
+MOST_STEPS: Final = 1000
+
+
+def demand(condition: bool, rule: str) -> None:
+    """Raises ValueError."""
+    if not condition:
+        raise ValueError(f"expected {rule}")
+
+
+def check_columns(count: int, names: tuple[str, ...] | None) -> None:
+    demand(0 < count <= MOST_COLUMNS, f"1 to {MOST_COLUMNS} columns")
+    demand(names is None or len(names) == count, "a name for each column")
+    demand(names is None or all(isinstance(name, str) for name in names), "names of columns that are texts")
+
+
+def check_labels(labels: NDArray[Any]) -> None:
+    demand(labels.ndim == 1 and len(labels) > 0 and labels.dtype.kind in "biufU", "labels that are texts or numbers")
+
+
+def as_wide(x: Reals, columns: int) -> None:
+    """As many columns as the step was made for: numpy would spread one over many."""
+    demand(x.ndim == 2 and x.shape[1] == columns, f"a table of {columns} columns")
+
+
+def without_missing(x: Reals, step: str) -> None:
+    """ShapeError where NaN came so far: the transformer of scikit-learn refuses it too."""
+    bad = x != x
+    if bad.any():
+        row, column = divmod(int(bad.argmax()), x.shape[1])
+        raise ShapeError(
+            f"input: {step} takes no missing values (NaN), got one in row {row}, in column {column} of those that it takes; replace them first"
+        )

@@ -1,0 +1,99 @@
+"""Steps as JSON and back: `{"step": name of its class, field: value, ..}`, real numbers exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from cloakwork.models import fields as typed
+from cloakwork.models.client_steps.checks import MOST_COLUMNS, MOST_STEPS, STAGES, demand
+from cloakwork.models.client_steps.columns import Quantise, Rescale
+from cloakwork.models.client_steps.kinds import FIRST_STEPS, INPUT_STEPS, OUTPUT_STEPS, InputStep, OutputStep
+
+_DEEPEST: Final = 8
+# Fields that files of earlier releases do not have.
+_ADDED: Final[dict[str, dict[str, Any]]] = {"Quantise": {"calibrated": False}}
+
+
+def steps_to_fields(steps: Sequence[InputStep | OutputStep]) -> list[dict[str, Any]]:
+    """For JSON: {"step": name, field: value, ..}; real numbers exactly."""
+    return [
+        {"step": type(step).__name__, **{f.name: _plain(getattr(step, f.name)) for f in _fields(step)}}
+        for step in steps
+    ]
+
+
+def input_steps_from_fields(fields: Any) -> tuple[InputStep, ...]:
+    """ValueError or KeyError for anything that `steps_to_fields` does not write."""
+    steps = tuple(_step(INPUT_STEPS, entry) for entry in typed.entries(fields, MOST_STEPS))
+    if steps and not isinstance(steps[0], (*FIRST_STEPS, Quantise, Rescale)):
+        raise ValueError("a table's columns are checked in the first step")
+    _check_later(steps[1:])
+    return steps
+
+
+def _check_later(steps: tuple[Any, ...]) -> None:
+    """No first step may come again."""
+    if any(isinstance(step, FIRST_STEPS) for step in steps):
+        raise ValueError("a table's columns are checked in the first step, and there alone")
+
+
+def output_steps_from_fields(fields: Any) -> tuple[OutputStep, ...]:
+    """ValueError or KeyError for anything that `steps_to_fields` does not write."""
+    steps = tuple(_step(OUTPUT_STEPS, entry) for entry in typed.entries(fields, MOST_STEPS))
+    stages = [STAGES.index(step.stage) for step in steps]
+    demand(stages == sorted(stages), f"steps in the order {', '.join(STAGES)}")
+    return steps
+
+
+def _fields(step: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(step)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, tuple) and any(type(v).__name__ in INPUT_STEPS for v in value):
+        return steps_to_fields(value)
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _step(kinds: dict[str, type], entry: Any, depth: int = 0) -> Any:
+    if not isinstance(entry, dict):
+        raise ValueError("expected a step with its fields")
+    kind = kinds[typed.text(entry["step"])]
+    known = {f.name: str(f.type) for f in dataclasses.fields(kind)}
+    given = {**_ADDED.get(kind.__name__, {}), **entry}
+    if set(given) - {"step"} != set(known):
+        raise ValueError(f"step {kind.__name__}: other fields than {sorted(known)}")
+    return kind(**{name: _value(given[name], kind_of, name, depth) for name, kind_of in known.items()})
+
+
+def _value(value: Any, kind: str, name: str, depth: int) -> Any:
+    """A field of a dataclass from JSON by its annotation. Args: depth: of the step that it belongs to in steps that hold steps."""
+    if kind == "Steps":
+        demand(depth < _DEEPEST, f"steps nested at most {_DEEPEST} deep")
+        inner = tuple(_step(INPUT_STEPS, entry, depth + 1) for entry in typed.entries(value, MOST_STEPS))
+        _check_later(inner)
+        return inner
+    if kind == "Reals":
+        return typed.reals(value, finite=name != "threshold")
+    if kind.startswith("NDArray"):
+        return typed.labels(value)
+    if kind.startswith("tuple"):
+        if value is None:
+            return None
+        values = typed.entries(value, MOST_COLUMNS)
+        return tuple(tuple(_entry(e) for e in v) if isinstance(v, list) else _entry(v) for v in values)
+    if kind == "int":
+        return typed.integer(value, -typed.LARGEST_INTEGER)
+    return {"Indices": typed.indices, "float": typed.real, "str": typed.text, "bool": typed.flag}[kind](value)
+
+
+def _entry(value: Any) -> Any:
+    return typed.text(value) if isinstance(value, str) else value

@@ -1,0 +1,143 @@
+"""The steps there are, by name."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from cloakwork.models.client_steps.answers import (
+    Combine,
+    Curves,
+    Digits,
+    Indicators,
+    Integers,
+    LabelGroups,
+    Labels,
+    Members,
+    Outliers,
+    Pick,
+    Squeeze,
+    Transform,
+    Wrap,
+)
+from cloakwork.models.client_steps.columns import (
+    Bins,
+    Compare,
+    Complete,
+    Equal,
+    Impute,
+    Normalise,
+    OneHot,
+    Quantise,
+    Rescale,
+    Round,
+    Saturate,
+    Select,
+    Standardise,
+)
+from cloakwork.models.client_steps.features import (
+    Binarise,
+    Function,
+    Polynomials,
+    Power,
+    Present,
+    Project,
+    Quantiles,
+    Splines,
+)
+from cloakwork.models.client_steps.first import Categories, Columns
+from cloakwork.models.client_steps.nested import Append
+from cloakwork.models.client_steps.texts import Texts
+
+FirstStep: TypeAlias = Columns | Categories | Texts
+"""Checks what the user has and makes a table of numbers of it."""
+
+InputStep: TypeAlias = (
+    FirstStep
+    | Impute
+    | Complete
+    | Standardise
+    | Normalise
+    | OneHot
+    | Equal
+    | Select
+    | Project
+    | Polynomials
+    | Power
+    | Quantiles
+    | Function
+    | Splines
+    | Binarise
+    | Present
+    | Append
+    | Saturate
+    | Rescale
+    | Round
+    | Quantise
+    | Compare
+    | Bins
+)
+OutputStep: TypeAlias = (
+    Quantise
+    | Integers
+    | Wrap
+    | Digits
+    | Combine
+    | Members
+    | Curves
+    | Transform
+    | Labels
+    | LabelGroups
+    | Indicators
+    | Outliers
+    | Pick
+    | Squeeze
+)
+
+FIRST_STEPS: Final = (Columns, Categories, Texts)
+INPUT_STEPS: Final[dict[str, type]] = {
+    kind.__name__: kind
+    for kind in (
+        *FIRST_STEPS,
+        Impute,
+        Complete,
+        Standardise,
+        Normalise,
+        OneHot,
+        Equal,
+        Select,
+        Project,
+        Polynomials,
+        Power,
+        Quantiles,
+        Function,
+        Splines,
+        Binarise,
+        Present,
+        Append,
+        Saturate,
+        Rescale,
+        Round,
+        Quantise,
+        Compare,
+        Bins,
+    )
+}
+OUTPUT_STEPS: Final[dict[str, type]] = {
+    kind.__name__: kind
+    for kind in (
+        Quantise,
+        Integers,
+        Wrap,
+        Digits,
+        Combine,
+        Members,
+        Curves,
+        Transform,
+        Labels,
+        LabelGroups,
+        Indicators,
+        Outliers,
+        Pick,
+        Squeeze,
+    )
+}

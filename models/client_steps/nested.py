@@ -1,0 +1,32 @@
+"""A step that holds steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from cloakwork.models.client_steps.checks import MOST_COLUMNS, demand
+from cloakwork.models.ir import Indices, Reals
+
+Steps: TypeAlias = tuple[Any, ...]
+"""Input steps on a table; in JSON a list of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Append:
+    """The table, and beside it what the steps make of some of its columns: how parts of a table are prepared in different ways."""
+
+    columns: Indices
+    steps: Steps
+
+    def __post_init__(self) -> None:
+        demand(self.columns.ndim == 1 and bool((self.columns >= 0).all()), "a list of columns")
+
+    def __call__(self, x: Reals) -> Reals:
+        part = x[:, self.columns]
+        for step in self.steps:
+            part = step(part)
+        demand(x.shape[1] + part.shape[1] <= MOST_COLUMNS, f"at most {MOST_COLUMNS} columns")
+        return np.concatenate([x, part], axis=1)

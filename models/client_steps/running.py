@@ -1,0 +1,113 @@
+"""Runs steps in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models.client_steps.answers import Indicators, LabelGroups, Labels, Squeeze, Transform
+from cloakwork.models.client_steps.checks import STAGES, Stage
+from cloakwork.models.client_steps.columns import Equal, OneHot, Quantise, Rescale, Saturate, Select
+from cloakwork.models.client_steps.features import Polynomials, Project, Splines
+from cloakwork.models.client_steps.first import Categories
+from cloakwork.models.client_steps.kinds import FIRST_STEPS, InputStep, OutputStep
+from cloakwork.models.client_steps.nested import Append
+from cloakwork.models.client_steps.texts import Texts
+from cloakwork.models.errors import ShapeError
+from cloakwork.models.ir import Reals
+from cloakwork.models.range_report import RangeReport
+from cloakwork.models.tabular.columns import feature_labels, real_numbers
+from cloakwork.models.tabular.transforms import class_threshold
+
+FROM_SCORES: Final = (Labels, LabelGroups, Indicators)
+"""Output steps that take scores, not probabilities."""
+
+
+def run_input_steps(steps: Sequence[InputStep], x: Any, report: RangeReport | None = None) -> Reals:
+    """Args: report: takes what lies beyond a calibrated range."""
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # what overflows is beyond every range; NaN is refused after the steps
+        for i, step in enumerate(steps):
+            if report is not None and isinstance(step, Saturate | Quantise | Rescale):
+                numbers = real_numbers(x)
+                report.add(step.outside(numbers), column_labels(steps[:i], numbers))
+            x = step(x)
+    result: Reals = x
+    return result
+
+
+def column_labels(before: Sequence[InputStep], x: Reals) -> tuple[str, ...] | None:
+    """What to call the columns of a table x after these steps; None where x is no table."""
+    if x.ndim != 2:
+        return None
+    labels: tuple[str, ...] = ()
+    for step in before:
+        if isinstance(step, Texts):
+            labels = step.vocabulary
+        elif isinstance(step, FIRST_STEPS):
+            labels = feature_labels(step.names, step.count)
+        else:
+            labels = _labels_after(step, labels)
+    return labels if len(labels) == x.shape[1] else feature_labels(None, x.shape[1])
+
+
+def _labels_after(step: InputStep, labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Nothing where a step makes columns of its own."""
+    if not labels or isinstance(step, Equal | Project | Polynomials | Splines):
+        return ()
+    if isinstance(step, Select):
+        return tuple(labels[i] for i in step.columns)
+    if isinstance(step, OneHot):
+        return tuple(
+            f"{label}[{k}]" if size else label
+            for label, size in zip(labels, step.sizes.tolist(), strict=True)
+            for k in range(max(size, 1))
+        )
+    if isinstance(step, Append):
+        made = tuple(labels[i] for i in step.columns)
+        for inner in step.steps:
+            made = _labels_after(inner, made)
+        return (*labels, *made) if made else ()
+    return labels
+
+
+def run_output_steps(steps: Sequence[OutputStep], values: NDArray[Any], until: Stage = "labels") -> NDArray[Any]:
+    """Stops before the first step of a later stage. Labels come from scores, so that saturated probabilities are no ties."""
+    if until not in STAGES:
+        raise ShapeError(f"output: expected one of {', '.join(STAGES)}, got '{until}'")
+    if until == "labels" and any(isinstance(step, FROM_SCORES) for step in steps):
+        steps = [step for step in steps if step.stage != "probabilities"]
+    for step in steps:
+        if STAGES.index(step.stage) > STAGES.index(until):
+            break
+        values = step(values)
+    return values
+
+
+def takes_table(steps: Sequence[InputStep]) -> bool:
+    """Whether the first step checks a table of columns, or texts; the others take any tensor."""
+    return bool(steps) and isinstance(steps[0], FIRST_STEPS)
+
+
+def example_row(steps: Sequence[InputStep]) -> Any | None:
+    """A table of one sample that the first step takes; None where it takes anything."""
+    first = steps[0] if steps else None
+    if isinstance(first, Texts):
+        return np.array([""], dtype=object)
+    if not isinstance(first, FIRST_STEPS):
+        return None
+    row = np.zeros((1, first.count), dtype=object)
+    if isinstance(first, Categories):
+        for column, known in zip(first.columns, first.known, strict=True):
+            row[0, column] = known[0] if known else 0
+    return row
+
+
+def final_steps(transform: str, parameter: float, labels: NDArray[Any] | None) -> tuple[OutputStep, ...]:
+    """What follows the scores of a TreeEnsemble or a LinearModel."""
+    last: OutputStep = Squeeze() if labels is None else Labels(labels, class_threshold(transform))
+    return Transform(transform, float(parameter), labels is not None), last

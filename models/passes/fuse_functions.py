@@ -1,0 +1,203 @@
+"""Makes one look-up of every subgraph that is a function of one wire: x sigmoid(x), x / (1 + |x|), a(x) + b(x), g(f(x)).
+
+wire_functions says which wires are functions of which, elementwise. Of those that somebody outside of such a subgraph reads
+
+    look-ups and products            become one look-up of the source each,
+    affine functions of the source   stay linear, without a bootstrap,
+    sums of look-ups                 become one look-up where that saves as many: where what is outside needs no more sums than they have parts.
+
+Products of several wires stay for lower_products. The order of the nodes, and a node that is replaced as a whole, keep their wires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from cloakwork.models.ir import ZERO_WIRE, Graph, Indices, Input, Linear, Lookup, Node, Product, Reals, wires
+from cloakwork.models.passes.shrink import shrunk
+from cloakwork.models.passes.wire_functions import CONSTANT, WireFunctions
+from cloakwork.models.passes.wire_programs import WirePrograms
+from cloakwork.models.steps import Step
+
+
+def fuse_functions(graph: Graph) -> Graph:
+    functions = WireFunctions(graph)
+    plan = _Plan(functions)
+    return _Emission(plan).run(graph)
+
+
+class _Plan:
+    """What becomes of each wire: [wires + 1] of bool.
+
+    Attributes:
+        needed: computed at all, and read by what is left.
+        fused: computed by a look-up of its own program.
+    """
+
+    def __init__(self, functions: WireFunctions) -> None:
+        self.functions = functions
+        count = len(functions.source)
+        self._as_one = np.zeros(count, dtype=bool)  # sums that become one look-up
+        self.needed, self.fused = self._swept(undecided=True)
+        self._as_one = self._sums_worth_a_lookup()
+        self.needed, self.fused = self._swept()
+
+    def _swept(self, undecided: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """From the output to the input. Args: undecided: sums read their source, whatever becomes of them."""
+        functions, graph = self.functions, self.functions.graph
+        needed, fused = np.zeros((2, len(functions.source)), dtype=bool)
+        needed[graph.output.reshape(-1)] = True
+        for node in reversed(graph.nodes):
+            if isinstance(node, Input):
+                continue
+            own = self._varying(node, needed)
+            if undecided:
+                is_sum = self._is_sum(own)
+                needed[functions.own_source[own[is_sum]]] = True
+                own = own[~is_sum]
+            one = (functions.own_source[own] != own) & (~functions.is_linear[own] | self._as_one[own])
+            fused[own[one]] = True
+            needed[self._bases(own[one])] = True
+            needed[self._read_as_they_are(node, own[~one])] = True
+        needed[ZERO_WIRE] = fused[ZERO_WIRE] = False
+        return needed, fused
+
+    def _varying(self, node: Node, needed: np.ndarray) -> Indices:
+        """Wires of a node that are needed and no constants."""
+        own: Indices = np.flatnonzero(needed[wires(node)]) + node.first_wire
+        varying: Indices = own[self.functions.source[own] != CONSTANT]
+        return varying
+
+    def programs(self, own: Indices) -> Iterator[WirePrograms]:
+        """Programs of wires of one node, pattern by pattern."""
+        pattern = self.functions.own_pattern[own]
+        for number in np.unique(pattern).tolist():
+            yield WirePrograms(self.functions, own[pattern == number])
+
+    def _bases(self, own: Indices) -> Indices:
+        """What the programs of wires of one node begin at."""
+        pattern = self.functions.own_pattern[own]
+        plain = np.array([not self.functions.has_rows(number) for number in pattern.tolist()], dtype=bool)
+        parts = [program.base for program in self.programs(own[~plain])]
+        return np.concatenate([self.functions.own_source[own[plain]], *parts])
+
+    def _is_sum(self, own: Indices) -> np.ndarray:
+        """Linear, but of look-ups."""
+        functions = self.functions
+        other = (functions.own_source[own] == own) | (functions.affine[own] == functions.own_source[own])
+        result: np.ndarray = functions.is_linear[own] & ~other
+        return result
+
+    def _read_as_they_are(self, node: Node, own: Indices) -> Indices:
+        """What wires of a node that is left read."""
+        if isinstance(node, Product):
+            linear = self.functions.is_linear[own]
+            return np.concatenate(
+                [self.functions.affine[own[linear]], node.gather[own[~linear] - node.first_wire].reshape(-1)]
+            )
+        smaller, _ = shrunk(node, np.isin(np.arange(node.first_wire, node.first_wire + node.size), own))
+        return np.zeros(0, dtype=np.int64) if smaller is None else smaller.gather.reshape(-1)
+
+    def _sums_worth_a_lookup(self) -> np.ndarray:
+        functions = self.functions
+        rows, atoms = [], []  # pairs: a sum that is read, a look-up that it has as a part
+        for node in functions.graph.nodes[1:]:
+            own = self._varying(node, self.needed)
+            for program in self.programs(own[self._is_sum(own)]):
+                parts = program.atoms()
+                rows += [program.wire] * len(parts)
+                atoms += parts
+        result = np.zeros(len(functions.source), dtype=bool)
+        if rows:
+            row, atom = np.concatenate(rows), np.concatenate(atoms)
+            missing = ~self.fused[atom]  # nobody else needs them
+            row, atom = row[missing], atom[missing]
+            source = functions.own_source[row]
+            result[row] = (_distinct_by_source(source, row) <= _distinct_by_source(source, atom))[source]
+        return result
+
+
+def _distinct_by_source(source: Indices, wire: Indices) -> Indices:
+    """[largest source + 1]: how many different wires each has."""
+    pairs = np.unique(np.stack([source, wire], axis=1), axis=0)
+    counts: Indices = np.bincount(pairs[:, 0], minlength=int(source.max(initial=0)) + 1)
+    return counts
+
+
+class _Emission:
+    """The nodes that are left, and the wire that each old one has among theirs."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self._plan = plan
+        functions = plan.functions
+        self._functions = functions
+        self._renaming = np.arange(len(functions.source), dtype=np.int64)
+        self._renaming[-1] = ZERO_WIRE
+        self._next_wire = functions.graph.wire_count
+        self._nodes: list[Node] = []
+
+    def run(self, graph: Graph) -> Graph:
+        for node in graph.nodes:
+            if isinstance(node, Input):
+                self._nodes.append(node)
+                continue
+            own = np.flatnonzero(self._plan.needed[wires(node)]) + node.first_wire
+            constant = self._functions.source[own] == CONSTANT
+            fused = self._plan.fused[own]
+            self._left(node, own[~fused & ~constant])
+            self._constants(own[constant], node.origin)
+            self._fused(node, own[fused])
+        return replace(graph, nodes=tuple(self._nodes), output=self._renaming[graph.output])
+
+    def _placed(self, node: Node, old: Indices, whole: int) -> None:
+        """The node at wires of its own; at the old ones where it replaces all `whole` wires of one."""
+        first = int(old[0])
+        if len(old) != whole or bool((old != np.arange(first, first + whole)).any()):
+            first = self._next_wire
+            self._next_wire += len(old)
+            self._renaming[old] = np.arange(first, first + len(old))
+        self._nodes.append(replace(node, first_wire=first))
+
+    def _constants(self, own: Indices, origin: str) -> None:
+        value = self._functions.offset[own]
+        self._renaming[own[value == 0]] = ZERO_WIRE
+        own, value = own[value != 0], value[value != 0]
+        if not len(own):
+            return
+        distinct, block = np.unique(value, return_inverse=True)
+        nowhere = np.full((len(own), 1), ZERO_WIRE, dtype=np.int64)
+        weights = np.zeros((len(distinct), 1, 1))
+        node = Linear(0, nowhere, block.reshape(-1).astype(np.int64), weights, distinct[:, None], origin)
+        self._placed(node, own, len(own))
+
+    def _left(self, node: Node, own: Indices) -> None:
+        if not len(own):
+            return
+        if isinstance(node, Product):
+            linear = self._functions.is_linear[own]
+            self._scaled(node, own[linear])
+            own = own[~linear]
+        smaller, old = shrunk(node, np.isin(np.arange(node.first_wire, node.first_wire + node.size), own))
+        if smaller is not None and not isinstance(smaller, Input):
+            self._placed(replace(smaller, gather=self._renaming[smaller.gather]), old, node.size)
+
+    def _scaled(self, node: Product, own: Indices) -> None:
+        """Products with constants."""
+        if not len(own):
+            return
+        functions = self._functions
+        parameters: Reals = np.stack([functions.scale[own], functions.offset[own]], axis=1)
+        distinct, function = np.unique(parameters, axis=0, return_inverse=True)
+        step = Step("Affine", (distinct[:, 0].copy(), distinct[:, 1].copy()))
+        gather = self._renaming[functions.affine[own]]
+        made = Lookup(0, gather, (step,), function.reshape(-1).astype(np.int64), node.origin)
+        self._placed(made, own, node.size)
+
+    def _fused(self, node: Node, own: Indices) -> None:
+        for program in self._plan.programs(own):
+            steps, function = program.steps()
+            made = Lookup(0, self._renaming[program.base], steps, function, node.origin)
+            self._placed(made, program.wire, node.size)

@@ -1,0 +1,88 @@
+"""Products, quotients, choices and extremes of several wires, as linear nodes and look-ups:
+
+    x y = ((x + y)^2 - (x - y)^2) / 4      max(x, y) = y + Relu(x - y)      min(x, y) = y - Relu(y - x)
+    x / y = x (1 / y)                      where(c, x, y) = y + c (x - y)
+
+Two look-ups for a product of two wires, one more for a quotient's reciprocals, one for an extreme; what is computed of the same wires is computed
+once. Products of functions of one wire take one and are gone before (fuse_functions), which makes one of reciprocals and what is before them here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Node, Product
+from cloakwork.models.passes.fuse_functions import fuse_functions
+from cloakwork.models.steps import Step
+
+
+def lower_products(graph: Graph) -> Graph:
+    if not any(isinstance(node, Product) for node in graph.nodes):
+        return graph
+    lowering = _Lowering(graph)
+    for node in graph.nodes:
+        lowering.add(node)
+    return fuse_functions(replace(graph, nodes=tuple(lowering.nodes)))
+
+
+class _Lowering:
+    def __init__(self, graph: Graph) -> None:
+        self.nodes: list[Node] = []
+        self._next_wire = graph.wire_count
+        self._origin = ""
+
+    def add(self, node: Node) -> None:
+        """Products keep their wires: their last node is a linear one with as many."""
+        if not isinstance(node, Product):
+            self.nodes.append(node)
+            return
+        self._origin = node.origin
+        operands = list(node.gather.T)
+        if node.operator == "Where":
+            condition, x, y = operands
+            squares = self._squares(condition, self._weighted([x, y], [1.0, -1.0]))
+            parts, weights = [*squares, y], [0.25, -0.25, 1.0]
+        elif node.operator in ("Max", "Min"):
+            sign = 1.0 if node.operator == "Max" else -1.0
+            x, y = operands
+            difference = self._weighted([x, y], [sign, -sign])
+            parts, weights = [y, self._lookup(difference, Step("Relu"))], [1.0, sign]
+        else:
+            x, y = operands
+            factor = self._reciprocals(y) if node.operator == "Div" else y
+            parts, weights = list(self._squares(x, factor)), [0.25, -0.25]
+        self._linear(parts, weights, node.first_wire)
+
+    def _squares(self, x: Indices, y: Indices) -> tuple[Indices, Indices]:
+        """(x + y)^2 and (x - y)^2; equal pairs once."""
+        pairs, index = np.unique(np.sort(np.stack([x, y], axis=1), axis=1), axis=0, return_inverse=True)
+        index = index.reshape(-1)
+        square = Step("Pow", (np.array([2.0]),))
+        plus, minus = (self._lookup(self._weighted(list(pairs.T), [1.0, sign]), square) for sign in (1.0, -1.0))
+        return plus[index], minus[index]
+
+    def _reciprocals(self, x: Indices) -> Indices:
+        distinct, index = np.unique(x, return_inverse=True)
+        return self._lookup(distinct, Step("Reciprocal"))[index.reshape(-1)]
+
+    def _lookup(self, x: Indices, step: Step) -> Indices:
+        first = self._allocate(len(x))
+        function = np.zeros(len(x), dtype=np.int64)
+        self.nodes.append(Lookup(first, np.ascontiguousarray(x), (step,), function, self._origin))
+        return np.arange(first, first + len(x))
+
+    def _weighted(self, parts: list[Indices], weights: list[float]) -> Indices:
+        return self._linear(parts, weights, self._allocate(len(parts[0])))
+
+    def _linear(self, parts: list[Indices], weights: list[float], first: int) -> Indices:
+        gather = np.stack(parts, axis=1)
+        block = np.zeros(len(gather), dtype=np.int64)
+        self.nodes.append(Linear(first, gather, block, np.array([[weights]]), np.zeros((1, 1)), self._origin))
+        return np.arange(first, first + len(gather))
+
+    def _allocate(self, count: int) -> int:
+        first = self._next_wire
+        self._next_wire += count
+        return first

@@ -1,0 +1,131 @@
+"""Models of another kind than they look: the answer is of the right kind, or an error says what is the matter."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+from sklearn import ensemble, linear_model, neural_network, tree
+from sklearn.exceptions import ConvergenceWarning
+
+from cloakwork.models.errors import CompileError, ShapeError, UnsupportedOperatorError
+from cloakwork.models.tabular.columns import check_column_names
+from cloakwork.training.estimators import IsolationForest, MLPClassifier
+from cloakwork.training.importers import import_estimator
+from cloakwork.training.sklearn_compiler import compile_estimator
+
+X = np.random.default_rng(3).uniform(0, 1, (150, 6))
+LABELS = (np.stack([X[:, 0] + X[:, 1], X[:, 1] * 2, X[:, 2] + X[:, 3], X[:, 4]], axis=1) > [1, 0.8, 1.2, 0.5]).astype(
+    int
+)
+Y = X[:, 0] - X[:, 1] + 0.3 * X[:, 2]
+
+
+def network() -> MLPClassifier:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return MLPClassifier((8,), max_iter=150, random_state=0, learning_rate_init=0.02).fit(X, LABELS)
+
+
+def test_a_multilabel_network_tells_every_label() -> None:
+    fitted = network()
+    clear, shares = fitted.predict(X), fitted.predict_proba(X)
+    compiled = compile_estimator(fitted, X)
+    found = compiled.predict(X)
+    assert found.shape == clear.shape == (150, 4) and found.dtype.kind == "i"
+    assert (found == clear).mean() > 0.97
+    assert np.abs(compiled.predict(X, output="probabilities") - shares).mean() < 0.05
+    fitted.compile(X)
+    assert (fitted.predict(X) == clear).mean() > 0.97 and fitted.predict_proba(X).shape == (150, 4)
+
+
+@pytest.mark.parametrize("contamination", ["auto", 0.2])
+def test_an_isolation_forest_tells_outliers(contamination: Any) -> None:
+    fitted = ensemble.IsolationForest(n_estimators=4, max_samples=12, contamination=contamination, random_state=0).fit(
+        X
+    )
+    compiled = compile_estimator(fitted, X)
+    found = compiled.predict(X)
+    assert set(found.tolist()) <= {-1, 1} and found.shape == (150,)
+    assert (found == fitted.predict(X)).mean() > 0.95  # the offset lies between scores that are close
+    assert np.abs(compiled.predict(X, output="probabilities")[:, 0] - fitted.score_samples(X)).max() < 0.02
+    own = IsolationForest.from_sklearn(fitted)
+    own.compile(X)
+    assert (own.predict(X) == found).all()
+
+
+def test_xgboost_with_two_targets() -> None:
+    xgboost = pytest.importorskip("xgboost", reason="XGBoost is not installed")
+    targets = np.stack([Y, X[:, 3] - 2 * Y], axis=1)
+    fitted = xgboost.XGBRegressor(n_estimators=4, max_depth=3).fit(X, targets)
+    model: Any = import_estimator(fitted)
+    np.testing.assert_allclose(model.evaluate(X), fitted.predict(X), atol=1e-5)
+    compiled = compile_estimator(fitted, X)
+    assert np.abs(compiled.predict(X) - fitted.predict(X)).max() < 0.05
+    several = xgboost.XGBClassifier(n_estimators=4, max_depth=3).fit(X, LABELS)
+    model = import_estimator(several)
+    assert (model.evaluate(X) == several.predict(X)).all()
+    joined = xgboost.XGBRegressor(n_estimators=2, multi_strategy="multi_output_tree").fit(X, targets)
+    with pytest.raises(UnsupportedOperatorError, match="multi_strategy = 'multi_output_tree'"):
+        import_estimator(joined)
+
+
+def squared(true: np.ndarray, predicted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return predicted - true, np.ones_like(true)
+
+
+def test_lightgbm_with_an_objective_of_ones_own() -> None:
+    lightgbm = pytest.importorskip("lightgbm", reason="LightGBM is not installed")
+    fitted = lightgbm.LGBMRegressor(n_estimators=3, objective=squared, verbose=-1).fit(X, Y)
+    with pytest.raises(UnsupportedOperatorError, match="LGBMRegressor: objective = .* an objective of LightGBM's own"):
+        compile_estimator(fitted, X)
+
+
+def test_options_that_a_model_does_not_have() -> None:
+    with pytest.raises(
+        CompileError, match="Ridge: profile is no option of a linear model; expected parameters, bits, margin"
+    ):
+        compile_estimator(linear_model.Ridge().fit(X, Y), X, profile="fast")
+    trees = tree.DecisionTreeRegressor(max_depth=2).fit(X, Y)
+    with pytest.raises(
+        CompileError, match="bits, weight_bits is no option of an ensemble of trees; expected comparisons"
+    ):
+        compile_estimator(trees, X, weight_bits=4, bits=3)
+    with pytest.raises(CompileError, match="leaf_bits is no option of a network; expected .*profile"):
+        compile_estimator(network(), X, leaf_bits=4)
+
+
+@pytest.mark.parametrize("calibration", [X[:0], [], None], ids=["array", "list", "none"])
+def test_no_samples_to_calibrate_with(calibration: Any) -> None:
+    for fitted in (linear_model.Ridge().fit(X, Y), tree.DecisionTreeRegressor(max_depth=2).fit(X, Y), network()):
+        with pytest.raises(CompileError, match="calibration: expected typical samples, .* got none"):
+            compile_estimator(fitted, calibration)
+    compiled = compile_estimator(tree.DecisionTreeRegressor(max_depth=2).fit(X, Y), X)
+    with pytest.raises(ShapeError, match="at least one sample"):
+        compiled.predict(X[:0])
+
+
+def test_long_lists_of_names_are_cut() -> None:
+    names = tuple(f"column {i}" for i in range(40))
+
+    class Table:
+        columns = ("other",)
+
+    with pytest.raises(
+        ShapeError, match=r"missing \['column 0', .*'column 7', and 32 more\], unexpected \['other'\]"
+    ) as error:
+        check_column_names(Table(), names)
+    assert len(str(error.value)) < 300
+    with pytest.raises(UnsupportedOperatorError) as unknown:
+        import_estimator(neural_network.BernoulliRBM(2, n_iter=1).fit(X))
+    assert len(str(unknown.value)) < 200
+
+
+def test_the_failure_of_a_linear_model_is_in_the_text() -> None:
+    compiled = compile_estimator(linear_model.Ridge().fit(X, Y), X)
+    assert f"failure: 2^{compiled.report()['p_fail_log2']:.1f} for an output" in str(compiled)
