@@ -117,7 +117,12 @@ def centred(program: Program, reference: Reference) -> Program:
     wanted = graph.output.reshape(-1)
     first, last = int(wanted.min()), int(wanted.max())
     node = next(n for n in graph.linears if n.first_wire <= first < n.first_wire + n.size)
-    if program.output_unit or last >= node.first_wire + node.size or len(node.gather) > 1 or len(set(wanted)) < len(wanted):
+    if (
+        program.output_unit
+        or last >= node.first_wire + node.size
+        or len(node.gather) > 1
+        or len(set(wanted)) < len(wanted)
+    ):
         return program
     phases = ClientSpecification.of(program).quiet_phases(reference.samples)
     outputs = simulate(program, phases, _CENTRING_SEED) / graph.scale[wanted] + graph.offset[wanted]
@@ -180,4 +185,3 @@ def _upper(share: float, count: int) -> float:
     middle = share + square / (2 * count)
     spread = _CONFIDENCE * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
     return min(1.0, (middle + spread) / (1 + square / count))
-

@@ -197,7 +197,11 @@ def compile_onnx(
     if is_table_model(model):
         from cloakwork.models.tabular.onnx_ml import compile_onnx_ml  # which returns a CompiledModel
 
-        return compile_onnx_ml(model, calibration)
+        network = {
+            "profile": profile, "accuracy": accuracy, "allow_loss": allow_loss, "weight_bits": weight_bits, "margin": margin,
+            "candidates": candidates, "exact": exact, **({} if task is None else {"task": task}),
+        }  # fmt: skip
+        return compile_onnx_ml(model, calibration, network=network)
     limits = noise_limits(profile)
     _check_options(weight_bits, accuracy)
     imported = import_onnx(model, pools_first=limits.failure_log2 is None)

@@ -68,7 +68,9 @@ def _message(program: Program, check: Check, accuracy: float) -> str:
     if check.measure == "agreement":
         found = f"would decide as the clear one on {100 * check.value:.1f} % of {check.samples} calibration samples"
     else:
-        found = f"would get {100 * check.value:.1f} % of its output's variance right on {check.samples} calibration samples"
+        found = (
+            f"would get {100 * check.value:.1f} % of its output's variance right on {check.samples} calibration samples"
+        )
     worst = check.worst_layer
     return (
         f"the encrypted model {found}, {100 * accuracy:g} % were asked for (accuracy=); most is lost in layer '{worst}', whose values are off by "

@@ -90,7 +90,9 @@ _COMPILERS: Final[tuple[tuple[type, Callable[..., CompiledModel], str], ...]] = 
 def _compile_network(
     model: onnx.ModelProto, estimator: Any, features: Any, steps: tuple[InputStep, ...], options: dict[str, Any]
 ) -> CompiledModel:
-    several = estimator.out_activation_ == "logistic" and estimator.n_outputs_ > 1  # labels that do not exclude each other
+    several = (
+        estimator.out_activation_ == "logistic" and estimator.n_outputs_ > 1
+    )  # labels that do not exclude each other
     task = "classification" if hasattr(estimator, "classes_") and not several else "regression"
     compiled = compile_onnx(model, np.asarray(features, dtype=np.float64), **{"task": task, **options})
     inner = compiled.program  # with steps of its own where its profile or the model rounds

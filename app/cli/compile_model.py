@@ -22,9 +22,12 @@ from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
 from cloakwork.models.passes.noise_limits import Profile
 
 _EXACT_HELP = "Profile exact: "
-InputBits = Annotated[int | None, typer.Option("--input-bits", help=f"{_EXACT_HELP}bits of the input, from 4 on by default.")]
+InputBits = Annotated[
+    int | None, typer.Option("--input-bits", help=f"{_EXACT_HELP}bits of the input, from 4 on by default.")
+]
 ActivationBits = Annotated[
-    int | None, typer.Option("--activation-bits", help=f"{_EXACT_HELP}bits of results of look-ups, from 3 on by default.")
+    int | None,
+    typer.Option("--activation-bits", help=f"{_EXACT_HELP}bits of results of look-ups, from 3 on by default."),
 ]
 RoundedBits = Annotated[
     int | None,
@@ -56,14 +59,14 @@ def compile_model(
         list[str] | None,
         typer.Option(
             "--profile",
-            help="Noise that a look-up may see: auto (what the accuracy allows), fast (2 %), balanced (1 %), a number in per cent, or exact, exact_64; LAYER=PROFILE for one layer.",
+            help="Noise that a look-up may see: auto, fast (2 %), balanced (1 %), a number in per cent, or exact, exact_64; LAYER=PROFILE for one layer.",
         ),
     ] = None,
     accuracy: Annotated[
         float | None,
         typer.Option(
             "--accuracy",
-            help="Least share of calibration samples decided as in clear (of the variance, for regression); 0: no check. Default 0.97.",
+            help="Least share of calibration samples decided as in clear (of the variance, for regression); 0: whatever it is. Default 0.97.",
         ),
     ] = None,
     allow_loss: Annotated[

@@ -89,8 +89,9 @@ def _percent(profile: Profile) -> float:
         return LARGEST_NOISE
     if isinstance(profile, str):
         if profile not in PROFILES:
+            names = ", ".join((AUTO, *PROFILES, *EXACT_PROFILES))
             raise CompileError(
-                f"profile: expected {', '.join((AUTO, *PROFILES, *EXACT_PROFILES))}, or a number (noise in per cent of the half torus), got '{profile}'"
+                f"profile: expected {names}, or a number (noise in per cent of the half torus), got '{profile}'"
             )
         return PROFILES[profile]
     percent = float(profile)

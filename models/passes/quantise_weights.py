@@ -1,8 +1,8 @@
 """Integer weights, and the scale and offset at which every wire is encrypted.
 
-The integer weights that act on phases are W S / s with S the scale of the row's result and s that of the wires it reads (row_scales). They are rounded
-so that what a row reads makes the least of it (round_weights), and the bias takes what is left on average. Rows that are integers already
-(integer_rows) stay what they are where the noise allows it.
+The integer weights that act on phases are W S / s with S the scale of the row's result and s that of the wires it reads (row_scales). They
+are rounded so that what a row reads makes the least of it (round_weights), and the bias takes what is left on average. Rows that are integers
+already (integer_rows) stay what they are where the noise allows it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Plan:
     params: ParameterSet
     limits: NoiseLimits
     stats: Statistics
-    given: Mapping[int, tuple[int, IntegerScales]]  # by position of linear nodes that stay integers: what they read, and scales
+    given: Mapping[
+        int, tuple[int, IntegerScales]
+    ]  # by position of linear nodes that stay integers: what they read, and scales
     sources: Mapping[int, float]  # scales of input and look-ups by position
     rows: Mapping[int, Reals]  # scales [G, R] of linear nodes by position
     error: float  # variance of an output's error by noise and rounding, as far as rows that are rounded bring it
@@ -150,9 +152,7 @@ class _Rounding:
         """Integers [blocks, R, K] and scales [blocks, R]."""
         shape = (len(blocks) * rows.shape[1], self._node.weights.shape[2])
         real = self._node.weights[blocks].reshape(shape)
-        scale, variance = (
-            np.repeat(facts[blocks], rows.shape[1], axis=0) for facts in (self._scale, self._variance)
-        )
+        scale, variance = (np.repeat(facts[blocks], rows.shape[1], axis=0) for facts in (self._scale, self._variance))
         chosen = rows.reshape(-1).copy()
         result = np.zeros(shape, dtype=np.int64)
         left = np.arange(len(real))

@@ -184,7 +184,9 @@ def choose_scales(
             )
     for number, node in enumerate(graph.nodes):
         if not isinstance(node, Linear) and number not in fixed:
-            scale.setdefault(number, source_room(number) / extent(graph, number))  # read by nobody, or with weights of 0
+            scale.setdefault(
+                number, source_room(number) / extent(graph, number)
+            )  # read by nobody, or with weights of 0
     return Scales(scale, rows, sum(reader.error(scale, variance) for reader in readers.values()))
 
 

@@ -40,7 +40,9 @@ class Statistics:
 
     sensitivity: Reals
     values: Reals | None
-    _together: dict[int, list[Together]] = field(default_factory=dict)  # by first wire of a node: the same for every parameter set
+    _together: dict[int, list[Together]] = field(
+        default_factory=dict
+    )  # by first wire of a node: the same for every parameter set
     _moments: dict[int, tuple[Reals, Reals]] = field(default_factory=dict)
 
     def rounded_together(self, node: Linear) -> list[Together]:

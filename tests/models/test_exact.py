@@ -118,7 +118,9 @@ def test_shipped_sets_are_chosen_by_cost_and_failure() -> None:
     x = RNG.uniform(-1, 1, (100, 6))
     names = {}
     for profile in ("exact", "exact_64"):
-        made = compile_onnx(mlp(np.random.default_rng(0), [6, 5, 3]), x, profile=profile, weight_bits=2, exact=SMALL)
+        made = compile_onnx(
+            mlp(np.random.default_rng(0), [6, 5, 3]), x, profile=profile, weight_bits=2, exact=SMALL, accuracy=None
+        )
         names[profile] = made.program.parameters.name
     assert names["exact"].startswith("lut") and names["exact_64"].endswith("_64")
 
@@ -165,7 +167,12 @@ def test_quantised_model_keeps_its_own_grids(tmp_path: Path) -> None:
     x = rng.standard_normal((60, *SHAPE))
     proto = quantised(tmp_path, network(rng), x, operators=False, per_channel=True)
     made = compile_onnx(
-        proto, x, profile="exact", weight_bits=4, exact=ExactSettings(rounded_bits=3, ranges="calibrated")
+        proto,
+        x,
+        profile="exact",
+        weight_bits=4,
+        exact=ExactSettings(rounded_bits=3, ranges="calibrated"),
+        accuracy=None,
     )
     expected = runtime(proto, x)
     assert np.corrcoef(made.predict(x).ravel(), expected.ravel())[0, 1] > 0.8  # of three and four bits

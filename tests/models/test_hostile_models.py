@@ -196,6 +196,8 @@ def chain(operators: list[str], count: int) -> ModelProto:
 def test_thousands_of_nodes_compile(operators: list[str]) -> None:
     """In time proportional to their number: these take seconds, and the suite's time limit otherwise."""
     short, long = chain(operators, 60), chain(operators, 3000)
-    np.testing.assert_allclose(compile_onnx(short, X, accuracy=None).predict_float(X[:5]), runtime(short, X[:5]), atol=1e-4)
+    np.testing.assert_allclose(
+        compile_onnx(short, X, accuracy=None).predict_float(X[:5]), runtime(short, X[:5]), atol=1e-4
+    )
     made = compile_onnx(long, X, accuracy=None)
     np.testing.assert_allclose(made.predict_float(X[:3]), runtime(long, X[:3]), rtol=1e-3, atol=1e-3)

@@ -51,7 +51,9 @@ def image_network() -> CompiledModel:
         helper.make_node("Relu", ["f"], ["y"], name="relu"),
     ]
     weights = {"w": np.array([[[[1.0, -0.5]]]], dtype=np.float32)}
-    return compile_onnx(model(nodes, [1, 2, 2], weights), CALIBRATION.reshape(-1, 1, 2, 2), candidates=[TOY], accuracy=None)
+    return compile_onnx(
+        model(nodes, [1, 2, 2], weights), CALIBRATION.reshape(-1, 1, 2, 2), candidates=[TOY], accuracy=None
+    )
 
 
 def linear() -> CompiledModel:

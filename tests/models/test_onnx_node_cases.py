@@ -187,7 +187,9 @@ def test_a_sample_of_cases_encrypted(name: str) -> None:
     x = x.astype(np.float64)
     others = rng.uniform(-1 if x.min() < 0 else 0, 1, (30, *x.shape[1:])) * np.abs(x).max(initial=1.0)
     calibration = np.concatenate([x, others])
-    made = compile_onnx(model, calibration, weight_bits=2, accuracy=None, profile="fast", candidates=[parameter_set("toy_two_limb")])
+    made = compile_onnx(
+        model, calibration, weight_bits=2, accuracy=None, profile="fast", candidates=[parameter_set("toy_two_limb")]
+    )
     result = made.predict(x, fhe="execute")
     simulated = np.stack([made.predict(x, fhe="simulate", seed=seed) for seed in range(30)])
     assert (

@@ -153,7 +153,9 @@ def test_what_loses_too_much_is_an_error_that_names_the_layer_or_a_warning() -> 
     rng = np.random.default_rng(12)
     proto, x = mlp(rng, [8, 32, 32, 32, 4]), rng.uniform(-1, 1, (300, 8))
     options = {"profile": 5.0, "candidates": ["nn2"], "weight_bits": 2}
-    with pytest.raises(AccuracyError, match=r"would decide as the clear one on .* of \d+ calibration samples.*layer 'layer\d'"):
+    with pytest.raises(
+        AccuracyError, match=r"would decide as the clear one on .* of \d+ calibration samples.*layer 'layer\d'"
+    ):
         compile_onnx(proto, x, **options)
     with pytest.warns(AccuracyWarning, match="97 % were asked for"):
         made = compile_onnx(proto, x, allow_loss=True, **options)

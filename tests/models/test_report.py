@@ -58,12 +58,12 @@ def test_digest_is_that_of_the_file(approximate: CompiledModel, tmp_path: Path) 
 
 
 def test_approximate_look_ups_have_a_probability_to_wrap(approximate: CompiledModel) -> None:
-    """Four standard deviations of the allowed noise are kept free at the ends of a look-up's range."""
+    """Four standard deviations of noise are kept free at the ends of a look-up's range, of rows that fill it."""
     facts = approximate.report()
     assert facts["failure_log2"] is None and facts["failure_log2_program"] is None
     for layer in facts["layers"][:-1]:
-        guard = 4 * layer["noise_limit_percent"] / layer["noise_percent"]
-        assert layer["margin_deviations"] == pytest.approx(guard, rel=1e-6)
+        guard = layer["margin_deviations"]
+        assert 4 - 1e-6 <= guard < 8
         assert layer["wrap_log2"] == pytest.approx(noise.log2_two_sided_tail(guard / noise.SD_INFLATION), rel=1e-6)
 
 
