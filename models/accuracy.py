@@ -136,8 +136,8 @@ def centred(program: Program, reference: Reference) -> Program:
 def _task_of(graph: Graph, outputs: Reals) -> Task:
     if any(step.operator in _DECIDING for step in graph.client_steps):
         return "classification"
-    if graph.output.ndim != 1 or outputs.shape[1] < 2:
-        return "regression"
+    if graph.output.ndim != 1 or outputs.shape[1] < 2 or outputs.shape[1] == graph.input.size:
+        return "regression"  # as many numbers as come in are a copy
     shares = np.bincount(outputs.argmax(axis=1)) / len(outputs)
     return "classification" if int((shares > _RARE).sum()) > 1 else "regression"
 

@@ -51,7 +51,8 @@ __all__ = ["PROFILES", "CompiledModel", "ExactSettings", "calibrate", "compile_o
 
 LEAST_BITS: Final = 5  # of the largest weight of every layer, where nothing checks what rounding loses
 _HOPELESS: Final = 0.4  # of the outputs' spread: a foreseen error at which a set is not tried
-UNCHECKED: Final = "fast"  # what "auto" is without calibration samples
+UNCHECKED: Final = "fast"  # what "auto" is with recorded ranges alone
+UNSEEN: Final = 0.5  # and without any data: ranges are wide then, and nothing is checked
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +211,7 @@ def compile_onnx(
     graph, given, wanted = _prepared(imported)
     limits = on_layers(limits, graph)
     samples: Reals | None = None
+    calibration_given = calibration
     reference, rescale = None, None
     if calibration is None:
         calibration = quantised_ranges(graph, given, wanted)
@@ -229,7 +231,7 @@ def compile_onnx(
         settings = exact or ExactSettings()
         found = exact_programs(bounded, limits, settings, weight_bits, ends, sets)
     elif profile == AUTO and reference is None:
-        unchecked = on_layers(noise_limits(UNCHECKED), graph)
+        unchecked = on_layers(noise_limits(UNCHECKED if isinstance(calibration_given, Calibration) else UNSEEN), graph)
         found = _approximate(bounded, unchecked, weight_bits or LEAST_BITS, ends, sets, samples)
     else:
         if profile == AUTO and sets is None:

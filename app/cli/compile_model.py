@@ -59,7 +59,7 @@ def compile_model(
         list[str] | None,
         typer.Option(
             "--profile",
-            help="Noise that a look-up may see: auto, fast (2 %), balanced (1 %), a number in per cent, or exact, exact_64; LAYER=PROFILE for one layer.",
+            help="Noise that a look-up may see: auto, fast (2 %), balanced (1 %), a number in per cent, exact, exact_64; LAYER=PROFILE for one.",
         ),
     ] = None,
     accuracy: Annotated[

@@ -69,8 +69,10 @@ class Plan:
         return min(found, default=None)
 
     def _column_scales(self, position: int) -> Reals:
-        """[G, K]; inf where a column reads nothing."""
-        columns = column_sources(self.graph, self.graph.nodes[position])
+        """[G, K] of a linear node; inf where a column reads nothing."""
+        node = self.graph.nodes[position]
+        assert isinstance(node, Linear)
+        columns = column_sources(self.graph, node)
         scales = np.full(len(self.graph.nodes) + 1, np.inf)  # the last one is that of no source
         for number, found in self.sources.items():
             scales[number] = found
@@ -142,17 +144,22 @@ class _Rounding:
         weights = np.zeros(node.weights.shape, dtype=np.int64)
         for group in self._stats.rounded_together(node):
             first = np.array([alike[0] for alike in group.blocks])
-            found, scales = self._rounded(first, rows[first], group.compensation)
+            # Blocks of equal weights differ in which columns read nothing (padding); what any of them reads has to have a step.
+            scale = np.stack([self._scale[alike].min(axis=0) for alike in group.blocks])
+            variance = np.stack([self._variance[alike].max(axis=0) for alike in group.blocks])
+            found, scales = self._rounded(first, rows[first], (scale, variance), group.compensation)
             for i, alike in enumerate(group.blocks):
                 weights[alike], rows[alike] = found[i], scales[i]
         bias = node.bias + self._lost(weights, rows)
         return replace(node, weights=weights, bias=bias), rows
 
-    def _rounded(self, blocks: Indices, rows: Reals, compensation: Compensation | None) -> tuple[Indices, Reals]:
-        """Integers [blocks, R, K] and scales [blocks, R]."""
+    def _rounded(
+        self, blocks: Indices, rows: Reals, facts: tuple[Reals, Reals], compensation: Compensation | None
+    ) -> tuple[Indices, Reals]:
+        """Integers [blocks, R, K] and scales [blocks, R]. Args: facts: scale and variance [blocks, K] of what the columns read."""
         shape = (len(blocks) * rows.shape[1], self._node.weights.shape[2])
         real = self._node.weights[blocks].reshape(shape)
-        scale, variance = (np.repeat(facts[blocks], rows.shape[1], axis=0) for facts in (self._scale, self._variance))
+        scale, variance = (np.repeat(fact, rows.shape[1], axis=0) for fact in facts)
         chosen = rows.reshape(-1).copy()
         result = np.zeros(shape, dtype=np.int64)
         left = np.arange(len(real))

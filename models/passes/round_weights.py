@@ -61,6 +61,7 @@ def rounded(weights: Reals, steps: Reals, compensation: Compensation | None) -> 
         error = (left[k] - integers[k] * step[k]) / factor[k, k]
         left[k + 1 :] -= factor[k, k + 1 :, None] * error
     result[:, order] = integers.T.astype(np.int64)
+    assert int(np.abs(result).max(initial=0)) <= LARGEST_WEIGHT  # no NaN either, which becomes the least integer
     return result
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from cloakwork.models.interpreter import wire_values
-from cloakwork.models.ir import Graph, Indices, Input, Linear, Lookup, Reals, wires
+from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Reals, wires
 from cloakwork.models.passes.round_weights import Compensation, compensated
 from cloakwork.models.steps import apply_steps
 
@@ -145,7 +145,7 @@ def _sensitivity(graph: Graph, values: Reals) -> Reals:
         gradient = np.zeros(values.shape)
         np.add.at(gradient.T, output, random.choice([-1.0, 1.0], (len(output), len(values))))
         for node in reversed(graph.nodes):
-            if isinstance(node, Input):
+            if not isinstance(node, Linear | Lookup):
                 continue
             arriving = gradient[:, wires(node)]
             if isinstance(node, Lookup):
@@ -172,7 +172,7 @@ def _slopes(graph: Graph, node: Lookup, values: Reals) -> Reals:
     step = np.maximum(_REACH * (graph.upper - graph.lower)[node.gather], 1e-12)
     x = values[:, node.gather]
     rise = apply_steps(node.steps, x + step, node.function) - apply_steps(node.steps, x - step, node.function)
-    return np.nan_to_num(rise / (2 * step), posinf=0.0, neginf=0.0)
+    return np.asarray(np.nan_to_num(rise / (2 * step), posinf=0.0, neginf=0.0))
 
 
 def _add_columns(total: Reals, columns: Indices, added: Reals) -> None:
