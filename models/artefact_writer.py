@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.parameters import parameter_digest
 from cloakwork.models.client_functions import FUNCTION, functions_to_fields
 from cloakwork.models.client_steps import steps_to_fields
-from cloakwork.models.ir import Input, Linear, Node
+from cloakwork.models.ir import Input, Linear, Lookup, Node
 from cloakwork.models.steps import Step
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ def _describe(node: Node, writer: _ArrayWriter) -> dict[str, Any]:
     common["gather"] = writer.add(node.gather)
     if isinstance(node, Linear):
         return {**common, **{name: writer.add(getattr(node, name)) for name in ("block", "weights", "bias")}}
+    assert isinstance(node, Lookup)
     steps = [_describe_step(step, writer) for step in node.steps]
     shifts = {} if node.shifts is None else {"shifts": writer.add(node.shifts)}
     return {**common, "function": writer.add(node.function), "steps": steps, **shifts}
