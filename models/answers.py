@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloakwork.fhe_core import noise, wire_layout
-from cloakwork.fhe_core.parameters import word_bytes
+from cloakwork.fhe_core.parameters import ParameterSet, word_bytes
 from cloakwork.models.passes.choose_parameters import phase_noise, weight_norms
 from cloakwork.models.program import Program
 
@@ -17,9 +17,13 @@ def answer_bits(program: Program) -> int | None:
 
     The least b whose rounding has at most ROUNDING_SHARE of the variance of the noisiest output.
     """
-    params = program.parameters
     outputs = [norms for norms in weight_norms(program.graph) if norms.is_output]
-    allowed = ROUNDING_SHARE * max(phase_noise(params, norms) ** 2 for norms in outputs)
+    return bits_beside(program.parameters, max(phase_noise(program.parameters, norms) ** 2 for norms in outputs))
+
+
+def bits_beside(params: ParameterSet, variance: float) -> int | None:
+    """The same for a noisiest output of this variance."""
+    allowed = ROUNDING_SHARE * variance
     for bits in range(1, min(wire_layout.MAX_WORD_BITS, 8 * word_bytes(params) - 1) + 1):
         if noise.word_rounding_variance(params, bits) <= allowed:
             return bits
@@ -28,5 +32,10 @@ def answer_bits(program: Program) -> int | None:
 
 def answer_bytes(program: Program) -> int:
     """Of one sample, without the fixed part of its object."""
-    bits, words = answer_bits(program), program.graph.output.size * (program.parameters.large_dimension + 1)
-    return words * word_bytes(program.parameters) if bits is None else (words * bits + 7) // 8
+    return bytes_of(program.parameters, program.graph.output.size, answer_bits(program))
+
+
+def bytes_of(params: ParameterSet, outputs: int, bits: int | None) -> int:
+    """Of so many outputs. Args: bits: of a word; None: full ones."""
+    words = outputs * (params.large_dimension + 1)
+    return words * word_bytes(params) if bits is None else (words * bits + 7) // 8

@@ -37,6 +37,7 @@ from cloakwork.models.tabular.tree_program import (
     FLAGS,
     LEAVES,
     Layout,
+    answer_size,
     choose_layout,
     flag_weights,
     largest_norm,
@@ -50,6 +51,10 @@ COMPARISONS: Final = ("auto", "client", "server")
 CANDIDATES: Final = ("lut3", "lut4", "lut5")
 DEFAULT_LEAF_BITS: Final = {"mean": 6, "sum": 8}  # an average has the precision of all its trees together
 _LEAST_LEAF_BITS: Final = 3
+MOST_ANSWER_BYTES: Final = (
+    1_000_000  # above which leaf values get fewer bits by default, errors of many trees averaging out,
+)
+_LEAST_BITS_FOR_SIZE: Final = 5  # but not fewer than these
 _PACKED_LOOKUPS: Final = 8  # of a tree that several outputs are packed into
 _FEWEST_SLOTS: Final = 2
 _MANY_TREES: Final = 32
@@ -123,7 +128,8 @@ def compile_ensemble(
         comparisons: who compares features with thresholds. "client": it encrypts a bit for each threshold, which costs no bootstrap;
             "server": it encrypts bins, one or two numbers for a feature, and one bootstrap for each gives all comparisons on it, with one more
             for each threshold of features of several digits. "auto": the client, which is never more bootstraps.
-        leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room.
+        leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room, and 5 to 7 where an
+            answer would have more than 1 MB.
         bin_bits: at most 2^bin_bits thresholds per feature; None: all of them, so that every comparison is the model's own.
         failure_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.
         candidates: parameter sets to choose from; None: lut3, lut4, and lut5 for deep trees. One key serves all models of one set.
@@ -218,8 +224,27 @@ def _plan(compared: _Compared, wishes: _Wishes, params: ParameterSet) -> Plan:
             seen = sizes
             found = _laid_out(compared, integers, wishes, params, slots)
             if found is not None:
-                return Plan(params, *found, bits, wishes.server)
+                plan = Plan(params, *found, bits, wishes.server)
+                return plan if wishes.leaf_bits is not None else _small_enough(compared, plan, wishes)
     raise NoParameterSetError(f"a tree's values do not fit one ciphertext with {most} bits; use fewer leaf_bits")
+
+
+def _small_enough(compared: _Compared, plan: Plan, wishes: _Wishes) -> Plan:
+    """The plan, or one with fewer leaf bits, as many as answers of MOST_ANSWER_BYTES have room for."""
+    if answer_size(plan.layout, plan.params) <= MOST_ANSWER_BYTES or plan.leaf_bits <= _LEAST_BITS_FOR_SIZE:
+        return plan
+    kinds, slots = _kinds(plan.integers), plan.layout.slots
+    bits = plan.leaf_bits - 1
+    while bits > _LEAST_BITS_FOR_SIZE:
+        coarser = plan.leaf_bits - bits
+        layout = choose_layout(plan.covers.trees, kinds, plan.params, slots, wishes.failure_log2, coarser)
+        if layout is not None and answer_size(layout, plan.params) <= MOST_ANSWER_BYTES:
+            break
+        bits -= 1
+    try:
+        return _plan(compared, replace(wishes, leaf_bits=bits), plan.params)
+    except NoParameterSetError:
+        return plan
 
 
 def _laid_out(

@@ -39,6 +39,8 @@ def _condition(comparisons: Path, edges: Edges) -> Condition:
         interval = {edge: -1 if holding is not None else 1}, int(holding is not None)
     else:
         interval = {holding: -1, failing: 1}, 1  # 1 - (bit of the upper end - bit of the lower end)
+    if not edges.mixed[comparisons[0][0]]:
+        return Condition(tuple(interval[0].items()), interval[1], 1)
     every: dict[int, int] = {}
     for edge, side in comparisons:
         every[edge] = every.get(edge, 0) + (-1 if side else 1)

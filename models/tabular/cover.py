@@ -16,7 +16,16 @@ import numpy as np
 
 from cloakwork.models.errors import NoParameterSetError
 from cloakwork.models.tabular.conditions import Condition, path_conditions
-from cloakwork.models.tabular.cover_costs import FLAG, IMPOSSIBLE, NONE, SIDES, Budget, CoverCosts, TopWeights
+from cloakwork.models.tabular.cover_costs import (
+    FLAG,
+    IMPOSSIBLE,
+    NONE,
+    SIDES,
+    Budget,
+    CoverCosts,
+    TopWeights,
+    most_contexts,
+)
 from cloakwork.models.tabular.edges import Edges
 from cloakwork.models.tabular.flat_trees import NOWHERE, FlatTrees
 from cloakwork.models.tabular.index_weights import IndexWeights
@@ -94,7 +103,7 @@ def cover_trees(trees: FlatTrees, edges: Edges, budget: Budget, free_linear: boo
 def _parts(trees: FlatTrees, budget: Budget) -> list[FlatTrees]:
     """Some trees at a time, so that their costs fit memory."""
     sizes = trees.tree_sizes()
-    contexts = min(int(trees.depth.max()) + 2, 2 * budget.slots + 10)
+    contexts = min(int(trees.depth.max()), most_contexts(budget)) + 2
     at_once = max(1, _STATES_AT_ONCE // (8 * contexts))
     number = np.cumsum(sizes) // at_once
     groups = [np.flatnonzero(number == i) for i in np.unique(number)]

@@ -52,6 +52,11 @@ class Budget:
     flag: FlagWeights | None
 
 
+def most_contexts(budget: Budget) -> int:
+    """How far above a node its flag may be: conditions on the same features count once, so that this is a little more than what a look-up counts."""
+    return 3 * budget.slots // 2
+
+
 class TopWeights:
     """Index weights by class of top and labels of its ends, each looked for once."""
 
@@ -153,7 +158,7 @@ class CoverCosts:
         before = np.where(above != NOWHERE, trees.depth[above], -1)  # depth of the nearest ancestor on the same feature
         most = max(self._leaf_most)
         deepest = int(trees.depth.max())
-        width = deepest if self._budget.flag is None else min(deepest, 2 * self._budget.slots + 8)
+        width = deepest if self._budget.flag is None else min(deepest, most_contexts(self._budget))
         fails = np.full((len(trees), width + 2), IMPOSSIBLE, dtype=np.int32)
         fails[:, 0] = 0
         steps = np.arange(1, width + 1)

@@ -8,6 +8,7 @@ integer too.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.answers import ROUNDING_SHARE
+from cloakwork.models.answers import ROUNDING_SHARE, bits_beside, bytes_of
 from cloakwork.models.ir import Graph, Indices, Reals
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.tabular.comparison_bits import Bit, BitSource
@@ -73,14 +74,20 @@ def largest_slots(params: ParameterSet, failure_log2: float, norm: float = 0.0) 
 
 
 def choose_layout(
-    covers: Sequence[Cover], kinds: Sequence[int], params: ParameterSet, slots: int, failure_log2: float
+    covers: Sequence[Cover],
+    kinds: Sequence[int],
+    params: ParameterSet,
+    slots: int,
+    failure_log2: float,
+    coarser: int = 0,
 ) -> Layout | None:
     """The R with the fewest outputs, and the trees of each; None when a tree alone has too many values.
 
     Args:
         kinds: trees of one kind may be added up.
+        coarser: how many bits fewer the leaf values should have: about what would come out, the look-ups being the same.
     """
-    grouping, best = _Grouping(covers, kinds, params), None
+    grouping, best = _Grouping(covers, kinds, params, coarser), None
     units = 2 * slots
     while units <= MOST_UNITS:
         found = grouping.first_fit(units, failure_log2, None if best is None else len(best.groups))
@@ -99,19 +106,30 @@ def most_values(params: ParameterSet, slots: int, failure_log2: float) -> int:
     return units
 
 
+def answer_size(layout: Layout, params: ParameterSet) -> int:
+    """Bytes of a sample's outputs, about."""
+    most = max(group.lookups for group in layout.groups)
+    variance = most * noise.blind_rotation_variance(params) + noise.rerandomisation_variance(params)
+    return bytes_of(params, len(layout.groups), bits_beside(params, variance))
+
+
 class _Grouping:
     """What is known of the sums of some covers before they are made."""
 
-    def __init__(self, covers: Sequence[Cover], kinds: Sequence[int], params: ParameterSet) -> None:
+    def __init__(self, covers: Sequence[Cover], kinds: Sequence[int], params: ParameterSet, coarser: int = 0) -> None:
         numbers: dict[Index, int] = {}  # each is one look-up
         self._covers, self._params = covers, params
         self._kind = np.array(kinds, dtype=np.int64)
-        self._width = np.array([cover.highest - cover.lowest for cover in covers], dtype=np.int64)
+        width = np.array([cover.highest - cover.lowest for cover in covers], dtype=np.int64)
+        self._width = -(-width >> coarser)
         self._indices = [
             frozenset(numbers.setdefault(index_of(lookup), len(numbers)) for lookup in cover.lookups)
             for cover in covers
         ]
         self._lookups = np.array([len(own) for own in self._indices], dtype=np.int64)
+        times = Counter(index for own in self._indices for index in own)
+        alone = [sum(times[index] == 1 for index in own) for own in self._indices]
+        self._alone = np.array(alone, dtype=np.int64)  # look-ups that no other cover has
         weights = [sum(abs(weight) for weight in cover.linear.values()) for cover in covers]
         self._weights = np.array(weights, dtype=np.int64)
         terms = [len(cover.lookups) + 1 for cover in covers]
@@ -134,15 +152,17 @@ class _Grouping:
         for i in np.argsort(-self._width, kind="stable").tolist():
             made = len(members)
             fits = (kind[:made] == self._kind[i]) & (width[:made] + self._width[i] < units)
-            # As if one had all look-ups of the other.
-            merged = np.maximum(least[:made], self._lookups[i])
+            # As if the sum had all look-ups that it could have.
+            merged = np.maximum(least[:made] + self._alone[i], self._lookups[i])
             new_terms = terms[:made] + self._terms[i]
             fits &= self._variance(merged, np.zeros(made), new_terms) <= allowed
             for place in np.flatnonzero(fits).tolist():
-                apart = self._variance(
-                    least[place] + self._lookups[i], weights[place] + self._weights[i], new_terms[place]
-                )
-                if apart <= allowed or self._of_members([*members[place], i]) <= allowed:
+                together = least[place] + self._lookups[i] - len(indices[place] & self._indices[i])
+                if self._variance(together, 0.0, new_terms[place]) > allowed:
+                    continue
+                if self._variance(together, weights[place] + self._weights[i], new_terms[place]) <= allowed:
+                    break
+                if self._of_members([*members[place], i]) <= allowed:
                     break
             else:
                 if fewer_than is not None and made + 1 >= fewer_than:

@@ -344,12 +344,29 @@ def test_forests_with_their_defaults(name):
 
 
 def test_many_trees_compile_in_seconds():
-    """200 trees of depth 6: minutes, when every tree was covered by itself and every sum tried term by term."""
+    """300 trees of depth 5: minutes, when every tree was covered by itself and every sum tried term by term."""
     random = np.random.default_rng(0)
-    ensemble = TreeEnsemble(tuple(random_tree(random, 12, 6, 1, 400) for _ in range(200)), 12)
+    ensemble = TreeEnsemble(tuple(random_tree(random, 12, 5, 1, 400) for _ in range(300)), 12)
     start = time.process_time()
     model = compile_ensemble(ensemble)
-    assert time.process_time() - start < 20
+    assert time.process_time() - start < 30
+    assert model.report()["output_ciphertext_bytes"] <= 1e6
     x = random.integers(-1, 801, (100, 12)) / 2
     error = model.report()["leaf_rounding_error"]
     assert np.abs(model.predict(x, output="scores") - ensemble.scores(x)).max() <= error + 1e-9
+
+
+def test_leaf_values_get_fewer_bits_where_answers_would_be_too_large(monkeypatch):
+    random = np.random.default_rng(1)
+    ensemble = TreeEnsemble(tuple(random_tree(random, 8, 5, 1, 50) for _ in range(40)), 8)
+    whole, fine = compile_ensemble(ensemble).report(), compile_ensemble(ensemble, leaf_bits=8).report()
+    assert whole["leaf_bits"] == fine["leaf_bits"] == 8
+    limit = whole["output_ciphertext_bytes"] // 2
+    monkeypatch.setattr("cloakwork.models.tabular.compile_ensemble.MOST_ANSWER_BYTES", limit)
+    model = compile_ensemble(ensemble)
+    facts, x = model.report(), random.integers(-1, 101, (100, 8)) / 2
+    assert 5 <= facts["leaf_bits"] < 8
+    assert facts["output_ciphertext_bytes"] <= limit
+    error = np.abs(model.predict(x, output="scores") - ensemble.scores(x)).max()
+    assert error <= facts["leaf_rounding_error"] + 1e-9
+    assert compile_ensemble(ensemble, leaf_bits=8).report()["leaf_bits"] == 8  # as asked for
