@@ -113,7 +113,7 @@ def mlp(*sizes: int, activation: Callable[[], Any] = nn.ReLU, norm: bool = False
 
 
 def max_pooled() -> list[Any]:
-    return [nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 8, 3), nn.ReLU(), *mlp(32, 10)]
+    return [nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), *mlp(64, 10)]
 
 
 def normalised() -> list[Any]:
@@ -134,9 +134,9 @@ def with_shortcut() -> list[Any]:
 # Name: data, layers, epochs.
 NETWORKS: dict[str, tuple[Callable[[], Data], Callable[[], list[Any]], int]] = {
     "relu": (digits, lambda: mlp(64, 32, 10), 12),
-    "deep": (digits, lambda: mlp(64, 16, 16, 16, 16, 10), 20),
-    "silu": (digits, lambda: mlp(64, 24, 12, 10, activation=nn.SiLU), 15),
-    "mish": (digits, lambda: mlp(64, 24, 10, activation=nn.Mish), 12),
+    "deep": (digits, lambda: mlp(64, 16, 16, 16, 10), 20),
+    "silu": (digits, lambda: mlp(64, 20, 10, activation=nn.SiLU), 12),
+    "mish": (digits, lambda: mlp(64, 16, 10, activation=nn.Mish), 12),
     "final sigmoid": (odd_digits, lambda: [*mlp(64, 24, 1), nn.Sigmoid()], 12),
     "max-pools": (digits, max_pooled, 8),
     "batch norm, average pools": (digits, normalised, 6),
@@ -201,7 +201,7 @@ def test_as_good_as_in_clear_or_refused(name: str) -> None:
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     threshold = 0.5 if name == "final sigmoid" else 0.0
     clear = correct(data, session.run(None, {"x": data.test_x})[0], threshold)
-    assert clear.mean() > (0.4 if data.task == "values" else 0.88), "it was not trained well enough to tell"
+    assert clear.mean() > (0.4 if data.task == "values" else 0.85), "it was not trained well enough to tell"
     try:
         compiled = compile_onnx(model, data.train_x[:CALIBRATION])
     except CompileError as error:
