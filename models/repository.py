@@ -17,6 +17,7 @@ from typing import Any, Final
 from cloakwork.fhe_core import parameters
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.models.answers import answer_bits
 from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.client import ClientSpecification
 from cloakwork.models.program import Program
@@ -55,6 +56,7 @@ def facts_of(program: Program, digest: str) -> dict[str, Any]:
         "input_numbers": program.graph.input.size,
         "output_shape": list(program.graph.output.shape),
         "output_numbers": program.graph.output.size,
+        "answer_word_bits": answer_bits(program) or 0,  # 0: full words
         "bootstraps": program.bootstraps,
         "evaluation_key_bytes": parameters.upload_bytes(params),
         "expanded_key_bytes": parameters.expanded_bootstrap_key_bytes(params)

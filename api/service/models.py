@@ -96,6 +96,9 @@ class Model:
 
     def output_bytes(self, samples: int) -> int:
         shape = (samples, int(self.facts["output_numbers"]))
+        bits = int(self.facts.get("answer_word_bits", 0))
+        if bits:
+            return object_bytes(Kind.SWITCHED_CIPHERTEXTS, self.parameters, False, shape, bits)
         return object_bytes(Kind.CIPHERTEXTS, self.parameters, False, shape)
 
 
