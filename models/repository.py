@@ -56,7 +56,7 @@ def facts_of(program: Program, digest: str) -> dict[str, Any]:
         "input_numbers": program.graph.input.size,
         "output_shape": list(program.graph.output.shape),
         "output_numbers": program.graph.output.size,
-        "answer_bits": answer_bits(program),  # None: full words
+        "answer_word_bits": answer_bits(program) or 0,  # 0: full words
         "bootstraps": program.bootstraps,
         "evaluation_key_bytes": parameters.upload_bytes(params),
         "expanded_key_bytes": parameters.expanded_bootstrap_key_bytes(params)

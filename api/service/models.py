@@ -97,7 +97,7 @@ class Model:
 
     def output_bytes(self, samples: int) -> int:
         """Of one answer."""
-        shape, bits = (samples, int(self.facts["output_numbers"])), int(self.facts["answer_bits"] or 0)
+        shape, bits = (samples, int(self.facts["output_numbers"])), int(self.facts["answer_word_bits"])
         kind = Kind.SWITCHED_CIPHERTEXTS if bits else Kind.CIPHERTEXTS
         return object_bytes(kind, self.parameters, False, shape, bits, purpose=True)
 
