@@ -43,6 +43,11 @@ class Check:
     outside: int  # samples of which a value lay beyond a table
 
     @property
+    def at_least(self) -> float:
+        """The value less a standard deviation of what so few samples say."""
+        return self.value if self.measure == "determination" else _end(self.value, self.samples, -1.0)
+
+    @property
     def worst_layer(self) -> str:
         """Where the error grows most."""
         before, worst, most = 0.0, "", -math.inf
@@ -61,7 +66,7 @@ class Check:
             "samples": self.samples,
             "layers": self.layers,
             "outside_share": share,
-            "outside_share_at_most": _upper(share, self.samples),
+            "outside_share_at_most": _end(share, self.samples, _CONFIDENCE),
         }
 
 
@@ -179,9 +184,9 @@ def _spread(values: Reals) -> float:
     return float(np.square(values - values.mean()).sum())
 
 
-def _upper(share: float, count: int) -> float:
-    """End of Wilson's interval for a share, 97.5 %. Source: Wilson, JASA 1927."""
-    square = _CONFIDENCE**2
+def _end(share: float, count: int, deviations: float) -> float:
+    """End of Wilson's interval for a share, so many standard deviations off. Source: Wilson, JASA 1927."""
+    square = deviations**2
     middle = share + square / (2 * count)
-    spread = _CONFIDENCE * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
-    return min(1.0, (middle + spread) / (1 + square / count))
+    spread = deviations * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
+    return max(0.0, min(1.0, (middle + spread) / (1 + square / count)))

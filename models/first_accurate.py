@@ -42,7 +42,7 @@ def first_accurate(
             program = centred(program, reference)
             check = check_accuracy(program, reference, aim)
             program = replace(program, facts={**program.facts, "check": {**check.facts(), "asked": accuracy}})
-            if check.value >= aim:
+            if check.at_least >= aim:
                 return program
             if best is None or check.value > best[0]:
                 best = (check.value, program, check)
