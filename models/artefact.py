@@ -229,6 +229,17 @@ def _with_sound_numbers(graph: Graph) -> Graph:
     return graph
 
 
+def _is_check(fields: dict[str, Any]) -> bool:
+    """What the compiler's check of its own work found (Check.facts), of any numbers."""
+    layers = fields.get("layers")
+    shares = [fields.get(name) for name in ("value", "asked", "outside_share", "outside_share_at_most")]
+    if not isinstance(layers, dict) or not all(isinstance(name, str) for name in layers):
+        return False
+    numbers = [*shares, *layers.values()]
+    counted = type(fields.get("samples")) is int and fields.get("measure") in ("agreement", "determination")
+    return counted and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
+
+
 def _checked_facts(facts: dict[str, Any]) -> dict[str, Any]:
     """Plain values of the kinds that the report prints."""
     of_kind = {"trees": _TREE_FACTS, "linear": _LINEAR_FACTS}.get(str(facts.get("kind")), {})
@@ -238,6 +249,8 @@ def _checked_facts(facts: dict[str, Any]) -> dict[str, Any]:
         for name, kinds in {**_PRINTED_FACTS, **of_kind}.items()
         if not isinstance(facts.get(name), kinds) and name in facts
     ]
+    if "check" in facts and "check" not in wrong and not _is_check(facts["check"]):
+        wrong.append("check")
     texts = [entry for name in ("rounded", "calibrated_ranges") if name not in wrong for entry in facts.get(name, [])]
     if missing or wrong or not all(isinstance(entry, str) for entry in texts):
         raise ValueError(f"facts: expected others than {[*missing, *wrong]}")

@@ -62,7 +62,10 @@ class Calibration:
             learned = typed.flag(fields.get("learned", False))
             reach = None
             if "reach" in fields:
-                reach = tuple((_matrix(ends[0]), _matrix(ends[1])) for ends in typed.entries(fields["reach"]))
+                pairs = [typed.entries(ends) for ends in typed.entries(fields["reach"])]
+                if any(len(pair) != 2 for pair in pairs):
+                    raise ValueError("tails have two ends")
+                reach = tuple((_matrix(low_end), _matrix(high_end)) for low_end, high_end in pairs)
                 if [a.shape for a, _ in reach] != [a.shape for a, _ in rows]:
                     raise ValueError("tails are of other rows")
             if not (low <= high and all(a.shape == b.shape and (a <= b).all() for a, b in (*rows, *(reach or ())))):

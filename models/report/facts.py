@@ -17,7 +17,7 @@ from cloakwork.models.passes.choose_parameters import Norms, phase_noise, weight
 from cloakwork.models.passes.quantise_weights import row_bits, weight_bits
 from cloakwork.models.program import Program
 from cloakwork.models.report.timing import estimated_seconds
-from cloakwork.models.steps import formula
+from cloakwork.models.steps import Step, formula
 
 _QUARTER = 0.25  # of the torus: where the range of a look-up ends
 
@@ -73,7 +73,7 @@ def _layers(program: Program) -> list[dict[str, Any]]:
                 "name": norms.origin,
                 "numbers": node.size,
                 "bootstraps": sum(len(lookup.gather[inside]) for lookup, inside in reading),
-                "functions": sorted({formula(lookup.steps) for lookup, _ in reading}),
+                "functions": sorted({formula(_own_steps(lookup)) for lookup, _ in reading}),
                 "multiplications": positions * node.weights.shape[1] * width,
                 "weight_bits": weight_bits(node),
                 "row_bits": dataclasses.asdict(row_bits(node)),
@@ -124,6 +124,12 @@ def _risks(
     plain = norms.is_output or any(not _is_exact(lookup) for lookup, _ in reading)
     wrap = _failure(edge, variance, 0.0) if plain else None
     return failure, wrap, min([*exact, *([edge] if plain else [])], default=edge)
+
+
+def _own_steps(lookup: Lookup) -> tuple[Step, ...]:
+    """Without the offset and the factor that its readers undo."""
+    steps = lookup.steps
+    return steps[:-1] if len(steps) > 1 and steps[-1].operator == "Affine" and steps[-1].reads == (1,) else steps
 
 
 def _is_exact(lookup: Lookup) -> bool:

@@ -64,7 +64,7 @@ ENDS["both classes"][0].graph.initializer.append(helper.make_tensor("first", Ten
 @pytest.mark.parametrize("name", ENDS)
 def test_no_lookup_and_the_models_values(name: str) -> None:
     proto, title = ENDS[name]
-    made = compile_onnx(proto, X, profile="balanced", weight_bits=3)
+    made = compile_onnx(proto, X, profile="balanced", weight_bits=3, accuracy=None)
     assert made.report()["bootstraps"] == 3  # of the hidden ReLU
     assert title in made.report()["client_steps"][0] and title in str(made)
     expected = runtime(proto, X).astype(np.float64)
@@ -83,7 +83,7 @@ def test_no_lookup_and_the_models_values(name: str) -> None:
 
 def test_a_binary_network_encrypted_on_a_server() -> None:
     proto = ENDS["Sigmoid"][0]
-    made = compile_onnx(proto, X, profile=4.0, weight_bits=3, candidates=[parameter_set("toy_two_limb")])
+    made = compile_onnx(proto, X, profile=4.0, weight_bits=3, accuracy=None, candidates=[parameter_set("toy_two_limb")])
     key = ClientKey._from_entropy(made.program.parameters, bytes(range(32)))
     client = ClientSpecification.from_json(made.client.to_json())
     server = Runtime(program_from_bytes(program_to_bytes(made.program)), Session(key.evaluation_keys()))
@@ -95,27 +95,29 @@ def test_a_binary_network_encrypted_on_a_server() -> None:
 def test_weights_stay_with_the_server() -> None:
     """Functions with many parameters, and whole networks of one number, are computed encrypted."""
     channels = ending(("Mul", "z c", "m"), ("Tanh", "m", "t"), ("Mul", "t d", "y"), c=[[1.5, 2.5]], d=[[3, 4]])
-    assert compile_onnx(channels, X).report()["bootstraps"] == 3  # two functions: eight numbers
+    assert compile_onnx(channels, X, accuracy=None).report()["bootstraps"] == 3  # two functions: eight numbers
     w, v = RNG.standard_normal((1, 12)).astype(np.float32), RNG.standard_normal((12, 1)).astype(np.float32)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"]),
         helper.make_node("Relu", ["a"], ["r"]),
         helper.make_node("MatMul", ["r", "v"], ["y"]),
     ]
-    made = compile_onnx(model(nodes, [1], {"w": w, "v": v}), RNG.uniform(-1, 1, (50, 1)))
+    made = compile_onnx(model(nodes, [1], {"w": w, "v": v}), RNG.uniform(-1, 1, (50, 1)), accuracy=None)
     assert made.report()["bootstraps"] == 1 and not made.report()["client_steps"]
 
 
 def test_exact_profile() -> None:
     small = ExactSettings(input_bits=2, activation_bits=2, rounded_bits=3)
     toy = [parameter_set("toy_two_limb")]
-    made = compile_onnx(ENDS["Sigmoid"][0], X, profile="exact_64", weight_bits=2, exact=small, candidates=toy)
+    made = compile_onnx(
+        ENDS["Sigmoid"][0], X, profile="exact_64", weight_bits=2, accuracy=None, exact=small, candidates=toy
+    )
     assert made.report()["client_steps"] == ["Sigmoid(x)"]
     assert ((made.predict(X) > 0) & (made.predict(X) < 1)).all()
 
 
 def test_specifications_of_strangers() -> None:
-    fields = json.loads(compile_onnx(ENDS["scaled Tanh"][0], X).client.to_json())
+    fields = json.loads(compile_onnx(ENDS["scaled Tanh"][0], X, accuracy=None).client.to_json())
     assert ClientSpecification.from_json(json.dumps(fields)).to_json()
     (step,) = fields["client_steps"]
     assert [name for name, *_ in step["functions"][0]] == ["Tanh", "Affine", "Affine"]
