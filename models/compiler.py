@@ -231,7 +231,7 @@ def compile_onnx(
         settings = exact or ExactSettings()
         found = exact_programs(bounded, limits, settings, weight_bits, ends, sets)
     elif profile == AUTO and reference is None:
-        unchecked = on_layers(noise_limits(UNCHECKED if isinstance(calibration_given, Calibration) else UNSEEN), graph)
+        unchecked = on_layers(noise_limits(UNSEEN if calibration_given is None else UNCHECKED), graph)
         found = _approximate(bounded, unchecked, weight_bits or LEAST_BITS, ends, sets, samples)
     else:
         if profile == AUTO and sets is None:

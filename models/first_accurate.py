@@ -13,8 +13,8 @@ from cloakwork.models.passes.choose_parameters import bootstrap_cost
 from cloakwork.models.program import Program
 
 DEFAULT_ACCURACY: Final = 0.97
-_AIM = 1 / 3  # of the loss that is allowed: what programs are tried for that cost little more
-_DEARER = 1.5  # times the cost of one that serves is too much for that
+_AIM = 1 / 3  # of the loss that is allowed: what programs are tried for that do not cost much more
+_DEARER = 2.5  # times the cost of one that serves is too much for that
 
 
 def first_accurate(
@@ -34,16 +34,19 @@ def first_accurate(
         return next(programs)
     aim = 1 - _AIM * (1 - accuracy)
     best: tuple[float, Program, Check] | None = None
+    serves: float | None = None  # cost of the first that is accurate enough
     refused: NoParameterSetError | None = None
     try:
         for program in programs:
-            if best is not None and best[0] >= accuracy and _cost(program) > _DEARER * _cost(best[1]):
+            if serves is not None and _cost(program) > _DEARER * serves:
                 break
             program = centred(program, reference)
             check = check_accuracy(program, reference, aim)
             program = replace(program, facts={**program.facts, "check": {**check.facts(), "asked": accuracy}})
             if check.at_least >= aim:
                 return program
+            if check.value >= accuracy and serves is None:
+                serves = _cost(program)
             if best is None or check.value > best[0]:
                 best = (check.value, program, check)
     except NoParameterSetError as error:

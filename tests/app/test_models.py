@@ -43,7 +43,7 @@ def compiled(call, tmp_path: Path) -> dict[str, object]:
     onnx.save(small_network(), tmp_path / "small.onnx")
     np.save(tmp_path / "data.npy", RNG.uniform(-1, 1, (300, 4)))
     result = call(
-        "compile", "small.onnx", "--calibration", "data.npy", "-o", "small.clkm", "--client", "client.json", "--json", "-"
+        "compile", "small.onnx", "--calibration", "data.npy", "--accuracy", "0", "-o", "small.clkm", "--client", "client.json", "--json", "-"
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
@@ -250,7 +250,19 @@ def test_simulation_of_the_whole_test_set(call):
 def test_an_exact_profile(call, tmp_path, error_line):
     onnx.save(small_network(), tmp_path / "small.onnx")
     np.save(tmp_path / "data.npy", RNG.uniform(-1, 1, (300, 4)))
-    base = ["compile", "small.onnx", "--calibration", "data.npy", "-o", "m.clkm", "--json", "-", "--force"]
+    base = [
+        "compile",
+        "small.onnx",
+        "--calibration",
+        "data.npy",
+        "--accuracy",
+        "0",
+        "-o",
+        "m.clkm",
+        "--json",
+        "-",
+        "--force",
+    ]
     result = call(*base, "--profile", "exact", "--weight-bits", "2", "--input-bits", "2", "--rounded-bits", "4")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["failure_log2_program"] <= -120

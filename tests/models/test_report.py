@@ -63,7 +63,7 @@ def test_approximate_look_ups_have_a_probability_to_wrap(approximate: CompiledMo
     assert facts["failure_log2"] is None and facts["failure_log2_program"] is None
     for layer in facts["layers"][:-1]:
         guard = layer["margin_deviations"]
-        assert 4 - 1e-6 <= guard < 8
+        assert 3.9 < guard < 8  # less than 4 by what was rounded after the scales were chosen
         assert layer["wrap_log2"] == pytest.approx(noise.log2_two_sided_tail(guard / noise.SD_INFLATION), rel=1e-6)
 
 
