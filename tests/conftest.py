@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 
 # Toy parameter sets are insecure and refused everywhere but here.
 os.environ.setdefault("CLOAKWORK_ALLOW_TOY", "1")
+
+# A shell that runs this in the background lets it ignore Ctrl-C, and with it every process that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
