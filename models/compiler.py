@@ -264,10 +264,8 @@ def _approximate(
         samples: of the bounded graph's input.
         most_error: of which more is foreseen for a set, it is not tried while there are others.
     """
-    equalised = equalise_lookups(bounded, statistics(bounded, samples))
-    for attempt in attempts(
-        equalised, limits, least_bits, approximate_sets(candidates), statistics(equalised, samples), most_error
-    ):
+    equalised, stats = equalise_lookups(bounded, statistics(bounded, samples))
+    for attempt in attempts(equalised, limits, least_bits, approximate_sets(candidates), stats, most_error):
         yield Program(
             attempt.graph,
             attempt.params,

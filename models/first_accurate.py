@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from cloakwork.models.accuracy import Check, Reference, centred, check_accuracy
+from cloakwork.models.accuracy import Check, Losses, Reference, centred, check_accuracy, losses
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, NoParameterSetError
 from cloakwork.models.passes.choose_parameters import bootstrap_cost
 from cloakwork.models.program import Program
 
 DEFAULT_ACCURACY: Final = 0.97
-_AIM = 1 / 3  # of the loss that is allowed: what programs are tried for that do not cost much more
-_DEARER = 2.5  # times the cost of one that serves is too much for that
+_DEARER = 2.5  # times the cost of one that serves is too much for more
 
 
 def first_accurate(
     programs: Iterator[Program], reference: Reference | None, accuracy: float, allow_loss: bool = False
 ) -> Program:
-    """The first program that loses no more than a third of what may be lost, or else the most accurate; with its `check` among the facts.
+    """The first program whose check leaves no doubt; else, of those that do not cost much more than the first that reaches the accuracy, the most
+    accurate; with its `check` among the facts.
 
     Args:
         programs: the cheapest first; at least one, or an error of their own.
@@ -32,51 +32,77 @@ def first_accurate(
     """
     if reference is None:
         return next(programs)
-    aim = 1 - _AIM * (1 - accuracy)
-    best: tuple[float, Program, Check] | None = None
-    serves: float | None = None  # cost of the first that is accurate enough
+    best: tuple[tuple[float, float], Program, Check] | None = None
+    serves: float | None = None  # cost of the first that reaches the accuracy
     refused: NoParameterSetError | None = None
     try:
         for program in programs:
             if serves is not None and _cost(program) > _DEARER * serves:
                 break
-            program = centred(program, reference)
-            check = check_accuracy(program, reference, aim)
-            program = replace(program, facts={**program.facts, "check": {**check.facts(), "asked": accuracy}})
-            if check.at_least >= aim:
-                return program
-            if check.value >= accuracy and serves is None:
+            program, check = _checked(program, reference, accuracy)
+            if check.leaves_no_doubt(accuracy):
+                return _with_facts(program, check, losses(program, reference), accuracy)
+            if check.reaches(accuracy) and serves is None:
                 serves = _cost(program)
-            if best is None or check.value > best[0]:
-                best = (check.value, program, check)
+            worth = (check.value, check.doubled)
+            if best is None or worth > best[0]:
+                best = (worth, program, check)
     except NoParameterSetError as error:
         if best is None:
             raise
         refused = error
     assert best is not None
-    if best[0] >= accuracy:
-        return best[1]
-    message = _message(best[1], best[2], accuracy)
+    _, program, check = best
+    lost = losses(program, reference)
+    program = _with_facts(program, check, lost, accuracy)
+    if check.reaches(accuracy):
+        return program
+    message = _message(program, check, lost, accuracy)
     if not allow_loss:
         raise AccuracyError(message) from refused
     warnings.warn(message, AccuracyWarning, stacklevel=4)
-    return best[1]
+    return program
+
+
+def _checked(program: Program, reference: Reference, accuracy: float) -> tuple[Program, Check]:
+    """The program, centred, and its check; as it is and checked on a few samples alone when these say enough."""
+    few = reference.few()
+    if few is not None:
+        check = check_accuracy(program, few)
+        if check.is_far_from(accuracy):
+            return program, check
+    program = centred(program, reference)
+    return program, check_accuracy(program, reference)
+
+
+def _with_facts(program: Program, check: Check, lost: Losses, accuracy: float) -> Program:
+    """With plain values for the report."""
+    facts = {
+        "measure": check.measure,
+        "value": check.value,
+        "samples": check.samples,
+        "layers": lost.layers,
+        "outside_share": lost.outside,
+        "outside_share_at_most": lost.outside_at_most,
+        "asked": accuracy,
+    }
+    return replace(program, facts={**program.facts, "check": facts})
 
 
 def _cost(program: Program) -> float:
     return program.bootstraps * bootstrap_cost(program.parameters)
 
 
-def _message(program: Program, check: Check, accuracy: float) -> str:
+def _message(program: Program, check: Check, lost: Losses, accuracy: float) -> str:
     if check.measure == "agreement":
         found = f"would decide as the clear one on {100 * check.value:.1f} % of {check.samples} calibration samples"
     else:
         found = (
             f"would get {100 * check.value:.1f} % of its output's variance right on {check.samples} calibration samples"
         )
-    worst = check.worst_layer
+    worst = lost.worst_layer
     return (
         f"the encrypted model {found}, {100 * accuracy:g} % were asked for (accuracy=); most is lost in layer '{worst}', whose values are off by "
-        f"{100 * check.layers[worst]:.1f} % of their spread under the best set, '{program.parameters.name}': train the model for encryption, give "
+        f"{100 * lost.layers[worst]:.1f} % of their spread under the best set, '{program.parameters.name}': train the model for encryption, give "
         "more typical calibration samples, ask for less, or go on with allow_loss=True"
     )

@@ -12,7 +12,6 @@ from cloakwork.fhe_core.encoding import centre
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.models.interpreter import samples_at_once
 from cloakwork.models.ir import Indices, Linear, Lookup, Reals, wires
-from cloakwork.models.passes.equal_sources import Sources, find_sources
 from cloakwork.models.passes.levels import Level
 from cloakwork.models.program import Program
 from cloakwork.models.tables import level_tables, shift_coefficients
@@ -61,7 +60,7 @@ class _Noise:
         self._params = program.parameters
         self._graph = program.graph
         self._random = random
-        self._sources: Sources = find_sources(program.graph)
+        self._sources = program.sources
         self._rotation = math.sqrt(noise.blind_rotation_variance(self._params))
         constant = random.spawn(1)[0].normal(0.0, math.sqrt(noise.keyswitch_constant_variance(self._params)))
         self._offset = noise.keyswitch_offset(self._params) + constant

@@ -19,6 +19,7 @@ from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.passes.quantise_weights import Plan, plan_scales
 from cloakwork.models.passes.statistics import Statistics
 
+_BETTER: Final = 0.95  # of the least error foreseen so far: what a dearer set has to bring
 # Of the allowed noise, tried one after the other; the small ones are for rows that rounding has made equal.
 _SHARES: Final = (1.0, 0.97, 0.94, 0.9, 0.8, 0.65, 0.5)
 
@@ -118,7 +119,8 @@ def attempts(
     Args:
         limits: by the names of linear nodes.
         stats: of typical inputs.
-        most_error: sets of which more is foreseen are left out, but for the best when there is no other.
+        most_error: sets of which more is foreseen are left out, but for the best when there is no other; so are those that are foreseen to
+            be no better than a cheaper one.
 
     Raises:
         NoParameterSetError: at the end, when there was none; names the layer whose weights are coarsest, what it needs and the nearest set.
@@ -126,6 +128,7 @@ def attempts(
     nearest: tuple[int, str, str] | None = None
     overflow: PrecisionOverflowError | None = None
     found = False
+    least_error = math.inf
     hopeless: Plan | None = None
     for params in sorted(candidates, key=bootstrap_cost):
         try:
@@ -135,9 +138,9 @@ def attempts(
                 nearest = max(nearest or (bits, layer, params.name), (bits, layer, params.name), key=lambda f: f[0])
             elif plan.error > most_error:
                 hopeless = plan if hopeless is None or plan.error < hopeless.error else hopeless
-            else:
+            elif plan.given or plan.error < _BETTER * least_error:
                 graph_found = _within_noise(plan, least_bits)
-                found = True
+                found, least_error = True, plan.error
                 yield Attempt(graph_found, params, plan.error)
         except PrecisionOverflowError as error:
             overflow = error

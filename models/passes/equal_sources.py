@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -68,7 +69,7 @@ class _Search:
         still = np.zeros(count, dtype=bool)
         self._found = Sources(np.arange(count), one, np.arange(count), one.copy(), still)
         self._rows: dict[bytes, int] = {}  # hash of a combination -> the first wire that holds it
-        self._seen: dict[tuple[Any, ...], list[_Element]] = {}
+        self._seen: dict[tuple[Any, ...], _Seen] = {}  # by what has to be the same beside the combination
 
     def run(self) -> Sources:
         for node in self._graph.nodes:
@@ -104,27 +105,57 @@ class _Search:
     def _lookup(self, node: Lookup) -> None:
         """Looks for an earlier equal of every element. What has a combination of its own is not evaluated."""
         quantised = self._graph.scale is not None
-        values = _samples(self._graph, node) if quantised else _as_written(node)
         kind = tuple((step.operator, step.reads) for step in node.steps if not quantised)
-        outputs = node.size // len(node.gather)
         shifts = () if node.shifts is None else tuple(node.shifts.tolist())
-        still = self._found.still[node.gather] & quantised & (not shifts)
-        for i, row in enumerate(node.gather.tolist()):
-            turn = int(self._found.turn[row])
-            element = _Element(
-                node.first_wire + i * outputs, i, turn, float(self._constant[row]), bool(still[i]), values
-            )
-            key = (int(self._found.combination[row]), kind, shifts, turn if shifts else 0)
-            earlier = self._seen.setdefault(key, [])
-            twin = next(((other, sign) for other in earlier if (sign := element.relation(other, quantised))), None)
+        still = self._found.still & quantised & (not shifts)
+        values = _samples(self._graph, node) if quantised else _as_written(node)
+        outputs = node.size // len(node.gather)
+
+        def element(i: int) -> _Element:
+            row = int(node.gather[i])
+            first, turn = node.first_wire + i * outputs, int(self._found.turn[row])
+            return _Element(first, i, turn, float(self._constant[row]), bool(still[row]), values)
+
+        read = self._found.combination[node.gather]
+        if shifts:  # what is rotated has no sign
+            read = 2 * read + (self._found.turn[node.gather] > 0)
+        for i in self._seen.setdefault((kind, shifts), _Seen()).add(read, element):
+            found = element(i)
+            others = self._seen[kind, shifts].like(int(read[i]))
+            twin = next(((other, sign) for other in others if (sign := found.relation(other, quantised))), None)
             if twin is None:
-                earlier.append(element)
+                others.append(found)
                 continue
             other, sign = twin
-            mine = slice(element.first_wire, element.first_wire + outputs)
+            mine = slice(found.first_wire, found.first_wire + outputs)
             equals = slice(other.first_wire, other.first_wire + outputs)
             self._found.wire[mine], self._found.sign[mine] = np.arange(equals.start, equals.stop), sign
             self._hash[mine] = self._hash[equals] if sign > 0 else _negated(self._hash[equals])
+
+
+class _Seen:
+    """The elements of look-ups by what they read; most are the only ones, and are not made before a second comes."""
+
+    def __init__(self) -> None:
+        self._alone: dict[int, tuple[Callable[[int], _Element], int]] = {}
+        self._made: dict[int, list[_Element]] = {}
+
+    def add(self, read: Indices, element: Callable[[int], _Element]) -> list[int]:
+        """Takes in what reads something new; the others are to be compared with those that `like` gives. Args: read: [E]."""
+        keys, first, count = np.unique(read, return_index=True, return_counts=True)
+        known = [key in self._alone or key in self._made for key in keys.tolist()]
+        new = (count == 1) & ~np.array(known, dtype=bool)
+        self._alone.update(zip(keys[new].tolist(), zip(repeat(element), first[new].tolist()), strict=False))
+        left = np.ones(len(read), dtype=bool)
+        left[first[new]] = False
+        return np.flatnonzero(left).tolist()
+
+    def like(self, key: int) -> list[_Element]:
+        """Those that read the same, to be added to."""
+        if key in self._alone:
+            element, i = self._alone.pop(key)
+            self._made[key] = [element(i)]
+        return self._made.setdefault(key, [])
 
 
 @dataclass(eq=False)

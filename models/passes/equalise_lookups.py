@@ -29,13 +29,15 @@ from cloakwork.models.steps import Step, apply_steps
 _WIDEST = 64.0  # factors stay within this of their median, either way
 
 
-def equalise_lookups(graph: Graph, stats: Statistics) -> Graph:
-    """Args: graph: with ranges (bound_ranges), levelled. Wires keep their numbers."""
-    assert graph.lower is not None and graph.upper is not None
+def equalise_lookups(graph: Graph, stats: Statistics) -> tuple[Graph, Statistics]:
+    """The graph and what is known of it. Args: graph: with ranges (bound_ranges), levelled. Wires keep their numbers."""
     groups = _groups(graph)
     centre, factor = _centres(graph, groups), _factors(graph, groups, stats)
-    moved = _applied(graph, centre, factor)
-    return moved or _applied(graph, np.zeros_like(centre), factor) or graph
+    for chosen in (centre, np.zeros_like(centre)):
+        moved = _applied(graph, chosen, factor)
+        if moved is not None:
+            return moved, stats.moved(chosen, factor)
+    return graph, stats
 
 
 def _applied(graph: Graph, centre: Reals, factor: Reals) -> Graph | None:

@@ -45,6 +45,11 @@ class Statistics:
     )  # by first wire of a node: the same for every parameter set
     _moments: dict[int, tuple[Reals, Reals]] = field(default_factory=dict)
 
+    def moved(self, centre: Reals, factor: Reals) -> Statistics:
+        """Of the graph whose wires w are (w - centre) factor. Args: centre, factor: [wires + 1]."""
+        values = None if self.values is None else ((self.values - centre) * factor).astype(np.float32)
+        return Statistics(self.sensitivity / factor[:-1], values)
+
     def rounded_together(self, node: Linear) -> list[Together]:
         if node.first_wire not in self._together:
             self._together[node.first_wire] = self._groups(node)
@@ -138,25 +143,19 @@ def _sensitivity(graph: Graph, values: Reals) -> Reals:
     """[wires]: root mean square of the gradient of an output, by backward passes with random signs."""
     values = values[:_BACKWARD_SAMPLES]
     random = np.random.default_rng(_SEED)
-    slopes = {node.first_wire: _slopes(graph, node, values) for node in graph.lookups}
+    slopes = {node.first_wire: _slopes(graph, node, values).T for node in graph.lookups}
+    backwards = [
+        _Backward(node, slopes.get(node.first_wire)) for node in graph.nodes if isinstance(node, Linear | Lookup)
+    ]
     square = np.zeros(graph.wire_count)
     output = graph.output.reshape(-1)
+    gradient = np.empty((graph.wire_count + 1, len(values)))  # of every wire and sample; the last is the zero wire
     for _ in range(_PROBES):
-        gradient = np.zeros(values.shape)
-        np.add.at(gradient.T, output, random.choice([-1.0, 1.0], (len(output), len(values))))
-        for node in reversed(graph.nodes):
-            if not isinstance(node, Linear | Lookup):
-                continue
-            arriving = gradient[:, wires(node)]
-            if isinstance(node, Lookup):
-                _add_columns(gradient, node.gather, arriving * slopes[node.first_wire])
-                continue
-            arriving = arriving.reshape(len(values), len(node.gather), -1)
-            for block in range(len(node.weights)):
-                positions = np.flatnonzero(node.block == block)
-                share = arriving[:, positions] @ node.weights[block]
-                _add_columns(gradient, node.gather[positions].reshape(-1), share.reshape(len(values), -1))
-        square += np.square(gradient[:, :-1]).mean(axis=0)
+        gradient[:] = 0.0
+        np.add.at(gradient, output, random.choice([-1.0, 1.0], (len(output), len(values))))
+        for backward in reversed(backwards):
+            backward.run(gradient)
+        square += np.square(gradient[:-1]).mean(axis=1)
     result = np.sqrt(square / _PROBES)
     for node in graph.nodes:
         own = result[wires(node)]
@@ -166,6 +165,45 @@ def _sensitivity(graph: Graph, values: Reals) -> Reals:
     return np.asarray(result)
 
 
+class _Backward:
+    """From the gradient [wires + 1, samples] of a node's results to that of what it reads."""
+
+    def __init__(self, node: Linear | Lookup, slopes: Reals | None) -> None:
+        """Args: slopes: [outputs, samples], of a look-up."""
+        self._node, self._slopes = node, slopes
+        gathers = [node.gather]
+        if isinstance(node, Linear):
+            self._positions = [np.flatnonzero(node.block == block) for block in range(len(node.weights))]
+            gathers = [node.gather[positions] for positions in self._positions]
+        self._added = [_Added(gather) for gather in gathers]
+
+    def run(self, gradient: Reals) -> None:
+        node = self._node
+        arriving = gradient[wires(node)]
+        if isinstance(node, Lookup):
+            assert self._slopes is not None
+            share = (arriving * self._slopes).reshape(len(node.gather), -1, gradient.shape[1]).sum(axis=1)
+            self._added[0].to(gradient, share)
+            return
+        arriving = arriving.reshape(len(node.gather), -1, gradient.shape[1])
+        for weights, positions, added in zip(node.weights, self._positions, self._added, strict=True):
+            if len(positions):
+                added.to(gradient, np.matmul(weights.T, arriving[positions]))
+
+
+class _Added:
+    """total[rows] += added, where rows repeat."""
+
+    def __init__(self, rows: Indices) -> None:
+        self._order = np.argsort(rows, axis=None, kind="stable")
+        self._rows, self._starts = np.unique(rows.reshape(-1)[self._order], return_index=True)
+
+    def to(self, total: Reals, added: Reals) -> None:
+        """Args: added: [.., samples]"""
+        flat = added.reshape(-1, added.shape[-1])
+        total[self._rows] += np.add.reduceat(flat[self._order], self._starts, axis=0)
+
+
 def _slopes(graph: Graph, node: Lookup, values: Reals) -> Reals:
     """Of the functions of a look-up, over a little of their range."""
     assert graph.lower is not None and graph.upper is not None
@@ -173,10 +211,3 @@ def _slopes(graph: Graph, node: Lookup, values: Reals) -> Reals:
     x = values[:, node.gather]
     rise = apply_steps(node.steps, x + step, node.function) - apply_steps(node.steps, x - step, node.function)
     return np.asarray(np.nan_to_num(rise / (2 * step), posinf=0.0, neginf=0.0))
-
-
-def _add_columns(total: Reals, columns: Indices, added: Reals) -> None:
-    """total[:, columns] += added [samples, columns], where columns repeat."""
-    place = columns % total.shape[1]  # -1 is the zero wire, the last one
-    for row, more in zip(total, added, strict=True):
-        row += np.bincount(place, weights=more, minlength=len(row))

@@ -99,7 +99,9 @@ def test_equalised_lookups_are_the_same_function() -> None:
     graph = restructure(import_onnx(model(nodes, [2, 6, 6], {"w": w, "v": v})))
     x = rng.standard_normal((80, 2, 6, 6))
     bounded = bound_ranges(graph, x)
-    equalised = equalise_lookups(bounded, statistics(bounded, x))
+    equalised, stats = equalise_lookups(bounded, statistics(bounded, x))
+    np.testing.assert_allclose(stats.values, statistics(equalised, x).values, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(stats.sensitivity, statistics(equalised, x).sensitivity, rtol=1e-9)
     np.testing.assert_allclose(interpret(equalised, x), interpret(graph, x), rtol=1e-9, atol=1e-9)
     assert any(step.operator == "Affine" for step in equalised.lookups[0].steps)
 
