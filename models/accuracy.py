@@ -23,6 +23,7 @@ _MOST_LOOKUPS = 1 << 21  # samples times look-ups of one check
 _FEWEST, _MOST = 200, 500  # samples
 _FEW, _FAR = 60, 0.1  # samples that show a value so far from what is wanted that more would say the same
 _AIM = 1 / 3  # of the loss that is allowed: what programs are tried for that do not cost much more
+_QUANTITIES = 8  # outputs of a regression up to which each is a quantity of its own; more are one signal, of which parts hardly vary
 _RARE = 0.02  # of the samples: what no second class reaches, is no classification
 _QUARTER = 0.25  # of the torus, where a table ends
 _CONFIDENCE = 1.96  # standard deviations of the upper end of a share
@@ -33,7 +34,7 @@ class Check:
     """How a simulated program compares with the clear model.
 
     `value` is the share of samples with the same decision (agreement), or for regression the share of the outputs' variance that is right
-    (determination, 1 - error^2 / variance, the least of any output). `doubled` is the same under an error twice as large: calibration samples
+    (determination, 1 - error^2 / variance, the least of any output, or of all together where they are many). `doubled` is the same under an error twice as large: calibration samples
     are mostly those of training, which a model decides more surely than new ones.
     """
 
@@ -117,6 +118,8 @@ def check_accuracy(program: Program, reference: Reference) -> Check:
         value, doubled = (float((_decisions(clear + share * error, clear) == wanted).mean()) for share in (1, 2))
         return Check("agreement", value, doubled, len(clear))
     lost, variance = np.square(error).mean(axis=0), clear.var(axis=0)
+    if len(variance) > _QUANTITIES:
+        lost, variance = lost.sum(keepdims=True), variance.sum(keepdims=True)
     varies = variance > 1e-12 * max(float(variance.max()), 1e-300)
     worst = float((lost[varies] / variance[varies]).max()) if varies.any() else 0.0
     return Check("determination", 1 - worst, 1 - 4 * worst, len(clear))

@@ -26,10 +26,11 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.exact import Ends, ExactSettings, exact_programs
 from cloakwork.models.first_accurate import DEFAULT_ACCURACY, first_accurate
 from cloakwork.models.interpreter import interpret
-from cloakwork.models.ir import Graph, NotFiniteError, Reals
+from cloakwork.models.ir import Graph, NotFiniteError, Reals, wires
 from cloakwork.models.onnx_import.importer import import_onnx, is_table_model, load_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
-from cloakwork.models.passes.choose_parameters import approximate_sets, attempts
+from cloakwork.models.passes.carry_lines import carry_lines
+from cloakwork.models.passes.choose_parameters import approximate_sets, attempts, least_error
 from cloakwork.models.passes.equalise_lookups import equalise_lookups
 from cloakwork.models.passes.noise_limits import AUTO, PROFILES, NoiseLimits, Profile, noise_limits, on_layers
 from cloakwork.models.passes.pipeline import restructure
@@ -232,13 +233,13 @@ def compile_onnx(
         found = exact_programs(bounded, limits, settings, weight_bits, ends, sets)
     elif profile == AUTO and reference is None:
         unchecked = on_layers(noise_limits(UNSEEN if calibration_given is None else UNCHECKED), graph)
-        found = _approximate(bounded, unchecked, weight_bits or LEAST_BITS, ends, sets, samples)
+        found = _approximate(bounded, unchecked, weight_bits or LEAST_BITS, ends, sets, samples, margin)
     else:
         if profile == AUTO and sets is None:
             sets = [params for params in parameter_sets() if not is_insecure(params)]
         least = weight_bits or (LEAST_BITS if reference is None else 2)
         most = math.inf if reference is None else _HOPELESS**2 * float(reference.outputs.var(axis=0).sum())
-        found = _approximate(bounded, limits, least, ends, sets, samples, most)
+        found = _approximate(bounded, limits, least, ends, sets, samples, margin, most)
     return CompiledModel(first_accurate(found, reference, accuracy or 0.0, allow_loss), imported)
 
 
@@ -256,16 +257,25 @@ def _approximate(
     ends: Ends,
     candidates: Sequence[ParameterSet] | None,
     samples: Reals | None,
+    margin: float | None,
     most_error: float = math.inf,
 ) -> Iterator[Program]:
     """Programs within the noise limits, the cheapest first.
 
     Args:
         samples: of the bounded graph's input.
+        margin: see compile_onnx.
         most_error: of which more is foreseen for a set, it is not tried while there are others.
     """
-    equalised, stats = equalise_lookups(bounded, statistics(bounded, samples))
-    for attempt in attempts(equalised, limits, least_bits, approximate_sets(candidates), stats, most_error):
+    sets = approximate_sets(candidates)
+    known = statistics(bounded, samples)
+    variants = [equalise_lookups(bounded, known)]
+    if samples is not None and (straight := carry_lines(bounded, known)) is not None:
+        seen = replace(observe(straight, samples), input_range=_input_range(bounded))
+        straight = bound_ranges(straight, seen, margin)
+        variants.append(equalise_lookups(straight, statistics(straight, samples)))
+    graph, stats = least_error(variants, limits, least_bits, sets)
+    for attempt in attempts(graph, limits, least_bits, sets, stats, most_error):
         yield Program(
             attempt.graph,
             attempt.params,
@@ -274,6 +284,12 @@ def _approximate(
             input_steps=ends.given,
             output_steps=() if ends.wanted is None else (ends.wanted,),
         )
+
+
+def _input_range(bounded: Graph) -> tuple[float, float]:
+    assert bounded.lower is not None and bounded.upper is not None
+    own = wires(bounded.input)
+    return float(bounded.lower[own].min()), float(bounded.upper[own].max())
 
 
 @_clear_errors()

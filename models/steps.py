@@ -123,7 +123,9 @@ def formula(steps: Sequence[Step]) -> str:
         if step.operator in _INFIX:
             made = f"({operands[0]} {_INFIX[step.operator]} {operands[1]})"
         elif step.operator == "Sum":
-            made = "(" + " + ".join(operands) + ")"
+            weights = step.parameters[: len(operands)]
+            terms_of = [t if bool((w == 1).all()) else f"w {t}" for t, w in zip(operands, weights, strict=True)]
+            made = "(" + " + ".join(terms_of) + ")"
         else:
             made = f"{step.operator}({', '.join(operands)})"
         terms.append(made if len(made) <= _LONGEST else f"{step.operator}(..)")

@@ -159,6 +159,27 @@ def attempts(
     )
 
 
+def least_error(
+    variants: Sequence[tuple[Graph, Statistics]],
+    limits: NoiseLimits,
+    least_bits: int,
+    candidates: Sequence[ParameterSet],
+) -> tuple[Graph, Statistics]:
+    """The variant of a graph of which least error is foreseen, under a set of middling cost; the first where that says nothing."""
+    if len(variants) == 1 or not candidates:
+        return variants[0]
+    for params in sorted(candidates, key=bootstrap_cost)[len(candidates) // 2 :]:
+        errors = []
+        for graph, stats in variants:
+            try:
+                errors.append(plan_scales(graph, params, limits, least_bits, stats).error)
+            except PrecisionOverflowError:
+                errors.append(math.inf)
+        if min(errors) < math.inf:
+            return variants[int(np.argmin(errors))]
+    return variants[0]
+
+
 def approximate_sets(candidates: Sequence[ParameterSet] | None = None) -> list[ParameterSet]:
     """What the candidates have for approximate look-ups (an exact set is one more row of noise figures); None: all shipped approximate ones."""
     if candidates is not None:

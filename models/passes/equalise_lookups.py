@@ -97,12 +97,8 @@ def undone(node: Linear, centre: Reals, factor: Reals) -> Linear | None:
 def _groups(graph: Graph) -> Indices:
     """[wires + 1]: wires with the same number have the same centre and factor: those that one column of weights reads, and those that look-ups
     make from one row; -1 for other wires than results of look-ups."""
-    elements, keys, count = [], [], 0
-    origin = np.zeros(graph.wire_count, dtype=np.int64)  # a number for each row of weights
-    for node in graph.linears:
-        rows = node.weights.shape[1]
-        origin[wires(node)] = (count + node.block[:, None] * rows + np.arange(rows)).reshape(-1)
-        count += node.bias.size
+    elements, keys, origin = [], [], shared_rows(graph)
+    count = sum(node.bias.size for node in graph.linears)
     made = np.zeros(graph.wire_count + 1, dtype=bool)
     for lookup in graph.lookups:
         own = wires(lookup)
@@ -128,6 +124,16 @@ def _groups(graph: Graph) -> Indices:
         if bool((smaller == result).all()):
             return result
         result = smaller
+
+
+def shared_rows(graph: Graph) -> Indices:
+    """[wires]: a number for each row of weights, of which results at several positions come."""
+    result, count = np.zeros(graph.wire_count, dtype=np.int64), 0
+    for node in graph.linears:
+        rows = node.weights.shape[1]
+        result[wires(node)] = (count + node.block[:, None] * rows + np.arange(rows)).reshape(-1)
+        count += node.bias.size
+    return result
 
 
 def _centres(graph: Graph, groups: Indices) -> Reals:
@@ -161,7 +167,7 @@ def _factors(graph: Graph, groups: Indices, stats: Statistics) -> Reals:
         read = (groups[node.gather] >= 0) & (node.gather >= 0)
         if not read.any():
             continue
-        if _holds_integers(node):
+        if holds_integers(node):
             kept[node.gather[read]] = True
         weight = np.square(stats.row_sensitivity(node))
         shape = (len(node.gather), node.weights.shape[1])
@@ -178,7 +184,7 @@ def _factors(graph: Graph, groups: Indices, stats: Statistics) -> Reals:
     return _bounded_factors(groups, noise, rounding, kept)
 
 
-def _holds_integers(node: Linear) -> bool:
+def holds_integers(node: Linear) -> bool:
     """Weights that are integers already, as quantised training leaves them; a sum of two values is none that has to stay."""
     return node.weights.shape[2] > 2 and bool((row_steps(node.weights) > 0).all())
 

@@ -143,9 +143,9 @@ def _sensitivity(graph: Graph, values: Reals) -> Reals:
     """[wires]: root mean square of the gradient of an output, by backward passes with random signs."""
     values = values[:_BACKWARD_SAMPLES]
     random = np.random.default_rng(_SEED)
-    slopes = {node.first_wire: _slopes(graph, node, values).T for node in graph.lookups}
+    slope = {node.first_wire: slopes(graph, node, values).T for node in graph.lookups}
     backwards = [
-        _Backward(node, slopes.get(node.first_wire)) for node in graph.nodes if isinstance(node, Linear | Lookup)
+        _Backward(node, slope.get(node.first_wire)) for node in graph.nodes if isinstance(node, Linear | Lookup)
     ]
     square = np.zeros(graph.wire_count)
     output = graph.output.reshape(-1)
@@ -204,8 +204,8 @@ class _Added:
         total[self._rows] += np.add.reduceat(flat[self._order], self._starts, axis=0)
 
 
-def _slopes(graph: Graph, node: Lookup, values: Reals) -> Reals:
-    """Of the functions of a look-up, over a little of their range."""
+def slopes(graph: Graph, node: Lookup, values: Reals) -> Reals:
+    """[samples, outputs] of the functions of a look-up without shifts, over a little of their range. Args: values: [samples, wires + 1]."""
     assert graph.lower is not None and graph.upper is not None
     step = np.maximum(_REACH * (graph.upper - graph.lower)[node.gather], 1e-12)
     x = values[:, node.gather]
