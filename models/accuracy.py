@@ -22,7 +22,6 @@ _SEED, _CENTRING_SEED = 20261122, 20261123
 _MOST_LOOKUPS = 1 << 21  # samples times look-ups of one check
 _FEWEST, _MOST = 200, 500  # samples
 _FEW, _FAR = 60, 0.1  # samples that show a value so far from what is wanted that more would say the same
-_AIM = 1 / 3  # of the loss that is allowed: what programs are tried for that do not cost much more
 _QUANTITIES = 8  # outputs of a regression up to which each is a quantity of its own; more are one signal, of which parts hardly vary
 _RARE = 0.02  # of the samples: what no second class reaches, is no classification
 _QUARTER = 0.25  # of the torus, where a table ends
@@ -52,9 +51,9 @@ class Check:
         return self.value >= accuracy
 
     def leaves_no_doubt(self, accuracy: float) -> bool:
-        """A third of the loss that is allowed, for certain, and what is allowed under twice the error."""
-        sure = self.at_least >= 1 - _AIM * (1 - accuracy)
-        return sure and (self.measure == "determination" or self.doubled >= accuracy)
+        """A third of the loss that is allowed, for certain, and half of it under twice the error."""
+        sure = self.at_least >= 1 - (1 - accuracy) / 3
+        return sure and (self.measure == "determination" or self.doubled >= 1 - (1 - accuracy) / 2)
 
     def is_far_from(self, accuracy: float) -> bool:
         return self.value < accuracy - _FAR

@@ -64,7 +64,7 @@ def _straight_parts(graph: Graph, stats: Statistics) -> Reals:
     result = np.zeros(graph.wire_count)
     origin = shared_rows(graph)
     for node in graph.lookups:
-        if node.shifts is not None:
+        if node.shifts is not None or not node.steps:  # without steps: what refreshes
             continue
         slope = slopes(graph, node, stats.values)
         first, second = slope.mean(axis=0), np.square(slope).mean(axis=0)
@@ -85,10 +85,7 @@ def _less(node: Lookup, slope: Reals) -> Lookup:
     keys = np.stack([node.function.astype(np.float64), -slope], axis=1)
     distinct, function = np.unique(keys, axis=0, return_inverse=True)
     old, count = distinct[:, 0].astype(np.int64), len(distinct)
-    if node.steps:
-        last = Step("Sum", (np.ones(count), distinct[:, 1].copy(), np.zeros(count)), (1, len(node.steps) + 1))
-    else:
-        last = Step("Affine", (1 + distinct[:, 1], np.zeros(count)))
+    last = Step("Sum", (np.ones(count), distinct[:, 1].copy(), np.zeros(count)), (1, len(node.steps) + 1))
     steps = (*(step.select(old) for step in node.steps), last)
     return replace(node, steps=steps, function=function.reshape(-1).astype(np.int64))
 

@@ -12,7 +12,7 @@ import numpy as np
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
 from cloakwork.models.errors import NoParameterSetError, PrecisionOverflowError
-from cloakwork.models.ir import Graph, Indices, Linear, wire_numbers, wires
+from cloakwork.models.ir import Graph, Indices, Linear, Reals, wire_numbers, wires
 from cloakwork.models.passes.affine import is_output
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.noise_limits import NoiseLimits
@@ -40,21 +40,25 @@ def weight_norms(graph: Graph) -> list[Norms]:
     """Of each linear node. Wires are taken as independent: the graph has no equal look-ups (merge_equal)."""
     result = []
     rotation = _rotations(graph)
-    from_input = np.append(graph.owners()[:-1] == 0, False)
     for node in graph.linears:
-        squares = np.square(node.weights.astype(np.float64))
-        on_input = on_lookups = 0.0
-        for block in range(len(node.weights)):
-            gather = node.gather[node.block == block]
-            if not len(gather):
-                continue
-            fresh = from_input[gather] & (gather >= 0)
-            other = ~from_input[gather] & (gather >= 0)
-            on_input = max(on_input, float((fresh @ squares[block].T).max()))
-            on_lookups = max(on_lookups, float((other @ squares[block].T).max()))
+        on_input, on_lookups = (float(squares.max()) for squares in squared_norms(graph, node))
         within = 0.0 if rotation is None else _within_rotations(node, rotation)
         result.append(Norms(node.origin, math.sqrt(on_input), math.sqrt(on_lookups), is_output(graph, node), within))
     return result
+
+
+def squared_norms(graph: Graph, node: Linear) -> tuple[Reals, Reals]:
+    """[P, R] each: of the integer rows, on the input and on results of look-ups."""
+    from_input = np.append(graph.owners()[:-1] == 0, False)
+    squares = np.square(node.weights.astype(np.float64))
+    on_input, on_lookups = np.zeros((2, len(node.gather), squares.shape[1]))
+    for block in np.unique(node.block):
+        chosen = node.block == block
+        gather = node.gather[chosen]
+        fresh = from_input[gather] & (gather >= 0)
+        on_input[chosen] = fresh @ squares[block].T
+        on_lookups[chosen] = (~fresh & (gather >= 0)) @ squares[block].T
+    return on_input, on_lookups
 
 
 def _rotations(graph: Graph) -> Indices | None:

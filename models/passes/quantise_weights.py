@@ -27,6 +27,7 @@ from cloakwork.models.passes.row_scales import (
     choose_scales,
     extent,
     half_ranges,
+    noise_behind,
     noise_room,
     source_room,
     source_variance,
@@ -34,6 +35,7 @@ from cloakwork.models.passes.row_scales import (
 from cloakwork.models.passes.statistics import Statistics, statistics
 
 _WELL_FILLED = 0.75  # part of its range that a row has to fill for its integers to be better than 8 rounded bits
+_LEAST_GUARD = 3.9  # standard deviations between a row's range and the end of its table
 _TRIES = 6  # at rows whose integers bring more noise than their limit
 
 
@@ -94,7 +96,7 @@ class Plan:
             else:
                 columns = column_sources(graph, node)
                 variance = np.where(columns == 0, source_variance(self.params, 0), source_variance(self.params, 1))
-                room = noise_room(self.params, self.limits.of(node), is_output(graph, node))
+                room = _room(graph, self.params, self.limits, node)
                 nodes[i], rows[i] = _Rounding(graph, node, per_column, variance, room, self.stats).run(rows[i])
             scale[own] = rows[i][node.block].reshape(-1)
             offset[own] = (graph.upper[own] + graph.lower[own]) / 2
@@ -125,16 +127,38 @@ def plan_scales(
     return Plan(graph, params, limits, stats, given, sources, rows, chosen.error)
 
 
+@dataclass(frozen=True, eq=False)
+class _Room:
+    """What rounded rows may bring: variance, and with what comes behind them no more than their look-ups keep free beyond their ranges."""
+
+    variance: float
+    behind: float
+    half: Reals  # [G, R], half ranges; 0 where there is no look-up
+
+    def too_noisy(self, bringing: Reals, scale: Reals, half: Reals) -> Reals:
+        """[rows]: factor for the scale of each row; 1 where it is well."""
+        factor = np.where(bringing > self.variance, 0.995 * np.sqrt(self.variance / np.maximum(bringing, 1e-300)), 1.0)
+        deviation = np.sqrt(self.behind + bringing)
+        left = LOOKUP_LIMIT - scale * half
+        wanted = (LOOKUP_LIMIT - GUARD * deviation) / np.where(half > 0, scale * half, 1.0)
+        narrow = (half > 0) & (left < _LEAST_GUARD * deviation) & (wanted > 0)
+        return np.asarray(np.where(narrow, np.minimum(factor, wanted), factor))
+
+
+def _room(graph: Graph, params: ParameterSet, limits: NoiseLimits, node: Linear) -> _Room:
+    output = is_output(graph, node)
+    half = half_ranges(graph, node)
+    behind = noise_behind(params, output)
+    return _Room(noise_room(params, limits.of(node), output), behind, np.zeros_like(half) if output else half)
+
+
 class _Rounding:
     """The integers of one linear node."""
 
     def __init__(
-        self, graph: Graph, node: Linear, scale: Reals, variance: Reals, room: float, stats: Statistics
+        self, graph: Graph, node: Linear, scale: Reals, variance: Reals, room: _Room, stats: Statistics
     ) -> None:
-        """Args:
-        scale, variance: [G, K], of what a column reads; scale inf where it reads nothing.
-        room: variance that a row may bring.
-        """
+        """Args: scale, variance: [G, K], of what a column reads; scale inf where it reads nothing."""
         self._graph, self._node, self._stats = graph, node, stats
         self._scale, self._variance, self._room = scale, variance, room
 
@@ -160,17 +184,18 @@ class _Rounding:
         shape = (len(blocks) * rows.shape[1], self._node.weights.shape[2])
         real = self._node.weights[blocks].reshape(shape)
         scale, variance = (np.repeat(fact, rows.shape[1], axis=0) for fact in facts)
-        chosen = rows.reshape(-1).copy()
+        chosen, half = rows.reshape(-1).copy(), self._room.half[blocks].reshape(-1)
         result = np.zeros(shape, dtype=np.int64)
         left = np.arange(len(real))
         for _ in range(_TRIES):
             result[left] = rounded(real[left], scale[left] / chosen[left, None], compensation)
             bringing = (np.square(result[left].astype(np.float64)) * variance[left]).sum(axis=1)
-            noisy = bringing > self._room
+            factor = self._room.too_noisy(bringing, chosen[left], half[left])
+            noisy = factor < 1
             if not noisy.any():
                 break
             left = left[noisy]
-            chosen[left] *= 0.995 * np.sqrt(self._room / bringing[noisy])
+            chosen[left] *= factor[noisy]
         return result.reshape(len(blocks), rows.shape[1], -1), chosen.reshape(rows.shape)
 
     def _lost(self, weights: Indices, rows: Reals) -> Reals:

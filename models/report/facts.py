@@ -13,7 +13,7 @@ from cloakwork.fhe_core import noise, parameters
 from cloakwork.models.answers import answer_bits, answer_bytes
 from cloakwork.models.client_functions import step_title
 from cloakwork.models.ir import Linear, Lookup, wires
-from cloakwork.models.passes.choose_parameters import Norms, phase_noise, weight_norms
+from cloakwork.models.passes.choose_parameters import Norms, phase_noise, squared_norms, weight_norms
 from cloakwork.models.passes.quantise_weights import row_bits, weight_bits
 from cloakwork.models.program import Program
 from cloakwork.models.report.timing import estimated_seconds
@@ -67,7 +67,7 @@ def _layers(program: Program) -> list[dict[str, Any]]:
         variance = phase_noise(params, norms) ** 2 + (rounding if norms.is_output else 0.0)
         deviation = math.sqrt(variance)
         reading = readers.get(node.first_wire, [])
-        failure, wrap, margin = _risks(program, node, norms, reading, variance)
+        failure, wrap, distance = _risks(program, node, norms, reading, variance)
         rows.append(
             {
                 "name": norms.origin,
@@ -81,7 +81,7 @@ def _layers(program: Program) -> list[dict[str, Any]]:
                 "norm_on_lookups": norms.on_lookups,
                 "noise_percent": 200 * deviation,
                 "noise_limit_percent": program.layer_noise.get(node.origin, program.noise_percent),
-                "margin_deviations": margin / deviation if deviation > 0 else None,
+                "margin_deviations": distance,
                 "failure_log2": failure,
                 "wrap_log2": wrap,
                 "is_output": norms.is_output,
@@ -104,8 +104,9 @@ def _readers(program: Program) -> dict[int, list[tuple[Lookup, np.ndarray]]]:
 
 def _risks(
     program: Program, node: Linear, norms: Norms, reading: list[tuple[Lookup, np.ndarray]], variance: float
-) -> tuple[float | None, float | None, float]:
-    """log2 of the probability that an exact look-up fails, that an approximate one wraps, and the distance to it in phase."""
+) -> tuple[float | None, float | None, float | None]:
+    """log2 of the probability that an exact look-up fails, that an approximate one wraps at the end of its range, and the distance to either in
+    standard deviations, None without noise. Args: variance: of the noisiest row."""
     graph, params = program.graph, program.parameters
     assert graph.scale is not None and graph.lower is not None and graph.upper is not None and graph.offset is not None
     exact = [
@@ -117,13 +118,35 @@ def _risks(
     if norms.is_output and program.output_unit > 0:
         margin = program.output_unit / 2
         decoded = _failure(margin, variance, 0.0)
-        return (decoded if failure is None else max(decoded, failure)), None, min([margin, *exact])
+        worst = decoded if failure is None else max(decoded, failure)
+        return worst, None, _distance(min([margin, *exact]), variance)
+    distances = [_distance(margin, variance) for margin in exact]
+    wrap = None
+    if norms.is_output or not exact or any(not _is_exact(lookup) for lookup, _ in reading):
+        edge, own = _nearest_edge(program, node, norms, variance)
+        distances.append(_distance(edge, own))
+        wrap = _failure(edge, own, 0.0) if norms.is_output or reading else None
+    known = [distance for distance in distances if distance is not None]
+    return failure, wrap, min(known, default=None)
+
+
+def _distance(margin: float, variance: float) -> float | None:
+    return margin / math.sqrt(variance) if variance > 0 else None
+
+
+def _nearest_edge(program: Program, node: Linear, norms: Norms, variance: float) -> tuple[float, float]:
+    """Of the row whose range ends nearest to the end of its table, in standard deviations: that distance in phase, and the row's variance."""
+    graph, params = program.graph, program.parameters
+    assert graph.scale is not None and graph.lower is not None and graph.upper is not None and graph.offset is not None
     own = wires(node)
     reach = np.maximum(np.abs(graph.upper[own] - graph.offset[own]), np.abs(graph.lower[own] - graph.offset[own]))
-    edge = (0.5 if norms.is_output else _QUARTER) - float((reach * graph.scale[own]).max())
-    plain = norms.is_output or any(not _is_exact(lookup) for lookup, _ in reading)
-    wrap = _failure(edge, variance, 0.0) if plain else None
-    return failure, wrap, min([*exact, *([edge] if plain else [])], default=edge)
+    edges = (0.5 if norms.is_output else _QUARTER) - reach * graph.scale[own]
+    on_input, on_lookups = squared_norms(graph, node)
+    squares = noise.fresh_variance(params) * on_input + noise.blind_rotation_variance(params) * on_lookups
+    squares = squares.reshape(-1)
+    variances = variance - float(squares.max()) + squares  # what comes behind the rows is the same for all
+    worst = int(np.argmin(edges / np.sqrt(np.maximum(variances, 1e-300))))
+    return float(edges[worst]), float(variances[worst])
 
 
 def _own_steps(lookup: Lookup) -> tuple[Step, ...]:

@@ -12,6 +12,7 @@ from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError, UnsupportedOperatorError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.passes.choose_parameters import bootstrap_cost
 
 RNG = np.random.default_rng(3)
 
@@ -68,20 +69,20 @@ def test_unsupported_uses_of_supported_operators(proto: ModelProto) -> None:
 
 
 def test_no_parameter_set_names_layer_need_and_nearest_set() -> None:
-    proto = mlp(RNG, [8, 24, 24, 2])
+    proto = mlp(RNG, [8, 48, 48, 48, 2])
     with pytest.raises(NoParameterSetError) as caught:
         compile_onnx(
             proto, RNG.uniform(-1, 1, (50, 8)), weight_bits=8, profile="fast", candidates=[parameter_set("nn2")]
         )
     text = str(caught.value)
-    assert "'layer1' needs weights of at least 8 bits" in text and "'nn2'" in text and "2 %" in text
+    assert "'layer2' needs weights of at least 8 bits" in text and "'nn2'" in text and "2 %" in text
 
 
 def test_deep_network_takes_a_set_for_large_weights() -> None:
     compiled = compile_onnx(
-        mlp(RNG, [8, 24, 24, 2]), RNG.uniform(-1, 1, (50, 8)), weight_bits=5, profile="fast", accuracy=None
+        mlp(RNG, [8, 48, 48, 48, 2]), RNG.uniform(-1, 1, (50, 8)), weight_bits=6, profile=1.0, accuracy=None
     )
-    assert compiled.program.parameters.name == "nn2_wide"
+    assert bootstrap_cost(compiled.program.parameters) > bootstrap_cost(parameter_set("nn2"))
 
 
 def test_wrong_models_and_calls() -> None:

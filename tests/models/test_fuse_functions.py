@@ -183,7 +183,7 @@ def silu_net() -> ModelProto:
 def test_file_simulation_and_encryption() -> None:
     proto, x = silu_net(), RNG.uniform(-1, 1, (100, 4))
     made = compile_onnx(proto, x, profile=4.0, weight_bits=3, accuracy=None, candidates=[parameter_set("toy_two_limb")])
-    assert made.report()["bootstraps"] == 6 and "6 look-ups of (x * Sigmoid(x))" in str(made)
+    assert made.report()["bootstraps"] == 6 and "6 look-ups of ((x * Sigmoid(x)) + w x)" in str(made)
     data = program_to_bytes(made.program)
     loaded = program_from_bytes(data)
     assert program_to_bytes(loaded) == data
@@ -199,7 +199,7 @@ def test_made_up_programs_in_files_are_refused() -> None:
     length = int.from_bytes(data[8:16], "little")
     header = json.loads(data[16 : 16 + length])
     (node,) = (node for node in header["nodes"] if node["kind"] == "Lookup")
-    assert [step.get("reads") for step in node["steps"]] == [None, [2, 1], None]  # the last one centres
+    assert [step.get("reads") for step in node["steps"]] == [None, [2, 1], [1, 3], None]  # less a line, and centred
     for reads in ([3, 1], [0, 1], [1], [1, 1, 1], [-1, 1], ["1", 1], 1, [1.5, 1], None, [1] * 600):
         changed = copy.deepcopy(header)
         (other,) = (node for node in changed["nodes"] if node["kind"] == "Lookup")

@@ -268,6 +268,21 @@ def test_bad_input() -> None:
         _ = estimators.SVC  # type: ignore[attr-defined]
 
 
+def test_a_network_on_raw_columns_decides_as_in_clear() -> None:
+    """Columns from 0.001 to 4,000, hidden units that are always active and cancel each other: no standardisation, default options."""
+    x, y = datasets.load_breast_cancer(return_X_y=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        network = estimators.MLPClassifier((16,), max_iter=400, random_state=0).fit(x[::2], y[::2])
+    clear = network.predict(x[1::2])
+    network.compile(x[::2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # values beyond the calibrated range
+        simulated = network.predict(x[1::2], fhe="simulate")
+    assert (simulated == clear).mean() >= 0.97
+    assert (simulated == y[1::2]).mean() >= (clear == y[1::2]).mean() - 0.01
+
+
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "cloakwork.training.estimators.boosting", raising=False)
     monkeypatch.setitem(sys.modules, "lightgbm", None)
