@@ -33,8 +33,8 @@ class Check:
     """How a simulated program compares with the clear model.
 
     `value` is the share of samples with the same decision (agreement), or for regression the share of the outputs' variance that is right
-    (determination, 1 - error^2 / variance, the least of any output, or of all together where they are many). `doubled` is the same under an error twice as large: calibration samples
-    are mostly those of training, which a model decides more surely than new ones.
+    (determination, 1 - error^2 / variance, the least of any output, or of all together where they are many). `doubled` is the same under an
+    error twice as large: calibration samples are mostly those of training, which a model decides more surely than new ones.
     """
 
     measure: Literal["agreement", "determination"]

@@ -12,7 +12,6 @@ from cloakwork.models.artefact_writer import program_to_bytes
 from cloakwork.models.client_steps import InputStep, OutputStep
 from cloakwork.models.ir import Graph, Linear, Reals, phase_bias
 from cloakwork.models.passes.equal_sources import Sources, find_sources
-from cloakwork.models.passes.equal_sources import Sources, find_sources
 from cloakwork.models.passes.levels import Level, levels
 from cloakwork.models.passes.merge_equal import merge_equal
 
@@ -37,11 +36,6 @@ class Program:
         """The same with equal look-ups done once, over whose wires noise is counted; itself for what this version compiles."""
         graph = merge_equal(self.graph)
         return self if graph is self.graph else replace(self, graph=graph)
-
-    @cached_property
-    def sources(self) -> Sources:
-        """Which wires hold the same ciphertext, and which rows the same combination."""
-        return find_sources(self.graph)
 
     @cached_property
     def sources(self) -> Sources:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
 from cloakwork.models.client_steps.answers import (
     Combine,
@@ -94,50 +94,5 @@ OutputStep: TypeAlias = (
 )
 
 FIRST_STEPS: Final = (Columns, Categories, Texts)
-INPUT_STEPS: Final[dict[str, type]] = {
-    kind.__name__: kind
-    for kind in (
-        *FIRST_STEPS,
-        Impute,
-        Complete,
-        Standardise,
-        Normalise,
-        OneHot,
-        Equal,
-        Select,
-        Project,
-        Polynomials,
-        Power,
-        Quantiles,
-        Function,
-        Splines,
-        Binarise,
-        Present,
-        Append,
-        Saturate,
-        Rescale,
-        Round,
-        Quantise,
-        Compare,
-        Bins,
-    )
-}
-OUTPUT_STEPS: Final[dict[str, type]] = {
-    kind.__name__: kind
-    for kind in (
-        Quantise,
-        Integers,
-        Wrap,
-        Digits,
-        Combine,
-        Members,
-        Curves,
-        Transform,
-        Labels,
-        LabelGroups,
-        Indicators,
-        Outliers,
-        Pick,
-        Squeeze,
-    )
-}
+INPUT_STEPS: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(InputStep)}
+OUTPUT_STEPS: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(OutputStep)}

@@ -96,7 +96,9 @@ def _sum(node: Lookup, bent: Lookup, slope: Reals) -> Linear:
     straight = np.where(slope != 0, node.gather, ZERO_WIRE)
     weights = np.stack([np.ones_like(distinct), distinct], axis=1)[:, None, :]
     gather = np.stack([wire_numbers(bent), straight], axis=1)
-    return Linear(node.first_wire, gather, block.reshape(-1).astype(np.int64), weights, np.zeros((len(distinct), 1)), node.origin)
+    return Linear(
+        node.first_wire, gather, block.reshape(-1).astype(np.int64), weights, np.zeros((len(distinct), 1)), node.origin
+    )
 
 
 def _products(graph: Graph) -> int:

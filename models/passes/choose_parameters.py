@@ -197,7 +197,7 @@ def _within_noise(plan: Plan, least_bits: int) -> Graph:
     for share in _SHARES:
         if share < 1:
             plan = plan_scales(plan.graph, plan.params, limits.scaled(share), least_bits, plan.stats)
-        distinct = merge_equal(plan.integers().graph)
+        distinct = merge_equal(plan.integers())
         found = zip(distinct.linears, weight_norms(distinct), strict=True)
         if all(phase_noise(plan.params, norms) <= limits.of(node) / 200 for node, norms in found):
             return distinct

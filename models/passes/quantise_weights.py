@@ -40,12 +40,6 @@ _TRIES = 6  # at rows whose integers bring more noise than their limit
 
 
 @dataclass(frozen=True, eq=False)
-class Quantised:
-    graph: Graph
-    exact: frozenset[int]  # first wires of linear nodes whose weights are what the model says, unrounded
-
-
-@dataclass(frozen=True, eq=False)
 class Plan:
     """Scales under one parameter set, before any weight is rounded."""
 
@@ -53,11 +47,12 @@ class Plan:
     params: ParameterSet
     limits: NoiseLimits
     stats: Statistics
-    given: Mapping[
-        int, tuple[int, IntegerScales]
-    ]  # by position of linear nodes that stay integers: what they read, and scales
-    sources: Mapping[int, float]  # scales of input and look-ups by position
-    rows: Mapping[int, Reals]  # scales [G, R] of linear nodes by position
+    # By position in the graph: scales of the input and of look-ups; of linear nodes what their columns read (column_sources), the scales [G, R] of
+    # their rows, and of those that stay integers the source and its scales.
+    sources: Mapping[int, float]
+    columns: Mapping[int, Indices]
+    rows: Mapping[int, Reals]
+    given: Mapping[int, tuple[int, IntegerScales]]
     error: float  # variance of an output's error by noise and rounding, as far as rows that are rounded bring it
 
     def coarsest(self) -> tuple[int, str] | None:
@@ -72,15 +67,13 @@ class Plan:
 
     def _column_scales(self, position: int) -> Reals:
         """[G, K] of a linear node; inf where a column reads nothing."""
-        node = self.graph.nodes[position]
-        assert isinstance(node, Linear)
-        columns = column_sources(self.graph, node)
         scales = np.full(len(self.graph.nodes) + 1, np.inf)  # the last one is that of no source
         for number, found in self.sources.items():
             scales[number] = found
-        return np.asarray(scales[columns])
+        return np.asarray(scales[self.columns[position]])
 
-    def integers(self) -> Quantised:
+    def integers(self) -> Graph:
+        """The graph with rounded weights."""
         graph, rows = self.graph, dict(self.rows)
         assert graph.lower is not None and graph.upper is not None
         scale, offset = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
@@ -94,14 +87,14 @@ class Plan:
             if i in self.given:
                 nodes[i] = replace(node, weights=_nearest(node, rows[i], per_column))
             else:
-                columns = column_sources(graph, node)
-                variance = np.where(columns == 0, source_variance(self.params, 0), source_variance(self.params, 1))
+                variance = np.where(
+                    self.columns[i] == 0, source_variance(self.params, 0), source_variance(self.params, 1)
+                )
                 room = _room(graph, self.params, self.limits, node)
                 nodes[i], rows[i] = _Rounding(graph, node, per_column, variance, room, self.stats).run(rows[i])
             scale[own] = rows[i][node.block].reshape(-1)
             offset[own] = (graph.upper[own] + graph.lower[own]) / 2
-        exact = frozenset(graph.nodes[position].first_wire for position in self.given)
-        return Quantised(check(replace(graph, nodes=tuple(nodes), scale=scale, offset=offset)), exact)
+        return check(replace(graph, nodes=tuple(nodes), scale=scale, offset=offset))
 
 
 def plan_scales(
@@ -124,7 +117,7 @@ def plan_scales(
     chosen = choose_scales(graph, params, limits, stats, fixed, columns)
     sources = {**chosen.sources, **fixed}
     rows = {**chosen.rows, **{position: found.rows for position, (_, found) in given.items()}}
-    return Plan(graph, params, limits, stats, given, sources, rows, chosen.error)
+    return Plan(graph, params, limits, stats, sources, columns, rows, given, chosen.error)
 
 
 @dataclass(frozen=True, eq=False)

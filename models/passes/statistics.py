@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.models.interpreter import wire_values
 from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Reals, wires
@@ -39,10 +41,9 @@ class Statistics:
     """Of a bounded graph: `sensitivity` [wires], and `values` [samples, wires + 1] (the last is the zero wire) where samples were given."""
 
     sensitivity: Reals
-    values: Reals | None
-    _together: dict[int, list[Together]] = field(
-        default_factory=dict
-    )  # by first wire of a node: the same for every parameter set
+    values: NDArray[np.float32] | None
+    # By first wire of a node: the same for every parameter set.
+    _together: dict[int, list[Together]] = field(default_factory=dict)
     _moments: dict[int, tuple[Reals, Reals]] = field(default_factory=dict)
 
     def moved(self, centre: Reals, factor: Reals) -> Statistics:
@@ -204,7 +205,7 @@ class _Added:
         total[self._rows] += np.add.reduceat(flat[self._order], self._starts, axis=0)
 
 
-def slopes(graph: Graph, node: Lookup, values: Reals) -> Reals:
+def slopes(graph: Graph, node: Lookup, values: NDArray[Any]) -> Reals:
     """[samples, outputs] of the functions of a look-up without shifts, over a little of their range. Args: values: [samples, wires + 1]."""
     assert graph.lower is not None and graph.upper is not None
     step = np.maximum(_REACH * (graph.upper - graph.lower)[node.gather], 1e-12)

@@ -108,5 +108,7 @@ def test_encrypted_it_is_what_was_simulated() -> None:
     expected, simulated = made.predict(x[:40]), made.predict(x[:40], fhe="simulate", seed=1)
     found = made.predict(x[:40], fhe="execute")
     deviation = float((simulated - expected).std())
-    assert 0.6 * deviation < float((found - expected).std()) < 1.6 * deviation  # 80 numbers: six standard deviations either way
+    assert (
+        0.6 * deviation < float((found - expected).std()) < 1.6 * deviation
+    )  # 80 numbers: six standard deviations either way
     assert np.corrcoef(found.reshape(-1), made.predict_float(x[:40]).reshape(-1))[0, 1] > 0.9
