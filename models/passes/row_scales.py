@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -37,6 +38,7 @@ SMALLEST_RANGE = 1e-9
 _OCTAVES = 24  # below the largest scale that are searched
 _STEPS = 4  # in each
 _SWEEPS = 4
+_NUMBERS_AT_ONCE = 1 << 20
 
 
 def source_variance(params: ParameterSet, source: int) -> float:
@@ -78,11 +80,15 @@ def half_ranges(graph: Graph, node: Linear) -> Reals:
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """What a row takes from one source: sum of squares and largest of its weights [G, R], sum of variances that are rounded against [G]."""
+    """What a row takes from one source: sum of squares and largest of its weights [G, R], sum of variances that are rounded against [G, 1]."""
 
     squares: Reals
     largest: Reals
     load: Reals
+
+
+# Scales by source: numbers, or several [T, 1, 1] to be looked at together; what follows from them is then [T, G, R].
+_Tried: TypeAlias = Mapping[int, float | Reals]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +102,26 @@ class _Reader:
     output: bool
     sources: Mapping[int, _Source]
 
-    def row_scales(self, scale: Mapping[int, float], variance: Mapping[int, float]) -> Reals:
+    def row_scales(self, scale: _Tried, variance: Mapping[int, float]) -> Reals:
         """[G, R]; 0 where there is no room."""
+        return self._row_scales(scale, self._arriving(scale, variance))
+
+    def errors(self, scale: _Tried, variance: Mapping[int, float]) -> Reals:
+        """[T] (or a number), inf where there is no room."""
         arriving = self._arriving(scale, variance)
+        rows = self._row_scales(scale, arriving)
+        rounding = sum(np.square(scale[number]) * source.load / 12 for number, source in self.sources.items())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            total = self.weight * ((self.behind + rounding) / np.square(rows) + arriving)
+        fits = (rows > 0).all(axis=(-2, -1))
+        return np.asarray(np.where(fits, total.sum(axis=(-2, -1)), np.inf))
+
+    def _arriving(self, scale: _Tried, variance: Mapping[int, float]) -> Reals:
+        return np.asarray(
+            sum(variance[number] / np.square(scale[number]) * source.squares for number, source in self.sources.items())
+        )
+
+    def _row_scales(self, scale: _Tried, arriving: Reals) -> Reals:
         with np.errstate(divide="ignore", invalid="ignore"):
             result = self._by_range(arriving)
             result = np.minimum(result, np.where(arriving > 0, np.sqrt(self.room / arriving), np.inf))
@@ -106,20 +129,6 @@ class _Reader:
                 most = LARGEST_WEIGHT * scale[number] / source.largest
                 result = np.minimum(result, np.where(source.largest > 0, most, np.inf))
         return np.asarray(np.where(np.isfinite(result), result, 1.0))  # constants: any scale does
-
-    def error(self, scale: Mapping[int, float], variance: Mapping[int, float]) -> float:
-        rows = self.row_scales(scale, variance)
-        if not bool((rows > 0).all()):
-            return math.inf
-        rounding = sum(scale[number] ** 2 * source.load / 12 for number, source in self.sources.items())
-        rounding = np.asarray(rounding).reshape(-1, 1)
-        total = (self.behind + rounding) / np.square(rows) + self._arriving(scale, variance)
-        return float((self.weight * total).sum())
-
-    def _arriving(self, scale: Mapping[int, float], variance: Mapping[int, float]) -> Reals:
-        return np.asarray(
-            sum(variance[number] / scale[number] ** 2 * source.squares for number, source in self.sources.items())
-        )
 
     def _by_range(self, arriving: Reals) -> Reals:
         """The largest S with S half + GUARD sqrt(behind + S^2 arriving) at most LOOKUP_LIMIT; of outputs S half at most OUTPUT_LIMIT."""
@@ -172,8 +181,7 @@ def choose_scales(
         for number in sources:
             reading = [reader for reader in readers.values() if number in reader.sources]
             tried = largest[number] * 2.0 ** (-np.arange(_OCTAVES * _STEPS + 1) / _STEPS)
-            costs = [sum(r.error({**scale, number: float(s)}, variance) for r in reading) for s in tried]
-            scale[number] = float(tried[int(np.argmin(costs))])
+            scale[number] = float(tried[int(np.argmin(_costs(reading, scale, variance, number, tried)))])
         if scale == before:
             break
     rows = {i: reader.row_scales(scale, variance) for i, reader in readers.items()}
@@ -187,7 +195,20 @@ def choose_scales(
             scale.setdefault(
                 number, source_room(number) / extent(graph, number)
             )  # read by nobody, or with weights of 0
-    return Scales(scale, rows, sum(reader.error(scale, variance) for reader in readers.values()))
+    return Scales(scale, rows, float(sum(reader.errors(scale, variance) for reader in readers.values())))
+
+
+def _costs(
+    reading: list[_Reader], scale: dict[int, float], variance: Mapping[int, float], number: int, tried: Reals
+) -> Reals:
+    """[T]: error of all readers for every tried scale of one source."""
+    total = np.zeros(len(tried))
+    for reader in reading:
+        size = max(1, _NUMBERS_AT_ONCE // reader.half.size)
+        for start in range(0, len(tried), size):
+            part = slice(start, start + size)
+            total[part] += reader.errors({**scale, number: tried[part, None, None]}, variance)
+    return total
 
 
 def _reader(
@@ -206,6 +227,6 @@ def _reader(
         if not own.any():
             continue
         used = (own != 0).any(axis=1)
-        sources[number] = _Source(np.square(own).sum(axis=2), np.abs(own).max(axis=2), (variance * used).sum(axis=1))
+        sources[number] = _Source(np.square(own).sum(axis=2), np.abs(own).max(axis=2), (variance * used).sum(axis=1)[:, None])
     weight = np.square(stats.row_sensitivity(node))
     return _Reader(half_ranges(graph, node), weight, noise_behind(params, output), room, output, sources)
