@@ -1,0 +1,120 @@
+"""`cloakwork calibrate-machine`: measures this machine, so that reports forecast the time of programs on it."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from cloakwork.app.cli.console import JsonOption, WrongCallError, progress_of_stages, standard_output, write_json
+from cloakwork.app.cli.devices import ThreadsOption, checked_device
+from cloakwork.app.cli.params import find_set
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set, word_bytes
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.forecast.cache import save_profile
+from cloakwork.models.forecast.machine import Machine, gpus
+from cloakwork.models.forecast.measure import REPRESENTATIVES, Report, measure_set
+from cloakwork.models.forecast.profile import MachineProfile
+from cloakwork.models.forecast.rates import SetRates
+
+GIB = 2**30
+
+
+def calibrate_machine(
+    devices: Annotated[
+        list[str] | None,
+        typer.Option("--device", help="cpu, cuda or cuda:N; may be repeated. Without it the CPU and every usable GPU."),
+    ] = None,
+    threads: ThreadsOption = 1,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Parameter set to measure; may be repeated. Without it one for each ring, from which others are scaled.",
+        ),
+    ] = None,
+    json_path: JsonOption = None,
+) -> None:
+    """Measure this machine (a quarter of a minute for the CPU), for the forecasts in reports of models.
+
+    The measurement is kept in the user's cache, for this release, CPU, number of threads and device.
+    """
+    machines = [Machine.here(device, threads) for device in _devices(devices)]
+    chosen = [find_set(name) for name in sets or REPRESENTATIVES]
+    start = time.perf_counter()
+    with progress_of_stages("measuring") as update:
+        profiles = [measure_machine(machine, chosen, update) for machine in machines]
+    paths = [save_profile(profile) for profile in profiles]
+    if json_path != "-":
+        for profile, path in zip(profiles, paths, strict=True):
+            standard_output().print(profile_table(profile))
+            standard_output().print(f"kept in {path}", style="dim")
+    if json_path is not None:
+        record = {
+            "seconds": time.perf_counter() - start,
+            "files": [str(path) for path in paths],
+            "profiles": [profile.to_fields() for profile in profiles],
+        }
+        write_json(record, json_path)
+
+
+def measure_machine(machine: Machine, sets: list[ParameterSet], update: Any = None) -> MachineProfile:
+    """Args: update: update(stage, done, total) of the probes of each set."""
+    rates: dict[str, SetRates] = {}
+    for params in sets:
+        stage = f"{machine.label}, {params.name}"
+        keys = ClientKey.generate(params).evaluation_keys()
+        session = Session(keys, device=machine.device, threads=machine.threads if machine.device == "cpu" else 1)
+        report: Report | None = None if update is None else lambda done, total: update(stage, done, total)  # noqa: B023
+        rates[params.name] = measure_set(session, report)
+    return MachineProfile(machine, datetime.now(UTC).isoformat(timespec="seconds"), rates)
+
+
+def _devices(asked: list[str] | None) -> list[str]:
+    chosen = asked or ["cpu", *(found["device"] for found in gpus())]
+    for device in chosen:
+        if "," in checked_device(device):
+            raise WrongCallError(
+                f"--device: expected one device at a time, got '{device}'; repeat the option for others"
+            )
+    return list(dict.fromkeys("cuda:0" if device == "cuda" else device for device in chosen))
+
+
+def profile_table(profile: MachineProfile) -> Table:
+    """Rates as people speak of them: look-ups, multiplications and gibibytes in a second."""
+    machine = profile.machine
+    threads = f", {machine.threads} thread{'s' if machine.threads > 1 else ''}" if machine.device == "cpu" else ""
+    table = Table(
+        title=f"{machine.device}: {machine.name}{threads}", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1)
+    )
+    table.add_column("set", style="bold", no_wrap=True)
+    for heading in ("one, ms", "look-ups/s", "10^9 mult./s", "GiB/s read", "GiB/s back", "answers/s", "call, ms"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, rates in profile.sets.items():
+        table.add_row(name, *_row(rates, word_bytes(parameter_set(name))))
+    table.caption = (
+        "Look-ups: one alone, and in the largest batch. Multiplications of integer weights with words of ciphertexts. Ciphertexts "
+        "read by linear layers, and brought back from the device. Answers: outputs re-randomised. Call: of the engine, with nothing in it."
+    )
+    return table
+
+
+def _row(rates: SetRates, bytes_each: int) -> list[str]:
+    def rate(seconds: float, unit: float = 1.0) -> str:
+        return f"{unit / seconds:.3g}" if seconds > 0 else "-"
+
+    largest, most = max(rates.lookups), max(rates.answers)
+    return [
+        f"{1e3 * rates.lookups[min(rates.lookups)]:.3g}",
+        rate(rates.lookups[largest] / largest),
+        rate(rates.seconds["multiplications"], 1e-9),
+        rate(rates.seconds["gathered"], bytes_each / GIB),
+        rate(rates.seconds["returned"], bytes_each / GIB),
+        rate(rates.answers[most] / most),
+        f"{1e3 * (rates.run + rates.call):.3g}",
+    ]

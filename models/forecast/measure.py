@@ -1,0 +1,160 @@
+"""Measures a machine: probes run on a session as any program does, and their times are solved for the rates, one after the other.
+
+The probes take turns for a few rounds, and the least time of each counts: what the machine does when nothing else disturbs it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
+from cloakwork.models.forecast import probes
+from cloakwork.models.forecast.rates import SetRates
+from cloakwork.models.forecast.work import Work, work_of
+from cloakwork.models.program import Program
+from cloakwork.models.runtime import Runtime
+
+REPRESENTATIVES: Final = ("nn2", "nn1", "nn1_wide", "lut4", "lut5")
+"""One set for each ring that models use by default; other sets scale from the one of their ring."""
+
+ROUNDS: Final = 4
+
+Report = Callable[[int, int], object]
+
+_SHORT_SECONDS, _SHORT_REPEATS = 2e-3, 5
+_WORD_BITS = 20  # of answers, about as many as programs send
+_CHAIN = 16
+_SWITCHED = 32  # outputs
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the probes: large enough for the machine to be busy, small enough for its memory and for patience."""
+
+    lookups: tuple[int, ...]
+    answers: tuple[int, ...]
+    positions: int  # of a layer
+    columns: int
+    rows: int
+
+    @classmethod
+    def of(cls, device: str, threads: int) -> Sizes:
+        if device == "cpu":
+            batches = {1, 2, 8, 32, threads, 8 * threads, 32 * threads}
+            return cls(tuple(sorted(batches)), tuple(sorted({1, 16, 256, 16 * threads})), 16, 128, 32)
+        return cls((1, 32, 128, 512, 2048, 4096, 16384), (1, 16, 1024), 64, 512, 128)
+
+
+@dataclass(frozen=True)
+class Probe:
+    program: Program
+    samples: int
+
+    def work(self, device: str) -> Work:
+        return work_of(self.program, self.samples, device)
+
+
+def measure_set(
+    session: Session, report: Report | None = None, *, rounds: int = ROUNDS, sizes: Sizes | None = None
+) -> SetRates:
+    """The rates of the session's machine under its parameter set.
+
+    Args:
+        session: whose device, threads and set are measured; any evaluation keys of the set.
+        report: report(done, total) of the probes.
+    """
+    chosen = sizes or Sizes.of(session.device, session.threads)
+    made = linear_probes(session.parameters, session.device, chosen) | lookup_probes(session.parameters, chosen)
+    runs = {name: _runner(probe, session) for name, probe in made.items()} | _answer_runs(session, chosen)
+    times: dict[str, float] = {}
+    for turn in range(rounds):
+        for number, (name, run) in enumerate(runs.items()):
+            times[name] = min(least_seconds(run), times.get(name, np.inf))
+            if report is not None:
+                report(turn * len(runs) + number + 1, rounds * len(runs))
+    return solve(session.parameters, session.device, chosen, times)
+
+
+def linear_probes(params: ParameterSet, device: str, sizes: Sizes) -> dict[str, Probe]:
+    """By the rate that each is for, in the order in which they are solved."""
+    size, positions, columns, rows = params.polynomial_size, sizes.positions, sizes.columns, sizes.rows
+    packed = {
+        "products": Probe(probes.dense(params, min(size, 1024), rows), 1),
+        "sums": Probe(probes.dense(params, min(size, 1024) // 8, rows), 8),  # eight samples to a product
+    }
+    return {
+        "run": Probe(probes.dense(params, 1, 1), 1),
+        "call": Probe(probes.chain(params, _CHAIN), 1),
+        **(packed if device == "cpu" else {}),
+        "polynomials": Probe(probes.dense(params, size, 1), 8),
+        "extracted": Probe(probes.unpacked(params, size // 2), 2),
+        "gathered": Probe(probes.layer(params, positions, columns, 1), 1),
+        "written": Probe(probes.layer(params, positions, 1, rows), 1),
+        "multiplications": Probe(probes.layer(params, positions, columns, rows), 1),
+        "returned": Probe(probes.layer(params, positions, 1, rows, positions * rows), 1),
+    }
+
+
+def lookup_probes(params: ParameterSet, sizes: Sizes) -> dict[str, Probe]:
+    return {f"lookups {count}": Probe(probes.lookups(params, count), 1) for count in sizes.lookups}
+
+
+def solve(params: ParameterSet, device: str, sizes: Sizes, times: Mapping[str, float]) -> SetRates:
+    """Rates from the seconds of every probe: what the rates so far do not explain of one is the rate that it is for."""
+    linear = linear_probes(params, device, sizes)
+    call = max(0.0, times["call"] - times["run"]) / _CHAIN
+    run = max(0.0, times["run"] - call)
+    rates: dict[str, float] = {}
+
+    def unexplained(name: str, work: Work) -> float:
+        found = SetRates("", run, call, rates, {1: 0.0}, {1: 0.0}).parts(work.linear)
+        return max(0.0, times[name] - sum(found.values()))
+
+    if "sums" in linear:
+        one, several = linear["products"].work(device), linear["sums"].work(device)
+        rates["sums"] = max(0.0, times["sums"] - times["products"]) / (several.sums - one.sums)
+    for name, probe in linear.items():
+        if name not in ("run", "call", "sums"):
+            work = probe.work(device)
+            rates[name] = unexplained(name, work) / work.count(name)
+    if "sums" not in linear:
+        rates |= {"products": 0.0, "sums": 0.0}
+    rates["switched"] = times["switched"] / (_SWITCHED * (params.large_dimension + 1))
+    batches = {
+        count: unexplained(name, probe.work(device))
+        for count, (name, probe) in zip(sizes.lookups, lookup_probes(params, sizes).items(), strict=True)
+    }
+    return SetRates(params.name, run, call, rates, batches, {n: times[f"answers {n}"] for n in sizes.answers})
+
+
+def _runner(probe: Probe, session: Session) -> Callable[[], object]:
+    runtime, x = Runtime(probe.program, session), probes.probe_input(probe.program, session, probe.samples)
+    runtime.run(x)  # weights are uploaded and memory is taken
+    return lambda: runtime.run(x)
+
+
+def _answer_runs(session: Session, sizes: Sizes) -> dict[str, Callable[[], object]]:
+    """What happens to outputs before they leave."""
+    program = probes.dense(session.parameters, 1, 1)
+    runtime = Runtime(program, session)
+    outputs = {count: runtime.run(probes.probe_input(program, session, count)) for count in {*sizes.answers, _SWITCHED}}
+    runs = {f"answers {count}": partial(session.rerandomise, outputs[count]) for count in sizes.answers}
+    return {**runs, "switched": partial(SwitchedCiphertexts.switch, outputs[_SWITCHED], _WORD_BITS)}
+
+
+def least_seconds(run: Callable[[], object]) -> float:
+    """Of one run, of several where it is short."""
+    found: list[float] = []
+    while not found or (found[0] < _SHORT_SECONDS and len(found) < _SHORT_REPEATS):
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+    return min(found)
