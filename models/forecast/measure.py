@@ -13,7 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.fhe_core.arrays import Words
+from cloakwork.fhe_core.ciphertexts import Ciphertexts
+from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.parameters import ParameterSet, word_bytes
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 from cloakwork.models.forecast import probes
@@ -22,17 +25,18 @@ from cloakwork.models.forecast.work import Work, work_of
 from cloakwork.models.program import Program
 from cloakwork.models.runtime import Runtime
 
-REPRESENTATIVES: Final = ("nn2", "nn1", "nn1_wide", "lut4", "lut5")
-"""One set for each ring that models use by default; other sets scale from the one of their ring."""
+REPRESENTATIVES: Final = ("nn2", "nn1", "nn1_wide", "lut3", "lut4", "lut5")
+"""One set for each ring that models use by default, two of the most common; other sets scale from the one of their ring."""
 
-ROUNDS: Final = 4
+ROUNDS: Final = 3
 
 Report = Callable[[int, int], object]
 
 _SHORT_SECONDS, _SHORT_REPEATS = 2e-3, 5
 _WORD_BITS = 20  # of answers, about as many as programs send
 _CHAIN = 16
-_SWITCHED = 32  # outputs
+_PACKED: Final = ("transforms", "products", "sums")
+_SUMS_BYTES = 1 << 23  # of the probe of sums: memory that is new to the process costs more than the arithmetic
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,10 @@ def measure_set(
     chosen = sizes or Sizes.of(session.device, session.threads)
     made = linear_probes(session.parameters, session.device, chosen) | lookup_probes(session.parameters, chosen)
     runs = {name: _runner(probe, session) for name, probe in made.items()} | _answer_runs(session, chosen)
-    times: dict[str, float] = {}
+    clock, times = clock_of(session.device, session.threads), dict[str, float]()
     for turn in range(rounds):
         for number, (name, run) in enumerate(runs.items()):
-            times[name] = min(least_seconds(run), times.get(name, np.inf))
+            times[name] = min(least_seconds(run, clock), times.get(name, np.inf))
             if report is not None:
                 report(turn * len(runs) + number + 1, rounds * len(runs))
     return solve(session.parameters, session.device, chosen, times)
@@ -86,9 +90,11 @@ def measure_set(
 def linear_probes(params: ParameterSet, device: str, sizes: Sizes) -> dict[str, Probe]:
     """By the rate that each is for, in the order in which they are solved."""
     size, positions, columns, rows = params.polynomial_size, sizes.positions, sizes.columns, sizes.rows
+    each = 128 * (params.large_dimension + 1) * word_bytes(params)
     packed = {
-        "products": Probe(probes.dense(params, min(size, 1024), rows), 1),
-        "sums": Probe(probes.dense(params, min(size, 1024) // 8, rows), 8),  # eight samples to a product
+        "transforms": Probe(probes.dense(params, 3 * size // 2, rows), 2),  # no two products of one form
+        "products": Probe(probes.dense(params, size, rows), 4),
+        "sums": Probe(probes.dense(params, size // 8, max(1, min(rows, _SUMS_BYTES // each))), 128),
     }
     return {
         "run": Probe(probes.dense(params, 1, 1), 1),
@@ -115,24 +121,33 @@ def solve(params: ParameterSet, device: str, sizes: Sizes, times: Mapping[str, f
     rates: dict[str, float] = {}
 
     def unexplained(name: str, work: Work) -> float:
-        found = SetRates("", run, call, rates, {1: 0.0}, {1: 0.0}).parts(work.linear)
+        found = SetRates("", run, call, rates, {}, {}, {}).parts(work.linear)
         return max(0.0, times[name] - sum(found.values()))
 
-    if "sums" in linear:
-        one, several = linear["products"].work(device), linear["sums"].work(device)
-        rates["sums"] = max(0.0, times["sums"] - times["products"]) / (several.sums - one.sums)
+    rates |= _packed_rates(linear, times, run + call) if "sums" in linear else dict.fromkeys(_PACKED, 0.0)
     for name, probe in linear.items():
-        if name not in ("run", "call", "sums"):
+        if name not in ("run", "call", *_PACKED):
             work = probe.work(device)
             rates[name] = unexplained(name, work) / work.count(name)
-    if "sums" not in linear:
-        rates |= {"products": 0.0, "sums": 0.0}
-    rates["switched"] = times["switched"] / (_SWITCHED * (params.large_dimension + 1))
     batches = {
         count: unexplained(name, probe.work(device))
         for count, (name, probe) in zip(sizes.lookups, lookup_probes(params, sizes).items(), strict=True)
     }
-    return SetRates(params.name, run, call, rates, batches, {n: times[f"answers {n}"] for n in sizes.answers})
+    answers = {count: times[f"answers {count}"] for count in sizes.answers}
+    switched = {count: max(0.0, times[f"switched {count}"] - answers[count]) for count in sizes.answers}
+    return SetRates(params.name, run, call, rates, batches, answers, switched)
+
+
+def _packed_rates(linear: Mapping[str, Probe], times: Mapping[str, float], fixed: float) -> dict[str, float]:
+    """Three unknowns from three probes, of which the first two have as many products and sums."""
+    cut, whole, many = (linear[name].work("cpu") for name in _PACKED)
+    spent = [max(0.0, times[name] - fixed) for name in _PACKED]
+    transforms = max(0.0, spent[0] - spent[1]) / (cut.transforms - whole.transforms)
+    rest = [max(0.0, spent[i] - transforms * work.transforms) for i, work in ((1, whole), (2, many))]
+    ratio = many.products / whole.products
+    sums = max(0.0, rest[1] - ratio * rest[0]) / (many.sums - ratio * whole.sums)
+    products = max(0.0, rest[0] - sums * whole.sums) / whole.products
+    return {"transforms": transforms, "products": products, "sums": sums}
 
 
 def _runner(probe: Probe, session: Session) -> Callable[[], object]:
@@ -142,19 +157,35 @@ def _runner(probe: Probe, session: Session) -> Callable[[], object]:
 
 
 def _answer_runs(session: Session, sizes: Sizes) -> dict[str, Callable[[], object]]:
-    """What happens to outputs before they leave."""
+    """What happens to outputs before they leave: as new ciphertexts every time, which do not know their noise yet."""
     program = probes.dense(session.parameters, 1, 1)
     runtime = Runtime(program, session)
-    outputs = {count: runtime.run(probes.probe_input(program, session, count)) for count in {*sizes.answers, _SWITCHED}}
-    runs = {f"answers {count}": partial(session.rerandomise, outputs[count]) for count in sizes.answers}
-    return {**runs, "switched": partial(SwitchedCiphertexts.switch, outputs[_SWITCHED], _WORD_BITS)}
+    runs: dict[str, Callable[[], object]] = {}
+    for count in sizes.answers:
+        words = runtime.run(probes.probe_input(program, session, count)).words
+        runs[f"answers {count}"] = partial(_answer, session, words, None)
+        runs[f"switched {count}"] = partial(_answer, session, words, _WORD_BITS)
+    return runs
 
 
-def least_seconds(run: Callable[[], object]) -> float:
+def _answer(session: Session, words: Words, bits: int | None) -> None:
+    key_id = session.expanded_key.key_id
+    outputs = Ciphertexts.from_words(session.parameters, words, encoding=Encoding.TORUS, key_id=key_id)
+    answer = session.rerandomise(outputs)
+    if bits is not None:
+        SwitchedCiphertexts.switch(answer, bits)
+
+
+def clock_of(device: str, threads: int) -> Callable[[], float]:
+    """Of one thread its own time, in which other processes' turns do not count; else time on the wall."""
+    return time.process_time if device == "cpu" and threads == 1 else time.perf_counter
+
+
+def least_seconds(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
     """Of one run, of several where it is short."""
     found: list[float] = []
     while not found or (found[0] < _SHORT_SECONDS and len(found) < _SHORT_REPEATS):
-        start = time.perf_counter()
+        start = clock()
         run()
-        found.append(time.perf_counter() - start)
+        found.append(clock() - start)
     return min(found)

@@ -92,6 +92,7 @@ def _rates_to_fields(rates: SetRates) -> dict[str, Any]:
         "seconds": dict(rates.seconds),
         "lookups": [[count, value] for count, value in sorted(rates.lookups.items())],
         "answers": [[count, value] for count, value in sorted(rates.answers.items())],
+        "switched": [[count, value] for count, value in sorted(rates.switched.items())],
     }
 
 
@@ -100,12 +101,12 @@ def _rates(name: str, found: dict[str, Any]) -> SetRates | None:
     seconds = _object(found["seconds"])
     if not seconds.keys() <= {*LINEAR, *MOVED}:
         raise ValueError("expected the seconds of known kinds of work")
-    lookups, answers = _curve(found["lookups"]), _curve(found["answers"])
+    lookups, answers, switched = (_curve(found[key]) for key in ("lookups", "answers", "switched"))
     if not lookups or not max(lookups.values()) > 0:
         raise ValueError("expected look-ups that take time")
     rates = SetRates(
         name, _seconds(found["run"]), _seconds(found["call"]), {key: _seconds(value) for key, value in seconds.items()},
-        lookups, answers,
+        lookups, answers, switched,
     )  # fmt: skip
     try:
         same = parameter_digest(parameter_set(name)).hex() == _text(found["parameter_digest"])

@@ -16,8 +16,8 @@ from cloakwork.models.passes.choose_parameters import bootstrap_cost
 
 Part = Literal["fixed", "look-ups", "linear layers", "transfers and answers"]
 
-LINEAR: Final = ("products", "sums", "gathered", "written", "multiplications")
-MOVED: Final = ("polynomials", "extracted", "returned", "switched")
+LINEAR: Final = ("transforms", "products", "sums", "gathered", "written", "multiplications")
+MOVED: Final = ("polynomials", "extracted", "returned")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class SetRates:
     call: float  # of the engine
     seconds: Mapping[str, float]  # of one of LINEAR and MOVED; a name that is missing was not measured
     lookups: Mapping[int, float]
-    answers: Mapping[int, float]
+    answers: Mapping[int, float]  # re-randomised
+    switched: Mapping[int, float]  # and sent in fewer bits, beyond that
 
     @property
     def is_complete(self) -> bool:
@@ -43,7 +44,7 @@ class SetRates:
             return sum(self.seconds.get(name, 0.0) * work.count(name) for name in names)
 
         lanes = work.answers if work.answers < 2 else -(-work.answers // LANES) * LANES
-        answers = on_curve(self.answers, lanes) if self.answers else 0.0
+        answers = on_curve(self.answers, lanes) + on_curve(self.switched, work.switched)
         return {
             "fixed": self.run + self.call * work.calls,
             "look-ups": sum(on_curve(self.lookups, count) for count in work.lookups),
@@ -58,7 +59,7 @@ class SetRates:
         words = target.limb_count / source.limb_count
         answers = (target.glwe_dimension + 1) / (source.glwe_dimension + 1) * products
         seconds = {
-            name: value * (products if name in ("products", "polynomials") else words)
+            name: value * (products if name in ("transforms", "products", "polynomials") else words)
             for name, value in self.seconds.items()
         }
         return replace(
@@ -67,12 +68,14 @@ class SetRates:
             seconds=seconds,
             lookups={count: value * ratio for count, value in self.lookups.items()},
             answers={count: value * answers for count, value in self.answers.items()},
+            switched={count: value * answers for count, value in self.switched.items()},
         )
 
 
 def on_curve(curve: Mapping[int, float], count: int) -> float:
-    """Between two measured batches on the line through them; beyond the largest, several of it; never less than a smaller batch takes."""
-    if count == 0:
+    """Between two measured batches on the line through them; beyond the largest, several of it; never less than a smaller batch takes. Of an empty
+    curve no time."""
+    if count == 0 or not curve:
         return 0.0
     batches = sorted(curve)
     times = np.maximum.accumulate([curve[batch] for batch in batches])
@@ -82,15 +85,17 @@ def on_curve(curve: Mapping[int, float], count: int) -> float:
 
 
 def nearest_set(params: ParameterSet, measured: Mapping[str, ParameterSet]) -> str:
-    """The measured set that scales best: of the same ring, else of as many limbs, else of the most similar cost."""
+    """The measured set that scales best: of the same ring, of as many limbs, of the same noise (sampling it takes time), of similar cost; in this
+    order."""
     cost = bootstrap_cost(params)
 
-    def distance(name: str) -> tuple[bool, bool, bool, float]:
+    def distance(name: str) -> tuple[bool, bool, bool, bool, float]:
         other = measured[name]
         return (
             name != params.name,
             ring(other) != ring(params),
             other.limb_count != params.limb_count,
+            other.glwe_sigma != params.glwe_sigma,
             abs(math.log(bootstrap_cost(other) / cost)),
         )
 

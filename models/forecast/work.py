@@ -19,7 +19,8 @@ class Work:
 
     calls: int = 0  # of the engine: matrix products and batches of look-ups
     polynomials: int = 0  # of the input: k + 1 for each GLWE ciphertext
-    products: int = 0  # of a row of weights with a GLWE ciphertext, where the input stays packed
+    transforms: int = 0  # of a row of weights, where the input stays packed
+    products: int = 0  # of such a row with a GLWE ciphertext
     sums: int = 0  # words of such products, a ciphertext for each sample and row
     extracted: int = 0  # words taken out of GLWE ciphertexts
     gathered: int = 0  # words that matrix products read
@@ -28,7 +29,7 @@ class Work:
     lookups: tuple[int, ...] = ()  # ciphertexts of each batch of bootstraps
     returned: int = 0  # words of outputs that leave the device
     answers: int = 0  # ciphertexts that go back to the client
-    switched: int = 0  # words of them that are sent in fewer bits
+    switched: int = 0  # of them, those that are sent in fewer bits
 
     def count(self, name: str) -> int:
         """By the name of a field that is a number."""
@@ -48,14 +49,15 @@ def work_of(program: Program, samples: int, device: str) -> Work:
     owner = graph.owners()
     packed = packed_nodes(graph, owner) if device == "cpu" else []
     groups = -(-samples * graph.input.size // params.polynomial_size)
-    products = sums = gathered = written = multiplications = calls = 0
+    transforms = products = sums = gathered = written = multiplications = calls = 0
     extracted = 0 if packed else samples * graph.input.size * words
     for position, node in enumerate(graph.nodes):
         if not isinstance(node, Linear):
             continue
         if position in packed:
-            pieces, cuts = _pieces(samples, graph.input.size, params.polynomial_size)
-            calls, products, sums = calls + 1, products + node.size * pieces, sums + node.size * cuts * words
+            forms, pieces, cuts = _pieces(samples, graph.input.size, params.polynomial_size)
+            calls, transforms = calls + 1, transforms + node.size * forms
+            products, sums = products + node.size * pieces, sums + node.size * cuts * words
             continue
         positions, columns = node.gather.shape
         rows = node.weights.shape[1]
@@ -69,9 +71,20 @@ def work_of(program: Program, samples: int, device: str) -> Work:
     extracted += samples * words * sum(node.size - node.bootstraps for node in graph.lookups)
     outputs = samples * graph.output.size
     return Work(
-        calls + len(batches), groups * (params.glwe_dimension + 1), products, sums, extracted, gathered, written, multiplications,
-        tuple(samples * each for each in batches), outputs * words, outputs, 0 if answer_bits(program) is None else outputs * words,
-    )  # fmt: skip
+        calls=calls + len(batches),
+        polynomials=groups * (params.glwe_dimension + 1),
+        transforms=transforms,
+        products=products,
+        sums=sums,
+        extracted=extracted,
+        gathered=gathered,
+        written=written,
+        multiplications=multiplications,
+        lookups=tuple(samples * each for each in batches),
+        returned=outputs * words,
+        answers=outputs,
+        switched=0 if answer_bits(program) is None else outputs,
+    )
 
 
 def batch_samples(program: Program, device: str) -> int:
@@ -85,15 +98,18 @@ def batch_samples(program: Program, device: str) -> int:
 _GPU_BATCH = 1 << 14  # look-ups of a level that fill a large GPU
 
 
-def _pieces(samples: int, columns: int, size: int) -> tuple[int, int]:
-    """Products of a row with the packed values, and ciphertexts added up of them: fhe_core/src/cpu/linear_packed.cpp, `pieces_of`."""
-    pieces = cuts = 0
-    before: tuple[int, int, int] | None = None
+def _pieces(samples: int, columns: int, size: int) -> tuple[int, int, int]:
+    """For a row of weights and the packed values: transforms of it, products, and ciphertexts added up of them; `pieces_of` and `PackedRows`
+    of fhe_core/src/cpu/linear_packed.cpp."""
+    forms = pieces = cuts = 0
+    group = first = count = -1
     for sample in range(samples):
         column = 0
         while column < columns:
+            before = group, first, count
             group, coefficient = divmod(sample * columns + column, size)
-            count = min(columns - column, size - coefficient)
-            pieces += (group, column, count) != before
-            before, cuts, column = (group, column, count), cuts + 1, column + count
-    return pieces, cuts
+            first, count = column, min(columns - column, size - coefficient)
+            forms += (first, count) != before[1:]
+            pieces += (group, first, count) != before
+            cuts, column = cuts + 1, column + count
+    return forms, pieces, cuts
