@@ -93,20 +93,21 @@ def profile_table(profile: MachineProfile) -> Table:
         title=f"{machine.device}: {machine.name}{threads}", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1)
     )
     table.add_column("set", style="bold", no_wrap=True)
-    for heading in ("one, ms", "look-ups/s", "10^9 mult./s", "GiB/s read", "GiB/s back", "answers/s", "call, ms"):
+    for heading in ("one, ms", "per s", "10^9 mul/s", "GiB/s in", "out", "answers/s", "call, ms"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, rates in profile.sets.items():
         table.add_row(name, *_row(rates, word_bytes(parameter_set(name))))
     table.caption = (
-        "Look-ups: one alone, and in the largest batch. Multiplications of integer weights with words of ciphertexts. Ciphertexts "
-        "read by linear layers, and brought back from the device. Answers: outputs re-randomised. Call: of the engine, with nothing in it."
+        "One look-up alone, and look-ups in the largest batch; multiplications of integer weights with words of ciphertexts; ciphertexts that "
+        "linear layers read, and that come out of the device; outputs re-randomised; a call of the engine with nothing in it."
     )
     return table
 
 
 def _row(rates: SetRates, bytes_each: int) -> list[str]:
     def rate(seconds: float, unit: float = 1.0) -> str:
-        return f"{unit / seconds:.3g}" if seconds > 0 else "-"
+        value = unit / seconds if seconds > 0 else 0.0
+        return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value else "-"
 
     largest, most = max(rates.lookups), max(rates.answers)
     return [

@@ -1,4 +1,4 @@
-"""Measures a machine: probes run on a session as any program does, and their times are solved for the rates, one after the other.
+"""Measures a machine: probes run on a session as any program does, and their times are solved for the rates.
 
 The probes take turns for a few rounds, and the least time of each counts: what the machine does when nothing else disturbs it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -35,7 +35,13 @@ Report = Callable[[int, int], object]
 _SHORT_SECONDS, _SHORT_REPEATS = 2e-3, 5
 _WORD_BITS = 20  # of answers, about as many as programs send
 _CHAIN = 16
-_PACKED: Final = ("transforms", "products", "sums")
+_PACKED: Final = (
+    "transforms",
+    "products",
+    "sums",
+    "polynomials",
+)  # on a GPU part of the extraction, which all input goes through
+_SWEEPS = 50
 _SUMS_BYTES = 1 << 23  # of the probe of sums: memory that is new to the process costs more than the arithmetic
 
 
@@ -88,20 +94,20 @@ def measure_set(
 
 
 def linear_probes(params: ParameterSet, device: str, sizes: Sizes) -> dict[str, Probe]:
-    """By the rate that each is for, in the order in which they are solved."""
+    """By the rate that each is for."""
     size, positions, columns, rows = params.polynomial_size, sizes.positions, sizes.columns, sizes.rows
     each = 128 * (params.large_dimension + 1) * word_bytes(params)
     packed = {
         "transforms": Probe(probes.dense(params, 3 * size // 2, rows), 2),  # no two products of one form
         "products": Probe(probes.dense(params, size, rows), 4),
         "sums": Probe(probes.dense(params, size // 8, max(1, min(rows, _SUMS_BYTES // each))), 128),
+        "polynomials": Probe(probes.dense(params, size, 1), 8),
     }
     return {
         "run": Probe(probes.dense(params, 1, 1), 1),
         "call": Probe(probes.chain(params, _CHAIN), 1),
         **(packed if device == "cpu" else {}),
-        "polynomials": Probe(probes.dense(params, size, 1), 8),
-        "extracted": Probe(probes.unpacked(params, size // 2), 2),
+        "extracted": Probe(probes.unpacked(params, size // 2), 2 if device == "cpu" else 8),
         "gathered": Probe(probes.layer(params, positions, columns, 1), 1),
         "written": Probe(probes.layer(params, positions, 1, rows), 1),
         "multiplications": Probe(probes.layer(params, positions, columns, rows), 1),
@@ -114,40 +120,30 @@ def lookup_probes(params: ParameterSet, sizes: Sizes) -> dict[str, Probe]:
 
 
 def solve(params: ParameterSet, device: str, sizes: Sizes, times: Mapping[str, float]) -> SetRates:
-    """Rates from the seconds of every probe: what the rates so far do not explain of one is the rate that it is for."""
-    linear = linear_probes(params, device, sizes)
-    call = max(0.0, times["call"] - times["run"]) / _CHAIN
-    run = max(0.0, times["run"] - call)
-    rates: dict[str, float] = {}
-
-    def unexplained(name: str, work: Work) -> float:
-        found = SetRates("", run, call, rates, {}, {}, {}).parts(work.linear)
-        return max(0.0, times[name] - sum(found.values()))
-
-    rates |= _packed_rates(linear, times, run + call) if "sums" in linear else dict.fromkeys(_PACKED, 0.0)
-    for name, probe in linear.items():
-        if name not in ("run", "call", *_PACKED):
-            work = probe.work(device)
-            rates[name] = unexplained(name, work) / work.count(name)
-    batches = {
-        count: unexplained(name, probe.work(device))
-        for count, (name, probe) in zip(sizes.lookups, lookup_probes(params, sizes).items(), strict=True)
-    }
+    """Rates from the seconds of every probe."""
+    rates = _linear_rates(
+        {name: (probe.work(device), times[name]) for name, probe in linear_probes(params, device, sizes).items()}
+    )
+    run, call = rates.pop("run"), rates.pop("call")
+    without = SetRates(params.name, run, call, dict.fromkeys(_PACKED, 0.0) | rates, {}, {}, {})
+    batches = {}
+    for count, (name, probe) in zip(sizes.lookups, lookup_probes(params, sizes).items(), strict=True):
+        batches[count] = max(0.0, times[name] - sum(without.parts(probe.work(device).linear).values()))
     answers = {count: times[f"answers {count}"] for count in sizes.answers}
     switched = {count: max(0.0, times[f"switched {count}"] - answers[count]) for count in sizes.answers}
-    return SetRates(params.name, run, call, rates, batches, answers, switched)
+    return replace(without, lookups=batches, answers=answers, switched=switched)
 
 
-def _packed_rates(linear: Mapping[str, Probe], times: Mapping[str, float], fixed: float) -> dict[str, float]:
-    """Three unknowns from three probes, of which the first two have as many products and sums."""
-    cut, whole, many = (linear[name].work("cpu") for name in _PACKED)
-    spent = [max(0.0, times[name] - fixed) for name in _PACKED]
-    transforms = max(0.0, spent[0] - spent[1]) / (cut.transforms - whole.transforms)
-    rest = [max(0.0, spent[i] - transforms * work.transforms) for i, work in ((1, whole), (2, many))]
-    ratio = many.products / whole.products
-    sums = max(0.0, rest[1] - ratio * rest[0]) / (many.sums - ratio * whole.sums)
-    products = max(0.0, rest[0] - sums * whole.sums) / whole.products
-    return {"transforms": transforms, "products": products, "sums": sums}
+def _linear_rates(probed: Mapping[str, tuple[Work, float]]) -> dict[str, float]:
+    """Each probe is mostly of the work that it is named after. Its rate is what the other rates leave of its time, never less than nothing, and
+    that over and over until they agree (Gauss and Seidel's method)."""
+    counts = {name: {"run": 1, "call": work.calls, **vars(work)} for name, (work, _) in probed.items()}
+    rates = dict.fromkeys(probed, 0.0)
+    for _ in range(_SWEEPS):
+        for name, (_, seconds) in probed.items():
+            others = sum(counts[name][other] * rate for other, rate in rates.items() if other != name)
+            rates[name] = max(0.0, seconds - others) / counts[name][name]
+    return rates
 
 
 def _runner(probe: Probe, session: Session) -> Callable[[], object]:

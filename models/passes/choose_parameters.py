@@ -123,16 +123,16 @@ def attempts(
     Raises:
         NoParameterSetError: at the end, when there was none; names the layer whose weights are coarsest, what it needs and the nearest set.
     """
-    nearest: tuple[int, str, str] | None = None
+    nearest: tuple[float, str, str] | None = None  # of whose coarsest layer the largest weight has most steps
     overflow: PrecisionOverflowError | None = None
     found = False
     hopeless: Plan | None = None
     for params in sorted(candidates, key=bootstrap_cost):
         try:
             plan = plan_scales(graph, params, limits, least_bits, stats)
-            bits, layer = plan.coarsest() or (least_bits, "")
-            if bits < least_bits:
-                nearest = max(nearest or (bits, layer, params.name), (bits, layer, params.name), key=lambda f: f[0])
+            largest, layer = plan.coarsest() or (math.inf, "")
+            if _signed_bits(largest) < least_bits:
+                nearest = max(nearest or (0.0, layer, params.name), (largest, layer, params.name), key=lambda f: f[0])
             elif plan.error > most_error:
                 hopeless = plan if hopeless is None or plan.error < hopeless.error else hopeless
             else:
@@ -148,12 +148,17 @@ def attempts(
         return
     if nearest is None:
         raise NoParameterSetError(f"no approximate parameter set fits: {overflow or 'none is among the candidates'}")
-    bits, layer, name = nearest
+    largest, layer, name = nearest
     raise NoParameterSetError(
         f"layer '{layer}' needs weights of at least {least_bits} bits under noise of {limits.layers.get(layer, limits.default):.3g} % of "
-        f"the half torus; the nearest set, '{name}', leaves room for {bits}: use fewer weight_bits, a narrower layer, smaller weights or a "
-        "profile with more noise"
+        f"the half torus; the nearest set, '{name}', leaves room for {_signed_bits(largest):g}: use fewer weight_bits, a narrower layer, smaller "
+        "weights or a profile with more noise"
     )
+
+
+def _signed_bits(largest: float) -> float:
+    """Of integers up to this, sign included."""
+    return math.inf if math.isinf(largest) else int(np.rint(largest)).bit_length() + 1
 
 
 def approximate_sets(candidates: Sequence[ParameterSet] | None = None) -> list[ParameterSet]:

@@ -13,6 +13,7 @@ import json
 import statistics
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,7 @@ class Sessions:
         return Session(key.evaluation_keys(), device=self.device, threads=self.threads)
 
 
-def compared(
-    name: str, made: tuple[CompiledModel, Samples], sessions: Sessions, turns: int, lookups: int
-) -> Iterator[dict[str, Any]]:
-    model, samples = made
+def compared(name: str, model: CompiledModel, sessions: Sessions, turns: int, lookups: int) -> Iterator[dict[str, Any]]:
     program = model.program
     params = program.parameters
     scaled_from = nearest_set(params, {each: parameter_set(each) for each in REPRESENTATIVES})
@@ -93,7 +91,7 @@ def compared(
     for _ in range(turns):
         rates = measure_set(sessions.of(scaled_from), rounds=2).scaled(parameter_set(scaled_from), params)
         for count in sorted({1, batch}):
-            x = model.client.encrypt(key, np.resize(samples, (count, *samples.shape[1:])))
+            x = model.client.encrypt_phases(key, np.zeros((count, program.graph.input.size)))
             forecast = sum(rates.parts(work_of(program, count, sessions.device)).values())
             found.setdefault(count, []).append((forecast, least(lambda: runtime.answer(x), clock)))  # noqa: B023
     for count, pairs in found.items():
@@ -136,42 +134,37 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def programs() -> Iterator[tuple[str, Callable[[], tuple[CompiledModel, Samples]]]]:
+def programs() -> Iterator[tuple[str, Callable[[], CompiledModel]]]:
     """Of every kind: trees, linear, dense, convolutions with max-pool, exact look-ups."""
     for name in zoo.names():
         if name != "mnist-cnn":  # tens of seconds for a sample on a thread
-            yield name, lambda name=name: _of_zoo(name)  # type: ignore[misc]
+            yield name, partial(zoo.load_model, name)
     yield "MLP 784-64-32-10", _wide
     yield "CNN with max-pool, 8x8", _convolutional
     yield "MLP 8-12-3, exact", _exact
     yield "one layer 784-10", _one_layer
 
 
-def _of_zoo(name: str) -> tuple[CompiledModel, Samples]:
-    model = zoo.load_model(name)
-    return model, np.zeros((1, *model.client.input_shape))
-
-
-def _wide() -> tuple[CompiledModel, Samples]:
+def _wide() -> CompiledModel:
     rng = np.random.default_rng(1)
     x = rng.uniform(-1, 1, (200, 784))
-    return compile_onnx(_mlp(rng, [784, 64, 32, 10]), x, accuracy=None), x
+    return compile_onnx(_mlp(rng, [784, 64, 32, 10]), x, accuracy=None)
 
 
-def _one_layer() -> tuple[CompiledModel, Samples]:
+def _one_layer() -> CompiledModel:
     rng = np.random.default_rng(2)
     x = rng.uniform(-1, 1, (200, 784))
-    return compile_onnx(_mlp(rng, [784, 10]), x, accuracy=None), x
+    return compile_onnx(_mlp(rng, [784, 10]), x, accuracy=None)
 
 
-def _exact() -> tuple[CompiledModel, Samples]:
+def _exact() -> CompiledModel:
     rng = np.random.default_rng(3)
     x = rng.uniform(-1, 1, (200, 8))
     settings = ExactSettings(input_bits=2, activation_bits=2)
-    return compile_onnx(_mlp(rng, [8, 12, 3]), x, profile="exact", weight_bits=2, exact=settings, accuracy=None), x
+    return compile_onnx(_mlp(rng, [8, 12, 3]), x, profile="exact", weight_bits=2, exact=settings, accuracy=None)
 
 
-def _convolutional() -> tuple[CompiledModel, Samples]:
+def _convolutional() -> CompiledModel:
     rng = np.random.default_rng(4)
     x = rng.uniform(-1, 1, (200, 1, 8, 8))
     nodes = [
@@ -182,7 +175,7 @@ def _convolutional() -> tuple[CompiledModel, Samples]:
         helper.make_node("MatMul", ["f", "w1"], ["y"], name="dense"),
     ]
     weights = {"w0": rng.normal(size=(4, 1, 3, 3)), "w1": rng.normal(size=(36, 5))}
-    return compile_onnx(_model(nodes, [1, 8, 8], weights), x, accuracy=None), x
+    return compile_onnx(_model(nodes, [1, 8, 8], weights), x, accuracy=None)
 
 
 def _mlp(rng: np.random.Generator, sizes: list[int]) -> onnx.ModelProto:
