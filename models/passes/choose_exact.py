@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -128,9 +129,9 @@ def _output_unit(exact: ExactGraph, params: ParameterSet, demands: list[_Demand]
 
 def _resolved(params: ParameterSet, demand: _Demand, failure_log2: float) -> str:
     """The most values that a set tells apart at a layer's norm."""
-    fitting = [
-        v
-        for v in range(2, demand.values)
-        if lookup_failure(params, demand.norms, demand.margin * demand.values / v) <= failure_log2
-    ]
-    return f"{max(fitting)} values" if fitting else "none"
+
+    def tells_apart(values: int) -> bool:
+        return lookup_failure(params, demand.norms, demand.margin * demand.values / values) <= failure_log2
+
+    most = bisect.bisect_left(range(2, demand.values), True, key=lambda values: not tells_apart(values)) + 1
+    return f"{most} values" if most >= 2 else "none"

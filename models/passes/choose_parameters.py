@@ -17,6 +17,7 @@ from cloakwork.models.passes.affine import is_output
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.passes.quantise_weights import Plan, plan_scales
+from cloakwork.models.passes.row_scales import noise_behind
 from cloakwork.models.passes.statistics import Statistics
 
 # Of the allowed noise, tried one after the other; the small ones are for rows that rounding has made equal.
@@ -124,7 +125,7 @@ def attempts(
         NoParameterSetError: at the end, when there was none; names the layer whose weights are coarsest, what it needs and the nearest set.
     """
     nearest: tuple[float, str, str] | None = None  # of whose coarsest layer the largest weight has most steps
-    overflow: PrecisionOverflowError | None = None
+    overflow: tuple[float, PrecisionOverflowError] | None = None  # of the set with least noise of its own
     found = False
     hopeless: Plan | None = None
     for params in sorted(candidates, key=bootstrap_cost):
@@ -140,14 +141,16 @@ def attempts(
                 found = True
                 yield Attempt(graph_found, params, plan.error)
         except PrecisionOverflowError as error:
-            overflow = error
+            own = noise_behind(params, output=False)
+            overflow = (own, error) if overflow is None or own < overflow[0] else overflow
     if not found and hopeless is not None:
         found = True
         yield Attempt(_within_noise(hopeless, least_bits), hopeless.params, hopeless.error)
     if found:
         return
     if nearest is None:
-        raise NoParameterSetError(f"no approximate parameter set fits: {overflow or 'none is among the candidates'}")
+        found_of_nearest = f"the nearest: {overflow[1]}" if overflow else "none is among the candidates"
+        raise NoParameterSetError(f"no approximate parameter set fits; {found_of_nearest}")
     largest, layer, name = nearest
     raise NoParameterSetError(
         f"layer '{layer}' needs weights of at least {least_bits} bits under noise of {limits.layers.get(layer, limits.default):.3g} % of "
