@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from cloakwork.app.cli.params import find_set
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set, word_bytes
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.forecast.cache import save_profile
+from cloakwork.models.forecast.cache import measured_profiles, save_profile
 from cloakwork.models.forecast.machine import Machine, gpus
 from cloakwork.models.forecast.measure import REPRESENTATIVES, Report, measure_set
 from cloakwork.models.forecast.profile import MachineProfile
@@ -35,7 +36,7 @@ def calibrate_machine(
         list[str] | None,
         typer.Option(
             "--set",
-            help="Parameter set to measure; may be repeated. Without it one for each ring, from which others are scaled.",
+            help="Parameter set to measure besides what is kept; may be repeated. Without it one for each ring, from which others are scaled.",
         ),
     ] = None,
     json_path: JsonOption = None,
@@ -49,6 +50,8 @@ def calibrate_machine(
     start = time.perf_counter()
     with progress_of_stages("measuring") as update:
         profiles = [measure_machine(machine, chosen, update) for machine in machines]
+    if sets:
+        profiles = [_beside_earlier(profile) for profile in profiles]
     paths = [save_profile(profile) for profile in profiles]
     if json_path != "-":
         for profile, path in zip(profiles, paths, strict=True):
@@ -75,6 +78,12 @@ def measure_machine(machine: Machine, sets: list[ParameterSet], update: Any = No
     return MachineProfile(machine, datetime.now(UTC).isoformat(timespec="seconds"), rates)
 
 
+def _beside_earlier(profile: MachineProfile) -> MachineProfile:
+    """With the other sets that were measured on the machine before."""
+    earlier = [found.sets for found in measured_profiles()[0] if found.machine == profile.machine]
+    return replace(profile, sets={**(earlier[0] if earlier else {}), **profile.sets})
+
+
 def _devices(asked: list[str] | None) -> list[str]:
     chosen = asked or ["cpu", *(found["device"] for found in gpus())]
     for device in chosen:
@@ -93,18 +102,18 @@ def profile_table(profile: MachineProfile) -> Table:
         title=f"{machine.device}: {machine.name}{threads}", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1)
     )
     table.add_column("set", style="bold", no_wrap=True)
-    for heading in ("one, ms", "per s", "10^9 mul/s", "GiB/s in", "out", "answers/s", "call, ms"):
+    for heading in ("one, ms", "per s", "10^9 mul/s", "GiB/s in", "GiB/s out", "answers/s"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, rates in profile.sets.items():
-        table.add_row(name, *_row(rates, word_bytes(parameter_set(name))))
+        table.add_row(name, *_row(rates, word_bytes(parameter_set(name)), machine.device != "cpu"))
     table.caption = (
         "One look-up alone, and look-ups in the largest batch; multiplications of integer weights with words of ciphertexts; ciphertexts that "
-        "linear layers read, and that come out of the device; outputs re-randomised; a call of the engine with nothing in it."
+        "linear layers read, and that come out of a GPU; outputs re-randomised."
     )
     return table
 
 
-def _row(rates: SetRates, bytes_each: int) -> list[str]:
+def _row(rates: SetRates, bytes_each: int, on_gpu: bool) -> list[str]:
     def rate(seconds: float, unit: float = 1.0) -> str:
         value = unit / seconds if seconds > 0 else 0.0
         return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value else "-"
@@ -115,7 +124,6 @@ def _row(rates: SetRates, bytes_each: int) -> list[str]:
         rate(rates.lookups[largest] / largest),
         rate(rates.seconds["multiplications"], 1e-9),
         rate(rates.seconds["gathered"], bytes_each / GIB),
-        rate(rates.seconds["returned"], bytes_each / GIB),
+        rate(rates.seconds["returned"], bytes_each / GIB) if on_gpu else "-",
         rate(rates.answers[most] / most),
-        f"{1e3 * (rates.run + rates.call):.3g}",
     ]

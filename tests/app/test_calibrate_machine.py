@@ -54,6 +54,13 @@ def test_json_is_what_is_kept_and_what_reports_use(call, cache: Path, device: st
     assert f"forecast for {label}" in call("inspect", "iris-tree").stdout
 
 
+def test_further_sets_are_kept_beside_those_measured_before(call, cache: Path) -> None:
+    for name in ("toy", "toy_two_limb"):
+        assert call("calibrate-machine", "--device", "cpu", "--set", name).returncode == 0
+    (path,) = cache.iterdir()
+    assert set(MachineProfile.from_json(path.read_bytes()).sets) == {"toy", "toy_two_limb"}
+
+
 def test_the_table_names_machine_and_sets(call, cache: Path) -> None:
     result = call(
         "calibrate-machine", "--device", "cpu", "--threads", "2", "--set", "toy", environment={"COLUMNS": "100"}
