@@ -69,7 +69,7 @@ def parameter_set(name: str) -> ParameterSet:
         alike = difflib.get_close_matches(str(name), [params.name for params in parameter_sets()], n=4, cutoff=0.4)
         nearest = f"nearest: {', '.join(alike)}; " if alike else ""
         raise ParameterError(
-            f"parameter set: there is none called '{str(name)[:40]}'; {nearest}'cloakwork params' lists all"
+            f"parameter set: there is none called {str(name)[:40]!r}; {nearest}'cloakwork params' lists all"
         )
     params = _engine.parameter_set(name)
     if is_insecure(params) and not _toy_allowed():
