@@ -56,3 +56,9 @@ def synchronise_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def cache_folder() -> Path:
+    """Of cloakwork, for what can be made or fetched again: below the cache of the desktop standard. It may not exist yet."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "cloakwork"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
 from functools import cache
@@ -64,6 +65,12 @@ def parameter_set(name: str) -> ParameterSet:
     Raises:
         ParameterError: unknown name, or an insecure (toy) set without CLOAKWORK_ALLOW_TOY=1 in the environment.
     """
+    if str(name) not in _engine.parameter_set_names():
+        alike = difflib.get_close_matches(str(name), [params.name for params in parameter_sets()], n=4, cutoff=0.4)
+        nearest = f"nearest: {', '.join(alike)}; " if alike else ""
+        raise ParameterError(
+            f"parameter set: there is none called {str(name)[:40]!r}; {nearest}'cloakwork params' lists all"
+        )
     params = _engine.parameter_set(name)
     if is_insecure(params) and not _toy_allowed():
         raise ParameterError(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _ZEROS_AT_ONCE = 256  # GLWE encryptions in memory for each thread; 17 MB of the largest set
-_LANES = 16  # encryptions that one call of the engine works on together
+LANES = 16  # encryptions that one call of the engine works on together
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class PublicKey:
         """
         params = self.parameters
         words = np.empty((count, params.large_dimension + 1), dtype=word_dtype(params))
-        share = max(_LANES, -(-count // (max(threads, 1) * _LANES)) * _LANES)  # whole groups of lanes for each thread
+        share = max(LANES, -(-count // (max(threads, 1) * LANES)) * LANES)  # whole groups of lanes for each thread
         parts = [words[i : i + min(share, _ZEROS_AT_ONCE)] for i in range(0, count, min(share, _ZEROS_AT_ONCE))]
         if threads < 2 or len(parts) < 2:
             for part in parts:

@@ -2,5 +2,5 @@
 
 `compiler` compile_onnx, the way in · `onnx_import` the front end · `ir` the graph and its specification · `interpreter` the oracle ·
 `passes` one rewrite per file · `exact` the exact profiles · `report` what a program costs and risks ·
-`program` the compiled model · `simulate` it in clear with the noise model · `runtime` it on ciphertexts.
+`forecast` how long it takes · `program` the compiled model · `simulate` it in clear with the noise model · `runtime` it on ciphertexts.
 """

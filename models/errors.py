@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ __all__ = [
     "ShapeError",
     "UnsupportedNode",
     "UnsupportedOperatorError",
+    "closest_first",
     "some",
     "unsupported",
 ]
@@ -65,6 +67,11 @@ def unsupported(problems: list[Problem]) -> UnsupportedOperatorError:
     if len(problems) > _MOST_LINES:
         lines += f"\n  and {len(problems) - _MOST_LINES} more"
     return UnsupportedOperatorError(f"{len(problems)} node(s) of the model cannot run on encrypted data:\n{lines}")
+
+
+def closest_first(name: str, known: Iterable[str]) -> list[str]:
+    """For `some`: names in the order of their likeness to one that is wrong."""
+    return sorted(known, key=lambda other: -difflib.SequenceMatcher(None, name, other).ratio())
 
 
 def some(names: Iterable[object]) -> str:

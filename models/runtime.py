@@ -163,16 +163,26 @@ class Runtime:
         return min(positions, max(1, -(-int(needed) // GATHERED_BYTES)))
 
 
-def packed_weights(graph: Graph, owner: Indices) -> dict[int, NDArray[np.int32]]:
-    """By position: a row of weights [P R, C] over the whole input for each output of the nodes that read it; nothing when a node mixes the
-    input with others or its rows are too many, because then the input is unpacked anyway."""
-    dense = {}
+def packed_nodes(graph: Graph, owner: Indices) -> list[int]:
+    """Positions of the nodes that read the input while it stays packed; none when a node mixes the input with others or its rows are too many,
+    because then the input is unpacked anyway."""
+    found = []
     for position, node in enumerate(graph.nodes):
         sources = source_nodes(graph, node.gather, owner)
         if 0 not in sources:
             continue
         if not isinstance(node, Linear) or len(sources) > 1 or 4 * node.size * graph.input.size > PACKED_WEIGHT_BYTES:
-            return {}
+            return []
+        found.append(position)
+    return found
+
+
+def packed_weights(graph: Graph, owner: Indices) -> dict[int, NDArray[np.int32]]:
+    """By position: a row of weights [P R, C] over the whole input for each output of the `packed_nodes`."""
+    dense = {}
+    for position in packed_nodes(graph, owner):
+        node = graph.nodes[position]
+        assert isinstance(node, Linear)
         positions, rows = len(node.gather), node.weights.shape[1]
         weights = np.zeros(
             (positions, rows, graph.input.size + 1), dtype=np.int64

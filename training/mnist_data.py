@@ -16,6 +16,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.fhe_core.files import cache_folder
+
 MIRRORS: Final = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -37,8 +39,7 @@ def mnist_folder() -> Path:
     data = os.environ.get("CLOAKWORK_DATA")
     if data:
         return Path(data) / "mnist"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "cloakwork" / "mnist"
+    return cache_folder() / "mnist"
 
 
 def load_mnist(part: Part) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

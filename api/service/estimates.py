@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from cloakwork.api.service.models import Model
+from cloakwork.models.report.timing import cpu_estimate
 
 _FIRST_GUESS: Final = 0.01  # seconds for each bootstrap, of a program that has no estimate
-_CPU: Final = "cpu-1-thread"
 _WEIGHT: Final = 0.2  # of the newest run
 _LEAST_SECONDS: Final = 0.001
 
@@ -34,6 +34,6 @@ class Estimates:
 
 
 def _foreseen(model: Model) -> float:
-    """As the compiler's table has it for one thread of a CPU; a GPU corrects it with its first run."""
-    known = model.facts["report"].get("estimated_seconds", {}).get(_CPU)
-    return known["seconds_per_sample"] / model.bootstraps if known and model.bootstraps else _FIRST_GUESS
+    """As the report forecasts it for one thread of a CPU; a GPU corrects it with its first run."""
+    known = cpu_estimate(model.facts["report"].get("estimated_seconds", {}))
+    return known[0] / model.bootstraps if known and model.bootstraps else _FIRST_GUESS

@@ -20,6 +20,7 @@ from cloakwork.app.cli.picture import has_pillow, save_picture
 from cloakwork.app.cli.terminal_image import bar_line, image_lines
 from cloakwork.fhe_core.errors import how_to_install
 from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.report.timing import cpu_estimate
 
 PICTURE = Path("cloakwork-demo-mnist.png")
 MIB = 2**20
@@ -91,9 +92,9 @@ def facts_line(model: CompiledModel) -> str:
 
 
 def _warn_of_long_runs(console: Console, model: CompiledModel, images: int, device: str, threads: int) -> None:
-    """Says so where the CPU will take more than a minute; the report knows from measured tables."""
-    estimate = model.report().get("estimated_seconds", {}).get("cpu-1-thread")
-    if device == "cpu" and estimate is not None and (seconds := images * estimate["seconds_per_sample"] / threads) > 60:
+    """Says so where the CPU will take more than a minute, as the report forecasts."""
+    estimate = cpu_estimate(model.report()["estimated_seconds"], threads)
+    if device == "cpu" and estimate is not None and (seconds := images * estimate[0]) > 60:
         console.print(
             f"about {seconds / 60:.0f} minutes on a CPU like the one measured; --images 2 shows the same in less",
             style="dim",

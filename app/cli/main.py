@@ -10,6 +10,7 @@ import typer
 
 from cloakwork.app.cli import (
     bench,
+    calibrate_machine,
     compile_model,
     demo,
     devices,
@@ -44,6 +45,7 @@ app.command("inspect")(compile_model.inspect)
 app.command("simulate")(simulate.simulate)
 app.command("params")(params.params)
 app.command("devices")(devices.devices)
+app.command("calibrate-machine")(calibrate_machine.calibrate_machine)
 app.command("keygen")(keys.keygen)
 app.command("encrypt")(keys.encrypt)
 app.command("run")(run_model.run_model)

@@ -10,7 +10,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
-from cloakwork.models.errors import CompileError
+from cloakwork.models.errors import CompileError, some
 
 
 def ordered_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -90,7 +90,7 @@ def _sorted(nodes: list[onnx.NodeProto], waiting: list[int], readers: list[list[
                 ready.append(reader)
     if len(order) < len(nodes):
         stuck = [_label(nodes[i]) for i, count in enumerate(waiting) if count > 0]
-        named = ", ".join(f"'{label}'" for label in stuck[:5]) + (", .." if len(stuck) > 5 else "")
+        named = some(f"'{label}'" for label in stuck)
         raise CompileError(f"model: nodes {named} depend on each other in a circle; a graph to be compiled has none")
     return order
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.errors import UnsupportedNode, some
 from cloakwork.models.ir import ZERO_WIRE, Indices, Reals
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
 from cloakwork.models.onnx_import.products import product
@@ -137,7 +137,7 @@ def _directions(context: Context, node: OnnxNode, inputs: int) -> Iterator[tuple
     functions = [_text(name).capitalize() for name in node.attributes.get("activations", default * len(backwards))]
     if len(functions) != len(default) * len(backwards) or not set(functions) <= set(_FUNCTIONS):
         raise UnsupportedNode(
-            f"has activations {functions}; expected {len(default)} of {', '.join(_FUNCTIONS)} for each direction"
+            f"has activations {some(functions)}; expected {len(default)} of {', '.join(_FUNCTIONS)} for each direction"
         )
     for k, reverse in enumerate(backwards):
         chosen = tuple(functions[k * len(default) : (k + 1) * len(default)])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cloakwork.models.calibration import Calibration, observe
-from cloakwork.models.errors import CompileError
+from cloakwork.models.errors import CompileError, some
 from cloakwork.models.ir import Graph, Linear, Lookup, Reals, check, wires
 from cloakwork.models.steps import apply_steps
 
@@ -86,7 +86,7 @@ def lookup_bounds(node: Lookup, lower: Reals, upper: Reals) -> tuple[Reals, Real
     grid = low + np.linspace(0, 1, _GRID)[:, None] * (high - low)
     y = apply_steps(node.steps, grid, node.function)
     if not np.isfinite(y).all():
-        names = " then ".join(step.operator for step in node.steps)
+        names = some(step.operator for step in node.steps)
         raise CompileError(
             f"look-up '{node.origin}' ({names}): not finite somewhere in its calibrated range; clip its input to where it is defined"
         )

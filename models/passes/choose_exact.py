@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from cloakwork.models.errors import NoParameterSetError
 from cloakwork.models.ir import Linear
 from cloakwork.models.passes.choose_parameters import Norms, bootstrap_cost, phase_noise, weight_norms
 from cloakwork.models.passes.exact_integers import ExactGraph
+
+_FARTHEST, _HALVINGS = 2.0**60, 40
 
 
 @dataclass(frozen=True)
@@ -44,23 +47,25 @@ def choose_exact(
     sets = sorted((p for p in sets if p.kind == "exact"), key=bootstrap_cost)
     demands = _demands(exact, approximate)
     inner = [demand for demand in demands if not demand.norms.is_output]
-    nearest: tuple[float, _Demand, str] | None = None
     for params in sets:
-        failing = [(_excess(params, demand, failure_log2), demand) for demand in inner]
-        worst = max(failing, key=lambda found: found[0], default=(0.0, None))
-        if worst[1] is None or worst[0] <= 0:
+        if all(_serves(params, demand, failure_log2) for demand in inner):
             return ExactChoice(params, _output_unit(exact, params, demands, failure_log2))
-        if nearest is None or worst[0] < nearest[0]:
-            nearest = (worst[0], worst[1], params.name)
-    if nearest is None:
+    if not sets:
         raise NoParameterSetError("no exact parameter set is among the candidates; expected some of lut1 .. lut5")
-    _, demand, name = nearest
+    params, demand = _nearest(sets, inner, failure_log2)
     raise NoParameterSetError(
-        f"layer '{demand.node.origin}' needs look-ups on {demand.values} values ({math.log2(demand.values):.1f} bits) at a weight norm of "
-        f"{max(demand.norms.on_lookups, 0.0):.1f} with failure at most 2^{failure_log2:.0f}; the nearest set, '{name}', resolves "
-        f"{_resolved(next(p for p in sets if p.name == name), demand, failure_log2)} there: use fewer weight_bits or activation_bits, a "
-        "narrower layer, or allow rounded_bits"
+        f"layer '{demand.node.origin}' needs {_wanted(demand, failure_log2)}; the nearest set, '{params.name}', "
+        f"{_offered(params, demand, failure_log2)} there: use fewer weight_bits or activation_bits, a narrower layer, or allow rounded_bits"
     )
+
+
+def _nearest(
+    sets: Sequence[ParameterSet], demands: Sequence[_Demand], failure_log2: float
+) -> tuple[ParameterSet, _Demand]:
+    """The set that falls short least, and the layer where it does so most."""
+    worst = {p: max(demands, key=lambda demand: _shortfall(p, demand, failure_log2)) for p in sets}
+    params = min(sets, key=lambda p: _shortfall(p, worst[p], failure_log2))
+    return params, worst[params]
 
 
 def lookup_failure(params: ParameterSet, norms: Norms, margin: float) -> float:
@@ -76,11 +81,43 @@ def _demands(exact: ExactGraph, approximate: Mapping[str, float]) -> list[_Deman
     return result
 
 
-def _excess(params: ParameterSet, demand: _Demand, failure_log2: float) -> float:
-    """How far a set is from what a layer needs; at most 0 when it serves."""
+def _serves(params: ParameterSet, demand: _Demand, failure_log2: float) -> bool:
     if demand.limit is not None:
-        return math.log2(200 * phase_noise(params, demand.norms) / demand.limit)
-    return lookup_failure(params, demand.norms, demand.margin) - failure_log2
+        return 200 * phase_noise(params, demand.norms) <= demand.limit
+    return lookup_failure(params, demand.norms, demand.margin) <= failure_log2
+
+
+def _shortfall(params: ParameterSet, demand: _Demand, failure_log2: float) -> float:
+    """How many times more room a layer would have to have under a set: more margin, or a higher limit of noise; at most 1 when it serves.
+
+    Failure probabilities do not compare: of all sets that are far off they are 1.
+    """
+    if demand.limit is not None:
+        return 200 * phase_noise(params, demand.norms) / demand.limit
+    low, high = 0.0, 1.0
+    while lookup_failure(params, demand.norms, high * demand.margin) > failure_log2 and high < _FARTHEST:
+        high *= 2
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if lookup_failure(params, demand.norms, middle * demand.margin) > failure_log2:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _wanted(demand: _Demand, failure_log2: float) -> str:
+    norm = max(demand.norms.on_lookups, 0.0)
+    if demand.limit is not None:
+        return f"noise of at most {demand.limit:.3g} % of the half torus at a weight norm of {norm:.1f}"
+    bits = math.log2(demand.values)
+    return f"look-ups on {demand.values} values ({bits:.1f} bits) at a weight norm of {norm:.1f} with failure at most 2^{failure_log2:.0f}"
+
+
+def _offered(params: ParameterSet, demand: _Demand, failure_log2: float) -> str:
+    if demand.limit is not None:
+        return f"has {200 * phase_noise(params, demand.norms):.3g} %"
+    return f"resolves {_resolved(params, demand, failure_log2)}"
 
 
 def _output_unit(exact: ExactGraph, params: ParameterSet, demands: list[_Demand], failure_log2: float) -> float:
@@ -92,9 +129,9 @@ def _output_unit(exact: ExactGraph, params: ParameterSet, demands: list[_Demand]
 
 def _resolved(params: ParameterSet, demand: _Demand, failure_log2: float) -> str:
     """The most values that a set tells apart at a layer's norm."""
-    fitting = [
-        v
-        for v in range(2, demand.values)
-        if lookup_failure(params, demand.norms, demand.margin * demand.values / v) <= failure_log2
-    ]
-    return f"{max(fitting)} values" if fitting else "none"
+
+    def tells_apart(values: int) -> bool:
+        return lookup_failure(params, demand.norms, demand.margin * demand.values / values) <= failure_log2
+
+    most = bisect.bisect_left(range(2, demand.values), True, key=lambda values: not tells_apart(values)) + 1
+    return f"{most} values" if most >= 2 else "none"

@@ -17,6 +17,7 @@ from cloakwork.models.passes.affine import is_output
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.passes.quantise_weights import Plan, plan_scales
+from cloakwork.models.passes.row_scales import noise_behind
 from cloakwork.models.passes.statistics import Statistics
 
 _BETTER: Final = 0.95  # of the least error foreseen so far: what a dearer set has to bring
@@ -129,17 +130,17 @@ def attempts(
     Raises:
         NoParameterSetError: at the end, when there was none; names the layer whose weights are coarsest, what it needs and the nearest set.
     """
-    nearest: tuple[int, str, str] | None = None
-    overflow: PrecisionOverflowError | None = None
+    nearest: tuple[float, str, str] | None = None  # of whose coarsest layer the largest weight has most steps
+    overflow: tuple[float, PrecisionOverflowError] | None = None  # of the set with least noise of its own
     found = False
     least_error = math.inf
     hopeless: Plan | None = None
     for params in sorted(candidates, key=bootstrap_cost):
         try:
             plan = plan_scales(graph, params, limits, least_bits, stats)
-            bits, layer = plan.coarsest() or (least_bits, "")
-            if bits < least_bits:
-                nearest = max(nearest or (bits, layer, params.name), (bits, layer, params.name), key=lambda f: f[0])
+            largest, layer = plan.coarsest() or (math.inf, "")
+            if _signed_bits(largest) < least_bits:
+                nearest = max(nearest or (0.0, layer, params.name), (largest, layer, params.name), key=lambda f: f[0])
             elif plan.error > most_error:
                 hopeless = plan if hopeless is None or plan.error < hopeless.error else hopeless
             elif plan.given or plan.error < _BETTER * least_error:
@@ -147,19 +148,21 @@ def attempts(
                 found, least_error = True, plan.error
                 yield Attempt(graph_found, params, plan.error)
         except PrecisionOverflowError as error:
-            overflow = error
+            own = noise_behind(params, output=False)
+            overflow = (own, error) if overflow is None or own < overflow[0] else overflow
     if not found and hopeless is not None:
         found = True
         yield Attempt(_within_noise(hopeless, least_bits), hopeless.params, hopeless.error)
     if found:
         return
     if nearest is None:
-        raise NoParameterSetError(f"no approximate parameter set fits: {overflow or 'none is among the candidates'}")
-    bits, layer, name = nearest
+        found_of_nearest = f"the nearest: {overflow[1]}" if overflow else "none is among the candidates"
+        raise NoParameterSetError(f"no approximate parameter set fits; {found_of_nearest}")
+    largest, layer, name = nearest
     raise NoParameterSetError(
         f"layer '{layer}' needs weights of at least {least_bits} bits under noise of {limits.layers.get(layer, limits.default):.3g} % of "
-        f"the half torus; the nearest set, '{name}', leaves room for {bits}: use fewer weight_bits, a narrower layer, smaller weights or a "
-        "profile with more noise"
+        f"the half torus; the nearest set, '{name}', leaves room for {_signed_bits(largest):g}: use fewer weight_bits, a narrower layer, smaller "
+        "weights or a profile with more noise"
     )
 
 
@@ -182,6 +185,11 @@ def least_error(
         if min(errors) < math.inf:
             return variants[int(np.argmin(errors))]
     return variants[0]
+
+
+def _signed_bits(largest: float) -> float:
+    """Of integers up to this, sign included."""
+    return math.inf if math.isinf(largest) else int(np.rint(largest)).bit_length() + 1
 
 
 def approximate_sets(candidates: Sequence[ParameterSet] | None = None) -> list[ParameterSet]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from cloakwork.models.errors import CompileError
+from cloakwork.models.errors import CompileError, closest_first, some
 from cloakwork.models.ir import Graph, Linear
 
 # Noise that look-ups may see: standard deviation, per cent of the half torus.
@@ -74,8 +74,9 @@ def on_layers(limits: NoiseLimits, graph: Graph) -> NoiseLimits:
         named.setdefault(lookup.origin, set()).update(sources)
     unknown = [name for name in limits.layers if name not in named]
     if unknown:
+        known = map(repr, closest_first(unknown[0], sorted(named)))
         raise CompileError(
-            f"profile: the model has no layer {', '.join(map(repr, unknown))}; expected some of {', '.join(map(repr, sorted(named)))}"
+            f"profile: the model has no layer {some(map(repr, unknown))}; expected some of {some(known)}"
         )
     spread: dict[str, float] = {}
     for name, limit in limits.layers.items():

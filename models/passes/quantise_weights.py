@@ -55,14 +55,14 @@ class Plan:
     given: Mapping[int, tuple[int, IntegerScales]]
     error: float  # variance of an output's error by noise and rounding, as far as rows that are rounded bring it
 
-    def coarsest(self) -> tuple[int, str] | None:
-        """Bits of the largest weight, sign included, and name of the linear node where they are fewest. A row of one weight loses nothing, the
-        scale takes it; neither do integers that are kept. None when there are no others."""
+    def coarsest(self) -> tuple[float, str] | None:
+        """The largest weight in its integer steps, and name of the linear node where it is least. A row of one weight loses nothing, the scale
+        takes it; neither do integers that are kept. None when there are no others."""
         found = []
         for i, node in enumerate(self.graph.nodes):
             if isinstance(node, Linear) and i not in self.given and node.gather.shape[1] > 1:
                 strength = np.abs(node.weights) * self.rows[i][:, :, None] / self._column_scales(i)[:, None, :]
-                found.append((int(np.rint(strength.max())).bit_length() + 1, node.origin))
+                found.append((float(strength.max()), node.origin))
         return min(found, default=None)
 
     def _column_scales(self, position: int) -> Reals:

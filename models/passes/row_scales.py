@@ -217,8 +217,10 @@ def _reader(
     output = is_output(graph, node)
     room = noise_room(params, limits.of(node), output)
     if room <= 0:
+        alone = 200 * math.sqrt(noise_behind(params, output))
         raise PrecisionOverflowError(
-            f"'{node.origin}': noise of parameter set '{params.name}' is above its limit; use a set with less noise"
+            f"layer '{node.origin}' may have noise of {limits.of(node):.3g} % of the half torus, and parameter set '{params.name}' alone brings "
+            f"{alone:.3g} %; use a set with less noise"
         )
     _, variance = stats.column_moments(graph, node)
     sources = {}

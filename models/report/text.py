@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 from cloakwork.models.errors import some
+from cloakwork.models.forecast.cache import measured_profiles
 from cloakwork.models.program import Program
 from cloakwork.models.report.facts import report
+
+_NEVER: Final = 1000
+HOW_TO_MEASURE: Final = (
+    "stored figures may be off by a factor on this machine: 'cloakwork calibrate-machine' measures it"
+)
 
 
 def report_text(program: Program) -> str:
@@ -31,8 +38,10 @@ def report_text(program: Program) -> str:
 def _bootstraps(facts: dict[str, Any]) -> str:
     if not facts["bootstraps"]:
         return "no bootstraps"
-    per_level = " + ".join(str(count) for count in facts["bootstraps_per_level"])
-    return f"bootstraps per sample: {facts['bootstraps']} ({per_level} by level), most of them in {facts['costliest_layer']}"
+    levels = some(facts["bootstraps_per_level"])
+    return (
+        f"bootstraps per sample: {facts['bootstraps']} ({levels} by level), most of them in {facts['costliest_layer']}"
+    )
 
 
 def _trees(facts: dict[str, Any]) -> list[str]:
@@ -53,33 +62,53 @@ def _trees(facts: dict[str, Any]) -> list[str]:
 
 
 def _seconds(facts: dict[str, Any]) -> list[str]:
-    if not facts["bootstraps"]:
-        return []
-    lines = []
-    for device, time in facts["estimated_seconds"].items():
-        source = f", scaled from {time['scaled_from']}" if time["scaled_from"] else ""
-        lines.append(
-            f"estimated on {device}: {time['seconds_per_sample']:.3g} s a sample in batches, {time['seconds_one_sample']:.3g} s for one alone "
-            f"(bootstraps{source})"
-        )
+    estimates = facts["estimated_seconds"]
+    lines = [_forecast(device, time) for device, time in estimates.items() if time["complete"] or facts["bootstraps"]]
+    lines += [f"measurement ignored: {problem}" for problem in measured_profiles()[1]]
+    if lines and not any(time["measured_here"] for time in estimates.values()):
+        lines.append(HOW_TO_MEASURE)
     return lines
+
+
+def _forecast(device: str, time: dict[str, Any]) -> str:
+    source = (
+        f"measured here on {time['measured_at'][:10]}"
+        if time["measured_here"]
+        else f"stored figures of {time['measured_on']}"
+    )
+    parts = ", ".join(f"{name} {seconds:.2g}" for name, seconds in time["parts_one_sample"].items() if seconds)
+    scaled = f", scaled from {time['scaled_from']}" if time["scaled_from"] else ""
+    what = f"of one: {parts}" if time["complete"] else "look-ups only"
+    return (
+        f"forecast for {device}: {time['seconds_per_sample']:.3g} s a sample in batches of {time['batch_samples']}, "
+        f"{time['seconds_one_sample']:.3g} s for one alone ({what}; {source}{scaled})"
+    )
 
 
 def _risks(facts: dict[str, Any]) -> list[str]:
     lines = []
     if facts.get("kind") == "linear":
-        lines.append(f"failure: 2^{facts['p_fail_log2']:.1f} for an output; the sums are exact integers otherwise")
+        one = facts["p_fail_log2"]
+        sample = min(0.0, one + math.log2(facts["outputs"]))
+        lines.append(
+            f"failure: {_power(one)} for an output, {_power(sample)} for a sample; the sums are exact integers otherwise"
+        )
     if facts["failure_log2"] is not None:
         lines.append(
-            f"failure: 2^{facts['failure_log2']:.1f} for an exact value, 2^{facts['failure_log2_program']:.1f} for a sample"
+            f"failure: {_power(facts['failure_log2'])} for an exact value, {_power(facts['failure_log2_program'])} for a sample"
         )
     if facts["wrap_log2"] is not None:
-        lines.append(f"wrap-around of a value at the end of its range: 2^{facts['wrap_log2']:.1f}")
+        lines.append(f"wrap-around of a value at the end of its range: {_power(facts['wrap_log2'])}")
     if facts.get("rounded"):
         lines.append(f"rounded, so at most one step off: {some(facts['rounded'])}")
     if facts.get("calibrated_ranges"):
         lines.append(f"ranges from calibration, values outside wrap: {some(facts['calibrated_ranges'])}")
     return lines
+
+
+def _power(log2: float) -> str:
+    """A probability; of what never happens a bound."""
+    return f"2^{log2:.1f}" if log2 >= -_NEVER else f"below 2^-{_NEVER}"
 
 
 def _check(facts: dict[str, Any]) -> list[str]:
@@ -90,7 +119,7 @@ def _check(facts: dict[str, Any]) -> list[str]:
         text = f"decides as the clear model on {100 * check['value']:.1f} %"
     else:
         text = f"gets {100 * check['value']:.1f} % of the output's variance right"
-    errors = ", ".join(f"{name} {100 * error:.1f} %" for name, error in check["layers"].items())
+    errors = some(f"{name} {100 * error:.1f} %" for name, error in check["layers"].items())
     outside = f"{100 * check['outside_share']:.1f} % (at most {100 * check['outside_share_at_most']:.1f} %)"
     return [
         f"simulated on {check['samples']} calibration samples it {text} ({100 * check['asked']:g} % asked for)",

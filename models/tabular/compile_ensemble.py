@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -21,7 +21,7 @@ from cloakwork.models.client_steps import (
     Wrap,
 )
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.errors import CompileError, NoParameterSetError
+from cloakwork.models.errors import CompileError, NoParameterSetError, some
 from cloakwork.models.ir import Graph, Indices
 from cloakwork.models.passes.choose_parameters import bootstrap_cost, phase_noise, weight_norms
 from cloakwork.models.program import Program
@@ -183,28 +183,35 @@ def _cheapest(compared: _Compared, wishes: _Wishes, candidates: Sequence[str | P
     if len(compared.ensemble.trees) > _MANY_TREES:
         first = _by_sample(compared, wishes, first)
     found: list[Plan] = []
-    problems: list[str] = []
+    problems: dict[str, list[str]] = {}  # the sets of each reason
     for params in (*first, *last):
         if found and (params in last or len(compared.ensemble.trees) > _MANY_TREES):
             break
         try:
             found.append(_plan(compared, wishes, params))
         except NoParameterSetError as error:
-            problems.append(f"{params.name}: {error}")
+            problems.setdefault(str(error), []).append(params.name)
     if not found:
-        raise NoParameterSetError("no parameter set fits the trees: " + "; ".join(problems))
+        raise NoParameterSetError(f"no parameter set fits the trees: {_grouped(problems)}")
     return min(found, key=lambda plan: plan.cost)
+
+
+def _grouped(problems: Mapping[str, list[str]]) -> str:
+    """Those of the last candidates first, which are the large ones."""
+    reasons = [f"{some(names)}: {reason}" for reason, names in reversed(list(problems.items()))]
+    more = [f"and {len(reasons) - 2} other reasons"] if len(reasons) > 2 else []
+    return "; ".join(reasons[:2] + more)
 
 
 def _by_sample(compared: _Compared, wishes: _Wishes, sets: Sequence[ParameterSet]) -> list[ParameterSet]:
     """The sets under which some of many trees cost least; first those that fit."""
     trees = compared.ensemble.trees
     chosen = np.linspace(0, len(trees) - 1, _SAMPLED_TREES).astype(int).tolist()
-    some = compared.of_trees(chosen)
+    sample = compared.of_trees(chosen)
     costs = []
     for params in sets:
         try:
-            costs.append(_plan(some, wishes, params).cost)
+            costs.append(_plan(sample, wishes, params).cost)
         except NoParameterSetError:
             costs.append(math.inf)
     return [sets[i] for i in np.argsort(costs, kind="stable")]

@@ -18,7 +18,7 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.models.client_steps import InputStep, Integers, Pick
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.errors import CompileError, NoParameterSetError
+from cloakwork.models.errors import CompileError, NoParameterSetError, some
 from cloakwork.models.program import Program
 from cloakwork.models.tabular.comparison_bits import ClientBits
 from cloakwork.models.tabular.compile_ensemble import (
@@ -85,7 +85,7 @@ def compile_labels(
     fitting = [made for made in found if made is not None]
     if not fitting:
         raise NoParameterSetError(
-            f"encrypted_argmax: the votes of {len(ensemble.trees)} trees are more than one look-up of {', '.join(p.name for p in sets)} tells "
+            f"encrypted_argmax: the votes of {len(ensemble.trees)} trees are more than one look-up of {some(p.name for p in sets)} tells "
             "apart; use fewer trees, or let the client decrypt the scores"
         )
     plan, positive_from = min(fitting, key=lambda made: made[0].cost)

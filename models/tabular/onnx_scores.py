@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.errors import UnsupportedNode, some
 from cloakwork.models.ir import Reals
 from cloakwork.models.tabular.onnx_attributes import attributes
 
@@ -46,7 +46,7 @@ def read_head(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], constants
                 )
                 return Head(scores, transform, _labels(constants[node.input[0]]))
     if len(graph.output) != 1:
-        names = ", ".join(value.name for value in graph.output)
+        names = some(value.name for value in graph.output)
         raise UnsupportedNode(
             f"has the outputs {names} and no label that follows from scores; export the one that is wanted"
         )

@@ -14,7 +14,7 @@ def test_every_set_is_found_by_its_name() -> None:
     for params in parameter_sets():
         assert parameter_set(params.name) == params
         assert hash(parameter_set(params.name)) == hash(params)
-    with pytest.raises(ParameterError, match="expected one of .*lut4.*; got 'lut_4'"):
+    with pytest.raises(ParameterError, match="none called 'lut_4'; nearest: lut4"):
         parameter_set("lut_4")
 
 

@@ -17,6 +17,8 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.artefact import program_to_bytes
 from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
 from cloakwork.models.report import report_json
+from cloakwork.models.tabular.linear_compiler import compile_linear
+from cloakwork.models.tabular.linear_model import LinearModel
 
 RNG = np.random.default_rng(23)
 X = RNG.uniform(-1, 1, (300, 8))
@@ -78,20 +80,41 @@ def test_exact_look_ups_have_a_failure_probability(exact: CompiledModel) -> None
     assert "failure: 2^-" in str(exact)
 
 
-def test_times_scale_from_measured_sets(approximate: CompiledModel, exact: CompiledModel) -> None:
+def test_times_scale_from_measured_sets(
+    approximate: CompiledModel, exact: CompiledModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing was measured on this machine
     for made in (approximate, exact):
         facts = made.report()
         cpu, gpu = facts["estimated_seconds"]["cpu-1-thread"], facts["estimated_seconds"]["h200"]
-        assert (
-            gpu["seconds_per_sample"] < cpu["seconds_per_sample"]
-            and gpu["seconds_one_sample"] > gpu["seconds_per_sample"]
-        )
+        assert gpu["seconds_per_sample"] < cpu["seconds_per_sample"]
+        assert gpu["seconds_one_sample"] > gpu["seconds_per_sample"]
     measured = compile_onnx(mlp(RNG, [8, 12, 3]), X, accuracy=None, candidates=[parameter_set("nn1_wide")]).report()
     h200 = measured["estimated_seconds"]["h200"]
-    assert h200["scaled_from"] is None and h200["seconds_per_sample"] == pytest.approx(
-        12 / 58610
-    )  # docs/benchmarks/cuda.md
+    assert h200["scaled_from"] is None
+    # docs/benchmarks/cuda.md: 58,610 a second in batches of 16,384; these are a little smaller
+    assert h200["batch_samples"] == 1024 and 12 / 58610 < h200["seconds_per_sample"] < 1.01 * 12 / 58610
     assert "h200" in str(approximate)
+
+
+def test_text_says_how_often_a_linear_model_fails() -> None:
+    labels = np.arange(40) % 3
+    x = RNG.normal(size=(40, 4)) + labels[:, None]
+    coefficients = np.array([[-1.0, -1, -1, -1], [0, 0, 0, 0.5], [1, 1, 1, 1]])
+    made = compile_linear(LinearModel(coefficients, np.zeros(3), labels=np.arange(3)), x)
+    one = made.report()["p_fail_log2"]
+    assert f"failure: 2^{one:.1f} for an output, 2^{one + math.log2(3):.1f} for a sample" in str(made)
+
+
+def test_text_cuts_the_levels_of_deep_networks() -> None:
+    nodes = []
+    for i in range(12):
+        nodes.append(helper.make_node("MatMul", [f"t{i}" if i else "x", "w"], [f"m{i}"], name=f"layer{i}"))
+        nodes.append(helper.make_node("Tanh", [f"m{i}"], [f"t{i + 1}"]))
+    nodes.append(helper.make_node("MatMul", ["t12", "w"], ["y"], name="last"))
+    weights = np.array([[1.1, -0.5], [0.5, 1.1]], dtype=np.float32)
+    made = compile_onnx(model(nodes, [2], {"w": weights}), RNG.uniform(-1, 1, (100, 2)), accuracy=None)
+    assert "bootstraps per sample: 24 (2, 2, 2, 2, 2, 2, 2, 2, and 4 more by level)" in str(made)
 
 
 def test_picture_shows_every_node(approximate: CompiledModel, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Categories, Columns, LabelGroups, Labels, Pick, Stage
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.errors import CompileError
+from cloakwork.models.errors import CompileError, some
 from cloakwork.training.importers import original_class
 from cloakwork.training.sklearn_compiler import compile_estimator
 
@@ -122,7 +122,7 @@ class EncryptedEstimator:
             return True
         self._compiled(f"fhe='{fhe}'")
         if args or any(value is not None and value is not False for value in options.values()):
-            names = ", ".join(options) or f"{len(args)} more arguments"
+            names = some(options) or f"{len(args)} more arguments"
             raise CompileError(
                 f"{type(self).__name__}: a compiled model takes no options of the original's method, got {names}"
             )

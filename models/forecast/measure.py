@@ -1,0 +1,187 @@
+"""Measures a machine: probes run on a session as any program does, and their times are solved for the rates.
+
+The probes take turns for a few rounds, and the least time of each counts: what the machine does when nothing else disturbs it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from cloakwork.fhe_core.arrays import Words
+from cloakwork.fhe_core.ciphertexts import Ciphertexts
+from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.parameters import ParameterSet, word_bytes
+from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
+from cloakwork.models.forecast import probes
+from cloakwork.models.forecast.rates import SetRates
+from cloakwork.models.forecast.work import Work, work_of
+from cloakwork.models.program import Program
+from cloakwork.models.runtime import Runtime
+
+REPRESENTATIVES: Final = ("nn2", "nn1", "nn1_wide", "lut3", "lut4", "lut5")
+"""One set for each ring that models use by default, two of the most common; other sets scale from the one of their ring."""
+
+ROUNDS: Final = 3
+
+Report = Callable[[int, int], object]
+
+_SHORT_SECONDS, _SHORT_REPEATS = 2e-3, 5
+_WORD_BITS = 20  # of answers, about as many as programs send
+_CHAIN = 16
+_PACKED: Final = (
+    "transforms",
+    "products",
+    "sums",
+    "polynomials",
+)  # on a GPU part of the extraction, which all input goes through
+_SWEEPS = 50
+_SUMS_BYTES = 1 << 23  # of the probe of sums: memory that is new to the process costs more than the arithmetic
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the probes: large enough for the machine to be busy, small enough for its memory and for patience."""
+
+    lookups: tuple[int, ...]
+    answers: tuple[int, ...]
+    positions: int  # of a layer
+    columns: int
+    rows: int
+
+    @classmethod
+    def of(cls, device: str, threads: int) -> Sizes:
+        if device == "cpu":
+            batches = {1, 2, 8, 32, threads, 8 * threads, 32 * threads}
+            return cls(tuple(sorted(batches)), tuple(sorted({1, 16, 256, 16 * threads})), 16, 128, 32)
+        return cls((1, 32, 128, 512, 2048, 4096, 16384), (1, 16, 1024), 64, 512, 128)
+
+
+@dataclass(frozen=True)
+class Probe:
+    program: Program
+    samples: int
+
+    def work(self, device: str) -> Work:
+        return work_of(self.program, self.samples, device)
+
+
+def measure_set(
+    session: Session, report: Report | None = None, *, rounds: int = ROUNDS, sizes: Sizes | None = None
+) -> SetRates:
+    """The rates of the session's machine under its parameter set.
+
+    Args:
+        session: whose device, threads and set are measured; any evaluation keys of the set.
+        report: report(done, total) of the probes.
+    """
+    chosen = sizes or Sizes.of(session.device, session.threads)
+    made = linear_probes(session.parameters, session.device, chosen) | lookup_probes(session.parameters, chosen)
+    runs = {name: _runner(probe, session) for name, probe in made.items()} | _answer_runs(session, chosen)
+    clock, times = clock_of(session.device, session.threads), dict[str, float]()
+    for turn in range(rounds):
+        for number, (name, run) in enumerate(runs.items()):
+            times[name] = min(least_seconds(run, clock), times.get(name, np.inf))
+            if report is not None:
+                report(turn * len(runs) + number + 1, rounds * len(runs))
+    return solve(session.parameters, session.device, chosen, times)
+
+
+def linear_probes(params: ParameterSet, device: str, sizes: Sizes) -> dict[str, Probe]:
+    """By the rate that each is for."""
+    size, positions, columns, rows = params.polynomial_size, sizes.positions, sizes.columns, sizes.rows
+    each = 128 * (params.large_dimension + 1) * word_bytes(params)
+    packed = {
+        "transforms": Probe(probes.dense(params, 3 * size // 2, rows), 2),  # no two products of one form
+        "products": Probe(probes.dense(params, size, rows), 4),
+        "sums": Probe(probes.dense(params, size // 8, max(1, min(rows, _SUMS_BYTES // each))), 128),
+        "polynomials": Probe(probes.dense(params, size, 1), 8),
+    }
+    return {
+        "run": Probe(probes.dense(params, 1, 1), 1),
+        "call": Probe(probes.chain(params, _CHAIN), 1),
+        **(packed if device == "cpu" else {}),
+        "extracted": Probe(probes.unpacked(params, size // 2), 2 if device == "cpu" else 8),
+        "gathered": Probe(probes.layer(params, positions, columns, 1), 1),
+        "written": Probe(probes.layer(params, positions, 1, rows), 1),
+        "multiplications": Probe(probes.layer(params, positions, columns, rows), 1),
+        "returned": Probe(probes.layer(params, positions, 1, rows, positions * rows), 1),
+    }
+
+
+def lookup_probes(params: ParameterSet, sizes: Sizes) -> dict[str, Probe]:
+    return {f"lookups {count}": Probe(probes.lookups(params, count), 1) for count in sizes.lookups}
+
+
+def solve(params: ParameterSet, device: str, sizes: Sizes, times: Mapping[str, float]) -> SetRates:
+    """Rates from the seconds of every probe."""
+    rates = _linear_rates(
+        {name: (probe.work(device), times[name]) for name, probe in linear_probes(params, device, sizes).items()}
+    )
+    run, call = rates.pop("run"), rates.pop("call")
+    without = SetRates(params.name, run, call, dict.fromkeys(_PACKED, 0.0) | rates, {}, {}, {})
+    batches = {}
+    for count, (name, probe) in zip(sizes.lookups, lookup_probes(params, sizes).items(), strict=True):
+        batches[count] = max(0.0, times[name] - sum(without.parts(probe.work(device).linear).values()))
+    answers = {count: times[f"answers {count}"] for count in sizes.answers}
+    switched = {count: max(0.0, times[f"switched {count}"] - answers[count]) for count in sizes.answers}
+    return replace(without, lookups=batches, answers=answers, switched=switched)
+
+
+def _linear_rates(probed: Mapping[str, tuple[Work, float]]) -> dict[str, float]:
+    """Each probe is mostly of the work that it is named after. Its rate is what the other rates leave of its time, never less than nothing, and
+    that over and over until they agree (Gauss and Seidel's method)."""
+    counts = {name: {"run": 1, "call": work.calls, **vars(work)} for name, (work, _) in probed.items()}
+    rates = dict.fromkeys(probed, 0.0)
+    for _ in range(_SWEEPS):
+        for name, (_, seconds) in probed.items():
+            others = sum(counts[name][other] * rate for other, rate in rates.items() if other != name)
+            rates[name] = max(0.0, seconds - others) / counts[name][name]
+    return rates
+
+
+def _runner(probe: Probe, session: Session) -> Callable[[], object]:
+    runtime, x = Runtime(probe.program, session), probes.probe_input(probe.program, session, probe.samples)
+    runtime.run(x)  # weights are uploaded and memory is taken
+    return lambda: runtime.run(x)
+
+
+def _answer_runs(session: Session, sizes: Sizes) -> dict[str, Callable[[], object]]:
+    """What happens to outputs before they leave: as new ciphertexts every time, which do not know their noise yet."""
+    program = probes.dense(session.parameters, 1, 1)
+    runtime = Runtime(program, session)
+    runs: dict[str, Callable[[], object]] = {}
+    for count in sizes.answers:
+        words = runtime.run(probes.probe_input(program, session, count)).words
+        runs[f"answers {count}"] = partial(_answer, session, words, None)
+        runs[f"switched {count}"] = partial(_answer, session, words, _WORD_BITS)
+    return runs
+
+
+def _answer(session: Session, words: Words, bits: int | None) -> None:
+    key_id = session.expanded_key.key_id
+    outputs = Ciphertexts.from_words(session.parameters, words, encoding=Encoding.TORUS, key_id=key_id)
+    answer = session.rerandomise(outputs)
+    if bits is not None:
+        SwitchedCiphertexts.switch(answer, bits)
+
+
+def clock_of(device: str, threads: int) -> Callable[[], float]:
+    """Of one thread its own time, in which other processes' turns do not count; else time on the wall."""
+    return time.process_time if device == "cpu" and threads == 1 else time.perf_counter
+
+
+def least_seconds(run: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Of one run, of several where it is short."""
+    found: list[float] = []
+    while not found or (found[0] < _SHORT_SECONDS and len(found) < _SHORT_REPEATS):
+        start = clock()
+        run()
+        found.append(clock() - start)
+    return min(found)

@@ -1,0 +1,115 @@
+"""What the runtime does for a number of samples, counted on the program: the same walk as models/runtime.py and models/resident.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloakwork.models.answers import answer_bits
+from cloakwork.models.ir import Linear
+from cloakwork.models.program import Program
+from cloakwork.models.resident import lookup_batches
+from cloakwork.models.runtime import packed_nodes
+
+
+@dataclass(frozen=True)
+class Work:
+    """Counts of one call of `Runtime.answer`. Words are of LWE ciphertexts, kN + 1 each, 4 or 8 bytes."""
+
+    calls: int = 0  # of the engine: matrix products and batches of look-ups
+    polynomials: int = 0  # of the input: k + 1 for each GLWE ciphertext
+    transforms: int = 0  # of a row of weights, where the input stays packed
+    products: int = 0  # of such a row with a GLWE ciphertext
+    sums: int = 0  # words of such products, a ciphertext for each sample and row
+    extracted: int = 0  # words taken out of GLWE ciphertexts
+    gathered: int = 0  # words that matrix products read
+    written: int = 0  # words that they write
+    multiplications: int = 0  # of integer weights with words
+    lookups: tuple[int, ...] = ()  # ciphertexts of each batch of bootstraps
+    returned: int = 0  # words of outputs that leave the device
+    answers: int = 0  # ciphertexts that go back to the client
+    switched: int = 0  # of them, those that are sent in fewer bits
+
+    def count(self, name: str) -> int:
+        """By the name of a field that is a number."""
+        found: int = getattr(self, name)
+        return found
+
+    @property
+    def linear(self) -> Work:
+        """Without look-ups, and without what follows the outputs."""
+        return Work(**{**vars(self), "lookups": (), "answers": 0, "switched": 0})
+
+
+def work_of(program: Program, samples: int, device: str) -> Work:
+    """For `samples` in one call. Args: device: "cpu", where the input may stay packed, or a GPU."""
+    graph, words = program.graph, program.parameters.large_dimension + 1
+    params = program.parameters
+    owner = graph.owners()
+    packed = packed_nodes(graph, owner) if device == "cpu" else []
+    groups = -(-samples * graph.input.size // params.polynomial_size)
+    transforms = products = sums = gathered = written = multiplications = calls = 0
+    extracted = 0 if packed else samples * graph.input.size * words
+    for position, node in enumerate(graph.nodes):
+        if not isinstance(node, Linear):
+            continue
+        if position in packed:
+            forms, pieces, cuts = _pieces(samples, graph.input.size, params.polynomial_size)
+            calls, transforms = calls + 1, transforms + node.size * forms
+            products, sums = products + node.size * pieces, sums + node.size * cuts * words
+            continue
+        positions, columns = node.gather.shape
+        rows = node.weights.shape[1]
+        calls += len(np.unique(node.block))
+        gathered += samples * positions * columns * words
+        written += samples * positions * rows * words
+        multiplications += samples * positions * rows * columns * words
+    batches = [
+        sum(node.bootstraps for node in nodes) for level in program.levels for nodes in lookup_batches(level.lookups)
+    ]
+    extracted += samples * words * sum(node.size - node.bootstraps for node in graph.lookups)
+    outputs = samples * graph.output.size
+    return Work(
+        calls=calls + len(batches),
+        polynomials=groups * (params.glwe_dimension + 1),
+        transforms=transforms,
+        products=products,
+        sums=sums,
+        extracted=extracted,
+        gathered=gathered,
+        written=written,
+        multiplications=multiplications,
+        lookups=tuple(samples * each for each in batches),
+        returned=outputs * words,
+        answers=outputs,
+        switched=0 if answer_bits(program) is None else outputs,
+    )
+
+
+def batch_samples(program: Program, device: str) -> int:
+    """Samples of a full batch, of which forecasts are made: beyond it a sample takes as long."""
+    largest = max((level.bootstraps for level in program.levels), default=0)
+    if device == "cpu":
+        return 64
+    return int(np.clip(_GPU_BATCH // max(largest, 1), 16, 1024))
+
+
+_GPU_BATCH = 1 << 14  # look-ups of a level that fill a large GPU
+
+
+def _pieces(samples: int, columns: int, size: int) -> tuple[int, int, int]:
+    """For a row of weights and the packed values: transforms of it, products, and ciphertexts added up of them; `pieces_of` and `PackedRows`
+    of fhe_core/src/cpu/linear_packed.cpp."""
+    forms = pieces = cuts = 0
+    group = first = count = -1
+    for sample in range(samples):
+        column = 0
+        while column < columns:
+            before = group, first, count
+            group, coefficient = divmod(sample * columns + column, size)
+            first, count = column, min(columns - column, size - coefficient)
+            forms += (first, count) != before[1:]
+            pieces += (group, first, count) != before
+            cuts, column = cuts + 1, column + count
+    return forms, pieces, cuts
