@@ -229,6 +229,8 @@ def _reader(
         if not own.any():
             continue
         used = (own != 0).any(axis=1)
-        sources[number] = _Source(np.square(own).sum(axis=2), np.abs(own).max(axis=2), (variance * used).sum(axis=1)[:, None])
+        sources[number] = _Source(
+            np.square(own).sum(axis=2), np.abs(own).max(axis=2), (variance * used).sum(axis=1)[:, None]
+        )
     weight = np.square(stats.row_sensitivity(node))
     return _Reader(half_ranges(graph, node), weight, noise_behind(params, output), room, output, sources)

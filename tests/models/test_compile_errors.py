@@ -69,10 +69,11 @@ def test_unsupported_uses_of_supported_operators(proto: ModelProto) -> None:
 
 
 def test_no_parameter_set_names_layer_need_and_nearest_set() -> None:
-    proto = mlp(RNG, [8, 48, 48, 48, 2])
+    rng = np.random.default_rng(5)
+    proto = mlp(rng, [8, 48, 48, 48, 2])
     with pytest.raises(NoParameterSetError) as caught:
         compile_onnx(
-            proto, RNG.uniform(-1, 1, (50, 8)), weight_bits=8, profile="fast", candidates=[parameter_set("nn2")]
+            proto, rng.uniform(-1, 1, (50, 8)), weight_bits=8, profile="fast", candidates=[parameter_set("nn2")]
         )
     text = str(caught.value)
     assert "'layer2' needs weights of at least 8 bits" in text and "'nn2'" in text and "2 %" in text
