@@ -76,7 +76,7 @@ def test_no_parameter_set_names_layer_need_and_nearest_set() -> None:
             proto, rng.uniform(-1, 1, (50, 8)), weight_bits=8, profile="fast", candidates=[parameter_set("nn2")]
         )
     text = str(caught.value)
-    assert "'layer2' needs weights of at least 8 bits" in text and "'nn2'" in text and "2 %" in text
+    assert "'layer3' needs weights of at least 8 bits" in text and "'nn2'" in text and "2 %" in text
 
 
 def test_deep_network_takes_a_set_for_large_weights() -> None:
