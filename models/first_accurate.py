@@ -68,15 +68,10 @@ def _cost(program: Program) -> float:
 
 
 def _message(program: Program, check: Check, accuracy: float) -> str:
-    if check.measure == "agreement":
-        found = f"would decide as the clear one on {100 * check.value:.1f} % of {check.samples} calibration samples"
-    else:
-        found = (
-            f"would get {100 * check.value:.1f} % of its output's variance right on {check.samples} calibration samples"
-        )
     worst = check.worst_layer
+    which = f"in its output '{check.worst}' " if check.worst else ""
     return (
-        f"the encrypted model {found}, {100 * accuracy:g} % were asked for (accuracy=); most is lost in layer '{worst}', whose values are off by "
-        f"{100 * check.layers[worst]:.1f} % of their spread under the best set, '{program.parameters.name}': train the model for encryption, give "
-        "more typical calibration samples, ask for less, or go on with allow_loss=True"
+        f"the encrypted model {which}{check.verdict.text}, {100 * accuracy:g} % were asked for (accuracy=); most is lost in layer '{worst}', "
+        f"whose values are off by {100 * check.layers[worst]:.1f} % of their spread under the best set, '{program.parameters.name}': train the "
+        "model for encryption, give more typical calibration samples, ask for less, or go on with allow_loss=True"
     )

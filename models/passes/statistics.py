@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from cloakwork.models.interpreter import wire_values
-from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Reals, wires
+from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Reals, places, wires
 from cloakwork.models.passes.round_weights import Compensation, compensated
 from cloakwork.models.steps import apply_steps
 
@@ -134,6 +134,19 @@ def _of_ranges(graph: Graph) -> tuple[Reals, Reals]:
     return (low + high) / 2, (low**2 + low * high + high**2) / 3
 
 
+def output_weights(graph: Graph, values: Reals) -> Reals:
+    """[numbers]: how much an error of an output counts. Each of several outputs in units of its own spread; 1 where there is one.
+
+    Args:
+        values: of the outputs [samples, numbers].
+    """
+    weights = np.ones(values.shape[1])
+    for place in places(graph.outputs):
+        spread = float(np.sqrt(values[:, place].var(axis=0).mean()))
+        weights[place] = 1 / spread if spread > 0 else 1.0
+    return weights
+
+
 def _sensitivity(graph: Graph, values: Reals) -> Reals:
     """[wires]: root mean square of the gradient of an output, by backward passes with random signs."""
     values = values[:_BACKWARD_SAMPLES]
@@ -141,9 +154,10 @@ def _sensitivity(graph: Graph, values: Reals) -> Reals:
     slopes = {node.first_wire: _slopes(graph, node, values) for node in graph.lookups}
     square = np.zeros(graph.wire_count)
     output = graph.output.reshape(-1)
+    weights = output_weights(graph, values[:, output])
     for _ in range(_PROBES):
         gradient = np.zeros(values.shape)
-        np.add.at(gradient.T, output, random.choice([-1.0, 1.0], (len(output), len(values))))
+        np.add.at(gradient.T, output, weights[:, None] * random.choice([-1.0, 1.0], (len(output), len(values))))
         for node in reversed(graph.nodes):
             if not isinstance(node, Linear | Lookup):
                 continue

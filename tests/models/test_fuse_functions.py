@@ -16,7 +16,7 @@ from test_torch_exporters import EXPORTERS, exported
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.artefact import program_from_bytes, program_to_bytes
-from cloakwork.models.client import apply_client_steps
+from cloakwork.models.last_steps import apply_client_steps
 from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph, Lookup
