@@ -49,7 +49,9 @@ class Verdict:
         """What it would do on how many samples."""
         if self.measure == "agreement":
             return f"would decide as the clear one on {100 * self.value:.1f} % of {self.samples} calibration samples"
-        return f"would get {100 * self.value:.1f} % of its output's variance right on {self.samples} calibration samples"
+        return (
+            f"would get {100 * self.value:.1f} % of its output's variance right on {self.samples} calibration samples"
+        )
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,9 @@ def check_accuracy(program: Program, reference: Reference, wanted: float = 0.0) 
     outputs = simulate(program, phases, _SEED) / scale + offset
     clear = reference.outputs
     layers, outside = _layers(program, reference, phases[:_LAYER_SAMPLES])
-    verdicts = {head.name: _verdict(head.task, outputs[:, head.place], clear[:, head.place]) for head in reference.heads}
+    verdicts = {
+        head.name: _verdict(head.task, outputs[:, head.place], clear[:, head.place]) for head in reference.heads
+    }
     return Check(verdicts, layers, outside)
 
 

@@ -174,7 +174,11 @@ class ClientSpecification:
             finite = all(bool(np.isfinite(numbers).all()) for numbers in derived)
         reach = max(abs(low), abs(high)) * self.input_scale
         sound = finite and bool((scale > 0).all()) and low <= high and self.input_scale > 0
-        return sound and reach <= _MOST_PHASE * (1 + _SLACK) and all(step_fits(step, scale.shape) for step in self.client_steps)
+        return (
+            sound
+            and reach <= _MOST_PHASE * (1 + _SLACK)
+            and all(step_fits(step, scale.shape) for step in self.client_steps)
+        )
 
     def _check_steps(self) -> None:
         """Steps that fit each other and the shapes: tried on one sample."""

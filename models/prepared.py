@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-
 from cloakwork.models.accuracy import Reference, Task
 from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.client_steps import InputStep, Named, OutputStep, Quantise, Tensors

@@ -79,7 +79,10 @@ def _labels_after(step: InputStep, labels: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def run_output_steps(steps: Sequence[OutputStep], values: Any, until: Stage = "labels") -> Any:
-    """Values [samples, ..] as the user wants them; of several outputs arrays by name. Stops before the first step of a later stage. Labels come from scores, so that saturated probabilities are no ties."""
+    """Values [samples, ..] as the user wants them; of several outputs arrays by name. Stops before the first step of a later stage.
+
+    Labels come from scores, so that saturated probabilities are no ties.
+    """
     if until not in STAGES:
         raise ShapeError(f"output: expected one of {', '.join(STAGES)}, got '{until}'")
     if until == "labels" and any(isinstance(step, FROM_SCORES) for step in steps):

@@ -112,7 +112,9 @@ class Tensors:
     def _given(self, x: Any) -> list[Any]:
         if isinstance(x, tuple):
             if len(x) != len(self.names):
-                raise ShapeError(f"input: expected a tuple of {len(self.names)} arrays ({self._described()}), got {len(x)}")
+                raise ShapeError(
+                    f"input: expected a tuple of {len(self.names)} arrays ({self._described()}), got {len(x)}"
+                )
             return list(x)
         if not isinstance(x, Mapping):
             raise ShapeError(
@@ -124,13 +126,13 @@ class Tensors:
         if absent or extra:
             wrong = [f"missing {some(map(repr, absent))}"] * bool(absent)
             wrong += [f"unexpected {some(map(repr, extra))}"] * bool(extra)
-            raise ShapeError(f"input: expected arrays by the names of the inputs: {self._described()}; {', '.join(wrong)}")
+            raise ShapeError(
+                f"input: expected arrays by the names of the inputs: {self._described()}; {', '.join(wrong)}"
+            )
         return [x[name] for name in self.names]
 
     def _described(self) -> str:
-        return some(
-            f"'{name}' {['samples', *shape]}" for name, shape in zip(self.names, self.shapes, strict=True)
-        )
+        return some(f"'{name}' {['samples', *shape]}" for name, shape in zip(self.names, self.shapes, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +185,7 @@ def _labels(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
 def _check_tensors(names: tuple[str, ...], shapes: Shapes, unused: tuple[str, ...] = ()) -> None:
     everyone = (*names, *unused)
     demand(0 < len(names) and len(everyone) <= MOST_TENSORS, f"1 to {MOST_TENSORS} tensors")
-    demand(all(isinstance(name, str) and name for name in everyone), "names that are texts")
+    demand(all(name for name in everyone), "names that are texts")
     demand(len(set(everyone)) == len(everyone), "names that differ")
     demand(len(shapes) == len(names), "a shape for each tensor")
     for shape in shapes:

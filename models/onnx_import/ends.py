@@ -96,9 +96,7 @@ def read_inputs(
     shapes = [_extents(value) for value in needed]
     total = sum(map(math.prod, shapes))
     if total > MOST_NUMBERS:
-        raise CompileError(
-            f"model: expected inputs of at most {MOST_NUMBERS} numbers, got {total}; use smaller ones"
-        )
+        raise CompileError(f"model: expected inputs of at most {MOST_NUMBERS} numbers, got {total}; use smaller ones")
     if len(found) == 1:
         context.origin = needed[0].name
         values[context.origin] = context.input([1, *shapes[0]])

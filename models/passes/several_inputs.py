@@ -86,7 +86,7 @@ def rescale_inputs(graph: Graph, step: Tensors, calibration: Calibration, sample
     """
     quantisers = [own[0] for own in step.steps if own]
     if len(quantisers) == len(step.steps):
-        rescales = [_to_integers(quantiser) for quantiser in quantisers]
+        rescales: Sequence[Rescale] = [_to_integers(quantiser) for quantiser in quantisers]
         range_of_all = (min(q.low / q.unit for q in quantisers), max(q.high / q.unit for q in quantisers))
         grid = 1.0
     else:
