@@ -150,12 +150,11 @@ class _ArrayReader:
 
 def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
     params = _parameters(typed.text(header["parameter_set"]), typed.text(header["parameter_digest"]))
-    graph = Graph(
-        tuple(_node(description, arrays) for description in typed.entries(header["nodes"])),
-        arrays.get(header["output"]),
-        tuple(_client_step(step) for step in typed.entries(header["client_steps"], _MOST_CLIENT_STEPS)),
-        *(arrays.get(header[name]) for name in FACTS),
-    )
+    nodes = tuple(_node(description, arrays) for description in typed.entries(header["nodes"]))
+    output = arrays.get(header["output"])
+    lower, upper, scale, offset = (arrays.get(header[name]) for name in FACTS)
+    steps = tuple(_client_step(step) for step in typed.entries(header["client_steps"], _MOST_CLIENT_STEPS))
+    graph = Graph(nodes, output, steps, lower, upper, scale, offset)
     layer_noise = {name: typed.real(percent) for name, percent in dict(header.get("layer_noise", {})).items()}
     return Program(
         _with_sound_numbers(check_levelled(graph)),
