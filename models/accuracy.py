@@ -234,8 +234,7 @@ def task_of(graph: Graph, part: Part, outputs: Reals) -> Task:
     """
     if any(step.operator in _DECIDING for step in part.client_steps):
         return "classification"
-    sizes = {graph.input.size, *(each.size for each in graph.inputs)}
-    if len(part.shape) != 1 or outputs.shape[1] < 2 or outputs.shape[1] in sizes or part.inner:
+    if len(part.shape) != 1 or outputs.shape[1] < 2 or outputs.shape[1] == graph.input.size or part.inner:
         return "regression"
     shares = np.bincount(outputs.argmax(axis=1)) / len(outputs)
     return "classification" if int((shares > _RARE).sum()) > 1 else "regression"

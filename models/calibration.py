@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,20 @@ class Calibration:
                 f"calibration: expected ranges of {len(expected)} linear layers of shapes {expected}, got {len(self.rows)} of shapes "
                 f"{[low.shape for low, _ in self.rows]}; it belongs to another model: calibrate with data again"
             )
+
+    def on(self, before: Graph, after: Graph) -> Calibration:
+        """The same for a graph of the same layers, whose blocks a pass has split."""
+
+        def split(seen: tuple[tuple[Reals, Reals], ...]) -> tuple[tuple[Reals, Reals], ...]:
+            return tuple((low[blocks], high[blocks]) for (low, high), blocks in zip(seen, old_blocks, strict=True))
+
+        self.check(before)
+        old_blocks = []
+        for old, new in zip(before.linears, after.linears, strict=True):
+            blocks = np.zeros(len(new.weights), dtype=np.int64)
+            blocks[new.block] = old.block
+            old_blocks.append(blocks)
+        return replace(self, rows=split(self.rows), reach=None if self.reach is None else split(self.reach))
 
     def to_json(self) -> str:
         fields = {

@@ -90,7 +90,7 @@ def calibrated(found: Prepared, calibration: Any, checked: Checked | None) -> Re
         graph, rescale = rescale_input(graph, samples)
         if rescale is not None:
             steps.append(rescale)
-            samples, seen = rescale(samples), replace(seen, input_range=RESCALED)
+            samples, seen = rescale(samples), replace(seen.on(found.graph, graph), input_range=RESCALED)
     grid = None if found.given is None else found.given.unit
     return Ready(graph, seen, Ends(tuple(steps), found.after, grid), samples, reference)
 

@@ -68,7 +68,7 @@ class Tensors:
                 if report is not None:
                     report.add(step.outside(values), _labels(name, values.shape[1:]))
                 values = step(values)
-            made.append(values.reshape(len(array), -1))
+            made.append(values.reshape(len(array), math.prod(array.shape[1:])))
         return np.concatenate(made, axis=1)
 
     def apart(self, x: Reals) -> tuple[Reals, ...]:
@@ -185,7 +185,7 @@ def _labels(name: str, shape: tuple[int, ...]) -> tuple[str, ...]:
 def _check_tensors(names: tuple[str, ...], shapes: Shapes, unused: tuple[str, ...] = ()) -> None:
     everyone = (*names, *unused)
     demand(0 < len(names) and len(everyone) <= MOST_TENSORS, f"1 to {MOST_TENSORS} tensors")
-    demand(all(name for name in everyone), "names that are texts")
+    demand(all(type(name) is str for name in everyone) and all(everyone), "names that are texts")
     demand(len(set(everyone)) == len(everyone), "names that differ")
     demand(len(shapes) == len(names), "a shape for each tensor")
     for shape in shapes:

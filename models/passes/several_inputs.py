@@ -14,7 +14,7 @@ import numpy as np
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import Quantise, Rescale, Tensors
 from cloakwork.models.errors import CompileError
-from cloakwork.models.ir import Graph, Lookup, Reals, check, places
+from cloakwork.models.ir import Graph, Lookup, Reals, places
 from cloakwork.models.passes.quantise_ends import uniform, with_affine
 from cloakwork.models.passes.rescale_input import (
     RESCALED,
@@ -93,12 +93,9 @@ def rescale_inputs(graph: Graph, step: Tensors, calibration: Calibration, sample
         rescales = _to_one(graph, calibration, samples)
         range_of_all, grid = RESCALED, None
     steps = tuple((*own, rescale) for own, rescale in zip(step.steps, rescales, strict=True))
-    return Rescaled(
-        check(on_rescaled(graph, rescales, step.shapes)),
-        replace(step, steps=steps),
-        replace(calibration, input_range=range_of_all, inputs=None),
-        grid,
-    )
+    rescaled = on_rescaled(graph, rescales, step.shapes)
+    seen = replace(calibration.on(graph, rescaled), input_range=range_of_all, inputs=None)
+    return Rescaled(rescaled, replace(step, steps=steps), seen, grid)
 
 
 def _to_integers(quantiser: Quantise) -> Rescale:
