@@ -271,7 +271,7 @@ def test_two_inputs_and_two_outputs_really_encrypted() -> None:
 
 
 def test_exact_heads_encrypted_are_the_clear_integers() -> None:
-    constants = {"w": np.array([[1.0, 0], [0, 1], [0.5, 0.5]]), "v": np.array([[1.0], [1.0]])}
+    constants = {"w": np.array([[0.93, 0.031], [0.071, 1.013], [0.417, 0.459]]), "v": np.array([[1.0], [1.0]])}
     nodes = [("Concat", "a b", "c", {"axis": 1}), ("MatMul", "c w", "h"), ("Relu", "h", "g"), ("MatMul", "g v", "y")]
     proto = network(nodes, {"a": [2], "b": [1]}, ["y", "h"], constants)
     x = {"a": RNG.uniform(-1, 1, (200, 2)), "b": RNG.uniform(-2, 2, (200, 1))}
