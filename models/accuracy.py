@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from cloakwork.models.client import ClientSpecification
+from cloakwork.models.client_steps import named_outputs
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.interpreter import interpret, wire_values
 from cloakwork.models.ir import Graph, Linear, Part, Reals, places, source_nodes, wires
@@ -155,6 +156,8 @@ def check_accuracy(program: Program, reference: Reference, wanted: float = 0.0) 
     phases = specification.quiet_phases(reference.samples)
     scale, offset = specification.output_scale.reshape(-1), specification.output_offset.reshape(-1)
     outputs = simulate(program, phases, _SEED) / scale + offset
+    named = named_outputs(program.output_steps)
+    outputs = outputs if named is None else outputs[:, named.spread]
     clear = reference.outputs
     layers, outside = _layers(program, reference, phases[:_LAYER_SAMPLES])
     verdicts = {
@@ -186,8 +189,10 @@ def centred(program: Program, reference: Reference) -> Program:
         return program
     phases = ClientSpecification.of(program).quiet_phases(reference.samples)
     outputs = simulate(program, phases, _CENTRING_SEED) / graph.scale[wanted] + graph.offset[wanted]
+    named = named_outputs(program.output_steps)
+    clear = reference.outputs if named is None else reference.outputs[:, np.unique(named.spread, return_index=True)[1]]
     error = np.zeros(graph.wire_count)
-    error[wanted] = np.median(outputs - reference.outputs, axis=0)  # whatever a few samples far outside bring
+    error[wanted] = np.median(outputs - clear, axis=0)  # whatever a few samples far outside bring
     changed = list(graph.nodes)
     for position in nodes:
         node = changed[position]

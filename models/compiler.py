@@ -21,6 +21,7 @@ from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.client import ClientSpecification
 from cloakwork.models.client_steps import Named, Stage, Tensors, joined
+from cloakwork.models.distinct_outputs import distinct_outputs
 from cloakwork.models.errors import CompileError
 from cloakwork.models.exact import Ends, ExactSettings, exact_programs
 from cloakwork.models.first_accurate import DEFAULT_ACCURACY, first_accurate
@@ -258,7 +259,7 @@ def _approximate(
     for attempt in attempts(
         equalised, limits, least_bits, approximate_sets(candidates), statistics(equalised, samples), most_error
     ):
-        yield Program(
+        program = Program(
             attempt.graph,
             attempt.params,
             limits.default,
@@ -266,6 +267,7 @@ def _approximate(
             input_steps=ends.given,
             output_steps=ends.wanted,
         )
+        yield distinct_outputs(program)
 
 
 @_clear_errors()

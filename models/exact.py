@@ -10,6 +10,7 @@ import numpy as np
 
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import InputStep, OutputStep, Quantise
+from cloakwork.models.distinct_outputs import distinct_outputs
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.ir import Graph, wires
 from cloakwork.models.passes.choose_exact import choose_exact
@@ -122,7 +123,7 @@ def _exact_program(
     found = exact_integers(bounded, unit, options, settings.ranges == "calibrated")
     found = replace(found, graph=merge_equal(found.graph))
     chosen = choose_exact(found, limits.failure_log2, approximate, candidates)
-    return Program(
+    program = Program(
         found.graph,
         chosen.parameters,
         limits.default,
@@ -139,6 +140,7 @@ def _exact_program(
             "calibrated_ranges": sorted({n.origin for n in found.graph.linears if n.first_wire in found.calibrated}),
         },
     )
+    return distinct_outputs(program)
 
 
 def _input_quantiser(graph: Graph, bits: int) -> Quantise:

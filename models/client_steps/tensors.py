@@ -14,7 +14,7 @@ from cloakwork.models.client_steps.checks import MOST_COLUMNS, Stage, demand
 from cloakwork.models.client_steps.columns import Quantise, Rescale
 from cloakwork.models.errors import ShapeError, some
 from cloakwork.models.fields import MOST_NUMBERS
-from cloakwork.models.ir import ClientStep, Part, Reals
+from cloakwork.models.ir import ClientStep, Indices, Part, Reals
 from cloakwork.models.last_steps import apply_client_steps, step_fits
 from cloakwork.models.range_report import RangeReport
 from cloakwork.models.tabular.columns import real_numbers
@@ -137,16 +137,24 @@ class Tensors:
 
 @dataclass(frozen=True, eq=False)
 class Named:
-    """The last step of a model of several outputs: numbers [samples, numbers] to arrays by name, each after its own last steps."""
+    """The last step of a model of several outputs: numbers [samples, numbers] to arrays by name, each after its own last steps.
+
+    Number i of all outputs, one after the other, is number spread[i] of what was decrypted: outputs may have numbers in common.
+    """
 
     names: tuple[str, ...]
     shapes: Shapes
     steps: LastStepsOfEach
+    spread: Indices
     stage: ClassVar[Stage] = "scores"
 
     def __post_init__(self) -> None:
         _check_tensors(self.names, self.shapes)
         demand(len(self.steps) == len(self.names), "last steps for each output")
+        demand(
+            self.spread.shape == (sum(self._sizes()),) and int(self.spread.min()) >= 0,
+            "a number for each of the outputs'",
+        )
         for shape, own in zip(self.shapes, self.steps, strict=True):
             demand(all(step_fits(step, shape) for step in own), "last steps that fit their output")
 
@@ -156,12 +164,15 @@ class Named:
             tuple(part.name for part in parts),
             tuple(part.shape for part in parts),
             tuple(part.client_steps for part in parts),
+            np.arange(sum(part.size for part in parts), dtype=np.int64),
         )
 
+    def _sizes(self) -> list[int]:
+        return [math.prod(shape) for shape in self.shapes]
+
     def __call__(self, x: Reals) -> dict[str, NDArray[Any]]:
-        sizes = [math.prod(shape) for shape in self.shapes]
-        demand(x.ndim == 2 and x.shape[1] == sum(sizes), "as many numbers as the outputs have")
-        parts = np.split(x, np.cumsum(sizes)[:-1], axis=1)
+        demand(x.ndim == 2 and x.shape[1] == int(self.spread.max()) + 1, "as many numbers as the outputs have")
+        parts = np.split(x[:, self.spread], np.cumsum(self._sizes())[:-1], axis=1)
         return {
             name: apply_client_steps(own, part.reshape(len(x), *shape))
             for name, shape, own, part in zip(self.names, self.shapes, self.steps, parts, strict=True)

@@ -18,6 +18,11 @@ def quantise_input(graph: Graph) -> tuple[Graph, Quantise | None]:
     using = readers(graph, graph.input)
     if is_output(graph, graph.input) or not using:
         return graph, None
+    return without_quantiser(graph, using)
+
+
+def without_quantiser(graph: Graph, using: list[Node]) -> tuple[Graph, Quantise | None]:
+    """The graph without the quantiser that all of these nodes are, which the client applies; None where they are not one."""
     found = {uniform(node, "QuantizeLinear") for node in using}
     quantiser = found.pop()
     if found or quantiser is None:

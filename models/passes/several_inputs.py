@@ -15,7 +15,7 @@ from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import Quantise, Rescale, Tensors
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, Lookup, Reals, places
-from cloakwork.models.passes.quantise_ends import uniform, with_affine
+from cloakwork.models.passes.quantise_ends import without_quantiser
 from cloakwork.models.passes.rescale_input import (
     RESCALED,
     column_rescale,
@@ -45,12 +45,7 @@ def _quantised(graph: Graph, first: int, last: int) -> tuple[Graph, Quantise | N
     alone = all(isinstance(node, Lookup) and bool(reads(node.gather).all()) for node in using)
     if not using or not alone or bool(reads(graph.output).any()):
         return graph, None
-    found = {uniform(node, "QuantizeLinear") for node in using}
-    quantiser = found.pop()
-    if found or quantiser is None:
-        return graph, None
-    scale, zero, low, high = quantiser
-    return with_affine(graph, using, 1 / scale, zero), Quantise(scale, (low - zero) * scale, (high - zero) * scale)
+    return without_quantiser(graph, using)
 
 
 @dataclass(frozen=True, eq=False)

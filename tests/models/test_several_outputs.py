@@ -63,6 +63,23 @@ def test_every_kind_of_output_as_onnx_runtime() -> None:
     assert (simulated["label"] == wanted["label"]).mean() > 0.8
 
 
+def test_numbers_that_outputs_share_are_sent_once() -> None:
+    """A label, probabilities and the best of them are one set of scores."""
+    proto = heads("label", "shares", "best", "places", "line")
+    made = compile_onnx(proto, X, accuracy=0.8)
+    assert made.program.graph.output.size == 3 + 1
+    wanted, found = runtime(proto, {"x": X}), made.predict(X, fhe="simulate", seed=1)
+    for name, clear in wanted.items():
+        assert found[name].shape == clear.shape
+        assert (
+            (found[name] == clear).mean() > 0.7
+            if name in KINDS
+            else np.abs(found[name] - clear).mean() < 0.3 * clear.std()
+        )
+    loaded = CompiledModel(program_from_bytes(program_to_bytes(made.program)))
+    np.testing.assert_array_equal(loaded.predict(X)["shares"], made.predict(X)["shares"])
+
+
 def test_chosen_outputs_alone_are_computed() -> None:
     one = compile_onnx(heads(*ALL), X, outputs=["line"], accuracy=None)
     assert one.program.bootstraps == 0 and one.predict(X).shape == (300, 1) and not one.program.output_steps
@@ -163,6 +180,9 @@ CHANGED: dict[str, dict[str, Any]] = {
     "another shape": {"shapes": [[3], [2]]},
     "a huge shape": {"shapes": [[3], [1 << 50]]},
     "no last steps": {"steps": [[]]},
+    "a number that was not decrypted": {"spread": [0, 1, 2, 9]},
+    "a number before the first": {"spread": [0, 1, 2, -1]},
+    "numbers of some": {"spread": [0, 1, 2]},
     "an unknown last step": {"steps": [[["Exec", -1, True, 0, True]], []]},
     "a last step along the batch": {"steps": [[["Softmax", 0, True, 0, True]], []]},
     "a last step that takes too many": {"steps": [[["TopK", 1, True, 4, True]], []]},
