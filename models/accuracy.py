@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
 from cloakwork.models.client import ClientSpecification
-from cloakwork.models.errors import CompileError
+from cloakwork.models.client_steps import named_outputs
+from cloakwork.models.errors import CompileError, some
 from cloakwork.models.interpreter import interpret, wire_values
-from cloakwork.models.ir import Graph, Reals, wires
+from cloakwork.models.ir import Graph, Linear, Part, Reals, places, source_nodes, wires
+from cloakwork.models.passes.statistics import output_weights
 from cloakwork.models.program import Program
 from cloakwork.models.simulate import simulate, simulate_wires
 
@@ -22,18 +25,16 @@ _SEED, _CENTRING_SEED = 20261122, 20261123
 _MOST_LOOKUPS = 1 << 21  # samples times look-ups of one check
 _FEWEST, _MOST = 200, 500  # samples
 _FEW, _FAR = 60, 0.1  # samples that show a value so far from what is wanted that more would say the same
-_QUANTITIES = 8  # outputs of a regression up to which each is a quantity of its own; more are one signal, of which parts hardly vary
+_QUANTITIES = 8  # numbers of a regression up to which each is a quantity of its own; more are one signal, of which parts hardly vary
 _RARE = 0.02  # of the samples: what no second class reaches, is no classification
 _QUARTER = 0.25  # of the torus, where a table ends
 _CONFIDENCE = 1.96  # standard deviations of the upper end of a share
 
 
 @dataclass(frozen=True)
-class Check:
-    """How a simulated program compares with the clear model.
-
-    `value` is the share of samples with the same decision (agreement), or for regression the share of the outputs' variance that is right
-    (determination, 1 - error^2 / variance, the least of any output, or of all together where they are many). `doubled` is the same under an
+class Verdict:
+    """On one output: the share of samples with the same decision (agreement), or for regression the share of the output's variance that is right
+    (determination, 1 - error^2 / variance, the least of any of its numbers, or of all together where they are many). `doubled` is the same under an
     error twice as large: calibration samples are mostly those of training, which a model decides more surely than new ones.
     """
 
@@ -47,16 +48,50 @@ class Check:
         """The value less a standard deviation of what so few samples say."""
         return self.value if self.measure == "determination" else _end(self.value, self.samples, -1.0)
 
-    def reaches(self, accuracy: float) -> bool:
-        return self.value >= accuracy
-
     def leaves_no_doubt(self, accuracy: float) -> bool:
         """A third of the loss that is allowed, for certain, and half of it under twice the error."""
         sure = self.at_least >= 1 - (1 - accuracy) / 3
         return sure and (self.measure == "determination" or self.doubled >= 1 - (1 - accuracy) / 2)
 
+    @property
+    def text(self) -> str:
+        """What it would do on how many samples."""
+        if self.measure == "agreement":
+            return f"would decide as the clear one on {100 * self.value:.1f} % of {self.samples} calibration samples"
+        return (
+            f"would get {100 * self.value:.1f} % of its output's variance right on {self.samples} calibration samples"
+        )
+
+
+@dataclass(frozen=True)
+class Check:
+    """How a simulated program compares with the clear model, output by output."""
+
+    outputs: dict[str, Verdict]  # by name; of one output under ""
+
+    @property
+    def worst(self) -> str:
+        """The output that is furthest off."""
+        return min(self.outputs, key=lambda name: self.outputs[name].value)
+
+    @property
+    def verdict(self) -> Verdict:
+        """On the worst output."""
+        return self.outputs[self.worst]
+
+    @property
+    def worth(self) -> tuple[float, float]:
+        """Of two programs the one with more of it is the more accurate."""
+        return self.verdict.value, min(verdict.doubled for verdict in self.outputs.values())
+
+    def reaches(self, accuracy: float) -> bool:
+        return self.verdict.value >= accuracy
+
+    def leaves_no_doubt(self, accuracy: float) -> bool:
+        return all(verdict.leaves_no_doubt(accuracy) for verdict in self.outputs.values())
+
     def is_far_from(self, accuracy: float) -> bool:
-        return self.value < accuracy - _FAR
+        return self.verdict.value < accuracy - _FAR
 
 
 @dataclass(frozen=True)
@@ -79,6 +114,15 @@ class Losses:
         return worst
 
 
+@dataclass(frozen=True)
+class Head:
+    """One output: its numbers among those of all, and what it is for."""
+
+    name: str
+    place: slice
+    task: Task
+
+
 @dataclass(frozen=True, eq=False)
 class Reference:
     """The clear model on the samples that programs are checked with."""
@@ -86,17 +130,21 @@ class Reference:
     graph: Graph  # restructured, real
     samples: Reals  # [samples, ..] of its input
     outputs: Reals  # [samples, numbers]
-    task: Task
+    heads: tuple[Head, ...]
 
     @classmethod
-    def of(cls, graph: Graph, samples: Reals, task: Task | None) -> Reference:
-        """Args: task: what the output is for; None: classification where its largest number is not always the same."""
-        if task is not None and task not in TASKS:
-            raise CompileError(f"task: expected one of {', '.join(TASKS)}, got '{task}'")
+    def of(cls, graph: Graph, samples: Reals, task: Task | Mapping[str, Task] | None) -> Reference:
+        """Args: task: what the output is for, or each by its name; None: see `task_of`."""
+        tasks = _tasks(graph, task)
         count = min(len(samples), max(_FEWEST, min(_MOST, _MOST_LOOKUPS // max(1, graph.bootstraps))))
         chosen = samples[np.sort(np.random.default_rng(_SEED).permutation(len(samples))[:count])]
         outputs = interpret(graph, chosen).reshape(len(chosen), -1)
-        return cls(graph, chosen, outputs, task or _task_of(graph, outputs))
+        parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
+        heads = tuple(
+            Head(part.name, place, tasks.get(part.name) or task_of(graph, part, outputs[:, place]))
+            for part, place in zip(parts, places(parts), strict=True)
+        )
+        return cls(graph, chosen, outputs, heads)
 
     def few(self) -> Reference | None:
         """With fewer samples, enough to see what is hopeless; None when they are few already."""
@@ -104,24 +152,38 @@ class Reference:
             return None
         return replace(self, samples=self.samples[:_FEW], outputs=self.outputs[:_FEW])
 
+    @property
+    def variance(self) -> float:
+        """Of the outputs together, in the units in which statistics.output_weights count them."""
+        return float((self.outputs.var(axis=0) * np.square(output_weights(self.graph, self.outputs))).sum())
+
 
 def check_accuracy(program: Program, reference: Reference) -> Check:
     """Simulates a program on the samples of a reference; one draw of the noise, always the same."""
     specification = ClientSpecification.of(program)
     phases = specification.quiet_phases(reference.samples)
     scale, offset = specification.output_scale.reshape(-1), specification.output_offset.reshape(-1)
+    outputs = simulate(program, phases, _SEED) / scale + offset
+    named = named_outputs(program.output_steps)
+    outputs = outputs if named is None else outputs[:, named.spread]
     clear = reference.outputs
-    error = simulate(program, phases, _SEED) / scale + offset - clear
-    if reference.task == "classification":
+    return Check(
+        {head.name: _verdict(head.task, outputs[:, head.place], clear[:, head.place]) for head in reference.heads}
+    )
+
+
+def _verdict(task: Task, outputs: Reals, clear: Reals) -> Verdict:
+    error = outputs - clear
+    if task == "classification":
         wanted = _decisions(clear, clear)
-        value, doubled = (float((_decisions(clear + share * error, clear) == wanted).mean()) for share in (1, 2))
-        return Check("agreement", value, doubled, len(clear))
+        value, doubled = (float((_decisions(clear + times * error, clear) == wanted).mean()) for times in (1, 2))
+        return Verdict("agreement", value, doubled, len(clear))
     lost, variance = np.square(error).mean(axis=0), clear.var(axis=0)
     if len(variance) > _QUANTITIES:
         lost, variance = lost.sum(keepdims=True), variance.sum(keepdims=True)
-    varies = variance > 1e-12 * max(float(variance.max()), 1e-300)
+    varies = variance > 1e-12 * max(float(variance.max(initial=0.0)), 1e-300)
     worst = float((lost[varies] / variance[varies]).max()) if varies.any() else 0.0
-    return Check("determination", 1 - worst, 1 - 4 * worst, len(clear))
+    return Verdict("determination", 1 - worst, 1 - 4 * worst, len(clear))
 
 
 def centred(program: Program, reference: Reference) -> Program:
@@ -132,29 +194,63 @@ def centred(program: Program, reference: Reference) -> Program:
     graph = program.graph
     assert graph.scale is not None and graph.offset is not None
     wanted = graph.output.reshape(-1)
-    first, last = int(wanted.min()), int(wanted.max())
-    node = next(n for n in graph.linears if n.first_wire <= first < n.first_wire + n.size)
-    if (
-        program.output_unit
-        or last >= node.first_wire + node.size
-        or len(node.gather) > 1
-        or len(set(wanted)) < len(wanted)
-    ):
+    nodes = _centred_nodes(graph, len(reference.heads))
+    if program.output_unit or not nodes or len(set(wanted)) < len(wanted):
         return program
     phases = ClientSpecification.of(program).quiet_phases(reference.samples)
     outputs = simulate(program, phases, _CENTRING_SEED) / graph.scale[wanted] + graph.offset[wanted]
-    error = np.median(outputs - reference.outputs, axis=0)  # whatever a few samples far outside bring
-    bias = node.bias.copy()
-    bias[node.block[0], wanted - node.first_wire] -= error
-    nodes = tuple(replace(n, bias=bias) if n is node else n for n in graph.nodes)
-    return replace(program, graph=replace(graph, nodes=nodes))
+    named = named_outputs(program.output_steps)
+    clear = reference.outputs if named is None else reference.outputs[:, np.unique(named.spread, return_index=True)[1]]
+    error = np.zeros(graph.wire_count)
+    error[wanted] = np.median(outputs - clear, axis=0)  # whatever a few samples far outside bring
+    changed = list(graph.nodes)
+    for position in nodes:
+        node = changed[position]
+        assert isinstance(node, Linear)
+        bias = node.bias.copy()
+        bias[node.block[0]] -= error[wires(node)]
+        changed[position] = replace(node, bias=bias)
+    return replace(program, graph=replace(graph, nodes=tuple(changed)))
 
 
-def _task_of(graph: Graph, outputs: Reals) -> Task:
-    if any(step.operator in _DECIDING for step in graph.client_steps):
+def _centred_nodes(graph: Graph, heads: int) -> list[int]:
+    """Positions of the linear nodes of one position that the output reads; none where one output reads several nodes, or rows that are shared."""
+    found = source_nodes(graph, graph.output)
+    if heads == 1 and len(found) > 1:
+        return []
+    alone = [i for i in found if len(graph.nodes[i].gather) == 1]
+    return alone if heads > 1 or len(alone) == len(found) else []
+
+
+def _tasks(graph: Graph, task: Task | Mapping[str, Task] | None) -> dict[str, Task]:
+    """What was said of outputs, by their names."""
+    names = [part.name for part in graph.outputs] or [""]
+    if task is None:
+        return {}
+    if isinstance(task, Mapping) and not graph.outputs:
+        raise CompileError(f"task: expected one of {', '.join(TASKS)} for a model of one output, got a dict")
+    said = dict(task) if isinstance(task, Mapping) else dict.fromkeys(names, task)
+    unknown = [name for name in said if name not in names]
+    if unknown:
+        raise CompileError(
+            f"task: the model has no output {some(map(repr, unknown))}; expected some of {some(map(repr, names))}"
+        )
+    for each in said.values():
+        if each not in TASKS:
+            raise CompileError(f"task: expected one of {', '.join(TASKS)}, got '{each}'")
+    return said
+
+
+def task_of(graph: Graph, part: Part, outputs: Reals) -> Task:
+    """Classification where the client decides, or where the largest of several numbers is not always the same one.
+
+    Regression otherwise, and for as many numbers as come in (a copy), and for one of several outputs that others are computed from: a
+    representation. Args: outputs: [samples, numbers] of this part.
+    """
+    if any(step.operator in _DECIDING for step in part.client_steps):
         return "classification"
-    if graph.output.ndim != 1 or outputs.shape[1] < 2 or outputs.shape[1] == graph.input.size:
-        return "regression"  # as many numbers as come in are a copy
+    if len(part.shape) != 1 or outputs.shape[1] < 2 or outputs.shape[1] == graph.input.size or part.inner:
+        return "regression"
     shares = np.bincount(outputs.argmax(axis=1)) / len(outputs)
     return "classification" if int((shares > _RARE).sum()) > 1 else "regression"
 

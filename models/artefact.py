@@ -37,6 +37,7 @@ _TYPES: Final = (*INTEGERS, "<f8")
 _MOST_DIMENSIONS: Final = 32
 _MOST_STEPS: Final = 1 << 16  # of a look-up
 _MOST_CLIENT_STEPS: Final = 100
+_MEASURES: Final = ("agreement", "determination")
 # Facts that the report prints, and what they are; a linear program and one of trees have all of their tables.
 _PRINTED_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
     "calibrated_ranges": (list,),
@@ -149,12 +150,11 @@ class _ArrayReader:
 
 def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
     params = _parameters(typed.text(header["parameter_set"]), typed.text(header["parameter_digest"]))
-    graph = Graph(
-        tuple(_node(description, arrays) for description in typed.entries(header["nodes"])),
-        arrays.get(header["output"]),
-        tuple(_client_step(step) for step in typed.entries(header["client_steps"], _MOST_CLIENT_STEPS)),
-        **{name: arrays.get(header[name]) for name in FACTS},
-    )
+    nodes = tuple(_node(description, arrays) for description in typed.entries(header["nodes"]))
+    output = arrays.get(header["output"])
+    lower, upper, scale, offset = (arrays.get(header[name]) for name in FACTS)
+    steps = tuple(_client_step(step) for step in typed.entries(header["client_steps"], _MOST_CLIENT_STEPS))
+    graph = Graph(nodes, output, steps, lower, upper, scale, offset)
     layer_noise = {name: typed.real(percent) for name, percent in dict(header.get("layer_noise", {})).items()}
     return Program(
         _with_sound_numbers(check_levelled(graph)),
@@ -233,10 +233,13 @@ def _is_check(fields: dict[str, Any]) -> bool:
     """What the compiler's check of its own work found (Check.facts), of any numbers."""
     layers = fields.get("layers")
     shares = [fields.get(name) for name in ("value", "asked", "outside_share", "outside_share_at_most")]
-    if not isinstance(layers, dict) or not all(isinstance(name, str) for name in layers):
+    outputs = fields.get("outputs", {})
+    if not isinstance(layers, dict) or not isinstance(outputs, dict):
         return False
-    numbers = [*shares, *layers.values()]
-    counted = type(fields.get("samples")) is int and fields.get("measure") in ("agreement", "determination")
+    if not all(isinstance(each, dict) and each.get("measure") in _MEASURES for each in outputs.values()):
+        return False
+    numbers = [*shares, *layers.values(), *(each.get("value") for each in outputs.values())]
+    counted = type(fields.get("samples")) is int and fields.get("measure") in _MEASURES
     return counted and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
 
 

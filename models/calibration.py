@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.models import fields as typed
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.interpreter import samples_at_once, wire_values
-from cloakwork.models.ir import Graph, Linear, Reals, wires
+from cloakwork.models.ir import Graph, Linear, Reals, places, wires
 from cloakwork.models.passes.tails import largest, tail_end
 from cloakwork.models.tabular.columns import real_numbers
 
@@ -30,6 +30,7 @@ class Calibration:
     rows: tuple[tuple[Reals, Reals], ...]
     learned: bool = False  # with the weights, while training: the compiler takes the ranges as they are
     reach: tuple[tuple[Reals, Reals], ...] | None = None  # like `rows`: ends of fitted tails (passes/tails.py)
+    inputs: tuple[tuple[float, float], ...] | None = None  # the range of each of several inputs
 
     def check(self, graph: Graph) -> None:
         """CompileError when it was taken from another model, or from this one before the passes changed."""
@@ -40,6 +41,20 @@ class Calibration:
                 f"{[low.shape for low, _ in self.rows]}; it belongs to another model: calibrate with data again"
             )
 
+    def on(self, before: Graph, after: Graph) -> Calibration:
+        """The same for a graph of the same layers, whose blocks a pass has split."""
+
+        def split(seen: tuple[tuple[Reals, Reals], ...]) -> tuple[tuple[Reals, Reals], ...]:
+            return tuple((low[blocks], high[blocks]) for (low, high), blocks in zip(seen, old_blocks, strict=True))
+
+        self.check(before)
+        old_blocks = []
+        for old, new in zip(before.linears, after.linears, strict=True):
+            blocks = np.zeros(len(new.weights), dtype=np.int64)
+            blocks[new.block] = old.block
+            old_blocks.append(blocks)
+        return replace(self, rows=split(self.rows), reach=None if self.reach is None else split(self.reach))
+
     def to_json(self) -> str:
         fields = {
             "cloakwork_calibration": _VERSION,
@@ -47,6 +62,7 @@ class Calibration:
             **({"learned": True} if self.learned else {}),
             "rows": [{"low": _rounded(low), "high": _rounded(high)} for low, high in self.rows],
             **({} if self.reach is None else {"reach": [[_rounded(low), _rounded(high)] for low, high in self.reach]}),
+            **({} if self.inputs is None else {"inputs": [list(ends) for ends in self.inputs]}),
         }
         return json.dumps(fields, separators=(",", ":")) + "\n"
 
@@ -68,13 +84,14 @@ class Calibration:
                 reach = tuple((_matrix(low_end), _matrix(high_end)) for low_end, high_end in pairs)
                 if [a.shape for a, _ in reach] != [a.shape for a, _ in rows]:
                     raise ValueError("tails are of other rows")
+            inputs = _ranges(fields["inputs"]) if "inputs" in fields else None
             if not (low <= high and all(a.shape == b.shape and (a <= b).all() for a, b in (*rows, *(reach or ())))):
                 raise ValueError("a range is not one")
         except (KeyError, TypeError, ValueError) as error:
             raise SerializationError(
                 f"calibration: expected version {_VERSION} of its JSON; calibrate with data again ({error})"
             ) from error
-        return cls((low, high), rows, learned, reach)
+        return cls((low, high), rows, learned, reach, inputs)
 
 
 def observe(graph: Graph, samples: ArrayLike) -> Calibration:
@@ -82,7 +99,7 @@ def observe(graph: Graph, samples: ArrayLike) -> Calibration:
     array, size = real_numbers(samples), samples_at_once(graph)
     if array.ndim == 0 or len(array) == 0:
         raise ShapeError("calibration: expected at least one sample, got none; pass a few hundred typical inputs")
-    low, high = math.inf, -math.inf
+    low, high = np.full(graph.input.size, math.inf), np.full(graph.input.size, -math.inf)
     rows = [_Rows(node) for node in graph.linears]
     for start in range(0, len(array), size):
         values = wire_values(graph, array[start : start + size])
@@ -91,10 +108,16 @@ def observe(graph: Graph, samples: ArrayLike) -> Calibration:
                 "calibration: the model gives values that are not finite; check the data and the model's functions"
             )
         inputs = values[:, wires(graph.input)]
-        low, high = min(low, float(inputs.min())), max(high, float(inputs.max()))
+        low, high = np.minimum(low, inputs.min(axis=0)), np.maximum(high, inputs.max(axis=0))
         for each in rows:
             each.add(values)
-    return Calibration((low, high), tuple(each.extremes() for each in rows), reach=tuple(each.reach() for each in rows))
+    ends = tuple((float(low[place].min()), float(high[place].max())) for place in places(graph.inputs))
+    return Calibration(
+        (float(low.min()), float(high.max())),
+        tuple(each.extremes() for each in rows),
+        reach=tuple(each.reach() for each in rows),
+        inputs=ends or None,
+    )
 
 
 class _Rows:
@@ -135,6 +158,13 @@ class _Rows:
 def _rounded(values: Reals) -> list[list[float]]:
     """Six digits: far finer than the margin that the compiler adds."""
     return [[float(f"{value:.{_DIGITS}g}") for value in row] for row in values]
+
+
+def _ranges(fields: Any) -> tuple[tuple[float, float], ...]:
+    ranges = [tuple(typed.real(end) for end in typed.entries(ends, 2)) for ends in typed.entries(fields)]
+    if any(len(ends) != 2 or ends[0] > ends[1] for ends in ranges):
+        raise ValueError("a range of an input is none")
+    return tuple((ends[0], ends[1]) for ends in ranges)
 
 
 def _matrix(rows: Any) -> Reals:

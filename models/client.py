@@ -8,35 +8,35 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.models import fields as typed
-from cloakwork.models.client_functions import (
-    FUNCTION,
-    apply_functions,
-    functions_from_fields,
-    functions_to_fields,
-    too_much,
-)
 from cloakwork.models.client_steps import (
     STAGES,
     InputStep,
     OutputStep,
     Stage,
+    checks_input,
     column_labels,
     example_row,
     input_steps_from_fields,
+    named_inputs,
     output_steps_from_fields,
     run_input_steps,
     run_output_steps,
     steps_to_fields,
-    takes_table,
 )
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import CLIENT_STEPS, ClientStep, Reals
+from cloakwork.models.ir import ClientStep, Reals
+from cloakwork.models.last_steps import (
+    MOST_STEPS,
+    apply_client_steps,
+    client_step_from_fields,
+    client_step_to_fields,
+    step_fits,
+)
 from cloakwork.models.program import Program
 from cloakwork.models.purpose import check_purpose
 from cloakwork.models.range_report import RangeReport
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 _VERSION = 2  # 1 did not say which program it belongs to
 _DIGEST_BYTES = 32
 _MOST_PHASE = 0.25  # of the torus, either way: what `encrypt_packed` takes
-_MOST_STEPS = 100
 _SLACK = 1e-9  # of the input's range, for rounding: what is reported as outside lies further
 
 
@@ -107,12 +106,7 @@ class ClientSpecification:
             "input_scale": self.input_scale,
             "output_scale": self.output_scale.tolist(),
             "output_offset": self.output_offset.tolist(),
-            "client_steps": [
-                functions_to_fields(step)
-                if step.operator == FUNCTION
-                else [step.operator, step.axis, step.keepdims, step.count, step.largest]
-                for step in self.client_steps
-            ],
+            "client_steps": [client_step_to_fields(step) for step in self.client_steps],
             "input_steps": steps_to_fields(self.input_steps),
             "output_steps": steps_to_fields(self.output_steps),
             "output_unit": self.output_unit,
@@ -139,7 +133,7 @@ class ClientSpecification:
                 typed.real(fields["input_scale"]),
                 typed.reals(fields["output_scale"]),
                 typed.reals(fields["output_offset"]),
-                tuple(_client_step(step) for step in typed.entries(fields["client_steps"], _MOST_STEPS)),
+                tuple(client_step_from_fields(step) for step in typed.entries(fields["client_steps"], MOST_STEPS)),
                 input_steps_from_fields(fields.get("input_steps", [])),
                 output_steps_from_fields(fields.get("output_steps", [])),
                 typed.real(fields.get("output_unit", 0.0)),
@@ -180,7 +174,11 @@ class ClientSpecification:
             finite = all(bool(np.isfinite(numbers).all()) for numbers in derived)
         reach = max(abs(low), abs(high)) * self.input_scale
         sound = finite and bool((scale > 0).all()) and low <= high and self.input_scale > 0
-        return sound and reach <= _MOST_PHASE * (1 + _SLACK) and all(self._fits(step) for step in self.client_steps)
+        return (
+            sound
+            and reach <= _MOST_PHASE * (1 + _SLACK)
+            and all(step_fits(step, scale.shape) for step in self.client_steps)
+        )
 
     def _check_steps(self) -> None:
         """Steps that fit each other and the shapes: tried on one sample."""
@@ -200,17 +198,10 @@ class ClientSpecification:
                 f"client specification: its steps do not give {list(self.input_shape)} numbers; get it again from who compiled the model"
             )
 
-    def _fits(self, step: ClientStep) -> bool:
-        """A step that exists, along an axis of the output that is not the batch, and takes no more than there are."""
-        if step.operator == FUNCTION:
-            return step.which.shape == self.output_scale.shape and too_much(step.functions) is None
-        rank = self.output_scale.ndim + 1
-        if step.operator not in CLIENT_STEPS or not -rank <= step.axis < rank or step.axis % rank == 0:
-            return False
-        return not step.operator.startswith("TopK") or 1 <= step.count <= self.output_scale.shape[step.axis % rank - 1]
-
     def inputs(self, x: Any) -> Reals:
         """Samples as the numbers [samples, *input_shape] that are encrypted; what every mode of `predict` starts from.
+
+        Of a model of several inputs x is a dict of arrays by name, or a tuple of them in the model's order.
 
         Values beyond the calibrated range count as its end; one CalibratedRangeWarning says how many and in which columns.
 
@@ -218,7 +209,7 @@ class ClientSpecification:
             ShapeError: no samples, another shape, or numbers that are not finite.
         """
         report = RangeReport()
-        if not takes_table(self.input_steps):
+        if not checks_input(self.input_steps):
             x = _finite(real_numbers(x))
         array = _finite(real_numbers(run_input_steps(self.input_steps, x, report)))
         if array.ndim == 0 or array.shape[1:] != self.input_shape:
@@ -239,8 +230,9 @@ class ClientSpecification:
         return values.reshape(len(values), -1) * self.input_scale
 
     def quiet_phases(self, x: Reals) -> Reals:
-        """The phases of finite samples of the right shape, without a word about values beyond the range."""
-        values = np.clip(run_input_steps(self.input_steps, x), *self.input_range)
+        """The phases of finite samples of the right shape (of several inputs [samples, numbers]), without a word about values beyond the range."""
+        tensors = named_inputs(self.input_steps)
+        values = np.clip(run_input_steps(self.input_steps, tensors.apart(x) if tensors else x), *self.input_range)
         return np.asarray(values.reshape(len(values), -1) * self.input_scale)
 
     def encrypt(self, key: ClientKey, x: Any) -> SeededPackedCiphertexts:
@@ -250,10 +242,11 @@ class ClientSpecification:
     def encrypt_phases(self, key: ClientKey, phases: Reals) -> SeededPackedCiphertexts:
         return key.encrypt_packed(phases, encoding=Encoding.TORUS).with_purpose(self.program)
 
-    def decrypt(
-        self, key: ClientKey, result: Ciphertexts | SwitchedCiphertexts, until: Stage = "labels"
-    ) -> NDArray[Any]:
-        """The model's output, the final steps (softmax, arg-max) included. Args: until: see `finish`.
+    def decrypt(self, key: ClientKey, result: Ciphertexts | SwitchedCiphertexts, until: Stage = "labels") -> Any:
+        """The model's output, the final steps (softmax, arg-max) included: an array, of several outputs a dict of arrays by name.
+
+        Args:
+            until: see `finish`.
 
         Raises:
             KeyMismatchError: of another key, or the result of another program.
@@ -261,7 +254,7 @@ class ClientSpecification:
         check_purpose(result.purpose, self.program, "result", "decrypt it with the client specification of its model")
         return self.output(np.asarray(key.decrypt(result), dtype=np.float64), until)
 
-    def output(self, phases: Reals, until: Stage = "labels") -> NDArray[Any]:
+    def output(self, phases: Reals, until: Stage = "labels") -> Any:
         """Phases [samples, numbers] as the model's output [samples, ..]. ShapeError: the numbers are not this model's."""
         if phases.ndim == 0 or phases.size != len(phases) * self.output_scale.size:
             raise ShapeError(
@@ -270,7 +263,7 @@ class ClientSpecification:
         shaped = phases.reshape(len(phases), *self.output_scale.shape)
         return self.finish(shaped / self.output_scale + self.output_offset, until)
 
-    def finish(self, values: Reals, until: Stage = "labels") -> NDArray[Any]:
+    def finish(self, values: Reals, until: Stage = "labels") -> Any:
         """Values of the graph's output as the model's. Args: until: models of tables can stop at "scores" or "probabilities"."""
         if self.output_unit > 0:
             multiples = np.rint((values - self.output_offset) * (self.output_scale / self.output_unit))
@@ -313,42 +306,3 @@ def _other_version(found: Any) -> str:
     if found == 1:
         return "it is of version 1, which did not say its program: 'cloakwork inspect --client' and the service write it anew"
     return "its version is another, of a newer release"
-
-
-def _client_step(fields: Any) -> ClientStep:
-    return functions_from_fields(fields) if isinstance(fields, dict) else _along_axis(*typed.entries(fields))
-
-
-def _along_axis(operator: Any, axis: Any, keepdims: Any, count: Any = 0, largest: Any = True) -> ClientStep:
-    axis = typed.integer(axis, -typed.LARGEST_INTEGER)
-    return ClientStep(typed.text(operator), axis, typed.flag(keepdims), typed.integer(count), typed.flag(largest))
-
-
-def apply_client_steps(steps: tuple[ClientStep, ...], values: Reals) -> NDArray[np.generic]:
-    result: NDArray[np.generic] = values
-    for step in steps:
-        result = _applied(step, np.asarray(result, dtype=np.float64))
-    return result
-
-
-def _applied(step: ClientStep, values: Reals) -> NDArray[Any]:
-    if step.operator == FUNCTION:
-        return apply_functions(step, values)
-    axis = step.axis
-    if step.operator in ("ArgMax", "ArgMin"):
-        return np.asarray(
-            (np.argmax if step.operator == "ArgMax" else np.argmin)(values, axis=axis, keepdims=step.keepdims)
-        )
-    if step.operator == "Hardmax":
-        best = np.expand_dims(np.argmax(values, axis=axis), axis)
-        result = np.zeros_like(values)
-        np.put_along_axis(result, best, 1.0, axis=axis)
-        return result
-    if step.operator in ("TopK", "TopKIndices"):
-        order = np.argsort(-values if step.largest else values, axis=axis, kind="stable").take(
-            range(step.count), axis=axis
-        )
-        return order if step.operator == "TopKIndices" else np.take_along_axis(values, order, axis=axis)
-    shifted = values - values.max(axis=axis, keepdims=True)
-    logarithm: Reals = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
-    return logarithm if step.operator == "LogSoftmax" else np.exp(logarithm)

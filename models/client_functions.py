@@ -13,8 +13,8 @@ from cloakwork.models.ir import ClientStep, Indices, Reals
 from cloakwork.models.steps import Step, apply_steps, broken_rule, formula
 
 FUNCTION: Final = "Function"  # the client step's operator
-# Those whose parameters may say much of a model, or that belong to quantised values.
-_NEVER: Final = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor", "QuantizeLinear", "Snap", "Table"})
+# Those whose parameters may say much of a model, or that belong to values that are integers.
+_NEVER: Final = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor", "Snap", "Table"})
 MOST_FUNCTIONS: Final = 8
 MOST_STEPS: Final = 24  # of a function
 MOST_NUMBERS: Final = 24  # parameters of all of them: the client gets no weights of a model

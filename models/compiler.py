@@ -5,44 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import onnx
-from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_set, parameter_sets
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.accuracy import Reference, Task
+from cloakwork.models.accuracy import Task
+from cloakwork.models.approximate import approximate_programs
 from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.calibration import Calibration, observe
-from cloakwork.models.client import ClientSpecification, apply_client_steps
-from cloakwork.models.client_steps import Quantise, Stage
+from cloakwork.models.client import ClientSpecification
+from cloakwork.models.client_steps import Named, Stage, Tensors, joined
 from cloakwork.models.errors import CompileError
-from cloakwork.models.exact import Ends, ExactSettings, exact_programs
+from cloakwork.models.exact import ExactSettings, exact_programs
 from cloakwork.models.first_accurate import DEFAULT_ACCURACY, first_accurate
 from cloakwork.models.interpreter import interpret
-from cloakwork.models.ir import Graph, NotFiniteError, Reals, wires
+from cloakwork.models.ir import Graph, NotFiniteError, Reals
+from cloakwork.models.last_steps import apply_client_steps
 from cloakwork.models.onnx_import.importer import import_onnx, is_table_model, load_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
-from cloakwork.models.passes.carry_lines import carry_lines
-from cloakwork.models.passes.choose_parameters import approximate_sets, attempts, least_error
-from cloakwork.models.passes.equalise_lookups import equalise_lookups
-from cloakwork.models.passes.noise_limits import AUTO, PROFILES, NoiseLimits, Profile, noise_limits, on_layers
-from cloakwork.models.passes.pipeline import restructure
-from cloakwork.models.passes.quantise_ends import quantise_input, quantise_output
-from cloakwork.models.passes.quantised_ranges import quantised_ranges
-from cloakwork.models.passes.rescale_input import RESCALED, rescale_input
-from cloakwork.models.passes.statistics import statistics
+from cloakwork.models.passes.noise_limits import AUTO, PROFILES, Profile, noise_limits, on_layers
+from cloakwork.models.prepared import Checked, calibrated, prepared
 from cloakwork.models.program import Program
 from cloakwork.models.report import report, report_text, save_picture
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
 from cloakwork.models.simulate import simulate
-from cloakwork.models.tabular.columns import real_numbers
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
@@ -96,8 +89,10 @@ class CompiledModel:
         seed: int | None = None,
         progress: Progress = None,
         output: Stage = "labels",
-    ) -> NDArray[Any]:
-        """The model's output for samples [samples, ..].
+    ) -> Any:
+        """The model's output for samples [samples, ..]: an array, of a model of several outputs a dict of arrays by name.
+
+        Samples of a model of several inputs are a dict of arrays by name, or a tuple of arrays in the model's order.
 
         All modes start from the same numbers: the client's steps, values beyond the calibrated range as its end (CalibratedRangeWarning).
 
@@ -115,17 +110,19 @@ class CompiledModel:
             return self._execute(self.client.phases(x), key, session, progress, output)
         raise CompileError(f"predict: expected fhe to be 'disable', 'simulate' or 'execute', got '{fhe}'")
 
-    def predict_float(self, x: ArrayLike) -> NDArray[np.generic]:
-        """The model before quantisation, in clear."""
+    def predict_float(self, x: Any) -> Any:
+        """The model before quantisation, in clear; samples and result as of `predict`."""
         if self.float_graph is None:
             raise CompileError(
                 "predict_float: a loaded program has no real-valued model; compile it from its ONNX file"
             )
-        return apply_client_steps(self.float_graph.client_steps, interpret(self.float_graph, x))
+        graph = self.float_graph
+        values = interpret(graph, Tensors.of(graph.inputs, graph.unused)(x) if graph.inputs else x)
+        return Named.of(graph.outputs)(values) if graph.outputs else apply_client_steps(graph.client_steps, values)
 
     def _execute(
         self, phases: Reals, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage
-    ) -> NDArray[Any]:
+    ) -> Any:
         if key is None:
             from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
 
@@ -141,7 +138,7 @@ class CompiledModel:
             report = shifted_progress(progress, self.program.bootstraps * start, total)
             encrypted = self.client.encrypt_phases(key, phases[start : start + size])
             parts.append(self.client.decrypt(key, runtime.answer(encrypted, report), output))
-        return np.concatenate(parts)
+        return joined(parts)
 
 
 @contextmanager
@@ -161,12 +158,13 @@ def _clear_errors() -> Iterator[None]:
 @_clear_errors()
 def compile_onnx(
     model: onnx.ModelProto | str | Path,
-    calibration: ArrayLike | Calibration | None = None,
+    calibration: Any = None,
     *,
+    outputs: Sequence[str] | None = None,
     profile: Profile | Mapping[str, Profile] = AUTO,
     accuracy: float | None = DEFAULT_ACCURACY,
     allow_loss: bool = False,
-    task: Task | None = None,
+    task: Task | Mapping[str, Task] | None = None,
     weight_bits: int | None = None,
     margin: float | None = None,
     candidates: Sequence[ParameterSet | str] | None = None,
@@ -176,15 +174,17 @@ def compile_onnx(
 
     Args:
         calibration: typical inputs [samples, ..], or what was observed of them; they set the range of every value. A model whose
-            quantisers say the ranges (QDQ or QOperator) needs none.
+            quantisers say the ranges (QDQ or QOperator) needs none. Of several inputs a dict of arrays by name, or a tuple of arrays in the
+            model's order.
+        outputs: names of the outputs that are wanted; None: all. Of several `predict` gives a dict of arrays by name.
         profile: how much noise a look-up may see: "auto" what the accuracy allows; "fast" 2 %, "balanced" 1 %, or a number, in per cent of the
             half torus (one standard deviation); "exact" or "exact_64": look-ups on integers that fail with a probability of at most 2^-128
             or 2^-64; or such profiles by the names of layers, with "*" for the others.
         accuracy: least share of the calibration samples on which the encrypted model, simulated, decides as the clear one; for regression
-            the least share of the outputs' variance that it gets right. The cheapest program that reaches it is taken. None: not checked, as
-            it is not without calibration samples.
+            the least share of the outputs' variance that it gets right; every one of several outputs has to reach it. The cheapest program
+            that does is taken. None: not checked, as it is not without calibration samples.
         allow_loss: when no program reaches the accuracy, the best one and an AccuracyWarning instead of an AccuracyError.
-        task: "classification" or "regression"; None: seen from the model's last steps and outputs.
+        task: "classification" or "regression", or one of them by the names of outputs; None: seen from the model's last steps and outputs.
         weight_bits: least bits of the largest weight of every layer, 2 .. 8; layers get as many as the noise allows, up to 8, exact ones just
             these. None: what the accuracy asks for, and 5 where it is not checked.
         margin: part of the calibrated half range that is kept free on either side; None: ranges end where tails fitted to the calibration
@@ -199,6 +199,8 @@ def compile_onnx(
     if is_table_model(model):
         from cloakwork.models.tabular.onnx_ml import compile_onnx_ml  # which returns a CompiledModel
 
+        if outputs is not None:
+            raise CompileError("outputs: a model of tables has one answer; leave the option out")
         network = {
             "profile": profile, "accuracy": accuracy, "allow_loss": allow_loss, "weight_bits": weight_bits, "margin": margin,
             "candidates": candidates, "exact": exact, **({} if task is None else {"task": task}),
@@ -206,40 +208,25 @@ def compile_onnx(
         return compile_onnx_ml(model, calibration, network=network)
     limits = noise_limits(profile)
     _check_options(weight_bits, accuracy)
-    imported = import_onnx(model, pools_first=limits.failure_log2 is None)
-    if not imported.output.size:
-        raise CompileError("model: its output is an empty tensor; there is nothing to compute")
-    graph, given, wanted = _prepared(imported)
-    limits = on_layers(limits, graph)
-    samples: Reals | None = None
-    calibration_given = calibration
-    reference, rescale = None, None
-    if calibration is None:
-        calibration = quantised_ranges(graph, given, wanted)
-    elif not isinstance(calibration, Calibration):
-        samples = real_numbers(calibration if given is None else given(calibration))
-        calibration = observe(graph, samples)
-        reference = None if accuracy is None else Reference.of(graph, samples, task)
-        if given is None:
-            graph, rescale = rescale_input(graph, samples)
-        if rescale is not None:
-            samples = rescale(samples)
-            calibration = replace(calibration, input_range=RESCALED)
-    bounded = bound_ranges(graph, calibration, margin)
+    imported = import_onnx(model, pools_first=limits.failure_log2 is None, outputs=outputs)
+    begun = prepared(imported)
+    limits = on_layers(limits, begun.graph)
+    ready = calibrated(begun, calibration, None if accuracy is None else Checked(task))
     sets = None if candidates is None else [parameter_set(p) if isinstance(p, str) else p for p in candidates]
-    ends = Ends(tuple(step for step in (given, rescale) if step is not None), wanted)
+    reference = ready.reference
     if limits.failure_log2 is not None:
         settings = exact or ExactSettings()
-        found = exact_programs(bounded, limits, settings, weight_bits, ends, sets)
+        bounded = bound_ranges(ready.graph, ready.calibration, margin)
+        found = exact_programs(bounded, limits, settings, weight_bits, ready.ends, sets)
     elif profile == AUTO and reference is None:
-        unchecked = on_layers(noise_limits(UNSEEN if calibration_given is None else UNCHECKED), graph)
-        found = _approximate(bounded, unchecked, weight_bits or LEAST_BITS, ends, sets, samples, margin)
+        unchecked = on_layers(noise_limits(UNSEEN if calibration is None else UNCHECKED), ready.graph)
+        found = approximate_programs(ready, margin, unchecked, weight_bits or LEAST_BITS, sets)
     else:
         if profile == AUTO and sets is None:
             sets = [params for params in parameter_sets() if not is_insecure(params)]
         least = weight_bits or (LEAST_BITS if reference is None else 2)
-        most = math.inf if reference is None else _HOPELESS**2 * float(reference.outputs.var(axis=0).sum())
-        found = _approximate(bounded, limits, least, ends, sets, samples, margin, most)
+        most = math.inf if reference is None else _HOPELESS**2 * reference.variance
+        found = approximate_programs(ready, margin, limits, least, sets, most)
     return CompiledModel(first_accurate(found, reference, accuracy or 0.0, allow_loss), imported)
 
 
@@ -250,61 +237,16 @@ def _check_options(weight_bits: int | None, accuracy: float | None) -> None:
         raise CompileError(f"accuracy: expected a share from 0 to 1, or None, got {accuracy}")
 
 
-def _approximate(
-    bounded: Graph,
-    limits: NoiseLimits,
-    least_bits: int,
-    ends: Ends,
-    candidates: Sequence[ParameterSet] | None,
-    samples: Reals | None,
-    margin: float | None,
-    most_error: float = math.inf,
-) -> Iterator[Program]:
-    """Programs within the noise limits, the cheapest first.
-
-    Args:
-        samples: of the bounded graph's input.
-        margin: see compile_onnx.
-        most_error: of which more is foreseen for a set, it is not tried while there are others.
-    """
-    sets = approximate_sets(candidates)
-    known = statistics(bounded, samples)
-    variants = [equalise_lookups(bounded, known)]
-    if samples is not None and (straight := carry_lines(bounded, known)) is not None:
-        seen = replace(observe(straight, samples), input_range=_input_range(bounded))
-        straight = bound_ranges(straight, seen, margin)
-        variants.append(equalise_lookups(straight, statistics(straight, samples)))
-    graph, stats = least_error(variants, limits, least_bits, sets)
-    for attempt in attempts(graph, limits, least_bits, sets, stats, most_error):
-        yield Program(
-            attempt.graph,
-            attempt.params,
-            limits.default,
-            limits.layers,
-            input_steps=ends.given,
-            output_steps=() if ends.wanted is None else (ends.wanted,),
-        )
-
-
-def _input_range(bounded: Graph) -> tuple[float, float]:
-    assert bounded.lower is not None and bounded.upper is not None
-    own = wires(bounded.input)
-    return float(bounded.lower[own].min()), float(bounded.upper[own].max())
-
-
 @_clear_errors()
-def calibrate(model: onnx.ModelProto | str | Path, samples: ArrayLike, *, exact: bool = False) -> Calibration:
-    """What typical inputs [samples, ..] show of an ONNX model: in place of them for `compile_onnx`, small enough to travel with the model.
+def calibrate(
+    model: onnx.ModelProto | str | Path, samples: Any, *, exact: bool = False, outputs: Sequence[str] | None = None
+) -> Calibration:
+    """What typical inputs show of an ONNX model: in place of them for `compile_onnx`, small enough to travel with the model.
 
     Args:
+        samples: as `compile_onnx` takes them.
         exact: for the exact profiles, which order pools and activations differently.
+        outputs: as `compile_onnx` is going to get them.
     """
-    graph, given, _ = _prepared(import_onnx(model, pools_first=not exact))
-    return observe(graph, samples if given is None else given(samples))
-
-
-def _prepared(imported: Graph) -> tuple[Graph, Quantise | None, Quantise | None]:
-    """The graph that is calibrated and quantised, and what the client does before and after it."""
-    graph, given = quantise_input(imported)
-    graph, wanted = quantise_output(graph)
-    return restructure(graph), given, wanted
+    ready = prepared(import_onnx(model, pools_first=not exact, outputs=outputs))
+    return observe(ready.graph, ready.entered(samples))

@@ -9,7 +9,8 @@ from typing import Final, Literal
 import numpy as np
 
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.client_steps import InputStep, Quantise
+from cloakwork.models.client_steps import InputStep, OutputStep, Quantise
+from cloakwork.models.distinct_outputs import distinct_outputs
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.ir import Graph, wires
 from cloakwork.models.passes.choose_exact import choose_exact
@@ -50,10 +51,15 @@ class ExactSettings:
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """What the client does: steps before encryption (the model's own quantiser among them), and the quantiser of the output."""
+    """What the client does before encryption and after decryption.
+
+    Args:
+        grid: unit of the values that the model's own quantisers make of the input; None where it does not round all of it.
+    """
 
     given: tuple[InputStep, ...] = ()
-    wanted: Quantise | None = None
+    wanted: tuple[OutputStep, ...] = ()
+    grid: float | None = None
 
 
 def exact_programs(
@@ -107,22 +113,23 @@ def _exact_program(
     candidates: Sequence[ParameterSet] | None,
 ) -> Program:
     assert limits.failure_log2 is not None and settings.input_bits is not None and settings.activation_bits is not None
-    given = next((step for step in ends.given if isinstance(step, Quantise)), None)
-    entry = given or _input_quantiser(bounded, settings.input_bits)
+    entry = _input_quantiser(bounded, settings.input_bits) if ends.grid is None else None
     approximate = limits.approximate(bounded)
     options = ExactOptions(
-        weight_bits, settings.activation_bits, settings.rounded_bits, approximate, given=given is not None
+        weight_bits, settings.activation_bits, settings.rounded_bits, approximate, given=entry is None
     )
-    found = exact_integers(bounded, entry.unit, options, settings.ranges == "calibrated")
+    unit = ends.grid if entry is None else entry.unit
+    assert unit is not None
+    found = exact_integers(bounded, unit, options, settings.ranges == "calibrated")
     found = replace(found, graph=merge_equal(found.graph))
     chosen = choose_exact(found, limits.failure_log2, approximate, candidates)
-    return Program(
+    program = Program(
         found.graph,
         chosen.parameters,
         limits.default,
         limits.layers,
-        input_steps=ends.given if given is not None else (*ends.given, entry),
-        output_steps=() if ends.wanted is None else (ends.wanted,),
+        input_steps=ends.given if entry is None else (*ends.given, entry),
+        output_steps=ends.wanted,
         output_unit=chosen.output_unit,
         facts={
             "failure_log2_limit": limits.failure_log2,
@@ -133,6 +140,7 @@ def _exact_program(
             "calibrated_ranges": sorted({n.origin for n in found.graph.linears if n.first_wire in found.calibrated}),
         },
     )
+    return distinct_outputs(program)
 
 
 def _input_quantiser(graph: Graph, bits: int) -> Quantise:

@@ -44,9 +44,8 @@ def first_accurate(
                 return _with_facts(program, check, losses(program, reference), accuracy)
             if check.reaches(accuracy) and serves is None:
                 serves = _cost(program)
-            worth = (check.value, check.doubled)
-            if best is None or worth > best[0]:
-                best = (worth, program, check)
+            if best is None or check.worth > best[0]:
+                best = (check.worth, program, check)
     except NoParameterSetError as error:
         if best is None:
             raise
@@ -76,15 +75,17 @@ def _checked(program: Program, reference: Reference, accuracy: float) -> tuple[P
 
 
 def _with_facts(program: Program, check: Check, lost: Losses, accuracy: float) -> Program:
-    """With plain values for the report."""
+    """With plain values for the report; those of several outputs by name too."""
+    of_outputs = {name: {"measure": each.measure, "value": each.value} for name, each in check.outputs.items()}
     facts = {
-        "measure": check.measure,
-        "value": check.value,
-        "samples": check.samples,
+        "measure": check.verdict.measure,
+        "value": check.verdict.value,
+        "samples": check.verdict.samples,
         "layers": lost.layers,
         "outside_share": lost.outside,
         "outside_share_at_most": lost.outside_at_most,
         "asked": accuracy,
+        **({"outputs": of_outputs} if list(of_outputs) != [""] else {}),
     }
     return replace(program, facts={**program.facts, "check": facts})
 
@@ -94,15 +95,14 @@ def _cost(program: Program) -> float:
 
 
 def _message(program: Program, check: Check, lost: Losses, accuracy: float) -> str:
-    if check.measure == "agreement":
-        found = f"would decide as the clear one on {100 * check.value:.1f} % of {check.samples} calibration samples"
-    else:
-        found = (
-            f"would get {100 * check.value:.1f} % of its output's variance right on {check.samples} calibration samples"
-        )
     worst = lost.worst_layer
+    which = f"in its output '{check.worst}' " if check.worst else ""
+    where = (
+        f"most is lost in layer '{worst}', whose values are off by {100 * lost.layers[worst]:.1f} % of their spread under the best set, "
+        if worst
+        else "under the best set, "
+    )
     return (
-        f"the encrypted model {found}, {100 * accuracy:g} % were asked for (accuracy=); most is lost in layer '{worst}', whose values are off by "
-        f"{100 * lost.layers[worst]:.1f} % of their spread under the best set, '{program.parameters.name}': train the model for encryption, give "
-        "more typical calibration samples, ask for less, or go on with allow_loss=True"
+        f"the encrypted model {which}{check.verdict.text}, {100 * accuracy:g} % were asked for (accuracy=); {where}'{program.parameters.name}': "
+        "train the model for encryption, give more typical calibration samples, ask for less, or go on with allow_loss=True"
     )

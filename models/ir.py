@@ -124,14 +124,37 @@ class ClientStep:
 
 
 @dataclass(frozen=True, eq=False)
+class Part:
+    """One of several inputs or outputs: a named tensor whose numbers follow, in C order, those of the parts before it."""
+
+    name: str
+    shape: tuple[int, ...]  # without the batch dimension
+    client_steps: tuple[ClientStep, ...] = ()  # of an output
+    inner: bool = False  # of an output: whether layers with weights, which lead to other outputs, read it
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+def places(parts: Sequence[Part]) -> list[slice]:
+    """Where the numbers of each part lie in those of all."""
+    ends = np.cumsum([part.size for part in parts]).tolist()
+    return [slice(end - part.size, end) for part, end in zip(parts, ends, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
 class Graph:
     nodes: tuple[Node, ...]
-    output: Indices  # wires, in the output's shape without the batch dimension
-    client_steps: tuple[ClientStep, ...] = ()
+    output: Indices  # wires, in the output's shape without the batch dimension; of several outputs one after the other [numbers]
+    client_steps: tuple[ClientStep, ...] = ()  # none where there are several outputs: they have their own
     lower: Reals | None = None  # [wires] of values, after bound_ranges
     upper: Reals | None = None
     scale: Reals | None = None  # [wires], after quantise_weights
     offset: Reals | None = None
+    inputs: tuple[Part, ...] = ()  # of the input [numbers], where the model has several; not kept in files
+    outputs: tuple[Part, ...] = ()  # likewise
+    unused: tuple[str, ...] = ()  # inputs of the model that no output depends on
 
     @cached_property
     def wire_count(self) -> int:

@@ -75,6 +75,13 @@ def _specification(model: Model, request: Request) -> Response:
     return Response(model.client, media_type="application/json", headers=headers)
 
 
+def _tensors(model: Model, which: str) -> list[Tensor]:
+    """Several inputs or outputs by their names in the model; the only one as "input" or "output"."""
+    single = [{"name": which, "shape": model.facts[f"{which}_shape"]}]
+    named = model.facts["report"].get(f"{which}_tensors") or single
+    return [Tensor(name=each["name"], datatype="FP64", shape=[-1, *each["shape"]]) for each in named]
+
+
 def _metadata(services: Services, model: Model) -> ModelMetadata:
     facts = {name: value for name, value in model.facts.items() if name not in ("client", "format")}
     measured = services.scoring.estimates.measured(model)
@@ -93,7 +100,7 @@ def _metadata(services: Services, model: Model) -> ModelMetadata:
         name=model.name,
         versions=[known.version for known in services.models.versions(model.name)],
         platform="cloakwork",
-        inputs=[Tensor(name="input", datatype="FP64", shape=[-1, *model.facts["input_shape"]])],
-        outputs=[Tensor(name="output", datatype="FP64", shape=[-1, *model.facts["output_shape"]])],
+        inputs=_tensors(model, "input"),
+        outputs=_tensors(model, "output"),
         parameters={"fhe": fhe},
     )

@@ -76,7 +76,10 @@ def serve(
     if urlsplit(url).hostname not in _LOOPBACK and not anywhere:
         raise WrongCallError(f"--url: {url} is not this machine; pass --anywhere if its operator agreed to the load")
     table = read_samples(samples)
-    expected = _answers(find_model(artefact or model).predict(table))
+    predicted = find_model(artefact or model).predict(table)
+    if isinstance(predicted, dict):
+        raise WrongCallError(f"--model: '{model}' has several outputs; bench serve compares models of one")
+    expected = _answers(predicted)
     load = Load(model, table, expected, requests, 0.0)
     tokens = [api_key(path) for path in api_key_files] if api_key_files else [api_key(None)]
     with ended_like_ctrl_c(), progress(f"{users} users") as update:

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from cloakwork.app.cli.console import JsonOption, WrongCallError, standard_output, write_json
-from cloakwork.app.cli.data_sets import load_array
+from cloakwork.app.cli.data_sets import load_inputs
 from cloakwork.app.cli.keys import ForceOption, refuse_overwriting
 from cloakwork.app.cli.model_files import ModelArgument, find_model
 from cloakwork.app.cli.params import find_set
@@ -52,7 +52,8 @@ def compile_model(
         Path | None,
         typer.Option(
             "--calibration",
-            help="A few hundred typical inputs [samples, ..] (.npy), or ranges (.json); quantised models need none.",
+            help="A few hundred typical inputs [samples, ..] (.npy; of several inputs .npz by their names), or ranges (.json); quantised models "
+            "need none.",
         ),
     ] = None,
     profiles: Annotated[
@@ -72,8 +73,16 @@ def compile_model(
     allow_loss: Annotated[
         bool, typer.Option("--allow-loss", help="Write the most accurate program even when it is below --accuracy.")
     ] = False,
-    task: Annotated[
-        str | None, typer.Option("--task", help="classification or regression; seen from the model without it.")
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task",
+            help="classification or regression; OUTPUT=TASK for one of several outputs, may be repeated. Seen from the model without it.",
+        ),
+    ] = None,
+    outputs: Annotated[
+        list[str] | None,
+        typer.Option("--output", help="Compute this output of the model alone; may be repeated. By default all."),
     ] = None,
     weight_bits: Annotated[
         int | None, typer.Option("--weight-bits", help="Least bits of integer weights, 2 to 8.")
@@ -95,7 +104,9 @@ def compile_model(
 ) -> None:
     """Compile an ONNX model for encrypted inputs; the report says what it costs and risks."""
     refuse_overwriting(force, *(path for path in (output, client, picture) if path is not None))
-    options: dict[str, Any] = {"weight_bits": weight_bits, "margin": margin, "accuracy": accuracy, "task": task}
+    options: dict[str, Any] = {"weight_bits": weight_bits, "margin": margin, "accuracy": accuracy}
+    options["task"] = _tasks(tasks) if tasks else None
+    options["outputs"] = outputs or None
     options["allow_loss"] = allow_loss or None
     options["profile"] = _profiles(profiles) if profiles else None
     options["candidates"] = [find_set(name) for name in sets] if sets else None
@@ -157,6 +168,14 @@ def _profiles(texts: list[str]) -> Profile | dict[str, Profile]:
     return named["*"] if named.keys() == {"*"} else named
 
 
+def _tasks(texts: list[str]) -> str | dict[str, str]:
+    """One for all outputs, or OUTPUT=TASK for some."""
+    named = {name: task for name, _, task in (text.rpartition("=") for text in texts)}
+    if len(named) < len(texts) or ("" in named and len(named) > 1):
+        raise WrongCallError("--task: expected one for all outputs, or one OUTPUT=TASK for each of some")
+    return named.get("", named)
+
+
 def _profile(text: str) -> Profile:
     try:
         return float(text)
@@ -183,7 +202,7 @@ def _compiled(source: str, calibration: Path | None, options: dict[str, Any]) ->
 def _calibration(path: Path) -> Any:
     if path.suffix == ".json":
         return Calibration.from_json(path.read_bytes())
-    return load_array(path)
+    return load_inputs(path)
 
 
 def _write_beside(model: CompiledModel, client: Path | None, picture: Path | None) -> None:

@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 
 from cloakwork.app.cli.console import FailureError, WrongCallError
 from cloakwork.app.cli.digits import digits
+from cloakwork.app.client.table import read_tensors
 from cloakwork.models import zoo
 from cloakwork.models.client import ClientSpecification
+from cloakwork.models.client_steps import named_inputs
 
 Samples = tuple[NDArray[np.float64], NDArray[np.int64]]
 
@@ -44,14 +46,18 @@ DATA_SETS: Final[dict[str, Callable[[], Samples]]] = {
 }
 
 
-def load_samples(source: str, labels: Path | None) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
-    """A data set by its name, or samples of a .npy file, whose labels may be in another one."""
+def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[np.int64] | None]:
+    """A data set by its name, or samples of a .npy file, whose labels may be in another one; of a .npz file arrays by name."""
     if source in DATA_SETS:
         if labels is not None:
             raise WrongCallError(f"--labels: the data set '{source}' has its own; leave the option out")
         return DATA_SETS[source]()
+    if source.endswith(".npz"):
+        if labels is not None:
+            raise WrongCallError("--labels: goes with samples of one array; leave the option out for a .npz file")
+        return read_tensors(Path(source)), None
     if not source.endswith(".npy"):
-        raise WrongCallError(f"--data: expected one of {', '.join(DATA_SETS)} or a .npy file, got '{source}'")
+        raise WrongCallError(f"--data: expected one of {', '.join(DATA_SETS)}, a .npy or a .npz file, got '{source}'")
     samples = load_array(Path(source))
     if labels is None:
         return samples, None
@@ -61,6 +67,22 @@ def load_samples(source: str, labels: Path | None) -> tuple[NDArray[Any], NDArra
             f"{labels}: expected integers of shape {list(samples.shape[:1])}, got {classes.dtype} of shape {list(classes.shape)}"
         )
     return samples, classes.astype(np.int64)
+
+
+def load_inputs(path: Path) -> Any:
+    """Samples of a .npy file, or of a .npz file by the names of a model's inputs."""
+    return read_tensors(path) if path.suffix == ".npz" else load_array(path)
+
+
+def count_of(samples: Any) -> int:
+    return len(next(iter(samples.values())) if isinstance(samples, dict) else samples)
+
+
+def some_of(samples: Any, chosen: slice) -> Any:
+    """Some samples of an array, or of several by name."""
+    if isinstance(samples, dict):
+        return {name: array[chosen] for name, array in samples.items()}
+    return samples[chosen]
 
 
 def load_array(path: Path) -> NDArray[Any]:
@@ -74,8 +96,12 @@ def load_array(path: Path) -> NDArray[Any]:
     return array
 
 
-def shaped_for(specification: ClientSpecification, samples: NDArray[Any]) -> NDArray[Any]:
-    """Samples in the shape of the model's input, where the numbers of a sample are as many; tables of columns stay as they are."""
+def shaped_for(specification: ClientSpecification, samples: Any) -> Any:
+    """Samples in the shape of the model's input, where the numbers of a sample are as many; tables of columns and several tensors stay."""
+    if isinstance(samples, dict):
+        if named_inputs(specification.input_steps) is None:
+            raise WrongCallError("the model has one input; expected a .npy file, got several arrays (.npz)")
+        return samples
     shape = specification.input_shape
     same_count = math.prod(samples.shape[1:]) == math.prod(shape)
     return samples.reshape(len(samples), *shape) if same_count and not specification.input_steps else samples

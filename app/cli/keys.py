@@ -10,9 +10,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from cloakwork.app.cli.answers import by_output, save_answers
 from cloakwork.app.cli.client_files import ClientOption, ForModelOption, check_key, check_result, find_specification
 from cloakwork.app.cli.console import FailureError, JsonOption, WrongCallError, emit, progress, write_json
-from cloakwork.app.cli.data_sets import load_array, shaped_for
+from cloakwork.app.cli.data_sets import count_of, load_inputs, shaped_for
 from cloakwork.app.cli.params import find_set
 from cloakwork.app.cli.passphrase import PassphraseFileOption, read_passphrase
 from cloakwork.fhe_core.ciphertexts import load_ciphertexts
@@ -79,7 +80,10 @@ def keygen(
 
 def encrypt(
     values: Annotated[
-        list[str] | None, typer.Argument(help="Values, -- before negative ones; with --client or --model a .npy file.")
+        list[str] | None,
+        typer.Argument(
+            help="Values, -- before negative ones; with --client or --model a .npy file, of several inputs a .npz file."
+        ),
     ] = None,
     key_path: KeyOption = Path(CLIENT_KEY),
     output: Annotated[Path, typer.Option("--out", "-o", help="Where the ciphertexts go.")] = Path("ciphertexts.bin"),
@@ -127,7 +131,10 @@ def decrypt(
     path: Annotated[Path, typer.Argument(help="A file of ciphertexts.")],
     key_path: KeyOption = Path(CLIENT_KEY),
     output: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write the values to a .npy file instead of standard output.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Write the values to a .npy file (of several outputs .npz) instead of standard output."
+        ),
     ] = None,
     client: ClientOption = None,
     model: ForModelOption = None,
@@ -161,16 +168,17 @@ def decrypt(
     elif specification is not None:
         check_key(key, specification)
         values = specification.decrypt(key, check_result(ciphertexts, specification, path))
-        record["shape"] = list(values.shape)
+        record["shape"] = by_output(values, lambda array: list(array.shape))
     else:
         values = key.decrypt(ciphertexts)
     if output is not None:
-        with output.open("wb") as stream:
-            np.save(stream, values, allow_pickle=False)
+        save_answers(output, values)
     elif json_path != "-":
-        print_values(values)
+        for name, array in values.items() if isinstance(values, dict) else (("", values),):
+            typer.echo(f"{name}:") if name else None
+            print_values(array)
     if json_path is not None:
-        write_json({**record, "values": values.tolist()}, json_path)
+        write_json({**record, "values": by_output(values, lambda array: array.tolist())}, json_path)
     elif noise:
         typer.echo(f"noise: sd {record['noise_sd']:.3g}, largest {record['noise_max']:.3g} of the torus", err=True)
 
@@ -185,14 +193,15 @@ def _encrypt_samples(
     specification: ClientSpecification, arguments: list[str], key_path: Path, output: Path, input_path: str | None, full: bool,
     passphrase_file: Path | None, force: bool, json_path: str | None,
 ) -> None:  # fmt: skip
-    """A .npy file of samples for a model."""
+    """A .npy file of samples for a model, of several inputs a .npz file."""
     sources = [*arguments, *([] if input_path is None else [input_path])]
     if len(sources) != 1 or full:
         raise WrongCallError(
-            "for a model expected one .npy file of samples and no --full; for example 'cloakwork encrypt images.npy --model mnist-mlp-1x30'"
+            "for a model expected one .npy (of several inputs .npz) file of samples and no --full; for example "
+            "'cloakwork encrypt images.npy --model mnist-mlp-1x30'"
         )
     refuse_overwriting(force, output)
-    samples = shaped_for(specification, load_array(Path(sources[0])))
+    samples = shaped_for(specification, load_inputs(Path(sources[0])))
     key = load_key(key_path, passphrase_file)
     check_key(key, specification)
     ciphertexts = specification.encrypt(key, samples)
@@ -200,7 +209,7 @@ def _encrypt_samples(
     record = {
         "set": key.parameters.name,
         "ciphertexts": str(output),
-        "samples": len(samples),
+        "samples": count_of(samples),
         "bytes": output.stat().st_size,
     }
     emit(record, json_path, "Ciphertexts")

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
+from cloakwork.app.cli.answers import by_output, check_answers_path, save_answers
 from cloakwork.app.cli.console import JsonOption, emit, progress_of_stages, standard_output
 from cloakwork.app.cli.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.keys import refuse_overwriting
@@ -20,17 +20,23 @@ from cloakwork.app.cli.passphrase import ENVIRONMENT_VARIABLE, PassphraseFileOpt
 from cloakwork.app.cli.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
 from cloakwork.app.client.scores import Scores
-from cloakwork.app.client.table import Table, read_samples
+from cloakwork.app.client.table import read_samples, read_tensors
+from cloakwork.models.client_steps import named_outputs
 
-_SHOWN_ROWS = 20
+_SHOWN_ROWS, _SHOWN_CELLS = 20, 8
 
 
 def score(
-    samples: Annotated[Path, typer.Argument(help="Samples: .csv (names of columns optional) or .npy.")],
+    samples: Annotated[
+        Path, typer.Argument(help="Samples: .csv (names of columns optional) or .npy; .npz of several inputs by name.")
+    ],
     url: UrlOption,
     model: Annotated[str, typer.Option("--model", help="A model of the server; 'cloakwork models list' shows them.")],
     version: Annotated[str | None, typer.Option("--version", help="Of the model; the newest without it.")] = None,
-    output: Annotated[Path | None, typer.Option("--out", help="Write the predictions to a .csv or .npy file.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write the predictions to a .csv or .npy file; of several outputs .npz."),
+    ] = None,
     key_folder: Annotated[
         Path | None, typer.Option("--keys", help="Folder of your keys; made if needed. Default: your data folder.")
     ] = None,
@@ -43,7 +49,7 @@ def score(
     """Encrypt samples, have a server compute on them, decrypt its answer."""
     if output is not None:
         refuse_overwriting(force, output)
-    table = read_samples(samples)
+    table = read_tensors(samples) if samples.suffix == ".npz" else read_samples(samples)
     start = time.perf_counter()
     with (
         ended_like_ctrl_c(),
@@ -51,6 +57,9 @@ def score(
         connect(url, api_key_file, certificates, keyring) as client,
         _bars() as report,
     ):
+        if output is not None:
+            steps = client.model(model, version).specification.output_steps
+            check_answers_path(output, named_outputs(steps) is not None)
         scores = client.score(model, table, version=version, progress=report)
     record = _record(model, scores, time.perf_counter() - start)
     if output is not None:
@@ -84,7 +93,7 @@ def _record(model: str, scores: Scores, seconds: float) -> dict[str, Any]:
     return {
         "model": model,
         "samples": scores.samples,
-        "predictions": scores.predictions.tolist(),
+        "predictions": by_output(scores.predictions, lambda array: array.tolist()),
         "seconds_per_sample": scores.seconds / scores.samples,
         "compute_seconds_per_sample": None
         if np.isnan(scores.compute_seconds)
@@ -109,21 +118,32 @@ def _bars() -> Iterator[Callable[[str, int, int], None]]:
         yield report
 
 
-def _show(table: Table, predictions: NDArray[Any]) -> None:
+def _show(table: Any, predictions: Any) -> None:
     console = standard_output()
-    for row, prediction in list(zip(np.asarray(table), predictions.tolist(), strict=True))[:_SHOWN_ROWS]:
-        shown = ", ".join(str(cell) for cell in row.reshape(-1)[:8])
-        console.print(f"{shown}{', ..' if row.size > 8 else ''}  ->  {prediction}", markup=False)
-    if len(predictions) > _SHOWN_ROWS:
-        console.print(f".. and {len(predictions) - _SHOWN_ROWS} more; --out writes all")
+    named = predictions if isinstance(predictions, dict) else {"": predictions}
+    answers = [
+        "; ".join(f"{name}: {each}" if name else str(each) for name, each in zip(named, row, strict=True))
+        for row in zip(*(array[:_SHOWN_ROWS].tolist() for array in named.values()), strict=True)
+    ]
+    for shown, answer in zip(_shown_samples(table), answers, strict=False):
+        console.print(f"{shown}  ->  {answer}", markup=False)
+    count = len(next(iter(named.values())))
+    if count > _SHOWN_ROWS:
+        console.print(f".. and {count - _SHOWN_ROWS} more; --out writes all")
 
 
-def _write(path: Path, predictions: NDArray[Any]) -> None:
-    if path.suffix == ".npy":
-        with path.open("wb") as stream:
-            np.save(
-                stream, predictions if predictions.dtype.kind != "O" else predictions.astype(str), allow_pickle=False
-            )
+def _shown_samples(table: Any) -> list[str]:
+    """The first samples by their first numbers; those of several inputs by their number in the file."""
+    if isinstance(table, dict):
+        return [f"sample {i}" for i in range(_SHOWN_ROWS)]
+    rows = list(np.asarray(table))[:_SHOWN_ROWS]
+    cells = [", ".join(str(cell) for cell in row.reshape(-1)[:_SHOWN_CELLS]) for row in rows]
+    return [f"{text}{', ..' if row.size > _SHOWN_CELLS else ''}" for row, text in zip(rows, cells, strict=True)]
+
+
+def _write(path: Path, predictions: Any) -> None:
+    if path.suffix in (".npy", ".npz"):
+        save_answers(path, predictions)
         return
     rows = predictions.reshape(len(predictions), -1)
     lines = (",".join(str(value) for value in row) for row in rows.tolist())

@@ -9,9 +9,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from cloakwork.app.cli.console import JsonOption, emit, progress
-from cloakwork.app.cli.data_sets import DATA_SETS, classes_of, load_samples, shaped_for
+from cloakwork.app.cli.console import JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.data_sets import DATA_SETS, classes_of, count_of, load_samples, shaped_for, some_of
 from cloakwork.app.cli.model_files import ModelArgument, find_model
+from cloakwork.models.client_steps import joined
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.simulate import simulate as simulate_phases
 
@@ -21,7 +22,12 @@ _NOISE_SAMPLES = 1000  # that the noise is measured on: with ten scores each, wi
 
 def simulate(
     model_name: ModelArgument,
-    data: Annotated[str, typer.Option("--data", help=f"{', '.join(DATA_SETS)}, or a .npy file of samples.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data", help=f"{', '.join(DATA_SETS)}, or a .npy file of samples; .npz of several inputs by name."
+        ),
+    ],
     labels_path: Annotated[
         Path | None, typer.Option("--labels", help="A .npy file of classes, for samples of a file.")
     ] = None,
@@ -32,30 +38,39 @@ def simulate(
     """Run a model on many samples in clear with the noise of encryption: its accuracy before any key is made."""
     model = find_model(model_name)
     samples, labels = load_samples(data, labels_path)
-    samples = shaped_for(model.client, samples)[:limit]
+    samples = some_of(shaped_for(model.client, samples), slice(limit))
     clear = model.predict(samples) if model.float_graph is None else model.predict_float(samples)
     simulated = _simulated(model, samples, seed)
-    record: dict[str, Any] = {"model": model_name, "data": data, "samples": len(samples)}
-    if labels is not None:
-        record["accuracy_clear"] = float((classes_of(clear) == labels[:limit]).mean())
-        record["accuracy_simulated"] = float((classes_of(simulated) == labels[:limit]).mean())
-    record["agreement"] = float((classes_of(simulated) == classes_of(clear)).mean())
-    record |= _noise(model, samples[:_NOISE_SAMPLES], seed)
+    record: dict[str, Any] = {"model": model_name, "data": data, "samples": count_of(samples)}
+    if isinstance(clear, dict):
+        if labels is not None:
+            raise WrongCallError("--labels: the model has several outputs; leave the option out")
+        record["agreement"] = {name: _agreement(simulated[name], array) for name, array in clear.items()}
+    else:
+        if labels is not None:
+            record["accuracy_clear"] = float((classes_of(clear) == labels[:limit]).mean())
+            record["accuracy_simulated"] = float((classes_of(simulated) == labels[:limit]).mean())
+        record["agreement"] = _agreement(simulated, clear)
+    record |= _noise(model, some_of(samples, slice(_NOISE_SAMPLES)), seed)
     emit({**record, "seed": seed}, json_path, f"Simulation of {model_name}")
 
 
-def _simulated(model: CompiledModel, samples: NDArray[Any], seed: int) -> NDArray[Any]:
-    parts = []
-    seeds = np.random.SeedSequence(seed).generate_state(-(-len(samples) // _SAMPLES_AT_ONCE))
+def _agreement(simulated: NDArray[Any], clear: NDArray[Any]) -> float:
+    return float((classes_of(simulated) == classes_of(clear)).mean())
+
+
+def _simulated(model: CompiledModel, samples: Any, seed: int) -> Any:
+    parts, count = [], count_of(samples)
+    seeds = np.random.SeedSequence(seed).generate_state(-(-count // _SAMPLES_AT_ONCE))
     with progress("simulation") as update:
         for i, part_seed in enumerate(seeds):
-            part = samples[i * _SAMPLES_AT_ONCE : (i + 1) * _SAMPLES_AT_ONCE]
+            part = some_of(samples, slice(i * _SAMPLES_AT_ONCE, (i + 1) * _SAMPLES_AT_ONCE))
             parts.append(model.predict(part, fhe="simulate", seed=int(part_seed)))
-            update(min((i + 1) * _SAMPLES_AT_ONCE, len(samples)), len(samples))
-    return np.concatenate(parts)
+            update(min((i + 1) * _SAMPLES_AT_ONCE, count), count)
+    return joined(parts)
 
 
-def _noise(model: CompiledModel, samples: NDArray[Any], seed: int) -> dict[str, float]:
+def _noise(model: CompiledModel, samples: Any, seed: int) -> dict[str, float]:
     """Standard deviation that the noise adds to an output, in the model's units and as part of the outputs' own."""
     phases = model.client.phases(samples)
     exact, noisy = (simulate_phases(model.program, phases, seed, noisy=noise) for noise in (False, True))

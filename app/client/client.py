@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +24,7 @@ from cloakwork.app.client.keyring import Keyring
 from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url
 from cloakwork.fhe_core.errors import FheError
+from cloakwork.models.client_steps import named_inputs
 from cloakwork.models.errors import ShapeError
 
 _log = logging.getLogger("cloakwork.client")
@@ -66,10 +67,17 @@ class _Settings:
         return f"<{type(self).__name__} {self.url}>"
 
     def _score(self, name: str, version: str | None, x: Any, progress: Progress | None) -> Conversation[Scores]:
-        samples = x if hasattr(x, "columns") else np.asarray(x)  # a table keeps the names of its columns
-        if np.ndim(samples) == 0 or len(samples) == 0:
+        named = isinstance(x, Mapping)
+        samples = x if named or hasattr(x, "columns") else _array(x)  # a table keeps the names of its columns
+        if not named and samples is not None and (np.ndim(samples) == 0 or len(samples) == 0):
             raise ShapeError(f"input: expected samples first, at least one, got shape {list(np.shape(samples))}")
         model = yield from self._model(name, version)
+        if named_inputs(model.specification.input_steps) is not None:
+            samples = x
+        elif named or samples is None:
+            raise ShapeError(
+                f"input: model '{name}' has one input; expected an array [samples, ..], got {type(x).__name__}"
+            )
         result = yield from score(self._keyring, self._uploads, model, samples, progress or _silent)
         return result
 
@@ -93,6 +101,16 @@ class _Settings:
             self.url,
             error,
         )
+
+
+def _array(x: Any) -> NDArray[Any] | None:
+    """None for arrays of different shapes, which only a model of several inputs takes."""
+    try:
+        return np.asarray(x)
+    except ValueError:
+        if isinstance(x, tuple):
+            return None
+        raise ShapeError("input: expected an array [samples, ..], got rows of different lengths") from None
 
 
 def _silent(_what: str, _done: int, _total: int) -> None:
@@ -132,6 +150,7 @@ class Client(_Settings):
         """Predictions for samples [samples, ..] with what they cost.
 
         Args:
+            x: an array or a table; for a model of several inputs a dict of arrays by name, or a tuple of arrays in the model's order.
             progress: progress(what, done, total) with `what` "keys", "upload" or "server".
 
         Raises:
@@ -140,8 +159,8 @@ class Client(_Settings):
         """
         return self._transport.carry_out(self._score(name, version, x, progress))
 
-    def predict(self, name: str, x: Any, *, version: str | None = None) -> NDArray[Any]:
-        """The predictions of `score`."""
+    def predict(self, name: str, x: Any, *, version: str | None = None) -> Any:
+        """The predictions of `score`: an array; of a model of several outputs a dict of arrays by name."""
         return self.score(name, x, version=version).predictions
 
     def delete_uploaded_keys(self) -> None:
@@ -183,7 +202,7 @@ class AsyncClient(_Settings):
     async def score(self, name: str, x: Any, *, version: str | None = None, progress: Progress | None = None) -> Scores:
         return await self._transport.carry_out(self._score(name, version, x, progress))
 
-    async def predict(self, name: str, x: Any, *, version: str | None = None) -> NDArray[Any]:
+    async def predict(self, name: str, x: Any, *, version: str | None = None) -> Any:
         return (await self.score(name, x, version=version)).predictions
 
     async def delete_uploaded_keys(self) -> None:

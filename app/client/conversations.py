@@ -152,7 +152,8 @@ def _number(response: Response, header: str, default: int) -> int:
 def score(
     keyring: Keyring, uploads: Uploads, model: RemoteModel, samples: Any, progress: Progress
 ) -> Conversation[Scores]:
-    """Encrypted predictions for samples [samples, ..] in as many requests as the server's largest batch asks for.
+    """Encrypted predictions for samples [samples, ..] (of several inputs a dict or a tuple of them) in as many requests as the server's largest
+    batch asks for.
 
     Args:
         uploads: what the server is known to have; kept up to date.
@@ -205,7 +206,7 @@ def _score_batch(
     result = load_results(response.content, parameters=key.parameters)
     predictions = model.specification.decrypt(key, result)
     seconds = time.perf_counter() - start
-    return Scores(np.asarray(predictions), seconds, computed, 0, len(body), len(response.content))
+    return Scores(predictions, seconds, computed, 0, len(body), len(response.content))
 
 
 def _run_seconds(response: Response) -> float:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from cloakwork.models.client_steps import joined
 
 
 @dataclass(frozen=True)
 class Scores:
     """Predictions of all samples; bytes and seconds of all requests together."""
 
-    predictions: NDArray[Any]
+    predictions: Any  # an array; of a model of several outputs a dict of arrays by name
     seconds: float  # from encryption to decryption, without making and uploading keys
     compute_seconds: float  # what the server says that it computed
     upload_bytes: int  # evaluation keys sent now; 0 when the server had them
@@ -22,7 +21,8 @@ class Scores:
 
     @property
     def samples(self) -> int:
-        return len(self.predictions)
+        several = isinstance(self.predictions, dict)
+        return len(next(iter(self.predictions.values())) if several else self.predictions)
 
     @property
     def key_uploaded(self) -> bool:
@@ -31,7 +31,7 @@ class Scores:
     @staticmethod
     def joined(parts: list[Scores]) -> Scores:
         return Scores(
-            np.concatenate([part.predictions for part in parts]),
+            joined([part.predictions for part in parts]),
             sum(part.seconds for part in parts),
             sum(part.compute_seconds for part in parts),
             sum(part.upload_bytes for part in parts),

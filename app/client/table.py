@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +41,44 @@ class Table:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self._cells, dtype=dtype, copy=copy)
+
+
+def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
+    """Arrays [samples, ..] by name from a .npz file (`numpy.savez`): the samples of a model of several inputs.
+
+    Raises:
+        ShapeError: no such file, or arrays of something else than numbers.
+    """
+    if path.stat().st_size > MOST_BYTES:
+        raise ShapeError(f"{path}: expected at most {MOST_BYTES >> 20} MiB; score it in several files")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            _check_size(path, file)
+            arrays = {name: file[name] for name in file.files}
+    except (
+        ValueError,
+        EOFError,
+        OSError,
+        zipfile.BadZipFile,
+        zlib.error,
+        AttributeError,
+        TypeError,
+        NotImplementedError,
+    ) as error:
+        raise ShapeError(
+            f"{path}: expected a .npz file of arrays of numbers; it holds something else or is damaged"
+        ) from error
+    wrong = [name for name, array in arrays.items() if array.dtype.kind not in "biuf" or array.ndim == 0]
+    if wrong or not arrays:
+        what = f"'{wrong[0]}' is none" if wrong else "it has none"
+        raise ShapeError(f"{path}: expected arrays of numbers [samples, ..] by name; {what}")
+    return arrays
+
+
+def _check_size(path: Path, file: Any) -> None:
+    """That what a compressed file unfolds to is bounded."""
+    if sum(member.file_size for member in file.zip.infolist()) > MOST_BYTES:
+        raise ShapeError(f"{path}: expected at most {MOST_BYTES >> 20} MiB of numbers; score it in several files")
 
 
 def read_samples(path: Path) -> Table:

@@ -51,13 +51,16 @@ from cloakwork.models.client_steps.json_fields import input_steps_from_fields, o
 from cloakwork.models.client_steps.kinds import FirstStep, InputStep, OutputStep
 from cloakwork.models.client_steps.nested import Append
 from cloakwork.models.client_steps.running import (
+    checks_input,
     column_labels,
     example_row,
     final_steps,
+    named_inputs,
+    named_outputs,
     run_input_steps,
     run_output_steps,
-    takes_table,
 )
+from cloakwork.models.client_steps.tensors import Named, Tensors, joined
 from cloakwork.models.client_steps.texts import TOKENS, Texts
 
 __all__ = [
@@ -84,6 +87,7 @@ __all__ = [
     "LabelGroups",
     "Labels",
     "Members",
+    "Named",
     "Normalise",
     "OneHot",
     "Outliers",
@@ -103,16 +107,20 @@ __all__ = [
     "Squeeze",
     "Stage",
     "Standardise",
+    "Tensors",
     "Texts",
     "Transform",
     "Wrap",
+    "checks_input",
     "column_labels",
     "example_row",
     "final_steps",
     "input_steps_from_fields",
+    "joined",
+    "named_inputs",
+    "named_outputs",
     "output_steps_from_fields",
     "run_input_steps",
     "run_output_steps",
     "steps_to_fields",
-    "takes_table",
 ]

@@ -56,7 +56,12 @@ class Categories:
 
     def __call__(self, x: Any) -> Reals:
         check_column_names(x, self.names)
-        table = np.asarray(x, dtype=object)
+        try:
+            table = np.asarray(x, dtype=object)
+        except ValueError:
+            raise ShapeError(
+                f"input: expected an array of shape ['samples', {self.count}], got parts of different shapes"
+            ) from None
         if table.ndim != 2 or table.shape[1] != self.count:
             raise ShapeError(f"input: expected an array of shape ['samples', {self.count}], got {list(table.shape)}")
         table = table.copy()

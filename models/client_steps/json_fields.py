@@ -12,6 +12,10 @@ from cloakwork.models import fields as typed
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, MOST_STEPS, STAGES, demand
 from cloakwork.models.client_steps.columns import Quantise, Rescale
 from cloakwork.models.client_steps.kinds import FIRST_STEPS, INPUT_STEPS, OUTPUT_STEPS, InputStep, OutputStep
+from cloakwork.models.client_steps.tensors import MOST_TENSORS, Named, Tensors
+from cloakwork.models.ir import ClientStep
+from cloakwork.models.last_steps import MOST_STEPS as MOST_LAST_STEPS
+from cloakwork.models.last_steps import client_step_from_fields, client_step_to_fields
 
 _DEEPEST: Final = 8
 # Fields that files of earlier releases do not have.
@@ -29,7 +33,7 @@ def steps_to_fields(steps: Sequence[InputStep | OutputStep]) -> list[dict[str, A
 def input_steps_from_fields(fields: Any) -> tuple[InputStep, ...]:
     """ValueError or KeyError for anything that `steps_to_fields` does not write."""
     steps = tuple(_step(INPUT_STEPS, entry) for entry in typed.entries(fields, MOST_STEPS))
-    if steps and not isinstance(steps[0], (*FIRST_STEPS, Quantise, Rescale)):
+    if steps and not isinstance(steps[0], (*FIRST_STEPS, Tensors, Quantise, Rescale)):
         raise ValueError("a table's columns are checked in the first step")
     _check_later(steps[1:])
     return steps
@@ -37,7 +41,7 @@ def input_steps_from_fields(fields: Any) -> tuple[InputStep, ...]:
 
 def _check_later(steps: tuple[Any, ...]) -> None:
     """No first step may come again."""
-    if any(isinstance(step, FIRST_STEPS) for step in steps):
+    if any(isinstance(step, (*FIRST_STEPS, Tensors)) for step in steps):
         raise ValueError("a table's columns are checked in the first step, and there alone")
 
 
@@ -46,6 +50,7 @@ def output_steps_from_fields(fields: Any) -> tuple[OutputStep, ...]:
     steps = tuple(_step(OUTPUT_STEPS, entry) for entry in typed.entries(fields, MOST_STEPS))
     stages = [STAGES.index(step.stage) for step in steps]
     demand(stages == sorted(stages), f"steps in the order {', '.join(STAGES)}")
+    demand(not any(isinstance(step, Named) for step in steps[:-1]), "nothing after outputs have their names")
     return steps
 
 
@@ -56,6 +61,8 @@ def _fields(step: Any) -> tuple[dataclasses.Field[Any], ...]:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
+    if isinstance(value, ClientStep):
+        return client_step_to_fields(value)
     if isinstance(value, tuple) and any(type(v).__name__ in INPUT_STEPS for v in value):
         return steps_to_fields(value)
     if isinstance(value, tuple):
@@ -81,6 +88,18 @@ def _value(value: Any, kind: str, name: str, depth: int) -> Any:
         inner = tuple(_step(INPUT_STEPS, entry, depth + 1) for entry in typed.entries(value, MOST_STEPS))
         _check_later(inner)
         return inner
+    if kind == "Shapes":
+        return tuple(typed.shape(shape) for shape in typed.entries(value, MOST_TENSORS))
+    if kind == "StepsOfEach":
+        return tuple(
+            tuple(_step(INPUT_STEPS, entry, depth + 1) for entry in typed.entries(own, MOST_STEPS))
+            for own in typed.entries(value, MOST_TENSORS)
+        )
+    if kind == "LastStepsOfEach":
+        return tuple(
+            tuple(client_step_from_fields(entry) for entry in typed.entries(own, MOST_LAST_STEPS))
+            for own in typed.entries(value, MOST_TENSORS)
+        )
     if kind == "Reals":
         return typed.reals(value, finite=name != "threshold")
     if kind.startswith("NDArray"):

@@ -46,6 +46,7 @@ from cloakwork.models.client_steps.features import (
 )
 from cloakwork.models.client_steps.first import Categories, Columns
 from cloakwork.models.client_steps.nested import Append
+from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
 
 FirstStep: TypeAlias = Columns | Categories | Texts
@@ -53,6 +54,7 @@ FirstStep: TypeAlias = Columns | Categories | Texts
 
 InputStep: TypeAlias = (
     FirstStep
+    | Tensors
     | Impute
     | Complete
     | Standardise
@@ -91,6 +93,7 @@ OutputStep: TypeAlias = (
     | Outliers
     | Pick
     | Squeeze
+    | Named
 )
 
 FIRST_STEPS: Final = (Columns, Categories, Texts)

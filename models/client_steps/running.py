@@ -15,6 +15,7 @@ from cloakwork.models.client_steps.features import Polynomials, Project, Splines
 from cloakwork.models.client_steps.first import Categories
 from cloakwork.models.client_steps.kinds import FIRST_STEPS, InputStep, OutputStep
 from cloakwork.models.client_steps.nested import Append
+from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import Reals
@@ -35,7 +36,7 @@ def run_input_steps(steps: Sequence[InputStep], x: Any, report: RangeReport | No
             if report is not None and isinstance(step, Saturate | Quantise | Rescale):
                 numbers = real_numbers(x)
                 report.add(step.outside(numbers), column_labels(steps[:i], numbers))
-            x = step(x)
+            x = step(x, report) if isinstance(step, Tensors) else step(x)
     result: Reals = x
     return result
 
@@ -48,6 +49,8 @@ def column_labels(before: Sequence[InputStep], x: Reals) -> tuple[str, ...] | No
     for step in before:
         if isinstance(step, Texts):
             labels = step.vocabulary
+        elif isinstance(step, Tensors):
+            labels = step.labels()
         elif isinstance(step, FIRST_STEPS):
             labels = feature_labels(step.names, step.count)
         else:
@@ -75,8 +78,11 @@ def _labels_after(step: InputStep, labels: tuple[str, ...]) -> tuple[str, ...]:
     return labels
 
 
-def run_output_steps(steps: Sequence[OutputStep], values: NDArray[Any], until: Stage = "labels") -> NDArray[Any]:
-    """Stops before the first step of a later stage. Labels come from scores, so that saturated probabilities are no ties."""
+def run_output_steps(steps: Sequence[OutputStep], values: Any, until: Stage = "labels") -> Any:
+    """Values [samples, ..] as the user wants them; of several outputs arrays by name. Stops before the first step of a later stage.
+
+    Labels come from scores, so that saturated probabilities are no ties.
+    """
     if until not in STAGES:
         raise ShapeError(f"output: expected one of {', '.join(STAGES)}, got '{until}'")
     if until == "labels" and any(isinstance(step, FROM_SCORES) for step in steps):
@@ -88,14 +94,26 @@ def run_output_steps(steps: Sequence[OutputStep], values: NDArray[Any], until: S
     return values
 
 
-def takes_table(steps: Sequence[InputStep]) -> bool:
-    """Whether the first step checks a table of columns, or texts; the others take any tensor."""
-    return bool(steps) and isinstance(steps[0], FIRST_STEPS)
+def checks_input(steps: Sequence[InputStep]) -> bool:
+    """Whether the first step checks what the user has: a table of columns, texts, several tensors; the others take any tensor."""
+    return bool(steps) and isinstance(steps[0], (*FIRST_STEPS, Tensors))
+
+
+def named_inputs(steps: Sequence[InputStep]) -> Tensors | None:
+    """The step that takes several inputs by name; None where the model has one."""
+    return steps[0] if steps and isinstance(steps[0], Tensors) else None
+
+
+def named_outputs(steps: Sequence[OutputStep]) -> Named | None:
+    """The step that gives several outputs by name; None where the model has one."""
+    return steps[-1] if steps and isinstance(steps[-1], Named) else None
 
 
 def example_row(steps: Sequence[InputStep]) -> Any | None:
-    """A table of one sample that the first step takes; None where it takes anything."""
+    """One sample that the first step takes; None where it takes anything."""
     first = steps[0] if steps else None
+    if isinstance(first, Tensors):
+        return first.example()
     if isinstance(first, Texts):
         return np.array([""], dtype=object)
     if not isinstance(first, FIRST_STEPS):

@@ -9,7 +9,9 @@ from pathlib import Path
 from cloakwork.models.client_functions import MOST_FUNCTIONS, MOST_NUMBERS, MOST_STEPS
 from cloakwork.models.onnx_import import importer, softmax
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS
+from cloakwork.models.onnx_import.ends import MOST_PARTS
 from cloakwork.models.onnx_import.registry import FOLDED, FREE, LINEAR, LOOKUP, MICROSOFT, OPERATORS, Entry
+from cloakwork.models.passes.separate_levels import WEIGHTS_PER_BOOTSTRAP
 
 _HEAD = """# Operators
 
@@ -18,17 +20,27 @@ Written by `python -m cloakwork.models.onnx_import.documentation docs/operators.
 ONNX opset {opset} and newer. Costs are bootstraps per sample: a "number" is one element of the result. Nodes of constants alone are computed at
 import. Everything unsupported is reported at once, with the node's name in the model.
 `{microsoft}:` stands before operators of ONNX Runtime's own domain.
+
+A model may have several inputs and outputs, at most {parts} of each, every one with the batch as its first dimension. An input that no output
+depends on is not encrypted. An output may be an inner layer, or an input. Every operator below works on any of them.
 """
 
 
 _LAST = """## Last, by the client
 
 {last}: after decryption, along any axis but the batch; free. `Softmax` and `LogSoftmax` whose values later nodes read are
-computed encrypted: {softmax} values, at most {most}.
+computed encrypted: `Softmax` takes {softmax} values, `LogSoftmax` {log_softmax} values, at most {most}.
 
 So are functions of single numbers at the model's end (`Sigmoid`, `Tanh`, `1 / (1 + exp(-x))`, a comparison and `Cast` after them, before `ArgMax`
-too): at most {functions} different ones of {steps} steps with {numbers} constants together, so that no weights go to the client; with more
-they are look-ups.
+too, a quantiser before them): at most {functions} different ones of {steps} steps with {numbers} constants together, so that no weights go
+to the client; with more they are look-ups. Each of several outputs has its own.
+
+## Wide layers behind average pools
+
+A pool and the linear layer behind it are done at once, which makes the layer's rows wider. Where that takes more than {weights}
+multiplications for each number of the pool, the pool's numbers are refreshed by a look-up each instead: in front of a 3x3 convolution of
+more than some 130 channels (behind 2x2 pools), or of a dense layer of R rows behind a global pool over n numbers when n R is more than
+{weights}. So it is with any linear layer on another one.
 """
 
 
@@ -41,7 +53,7 @@ def operators_markdown() -> str:
         "Several look-ups": lambda _: True,
     }
     rest = dict(OPERATORS)
-    parts = [_HEAD.format(opset=importer.MINIMUM_OPSET, microsoft=MICROSOFT.rstrip(":"))]
+    parts = [_HEAD.format(opset=importer.MINIMUM_OPSET, microsoft=MICROSOFT.rstrip(":"), parts=MOST_PARTS)]
     for title, chosen in sections.items():
         rows = {name: entry for name, entry in rest.items() if chosen(entry)}
         rest = {name: entry for name, entry in rest.items() if name not in rows}
@@ -53,6 +65,8 @@ def operators_markdown() -> str:
         _LAST.format(
             last=last,
             softmax=softmax.COST,
+            log_softmax=softmax.LOG_COST,
+            weights=f"{WEIGHTS_PER_BOOTSTRAP:,}",
             most=softmax.MOST_VALUES,
             functions=MOST_FUNCTIONS,
             numbers=MOST_NUMBERS,

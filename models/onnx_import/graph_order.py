@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 import onnx
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from cloakwork.models.errors import CompileError, some
+
+_LAYERS: Final = ("Conv", "Gemm", "GRU", "LSTM", "MatMul", "RNN")  # in the names of operators with weights
 
 
 def ordered_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
@@ -40,6 +43,25 @@ def ordered_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     if not any(producer.get(name, -1) >= i for i, node in enumerate(nodes) for name in node.input):
         return nodes
     return [nodes[i] for i in _sorted(nodes, waiting, readers)]
+
+
+def needed_for(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[list[onnx.NodeProto], set[str]]:
+    """Of ordered nodes those that these names depend on, and all names that they depend on."""
+    used, needed = set(outputs), []
+    for node in reversed(nodes):
+        if used.intersection(node.output):
+            needed.append(node)
+            used.update(filter(None, node.input))
+    return needed[::-1], used
+
+
+def read_by_layers(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+    """Names that a layer with weights reads, or a node before one. Args: nodes: in order."""
+    found: set[str] = set()
+    for node in reversed(nodes):
+        if any(kind in node.op_type for kind in _LAYERS) or found.intersection(node.output):
+            found.update(filter(None, node.input))
+    return found
 
 
 def constants_of(graph: onnx.GraphProto) -> dict[str, NDArray[np.generic]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from google.protobuf.message import DecodeError
 from onnx.checker import ValidationError
 
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
-from cloakwork.models.ir import Graph, check
+from cloakwork.models.ir import Graph, Part, check
 from cloakwork.models.onnx_import import (  # noqa: F401 (they register their operators)
     elementwise,
     linear,
@@ -30,8 +29,9 @@ from cloakwork.models.onnx_import import (  # noqa: F401 (they register their op
 )
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS, client_step
 from cloakwork.models.onnx_import.constant_folding import fold_constant
-from cloakwork.models.onnx_import.context import MOST_NUMBERS, Context, Encrypted, OnnxNode, Value
-from cloakwork.models.onnx_import.graph_order import constants_of, ordered_nodes
+from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, Value
+from cloakwork.models.onnx_import.ends import chosen_outputs, given_inputs, outputs_of, read_inputs
+from cloakwork.models.onnx_import.graph_order import constants_of, needed_for, ordered_nodes, read_by_layers
 from cloakwork.models.onnx_import.nearest import nearest
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
 from cloakwork.models.onnx_import.softmax import evaluated
@@ -48,35 +48,42 @@ TABLE_OPERATORS: Final = (
 )
 
 
-def import_onnx(model: onnx.ModelProto | str | Path, *, pools_first: bool = True) -> Graph:
-    """Reads a model with one input and one output whose first dimension is the batch.
+def import_onnx(
+    model: onnx.ModelProto | str | Path, *, pools_first: bool = True, outputs: Sequence[str] | None = None
+) -> Graph:
+    """Reads a model whose inputs and outputs all have the batch as their first dimension.
 
     Args:
         pools_first: max-pools before the monotone functions that they follow: fewer look-ups, on values with more bits.
+        outputs: names of those that are wanted; None: all. Nodes that only the others need are left out.
 
     Raises:
         UnsupportedOperatorError: names every node that cannot be imported, with the reason.
-        CompileError: not an ONNX file, an opset below 11, several inputs or outputs, dimensions that are not known, nodes in a circle,
-            names that nothing makes, constants that are damaged.
+        CompileError: not an ONNX file, an opset below 11, dimensions that are not known, nodes in a circle, names that nothing makes or that
+            come twice, constants that are damaged.
     """
     proto = load_onnx(model)
     opset = _opset(proto)
     context = Context(pools_first=pools_first)
     values: dict[str, Value] = dict(constants_of(proto.graph))
-    name, extents = _input(proto, values)
-    context.origin = name
-    values[name] = context.input(extents)
-    if len(proto.graph.output) != 1:
-        raise CompileError(f"model: expected one output, got {len(proto.graph.output)}; export the one that is wanted")
-    _import_nodes(proto, opset, context, values)
-    result = values.get(proto.graph.output[0].name)
-    if not isinstance(result, Encrypted):
-        raise CompileError("model: the output does not depend on the input; there is nothing to encrypt")
-    if result.wires.ndim == 0 or result.wires.shape[0] != 1:
-        raise CompileError(
-            f"model: expected an output whose first dimension is the batch, got shape {list(result.wires.shape)}; keep the batch first"
+    given = given_inputs(proto.graph, values)
+    names = chosen_outputs(proto.graph, outputs)
+    nodes = ordered_nodes(proto.graph)
+    needed, used = needed_for(nodes, names)
+    inputs, unused = read_inputs(given, used, context, values)
+    _import_nodes(proto, nodes if outputs is None else needed, opset, context, values)
+    results = outputs_of(names, values)
+    if len(results) == 1:
+        graph = Graph(tuple(context.nodes), results[0].wires[0], results[0].client_steps)
+    else:
+        inner = read_by_layers(needed)
+        parts = [
+            Part(name, r.wires.shape[1:], r.client_steps, name in inner) for name, r in zip(names, results, strict=True)
+        ]
+        graph = Graph(
+            tuple(context.nodes), np.concatenate([r.wires.reshape(-1) for r in results]), outputs=tuple(parts)
         )
-    return check(Graph(tuple(context.nodes), result.wires[0], result.client_steps))
+    return check(replace(graph, inputs=inputs, unused=unused))
 
 
 def is_table_model(model: onnx.ModelProto) -> bool:
@@ -109,10 +116,12 @@ _MADE_UP: Final = (
 )
 
 
-def _import_nodes(proto: onnx.ModelProto, opset: int, context: Context, values: dict[str, Value]) -> None:
+def _import_nodes(
+    proto: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], opset: int, context: Context, values: dict[str, Value]
+) -> None:
     problems: list[Problem] = []
     failed: set[str] = set()  # names that a reported node would make, or follow from one
-    for node in ordered_nodes(proto.graph):
+    for node in nodes:
         label = node.name or next(filter(None, node.output))
         if any(name in failed for name in node.input):
             failed.update(node.output)
@@ -178,27 +187,3 @@ def _opset(proto: onnx.ModelProto) -> int:
             f"model: expected opset {MINIMUM_OPSET} or newer, got {version}; convert it with onnx.version_converter"
         )
     return int(version)
-
-
-def _input(proto: onnx.ModelProto, values: dict[str, Value]) -> tuple[str, list[int]]:
-    """Name and shape of the one input that is no initializer; the batch becomes 1."""
-    inputs = [value for value in proto.graph.input if value.name not in values]
-    if len(inputs) != 1:
-        raise CompileError(
-            f"model: expected one input, got {[value.name for value in inputs]}; make the others constants"
-        )
-    dims = inputs[0].type.tensor_type.shape.dim
-    extents = [int(dim.dim_value) for dim in dims]
-    if not extents or min(extents[1:], default=1) < 1:
-        raise CompileError(
-            f"model: expected an input [batch, ..] of known shape, got {extents} for '{inputs[0].name}'; fix every dimension but the first"
-        )
-    if extents[0] > 1:
-        raise CompileError(
-            f"model: was exported for batches of {extents[0]}; export with a batch of 1 or a dynamic one"
-        )
-    if math.prod(extents[1:]) > MOST_NUMBERS:
-        raise CompileError(
-            f"model: expected an input of at most {MOST_NUMBERS} numbers, got {extents}; use a smaller one"
-        )
-    return inputs[0].name, [1, *extents[1:]]

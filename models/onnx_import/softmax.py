@@ -19,6 +19,7 @@ from cloakwork.models.onnx_import.pooling import maximum
 INNER: Final = ("LogSoftmax", "Softmax")
 MOST_VALUES: Final = 64
 COST: Final = "1 of 2 values, 3 n of n"
+LOG_COST: Final = "2 of 2 values, 2 n of n"
 
 
 def evaluated(context: Context, value: Encrypted) -> Encrypted:

@@ -11,22 +11,38 @@ from dataclasses import replace
 import numpy as np
 
 from cloakwork.models.client_functions import function_step, too_much
-from cloakwork.models.ir import Graph, Indices, without_dead_nodes
+from cloakwork.models.ir import ClientStep, Graph, Indices, places, without_dead_nodes
 from cloakwork.models.passes.wire_functions import CONSTANT, WireFunctions
 from cloakwork.models.passes.wire_programs import WirePrograms
 from cloakwork.models.steps import Step
 
 
 def leave_functions(graph: Graph) -> Graph:
-    """Args: graph: as imported."""
+    """Args: graph: as imported. Of several outputs each has functions of its own."""
     functions = WireFunctions(graph)
-    output = np.unique(graph.output.reshape(-1))
+    if not graph.outputs:
+        left = _left(functions, graph.output)
+        if left is None:
+            return graph
+        return without_dead_nodes(replace(graph, output=left[0], client_steps=(left[1], *graph.client_steps)))
+    output, parts = graph.output.copy(), list(graph.outputs)
+    for i, (part, place) in enumerate(zip(graph.outputs, places(graph.outputs), strict=True)):
+        left = _left(functions, graph.output[place].reshape(part.shape))
+        if left is not None:
+            output[place] = left[0].reshape(-1)
+            parts[i] = replace(part, client_steps=(left[1], *part.client_steps))
+    return without_dead_nodes(replace(graph, output=output, outputs=tuple(parts)))
+
+
+def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, ClientStep] | None:
+    """What the client gets for each wire of an output, and what it does with it; None where there is nothing to leave, or too much."""
+    output = np.unique(wanted.reshape(-1))
     varying = output[functions.source[output] != CONSTANT]
     is_source = functions.own_source[varying] == varying
     moved = varying[~is_source & (functions.affine[varying] != functions.own_source[varying])]
     if not len(moved):
-        return graph
-    read = np.arange(len(functions.source), dtype=np.int64)  # what the client gets for each wire of the output
+        return None
+    read = np.arange(len(functions.source), dtype=np.int64)
     number = np.zeros(len(read), dtype=np.int64)
     found: dict[tuple[object, ...], int] = {(): 0}
     made: list[tuple[Step, ...]] = [()]
@@ -42,13 +58,12 @@ def leave_functions(graph: Graph) -> Graph:
                 made.append(one)
             number[group[function == i]] = found[key]
         if too_much(made) is not None:
-            return graph
+            return None
     read[-1] = -1
-    which = number[graph.output]
+    which = number[wanted]
     if not (which == 0).any():
         made, which = made[1:], which - 1
-    step = function_step(made, which)
-    return without_dead_nodes(replace(graph, output=read[graph.output], client_steps=(step, *graph.client_steps)))
+    return read[wanted], function_step(made, which)
 
 
 def _alike(functions: WireFunctions, wire: Indices) -> list[Indices]:

@@ -12,6 +12,7 @@ from cloakwork.models.passes.fuse_functions import fuse_functions
 from cloakwork.models.passes.lower_products import lower_products
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.separate_levels import separate_levels
+from cloakwork.models.passes.separate_outputs import separate_outputs
 
 RESTRUCTURING: Final[tuple[Callable[[Graph], Graph], ...]] = (
     fold_normalisation,
@@ -19,6 +20,7 @@ RESTRUCTURING: Final[tuple[Callable[[Graph], Graph], ...]] = (
     lower_products,
     fold_affine,
     separate_levels,
+    separate_outputs,
     merge_equal,
 )
 

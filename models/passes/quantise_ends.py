@@ -18,21 +18,27 @@ def quantise_input(graph: Graph) -> tuple[Graph, Quantise | None]:
     using = readers(graph, graph.input)
     if is_output(graph, graph.input) or not using:
         return graph, None
-    found = {_uniform(node, "QuantizeLinear") for node in using}
+    return without_quantiser(graph, using)
+
+
+def without_quantiser(graph: Graph, using: list[Node]) -> tuple[Graph, Quantise | None]:
+    """The graph without the quantiser that all of these nodes are, which the client applies; None where they are not one."""
+    found = {uniform(node, "QuantizeLinear") for node in using}
     quantiser = found.pop()
     if found or quantiser is None:
         return graph, None
     scale, zero, low, high = quantiser
-    graph = _with_affine(graph, using, 1 / scale, zero)
+    graph = with_affine(graph, using, 1 / scale, zero)
     return graph, Quantise(scale, (low - zero) * scale, (high - zero) * scale)
 
 
 def quantise_output(graph: Graph) -> tuple[Graph, Quantise | None]:
     """The graph without the quantiser (and dequantiser) that its output comes from, and what the client does instead.
 
-    Other functions of single numbers at the end are left to the client too (leave_functions).
+    Other functions of single numbers at the end are left to the client too (leave_functions), as are the quantisers of several outputs and those
+    that other functions follow.
     """
-    found, wanted = _without_quantiser(graph)
+    found, wanted = (graph, None) if graph.outputs else _without_quantiser(graph)
     return (found, wanted) if wanted is not None else (leave_functions(graph), None)
 
 
@@ -40,16 +46,16 @@ def _without_quantiser(graph: Graph) -> tuple[Graph, Quantise | None]:
     last = _only_owner(graph, graph.output)
     if last is None or graph.client_steps:
         return graph, None
-    scale_out, offset = _uniform(last, "Affine") or (1.0, 0.0)
+    scale_out, offset = uniform(last, "Affine") or (1.0, 0.0)
     inner = last if (scale_out, offset) == (1.0, 0.0) else _only_owner(graph, last.gather)
-    quantiser = None if inner is None else _uniform(inner, "QuantizeLinear")
+    quantiser = None if inner is None else uniform(inner, "QuantizeLinear")
     if inner is None or quantiser is None or scale_out <= 0:
         return graph, None
     others = [node for node in readers(graph, inner) if node is not last]
     if others or (inner is not last and is_output(graph, inner)):
         return graph, None
     scale, zero, low, high = quantiser
-    graph = _with_affine(graph, [inner], 1 / scale, zero)
+    graph = with_affine(graph, [inner], 1 / scale, zero)
     return graph, Quantise(scale_out, low * scale_out + offset, high * scale_out + offset)
 
 
@@ -58,7 +64,7 @@ def _only_owner(graph: Graph, gather: np.ndarray) -> Node | None:
     return graph.nodes[int(owners[0])] if len(owners) == 1 and owners[0] >= 0 else None
 
 
-def _uniform(node: Node, operator: str) -> tuple[float, ...] | None:
+def uniform(node: Node, operator: str) -> tuple[float, ...] | None:
     """The parameters of a look-up that is this one step, as imported, with the same parameters for every number."""
     if not isinstance(node, Lookup) or len(node.steps) != 1 or node.steps[0].operator != operator:
         return None
@@ -66,7 +72,7 @@ def _uniform(node: Node, operator: str) -> tuple[float, ...] | None:
     return tuple(float(values[0]) for values in used) if all(len(values) == 1 for values in used) else None
 
 
-def _with_affine(graph: Graph, changed: list[Node], scale: float, offset: float) -> Graph:
+def with_affine(graph: Graph, changed: list[Node], scale: float, offset: float) -> Graph:
     steps = (Step("Affine", (np.array([scale]), np.array([offset]))),)
     nodes = [
         replace(node, steps=steps, function=np.zeros_like(node.function))

@@ -12,41 +12,79 @@ import numpy as np
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import Quantise
 from cloakwork.models.errors import CompileError
-from cloakwork.models.ir import Graph, Linear, Lookup, Reals, wires
+from cloakwork.models.ir import Graph, Linear, Lookup, Part, Reals, places, wires
 from cloakwork.models.passes.affine import is_output
 from cloakwork.models.passes.bound_ranges import interval, lookup_bounds
-from cloakwork.models.steps import apply_steps
+from cloakwork.models.steps import apply_steps, is_chain
 
 _POINTS = 4097
 
 
-def quantised_ranges(graph: Graph, given: Quantise | None, wanted: Quantise | None) -> Calibration:
-    """What calibration data would show. Args: given, wanted: the quantisers of input and output, which the client applies.
+def quantised_ranges(graph: Graph, given: tuple[Reals, Reals], wanted: Quantise | None) -> Calibration:
+    """What calibration data would show.
 
-    Raises:
-        CompileError: the model has no quantiser at its input.
+    Args:
+        given: least and largest values [numbers] of the input, as its quantisers leave them.
+        wanted: the quantiser of the output that the client applies; others are among the graph's client steps.
     """
-    if given is None:
-        raise CompileError(
-            "calibration: expected typical inputs [samples, ..], got none; only a model whose input goes into a QuantizeLinear node does without"
-        )
     lower, upper = np.zeros(graph.wire_count), np.zeros(graph.wire_count)
-    lower[wires(graph.input)], upper[wires(graph.input)] = given.low, given.high
+    lower[wires(graph.input)], upper[wires(graph.input)] = given
+    least_out, most_out = _output_windows(graph, wanted)
     rows = []
     for node in graph.nodes[1:]:
         if isinstance(node, Linear):
             low, high = interval(node, lower, upper)
-            if not (wanted is not None and is_output(graph, node)):
-                low, high = _windowed(graph, node, low, high)
+            if is_output(graph, node):
+                ends = [ends[wires(node)].reshape(low.shape) for ends in (least_out, most_out)]
+                low, high = np.clip(low, *ends), np.clip(high, *ends)
             else:
-                low, high = np.clip(low, wanted.low, wanted.high), np.clip(high, wanted.low, wanted.high)
+                low, high = _windowed(graph, node, low, high)
             rows.append(_of_blocks(node, low, high))
             least, most = rows[-1]
             lower[wires(node)] = least[node.block].reshape(-1)
             upper[wires(node)] = most[node.block].reshape(-1)
         elif isinstance(node, Lookup):
             lower[wires(node)], upper[wires(node)] = lookup_bounds(node, lower, upper)
-    return Calibration((given.low, given.high), tuple(rows))
+    return Calibration((float(given[0].min()), float(given[1].max())), tuple(rows))
+
+
+def quantiser_bounds(graph: Graph, given: Quantise | None) -> tuple[Reals, Reals]:
+    """Least and largest values [numbers] of the one input. CompileError: the model has no quantiser at its input."""
+    if given is None:
+        raise CompileError(
+            "calibration: expected typical inputs [samples, ..], got none; only a model whose input goes into a QuantizeLinear node does without"
+        )
+    return np.full(graph.input.size, given.low), np.full(graph.input.size, given.high)
+
+
+def _output_windows(graph: Graph, wanted: Quantise | None) -> tuple[Reals, Reals]:
+    """[wires]: beyond what values of the output change nothing, because the client rounds them into a range; infinite for other wires."""
+    low, high = _client_windows(graph)
+    if wanted is not None:
+        low[:], high[:] = wanted.low, wanted.high
+    output = graph.output.reshape(-1)
+    least, most = np.full(graph.wire_count, np.inf), np.full(graph.wire_count, -np.inf)
+    np.minimum.at(least, output, low)
+    np.maximum.at(most, output, high)
+    other = np.ones(graph.wire_count, dtype=bool)
+    other[output] = False
+    least[other], most[other] = -np.inf, np.inf
+    return least, most
+
+
+def _client_windows(graph: Graph) -> tuple[Reals, Reals]:
+    """[numbers of the output]: of functions that the client applies first, where they begin with a quantiser."""
+    low, high = np.full(graph.output.size, -np.inf), np.full(graph.output.size, np.inf)
+    parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
+    for part, place in zip(parts, places(parts), strict=True):
+        first = part.client_steps[0] if part.client_steps else None
+        for number, steps in enumerate(first.functions if first is not None else ()):
+            if first is None or not steps or steps[0].operator != "QuantizeLinear" or not is_chain(steps):
+                continue
+            scale, zero, least, most = (float(parameter[0]) for parameter in steps[0].parameters)
+            chosen = np.flatnonzero(first.which.reshape(-1) == number) + place.start
+            low[chosen], high[chosen] = (least - zero) * scale, (most - zero) * scale
+    return low, high
 
 
 def _windowed(graph: Graph, node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:

@@ -8,12 +8,15 @@ such as the pixels of an image, keep one range for all: that says less of the da
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from cloakwork.models.client_steps import Rescale
+from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, Linear, Node, Reals, check, wires
+from cloakwork.models.passes.affine import regroup
 from cloakwork.models.passes.equalise_lookups import undone
 from cloakwork.models.passes.tails import largest, tail_end
 
@@ -30,25 +33,47 @@ def rescale_input(graph: Graph, samples: Reals) -> tuple[Graph, Rescale | None]:
         graph: levelled.
         samples: [samples, *shape of the input].
     """
-    shape = graph.input.shape
+    step = column_rescale(samples)
+    return (graph, None) if step is None else (on_rescaled(graph, [step], [graph.input.shape]), step)
+
+
+def column_rescale(samples: Reals) -> Rescale | None:
+    """To [-1, 1] for samples [samples, ..], column by column (channel by channel); None where they are alike."""
+    shape = samples.shape[1:]
     channels = samples.reshape(len(samples), shape[0], -1) if len(shape) > 1 else samples.reshape(len(samples), -1, 1)
     values = np.moveaxis(channels, 1, -1).reshape(-1, channels.shape[1])  # [samples and positions, columns]
     low, high = values.min(axis=0), values.max(axis=0)
     known = (high > low) & ~_sparse(values, low, high)
     if known.sum() < 2 or _alike(low[known], high[known]):
-        return graph, None
-    low, high = _widened(values, low, high)
+        return None
+    return _rescale(*_widened(values, low, high), shape)
+
+
+def rescale_of_range(low: float, high: float, shape: tuple[int, ...]) -> Rescale:
+    """To [-1, 1] for all numbers of an input alike, which are between low and high."""
+    return _rescale(np.array([low]), np.array([high]), shape)
+
+
+def whole_range(samples: Reals) -> tuple[float, float]:
+    """Of all numbers, as far as fitted tails reach."""
+    values = samples.reshape(-1, 1)
+    low, high = _widened(values, values.min(axis=0), values.max(axis=0))
+    return float(low[0]), float(high[0])
+
+
+def _rescale(low: Reals, high: Reals, shape: tuple[int, ...]) -> Rescale:
+    """Args: low, high: [columns], or of all numbers [1]."""
     if len(shape) > 1:  # padding is zero, and stays it
         offset, half = np.zeros_like(low), np.maximum(np.abs(low), np.abs(high))
     else:
         offset, half = (low + high) / 2, (high - low) / 2
-    floor = _LEAST_SHARE * float(np.median(half[half > 0]))
+    varies = half[half > 0]
+    floor = _LEAST_SHARE * float(np.median(varies)) if len(varies) else 1.0
     constant = half <= 0
     half = np.where(constant, np.maximum(np.abs(low) / 2, floor), half)
     low, high = np.where(constant, offset - half, low), np.where(constant, offset + half, high)
     own = (-1, *[1] * (len(shape) - 1))
-    step = Rescale(*(np.ascontiguousarray(facts.reshape(own)) for facts in (low, high, offset, 1 / half)))
-    return _on_rescaled(graph, step), step
+    return Rescale(*(np.ascontiguousarray(facts.reshape(own)) for facts in (low, high, offset, 1 / half)))
 
 
 def _sparse(values: Reals, low: Reals, high: Reals) -> np.ndarray:
@@ -71,14 +96,46 @@ def _widened(values: Reals, low: Reals, high: Reals) -> tuple[Reals, Reals]:
     return np.where(varies, np.minimum(low, below), low), np.where(varies, np.maximum(high, above), high)
 
 
-def _on_rescaled(graph: Graph, step: Rescale) -> Graph:
-    own, shape = wires(graph.input), graph.input.shape
+def on_rescaled(graph: Graph, steps: Sequence[Rescale], shapes: Sequence[tuple[int, ...]]) -> Graph:
+    """The graph on inputs after these steps. Args: shapes: of the parts of the input that they act on, one after the other.
+
+    Raises:
+        CompileError: a linear node would need more weights than are worth keeping.
+    """
+    own = wires(graph.input)
     centre, factor = np.zeros(graph.wire_count + 1), np.ones(graph.wire_count + 1)
-    centre[own] = np.broadcast_to(step.offset, shape).reshape(-1)
-    factor[own] = np.broadcast_to(step.scale, shape).reshape(-1)
+    for fact, name in ((centre, "offset"), (factor, "scale")):
+        spread = [
+            np.broadcast_to(getattr(step, name), shape or (1,)) for step, shape in zip(steps, shapes, strict=True)
+        ]
+        fact[own] = np.concatenate([numbers.reshape(-1) for numbers in spread])
     nodes: list[Node] = [graph.input]
     for node in graph.nodes[1:]:
-        moved = undone(node, centre, factor) if isinstance(node, Linear) else node
-        assert moved is not None  # without padding, or without an offset, there is one bias for a block
+        if not isinstance(node, Linear):
+            nodes.append(node)
+            continue
+        split = _one_factor_per_column(node, factor)
+        moved = None if split is None else undone(split, centre, factor)
+        if moved is None:
+            raise CompileError(
+                f"linear '{node.origin}': reads columns of the input that differ in size at too many different places; standardise them before "
+                "training, or concatenate inputs along channels"
+            )
         nodes.append(moved)
     return check(replace(graph, nodes=tuple(nodes)))
+
+
+def _one_factor_per_column(node: Linear, factor: Reals) -> Linear | None:
+    """The node with its blocks split until all positions of one read a column with the same factor, but for padding; None: too many weights."""
+    read = np.where(node.gather >= 0, factor[node.gather], 0.0)
+    columns = np.zeros((len(node.weights), read.shape[1]))
+    np.maximum.at(columns, node.block, read)
+    wanted = columns[node.block]
+    if bool(((read == wanted) | (read == 0)).all()):
+        return node
+    groups = regroup(node, np.where(read > 0, read, wanted))
+    if groups is None:
+        return None
+    first, block = groups
+    old = node.block[first]
+    return replace(node, weights=node.weights[old], bias=node.bias[old], block=block)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.interpreter import wire_values
-from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Reals, wires
+from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Reals, places, wires
 from cloakwork.models.passes.round_weights import Compensation, compensated
 from cloakwork.models.steps import apply_steps
 
@@ -140,6 +140,19 @@ def _of_ranges(graph: Graph) -> tuple[Reals, Reals]:
     return (low + high) / 2, (low**2 + low * high + high**2) / 3
 
 
+def output_weights(graph: Graph, values: Reals) -> Reals:
+    """[numbers]: how much an error of an output counts. Each of several outputs in units of its own spread; 1 where there is one.
+
+    Args:
+        values: of the outputs [samples, numbers].
+    """
+    weights = np.ones(values.shape[1])
+    for place in places(graph.outputs):
+        spread = float(np.sqrt(values[:, place].var(axis=0).mean()))
+        weights[place] = 1 / spread if spread > 0 else 1.0
+    return weights
+
+
 def _sensitivity(graph: Graph, values: Reals) -> Reals:
     """[wires]: root mean square of the gradient of an output, by backward passes with random signs."""
     values = values[:_BACKWARD_SAMPLES]
@@ -150,10 +163,11 @@ def _sensitivity(graph: Graph, values: Reals) -> Reals:
     ]
     square = np.zeros(graph.wire_count)
     output = graph.output.reshape(-1)
+    weights = output_weights(graph, values[:, output])
     gradient = np.empty((graph.wire_count + 1, len(values)))  # of every wire and sample; the last is the zero wire
     for _ in range(_PROBES):
         gradient[:] = 0.0
-        np.add.at(gradient, output, random.choice([-1.0, 1.0], (len(output), len(values))))
+        np.add.at(gradient, output, weights[:, None] * random.choice([-1.0, 1.0], (len(output), len(values))))
         for backward in reversed(backwards):
             backward.run(gradient)
         square += np.square(gradient[:-1]).mean(axis=1)

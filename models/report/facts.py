@@ -12,6 +12,7 @@ import numpy as np
 from cloakwork.fhe_core import noise, parameters
 from cloakwork.models.answers import answer_bits, answer_bytes
 from cloakwork.models.client_functions import step_title
+from cloakwork.models.client_steps import named_inputs, named_outputs
 from cloakwork.models.ir import Linear, Lookup, wires
 from cloakwork.models.passes.choose_parameters import Norms, phase_noise, squared_norms, weight_norms
 from cloakwork.models.passes.quantise_weights import row_bits, weight_bits
@@ -48,7 +49,25 @@ def report(program: Program) -> dict[str, Any]:
         "estimated_seconds": estimated_seconds(program),
         "costliest_layer": max(inner, key=lambda layer: int(layer["bootstraps"]))["name"] if inner else None,
         "client_steps": [step_title(step) for step in program.graph.client_steps],
+        **_tensors(program),
         "layers": layers,
+    }
+
+
+def _tensors(program: Program) -> dict[str, Any]:
+    """Names and shapes (without the batch) of several inputs and outputs; empty lists where there is one."""
+    inputs, outputs = named_inputs(program.input_steps), named_outputs(program.output_steps)
+    return {
+        "input_tensors": []
+        if inputs is None
+        else [{"name": name, "shape": list(shape)} for name, shape in zip(inputs.names, inputs.shapes, strict=True)],
+        "unused_inputs": [] if inputs is None else list(inputs.unused),
+        "output_tensors": []
+        if outputs is None
+        else [
+            {"name": name, "shape": list(shape), "client_steps": [step_title(step) for step in own]}
+            for name, shape, own in zip(outputs.names, outputs.shapes, outputs.steps, strict=True)
+        ],
     }
 
 

@@ -23,6 +23,7 @@ def report_text(program: Program) -> str:
         f"parameter set {facts['parameter_set']}: {facts['security_bits']} bits of security, keys of {facts['upload_bytes'] / 2**20:.1f} MiB",
         _bootstraps(facts),
         *_trees(facts),
+        *_tensors(facts),
         f"one sample: {facts['input_ciphertext_bytes']} bytes in, {facts['output_ciphertext_bytes']} bytes out",
         *_seconds(facts),
         *_risks(facts),
@@ -59,6 +60,23 @@ def _trees(facts: dict[str, Any]) -> list[str]:
         ),
         f"leaf values: {facts['leaf_bits']} bits, a score is off by {facts['leaf_rounding_error']:.2g} at most; outputs: {facts['outputs']}",
     ]
+
+
+def _tensors(facts: dict[str, Any]) -> list[str]:
+    """Several inputs and outputs, and what the client does to each output."""
+    lines = []
+    if facts["input_tensors"]:
+        unused = f"; nothing depends on {some(facts['unused_inputs'])}" if facts["unused_inputs"] else ""
+        named = some(f"{each['name']} {each['shape']}" for each in facts["input_tensors"])
+        lines.append(f"inputs: {named}{unused}")
+    if facts["output_tensors"]:
+        lines.append(f"outputs: {some(map(_output, facts['output_tensors']))}")
+    return lines
+
+
+def _output(tensor: dict[str, Any]) -> str:
+    steps = f" (the client does {', '.join(tensor['client_steps'])})" if tensor["client_steps"] else ""
+    return f"{tensor['name']} {tensor['shape']}{steps}"
 
 
 def _seconds(facts: dict[str, Any]) -> list[str]:
@@ -115,10 +133,11 @@ def _check(facts: dict[str, Any]) -> list[str]:
     check = facts.get("check")
     if not check:
         return []
-    if check["measure"] == "agreement":
-        text = f"decides as the clear model on {100 * check['value']:.1f} %"
-    else:
-        text = f"gets {100 * check['value']:.1f} % of the output's variance right"
+    text = _verdict(check["measure"], check["value"], "the output's")
+    if check.get("outputs"):
+        text = "; ".join(
+            f"{name}: {_verdict(each['measure'], each['value'], 'its')}" for name, each in check["outputs"].items()
+        )
     errors = some(f"{name} {100 * error:.1f} %" for name, error in check["layers"].items())
     outside = f"{100 * check['outside_share']:.1f} % (at most {100 * check['outside_share_at_most']:.1f} %)"
     return [
@@ -126,6 +145,12 @@ def _check(facts: dict[str, Any]) -> list[str]:
         f"samples with a value beyond a table, which counts as its end: {outside}",
         f"error of a layer's values, of their spread: {errors}",
     ]
+
+
+def _verdict(measure: str, value: float, whose: str) -> str:
+    if measure == "agreement":
+        return f"decides as the clear model on {100 * value:.1f} %"
+    return f"gets {100 * value:.1f} % of {whose} variance right"
 
 
 def _bits(layer: dict[str, Any]) -> str:

@@ -162,7 +162,7 @@ class TreeEnsemble:
 
     def evaluate(self, x: ArrayLike) -> NDArray[Any]:
         """The prediction in clear: labels of classifiers, transformed values of others, [samples] where there is one output."""
-        return run_output_steps(self.output_steps, self.scores(x))
+        return np.asarray(run_output_steps(self.output_steps, self.scores(x)))
 
     @property
     def output_steps(self) -> tuple[OutputStep, ...]:
@@ -171,7 +171,7 @@ class TreeEnsemble:
 
     def probabilities(self, x: ArrayLike) -> Reals:
         """What the transform makes of the scores: [samples, classes], or [samples, outputs] without labels."""
-        return run_output_steps(self.output_steps, self.scores(x), "probabilities")
+        return np.asarray(run_output_steps(self.output_steps, self.scores(x), "probabilities"))
 
     def label_of(self, feature: int) -> str:
         return feature_labels(self.feature_names, self.features)[feature]

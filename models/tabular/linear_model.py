@@ -57,7 +57,7 @@ class LinearModel:
 
     def evaluate(self, x: ArrayLike) -> NDArray[Any]:
         """The prediction in clear: labels of classifiers, transformed values of others, [samples] where there is one output."""
-        return run_output_steps(self.output_steps, self.scores(x))
+        return np.asarray(run_output_steps(self.output_steps, self.scores(x)))
 
     @property
     def output_steps(self) -> tuple[OutputStep, ...]:
@@ -65,7 +65,7 @@ class LinearModel:
         return final_steps(self.transform, self.transform_parameter, self.labels) if self.after is None else self.after
 
     def probabilities(self, x: ArrayLike) -> Reals:
-        return run_output_steps(self.output_steps, self.scores(x), "probabilities")
+        return np.asarray(run_output_steps(self.output_steps, self.scores(x), "probabilities"))
 
 
 def _demand(condition: bool, rule: str) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.answers import answer_bits, answer_bytes
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import CompiledModel, calibrate, compile_onnx
 from cloakwork.models.errors import CompileError
@@ -166,8 +167,17 @@ def add_model(
     else:
         model = CompiledModel.load(path)
     _write(folder / file, content)
-    fields["parameter_set"] = model.program.parameters.name
+    fields |= program_facts(model)
     _write(folder / f"{name}.json", (json.dumps({**fields, **(facts or {})}, indent=2) + "\n").encode())
+
+
+def program_facts(model: CompiledModel) -> dict[str, Any]:
+    """What a card says of the program: parameter set, and an answer's bits of a word (0: full words) and bytes of a sample."""
+    return {
+        "parameter_set": model.program.parameters.name,
+        "answer_word_bits": answer_bits(model.program) or 0,
+        "answer_bytes": answer_bytes(model.program),
+    }
 
 
 def _write(path: Path, content: bytes) -> None:

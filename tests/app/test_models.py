@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import several_tensors as tensors
 
 from cloakwork.app.cli.sample_digits import sample_digits
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
@@ -317,3 +318,56 @@ def test_the_demonstration_on_a_card(run):
     )
     assert record["device"] == "cuda"
     assert record["accuracy_encrypted"] >= 0.9
+
+
+def test_several_inputs_and_outputs_through_files(call, tmp_path, error_line):
+    """compile, inspect, simulate, keygen, encrypt, run, decrypt with arrays by name (.npz)."""
+    proto, x = tensors.image_and_table(np.random.default_rng(2)), tensors.samples(np.random.default_rng(3), 200)
+    onnx.save(proto, tmp_path / "two.onnx")
+    np.savez(tmp_path / "data.npz", **x)
+    few = {name: array[:2] for name, array in x.items()}
+    np.savez(tmp_path / "few.npz", **few)
+    compiled = call(
+        "compile", "two.onnx", "--calibration", "data.npz", "--accuracy", "0", "--task", "embedding=regression", "--set", "nn1_wide",
+        "-o", "two.clkm", "--client", "client.json", "--json", "-",
+    )  # fmt: skip
+    assert compiled.returncode == 0, compiled.stderr
+    report = json.loads(compiled.stdout)
+    assert [each["name"] for each in report["input_tensors"]] == ["image", "table"]
+    assert [each["client_steps"] for each in report["output_tensors"]] == [["Softmax"], []]
+    simulated = json.loads(call("simulate", "two.clkm", "--data", "data.npz", "--json", "-").stdout)
+    assert simulated["samples"] == 200 and set(simulated["agreement"]) == {"probabilities", "embedding"}
+    assert call("keygen", "--client", "client.json", environment=PASSPHRASE).returncode == 0
+    assert call("encrypt", "few.npz", "--client", "client.json", "-o", "x.bin", environment=PASSPHRASE).returncode == 0
+    assert call("run", "two.clkm", "x.bin", "-o", "y.bin").returncode == 0
+    done = call("decrypt", "y.bin", "--client", "client.json", "--out", "y.npz", "--json", "-", environment=PASSPHRASE)
+    assert done.returncode == 0, done.stderr
+    record, clear = json.loads(done.stdout), CompiledModel.load(tmp_path / "two.clkm").predict(few)
+    with np.load(tmp_path / "y.npz") as answers:
+        for name, wanted in clear.items():
+            np.testing.assert_allclose(answers[name], record["values"][name])
+            assert record["shape"][name] == list(wanted.shape)
+            assert np.abs(answers[name] - wanted).max() < 0.3 * max(1.0, np.abs(wanted).max())
+    shown = call("decrypt", "y.bin", "--client", "client.json", environment=PASSPHRASE).stdout.splitlines()
+    assert shown[0] == "probabilities:" and len(shown) == 6
+
+    (tmp_path / "bad.npz").write_bytes(b"PK nothing")
+    np.savez(tmp_path / "other.npz", image=few["image"])
+    np.save(tmp_path / "one.npy", few["image"])
+    for arguments, status in (
+        (["encrypt", "bad.npz", "--client", "client.json", "-o", "z.bin"], 1),
+        (["encrypt", "other.npz", "--client", "client.json", "-o", "z.bin"], 1),
+        (["encrypt", "one.npy", "--client", "client.json", "-o", "z.bin"], 1),
+        (["encrypt", "few.npz", "--model", "iris-tree", "-o", "z.bin"], 2),
+        (["decrypt", "y.bin", "--client", "client.json", "--out", "y.npy"], 1),
+        (["simulate", "two.clkm", "--data", "data.npz", "--labels", "one.npy"], 2),
+        (["compile", "two.onnx", "--calibration", "data.npz", "--output", "nothing", "-o", "z.clkm"], 1),
+        (["compile", "two.onnx", "--calibration", "data.npz", "--task", "a=regression", "--task", "regression", "-o", "z.clkm"], 2),
+    ):  # fmt: skip
+        wrong = call(*arguments, environment=PASSPHRASE)
+        assert wrong.returncode == status, (arguments, wrong.stderr)
+        error_line(wrong.stderr)
+    one = call(
+        "compile", "two.onnx", "--calibration", "data.npz", "--output", "embedding", "--accuracy", "0", "--json", "-", "-o", "one.clkm"
+    )  # fmt: skip
+    assert one.returncode == 0 and json.loads(one.stdout)["output_tensors"] == [], one.stderr

@@ -11,15 +11,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import several_tensors as tensors
 from scoring_server import Server, running, toy_model
 
 from cloakwork.app.client import AsyncClient, Client
 from cloakwork.app.client.errors import ConnectionLostError, ServiceError
 from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.compiler import compile_onnx
 
 MODEL = "toy"
 
@@ -50,6 +54,64 @@ def test_the_key_is_sent_once(server: Server, keyring: Keyring) -> None:
     assert 0 < second.compute_seconds <= second.seconds
     with Client(server.url, keyring=Keyring(keyring.folder, "word")) as again:
         assert again.score(MODEL, x).upload_bytes == 0
+
+
+def test_several_inputs_and_outputs(tmp_path: Path, keyring: Keyring) -> None:
+    """By name, in order and from the command line; what is wrong with them is told before anything is sent."""
+    x = tensors.samples(np.random.default_rng(3), 200)
+    few = {name: array[:5] for name, array in x.items()}
+    options: dict[str, Any] = {"profile": 2.0, "weight_bits": 4, "accuracy": None}
+    proto, toy = tensors.image_and_table(np.random.default_rng(2)), parameter_set("toy_two_limb")
+    made = compile_onnx(proto, x, candidates=[toy], **options)
+    (tmp_path / "models" / "two").mkdir(parents=True)
+    made.save(tmp_path / "models" / "two" / "1.clkm")
+    wanted = made.predict(few)
+    with running(tmp_path, environment={"MAX_SAMPLES": "3"}) as server, Client(server.url, keyring=keyring) as client:
+        metadata = client.call("GET", "/v2/models/two")
+        assert [(each["name"], each["shape"]) for each in metadata["inputs"]] == [
+            ("image", [-1, 1, 4, 4]),
+            ("table", [-1, 3]),
+        ]
+        assert [each["name"] for each in metadata["outputs"]] == ["probabilities", "embedding"]
+        scores = client.score("two", few)
+        assert scores.samples == 5
+        for found in (scores.predictions, client.predict("two", tuple(few.values()))):
+            for name, clear in wanted.items():
+                assert found[name].shape == clear.shape and np.abs(found[name] - clear).max() < 0.3
+        for wrong, message in (
+            ({"image": few["image"]}, "missing 'table'"),
+            (few["image"], "several inputs"),
+            ((few["image"],), "several|tuple"),
+        ):
+            with pytest.raises(ShapeError, match=message):
+                client.predict("two", wrong)
+        np.savez(tmp_path / "few.npz", **few)
+        arguments = [
+            "score",
+            str(tmp_path / "few.npz"),
+            "--url",
+            server.url,
+            "--model",
+            "two",
+            "--out",
+            str(tmp_path / "answers.npz"),
+        ]
+        result = subprocess.run(
+            [sys.executable, "-m", "cloakwork.app.cli", *arguments],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+        )
+        assert result.returncode == 0, result.stderr
+    with np.load(tmp_path / "answers.npz") as answers:
+        assert sorted(answers.files) == ["embedding", "probabilities"] and answers["embedding"].shape == (5, 4)
+
+
+def test_a_dict_for_a_model_of_one_input(server: Server, keyring: Keyring) -> None:
+    with Client(server.url, keyring=keyring) as client:
+        for wrong in ({"x": samples(2)}, (samples(2), np.zeros((3, 3)))):
+            with pytest.raises(ShapeError, match="one input"):
+                client.predict(MODEL, wrong)
 
 
 def test_a_key_that_the_server_lost_is_sent_again(server: Server, keyring: Keyring) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import several_tensors as tensors
 from json_mutations import mutated
 from onnx_models import mlp
 
@@ -62,6 +63,14 @@ def linear() -> CompiledModel:
     return compile_linear(found, CALIBRATION, parameters=TOY)
 
 
+def several() -> CompiledModel:
+    """Two inputs, two outputs, a function and a softmax by the client."""
+    rng = np.random.default_rng(4)
+    x = tensors.samples(rng, 60)
+    proto = tensors.image_and_table(rng)
+    return compile_onnx(proto, x, profile=4.0, weight_bits=3, accuracy=None, candidates=[TOY])
+
+
 def tree(comparisons: Any) -> CompiledModel:
     columns = (
         [0, 1, 0, 0, 0],
@@ -77,6 +86,7 @@ def tree(comparisons: Any) -> CompiledModel:
 MODELS: dict[str, Callable[[], CompiledModel]] = {
     "network": network,
     "exact": exact,
+    "several": several,
     "linear": linear,
     "tree": lambda: tree("client"),
     "bins": lambda: tree("server"),
@@ -109,6 +119,8 @@ def used(specification: ClientSpecification) -> None:
         np.zeros((2, *shape)),
         np.full((1, *shape), 1e308),
         np.array([["red", 1.0, 2.0]], dtype=object),
+        {"image": np.zeros((2, 1, 4, 4)), "table": np.zeros((2, 3))},
+        (np.zeros((2, 1, 4, 4)), np.full((2, 3), 1e308)),
     ):
         try:
             specification.encrypt(KEY, x)
@@ -172,7 +184,11 @@ def test_programs(name: str) -> None:
             used(model.client)
         assert ClientSpecification.from_json(model.client.to_json()).input_shape == model.client.input_shape
         str(model)
-        for x in (np.zeros((2, *model.client.input_shape)), CALIBRATION[:2]):
+        for x in (
+            np.zeros((2, *model.client.input_shape)),
+            CALIBRATION[:2],
+            tensors.samples(np.random.default_rng(0), 2),
+        ):
             try:
                 model.predict(x)
             except FheError:

@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, helper
 from onnx_models import mlp, model
 
-import cloakwork.models.compiler as compiler
+import cloakwork.models.approximate as approximate
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.interpreter import interpret
@@ -97,7 +97,7 @@ def test_units_that_are_always_active_bring_next_to_no_noise(monkeypatch: pytest
     options = {"candidates": [parameter_set("nn2")], "profile": 4.0, "weight_bits": 2, "accuracy": None}
     made = compile_onnx(proto, x, **options)
     assert "w x" in str(made)
-    monkeypatch.setattr(compiler, "carry_lines", lambda *_: None)
+    monkeypatch.setattr(approximate, "carry_lines", lambda *_: None)
     assert error(made, x) < 0.1 * error(compile_onnx(proto, x, **options), x)
 
 

@@ -16,10 +16,10 @@ from test_torch_exporters import EXPORTERS, exported
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.artefact import program_from_bytes, program_to_bytes
-from cloakwork.models.client import apply_client_steps
 from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph, Lookup
+from cloakwork.models.last_steps import apply_client_steps
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.equal_sources import find_sources
 from cloakwork.models.passes.leave_functions import leave_functions

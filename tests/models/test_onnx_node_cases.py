@@ -12,10 +12,10 @@ from onnx import helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.client import apply_client_steps
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import CompileError
 from cloakwork.models.interpreter import interpret
+from cloakwork.models.last_steps import apply_client_steps
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name

@@ -111,6 +111,53 @@ def test_module_is_compiled_as_exported(name: str, exporter: str) -> None:
     assert error.std() < 0.2 * expected.std()
 
 
+class TwoHeads(nn.Module):  # type: ignore[misc,name-defined]
+    """An image and a table, the table again behind a look-up; classes, a value without a dimension, and the layer before both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image, self.table, self.mix = nn.Conv2d(1, 2, 3, stride=2), nn.Linear(3, 4), nn.Linear(2 * 3 * 3 + 4, 6)
+        self.classes, self.value = nn.Linear(6, 3), nn.Linear(6 + 3, 1)
+
+    def forward(self, image: torch.Tensor, table: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        left, right = torch.relu(self.image(image)).flatten(1), torch.tanh(self.table(table))
+        embedding = self.mix(torch.cat([left, right], dim=1))
+        active = torch.relu(embedding)
+        value = self.value(torch.cat([active, table], dim=1)).squeeze(-1)
+        return torch.softmax(self.classes(active), dim=1), value, embedding
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_two_inputs_and_three_outputs(exporter: str) -> None:
+    torch.manual_seed(3)
+    made, rng = TwoHeads().eval(), np.random.default_rng(4)
+    x = {"image": rng.uniform(0, 1, (200, 1, 7, 7)), "table": 10 * rng.standard_normal((200, 3))}
+    compiled = compile_onnx(exported_with_names(made, exporter), x, profile="balanced", accuracy=None)
+    with torch.no_grad():
+        expected = made(*(torch.tensor(array, dtype=torch.float32) for array in x.values()))
+    found, simulated = compiled.predict_float(x), compiled.predict(x, fhe="simulate", seed=2)
+    assert len(found) == 3
+    for name, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(found[name], wanted.numpy(), atol=2e-5)
+        assert (simulated[name] - wanted.numpy()).std() < 0.2 * wanted.numpy().std()
+
+
+def exported_with_names(made: torch.nn.Module, exporter: str) -> onnx.ModelProto:
+    example, names = (torch.zeros(1, 1, 7, 7), torch.zeros(1, 3)), ["image", "table"]
+    logging.getLogger("onnxscript").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if exporter == "dynamo":
+            pytest.importorskip("onnxscript", reason="the exporter needs onnxscript")
+            program = torch.onnx.export(made, example, dynamo=True, verbose=False, input_names=names)
+            assert program is not None
+            return program.model_proto
+        buffer = io.BytesIO()
+        dynamic = {name: {0: "batch"} for name in names}
+        torch.onnx.export(made, example, buffer, dynamo=False, input_names=names, dynamic_axes=dynamic)
+        return onnx.load_from_string(buffer.getvalue())
+
+
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_residual_module_encrypted(exporter: str) -> None:
     """On a toy set with the noise of a shipped one; two samples."""

@@ -51,7 +51,8 @@ def test_a_model_of_the_zoo_is_the_one_of_its_card_and_loads_without_data(name: 
     assert zoo.zoo_model(name) == card.path
     assert card.description and card.data
     model = zoo.load_model(name)
-    assert model.report()["parameter_set"] == card.facts["parameter_set"]
+    assert {name: card.facts[name] for name in zoo.program_facts(model)} == zoo.program_facts(model)
+    assert model.report()["output_ciphertext_bytes"] == card.facts["answer_bytes"]
 
 
 def test_a_model_that_was_added_loads_as_if_compiled_with_the_data(folder: Path) -> None:

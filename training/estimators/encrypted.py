@@ -137,7 +137,7 @@ class EncryptedEstimator:
             )
         if fhe == "execute" and key is None and session is None:
             key, session = self._kept_session()
-        return self.compiled_.predict(samples, fhe, key=key, session=session, seed=seed, output=output)
+        return np.asarray(self.compiled_.predict(samples, fhe, key=key, session=session, seed=seed, output=output))
 
     def _kept_session(self) -> tuple[ClientKey, Session]:
         kept: tuple[ClientKey, Session] | None = getattr(self, "_encrypted_session", None)
