@@ -116,7 +116,7 @@ def test_an_input_loses_nothing_by_the_size_of_another() -> None:
         np.square(compile_onnx(proto, given, **options).predict(given) - wanted).mean()
         for proto, given in zip(protos, (x, {"a": x["a"], "b": 1000 * x["b"]}), strict=True)
     ]
-    assert errors[1] < 2 * errors[0] and errors[0] < 0.01 * wanted.var()
+    assert errors[1] < 2 * errors[0] and errors[0] < 0.02 * wanted.var()
 
 
 def test_one_compiled_network_in_every_mode(compiled: CompiledModel) -> None:
