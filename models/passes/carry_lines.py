@@ -19,13 +19,13 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import ZERO_WIRE, Graph, Linear, Lookup, Node, Reals, check, wire_numbers, wires
 from cloakwork.models.passes.equalise_lookups import holds_integers, shared_rows
 from cloakwork.models.passes.merge_equal import merge_equal
-from cloakwork.models.passes.separate_levels import separate_levels
+from cloakwork.models.passes.separate_levels import WEIGHTS_PER_BOOTSTRAP, separate_levels
 from cloakwork.models.passes.statistics import Statistics, slopes
 from cloakwork.models.steps import Step
 
 _LEAST_GAIN: Final = 0.5  # of the noise's variance that has to go
-_MOST_WEIGHTS: Final = 4  # times the multiplications of the graph, and some more, are too many
-_FEW_WEIGHTS: Final = 1 << 20
+_MOST_POSITIONS: Final = 8  # of a reader; the windows of convolutions on convolutions would be wider, in many patterns of padding
+_MOST_PRODUCTS: Final = WEIGHTS_PER_BOOTSTRAP // 4  # more, for each look-up: a quarter of the time that it takes
 
 
 def carry_lines(graph: Graph, stats: Statistics) -> Graph | None:
@@ -53,13 +53,14 @@ def carry_lines(graph: Graph, stats: Statistics) -> Graph | None:
         result = merge_equal(separate_levels(check(bare)))
     except CompileError:  # too many weights
         return None
-    if result.bootstraps > graph.bootstraps or _products(result) > _MOST_WEIGHTS * _products(graph) + _FEW_WEIGHTS:
+    if result.bootstraps > graph.bootstraps or _products(result) > _products(graph) + _MOST_PRODUCTS * graph.bootstraps:
         return None
     return result
 
 
 def _straight_parts(graph: Graph, stats: Statistics) -> Reals:
-    """[wires]: the slope a of what passes beside a look-up; 0 where little is gained, and where integers should stay what they are."""
+    """[wires]: the slope a of what passes beside a look-up; 0 where little is gained, for readers with many positions, and where integers should stay
+    what they are."""
     assert stats.values is not None
     result = np.zeros(graph.wire_count)
     origin = shared_rows(graph)
@@ -74,7 +75,7 @@ def _straight_parts(graph: Graph, stats: Statistics) -> Reals:
         gains = np.square(first) > _LEAST_GAIN * second
         result[wires(node)] = np.where(gains, first, 0.0)
     for linear in graph.linears:
-        if holds_integers(linear):
+        if holds_integers(linear) or len(linear.gather) > _MOST_POSITIONS:
             read = np.unique(linear.gather)
             result[read[read >= 0]] = 0.0
     return result

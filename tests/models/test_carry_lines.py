@@ -32,19 +32,21 @@ def active(rng: np.random.Generator, *, hidden: int = 12, every: int = 2, bias: 
     return model(nodes, [6], {"w": w, "b": b, "v": v})
 
 
-def convolutions(rng: np.random.Generator, activation: str) -> ModelProto:
+def convolutions(rng: np.random.Generator, activation: str, kernel: int = 5) -> ModelProto:
+    """A padded convolution, and one that sees the whole of its result, or windows of it."""
+    size = 6 - kernel
     w = 0.3 * rng.standard_normal((3, 2, 3, 3)).astype(np.float32)
-    v = 0.3 * rng.standard_normal((3, 3, 3, 3)).astype(np.float32)
+    v = 0.3 * rng.standard_normal((4, 3, kernel, kernel)).astype(np.float32)
+    u = rng.standard_normal((2, 4 * size * size)).astype(np.float32)
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], name="first", pads=[1, 1, 1, 1]),
         helper.make_node(activation, ["c"], ["a"], name="activation"),
-        helper.make_node("Conv", ["a", "v"], ["d"], name="second", pads=[1, 1, 1, 1]),
-        helper.make_node("Add", ["a", "d"], ["s"], name="shortcut"),
-        helper.make_node(activation, ["s"], ["e"], name="again"),
-        helper.make_node("GlobalAveragePool", ["e"], ["g"], name="pool"),
-        helper.make_node("Flatten", ["g"], ["y"], name="flat"),
+        helper.make_node("Conv", ["a", "v"], ["d"], name="second"),
+        helper.make_node(activation, ["d"], ["e"], name="again"),
+        helper.make_node("Flatten", ["e"], ["f"], name="flat"),
+        helper.make_node("Gemm", ["f", "u"], ["y"], name="answer", transB=1),
     ]
-    return model(nodes, [2, 5, 5], {"w": w, "v": v})
+    return model(nodes, [2, 5, 5], {"w": w, "v": v, "u": u})
 
 
 def bounded(proto: ModelProto, x: np.ndarray) -> Graph:
@@ -74,6 +76,15 @@ def test_what_mostly_bends_and_what_refreshes_stays() -> None:
     for network in (proto, mlp(rng, [6, 9, 3], activation="Identity")):
         graph = bounded(network, x)
         assert carry_lines(graph, statistics(graph, x)) is None
+
+
+def test_windows_of_convolutions_do_not_grow() -> None:
+    rng = np.random.default_rng(6)
+    graph = bounded(convolutions(rng, "Tanh", kernel=3), x := 0.5 * rng.standard_normal((120, 2, 5, 5)))
+    moved = carry_lines(graph, statistics(graph, x))
+    assert moved is not None
+    assert [node.gather.shape for node in moved.linears[:-1]] == [node.gather.shape for node in graph.linears[:-1]]
+    assert moved.linears[-1].gather.shape[1] > graph.linears[-1].gather.shape[1]  # a dense layer reads what the second one reads
 
 
 def test_integer_weights_stay_integers() -> None:
