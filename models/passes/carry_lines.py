@@ -24,7 +24,9 @@ from cloakwork.models.passes.statistics import Statistics, slopes
 from cloakwork.models.steps import Step
 
 _LEAST_GAIN: Final = 0.5  # of the noise's variance that has to go
-_MOST_POSITIONS: Final = 8  # of a reader; the windows of convolutions on convolutions would be wider, in many patterns of padding
+_MOST_POSITIONS: Final = (
+    8  # of a reader; the windows of convolutions on convolutions would be wider, in many patterns of padding
+)
 _MOST_PRODUCTS: Final = WEIGHTS_PER_BOOTSTRAP // 4  # more, for each look-up: a quarter of the time that it takes
 
 

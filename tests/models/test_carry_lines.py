@@ -84,7 +84,9 @@ def test_windows_of_convolutions_do_not_grow() -> None:
     moved = carry_lines(graph, statistics(graph, x))
     assert moved is not None
     assert [node.gather.shape for node in moved.linears[:-1]] == [node.gather.shape for node in graph.linears[:-1]]
-    assert moved.linears[-1].gather.shape[1] > graph.linears[-1].gather.shape[1]  # a dense layer reads what the second one reads
+    assert (
+        moved.linears[-1].gather.shape[1] > graph.linears[-1].gather.shape[1]
+    )  # a dense layer reads what the second one reads
 
 
 def test_integer_weights_stay_integers() -> None:
