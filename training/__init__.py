@@ -1,4 +1,4 @@
-"""Networks trained for encryption (`prepare`), estimators, and the recipes of the zoo's models. Nothing that runs encrypted models needs this package."""
+"""Networks trained for encryption (`prepare`), estimators, recipes of the zoo's models. Nothing that runs encrypted models needs this package."""
 
 from __future__ import annotations
 

@@ -12,11 +12,20 @@ from torch import fx
 from cloakwork.training.layers import Tensor
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.pytorch import torch
-from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RowsSeen
-from cloakwork.training.tracing import Role, Step, Steps, UnsupportedModuleError, added, classified, never_falls
+from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RowsSeen, Way
+from cloakwork.training.tracing import (
+    Role,
+    Step,
+    Steps,
+    UnsupportedModuleError,
+    added,
+    called,
+    classified,
+    never_falls,
+    recorded,
+)
 
 _TRIED: Final = 8  # samples that the forward is tried on
-_REACH: Final = 30.0  # either way: where a function is tried for falling
 
 
 def instrumented(module: fx.GraphModule, example: Tensor, noise: LookupNoise) -> fx.GraphModule:
@@ -33,7 +42,8 @@ class _Instruments:
         classified(module, example)  # refuses what is not supported
         _pools_first(module, classified(module, example))
         self._steps: Steps = classified(module, example)
-        self._axis: dict[fx.Node, int] = {}
+        self._example = example
+        self._values: dict[fx.Node, Any] = {}
         self._made: dict[fx.Node, torch.nn.Module] = {}
 
     def insert(self) -> None:
@@ -43,7 +53,9 @@ class _Instruments:
                 self._around(node, self._steps[node])
         self._graph.lint()
         self._module.recompile()
-        self._link()
+        with torch.no_grad():
+            self._values = recorded(self._module.eval(), self._example)
+            self._link()
 
     def _around(self, node: fx.Node, step: Step) -> None:
         if step.role is Role.INPUT:
@@ -56,7 +68,11 @@ class _Instruments:
             self._wrap(node, lambda inner: NoisyMaxPool(inner, self._channels(node), self._noise))
         if step.role is Role.FUNCTION and step.curved and self._is_read(node):
             self._after(node, LookupResult(self._channels(node), self._noise, self._axis_of(node)), self._readers(node))
-        if step.wire is node and step.role not in (Role.OUTPUT, Role.CLIENT, Role.NUMBER) and not self._is_outside(node):
+        if (
+            step.wire is node
+            and step.role not in (Role.OUTPUT, Role.CLIENT, Role.NUMBER)
+            and not self._is_outside(node)
+        ):
             self._seen(node)
 
     def _seen(self, wire: fx.Node) -> None:
@@ -85,7 +101,14 @@ class _Instruments:
 
     def _latest(self, node: fx.Node) -> fx.Node:
         """The node, or the input with what follows it."""
-        return next((u for u in node.users if isinstance(self._made.get(u), LookupResult) and self._steps[node].role is Role.INPUT), node)
+        return next(
+            (
+                u
+                for u in node.users
+                if isinstance(self._made.get(u), LookupResult) and self._steps[node].role is Role.INPUT
+            ),
+            node,
+        )
 
     def _leads_to_read(self, node: fx.Node) -> bool:
         """Whether a look-up that is read comes of this function of a wire."""
@@ -100,7 +123,11 @@ class _Instruments:
     def _readers(self, node: fx.Node) -> list[fx.Node]:
         """Users that are no functions of the same wire, nor the client."""
         wire = self._steps[node].wire
-        return [u for u in node.users if not self._is_outside(u) and (u not in self._steps or self._steps[u].wire is not wire)]
+        return [
+            u
+            for u in node.users
+            if not self._is_outside(u) and (u not in self._steps or self._steps[u].wire is not wire)
+        ]
 
     def _is_read(self, node: fx.Node) -> bool:
         return bool(self._readers(node))
@@ -145,10 +172,16 @@ class _Instruments:
         own = [n.target for n, s in self._steps.items() if s.role in (Role.LAYER, Role.POOL) and n.op == "call_module"]
         for node, step in list(self._steps.items()):
             if step.role is Role.POOL and own.count(node.target) > 1:  # no weights: each use its own
-                node.target = added(self._module, node.name, deepcopy(self._module.get_submodule(cast(str, node.target))))
-        shared = sorted({str(n.target) for n, s in self._steps.items() if s.role is Role.LAYER and own.count(n.target) > 1})
+                node.target = added(
+                    self._module, node.name, deepcopy(self._module.get_submodule(cast(str, node.target)))
+                )
+        shared = sorted(
+            {str(n.target) for n, s in self._steps.items() if s.role is Role.LAYER and own.count(n.target) > 1}
+        )
         if shared:
-            raise UnsupportedModuleError(f"prepare: {', '.join(shared)}: layers that are called twice; use a copy for each call")
+            raise UnsupportedModuleError(
+                f"prepare: {', '.join(shared)}: layers that are called twice; use a copy for each call"
+            )
 
     def _axis_of(self, node: fx.Node) -> int:
         """Of the channels: the last one behind a linear layer on several positions."""
@@ -166,18 +199,46 @@ class _Instruments:
         """Tells results of look-ups who reads them, and layers whose range their rows have to fill."""
         for node, made in self._made.items():
             if isinstance(made, LookupResult):
-                for reader, end in self._ends(node):
-                    made.readers.append((reader, self._spread(node, end)))
-                    if isinstance(reader, RoundedLayer):
-                        reader.sources.append((made, self._spread(node, end)))
+                self._link_result(node, made)
             elif isinstance(made, RoundedLayer):
                 made.targets += [reader for reader, _ in self._ends(node) if isinstance(reader, RowsSeen)]
             elif isinstance(made, NoisyMaxPool) and made.results:
-                last = made.level_results[-1]
-                for reader, end in self._ends(node):
-                    last.readers.append((reader, self._spread(node, end)))
-                    if isinstance(reader, RoundedLayer):
-                        reader.sources.append((last, self._spread(node, end)))
+                self._link_result(node, made.level_results[-1])
+
+    def _link_result(self, node: fx.Node, result: LookupResult) -> None:
+        for reader, end in self._ends(node):
+            way = Way(self._gain(node, end, reader), self._spread(node, end))
+            result.readers.append((reader, way))
+            if isinstance(reader, RoundedLayer):
+                reader.sources.append((result, way))
+
+    def _gain(self, source: fx.Node, end: fx.Node, reader: RowsSeen | RoundedLayer) -> Tensor:
+        """[channels of the reader]: by how much what it reads goes up with all results of a look-up."""
+        values = {**self._values, source: self._values[source] + 1.0}
+        between = self._between(source)
+        with torch.no_grad():
+            for node in self._graph.nodes:
+                if node in between:
+                    values[node] = called(self._module, node, values.__getitem__)
+        rise: Tensor = values[end] - self._values[end]
+        axis = reader.axis if isinstance(reader, RowsSeen) else reader.input_axis(rise.ndim)
+        return rise.movedim(axis, 0).flatten(1).mean(dim=1)
+
+    def _between(self, start: fx.Node) -> set[fx.Node]:
+        """What is behind a node before any layer, look-up or pool."""
+        found: set[fx.Node] = set()
+        waiting = [start]
+        while waiting:
+            for user in waiting.pop().users:
+                if (
+                    user not in found
+                    and user not in self._made
+                    and user in self._steps
+                    and self._steps[user].role is not Role.OUTPUT
+                ):
+                    found.add(user)
+                    waiting.append(user)
+        return found
 
     def _ends(self, start: fx.Node) -> Iterator[tuple[Any, fx.Node]]:
         """Layers and look-ups behind a node, and the node that they read."""
@@ -207,34 +268,33 @@ class _Instruments:
 def _pools_first(module: fx.GraphModule, steps: Steps) -> None:
     """Max-pools before the functions that never fall, as the compiler has them: fewer look-ups."""
     for pool, step in list(steps.items()):
-        if step.role is not Role.POOL:
-            continue
-        function = pool.all_input_nodes[0]
-        found = steps.get(function)
-        while found is not None and found.role is Role.FUNCTION and found.curved and function.all_input_nodes == [found.wire]:
-            if not _is_monotone(module, function):
-                break
-            pool.replace_input_with(function, found.wire)
-            readers = [user for user in pool.users if user is not function]
-            with module.graph.inserting_after(pool):
-                moved = module.graph.node_copy(function, lambda n, source=found.wire: pool if n is source else n)
-            for user in readers:
-                user.replace_input_with(pool, moved)
-            function = found.wire
-            found = steps.get(function)
+        while (
+            step.role is Role.POOL
+            and (function := pool.all_input_nodes[0]) in steps
+            and _may_follow(module, function, steps[function])
+        ):
+            _swap(module, pool, function)
     module.graph.eliminate_dead_code()
     module.recompile()
 
 
-def _is_monotone(module: fx.GraphModule, node: fx.Node) -> bool:
-    if node.op == "call_module":
-        return never_falls(module.get_submodule(cast(str, node.target)), -_REACH, _REACH)
-    (source,) = node.all_input_nodes
+def _may_follow(module: fx.GraphModule, function: fx.Node, step: Step) -> bool:
+    """Whether a node is a function of each number of the one before it, and never falls."""
+    alone = step.role is Role.FUNCTION and step.curved and len(function.all_input_nodes) == 1
+    one_for_all = step.wire is function.all_input_nodes[0] if alone else False
+    return one_for_all and not _has_parameters(module, function) and never_falls(module, function)
 
-    def function(x: Tensor) -> Any:
-        args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda n: x)
-        if node.op == "call_method":
-            return getattr(args[0], cast(str, node.target))(*args[1:], **kwargs)
-        return cast(Any, node.target)(*args, **kwargs)
 
-    return never_falls(function, -_REACH, _REACH)
+def _has_parameters(module: fx.GraphModule, node: fx.Node) -> bool:
+    """PReLU: a function for each channel."""
+    return node.op == "call_module" and any(True for _ in module.get_submodule(cast(str, node.target)).parameters())
+
+
+def _swap(module: fx.GraphModule, pool: fx.Node, function: fx.Node) -> None:
+    source = function.all_input_nodes[0]
+    readers = list(pool.users)
+    pool.replace_input_with(function, source)
+    with module.graph.inserting_after(pool):
+        moved = module.graph.node_copy(function, lambda _: pool)
+    for reader in readers:
+        reader.replace_input_with(pool, moved)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, cast
 
 from cloakwork.training.layers import SeenByLookup, Simulating, Tensor
@@ -28,13 +29,26 @@ _COMPENSATED: Final = 0.5  # of a step: later weights of a row make up for earli
 _EASE: Final = 0.99  # by which a widened range falls back in a step
 
 
+@dataclass(frozen=True, eq=False)
+class Way:
+    """From results of look-ups to what reads them, through sums, moves and averages: what a unit becomes in each of the reader's channels
+    [channels], and how many results are averaged to one number."""
+
+    gain: Tensor
+    spread: float
+
+    def on(self, other: Tensor) -> Tensor:
+        """The gain where another tensor is."""
+        return self.gain.to(other)
+
+
 class Reader(Protocol):
     """What reads results of look-ups: a layer, or a look-up of their sum."""
 
-    def gains(self, channels: int, spread: float) -> tuple[Tensor, float]:
+    def strength(self, channels: int, way: Way) -> tuple[Tensor, float]:
         """[channels]: sum of squares of weights relative to the half range of their rows; and how many there are for each channel."""
 
-    def floor(self, shape: Tensor, spread: float) -> Tensor:
+    def floor(self, shape: Tensor, way: Way) -> Tensor:
         """The least factor of a scale's shape [channels] with which most rows have weights of 8 bits."""
 
 
@@ -64,10 +78,10 @@ class RowsSeen(SeenByLookup):
         """[channels]: phase for one unit of a value."""
         return self.limit() / self.half_range
 
-    def gains(self, channels: int, spread: float) -> tuple[Tensor, float]:
-        return _on_channels(self.half_range.square().reciprocal(), channels) / spread**2, 1.0
+    def strength(self, channels: int, way: Way) -> tuple[Tensor, float]:
+        return _on_channels((way.on(self.low) / way.spread / self.half_range).square(), channels), 1.0
 
-    def floor(self, shape: Tensor, spread: float) -> Tensor:
+    def floor(self, shape: Tensor, way: Way) -> Tensor:
         return torch.zeros_like(shape[:1])
 
 
@@ -81,7 +95,7 @@ class LookupResult(Simulating):
     def __init__(self, channels: int, noise: LookupNoise, axis: int = 1, is_input: bool = False) -> None:
         super().__init__()
         self.noise, self.axis, self.is_input = noise, axis, is_input
-        self.readers: list[tuple[Reader, float]] = []  # and how many results make one number that they read
+        self.readers: list[tuple[Reader, Way]] = []
         self.register_buffer("scale", torch.zeros(channels))
         self.register_buffer("variance", torch.zeros(channels))
         self.register_buffer("extent", torch.zeros(channels))
@@ -103,7 +117,7 @@ class LookupResult(Simulating):
         return x + rounding.view(shape) * (x - x.mean(dim=axes, keepdim=True)).detach()
 
     def _rounding_of_ones(self) -> Tensor | None:
-        """[channels]: how much integers are off from results that are added up as they are, where nothing else reads them; the bias takes the mean."""
+        """[channels]: how much integers are off that results are added up with, where nothing else reads them; the bias takes the mean."""
         seen = [reader for reader, _ in self.readers if isinstance(reader, RowsSeen)]
         if not seen or len(seen) < len(self.readers):
             return None
@@ -125,12 +139,12 @@ class LookupResult(Simulating):
         if self.is_input:  # columns have a scale of their own where they differ
             shape = torch.where(extent > 0, extent, extent[extent > 0].median()).reciprocal() * _SMALLEST
         else:
-            found = [reader.gains(len(extent), spread) for reader, spread in self.readers]
+            found = [reader.strength(len(extent), way) for reader, way in self.readers]
             gain = sum(found[i][0] for i in range(len(found))) / sum(count for _, count in found)
             variance = self.variance.clamp_min(float(self.variance.mean()) * _NARROWEST**2 + _SMALLEST**2)
             square = 12 * LOOKUP_LIMIT**2 * self.noise.blind_rotation * cast(Tensor, gain) / variance
             shape = square.clamp_min(_SMALLEST**4).pow(0.25)
-        floors = torch.stack([reader.floor(shape, spread).max() for reader, spread in self.readers])
+        floors = torch.stack([reader.floor(shape, way).max() for reader, way in self.readers])
         factor = floors.max().clamp_min(_SMALLEST if self.is_input else 1.0)
         self.scale.copy_(shape * factor)
 
@@ -141,7 +155,7 @@ class RoundedLayer(Simulating):
     def __init__(self, inner: torch.nn.Module) -> None:
         super().__init__()
         self.inner = inner
-        self.sources: list[tuple[LookupResult, float]] = []
+        self.sources: list[tuple[LookupResult, Way]] = []
         self.targets: list[RowsSeen] = []
 
     def forward(self, x: Tensor) -> Tensor:
@@ -151,6 +165,10 @@ class RoundedLayer(Simulating):
         with torch.no_grad():
             error = (torch.rand_like(weight) - 0.5) * (_COMPENSATED * self.steps())
         return cast(Tensor, torch.func.functional_call(self.inner, {"weight": weight + error}, (x,)))
+
+    def input_axis(self, dimensions: int) -> int:
+        """Of the channels that it reads."""
+        return dimensions - 1 if isinstance(self.inner, torch.nn.Linear) else 1
 
     def settle(self) -> None:
         """Ranges as wide as weights of 8 bits ask for: rows whose weights are large for their range fill less of it."""
@@ -165,23 +183,26 @@ class RoundedLayer(Simulating):
 
     def steps(self) -> Tensor:
         """Like the weights: what one unit of their integers stands for."""
-        spread = max(spread for _, spread in self.sources)
+        spread = max(way.spread for _, way in self.sources)
         steps = self._columns() / self._row_scales().view(-1, 1, 1) * math.sqrt(spread)
         return steps.view(*steps.shape[:2], *[1] * (self._weight().ndim - 2))
 
-    def gains(self, channels: int, spread: float) -> tuple[Tensor, float]:
-        weight = self._weight()
-        groups, rows = self._groups(), len(weight)
-        square = self._by_channel(weight * self._row_scales().view(-1, *[1] * (weight.ndim - 1))).square()
+    def strength(self, channels: int, way: Way) -> tuple[Tensor, float]:
+        groups, rows = self._groups(), len(self._weight())
+        square = (self._read(way) * self._row_scales().view(-1, 1, 1) / LOOKUP_LIMIT).square()
         taps = square.shape[2]
-        square = square.sum(dim=2).view(groups, rows // groups, -1).sum(dim=1).flatten() / LOOKUP_LIMIT**2
-        return _on_channels(square, channels, total=True) / spread**2, rows / groups * taps * square.numel() / channels
+        square = square.sum(dim=2).view(groups, rows // groups, -1).sum(dim=1).flatten()
+        return _on_channels(square, channels, total=True), rows / groups * taps * square.numel() / channels
 
-    def floor(self, shape: Tensor, spread: float) -> Tensor:
+    def floor(self, shape: Tensor, way: Way) -> Tensor:
         columns = self._grouped(_on_channels(shape, self._input_channels()))
-        weight = self._by_channel(self._weight()) / spread
-        largest = (weight / columns).abs().flatten(1).amax(dim=1) * self._row_scales()
+        largest = (self._read(way) / columns).abs().flatten(1).amax(dim=1) * self._row_scales()
         return largest.median()[None] / LARGEST_WEIGHT
+
+    def _read(self, way: Way) -> Tensor:
+        """[rows, channels of a group, taps]: weights on single results."""
+        weight = self._by_channel(self._weight())
+        return weight * self._grouped(way.on(weight) / way.spread)
 
     def _is_ready(self) -> bool:
         """Whether ranges and scales are known."""
@@ -207,8 +228,16 @@ class RoundedLayer(Simulating):
         return columns.view(groups, 1, -1, 1).expand(groups, rows // groups, -1, 1).flatten(0, 1)
 
     def _columns(self) -> Tensor:
-        scales = [_on_channels(source.scale, self._input_channels()) for source, _ in self.sources]
-        return self._grouped(torch.stack(scales).mean(dim=0))
+        """[rows, channels of a group, 1]: scale of what is read, in the units in which it is read."""
+        total, count = torch.zeros((2, self._input_channels()), device=self._weight().device)
+        for source, way in self.sources:
+            gain = way.on(total).abs()
+            read = gain > 0
+            total += torch.where(read, _on_channels(source.scale, len(total)) / gain, 0.0)
+            count += read
+        known = count > 0
+        scales = total / count.clamp_min(1)
+        return self._grouped(torch.where(known, scales, scales[known].median() if bool(known.any()) else 1.0))
 
     def _row_scales(self) -> Tensor:
         rows = len(self._weight())
@@ -230,7 +259,7 @@ class NoisyMaxPool(Simulating):
         self.seen = torch.nn.ModuleList(RowsSeen(channels, noise) for _ in range(levels))
         self.results = torch.nn.ModuleList(LookupResult(channels, noise) for _ in range(levels))
         for result, after in zip(self.level_results[:-1], self.level_seen[1:], strict=True):
-            result.readers.append((after, 1.0))
+            result.readers.append((after, Way(torch.ones(channels), 1.0)))
 
     @property
     def level_seen(self) -> list[RowsSeen]:
@@ -262,7 +291,10 @@ class NoisyMaxPool(Simulating):
         kernel, stride, padding, dilation = (_tuple(value, self._dimensions) for value in settings)
         with torch.no_grad():
             counts = list(self.plain(torch.zeros(1, 1, *extents, device=device)).shape[2:])
-        place, inside = torch.zeros(1, 1, dtype=torch.int64, device=device), torch.ones(1, 1, dtype=torch.bool, device=device)
+        place, inside = (
+            torch.zeros(1, 1, dtype=torch.int64, device=device),
+            torch.ones(1, 1, dtype=torch.bool, device=device),
+        )
         for axis, extent in enumerate(extents):
             start = torch.arange(counts[axis], device=device)[:, None] * stride[axis] - padding[axis]
             own = start + torch.arange(kernel[axis], device=device) * dilation[axis]

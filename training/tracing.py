@@ -36,6 +36,7 @@ _IN_PLACE: Final = {
 _CLIENTS: Final = frozenset({"Softmax", "LogSoftmax", "softmax", "log_softmax", "argmax", "ArgMax"})
 _SEED: Final = 20261122
 _TOLERANCE: Final = 1e-4
+_REACH: Final = 30.0  # either way: where a function is tried for falling
 _ADVICE: Final = {
     "LayerNorm": "costs 3 n + 1 look-ups for n numbers; use BatchNorm",
     "GroupNorm": "costs 3 n + 1 look-ups for n numbers; use BatchNorm",
@@ -84,13 +85,14 @@ Steps = dict[fx.Node, Step]
 class FixedNorm(nn.Module):
     """What BatchNorm does in evaluation, where no layer before it takes it in: x scale + shift, by channel (axis 1)."""
 
-    def __init__(self, norm: nn.Module) -> None:
+    def __init__(self, norm: Any) -> None:
         super().__init__()
-        mean, variance = cast(Tensor, norm.running_mean).detach(), cast(Tensor, norm.running_var).detach()
-        scale = (variance + cast(float, norm.eps)).rsqrt()
+        scale = (norm.running_var.detach() + norm.eps).rsqrt()
         if norm.weight is not None:
-            scale = scale * cast(Tensor, norm.weight).detach()
-        shift = -mean * scale + (0.0 if norm.bias is None else cast(Tensor, norm.bias).detach())
+            scale = scale * norm.weight.detach()
+        shift = -norm.running_mean.detach() * scale
+        if norm.bias is not None:
+            shift = shift + norm.bias.detach()
         self.scale, self.shift = nn.Parameter(scale), nn.Parameter(shift)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -103,7 +105,7 @@ def traced(module: nn.Module) -> fx.GraphModule:
     copy = deepcopy(module).eval()
     for part in copy.modules():
         if getattr(part, "inplace", False) is True:
-            part.inplace = False
+            cast(Any, part).inplace = False
     try:
         graph = fx.symbolic_trace(copy)
     except Exception as error:  # whatever a forward of its own runs into
@@ -152,7 +154,7 @@ def added(module: fx.GraphModule, name: str, made: nn.Module) -> str:
 
 
 def _fold_norms(module: fx.GraphModule) -> None:
-    called = [node.target for node in module.graph.nodes if node.op == "call_module"]
+    calls = [node.target for node in module.graph.nodes if node.op == "call_module"]
     for node in list(module.graph.nodes):
         norm = _module_of(module, node)
         if not isinstance(norm, _NORMS):
@@ -162,10 +164,10 @@ def _fold_norms(module: fx.GraphModule) -> None:
                 f"prepare: {node.target}: BatchNorm without running statistics depends on the batch; track them"
             )
         before = node.args[0]
-        layer = _module_of(module, before)
-        alone = isinstance(layer, LAYERS) and len(before.users) == 1 and called.count(before.target) == 1
-        if alone and not (isinstance(layer, nn.Linear) and len(getattr(norm, "weight", ())) != layer.out_features):
-            folded = (fuse_linear_bn_eval if isinstance(layer, nn.Linear) else fuse_conv_bn_eval)(layer, norm)  # type: ignore[type-var]
+        layer: Any = _module_of(module, before)
+        alone = isinstance(layer, LAYERS) and len(before.users) == 1 and calls.count(before.target) == 1
+        if alone and not (isinstance(layer, nn.Linear) and norm.num_features != layer.out_features):
+            folded = (fuse_linear_bn_eval if isinstance(layer, nn.Linear) else fuse_conv_bn_eval)(layer, norm)
             folded.bias.requires_grad_(layer.weight.requires_grad)
             _replace_module(module, before.target, folded)
             node.replace_all_uses_with(before)
@@ -181,7 +183,19 @@ def _replace_module(module: fx.GraphModule, name: str, made: nn.Module) -> None:
 
 
 def _module_of(module: fx.GraphModule, node: Any) -> nn.Module | None:
-    return module.get_submodule(node.target) if isinstance(node, fx.Node) and node.op == "call_module" else None
+    return (
+        module.get_submodule(cast(str, node.target)) if isinstance(node, fx.Node) and node.op == "call_module" else None
+    )
+
+
+def called(module: nn.Module, node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
+    """The result of a node on values of others."""
+    args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), values)
+    if node.op == "call_function":
+        return cast(Callable[..., Any], node.target)(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], cast(str, node.target))(*args[1:], **kwargs)
+    return module.get_submodule(cast(str, node.target))(*args, **kwargs)
 
 
 def classified(module: fx.GraphModule, example: Tensor) -> Steps:
@@ -213,10 +227,10 @@ class _Trial:
         elif node.op == "output":
             self._add_output(node)
         elif node.op == "get_attr":
-            self._values[node] = operator.attrgetter(node.target)(self._module)
+            self._values[node] = operator.attrgetter(cast(str, node.target))(self._module)
             self.steps[node] = Step(Role.NUMBER, node)
         else:
-            self._values[node] = self._run(node, self._values)
+            self._values[node] = called(self._module, node, self._values.__getitem__)
             self.steps[node] = self._step(node)
 
     def _add_input(self, node: fx.Node) -> None:
@@ -256,21 +270,16 @@ class _Trial:
         if _name(node, made) in _CLIENTS:
             if all(user.op == "output" or _name(user, None) in _CLIENTS for user in node.users):
                 return Step(Role.CLIENT, node, shape=shape)
-            self.refused.append(f"{_label(node, made)}: only the last step may be one; inside it costs 3 look-ups a number")
+            self.refused.append(
+                f"{_label(node, made)}: only the last step may be one; inside it costs 3 look-ups a number"
+            )
         else:
             self.refused.append(_refusal(node, made, len(wires)))
         return Step(Role.LINEAR, node, shape=shape)
 
-    def _run(self, node: fx.Node, values: Mapping[fx.Node, Any]) -> Any:
-        args, kwargs = fx.node.map_arg((node.args, dict(node.kwargs)), lambda arg: values[arg])
-        if node.op == "call_function":
-            return cast(Callable[..., Any], node.target)(*args, **kwargs)
-        if node.op == "call_method":
-            return getattr(args[0], cast(str, node.target))(*args[1:], **kwargs)
-        return self._module.get_submodule(cast(str, node.target))(*args, **kwargs)
-
     def _on(self, node: fx.Node, data: Iterable[fx.Node], inputs: Iterable[Tensor]) -> Tensor:
-        return cast(Tensor, self._run(node, {**self._values, **dict(zip(data, inputs, strict=True))}))
+        values = {**self._values, **dict(zip(data, inputs, strict=True))}
+        return cast(Tensor, called(self._module, node, values.__getitem__))
 
     def _drawn(self, data: Iterable[fx.Node]) -> list[Tensor]:
         """Numbers of all sizes, so that no clip or kink is far away."""
@@ -302,10 +311,24 @@ class _Trial:
         return bool(torch.equal(torch.nan_to_num(before[~chosen]), torch.nan_to_num(after[~chosen])))
 
 
-def never_falls(module: nn.Module | Callable[..., Any], low: float, high: float) -> bool:
+def recorded(module: fx.GraphModule, example: Tensor) -> dict[fx.Node, Any]:
+    """The values of all nodes for an input, as the module is."""
+    values: dict[fx.Node, Any] = {}
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = example if not values else node.args[0]
+        elif node.op == "get_attr":
+            values[node] = operator.attrgetter(cast(str, node.target))(module)
+        elif node.op != "output":
+            values[node] = called(module, node, values.__getitem__)
+    return values
+
+
+def never_falls(module: nn.Module, node: fx.Node) -> bool:
     """Whether a function of one number never falls, as far as its values at many places say."""
     with torch.no_grad():
-        y = module(torch.linspace(low, high, 4097)[None])
+        places = torch.linspace(-_REACH, _REACH, 4097)[None]
+        y = called(module, node, lambda _: places)
     return bool((y.diff() >= 0).all())
 
 
