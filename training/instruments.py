@@ -12,7 +12,7 @@ from torch import fx
 from cloakwork.training.layers import Tensor
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.pytorch import torch
-from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RowsSeen, Way
+from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RoundedOnes, RowsSeen, Way
 from cloakwork.training.tracing import (
     Role,
     Step,
@@ -51,6 +51,7 @@ class _Instruments:
         for node in list(self._graph.nodes):
             if node in self._steps:
                 self._around(node, self._steps[node])
+        self._round_sums()
         self._graph.lint()
         self._module.recompile()
         with torch.no_grad():
@@ -195,6 +196,23 @@ class _Instruments:
     def _channels(self, node: fx.Node) -> int:
         return self._steps[node].shape[self._axis_of(node)]
 
+    def _round_sums(self) -> None:
+        """Rounding of what goes into sums as it is, without a layer."""
+        for node, made in list(self._made.items()):
+            if isinstance(made, LookupResult) and not made.is_input:
+                users = [
+                    user
+                    for user in node.users
+                    if any(isinstance(reader, RowsSeen) for reader, _ in self._ends(node, user))
+                ]
+                if users:
+                    rows = [
+                        reader for user in users for reader, _ in self._ends(node, user) if isinstance(reader, RowsSeen)
+                    ]
+                    ones = RoundedOnes(made)
+                    ones.rows += rows
+                    self._after(node, ones, users)
+
     def _link(self) -> None:
         """Tells results of look-ups who reads them, and layers whose range their rows have to fill."""
         for node, made in self._made.items():
@@ -204,6 +222,7 @@ class _Instruments:
                 made.targets += [reader for reader, _ in self._ends(node) if isinstance(reader, RowsSeen)]
             elif isinstance(made, NoisyMaxPool) and made.results:
                 self._link_result(node, made.level_results[-1])
+                made.level_ones[-1].rows += [reader for reader, _ in self._ends(node) if isinstance(reader, RowsSeen)]
 
     def _link_result(self, node: fx.Node, result: LookupResult) -> None:
         for reader, end in self._ends(node):
@@ -224,28 +243,28 @@ class _Instruments:
         axis = reader.axis if isinstance(reader, RowsSeen) else reader.input_axis(rise.ndim)
         return rise.movedim(axis, 0).flatten(1).mean(dim=1)
 
+    def _passes(self, node: fx.Node) -> bool:
+        if node in self._made:
+            return isinstance(self._made[node], RoundedOnes)
+        return node in self._steps and self._steps[node].role is not Role.OUTPUT
+
     def _between(self, start: fx.Node) -> set[fx.Node]:
         """What is behind a node before any layer, look-up or pool."""
         found: set[fx.Node] = set()
         waiting = [start]
         while waiting:
             for user in waiting.pop().users:
-                if (
-                    user not in found
-                    and user not in self._made
-                    and user in self._steps
-                    and self._steps[user].role is not Role.OUTPUT
-                ):
+                if user not in found and self._passes(user):
                     found.add(user)
                     waiting.append(user)
         return found
 
-    def _ends(self, start: fx.Node) -> Iterator[tuple[Any, fx.Node]]:
-        """Layers and look-ups behind a node, and the node that they read."""
+    def _ends(self, start: fx.Node, first: fx.Node | None = None) -> Iterator[tuple[Any, fx.Node]]:
+        """Layers and look-ups behind a node, and the node that they read. Args: first: the way goes through this user."""
         waiting, met = [start], {start}
         while waiting:
             node = waiting.pop()
-            for user in node.users:
+            for user in node.users if first is None or node is not start else (first,):
                 made = self._made.get(user)
                 if isinstance(made, NoisyMaxPool) and made.seen:
                     yield made.level_seen[0], node

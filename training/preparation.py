@@ -17,7 +17,7 @@ from cloakwork.training.instruments import instrumented
 from cloakwork.training.layers import SeenByLookup, Simulating, Tensor, range_penalty, set_simulated
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.pytorch import torch
-from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RowsSeen, settle
+from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RoundedOnes, RowsSeen, settle
 from cloakwork.training.tracing import UnsupportedModuleError, traced
 
 __all__ = ["Prepared", "UnsupportedModuleError", "compile_options", "prepare"]
@@ -67,7 +67,7 @@ class Prepared(torch.nn.Module):
         copy = deepcopy(self.network).eval()
         for node in list(copy.graph.nodes):
             made = copy.get_submodule(node.target) if node.op == "call_module" else None
-            if isinstance(made, RowsSeen | LookupResult):
+            if isinstance(made, RowsSeen | LookupResult | RoundedOnes):
                 node.replace_all_uses_with(node.args[0])
                 copy.graph.erase_node(node)
             elif isinstance(made, RoundedLayer | NoisyMaxPool):

@@ -109,20 +109,7 @@ class LookupResult(Simulating):
         deviation = math.sqrt(self.noise.blind_rotation) / self.scale
         shape = [1] * x.ndim
         shape[self.axis] = -1
-        x = x + torch.randn_like(x) * deviation.view(shape)
-        rounding = self._rounding_of_ones()
-        if rounding is None:
-            return x
-        axes = [axis for axis in range(x.ndim) if axis != self.axis % x.ndim]
-        return x + rounding.view(shape) * (x - x.mean(dim=axes, keepdim=True)).detach()
-
-    def _rounding_of_ones(self) -> Tensor | None:
-        """[channels]: how much integers are off that results are added up with, where nothing else reads them; the bias takes the mean."""
-        seen = [reader for reader, _ in self.readers if isinstance(reader, RowsSeen)]
-        if not seen or len(seen) < len(self.readers):
-            return None
-        rows = torch.stack([_on_channels(each.scales(), len(self.scale)) for each in seen]).amin(dim=0)
-        return (torch.rand_like(rows) - 0.5) * self.scale / rows
+        return x + torch.randn_like(x) * deviation.view(shape)
 
     def _learn(self, x: Tensor) -> None:
         axes = [axis for axis in range(x.ndim) if axis != 1]
@@ -144,9 +131,36 @@ class LookupResult(Simulating):
             variance = self.variance.clamp_min(float(self.variance.mean()) * _NARROWEST**2 + _SMALLEST**2)
             square = 12 * LOOKUP_LIMIT**2 * self.noise.blind_rotation * cast(Tensor, gain) / variance
             shape = square.clamp_min(_SMALLEST**4).pow(0.25)
+            for reader, way in self.readers:
+                if isinstance(reader, RowsSeen):  # in a sum as they are, with an integer of two at least
+                    most = reader.scales() * way.on(shape).abs() / way.spread / 2
+                    shape = torch.minimum(shape, _on_channels(torch.where(most > 0, most, shape.max()), len(shape)))
         floors = torch.stack([reader.floor(shape, way).max() for reader, way in self.readers])
         factor = floors.max().clamp_min(_SMALLEST if self.is_input else 1.0)
         self.scale.copy_(shape * factor)
+
+
+class RoundedOnes(Simulating):
+    """Results of look-ups on their way into a sum: their integers are off by up to a half. The bias takes the mean."""
+
+    def __init__(self, result: LookupResult) -> None:
+        super().__init__()
+        self.axis = result.axis
+        self.rows: list[RowsSeen] = []
+        self._result = [result]  # no submodule of this one
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self._result[0].scale
+        if not self.active or not self.rows or not bool((scale > 0).all()):
+            return x
+        scales = [_on_channels(seen.scales(), len(scale)) for seen in self.rows]
+        with torch.no_grad():
+            error = (torch.rand_like(scale) - 0.5) * scale / torch.stack(scales).amin(dim=0)
+            shape = [1] * x.ndim
+            shape[self.axis] = -1
+            axes = [axis for axis in range(x.ndim) if axis != self.axis % x.ndim]
+            off = error.view(shape) * (x - x.mean(dim=axes, keepdim=True))
+        return x + off
 
 
 class RoundedLayer(Simulating):
@@ -258,8 +272,10 @@ class NoisyMaxPool(Simulating):
         levels = max(0, math.ceil(math.log2(count)))
         self.seen = torch.nn.ModuleList(RowsSeen(channels, noise) for _ in range(levels))
         self.results = torch.nn.ModuleList(LookupResult(channels, noise) for _ in range(levels))
-        for result, after in zip(self.level_results[:-1], self.level_seen[1:], strict=True):
+        self.ones = torch.nn.ModuleList(RoundedOnes(result) for result in self.level_results)
+        for ones, result, after in zip(self.level_ones, self.level_results, self.level_seen[1:], strict=False):
             result.readers.append((after, Way(torch.ones(channels), 1.0)))
+            ones.rows.append(after)
 
     @property
     def level_seen(self) -> list[RowsSeen]:
@@ -269,14 +285,18 @@ class NoisyMaxPool(Simulating):
     def level_results(self) -> list[LookupResult]:
         return [cast(LookupResult, part) for part in self.results]
 
+    @property
+    def level_ones(self) -> list[RoundedOnes]:
+        return [cast(RoundedOnes, part) for part in self.ones]
+
     def forward(self, x: Tensor) -> Tensor:
         if not self.training and not self.simulated:
             return cast(Tensor, self.plain(x))
         values = self._windows(x)
-        for seen, result in zip(self.level_seen, self.level_results, strict=True):
+        for seen, result, ones in zip(self.level_seen, self.level_results, self.level_ones, strict=True):
             half = values.shape[-1] // 2
             a, b = values[..., :half], values[..., half : 2 * half]
-            winners = b + result(torch.relu(seen(a - b)))
+            winners = b + ones(result(torch.relu(seen(a - b))))
             values = torch.cat([winners, values[..., 2 * half :]], dim=-1)
         return values[..., 0]
 

@@ -34,6 +34,7 @@ _BATCH: Final = 32
 _CALIBRATION: Final = 400
 _SEEDS: Final = 4
 _RANGE_WEIGHT: Final = 0.003
+_RATE: Final = 3e-3
 
 
 class SiluResidual(nn.Module):
@@ -87,17 +88,17 @@ CASES: Final = (
 )  # fmt: skip
 
 
-def measured(case: Case, parameter_set: str | None) -> dict[str, Any]:
+def measured(case: Case, parameter_set: str | None, rate: float) -> dict[str, Any]:
     data = load(case.data)
     torch.manual_seed(1)
     network = case.network()
     trained(network, data, case.epochs, 2e-3)
     on = deepcopy(network)
-    trained(on, data, case.further, 3e-3)
+    trained(on, data, case.further, rate)
     network.eval()
     prepared = prepare(network, torch.tensor(data.train_x[:_CALIBRATION]), parameter_set=parameter_set)
     began = time.monotonic()
-    trained(prepared, data, case.further, 3e-3)
+    trained(prepared, data, case.further, rate)
     seconds = time.monotonic() - began
     only = compile_options(prepared)
     return {
@@ -179,6 +180,7 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="*", default=[case.name for case in CASES], help="networks; all without")
     parser.add_argument("--set", help="parameter set to train for; without, prepare chooses")
+    parser.add_argument("--rate", type=float, default=_RATE, help="of Adam, fine-tuning and control (%(default)s)")
     parser.add_argument("--json", type=Path, help="write all numbers")
     options = parser.parse_args()
     records = []
@@ -191,7 +193,7 @@ def main() -> None:
     for case in CASES:
         if case.name not in options.names:
             continue
-        record = measured(case, options.set)
+        record = measured(case, options.set, options.rate)
         records.append(record)
         cells = " | ".join(_cells(record[kind]) for kind in kinds)
         print(
