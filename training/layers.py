@@ -92,10 +92,12 @@ class SeenByLookup(Simulating):
             self.start(x.detach())
         axes = _all_but_channels(x)
         low, high = x.amin(dim=axes), x.amax(dim=axes)
-        with torch.no_grad():
-            self.low.lerp_(low, torch.where(low < self.low, _GROWTH, _DECAY))
-            self.high.lerp_(high, torch.where(high > self.high, _GROWTH, _DECAY))
+        self._follow(low.detach(), high.detach())
         self.penalty = ((high - low) / 2 / (x.std(dim=axes) + _SMALLEST)).mean()
+
+    def _follow(self, low: Tensor, high: Tensor) -> None:
+        self.low.lerp_(low, torch.where(low < self.low, _GROWTH, _DECAY))
+        self.high.lerp_(high, torch.where(high > self.high, _GROWTH, _DECAY))
 
     def _variance(self, norms: Tensor) -> Tensor:
         assert self.noise is not None

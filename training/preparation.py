@@ -54,6 +54,7 @@ class Prepared(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
             if self._batches % _SETTLED_EVERY == 0:
+                _learn_ranges(self.network, x.detach())
                 settle(self)
             self._batches += 1
         return cast(Tensor, self.network(x))
@@ -196,12 +197,15 @@ def _simulating(module: torch.nn.Module) -> Iterator[Simulating]:
     return (part for part in module.modules() if isinstance(part, Simulating))
 
 
-def _learn_ranges(graph: fx.GraphModule, example: Tensor) -> None:
-    graph.eval()
-    for part in _simulating(graph):
-        part.train()
-        part.quiet = True
+def _learn_ranges(network: fx.GraphModule, x: Tensor) -> None:
+    """A pass in evaluation mode, without noise, from which ranges and scales follow."""
+    modes = [(part, part.training) for part in network.modules()]
+    network.eval()
+    for part in _simulating(network):
+        part.training = part.quiet = True
     with torch.no_grad():
-        graph(example)
-    for part in _simulating(graph):
+        network(x)
+    for part in _simulating(network):
         part.quiet = False
+    for module, training in modes:
+        module.training = training

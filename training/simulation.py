@@ -22,11 +22,12 @@ from cloakwork.training.layers import SeenByLookup, Simulating, Tensor
 from cloakwork.training.noise import GUARD, LARGEST_WEIGHT, LOOKUP_LIMIT, OUTPUT_LIMIT, LookupNoise
 from cloakwork.training.pytorch import torch
 
-_SLOW: Final = 0.02  # share of a batch in the running variance
+# Of a batch without noise: its share in the running variance, and in a range that grows or shrinks.
+_SHARE, _GROWTH, _DECAY = 0.1, 0.5, 0.03
 _SMALLEST: Final = 1e-6
 _NARROWEST: Final = 1 / 64  # of the usual deviation, that a channel counts as at least
 _COMPENSATED: Final = 0.5  # of a step: later weights of a row make up for earlier ones (models/passes/round_weights.py)
-_EASE: Final = 0.99  # by which a widened range falls back in a step
+_EASE: Final = 0.9  # by which a widened range falls back in a step
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +63,17 @@ class RowsSeen(SeenByLookup):
 
     def forward(self, x: Tensor, norms: Tensor | None = None, *, carried: bool = True) -> Tensor:
         moved = x if self.axis == 1 else x.movedim(self.axis, 1)
-        if self.training:
+        if self.training and self.quiet:
             self.least_half_range.mul_(_EASE).clamp_min_(_SMALLEST)
         seen = super().forward(moved, norms, carried=carried)
+        seen = moved + (seen - moved) * _alive(moved, 1)
         return seen if self.axis == 1 else seen.movedim(1, self.axis)
+
+    def _follow(self, low: Tensor, high: Tensor) -> None:
+        """Ranges are those of values without noise, as the compiler sees them."""
+        if self.quiet:
+            self.low.lerp_(low, torch.where(low < self.low, _GROWTH, _DECAY))
+            self.high.lerp_(high, torch.where(high > self.high, _GROWTH, _DECAY))
 
     def limit(self, norms: Tensor | None = None) -> float:
         """Room is left for as much noise of what was read as switching brings."""
@@ -101,21 +109,20 @@ class LookupResult(Simulating):
         self.register_buffer("extent", torch.zeros(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training:
-            with torch.no_grad():
-                self._learn(x.movedim(self.axis, 1))
+        if self.training and self.quiet:
+            self._learn(x.movedim(self.axis, 1))
         if not self.active or self.is_input or not bool((self.scale > 0).all()):
             return x
         deviation = math.sqrt(self.noise.blind_rotation) / self.scale
         shape = [1] * x.ndim
         shape[self.axis] = -1
-        return x + torch.randn_like(x) * deviation.view(shape)
+        return x + torch.randn_like(x) * deviation.view(shape) * _alive(x, self.axis)
 
     def _learn(self, x: Tensor) -> None:
         axes = [axis for axis in range(x.ndim) if axis != 1]
         first = not bool((self.extent > 0).any())
         variance = x.var(dim=axes, correction=0) if x.numel() > x.shape[1] else torch.zeros_like(self.variance)
-        self.variance.lerp_(variance, 1.0 if first else _SLOW)
+        self.variance.lerp_(variance, 1.0 if first else _SHARE)
         torch.maximum(self.extent, x.abs().amax(dim=axes), out=self.extent)
 
     def settle(self) -> None:
@@ -132,8 +139,8 @@ class LookupResult(Simulating):
             square = 12 * LOOKUP_LIMIT**2 * self.noise.blind_rotation * cast(Tensor, gain) / variance
             shape = square.clamp_min(_SMALLEST**4).pow(0.25)
             for reader, way in self.readers:
-                if isinstance(reader, RowsSeen):  # in a sum as they are, with an integer of two at least
-                    most = reader.scales() * way.on(shape).abs() / way.spread / 2
+                if isinstance(reader, RowsSeen):  # in a sum as they are, with an integer of one at least
+                    most = reader.scales() * way.on(shape).abs() / way.spread
                     shape = torch.minimum(shape, _on_channels(torch.where(most > 0, most, shape.max()), len(shape)))
         floors = torch.stack([reader.floor(shape, way).max() for reader, way in self.readers])
         factor = floors.max().clamp_min(_SMALLEST if self.is_input else 1.0)
@@ -178,6 +185,8 @@ class RoundedLayer(Simulating):
         weight = cast(Tensor, self.inner.weight)
         with torch.no_grad():
             error = (torch.rand_like(weight) - 0.5) * (_COMPENSATED * self.steps())
+        norm = weight.flatten(1).norm(dim=1).clamp_min(_SMALLEST)
+        error = error * (norm / norm.detach()).view(-1, *[1] * (weight.ndim - 1))  # steps follow the weights
         return cast(Tensor, torch.func.functional_call(self.inner, {"weight": weight + error}, (x,)))
 
     def input_axis(self, dimensions: int) -> int:
@@ -324,6 +333,15 @@ class NoisyMaxPool(Simulating):
             inside = (inside[:, None, :, None] & valid[None, :, None, :]).reshape(grid)
         first = inside.to(torch.int64).argmax(dim=1, keepdim=True)
         return torch.where(inside, place, place.gather(1, first)), counts
+
+
+def _alive(x: Tensor, axis: int) -> Tensor:
+    """1 for each channel of x, with the gradient of its logarithmic deviation: noise that is relative to a range cannot be outgrown."""
+    axes = [each for each in range(x.ndim) if each != axis % x.ndim]
+    spread = (
+        x.std(dim=axes, keepdim=True, correction=0).clamp_min(_SMALLEST) if x.requires_grad else torch.ones_like(x[:1])
+    )
+    return spread / spread.detach()
 
 
 def settle(model: torch.nn.Module) -> None:

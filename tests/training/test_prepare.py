@@ -412,3 +412,63 @@ def test_examples_that_are_none_are_refused(example) -> None:
 def test_an_unknown_set_is_an_error() -> None:
     with pytest.raises(FheError, match="nn3"):
         prepare(nn.Linear(4, 2), torch.randn(8, 4), parameter_set="nn3")
+
+
+# What it is for.
+
+
+def spirals(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    random = np.random.default_rng(seed)
+    side, turn = random.integers(0, 2, count), np.sqrt(random.uniform(0.05, 1, count)) * 2.5 * np.pi
+    points = np.stack([np.cos(turn + np.pi * side), np.sin(turn + np.pi * side)], axis=1) * turn[:, None] / 6
+    return torch.tensor((points + random.normal(0, 0.06, points.shape)).astype(np.float32)), torch.tensor(side)
+
+
+def fitted(network: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int) -> nn.Module:
+    optimiser = torch.optim.Adam(network.parameters(), 0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    network.train()
+    for _ in range(steps):
+        batch = torch.randint(0, len(x), (200,))
+        optimiser.zero_grad()
+        functional.cross_entropy(network(x[batch]), y[batch]).backward()
+        optimiser.step()
+        schedule.step()
+    return network.eval()
+
+
+def loss_when_encrypted(prepared: Prepared, x: torch.Tensor, test: tuple[torch.Tensor, torch.Tensor]) -> float:
+    """Share of the test samples that the simulated program gets wrong, over three seeds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of accuracy, and of values beyond the ranges
+        options = {**compile_options(prepared), "task": "classification", "allow_loss": True}
+        model = compile_onnx(prepared.to_onnx(), x[:500].numpy(), **options)
+        found = [model.predict(test[0].numpy(), fhe="simulate", seed=seed).argmax(axis=1) for seed in range(3)]
+    return float((np.array(found) != test[1].numpy()).mean())
+
+
+def test_a_few_epochs_recover_what_the_noise_takes() -> None:
+    """On a set that is too cheap for the network as it is; as many steps without the noise bring little."""
+    (x, y), test = spirals(2000, 1), spirals(2000, 2)
+    layers = [nn.Linear(2, 20), nn.SiLU(), nn.Linear(20, 20), nn.SiLU(), nn.Linear(20, 20), nn.SiLU(), nn.Linear(20, 2)]
+    module = fitted(nn.Sequential(*layers), x, y, 500)
+    prepared = prepare(module, x[:500], parameter_set="lut1_64")
+    before = loss_when_encrypted(prepared, x, test)
+    control = fitted(copy.deepcopy(module), x, y, 300)
+    without = loss_when_encrypted(prepare(control, x[:500], parameter_set="lut1_64"), x, test)
+    fitted(prepared, x, y, 300)
+    after = loss_when_encrypted(prepared, x, test)
+    assert before > 0.05
+    assert after < 0.6 * min(before, without), (before, without, after)
+
+
+def test_noise_does_not_widen_ranges() -> None:
+    """Ranges are those of clear values: what noise adds would come back as more noise."""
+    module, x = trained("residual", 200)
+    prepared = prepare(module, x, parameter_set="lut1_64").train()
+    before = [part.half_range.max() for part in parts(prepared, RowsSeen)]
+    with torch.no_grad():
+        for _ in range(40):
+            prepared(x)
+    after = [part.half_range.max() for part in parts(prepared, RowsSeen)]
+    assert all(float(b) < 1.2 * float(a) for a, b in zip(before, after, strict=True))
