@@ -66,7 +66,8 @@ class RowsSeen(SeenByLookup):
         if self.training and self.quiet:
             self.least_half_range.mul_(_EASE).clamp_min_(_SMALLEST)
         seen = super().forward(moved, norms, carried=carried)
-        seen = moved + (seen - moved) * _alive(moved, 1)
+        if self.adds_noise:
+            seen = moved + (seen - moved) * _alive(moved, 1, self._deviation())
         return seen if self.axis == 1 else seen.movedim(1, self.axis)
 
     def _follow(self, low: Tensor, high: Tensor) -> None:
@@ -81,6 +82,10 @@ class RowsSeen(SeenByLookup):
             return OUTPUT_LIMIT
         assert self.noise is not None
         return LOOKUP_LIMIT - GUARD * math.sqrt(2 * self.noise.switching)
+
+    def _deviation(self) -> Tensor:
+        """[channels]: of the noise that it adds."""
+        return self._variance(torch.zeros_like(self.low)).sqrt() / self.limit() * self.half_range
 
     def scales(self) -> Tensor:
         """[channels]: phase for one unit of a value."""
@@ -116,7 +121,7 @@ class LookupResult(Simulating):
         deviation = math.sqrt(self.noise.blind_rotation) / self.scale
         shape = [1] * x.ndim
         shape[self.axis] = -1
-        return x + torch.randn_like(x) * deviation.view(shape) * _alive(x, self.axis)
+        return x + torch.randn_like(x) * deviation.view(shape) * _alive(x, self.axis, deviation)
 
     def _learn(self, x: Tensor) -> None:
         axes = [axis for axis in range(x.ndim) if axis != 1]
@@ -185,7 +190,8 @@ class RoundedLayer(Simulating):
         weight = cast(Tensor, self.inner.weight)
         with torch.no_grad():
             error = (torch.rand_like(weight) - 0.5) * (_COMPENSATED * self.steps())
-        norm = weight.flatten(1).norm(dim=1).clamp_min(_SMALLEST)
+        square = weight.flatten(1).square().sum(dim=1) + error.flatten(1).square().sum(dim=1) + _SMALLEST**2
+        norm = square.sqrt()
         error = error * (norm / norm.detach()).view(-1, *[1] * (weight.ndim - 1))  # steps follow the weights
         return cast(Tensor, torch.func.functional_call(self.inner, {"weight": weight + error}, (x,)))
 
@@ -335,12 +341,17 @@ class NoisyMaxPool(Simulating):
         return torch.where(inside, place, place.gather(1, first)), counts
 
 
-def _alive(x: Tensor, axis: int) -> Tensor:
-    """1 for each channel of x, with the gradient of its logarithmic deviation: noise that is relative to a range cannot be outgrown."""
+def _alive(x: Tensor, axis: int, deviation: Tensor) -> Tensor:
+    """1 for each channel of x, with the gradient of its logarithmic deviation: noise that is relative to a range cannot be outgrown.
+
+    Args: deviation: of the noise [channels]; channels that hardly vary beside it have little gradient.
+    """
+    if not x.requires_grad:
+        return torch.ones_like(x[:1])
     axes = [each for each in range(x.ndim) if each != axis % x.ndim]
-    spread = (
-        x.std(dim=axes, keepdim=True, correction=0).clamp_min(_SMALLEST) if x.requires_grad else torch.ones_like(x[:1])
-    )
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    spread = (x.var(dim=axes, keepdim=True, correction=0) + deviation.square().view(shape) + _SMALLEST**2).sqrt()
     return spread / spread.detach()
 
 
