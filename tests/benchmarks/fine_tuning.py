@@ -34,7 +34,6 @@ _BATCH: Final = 32
 _CALIBRATION: Final = 400
 _SEEDS: Final = 4
 _RANGE_WEIGHT: Final = 0.003
-_RATE: Final = 1e-2
 
 
 class SiluResidual(nn.Module):
@@ -51,7 +50,8 @@ class SiluResidual(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = nn.functional.silu(self.first_norm(self.first(x)))
         y = x + self.second_norm(self.second(y))
-        return y * torch.sigmoid(y)
+        z: torch.Tensor = y * torch.sigmoid(y)
+        return z
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,13 @@ class Case:
     cheap: str  # parameter set
     epochs: int
     further: int  # epochs of fine-tuning, and of the control
+    rate: float = 3e-3  # of Adam, for both
     test: int = 1000
 
 
 CASES: Final = (
     Case("cancer", "breast-cancer", lambda: mlp((30, 16, 8, 1), first_norm=True), "lut1_64", 60, 40),
-    Case("digits-deep", "digits", lambda: mlp((64, 16, 16, 16, 16, 16, 16, 10)), "nn2", 60, 40),
+    Case("digits-deep", "digits", lambda: mlp((64, 16, 16, 16, 16, 16, 16, 10)), "nn2", 60, 40, 1e-2),
     Case(
         "digits-max", "digits",
         lambda: convolutions(
@@ -182,7 +183,7 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="*", default=[case.name for case in CASES], help="networks; all without")
     parser.add_argument("--set", help="parameter set to train for, in place of the networks' own")
-    parser.add_argument("--rate", type=float, default=_RATE, help="of Adam, fine-tuning and control (%(default)s)")
+    parser.add_argument("--rate", type=float, help="of Adam, fine-tuning and control, in place of the networks' own")
     parser.add_argument("--json", type=Path, help="write all numbers")
     options = parser.parse_args()
     records = []
@@ -195,7 +196,7 @@ def main() -> None:
     for case in CASES:
         if case.name not in options.names:
             continue
-        record = measured(case, options.set or case.cheap, options.rate)
+        record = measured(case, options.set or case.cheap, options.rate or case.rate)
         records.append(record)
         cells = " | ".join(_cells(record[kind]) for kind in kinds)
         print(
