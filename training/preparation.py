@@ -80,7 +80,8 @@ class Prepared(torch.nn.Module):
 
     def to_onnx(self) -> onnx.ModelProto:
         """Float weights, batch normalisation folded; one input of any batch size."""
-        example = torch.zeros(2, *self.input_shape)
+        kind = next((p.dtype for p in self.parameters()), torch.float32)
+        example = torch.zeros(2, *self.input_shape, dtype=kind)
         buffer = io.BytesIO()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the exporter says that it is the old one
@@ -123,7 +124,7 @@ def prepare(module: torch.nn.Module, example_input: Tensor, *, parameter_set: st
     example = example_input.detach().to(device)
     graph = traced(module)
     _warn_of_untrained(module)
-    network = instrumented(graph, example, given or LookupNoise.of(_sets_by_cost()[-1])).to(device)
+    network = instrumented(graph, example, given or LookupNoise.of(_sets_by_cost()[-1])).to(example)
     _learn_ranges(network, example)
     prepared = Prepared(network, given or _cheapest_hopeful(network, example), tuple(example.shape[1:]))
     _use(network, prepared.noise)

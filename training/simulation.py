@@ -73,8 +73,8 @@ class RowsSeen(SeenByLookup):
     def _follow(self, low: Tensor, high: Tensor) -> None:
         """Ranges are those of values without noise, as the compiler sees them."""
         if self.quiet:
-            self.low.lerp_(low, torch.where(low < self.low, _GROWTH, _DECAY))
-            self.high.lerp_(high, torch.where(high > self.high, _GROWTH, _DECAY))
+            self.low.lerp_(low, torch.where(low < self.low, _GROWTH, _DECAY).to(low))
+            self.high.lerp_(high, torch.where(high > self.high, _GROWTH, _DECAY).to(high))
 
     def limit(self, norms: Tensor | None = None) -> float:
         """Room is left for as much noise of what was read as switching brings."""

@@ -102,6 +102,8 @@ class FixedNorm(nn.Module):
 
 def traced(module: nn.Module) -> fx.GraphModule:
     """A copy as a graph, batch normalisation folded, in evaluation mode. UnsupportedModuleError where the forward branches on values."""
+    if any(isinstance(each, nn.parameter.UninitializedParameter) for each in module.parameters()):
+        raise UnsupportedModuleError("prepare: the module has lazy layers that no sample has passed; train it before")
     copy = deepcopy(module).eval()
     for part in copy.modules():
         if getattr(part, "inplace", False) is True:
@@ -208,6 +210,8 @@ def classified(module: fx.GraphModule, example: Tensor) -> Steps:
     with torch.no_grad():
         for node in module.graph.nodes:
             trial.add(node)
+            if trial.refused and not isinstance(trial.value(node), Tensor):
+                break  # what follows reads what is none
     if trial.refused:
         raise UnsupportedModuleError("prepare: " + "; ".join(trial.refused))
     return trial.steps
@@ -221,6 +225,9 @@ class _Trial:
         self.steps: Steps = {}
         self.refused: list[str] = []
 
+    def value(self, node: fx.Node) -> Any:
+        return self._values.get(node)
+
     def add(self, node: fx.Node) -> None:
         if node.op == "placeholder":
             self._add_input(node)
@@ -230,8 +237,17 @@ class _Trial:
             self._values[node] = operator.attrgetter(cast(str, node.target))(self._module)
             self.steps[node] = Step(Role.NUMBER, node)
         else:
-            self._values[node] = called(self._module, node, self._values.__getitem__)
+            self._values[node] = self._result(node)
             self.steps[node] = self._step(node)
+
+    def _result(self, node: fx.Node) -> Any:
+        try:
+            return called(self._module, node, self._values.__getitem__)
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            label = _label(node, _module_of(self._module, node))
+            raise ValueError(
+                f"prepare: the module fails on example_input of shape {tuple(self._example.shape)} at {label}: {error}"
+            ) from error
 
     def _add_input(self, node: fx.Node) -> None:
         if any(step.role is Role.INPUT for step in self.steps.values()):
@@ -251,9 +267,16 @@ class _Trial:
     def _step(self, node: fx.Node) -> Step:
         data = [arg for arg in node.all_input_nodes if self.steps[arg].role is not Role.NUMBER]
         value = self._values[node]
+        made = _module_of(self._module, node)
+        if data and isinstance(value, tuple | list | dict) and not all(isinstance(each, int) for each in value):
+            self.refused.append(
+                _refusal(node, made, 1)
+                if made is not None
+                else f"{_label(node, made)} gives several tensors; use steps that give one"
+            )
         if not data or not isinstance(value, Tensor):
             return Step(Role.NUMBER, node)
-        shape, made = tuple(value.shape), _module_of(self._module, node)
+        shape = tuple(value.shape)
         if any(self.steps[arg].role is Role.CLIENT for arg in data):
             return Step(Role.CLIENT, node, shape=shape)
         if isinstance(made, LAYERS) and len(data) == 1:

@@ -381,6 +381,8 @@ class Softly(nn.Module):
         (nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2)), r"'1' \(LayerNorm\).*BatchNorm"),
         (nn.Sequential(nn.Linear(4, 4), nn.Softmin(dim=1), nn.Linear(4, 2)), r"'1' \(Softmin\) is neither linear nor"),
         (nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 2)), r"track them"),
+        (nn.Sequential(nn.Linear(4, 4), nn.RNN(4, 3)), r"'1' \(RNN\).*one step"),
+        (nn.Sequential(nn.LazyLinear(3)), r"lazy layers"),
     ],
 )
 def test_what_is_not_simulated_is_named(module: nn.Module, message: str) -> None:
@@ -407,6 +409,17 @@ def test_all_unsupported_steps_are_named_at_once() -> None:
 def test_examples_that_are_none_are_refused(example) -> None:
     with pytest.raises(ValueError, match="example_input"):
         prepare(nn.Linear(4, 2), example)
+
+
+def test_an_example_of_another_shape_is_named_with_the_layer() -> None:
+    with pytest.raises(ValueError, match=r"shape \(3, 5\) at '0' \(Linear\)"):
+        prepare(nn.Sequential(nn.Linear(4, 2)), torch.randn(3, 5))
+
+
+def test_double_precision_stays() -> None:
+    prepared = prepare(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).double(), torch.randn(30, 4).double())
+    prepared.train()(torch.randn(30, 4).double()).sum().backward()
+    assert all(p.dtype == torch.float64 for p in prepared.parameters())
 
 
 def test_an_unknown_set_is_an_error() -> None:
