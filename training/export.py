@@ -135,6 +135,14 @@ def layer_noise(model: torch.nn.Sequential) -> dict[str, float]:
     return result
 
 
+def compile_options(model: torch.nn.Sequential) -> dict[str, Any]:
+    """Of `compile_onnx`, for a model without pooling whose ranges are given as `ranges_json` writes them: its integers and its ranges as trained."""
+    profile = {name: float(np.ceil(percent * 1e4) / 1e4) for name, percent in layer_noise(model).items()}
+    noises = [part.noise for part in model.modules() if isinstance(part, SeenByLookup)]
+    sets = sorted({noise.parameter_set for noise in noises if noise is not None})
+    return {"profile": profile, "weight_bits": 2, "margin": 0.0, "candidates": sets}
+
+
 def _label(key: str, layer: torch.nn.Module) -> str:
     """A layer's name in the file: its own in the module, or its type and position where it has none."""
     return f"{type(layer).__name__.lower()}_{key}" if key.isdigit() else key

@@ -21,11 +21,19 @@ _STEP_GAIN = 0.1  # how fast the step of the weights follows their norm
 _SMALLEST = 1e-6
 
 
-class SeenByLookup(torch.nn.Module):
-    """What a look-up (or the client) sees of values [batch, channels, ..]: the same with noise. Learns each channel's range.
+class Simulating(torch.nn.Module):
+    """A module that does in training what encryption does to values, and in evaluation while `simulated` is set."""
 
-    Noise is added in training, and in evaluation while `simulated` is set.
-    """
+    simulated = False
+    quiet = False  # learns in training, and does nothing to values
+
+    @property
+    def active(self) -> bool:
+        return (self.training or self.simulated) and not self.quiet
+
+
+class SeenByLookup(Simulating):
+    """What a look-up (or the client) sees of values [batch, channels, ..]: the same with noise. Learns each channel's range."""
 
     low: Tensor
     high: Tensor
@@ -34,12 +42,16 @@ class SeenByLookup(torch.nn.Module):
     def __init__(self, channels: int, noise: LookupNoise | None, is_output: bool = False) -> None:
         """Args: noise: None adds none and learns ranges alone."""
         super().__init__()
-        self.noise, self.is_output, self.simulated = noise, is_output, False
+        self.noise, self.is_output = noise, is_output
         self.register_buffer("low", torch.zeros(channels))
         self.register_buffer("high", torch.zeros(channels))
         self.register_buffer("least_half_range", torch.full((channels,), _SMALLEST))
         self.started = False
         self.penalty: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Copies are made without the penalty of the last batch, which belongs to a graph of gradients."""
+        return {**self.__dict__, "penalty": None}
 
     @property
     def half_range(self) -> Tensor:
@@ -48,7 +60,7 @@ class SeenByLookup(torch.nn.Module):
 
     @property
     def adds_noise(self) -> bool:
-        return self.noise is not None and (self.training or self.simulated)
+        return self.noise is not None and self.active
 
     def forward(self, x: Tensor, norms: Tensor | None = None, *, carried: bool = False) -> Tensor:
         """Args:
@@ -80,10 +92,12 @@ class SeenByLookup(torch.nn.Module):
             self.start(x.detach())
         axes = _all_but_channels(x)
         low, high = x.amin(dim=axes), x.amax(dim=axes)
-        with torch.no_grad():
-            self.low.lerp_(low, torch.where(low < self.low, _GROWTH, _DECAY))
-            self.high.lerp_(high, torch.where(high > self.high, _GROWTH, _DECAY))
+        self._follow(low.detach(), high.detach())
         self.penalty = ((high - low) / 2 / (x.std(dim=axes) + _SMALLEST)).mean()
+
+    def _follow(self, low: Tensor, high: Tensor) -> None:
+        self.low.lerp_(low, torch.where(low < self.low, _GROWTH, _DECAY))
+        self.high.lerp_(high, torch.where(high > self.high, _GROWTH, _DECAY))
 
     def _variance(self, norms: Tensor) -> Tensor:
         assert self.noise is not None
@@ -272,7 +286,7 @@ def range_penalty(model: torch.nn.Module) -> Tensor:
 def set_simulated(model: torch.nn.Module, simulated: bool) -> None:
     """Noise in evaluation, too."""
     for part in model.modules():
-        if isinstance(part, SeenByLookup):
+        if isinstance(part, Simulating):
             part.simulated = simulated
 
 

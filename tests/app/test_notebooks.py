@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parents[2] / "app" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-NEEDS = {"compile_your_model": "torch", "trees": "sklearn"}
+NEEDS = {"compile_your_model": "torch", "train_your_network": "torch", "trees": "sklearn"}
 
 
 def printed(notebook: nbformat.NotebookNode) -> str:

@@ -14,10 +14,9 @@ torch = pytest.importorskip("torch", reason="training needs PyTorch")
 from cloakwork.fhe_core.errors import SerializationError  # noqa: E402
 from cloakwork.models.calibration import Calibration  # noqa: E402
 from cloakwork.models.compiler import compile_onnx  # noqa: E402
-from cloakwork.training.export import layer_noise, ranges_json, to_onnx  # noqa: E402
+from cloakwork.training.export import compile_options, layer_noise, ranges_json, to_onnx  # noqa: E402
 from cloakwork.training.layers import NoisyMaxPool2d, NoisyReLU, QuantConv2d, QuantLinear, freeze  # noqa: E402
 from cloakwork.training.noise import LookupNoise  # noqa: E402
-from cloakwork.training.recipes.recipe import compile_options  # noqa: E402
 
 NOISE = LookupNoise.of("nn2")
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from cloakwork.training.export import layer_noise, pools, ranges_json, write
+from cloakwork.training.export import compile_options, pools, ranges_json, write
 from cloakwork.training.fit import Progress, Schedule, fit, scores
 from cloakwork.training.mnist_data import load_mnist
 from cloakwork.training.noise import LookupNoise
@@ -74,14 +72,8 @@ def train_recipe(
         path,
         clear,
         noisy,
-        {**compile_options(model), "candidates": [recipe.parameter_set]} if recipe.compile is None else recipe.compile,
+        compile_options(model) if recipe.compile is None else recipe.compile,
         None if pools(model) else ranges_json(model),
         schedule.seed,
         schedule.epochs,
     )
-
-
-def compile_options(model: torch.nn.Sequential) -> dict[str, Any]:
-    """Of `compile_onnx`, for a model without pooling: its integers and its ranges as trained."""
-    profile = {name: float(np.ceil(percent * 1e4) / 1e4) for name, percent in layer_noise(model).items()}
-    return {"profile": profile, "weight_bits": 2, "margin": 0.0}

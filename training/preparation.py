@@ -1,0 +1,212 @@
+"""`prepare(module)`: an ordinary `nn.Module` that feels in training what encryption will do to it, to be trained a few epochs and exported."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final, cast
+
+import onnx
+from torch import fx
+
+from cloakwork.training import export
+from cloakwork.training.instruments import instrumented
+from cloakwork.training.layers import SeenByLookup, Simulating, Tensor, range_penalty, set_simulated
+from cloakwork.training.noise import LookupNoise
+from cloakwork.training.pytorch import torch
+from cloakwork.training.simulation import LookupResult, NoisyMaxPool, RoundedLayer, RoundedOnes, RowsSeen, settle
+from cloakwork.training.tracing import UnsupportedModuleError, traced
+
+__all__ = ["Prepared", "UnsupportedModuleError", "compile_options", "prepare"]
+
+_OPSET: Final = 17
+_SETTLED_EVERY: Final = 4  # batches
+_HOPEFUL: Final = 0.35  # of the output's spread: an error before training that training makes small enough
+_SEED: Final = 20261122
+
+
+class Prepared(torch.nn.Module):
+    """What `prepare` returns. In training, and in evaluation while `simulated` is set, values have the noise of encryption; otherwise it computes
+    what the module does in evaluation."""
+
+    def __init__(self, network: fx.GraphModule, noise: LookupNoise, input_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.network, self.noise, self.input_shape = network, noise, input_shape
+        self._batches = 0
+
+    @property
+    def parameter_set(self) -> str:
+        return self.noise.parameter_set
+
+    @property
+    def simulated(self) -> bool:
+        return any(part.simulated for part in _simulating(self))
+
+    @simulated.setter
+    def simulated(self, value: bool) -> None:
+        if value:
+            settle(self)
+        set_simulated(self, value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            if self._batches % _SETTLED_EVERY == 0:
+                _learn_ranges(self.network, x.detach())
+                settle(self)
+            self._batches += 1
+        return cast(Tensor, self.network(x))
+
+    def range_penalty(self) -> Tensor:
+        """For the loss, with a small factor such as 0.003: half range over standard deviation, mean over what look-ups see of the last batch."""
+        return range_penalty(self)
+
+    def plain(self) -> fx.GraphModule:
+        """A copy without noise and rounding, in evaluation mode: what is exported."""
+        copy = deepcopy(self.network).eval()
+        for node in list(copy.graph.nodes):
+            made = copy.get_submodule(node.target) if node.op == "call_module" else None
+            if isinstance(made, RowsSeen | LookupResult | RoundedOnes):
+                node.replace_all_uses_with(node.args[0])
+                copy.graph.erase_node(node)
+            elif isinstance(made, RoundedLayer | NoisyMaxPool):
+                parent, _, own = node.target.rpartition(".")
+                setattr(copy.get_submodule(parent), own, made.inner if isinstance(made, RoundedLayer) else made.plain)
+        copy.delete_all_unused_submodules()
+        copy.recompile()
+        return copy
+
+    def to_onnx(self) -> onnx.ModelProto:
+        """Float weights, batch normalisation folded; one input of any batch size."""
+        kind = next((p.dtype for p in self.parameters()), torch.float32)
+        example = torch.zeros(2, *self.input_shape, dtype=kind)
+        buffer = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter says that it is the old one
+            torch.onnx.export(
+                self.plain().cpu(),
+                (example,),
+                cast(Any, buffer),
+                dynamo=False,
+                input_names=["input"],
+                output_names=["output"],
+                dynamic_axes={"input": {0: "batch"}, "output": {0: "batch"}},
+                opset_version=_OPSET,
+            )
+        return onnx.load_from_string(buffer.getvalue())
+
+    def export(self, path: str | Path) -> None:
+        """Writes the trained network as ONNX, for `compile_onnx` or `cloakwork compile`."""
+        Path(path).write_bytes(self.to_onnx().SerializeToString())
+
+
+def prepare(module: torch.nn.Module, example_input: Tensor, *, parameter_set: str | None = None) -> Prepared:
+    """A copy of a module for a few epochs of training under the noise of a parameter set; the module stays as it is.
+
+    Batch normalisation is folded with the statistics that it has, so a network with it is trained before.
+
+    Args:
+        module: of linear layers, convolutions, pools, sums and functions of single numbers, as modules or in a forward of its own; one input
+            and one output, the batch first.
+        example_input: [batch, ..], typical inputs; ranges start from them, so a batch or more is better than one sample.
+        parameter_set: whose noise it is; one that is cheaper than what the compiler takes for the module saves time, the same one gains
+            accuracy. None: the cheapest under which the output's error, before training, is at most a third of its spread.
+
+    Raises:
+        UnsupportedModuleError: names every step that cannot be simulated.
+        ParameterError: no parameter set has this name.
+    """
+    given = None if parameter_set is None else LookupNoise.of(parameter_set)
+    _check_example(example_input)
+    device = next((p.device for p in module.parameters()), example_input.device)
+    example = example_input.detach().to(device)
+    graph = traced(module)
+    _warn_of_untrained(module)
+    network = instrumented(graph, example, given or LookupNoise.of(_sets_by_cost()[-1])).to(example)
+    _learn_ranges(network, example)
+    prepared = Prepared(network, given or _cheapest_hopeful(network, example), tuple(example.shape[1:]))
+    _use(network, prepared.noise)
+    return prepared.train(module.training)
+
+
+def compile_options(model: Prepared | torch.nn.Sequential) -> dict[str, Any]:
+    """Of `compile_onnx`: the parameter set that was trained for.
+
+    Of a `Prepared` module beside calibration samples, by which the compiler chooses scales and integers and checks the accuracy; of a `Sequential` of
+    the layers of `cloakwork.training.layers` beside the ranges that `ranges_json` writes: integers as trained.
+    """
+    return {"candidates": [model.parameter_set]} if isinstance(model, Prepared) else export.compile_options(model)
+
+
+def _check_example(example: Any) -> None:
+    if not isinstance(example, Tensor) or not example.is_floating_point() or example.ndim < 2 or not len(example):
+        raise ValueError(
+            "prepare: expected example_input as a tensor of real numbers [batch, ..] with at least one sample"
+        )
+    if not bool(torch.isfinite(example).all()):
+        raise ValueError("prepare: example_input has numbers that are not finite")
+
+
+def _warn_of_untrained(module: torch.nn.Module) -> None:
+    for name, part in module.named_modules():
+        tracked = getattr(part, "num_batches_tracked", None)
+        if isinstance(tracked, Tensor) and not int(tracked):
+            warnings.warn(
+                f"prepare: '{name}' ({type(part).__name__}) has seen no batch; it is folded as it is, so train the module before",
+                stacklevel=3,
+            )
+            return
+
+
+def _sets_by_cost() -> list[str]:
+    """All that the compiler chooses from."""
+    from cloakwork.fhe_core.parameters import is_insecure, parameter_sets
+    from cloakwork.models.passes.choose_parameters import approximate_sets, bootstrap_cost
+
+    secure = [params for params in parameter_sets() if not is_insecure(params)]
+    return [params.name for params in sorted(approximate_sets(secure), key=bootstrap_cost)]
+
+
+def _cheapest_hopeful(network: fx.GraphModule, example: Tensor) -> LookupNoise:
+    names = _sets_by_cost()
+    network.eval()
+    devices = [example.device] if example.device.type == "cuda" else []
+    with torch.no_grad(), torch.random.fork_rng(devices):
+        clear = network(example)
+        spread = float((clear - clear.mean(dim=0)).square().mean())
+        for name in names:
+            torch.manual_seed(_SEED)
+            _use(network, LookupNoise.of(name))
+            set_simulated(network, True)
+            error = float((network(example) - clear).square().mean())
+            set_simulated(network, False)
+            if error <= _HOPEFUL**2 * spread:
+                break
+    return LookupNoise.of(name)
+
+
+def _use(network: fx.GraphModule, noise: LookupNoise) -> None:
+    for part in network.modules():
+        if isinstance(part, SeenByLookup | LookupResult):
+            part.noise = noise
+    settle(network)
+
+
+def _simulating(module: torch.nn.Module) -> Iterator[Simulating]:
+    return (part for part in module.modules() if isinstance(part, Simulating))
+
+
+def _learn_ranges(network: fx.GraphModule, x: Tensor) -> None:
+    """A pass in evaluation mode, without noise, from which ranges and scales follow."""
+    modes = [(part, part.training) for part in network.modules()]
+    network.eval()
+    for part in _simulating(network):
+        part.training = part.quiet = True
+    with torch.no_grad():
+        network(x)
+    for part in _simulating(network):
+        part.quiet = False
+    for module, training in modes:
+        module.training = training
