@@ -27,6 +27,7 @@ _FEWEST, _MOST = 200, 500  # samples
 _FEW, _FAR = 60, 0.1  # samples that show a value so far from what is wanted that more would say the same
 _QUANTITIES = 8  # numbers of a regression up to which each is a quantity of its own; more are one signal, of which parts hardly vary
 _RARE = 0.02  # of the samples: what no second class reaches, is no classification
+_COPIED = 0.5  # correlation of an output with the input in the same place
 _QUARTER = 0.25  # of the torus, where a table ends
 _CONFIDENCE = 1.96  # standard deviations of the upper end of a share
 
@@ -141,7 +142,7 @@ class Reference:
         outputs = interpret(graph, chosen).reshape(len(chosen), -1)
         parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
         heads = tuple(
-            Head(part.name, place, tasks.get(part.name) or task_of(graph, part, outputs[:, place]))
+            Head(part.name, place, tasks.get(part.name) or task_of(part, outputs[:, place], chosen))
             for part, place in zip(parts, places(parts), strict=True)
         )
         return cls(graph, chosen, outputs, heads)
@@ -241,18 +242,35 @@ def _tasks(graph: Graph, task: Task | Mapping[str, Task] | None) -> dict[str, Ta
     return said
 
 
-def task_of(graph: Graph, part: Part, outputs: Reals) -> Task:
+def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
     """Classification where the client decides, or where the largest of several numbers is not always the same one.
 
-    Regression otherwise, and for as many numbers as come in (a copy), and for one of several outputs that others are computed from: a
-    representation. Args: outputs: [samples, numbers] of this part.
+    Regression otherwise, and for what mostly follows as many numbers of the input (a copy), and for one of several outputs that others are
+    computed from: a representation. Args: outputs: [samples, numbers] of this part; samples: [samples, ..] of the input.
     """
     if any(step.operator in _DECIDING for step in part.client_steps):
         return "classification"
-    if len(part.shape) != 1 or outputs.shape[1] < 2 or outputs.shape[1] == graph.input.size or part.inner:
+    if (
+        len(part.shape) != 1
+        or outputs.shape[1] < 2
+        or part.inner
+        or _is_copy(outputs, samples.reshape(len(samples), -1))
+    ):
         return "regression"
     shares = np.bincount(outputs.argmax(axis=1)) / len(outputs)
     return "classification" if int((shares > _RARE).sum()) > 1 else "regression"
+
+
+def _is_copy(outputs: Reals, inputs: Reals) -> bool:
+    """Whether most of what varies follows the number in the same place of the input."""
+    if outputs.shape != inputs.shape:
+        return False
+    deviation = outputs.std(axis=0) * inputs.std(axis=0)
+    varies = deviation > 0
+    if not varies.any():
+        return True
+    together = ((outputs - outputs.mean(axis=0)) * (inputs - inputs.mean(axis=0))).mean(axis=0)
+    return float(np.median(together[varies] / deviation[varies])) > _COPIED
 
 
 def _decisions(outputs: Reals, clear: Reals) -> np.ndarray:

@@ -48,7 +48,7 @@ _PRINTED_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
     "rounded": (list,),
     "values": (dict,),
 }
-_LINEAR_FACTS: Final[Mapping[str, tuple[type, ...]]] = {"p_fail_log2": (int, float)}
+_LINEAR_FACTS: Final[Mapping[str, tuple[type, ...]]] = {"outputs": (int,), "p_fail_log2": (int, float)}
 _TREE_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
     "bin_bits": (int, type(None)),
     "bootstraps_one_per_node": (int,),
@@ -252,6 +252,8 @@ def _checked_facts(facts: dict[str, Any]) -> dict[str, Any]:
         for name, kinds in {**_PRINTED_FACTS, **of_kind}.items()
         if not isinstance(facts.get(name), kinds) and name in facts
     ]
+    if of_kind and "outputs" not in missing + wrong and facts["outputs"] < 1:
+        wrong.append("outputs")
     if "check" in facts and "check" not in wrong and not _is_check(facts["check"]):
         wrong.append("check")
     texts = [entry for name in ("rounded", "calibrated_ranges") if name not in wrong for entry in facts.get(name, [])]

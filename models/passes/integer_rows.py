@@ -59,20 +59,33 @@ def _multiples(rows: Reals, chosen: np.ndarray, step: Reals) -> tuple[np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class IntegerScales:
-    """Scale of the wires that a node reads, and of its rows [G, R]."""
+    """Scale of the wires that a node reads, and of its rows [G, R]; variance of the rows' noise, relative to their ranges, all together."""
 
     source: float
     rows: Reals
+    error: float
 
 
-def integer_scales(weights: Reals, widest: Reals, source_limit: float, deviation: float) -> IntegerScales | None:
-    """Scales at which weights [G, R, K] stay integers; None when they are none, or too noisy.
+@dataclass(frozen=True)
+class RowNoise:
+    """Variance of one wire that a row reads, of what comes behind the row, and the most that its integers may bring."""
+
+    source: float
+    behind: float
+    room: float
+
+
+def integer_scales(
+    weights: Reals, half: Reals, end: float, source_limit: float, noise: RowNoise
+) -> IntegerScales | None:
+    """Scales at which weights [G, R, K] stay integers and rows, relative to their ranges, have least noise; None when they are none, or too noisy.
 
     Args:
-        widest: [G, R], the scale at which a row's result fills its range.
+        half: [G, R], half ranges of the rows, and `end` the phase that they may reach; 0 of constants, which may have any scale.
         source_limit: the largest scale of the wires that are read.
-        deviation: standard deviation that a row may bring, in units of the noise of one wire: the largest norm of its integers.
     """
+    half = np.where(half > 0, half, 1.0)
+    widest = end / half
     steps = row_steps(weights)
     if not (steps > 0).all():
         return None
@@ -84,15 +97,20 @@ def integer_scales(weights: Reals, widest: Reals, source_limit: float, deviation
     coarsest = min(source_limit, float((widest * steps)[used].min()))
     if not (coarsest > 0 and math.isfinite(coarsest)):
         return None
+    best: IntegerScales | None = None
+    most = np.minimum(
+        np.floor(math.sqrt(noise.room / noise.source) / np.maximum(norms, 1.0)),
+        np.floor(LARGEST_WEIGHT / np.maximum(largest, 1.0)),
+    )
     for parts in range(_FINEST, 0, -1):  # the finer, the fuller every row's range, and the more noise
         source = coarsest / parts
         factor = np.maximum(np.floor(widest * steps / source * (1 + 1e-9)), 1.0)
         factor = np.where(used, factor, 1.0)
-        most = np.minimum(
-            np.floor(deviation / np.maximum(norms, 1.0)), np.floor(LARGEST_WEIGHT / np.maximum(largest, 1.0))
-        )
         kept = np.minimum(factor, most)
         if bool((kept[used] >= 1).all()) and (parts == 1 or bool((kept[used] == factor[used]).all())):
             rows = np.where(used, kept * source / steps, widest)
-            return IntegerScales(source, rows)
-    return None
+            variance = noise.behind / np.square(rows) + noise.source * np.square(norms * steps / source)
+            error = float((variance / np.square(half))[used].sum())
+            if best is None or error < best.error:
+                best = IntegerScales(source, rows, error)
+    return best

@@ -17,7 +17,7 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, Indices, Linear, Reals, check, source_nodes, wires
 from cloakwork.models.passes.affine import is_output, regroup
-from cloakwork.models.passes.integer_rows import IntegerScales, integer_scales
+from cloakwork.models.passes.integer_rows import LARGEST_WEIGHT, IntegerScales, RowNoise, integer_scales
 from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.passes.round_weights import Compensation, rounded
 from cloakwork.models.passes.row_scales import (
@@ -35,6 +35,7 @@ from cloakwork.models.passes.row_scales import (
 from cloakwork.models.passes.statistics import Statistics, statistics
 
 _WELL_FILLED = 0.75  # part of its range that a row has to fill for its integers to be better than 8 rounded bits
+_SHARES_OF_LIMIT = (1.0, 0.5, 0.2, 0.1, 0.05)  # of the noise limit, tried for integers that are kept
 _LEAST_GUARD = 3.9  # standard deviations between a row's range and the end of its table
 _TRIES = 6  # at rows whose integers bring more noise than their limit
 
@@ -218,23 +219,42 @@ def _given_integers(
         node = graph.nodes[position]
         if len(found) != 1 or readers[found[0]] != 1 or not isinstance(node, Linear):
             continue
-        output = is_output(graph, node)
-        room = noise_room(params, limits.of(node), output)
-        if room <= 0:
-            continue
-        deviation = math.sqrt(room / source_variance(params, found[0]))
-        limit = source_room(found[0]) / extent(graph, found[0])
-        half = half_ranges(graph, node)
-        widest = (OUTPUT_LIMIT if output else lookup_limit(limits.of(node))) / np.where(half > 0, half, 1.0)
-        scales = integer_scales(node.weights, widest, limit, deviation)
-        if scales is None:
-            continue
-        strength = np.abs(node.weights).max(axis=2) * widest
-        norm = float(np.sqrt(np.square(node.weights).sum(axis=2)).max() * widest.max())
-        bits = int(strength.max() / max(norm / deviation, float(strength.max()) / 127)).bit_length() + 1
-        if float((scales.rows / widest).min()) >= _WELL_FILLED or bits < least_bits:
-            result[position] = (found[0], scales)
+        scales = _least_noise(graph, node, found[0], params, limits.of(node))
+        if scales is not None and (scales.full >= _WELL_FILLED or scales.rounded_bits < least_bits):
+            result[position] = (found[0], scales.kept)
     return result
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Scales that keep a node's integers, the part of its range that the emptiest row fills, and the bits that rounding would leave."""
+
+    kept: IntegerScales
+    full: float
+    rounded_bits: int
+
+
+def _least_noise(graph: Graph, node: Linear, source: int, params: ParameterSet, limit_percent: float) -> _Kept | None:
+    """Of several limits up to the one given: less noise needs less of a table's end for itself."""
+    output = is_output(graph, node)
+    half = half_ranges(graph, node)
+    source_limit = source_room(source) / extent(graph, source)
+    best: _Kept | None = None
+    for share in _SHARES_OF_LIMIT:
+        room = noise_room(params, share * limit_percent, output)
+        if room <= 0:
+            break
+        end = OUTPUT_LIMIT if output else lookup_limit(share * limit_percent)
+        found = RowNoise(source_variance(params, source), noise_behind(params, output), room)
+        scales = integer_scales(node.weights, half, end, source_limit, found)
+        if scales is None or (best is not None and scales.error >= best.kept.error):
+            continue
+        widest = end / np.where(half > 0, half, 1.0)
+        strength = float((np.abs(node.weights).max(axis=2) * widest).max())
+        norm = float(np.sqrt(np.square(node.weights).sum(axis=2)).max() * widest.max())
+        step = max(norm * math.sqrt(found.source / room), strength / LARGEST_WEIGHT)
+        best = _Kept(scales, float((scales.rows / widest).min()), int(strength / step).bit_length() + 1)
+    return best
 
 
 def weight_bits(node: Linear) -> int:

@@ -9,7 +9,7 @@ from onnx_models import model
 
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.ir import wires
-from cloakwork.models.passes.integer_rows import integer_scales, row_steps
+from cloakwork.models.passes.integer_rows import RowNoise, integer_scales, row_steps
 
 RNG = np.random.default_rng(2)
 
@@ -32,17 +32,21 @@ def test_real_weights_have_no_step_and_zeros_have_any() -> None:
 def test_scales_keep_integers_fill_ranges_and_respect_the_noise() -> None:
     integers = RNG.integers(-3, 4, (1, 6, 20)).astype(np.float64)
     integers[0, :, 0] = 3
-    steps, widest = RNG.uniform(0.1, 0.3, (1, 6)), RNG.uniform(1, 1.4, (1, 6))
+    steps, half = RNG.uniform(0.1, 0.3, (1, 6)), 0.2 / RNG.uniform(1, 1.4, (1, 6))
     norms = np.sqrt((integers**2).sum(axis=2))
-    quiet = integer_scales(integers * steps[:, :, None], widest, 10.0, 1000.0)
+    weights, widest = integers * steps[:, :, None], 0.2 / half
+    quiet = integer_scales(weights, half, 0.2, 10.0, RowNoise(1e-9, 1e-4, 1e-3))  # what counts comes behind the rows
     assert quiet is not None
     factors = quiet.rows * steps / quiet.source
     np.testing.assert_allclose(factors, np.rint(factors), atol=1e-9)
     assert (quiet.rows <= widest * (1 + 1e-9)).all() and (quiet.rows >= 0.9 * widest).all()
-    tight = integer_scales(integers * steps[:, :, None], widest, 10.0, float(norms.max()))
+    loud = integer_scales(weights, half, 0.2, 10.0, RowNoise(1e-6, 1e-12, 1.0))  # what counts is on the wires
+    assert loud is not None and loud.source > quiet.source
+    room = 1e-6 * float(norms.max()) ** 2
+    tight = integer_scales(weights, half, 0.2, 10.0, RowNoise(1e-6, 1e-4, room * (1 + 1e-9)))
     assert tight is not None
     assert (tight.rows * steps / tight.source * norms <= norms.max() * (1 + 1e-9)).all()
-    assert integer_scales(integers * steps[:, :, None], widest, 10.0, 0.9 * float(norms.max())) is None
+    assert integer_scales(weights, half, 0.2, 10.0, RowNoise(1e-6, 1e-4, 0.8 * room)) is None
 
 
 def test_low_bit_network_is_compiled_without_rounding_to_a_set_for_small_weights() -> None:
