@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
 
 from cloakwork.fhe_core import noise
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import (
     Columns,
     Combine,
@@ -21,94 +19,22 @@ from cloakwork.models.client_steps import (
     Wrap,
 )
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.errors import CompileError, NoParameterSetError, some
-from cloakwork.models.ir import Graph, Indices
-from cloakwork.models.passes.choose_parameters import bootstrap_cost, phase_noise, weight_norms
+from cloakwork.models.errors import CompileError
+from cloakwork.models.ir import Graph
+from cloakwork.models.passes.choose_parameters import phase_noise, weight_norms
 from cloakwork.models.program import Program
-from cloakwork.models.tabular.comparison_bits import FEWEST_CARRY_SLOTS, BitSource, ClientBits, ServerBits
-from cloakwork.models.tabular.cover import Covers, cover_trees
-from cloakwork.models.tabular.cover_costs import Budget
+from cloakwork.models.tabular.comparison_bits import BitSource, ClientBits, ServerBits
 from cloakwork.models.tabular.edges import Edges, edges_of
 from cloakwork.models.tabular.ensemble import TreeEnsemble
-from cloakwork.models.tabular.flat_trees import Skeleton
-from cloakwork.models.tabular.index_weights import MOST_SLOTS
-from cloakwork.models.tabular.leaf_integers import LeafIntegers, counted_once, equal_trees, leaf_integers
+from cloakwork.models.tabular.plans import Compared, Plan, Wishes, cheapest_plan
 from cloakwork.models.tabular.tree_program import (
     FLAGS,
     LEAVES,
-    Layout,
-    answer_size,
-    choose_layout,
-    flag_weights,
-    largest_norm,
-    largest_slots,
-    most_values,
     tree_graph,
     used_edges,
 )
 
 COMPARISONS: Final = ("auto", "client", "server")
-CANDIDATES: Final = ("lut3", "lut4", "lut5")
-DEFAULT_LEAF_BITS: Final = {"mean": 6, "sum": 8}  # an average has the precision of all its trees together
-_LEAST_LEAF_BITS: Final = 3
-MOST_ANSWER_BYTES: Final = (
-    1_000_000  # above which leaf values get fewer bits by default, errors of many trees averaging out,
-)
-_LEAST_BITS_FOR_SIZE: Final = 5  # but not fewer than these
-_PACKED_LOOKUPS: Final = 8  # of a tree that several outputs are packed into
-_FEWEST_SLOTS: Final = 2
-_MANY_TREES: Final = 32
-_SAMPLED_TREES: Final = 6  # of many, to see which parameter set is cheapest
-_FLAG_SHARE: Final = 0.7  # of the noise of an index on bits from look-ups, for a flag
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Everything about one parameter set."""
-
-    params: ParameterSet
-    integers: LeafIntegers
-    covers: Covers
-    layout: Layout
-    leaf_bits: int
-    server: bool
-
-    @property
-    def factor(self) -> int:
-        """Steps of a bit's phase in a step of an index."""
-        return 1 if self.server else self.layout.units // (2 * self.layout.slots)
-
-    @property
-    def lookups(self) -> int:
-        return len(self.covers.flags) + sum(group.lookups for group in self.layout.groups)
-
-    @property
-    def cost(self) -> float:
-        return self.lookups * bootstrap_cost(self.params)
-
-
-@dataclass(frozen=True)
-class _Wishes:
-    server: bool  # compares
-    leaf_bits: int | None
-    failure_log2: float
-
-
-@dataclass(frozen=True, eq=False)
-class _Compared:
-    """Trees whose comparisons are edges."""
-
-    ensemble: TreeEnsemble
-    edges: Edges
-    node_edges: list[Indices]
-
-    @cached_property
-    def skeleton(self) -> Skeleton:
-        return Skeleton(self.ensemble.trees, self.node_edges, self.edges)
-
-    def of_trees(self, chosen: Sequence[int]) -> _Compared:
-        ensemble = replace(self.ensemble, trees=tuple(self.ensemble.trees[i] for i in chosen))
-        return _Compared(ensemble, self.edges, [self.node_edges[i] for i in chosen])
 
 
 def compile_ensemble(
@@ -128,8 +54,8 @@ def compile_ensemble(
         comparisons: who compares features with thresholds. "client": it encrypts a bit for each threshold, which costs no bootstrap;
             "server": it encrypts bins, one or two numbers for a feature, and one bootstrap for each gives all comparisons on it, with one more
             for each threshold of features of several digits. "auto": the client, which is never more bootstraps.
-        leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room, and 5 to 7 where an
-            answer would have more than 1 MB.
+        leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room, and fewer
+            where an answer would have more than 1 MB: 5 at least, or 3 for an average of 1,000 trees, whose errors average out.
         bin_bits: at most 2^bin_bits thresholds per feature; None: all of them, so that every comparison is the model's own.
         failure_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.
         candidates: parameter sets to choose from; None: lut3, lut4, and lut5 for deep trees. One key serves all models of one set.
@@ -155,9 +81,9 @@ def compile_ensemble(
     edges, node_edges = edges_of(ensemble, bin_bits)
     if comparisons not in COMPARISONS:
         raise CompileError(f"comparisons: expected one of {', '.join(COMPARISONS)}, got '{comparisons}'")
-    wishes = _Wishes(comparisons == "server", leaf_bits, failure_log2)
-    compared = _Compared(ensemble, edges, node_edges)
-    plan = _cheapest(compared, wishes, candidates)
+    wishes = Wishes(comparisons == "server", leaf_bits, failure_log2)
+    compared = Compared(ensemble, edges, node_edges)
+    plan = cheapest_plan(compared, wishes, candidates)
     source = _bit_source(ensemble, edges, plan)
     made = tree_graph(plan.covers, plan.layout, source, plan.factor)
     program = Program(
@@ -170,149 +96,6 @@ def compile_ensemble(
         facts=plan_facts(ensemble, edges, plan, made, bin_bits),
     )
     return CompiledModel(program)
-
-
-# --- choosing the parameter set --------------------------------------------------------------------------------------------------
-
-
-def _cheapest(compared: _Compared, wishes: _Wishes, candidates: Sequence[str | ParameterSet] | None) -> Plan:
-    names = CANDIDATES if candidates is None else candidates
-    sets = [parameter_set(name) if isinstance(name, str) else name for name in names]
-    last = [] if candidates is not None else [params for params in sets if params.name == CANDIDATES[-1]]
-    first = [params for params in sets if params not in last]
-    if len(compared.ensemble.trees) > _MANY_TREES:
-        first = _by_sample(compared, wishes, first)
-    found: list[Plan] = []
-    problems: dict[str, list[str]] = {}  # the sets of each reason
-    for params in (*first, *last):
-        if found and (params in last or len(compared.ensemble.trees) > _MANY_TREES):
-            break
-        try:
-            found.append(_plan(compared, wishes, params))
-        except NoParameterSetError as error:
-            problems.setdefault(str(error), []).append(params.name)
-    if not found:
-        raise NoParameterSetError(f"no parameter set fits the trees: {_grouped(problems)}")
-    return min(found, key=lambda plan: plan.cost)
-
-
-def _grouped(problems: Mapping[str, list[str]]) -> str:
-    """Those of the last candidates first, which are the large ones."""
-    reasons = [f"{some(names)}: {reason}" for reason, names in reversed(list(problems.items()))]
-    more = [f"and {len(reasons) - 2} other reasons"] if len(reasons) > 2 else []
-    return "; ".join(reasons[:2] + more)
-
-
-def _by_sample(compared: _Compared, wishes: _Wishes, sets: Sequence[ParameterSet]) -> list[ParameterSet]:
-    """The sets under which some of many trees cost least; first those that fit."""
-    trees = compared.ensemble.trees
-    chosen = np.linspace(0, len(trees) - 1, _SAMPLED_TREES).astype(int).tolist()
-    sample = compared.of_trees(chosen)
-    costs = []
-    for params in sets:
-        try:
-            costs.append(_plan(sample, wishes, params).cost)
-        except NoParameterSetError:
-            costs.append(math.inf)
-    return [sets[i] for i in np.argsort(costs, kind="stable")]
-
-
-def _plan(compared: _Compared, wishes: _Wishes, params: ParameterSet) -> Plan:
-    most = DEFAULT_LEAF_BITS[compared.ensemble.aggregation] if wishes.leaf_bits is None else wishes.leaf_bits
-    slots = _slots(wishes, params)
-    room = most_values(params, slots, wishes.failure_log2)
-    for bits in range(most, (most if wishes.leaf_bits is not None else _LEAST_LEAF_BITS) - 1, -1):
-        seen: tuple[int, ...] = ()
-        for packed in (_most_packed(params, wishes.failure_log2), 1):
-            integers = leaf_integers(compared.ensemble, bits, packed)
-            sizes = tuple(math.prod(scalar.radix) for scalar in integers.scalar_trees)
-            if max(sizes) > room or sizes == seen:
-                continue
-            seen = sizes
-            found = _laid_out(compared, integers, wishes, params, slots)
-            if found is not None:
-                plan = Plan(params, *found, bits, wishes.server)
-                return plan if wishes.leaf_bits is not None else _small_enough(compared, plan, wishes)
-    raise NoParameterSetError(f"a tree's values do not fit one ciphertext with {most} bits; use fewer leaf_bits")
-
-
-def _small_enough(compared: _Compared, plan: Plan, wishes: _Wishes) -> Plan:
-    """The plan, or one with fewer leaf bits, as many as answers of MOST_ANSWER_BYTES have room for."""
-    if answer_size(plan.layout, plan.params) <= MOST_ANSWER_BYTES or plan.leaf_bits <= _LEAST_BITS_FOR_SIZE:
-        return plan
-    kinds, slots = _kinds(plan.integers), plan.layout.slots
-    bits = plan.leaf_bits - 1
-    while bits > _LEAST_BITS_FOR_SIZE:
-        coarser = plan.leaf_bits - bits
-        layout = choose_layout(plan.covers.trees, kinds, plan.params, slots, wishes.failure_log2, coarser)
-        if layout is not None and answer_size(layout, plan.params) <= MOST_ANSWER_BYTES:
-            break
-        bits -= 1
-    try:
-        return _plan(compared, replace(wishes, leaf_bits=bits), plan.params)
-    except NoParameterSetError:
-        return plan
-
-
-def _laid_out(
-    compared: _Compared, integers: LeafIntegers, wishes: _Wishes, params: ParameterSet, slots: int
-) -> tuple[LeafIntegers, Covers, Layout] | None:
-    """With the fewest outputs: equal trees as one that counts as often as they do, or each for itself in a sum with others."""
-    first = equal_trees(compared.ensemble, compared.node_edges, integers)
-    distinct = np.unique(first)
-    chosen = [integers.scalar_trees[i] for i in distinct.tolist()]
-    used_slots, covers = _covers(compared, [(own.tree, own.values) for own in chosen], wishes, params, slots)
-    every = [covers.trees[i] for i in np.searchsorted(distinct, first).tolist()]
-    once, kept = counted_once(integers, first)
-    ways = [(once, tuple(every[i] for i in kept.tolist()))]
-    ways += [(integers, tuple(every))] if len(kept) < len(every) else []
-    found = []
-    for scalar, own in ways:
-        layout = choose_layout(own, _kinds(scalar), params, used_slots, wishes.failure_log2)
-        if layout is not None:
-            found.append((scalar, replace(covers, trees=own), layout))
-    return min(found, key=lambda way: (len(way[2].groups), sum(group.lookups for group in way[2].groups)), default=None)
-
-
-def _slots(wishes: _Wishes, params: ParameterSet) -> int:
-    slots = min(largest_slots(params, wishes.failure_log2), MOST_SLOTS)
-    if slots < (FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
-        raise NoParameterSetError("its look-ups tell no two values apart at this failure probability")
-    return slots
-
-
-def _covers(
-    compared: _Compared, chosen: Sequence[tuple[int, Indices]], wishes: _Wishes, params: ParameterSet, slots: int
-) -> tuple[int, Covers]:
-    """The slots used and the look-ups; fewer slots where bits that come from look-ups bring too much noise."""
-    trees = compared.skeleton.trees(chosen)
-    share = _FLAG_SHARE if wishes.server else 1.0
-    for fewer in range(slots, (FEWEST_CARRY_SLOTS if wishes.server else slots) - 1, -1):
-        budget = Budget(fewer, flag_weights(params, fewer, wishes.failure_log2, share))
-        covers = cover_trees(trees, compared.edges, budget, free_linear=not wishes.server)
-        norm = largest_norm(covers, compared.edges.feature, noise.rotation_correlation_bound(params))
-        if not wishes.server or largest_slots(params, wishes.failure_log2, norm) >= fewer:
-            return fewer, covers
-    raise NoParameterSetError("comparison bits from look-ups are too noisy for it; use comparisons='client'")
-
-
-def _kinds(integers: LeafIntegers) -> list[int]:
-    """Scalar trees of one kind may share an output: one digit, and the same unit of the same output."""
-    numbers: dict[bytes, int] = {}
-    kinds = []
-    for i, scalar in enumerate(integers.scalar_trees):
-        key = scalar.contribution.tobytes() if len(scalar.radix) == 1 else str(i).encode()
-        kinds.append(numbers.setdefault(key, len(numbers)))
-    return kinds
-
-
-def _most_packed(params: ParameterSet, failure_log2: float) -> int:
-    """Values that an output tells apart after a few look-ups."""
-    variance = _PACKED_LOOKUPS * noise.blind_rotation_variance(params)
-    values = 2
-    while noise.failure_log2(1 / (4 * values), variance) <= failure_log2 and values < 1 << 12:
-        values *= 2
-    return values
 
 
 def _bit_source(ensemble: TreeEnsemble, edges: Edges, plan: Plan) -> BitSource:

@@ -21,14 +21,7 @@ from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, some
 from cloakwork.models.program import Program
 from cloakwork.models.tabular.comparison_bits import ClientBits
-from cloakwork.models.tabular.compile_ensemble import (
-    CANDIDATES,
-    Plan,
-    compile_ensemble,
-    first_steps,
-    noise_limit_percent,
-    plan_facts,
-)
+from cloakwork.models.tabular.compile_ensemble import compile_ensemble, first_steps, noise_limit_percent, plan_facts
 from cloakwork.models.tabular.cover import cover_trees
 from cloakwork.models.tabular.cover_costs import Budget
 from cloakwork.models.tabular.edges import Edges, edges_of
@@ -37,6 +30,7 @@ from cloakwork.models.tabular.flat_trees import Skeleton
 from cloakwork.models.tabular.index_weights import MOST_SLOTS
 from cloakwork.models.tabular.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.tabular.lookup_sums import index_of
+from cloakwork.models.tabular.plans import CANDIDATES, Plan
 from cloakwork.models.tabular.transforms import best_class, class_threshold
 from cloakwork.models.tabular.tree_program import (
     DECISION_UNIT,

@@ -362,7 +362,7 @@ def test_leaf_values_get_fewer_bits_where_answers_would_be_too_large(monkeypatch
     whole, fine = compile_ensemble(ensemble).report(), compile_ensemble(ensemble, leaf_bits=8).report()
     assert whole["leaf_bits"] == fine["leaf_bits"] == 8
     limit = whole["output_ciphertext_bytes"] // 2
-    monkeypatch.setattr("cloakwork.models.tabular.compile_ensemble.MOST_ANSWER_BYTES", limit)
+    monkeypatch.setattr("cloakwork.models.tabular.plans.MOST_ANSWER_BYTES", limit)
     model = compile_ensemble(ensemble)
     facts, x = model.report(), random.integers(-1, 101, (100, 8)) / 2
     assert 5 <= facts["leaf_bits"] < 8
@@ -370,3 +370,18 @@ def test_leaf_values_get_fewer_bits_where_answers_would_be_too_large(monkeypatch
     error = np.abs(model.predict(x, output="scores") - ensemble.scores(x)).max()
     assert error <= facts["leaf_rounding_error"] + 1e-9
     assert compile_ensemble(ensemble, leaf_bits=8).report()["leaf_bits"] == 8  # as asked for
+
+
+def test_averages_of_many_trees_keep_few_bits_and_add_up_class_by_class(monkeypatch):
+    """Numbers of several digits take fewer look-ups, but an output for each tree; rounding errors of 200 trees average out."""
+    random = np.random.default_rng(3)
+    trees = tuple(random_tree(random, 8, 3, 3, 50) for _ in range(200))
+    ensemble = TreeEnsemble(trees, 8, aggregation="mean")
+    whole = compile_ensemble(ensemble, leaf_bits=6).report()
+    monkeypatch.setattr("cloakwork.models.tabular.plans.MOST_ANSWER_BYTES", whole["output_ciphertext_bytes"] // 3)
+    model = compile_ensemble(ensemble)
+    facts, x = model.report(), random.integers(-1, 101, (300, 8)) / 2
+    assert facts["output_ciphertext_bytes"] <= whole["output_ciphertext_bytes"] // 3
+    assert 3 <= facts["leaf_bits"] <= 6
+    spread = max(float(np.ptp(tree.values[tree.leaves], axis=0).max()) for tree in trees)
+    assert np.abs(model.predict(x, output="scores") - ensemble.scores(x)).std() <= 0.004 * spread
