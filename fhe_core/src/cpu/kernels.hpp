@@ -1,5 +1,5 @@
 // What the vector kernels of one instruction set offer, and the tables they read. Filled per instruction set by kernels.cpp,
-// chosen by dispatch.cpp, driven by cpu_key.cpp and cpu_backend.cpp.
+// chosen by dispatch.cpp, driven by expanded_key.cpp (keys) and by the stages blind_rotate.cpp, keyswitch.cpp and linear.cpp.
 #pragma once
 
 #include <cstddef>

@@ -26,8 +26,7 @@ struct BlindRotateView {
     int coefficient_count;
 };
 
-// --- Kernels made for a shape: fused with sample extraction, chosen at compile time from the shipped parameter sets
-// -------------------
+// --- Kernels made for a shape: fused with sample extraction, chosen at compile time from the shipped parameter sets ---
 
 struct ShapedKernel {
     Shape shape;
@@ -71,8 +70,7 @@ cudaError_t launch_by_batch(const Shape& shape, int ciphertexts_per_block, const
 // nullptr: this shape has none, use the plain kernel.
 const ShapedKernel* find_shaped_kernel(const Shape& shape);
 
-// --- The plain kernel: any N up to 4096, k, gadgets, one or two limbs, any cmux
-// -------------------------------------------------------
+// --- The plain kernel: any N up to 4096, k, gadgets, one or two limbs, any cmux ---
 
 struct PlainRotateView {
     BlindRotateView common;

@@ -1,5 +1,5 @@
-// Instances of the two-bit blind rotation for the shapes of the shipped parameter sets. Compiled kShapedKernelParts times: unit
-// FHE_CORE_PART makes every so-manieth shape.
+// Instances of the two-bit blind rotation for the shapes of the shipped parameter sets. Compiled kShapedKernelParts times: of
+// their list, unit FHE_CORE_PART makes every kShapedKernelParts-th shape, beginning with the one of its own number.
 #include "cuda/blind_rotate_latency.cuh"
 #include "cuda/blind_rotate_pair.cuh"
 
@@ -20,7 +20,7 @@ struct ShapeAt {
                              s.body_gadget.base_log, s.body_gadget.level_count, s.cmux>;
 };
 
-// Measured on an H200 (docs/cuda.md, layouts tried): twelve warps at 168 registers, eight at 255 for N = 1024. One loop over the
+// Measured on an H200 (docs/benchmarks/cuda-log.md): twelve warps at 168 registers, eight at 255 for N = 1024. One loop over the
 // digits of both gadgets unless they could share twiddles better apart; two buffers from three digits on.
 constexpr bool has_one_loop(const Shape& shape) {
     return shape.polynomial_size == 1024 || shape.mask_gadget.level_count == shape.body_gadget.level_count;

@@ -8,8 +8,8 @@
 namespace fhe_core::cuda {
 namespace {
 
-// Measured on an H200 (docs/cuda.md). Throughput: sixteen warps at 128 registers, or twelve at 168 where three components make six
-// of a ciphertext; latency: one ciphertext over as many warps as there is work for.
+// Measured on an H200 (docs/benchmarks/cuda-log.md). Throughput: sixteen warps at 128 registers, or twelve at 168 where three
+// components make six of a ciphertext; latency: one ciphertext over as many warps as there is work for.
 constexpr bool has_three_components(const Shape& shape) { return shape.polynomial_size == 1024 && shape.glwe_dimension == 2; }
 constexpr int groups_of(const Shape& shape) {
     return shape.polynomial_size == 4096 ? 1 : shape.polynomial_size == 2048 ? 2 : has_three_components(shape) ? 2 : 4;

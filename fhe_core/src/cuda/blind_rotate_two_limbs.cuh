@@ -192,8 +192,7 @@ struct TwoLimbThread {
 #endif
     }
 
-    // --- Coefficients: words y[r][h][limb] = x + (p-1)/2 in [0, p) for the centred x
-    // ----------------------------------------------------------
+    // --- Coefficients: words y[r][h][limb] = x + (p-1)/2 in [0, p) for the centred x ---
 
     using Share = std::uint32_t[kShare][H][2];
 
@@ -314,8 +313,7 @@ struct TwoLimbThread {
         return y < M::half ? y + (M::p - M::half) : y - M::half;
     }
 
-    // --- Transforms of one component
-    // ------------------------------------------------------------------------------------------------------------
+    // --- Transforms of one component ---
 
     FHE_HD void forward_a(int component, std::int32_t (&x)[32]) const {
         Row::load_slots(x, tile + component * 1024, lane);
@@ -383,8 +381,7 @@ struct TwoLimbThread {
         Row::store_slots(x, tile + component * 1024, lane);
     }
 
-    // --- Product, in place
-    // ----------------------------------------------------------------------------------------------------------------------
+    // --- Product, in place ---
 
     FHE_HD std::int32_t power(std::uint32_t exponent) const {
         const std::uint32_t x = exponent & (2 * N - 1);
@@ -571,8 +568,7 @@ cudaError_t launch_blind_rotate_two_limbs(const BlindRotateView& view, int multi
 
 #endif
 
-// --- Host side: tables
-// ------------------------------------------------------------------------------------------------------------------------------
+// --- Host side: tables ---
 
 template <class Config, int limb>
 void append_part_twiddles(std::vector<PartTwiddles>& tables) {

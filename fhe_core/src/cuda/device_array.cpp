@@ -61,8 +61,7 @@ RowTerm term_of(const RowOperand& operand, const Uploaded& rows, const Uploaded&
 
 }  // namespace
 
-// --- the value
-// --------------------------------------------------------------------------------------------------------------------
+// --- the value ---
 
 DeviceArray DeviceArray::allocate(int device, Shape shape, int word_bytes, StreamHandle stream, const char* what) {
     const DeviceGuard guard(checked_device(device));
@@ -157,8 +156,7 @@ MemoryInfo memory_info(int device) {
     return info;
 }
 
-// --- arithmetic
-// -------------------------------------------------------------------------------------------------------------------
+// --- arithmetic ---
 
 DeviceArray combine_rows(const ParameterSet& params, const RowOperand& x, const RowOperand& y, const std::uint64_t* constants,
                          std::size_t rows) {

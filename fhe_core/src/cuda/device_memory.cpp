@@ -88,8 +88,7 @@ Place place_of(const void* data, int device) {
     return Place::device;
 }
 
-// --- one allocation
-// ---------------------------------------------------------------------------------------------------------------
+// --- one allocation ---
 
 DeviceMemory::DeviceMemory(int device, std::size_t bytes, cudaStream_t stream, const char* what) : device_(device) {
     data_ = DevicePool::of(device).allocate(bytes, stream, what);
@@ -132,8 +131,7 @@ void DeviceMemory::synchronize() const {
     if (written_ != nullptr) written_->event.synchronize();
 }
 
-// --- the pool of a device
-// -----------------------------------------------------------------------------------------------------------
+// --- the pool of a device ---
 
 DevicePool& DevicePool::of(int device) {
     static std::mutex mutex;

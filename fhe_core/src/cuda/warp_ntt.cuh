@@ -66,8 +66,7 @@ struct WarpNtt {
         static constexpr Twiddle value = twiddle(index);
     };
 
-    // --- Coordinates
-    // ----------------------------------------------------------------------------------------------------------------
+    // --- Coordinates ---
 
     // Where position P*lane + q is after the forward transform.
     static constexpr int slot_of(int q) { return (q & ((1 << Z) - 1)) << (p - Z) | q >> Z; }
@@ -111,8 +110,7 @@ struct WarpNtt {
         return 32 * row + ((chunk ^ (row & (P / 4 - 1))) << 2);
     }
 
-    // --- Forward
-    // --------------------------------------------------------------------------------------------------------------------
+    // --- Forward ---
 
     // small_digits: |x| * sqrt(-1) fits 31 bits, so the first stage needs no reduction.
     template <bool small_digits>
@@ -180,8 +178,7 @@ struct WarpNtt {
         });
     }
 
-    // --- Inverse
-    // --------------------------------------------------------------------------------------------------------------------
+    // --- Inverse ---
 
     // Sizes of the values, in thousandths of p: before which stage which slot is reduced, so that |a| + |b| < 15p everywhere, and
     // the largest result. Stages 0 .. Z-1: lane stages backwards; then p row stages, then p slot stages.
@@ -276,8 +273,7 @@ struct WarpNtt {
         });
     }
 
-    // --- Whole transforms on the device
-    // ---------------------------------------------------------------------------------------------
+    // --- Whole transforms on the device ---
 
 #if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
     template <int z>

@@ -69,8 +69,7 @@ struct MemoryInfo {
 };
 MemoryInfo memory_info(int device);
 
-// --- arithmetic on arrays of LWE words [rows][kN + 1], on the exchange stream
-// -----------------------------------------------------
+// --- arithmetic on arrays of LWE words [rows][kN + 1], on the exchange stream ---
 
 // One operand: row r of the result takes row rows[r] (nullptr: row r) times factors[r] (nullptr: `factor`).
 struct RowOperand {
@@ -98,8 +97,7 @@ enum class CiphertextKind : std::uint8_t { lwe, glwe };
 DeviceArray expand_ciphertexts(const ParameterSet& params, CiphertextKind kind, const Seed& seed, const void* host_bodies,
                                std::size_t first, std::size_t batch, int device);
 
-// --- page-locked host memory
-// ------------------------------------------------------------------------------------------------------
+// --- page-locked host memory ---
 
 // From a pool that the process keeps: copies to and from the device are one transfer, without a copy on the host and without page
 // faults. Empty where there is no device or the pool is at its limit.
