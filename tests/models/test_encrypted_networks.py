@@ -61,7 +61,7 @@ def residual() -> ModelProto:
 )
 def test_encrypted_equals_simulation_within_the_noise(proto: ModelProto, shape: tuple[int, ...]) -> None:
     compiled = compile_onnx(proto, RNG.uniform(-1, 1, (400, *shape)), profile="balanced")
-    x = RNG.uniform(-1, 1, (2, *shape))
+    x = RNG.uniform(-1, 1, (8, *shape))
     program = compiled.program
     key = ClientKey._from_entropy(program.parameters, bytes(range(1, 33)))
     runtime = Runtime(program, Session(key.evaluation_keys()))
