@@ -12,7 +12,7 @@ The factor equalises across the look-up. With s the scale of a wire, the error o
 S the scale of the row; over all rows the sum of squares A / s^2 + B s^2 is least at s = (A / B)^(1/4).
 Cross-layer equalisation has the same form without the noise.
 
-Source: [NBBW19] section 4.1. Ours: weighs by sensitivity, with the noise of encryption; look-ups may have any function.
+Source: [NBBW19]. Ours: weighs by sensitivity, with the noise of encryption; look-ups may have any function.
 """
 
 from __future__ import annotations
