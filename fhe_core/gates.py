@@ -6,6 +6,8 @@
 MAJORITY is two bootstraps, one after the other, where the set does not allow a sum of three; so are AND3 and OR3 always; MUX(select, a, b)
 is three, the first two in one batch.
 The closest phase to a sign change is 1/8 away (1/4 for XOR and XNOR, whose noise doubles too).
+
+Source: [DM15], [CGGI20]; ours bootstraps a batch of several gates at once, each with its own.
 """
 
 from __future__ import annotations

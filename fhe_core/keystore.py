@@ -1,6 +1,8 @@
-"""Secret keys at rest: scrypt (RFC 7914) makes a key of the passphrase, AES-256-GCM encrypts, the header is authenticated.
+"""Secret keys at rest: scrypt makes a key of the passphrase, AES-256-GCM encrypts, the header is authenticated.
 
 The file is an object of the wire format of kind `secret key`, so that everything that reads public objects recognises and refuses it.
+
+Source: [RFC7914] scrypt.
 """
 
 from __future__ import annotations

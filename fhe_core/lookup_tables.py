@@ -1,4 +1,7 @@
-"""Look-up tables as polynomials, ready for a blind rotation: section 8 of docs/specification.md."""
+"""Look-up tables as polynomials, ready for a blind rotation: section 8 of docs/specification.md.
+
+Source: [CJP21] programmable bootstrapping. Ours: every ciphertext of a batch may have a table of its own.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ Pure arithmetic on a row of the parameter table (anything with the fields of `No
 sources are assumed (docs/parameters.md says what is distinct); a look-up sees
 
     weight_norm^2 * blind_rotation + keyswitch + modulus_switch.
+
+Source: [CGGI20] the noise of each operation, on average and not in the worst case; [BBB+23] linear layer, keyswitch and bootstrap as one pattern.
+Ours: moments of the digits as they are cut, mean and shared part of the keyswitch error, and no term for a transform, since ours are exact.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ _SECRET_MEAN = {"binary": 1 / 2, "ternary": 0.0, "quinary": 0.0}
 #   binary       ACC += K [x] ((X^t - 1) ACC): the key's noise once; the rounding error times s, E[s^2] = 1/2
 #   ternary      two products, each times (X^t - 1), which doubles a variance: 4; the rounding of the one key that is 1 (2/3): 4/3
 #   binary_pair  three products, each doubled: 6; the rounding of the one key that is 1 (3/4): 3/2
+# Source: [CGGI20] binary, [MP21] ternary, [BMMP18] pairs; ours counts the factors on the products.
 _KEY_UNITS = {"binary": 1.0, "ternary": 4.0, "binary_pair": 6.0}
 _ROUNDING_UNITS = {"binary": 1 / 2, "ternary": 4 / 3, "binary_pair": 3 / 2}
 
@@ -106,7 +110,10 @@ def fresh_variance(params: NoiseParameters) -> float:
 
 
 def public_key_variance(params: NoiseParameters) -> float:
-    """(kN E[u^2] + 1 + kN E[S^2]) sigma^2 / Q^2: the key's noise times u (centred, as wide as S), e, and e_c times S (section 10)."""
+    """(kN E[u^2] + 1 + kN E[S^2]) sigma^2 / Q^2: the key's noise times u (centred, as wide as S), e, and e_c times S (section 10).
+
+    Source: [LPR10], [Joy24]; ours has k rows.
+    """
     d = params.large_dimension
     u_square = _SECRET_SQUARE["quinary" if params.glwe_secret == "quinary" else "ternary"]
     return (d * u_square + 1 + d * _SECRET_SQUARE[params.glwe_secret]) * fresh_variance(params)
@@ -118,7 +125,10 @@ def rerandomisation_variance(params: NoiseParameters) -> float:
 
 
 def word_rounding_variance(params: NoiseParameters, word_bits: int) -> float:
-    """(kN E[S^2] + 1) / 12 / 2^2b: words rounded to a modulus 2^b, as answers are before they are sent (section 11)."""
+    """(kN E[S^2] + 1) / 12 / 2^2b: words rounded to a modulus 2^b, as answers are before they are sent (section 11).
+
+    Source: [BV11].
+    """
     masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
     return (masks + 1) / 12 * 4.0**-word_bits
 
@@ -145,6 +155,7 @@ def keyswitch_digit_moment(base_log: int, level_count: int) -> float:
 
     Exact: a chain from the least significant digit over (carry, which half the next raw digit lies in). Base 4 has 1.3 per digit in the
     limit; ties at +B always would give 1.5 and a mean of 1/2. The tie of the top digit counts as a fair coin.
+    Source: [Joy21]; the chain is ours.
     """
     base, half = 1 << base_log, 1 << (base_log - 1)
     halves = {"any": range(base), "low": range(half), "high": range(half, base)}
@@ -211,7 +222,10 @@ def keyswitch_variance(params: NoiseParameters) -> float:
 
 
 def modulus_switch_variance(params: NoiseParameters) -> float:
-    """(n/48 + 1/12) / (2N)^2 for binary small keys (centred mean, error times s - 1/2), (n/18 + 1/12) / (2N)^2 for ternary ones."""
+    """(n/48 + 1/12) / (2N)^2 for binary small keys (centred mean, error times s - 1/2), (n/18 + 1/12) / (2N)^2 for ternary ones.
+
+    Source: [RDV25].
+    """
     masks = params.lwe_dimension * (1 / 4 if params.lwe_secret == "binary" else _SECRET_SQUARE["ternary"])
     return (masks + 1) / 12 / (2 * params.polynomial_size) ** 2
 

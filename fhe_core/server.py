@@ -183,7 +183,7 @@ class Session:
         """f(m) for any function of messages without padding (`full_domain`), in two bootstraps.
 
         Noise: the second one sees sqrt(norm^2 / 4 + 1) fresh outputs.
-        Source: docs/specification.md, section 8.
+        Source: [LMP21] evaluation of arbitrary functions; ours halves the phase by the inverse of 2 modulo the odd Q (specification, section 8).
         """
         params = self.parameters
         self._check_encoding(ciphertexts, Encoding.FULL_DOMAIN, "bootstrap_full_domain")

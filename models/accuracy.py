@@ -312,7 +312,7 @@ def _spread(values: Reals) -> float:
 
 
 def _end(share: float, count: int, deviations: float) -> float:
-    """End of Wilson's interval for a share, so many standard deviations off. Source: Wilson, JASA 1927."""
+    """End of Wilson's interval for a share, so many standard deviations off. Source: [Wil27]."""
     square = deviations**2
     middle = share + square / (2 * count)
     spread = deviations * math.sqrt(share * (1 - share) / count + square / (4 * count**2))

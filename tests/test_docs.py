@@ -1,4 +1,4 @@
-"""The documents: links, files, commands and targets that they name exist, and the README's example prints what it says."""
+"""The documents: links, files, commands, targets and sources that they name exist, and the README's example prints what it says."""
 
 from __future__ import annotations
 
@@ -121,6 +121,57 @@ def test_pictures_have_text_that_is_read_aloud():
         names = [element.tag.split("}")[1] for element in root.iter()]
         assert root.get("role") == "img" and {"title", "desc", "text"} <= set(names)
         assert "image" not in names and "prefers-color-scheme: dark" in picture.read_text(encoding="utf-8")
+
+
+BIBLIOGRAPHY = REPOSITORY / "docs" / "bibliography.md"
+KEY = r"\[([A-Z][A-Za-z+]+\d{1,4})\]"
+CODE = ("fhe_core", "models", "training", "api", "app")
+SUFFIXES = {".py", ".cpp", ".hpp", ".cu", ".cuh"}
+
+
+def bibliography() -> dict[str, list[str]]:
+    """By key: the files that its row names."""
+    rows = re.findall(rf"^\| {KEY} \|[^|]*\|([^|]*)\|", BIBLIOGRAPHY.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len({key for key, _ in rows}) == len(rows)
+    return {key: re.findall(r"`([^`]+)`", files) for key, files in rows}
+
+
+def code_files() -> list[Path]:
+    return [path for folder in CODE for path in sorted((REPOSITORY / folder).rglob("*")) if path.suffix in SUFFIXES]
+
+
+def cited_in(path: Path) -> set[str]:
+    return set(re.findall(KEY, path.read_text(encoding="utf-8")))
+
+
+def is_named(path: Path, names: list[str]) -> bool:
+    return any(path.as_posix().endswith("/" + name) for name in names)
+
+
+def test_keys_of_sources_are_in_the_bibliography():
+    cited = set().union(*(cited_in(path) for path in [*code_files(), *DOCUMENTS]))
+    assert sorted(cited - set(bibliography())) == []
+
+
+def test_files_that_the_bibliography_names_cite_the_entry():
+    citing = {path: cited_in(path) for path in [*code_files(), *DOCUMENTS] if path != BIBLIOGRAPHY}
+    for key, names in bibliography().items():
+        assert names, key
+        for name in names:
+            assert any(key in keys for path, keys in citing.items() if is_named(path, [name])), f"{key}: {name}"
+
+
+def test_files_that_cite_an_entry_are_named_in_the_bibliography():
+    entries = bibliography()
+    missing = [(key, path.name) for path in code_files() for key in cited_in(path) if not is_named(path, entries[key])]
+    assert missing == []
+
+
+def test_source_lines_have_a_key():
+    texts = {path: path.read_text(encoding="utf-8") for path in code_files()}
+    lines = [(path.name, line) for path, text in texts.items() for line in re.findall(r"\bSource: .*", text)]
+    assert lines
+    assert [line for line in lines if not re.search(KEY, line[1])] == []
 
 
 def readme_examples() -> list[str]:

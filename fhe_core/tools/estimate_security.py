@@ -7,6 +7,8 @@
 
 Needs Sage (passagemath-standard-no-symbolics and passagemath-symbolics from PyPI do) and lattice-estimator at the commit named in
 security_curves.json, on PYTHONPATH. About six seconds per problem.
+
+Source: [APS15], of which lattice-estimator is the successor; [MATZOV22] the cost model.
 """
 
 from __future__ import annotations

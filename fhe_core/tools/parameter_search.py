@@ -7,6 +7,8 @@
     python fhe_core/tools/parameter_search.py --docs    # the table of docs/parameters.md
 
 Deterministic. Security from security_curves.json, noise from fhe_core/noise.py, cost from operation counts weighted by kernel_costs.json.
+
+Source: [BBB+23] the least cost under bounds on security and failure. Ours: a short list of shapes for which there are kernels, shared by sets.
 """
 
 from __future__ import annotations

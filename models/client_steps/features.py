@@ -76,7 +76,7 @@ class Polynomials:
 class Power:
     """The power transform of each column: `box-cox` of positive values, `yeo-johnson` of any. Missing values stay.
 
-    Source: Box and Cox, An analysis of transformations (1964); Yeo and Johnson, A new family of power transformations (2000).
+    Source: [BC64], [YJ00].
     """
 
     method: str
@@ -200,7 +200,7 @@ class Splines:
     Beyond the ends of the base knots: `constant` the values there, `continue` the polynomial of the outermost piece, `periodic` from the
     other end on, `error` refused.
 
-    Source: Piegl and Tiller, The NURBS book (1997), algorithm A2.2.
+    Source: [PT97] algorithm A2.2.
     """
 
     knots: Reals  # [knots, columns], `degree` of them beyond either end

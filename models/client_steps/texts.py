@@ -139,7 +139,7 @@ def _plain_text(text: str, lowercase: bool, accents: str) -> str:
 
 
 def murmur_hash(data: bytes) -> int:
-    """MurmurHash3 of 32 bits with seed 0, as a signed number. Source: Appleby, MurmurHash3 (2011)."""
+    """MurmurHash3 of 32 bits with seed 0, as a signed number. Source: [App11]."""
     mask, value = 0xFFFFFFFF, 0
     full = len(data) // 4 * 4
     for start in range(0, full, 4):

@@ -218,7 +218,7 @@ def _samples(graph: Graph, node: Lookup) -> _Values:
 
 def _scrambled(weights: NDArray[Any]) -> NDArray[np.uint64]:
     """Odd numbers modulo 2^64 that stand for the weights, with their signs, and 0 for 0: products with odd numbers lose no bit of a hash, where
-    those with 2^49 would leave 15. Source: the finaliser of SplitMix64 (Steele, Lea, Flood, 2014)."""
+    those with 2^49 would leave 15. Source: [SLF14] the finaliser of SplitMix64; ours makes the result odd."""
     bits = np.abs(weights.astype(np.float64)).view(np.uint64).copy()
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)

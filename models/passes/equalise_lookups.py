@@ -10,8 +10,9 @@ that is flat at the low end (ReLU, sigmoid) is the value at the upper end, and i
 
 The factor equalises across the look-up. With s the scale of a wire, the error of a reader's row is noise sigma W / s and rounding s x / S,
 S the scale of the row; over all rows the sum of squares A / s^2 + B s^2 is least at s = (A / B)^(1/4).
-Cross-layer equalisation has the same form without the noise. Source: Nagel, van Baalen, Blankevoort, Welling, "Data-free quantization through weight
-equalization and bias correction", ICCV 2019, section 4.1; ours weighs by sensitivity, with the noise of encryption.
+Cross-layer equalisation has the same form without the noise.
+
+Source: [NBBW19]. Ours: weighs by sensitivity, with the noise of encryption; look-ups may have any function.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Folds affine look-ups (batch normalisation, biases, scaling) into the linear node that they follow.
 
 y = scale (W x + b) + offset  ->  y = (scale W) x + (scale b + offset)
+
+Source: [JKC+18] folding of batch normalisation. Ours: any affine look-up.
 """
 
 from __future__ import annotations

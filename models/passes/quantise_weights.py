@@ -3,6 +3,8 @@
 The integer weights that act on phases are W S / s with S the scale of the row's result and s that of the wires it reads (row_scales). They
 are rounded so that what a row reads makes the least of it (round_weights), and the bias takes what is left on average. Rows that are integers
 already (integer_rows) stay what they are where the noise allows it.
+
+Source: [NBBW19] bias correction. Ours: from what calibration data showed of the row's wires.
 """
 
 from __future__ import annotations

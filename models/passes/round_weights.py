@@ -3,8 +3,7 @@
 With H the covariance of what the row reads, the error of its result is (q - w)^T H (q - w). Rounding weight k by e leaves the least of it when the
 later ones move by -e U[k, later] / U[k, k], U the Cholesky factor of the inverse of H. The mean of what a row reads plays no part: the bias takes it.
 
-Source: Frantar, Ashkboos, Hoefler, Alistarh, "GPTQ: accurate post-training quantization for generative pre-trained transformers", ICLR 2023,
-algorithm 1, without its blocks; columns in descending order of their variance.
+Source: [FAHA23]. Ours: without its blocks; columns in descending order of their variance.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Where a row's values end that a few hundred samples do not show: tails fitted beyond a high threshold.
 
-The excesses over a threshold are taken as generalised Pareto, fitted by their mean and variance. Source: Hosking, Wallis, "Parameter and quantile
-estimation for the generalized Pareto distribution", Technometrics 1987, section 3 (method of moments).
+The excesses over a threshold are taken as generalised Pareto, fitted by their mean and variance.
+
+Source: [HW87] method of moments. Ours: the shape is bounded, and drawn to an exponential tail where values are few.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ On the server one blind rotation gives every comparison on an encrypted number i
 the other, and the coefficient that stands for a shift by M - 1 - e gives whether the number is at most e. Features with more bins are split
 into digits, the last digit being compared first: with the bits A, whether the higher digits are below the edge's, B, whether they are at most the
 edge's, and C, of the digits below, the comparison holds when A + B + C >= 2.
+
+Source: [CIM19] several results of one rotation. Ours: shifts of one table, which are other coefficients of the accumulator.
 """
 
 from __future__ import annotations

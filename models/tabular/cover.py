@@ -5,6 +5,8 @@ Where one of these splits ends in a subtree instead of a leaf, the look-up gives
 leaves that differ from it are covered by look-ups further down. Where paths are longer than look-ups can count, or where that is cheaper, a look-up
 says whether a sample has come as far as a node (a *flag*), and what is below counts from there. At the root no look-up is needed for splits of one
 feature: a function of one feature's bins is a sum of its comparison bits. `cover_costs.py` says which is cheapest; here it is made.
+
+Source: [FSB+23] tree ensembles by look-ups under TFHE. Ours: look-ups cover parts of trees with several leaves, on bits that the client encrypts.
 """
 
 from __future__ import annotations

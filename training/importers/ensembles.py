@@ -248,7 +248,7 @@ def _response(estimator: Any, member: Any, model: Model, classes: int) -> Model:
 def adaboost(estimator: Any) -> TreeEnsemble:
     """SAMME: each tree votes with its weight for the class of the leaf and against the others.
 
-    Source: Zhu, Zou, Rosset, Hastie, Multi-class AdaBoost (2009), algorithm 2.
+    Source: [ZZRH09] SAMME.
     """
     if getattr(estimator, "algorithm", "deprecated") == "SAMME.R":
         raise unsupported_option(estimator, "algorithm", "SAMME.R", "use 'SAMME'")

@@ -1,4 +1,5 @@
-// ChaCha20 block function (RFC 8439, section 2.3) over several counters at once: one vector lane per block.
+// ChaCha20 block function over several counters at once: one vector lane per block.
+// Source: [RFC8439] section 2.3.
 #include "fhe_core/chacha20.hpp"
 
 #include <algorithm>

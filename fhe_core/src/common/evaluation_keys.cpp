@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t kRowsPerSlice = 64;  // rows between two progress calls
 
 // The bit that key `key` of step `step` encrypts (section 6), without a branch on the secret.
+// Source: [CGGI20] binary, [MP21] ternary, [BMMP18] two key bits per step.
 std::int8_t ggsw_message(const ParameterSet& params, const std::int8_t* small_key, std::size_t step, int key) {
     if (params.shape.cmux == CmuxKind::binary) return small_key[step];
     if (params.shape.cmux == CmuxKind::ternary)

@@ -1,4 +1,5 @@
-// Negacyclic transform with merged twiddles (Longa and Naehrig, 2016, algorithms 1 and 2), fully reduced at every step.
+// Negacyclic transform with merged twiddles, fully reduced at every step.
+// Source: [LN16] algorithms 1 and 2; [Har14] products by constants. Ours: many polynomials side by side, one per lane.
 #include "fhe_core/ntt.hpp"
 
 #include <algorithm>

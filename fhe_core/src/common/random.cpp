@@ -25,6 +25,7 @@ constexpr std::size_t kGaussianLanes = 32;
 
 // out = sign * (number of thresholds above u), u the upper 63 bits of each 64-bit draw and the sign its lowest bit. The whole table
 // is read for every draw; comparisons are masks.
+// Source: [BCD+16] inversion sampling in constant time. Ours: a table of 63 bits out to a tail below 2^-63.
 FHE_CORE_VECTOR_CLONES
 void gaussian_lanes(const std::int64_t* thresholds, std::size_t threshold_count, const std::uint64_t* draws, std::int32_t* out) {
     typedef std::int64_t Vec __attribute__((vector_size(32)));

@@ -1,4 +1,5 @@
-// The specification, written to be read. Section numbers are those of docs/specification.md; nothing here is constant time or fast.
+// The specification, written to be read. Section numbers are those of docs/specification.md, keys of sources those of
+// docs/bibliography.md; nothing here is constant time or fast.
 #include "fhe_core/reference.hpp"
 
 #include <algorithm>
@@ -76,6 +77,8 @@ Words polynomial_multiply(const ParameterSet& params, WordsView a, WordsView b) 
 
 // --- Section 9 ------------------------------------------------------------------------------------------------------------------
 
+// Source: [RFC8439] for the keystream. A stream for each polynomial, and rejection in rounds, are ours.
+
 SmallWords expand_keyswitch_key(const ParameterSet& params, const Seed& seed, SmallWordsView bodies) {
     const std::size_t n = params.lwe_dimension, levels = params.keyswitch_gadget.level_count;
     SmallWords key(params.keyswitch_key_rows() * (n + 1));
@@ -112,6 +115,7 @@ Words expand_bootstrap_key(const ParameterSet& params, const Seed& seed, WordsVi
 
 // --- Section 2 ------------------------------------------------------------------------------------------------------------------
 
+// Source: [Joy21] digits of least Euclidean norm. Ours: the last carry is dropped; the lowest bit breaks the top digit's tie.
 std::vector<std::int64_t> keyswitch_digits(const Gadget& gadget, std::uint64_t v) {
     const std::uint64_t base = std::uint64_t{1} << gadget.base_log;
     const bool lowest_bit = v & 1;
@@ -128,6 +132,7 @@ std::vector<std::int64_t> keyswitch_digits(const Gadget& gadget, std::uint64_t v
     return digits;
 }
 
+// Source: [CGGI20] keyswitch, before the bootstrap as in [BMMP18]. Ours: Q is no power of two, so words are switched to 2^w first.
 SmallWords keyswitch(const ParameterSet& params, SmallWordsView keyswitch_key, WordsView lwe) {
     const std::size_t n = params.lwe_dimension, dimension = params.large_dimension();
     const int w = params.keyswitch_modulus_log2;
@@ -160,6 +165,7 @@ SmallWords keyswitch(const ParameterSet& params, SmallWordsView keyswitch_key, W
 
 // --- Section 3 ------------------------------------------------------------------------------------------------------------------
 
+// Source: [CGGI20] rounding; [RDV25] the mean of its error, taken off the body. Ours: E/2 joins the body before its one rounding.
 SmallWords modulus_switch(const ParameterSet& params, SmallWordsView small_lwe) {
     const std::size_t n = params.lwe_dimension;
     const int log2_2n = params.log2_twice_polynomial_size();
@@ -184,6 +190,7 @@ SmallWords modulus_switch(const ParameterSet& params, SmallWordsView small_lwe) 
 
 // --- Section 4 ------------------------------------------------------------------------------------------------------------------
 
+// Source: [CGGI20] approximate gadget decomposition. Ours: Q is no power of two, and the top digit takes what is left.
 std::vector<std::int64_t> decompose(const ParameterSet& params, const Gadget& gadget, std::int64_t centred_value) {
     const int drop = params.gadget_drop_bits(gadget);
     const std::int64_t half_base = std::int64_t{1} << (gadget.base_log - 1);
@@ -199,6 +206,7 @@ std::vector<std::int64_t> decompose(const ParameterSet& params, const Gadget& ga
 
 // --- Section 5 ------------------------------------------------------------------------------------------------------------------
 
+// Source: [CGGI20] external product. Ours: masks and body have a gadget each; sums are exact integers, reduced once.
 Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glwe) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
     std::vector<int128> sums((k + 1) * n);
@@ -221,6 +229,8 @@ Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glw
 
 // --- Section 6 ------------------------------------------------------------------------------------------------------------------
 
+// Source: [CGGI20] blind rotation with binary keys; [MP21] with ternary ones; [ZYL+18] and [BMMP18] two key bits per step.
+// Ours: with several keys in a step, the factors X^e - 1 multiply the products, not the keys; the products share the digits.
 Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWordsView switched, WordsView lookup_table) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
     const std::size_t ggsw_words = params.row_count() * (k + 1) * n;
@@ -256,6 +266,7 @@ Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWor
 
 // --- Section 7 ------------------------------------------------------------------------------------------------------------------
 
+// Source: [CGGI20] sample extraction; ours at any coefficient.
 Words sample_extract(const ParameterSet& params, WordsView glwe, std::size_t coefficient) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
     Words lwe(k * n + 1);

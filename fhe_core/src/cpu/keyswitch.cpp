@@ -1,3 +1,5 @@
+// Keyswitch: docs/specification.md, section 2.
+// Source: [CGGI20] keyswitch; [Joy21] digits. Ours: one integer matrix product for a batch.
 #include <vector>
 
 #include "cpu/kernels.hpp"

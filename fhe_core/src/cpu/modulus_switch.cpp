@@ -1,3 +1,5 @@
+// Modulus switch with centred mean: docs/specification.md, section 3.
+// Source: [RDV25]; as in common/reference.cpp.
 #include "cpu/stages.hpp"
 
 namespace fhe_core::cpu {

@@ -1,6 +1,7 @@
 // Blind rotation of a block of ciphertexts, step by step so that one key slice serves the whole block from cache. One step of
 // docs/specification.md, section 6: decompose -> forward transforms -> multiply-accumulate with the key and the monomial
 // factors -> inverse transforms -> add to the accumulator.
+// Source: [CGGI20], [MP21], [BMMP18]. Ours: exact transforms, no floating-point FFT; a block of ciphertexts shares a key slice.
 #pragma once
 
 #include <cstddef>

@@ -1,3 +1,5 @@
+// Sample extraction: docs/specification.md, section 7.
+// Source: [CGGI20]; ours takes several coefficients of one accumulator.
 #include "cpu/stages.hpp"
 
 namespace fhe_core::cpu {

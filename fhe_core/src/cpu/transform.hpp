@@ -7,6 +7,9 @@
 // reduced.
 //
 // A block of W^2 coefficients lives in W registers: log2 W stages across registers, a transposition, and log2 W more stages.
+//
+// Source: [LN16] merged twiddles; [Har14] products by constants and late reduction; [Sei18] algorithm 3, Montgomery with signs.
+// Ours: signed throughout, q < 2^27 leaves room for all forward stages without a reduction.
 #pragma once
 
 #include <cstddef>

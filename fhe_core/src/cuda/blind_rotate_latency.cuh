@@ -15,6 +15,8 @@
 // Sums are written again only behind the next step's first barrier, when everyone has read them. Shared memory: powers and
 // twiddles as blind_rotate_pair.cuh, rows [row][vector][lane] and sums [component][vector][lane] of 16 bytes; a row is also
 // its warp's exchange tile. The first rows of the next step's key are loaded before the transforms, which hide them.
+//
+// Source: as blind_rotate_pair.cuh, [BMMP18]; the layout is ours.
 #pragma once
 
 #include <cstddef>

@@ -20,6 +20,9 @@
 //
 // Sizes in units of p (static_assert below): digits after the transform D, sums rows * D * p/2 < 2^62, R = rows*D*p/2^33 + 1/2,
 // X <= 3*R*p/2^33 + 1/2 <= 0.7, what the inverse transform takes.
+//
+// Source: [CGGI20] blind rotation; [ZYL+18] and [BMMP18] two key bits per step. Ours: the factors multiply the products, not the
+// keys, in the transform domain, and a step transforms its digits once; exact transforms.
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,7 @@
 //
 // Work area (shared memory, or global scratch when that is too small), int32: accumulator [limb][component][N] in [0, p), digits
 // [limb][row][N], sums [limb][component][N]. Steps of docs/specification.md, section 6; reference::blind_rotate.
+// Source: [CGGI20] binary, [MP21] ternary, [BMMP18] two key bits per step. Ours: exact transforms modulo limb primes.
 #include "cuda/blind_rotate.hpp"
 
 #include "cuda/block.cuh"

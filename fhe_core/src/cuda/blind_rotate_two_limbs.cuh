@@ -22,6 +22,8 @@
 //
 // Key: KeyOrder::warp with 32*H lanes (lane part*32 + l of KeyLayout is lane l of that part), each word K * 2^64 / N modulo its
 // limb's prime, centred. Sizes as in blind_rotate_pair.cuh.
+//
+// Source: as blind_rotate_pair.cuh, [BMMP18]; two limbs and one digit are ours.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // Arithmetic modulo a limb prime p < 2^27 on signed 32-bit words. Every function says the range of its result; the sums of a whole
 // forward transform fit 32 bits without a reduction (limit 16 p < 2^31).
+// Source: [Har14] products by constants; [Sei18] algorithm 3, Montgomery with signs. Ours: Montgomery on sums of a whole row.
 //
 // Host and device: tests/fhe_core/cuda/emulate_blind_rotate.cpp runs the same functions on the CPU.
 #pragma once

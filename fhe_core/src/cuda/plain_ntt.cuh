@@ -1,5 +1,6 @@
 // Transforms of many polynomials by one block, radix 2, in memory: the simple counterpart of warp_ntt.cuh for any N up to 4096.
 // Same order (bit-reversed, position i at root^(2*brv(i) + 1)), same roots.
+// Source: [LN16] algorithms 1 and 2.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // The stages around the blind rotation: docs/specification.md, sections 2, 3 and 7; one item per thread, a block per ciphertext
 // where a sum over it is needed. CPU counterparts: cpu/keyswitch.cpp, modulus_switch.cpp, sample_extract.cpp, linear.cpp.
+// Source: [CGGI20] keyswitch and sample extraction; [Joy21] digits; [RDV25] centred mean.
 #include "cuda/stages.hpp"
 
 #include "cuda/block.cuh"

@@ -13,6 +13,8 @@
 //
 // Ranges: in units of p, forward grows by 5/4 per stage from |digit| << p (static_assert in forward_bound); the inverse takes
 // |x| <= 0.7 and reduces where `inverse_plan` says so. Specification: NegacyclicNtt (common/ntt.cpp) and schoolbook multiplication.
+//
+// Source: [LN16] merged twiddles; [Har14] late reduction. Ours: signed, one warp a polynomial, one exchange through shared memory.
 #pragma once
 
 #include <cstdint>
