@@ -24,7 +24,7 @@ import onnx
 import torch
 from strangers.data import Data, load
 from strangers.networks import convolutions, mlp
-from strangers.train import _exported as exported
+from strangers.train import exported
 from torch import nn
 
 from cloakwork.models.compiler import CompiledModel, compile_onnx

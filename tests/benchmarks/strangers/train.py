@@ -36,7 +36,7 @@ def onnx_model(stranger: Stranger, data: Data, *, cache: Path = CACHE, again: bo
     path = cache / f"{stranger.name}.onnx"
     if again or not path.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        model = _exported(_trained(stranger, data), data)
+        model = exported(_trained(stranger, data), data)
         if stranger.quantised:
             model = _quantised(model, data)
         onnx.save(model, path)
@@ -93,7 +93,7 @@ def _targets(
     return x, (y - mean) / deviation, nn.MSELoss(), mean, deviation
 
 
-def _exported(network: nn.Module, data: Data) -> onnx.ModelProto:
+def exported(network: nn.Module, data: Data) -> onnx.ModelProto:
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter says that it is the old one
