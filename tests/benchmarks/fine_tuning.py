@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 import torch
 from strangers.data import Data, load
-from strangers.networks import convolutions, mlp
+from strangers.networks import Residual, convolutions, mlp
 from strangers.train import exported
 from torch import nn
 
@@ -36,16 +36,8 @@ _SEEDS: Final = 4
 _RANGE_WEIGHT: Final = 0.003
 
 
-class SiluResidual(nn.Module):
+class SiluResidual(Residual):
     """silu(x + conv(silu(conv(x)))), with batch normalisation."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first, self.first_norm = nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels)
-        self.second, self.second_norm = (
-            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-            nn.BatchNorm2d(channels),
-        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = nn.functional.silu(self.first_norm(self.first(x)))
