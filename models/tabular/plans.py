@@ -148,7 +148,7 @@ def _plan(compared: Compared, wishes: Wishes, params: ParameterSet) -> Plan:
     ways = [packed, 1]
     if len(compared.ensemble.trees) > _MANY_TREES:
         most, ways = _foreseen(compared, wishes, params, most, ways)
-    plan = _planned(compared, wishes, params, range(most, _LEAST_LEAF_BITS - 1, -1), ways)
+    plan = _planned(compared, wishes, params, range(most, min(most, _LEAST_LEAF_BITS) - 1, -1), ways)
     return _small_enough(compared, plan, wishes, ways)
 
 

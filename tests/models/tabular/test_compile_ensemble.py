@@ -385,3 +385,16 @@ def test_averages_of_many_trees_keep_few_bits_and_add_up_class_by_class(monkeypa
     assert 3 <= facts["leaf_bits"] <= 6
     spread = max(float(np.ptp(tree.values[tree.leaves], axis=0).max()) for tree in trees)
     assert np.abs(model.predict(x, output="scores") - ensemble.scores(x)).std() <= 0.004 * spread
+
+
+def test_averages_of_very_many_trees_may_keep_two_bits(monkeypatch):
+    """As from 2,315 trees on; here fewer, and a larger error of the average."""
+    random = np.random.default_rng(4)
+    ensemble = TreeEnsemble(tuple(random_tree(random, 6, 7, 1, 30) for _ in range(100)), 6, aggregation="mean")
+    monkeypatch.setattr("cloakwork.models.tabular.plans.MOST_ANSWER_BYTES", 1)
+    monkeypatch.setattr("cloakwork.models.tabular.plans._ROUNDING_OF_MEAN", 0.02)
+    model = compile_ensemble(ensemble)
+    x = random.integers(-1, 61, (50, 6)) / 2
+    assert model.report()["leaf_bits"] == 2
+    error = model.report()["leaf_rounding_error"]
+    assert np.abs(model.predict(x, output="scores") - ensemble.scores(x)).max() <= error + 1e-9
