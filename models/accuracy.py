@@ -50,9 +50,10 @@ class Verdict:
         return self.value if self.measure == "determination" else _end(self.value, self.samples, -1.0)
 
     def leaves_no_doubt(self, accuracy: float) -> bool:
-        """A third of the loss that is allowed, for certain, and half of it under twice the error."""
-        sure = self.at_least >= 1 - (1 - accuracy) / 3
-        return sure and (self.measure == "determination" or self.doubled >= 1 - (1 - accuracy) / 2)
+        """A third of the loss that is allowed, for certain, and under twice the error as well."""
+        most = (1 - accuracy) / 3
+        sure = self.at_least >= 1 - most
+        return sure and (self.measure == "determination" or self.doubled >= 1 - most)
 
     @property
     def text(self) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.calibration import observe
+from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.distinct_outputs import distinct_outputs
 from cloakwork.models.ir import Graph, wires
-from cloakwork.models.passes.bound_ranges import bound_ranges
+from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers
 from cloakwork.models.passes.carry_lines import carry_lines
 from cloakwork.models.passes.choose_parameters import approximate_sets, attempts, least_error
 from cloakwork.models.passes.equalise_lookups import equalise_lookups
@@ -50,14 +50,19 @@ def approximate_programs(
 
 def _variants(ready: Ready, margin: float | None) -> list[tuple[Graph, Statistics]]:
     """The graph with ranges and equalised look-ups, as it is and with straight parts beside them where there are any."""
-    bounded = bound_ranges(ready.graph, ready.calibration, margin)
+    bounded = _bounded(ready.graph, ready.calibration, margin)
     known = statistics(bounded, ready.samples)
     variants = [equalise_lookups(bounded, known)]
     if ready.samples is not None and (carried := carry_lines(bounded, known)) is not None:
         seen = replace(observe(carried, ready.samples), input_range=_input_range(bounded))
-        carried = bound_ranges(carried, seen, margin)
+        carried = _bounded(carried, seen, margin)
         variants.append(equalise_lookups(carried, statistics(carried, ready.samples)))
     return variants
+
+
+def _bounded(graph: Graph, seen: Calibration, margin: float | None) -> Graph:
+    bounded = bound_ranges(graph, seen, margin)
+    return bounded if seen.learned or margin is not None else room_for_answers(bounded)
 
 
 def _input_range(bounded: Graph) -> tuple[float, float]:

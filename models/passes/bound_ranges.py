@@ -15,10 +15,12 @@ from numpy.typing import ArrayLike
 from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.ir import Graph, Linear, Lookup, Reals, check, wires
+from cloakwork.models.passes.affine import is_output
 from cloakwork.models.steps import apply_steps
 
 _LEAST_SHARE = 2.0**-6  # of the range of interval arithmetic that a row gets at least
 _MARGIN = 0.1  # where tails are unknown
+_ROOM = 1.5  # times what an output is expected to reach
 _GRID = 257  # points at which a look-up is evaluated for the range of its values
 
 
@@ -44,6 +46,38 @@ def bound_ranges(graph: Graph, calibration: ArrayLike | Calibration, margin: flo
         elif isinstance(node, Lookup):
             lower[wires(node)], upper[wires(node)] = lookup_bounds(node, lower, upper)
     return check(replace(graph, lower=lower, upper=upper))
+
+
+def room_for_answers(graph: Graph) -> Graph:
+    """Ranges of outputs with room on either side: no table holds them at their end, and an answer too far outside comes back on the other side.
+
+    An output gets one and a half times its range, and as many times what its terms make when they are at their ends independently of each other;
+    no more than interval arithmetic allows.
+    """
+    assert graph.lower is not None and graph.upper is not None
+    lower, upper = graph.lower.copy(), graph.upper.copy()
+    for node in graph.linears:
+        if not is_output(graph, node):
+            continue
+        own = wires(node)
+        low, high = (side.reshape(-1) for side in interval(node, graph.lower, graph.upper))
+        middle, half = (lower[own] + upper[own]) / 2, (upper[own] - lower[own]) / 2
+        spread = _independent(node, (graph.upper - graph.lower) / 2).reshape(-1)
+        least = np.minimum(middle - _ROOM * half, (low + high) / 2 - _ROOM * spread)
+        most = np.maximum(middle + _ROOM * half, (low + high) / 2 + _ROOM * spread)
+        lower[own] = np.minimum(lower[own], np.maximum(least, low))
+        upper[own] = np.maximum(upper[own], np.minimum(most, high))
+    return check(replace(graph, lower=lower, upper=upper))
+
+
+def _independent(node: Linear, half: Reals) -> Reals:
+    """[P, R]: root of the sum of squares of what the terms of each row reach. Args: half: half ranges [wires]."""
+    square = np.square(np.append(half, 0.0))[node.gather]
+    result = np.empty((len(node.gather), node.weights.shape[1]))
+    for block in np.unique(node.block):
+        chosen = node.block == block
+        result[chosen] = np.sqrt(square[chosen] @ np.square(node.weights[block]).T)
+    return result
 
 
 def _learned_bounds(node: Linear, low: Reals, high: Reals, margin: float) -> tuple[Reals, Reals]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import ZERO_WIRE, Graph, Linear, Lookup, Node, Reals, check, wire_numbers, wires
+from cloakwork.models.passes.beyond_ranges import greatest_lines, reachable
 from cloakwork.models.passes.equalise_lookups import holds_integers, shared_rows
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.separate_levels import WEIGHTS_PER_BOOTSTRAP, separate_levels
@@ -65,7 +66,7 @@ def _straight_parts(graph: Graph, stats: Statistics) -> Reals:
     what they are."""
     assert stats.values is not None
     result = np.zeros(graph.wire_count)
-    origin = shared_rows(graph)
+    origin, reach = shared_rows(graph), reachable(graph)
     for node in graph.lookups:
         if node.shifts is not None or not node.steps:  # without steps: what refreshes
             continue
@@ -74,8 +75,11 @@ def _straight_parts(graph: Graph, stats: Statistics) -> Reals:
         _, row = np.unique(origin[node.gather], return_inverse=True)  # positions of one row have one slope
         row, count = row.reshape(-1), np.bincount(row.reshape(-1))
         first, second = ((np.bincount(row, weights=moment) / count)[row] for moment in (first, second))
-        gains = np.square(first) > _LEAST_GAIN * second
-        result[wires(node)] = np.where(gains, first, 0.0)
+        share = greatest_lines(graph, node, first, reach)
+        least = np.ones(len(count))
+        np.minimum.at(least, row, share)
+        line = least[row] * first
+        result[wires(node)] = np.where((2 * first - line) * line > _LEAST_GAIN * second, line, 0.0)
     for linear in graph.linears:
         if holds_integers(linear) or len(linear.gather) > _MOST_POSITIONS:
             read = np.unique(linear.gather)

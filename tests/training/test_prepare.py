@@ -365,17 +365,17 @@ def fitted(network: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int) -> 
 
 
 def loss_when_encrypted(prepared: Prepared, x: torch.Tensor, test: tuple[torch.Tensor, torch.Tensor]) -> float:
-    """Share of the test samples that the simulated program gets wrong, over three seeds."""
+    """Share of the test samples that the simulated program gets wrong, over six seeds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of accuracy, and of values beyond the ranges
         options = {**compile_options(prepared), "task": "classification", "allow_loss": True}
         model = compile_onnx(prepared.to_onnx(), x[:500].numpy(), **options)
-        found = [model.predict(test[0].numpy(), fhe="simulate", seed=seed).argmax(axis=1) for seed in range(3)]
+        found = [model.predict(test[0].numpy(), fhe="simulate", seed=seed).argmax(axis=1) for seed in range(6)]
     return float((np.array(found) != test[1].numpy()).mean())
 
 
 def test_a_few_epochs_recover_what_the_noise_takes() -> None:
-    """On a set that is too cheap for the network as it is; as many steps without the noise bring little."""
+    """A quarter of the errors at least, on a set that is too cheap for the network as it is; as many steps without the noise bring little."""
     (x, y), test = spirals(2000, 1), spirals(2000, 2)
     layers = [layer for width in (2, 20, 20, 20) for layer in (nn.Linear(width, 20), nn.SiLU())]
     module = fitted(nn.Sequential(*layers, nn.Linear(20, 2)), x, y, 500)
@@ -386,7 +386,7 @@ def test_a_few_epochs_recover_what_the_noise_takes() -> None:
     fitted(prepared, x, y, 300)
     after = loss_when_encrypted(prepared, x, test)
     assert before > 0.02
-    assert after < 0.6 * min(before, without), (before, without, after)
+    assert after < 0.75 * min(before, without), (before, without, after)
 
 
 def test_noise_does_not_widen_ranges() -> None:
