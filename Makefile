@@ -75,7 +75,7 @@ lint-ruff: $(VENV)/.lint-tools
 
 lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools typecheck-tree
 	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
-	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
+	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/models $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
 
 lint-imports: $(VENV)/.lint-tools typecheck-tree
 	PYTHONPATH=$(BUILD)/typecheck $(BIN)/lint-imports
