@@ -18,7 +18,7 @@ from cloakwork.models.client_steps import (
     OutputStep,
     Wrap,
 )
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph
 from cloakwork.models.passes.choose_parameters import phase_noise, weight_norms

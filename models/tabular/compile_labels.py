@@ -17,7 +17,7 @@ import numpy as np
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.models.client_steps import InputStep, Integers, Pick
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, some
 from cloakwork.models.program import Program
 from cloakwork.models.tabular.comparison_bits import ClientBits

@@ -25,7 +25,7 @@ from cloakwork.models.client_steps import (
     run_input_steps,
     run_output_steps,
 )
-from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Reals

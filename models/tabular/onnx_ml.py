@@ -25,7 +25,10 @@ from cloakwork.models.client_steps import (
     final_steps,
     run_input_steps,
 )
-from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.compile.network import compile_network
+from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.pipeline import OnStep
+from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
 from cloakwork.models.ir import Reals
 from cloakwork.models.onnx_import.graph_order import constants_of, ordered_nodes
@@ -46,12 +49,15 @@ _POST_TRANSFORMS: Final = {"NONE": "none", "LOGISTIC": "sigmoid", "SOFTMAX": "so
 def compile_onnx_ml(
     model: onnx.ModelProto | str | Path,
     calibration: Any = None,
-    *,
-    network: Mapping[str, Any] | None = None,
-    **options: Any,
+    options: Options | None = None,
+    on_step: OnStep | None = None,
 ) -> CompiledModel:
-    """Args: calibration: samples, needed by linear models and networks; network: options of `compile_onnx`, where the model is a network;
-    options: of `compile_ensemble` or `compile_linear`, where it is that."""
+    """Args:
+    calibration: samples, needed by linear models and networks.
+    options: of `compile_onnx`; what this kind of model would ignore is refused.
+    on_step: see `compile_onnx`; trees and linear models are one step.
+    """
+    options = options or Options()
     try:
         steps, found = import_onnx_ml(load_onnx(model))
     except (ValueError, IndexError, KeyError, TypeError, AttributeError, AssertionError, ArithmeticError) as error:
@@ -59,13 +65,32 @@ def compile_onnx_ml(
         raise CompileError(
             f"model: its tables are not valid ONNX-ML ({type(error).__name__}: {line}); export it again"
         ) from error
-    if isinstance(found, TreeEnsemble):
-        return compile_ensemble(found, preprocessing=steps, **options)
     if isinstance(found, Network):
-        return _compile_network(found, steps, calibration, {**(network or {}), **options})
-    if calibration is None:
+        return _compile_network(found, steps, calibration, options, on_step)
+    if isinstance(found, TreeEnsemble):
+        compiled = compile_ensemble(found, preprocessing=steps, **_taken(options, "trees", ("candidates",)))
+    elif calibration is None:
         raise CompileError("linear model: expected calibration samples, which set the range of every feature")
-    return compile_linear(found, calibration, preprocessing=steps, **options)
+    else:
+        taken = _taken(options, "linear models", ("accuracy", "margin"))
+        if "accuracy" in taken:
+            taken["accuracy"] = taken["accuracy"] or 0.0  # None: not checked
+        compiled = compile_linear(found, calibration, preprocessing=steps, **taken)
+    if on_step is not None:
+        on_step("compile_ensemble" if isinstance(found, TreeEnsemble) else "compile_linear", compiled.program.graph)
+    return compiled
+
+
+def _taken(options: Options, kind: str, taken: tuple[str, ...]) -> dict[str, Any]:
+    """CompileError for options that were given and that this kind of model does not take."""
+    given = options.given()
+    ignored = [name for name in given if name not in taken]
+    if ignored:
+        raise CompileError(
+            f"{', '.join(ignored)}: {kind} have no such option, they are exact; expected none but {' and '.join(taken)}, "
+            "or those of compile_estimator"
+        )
+    return given
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +102,12 @@ class Network:
 
 
 def _compile_network(
-    network: Network, steps: tuple[InputStep, ...], calibration: Any, options: dict[str, Any]
+    network: Network, steps: tuple[InputStep, ...], calibration: Any, options: Options, on_step: OnStep | None
 ) -> CompiledModel:
+    if options.outputs is not None:
+        raise CompileError("outputs: a model of tables has one answer; leave the option out")
     features = None if calibration is None else run_input_steps(steps, calibration)
-    compiled = compile_onnx(network.model, features, **options)
+    compiled = compile_network(network.model, features, options, on_step)
     program = replace(
         compiled.program,
         input_steps=(*steps, *compiled.program.input_steps),

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import numpy as np
 from onnx_models import mlp
 
-import cloakwork.models.approximate as approximate
+import cloakwork.models.compile.stages as stages
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.ir import Reals
@@ -55,7 +55,7 @@ def _network(activation: str, seed: int, name: str) -> Reals:
     corners = np.where(random.random((SAMPLES, SIZES[0])) < 0.5, low, high)
     inputs = [random.standard_normal((SAMPLES, SIZES[0])), 1.5 * random.standard_normal((SAMPLES, SIZES[0])), corners]
     chosen: dict[str, Any] = {"candidates": [parameter_set(name)], "accuracy": None, "profile": 4.0}
-    with patch.object(approximate, "carry_lines", lambda *_: None):
+    with patch.object(stages, "carry_lines", lambda *_: None):
         bare = compile_onnx(proto, x, **chosen)
     made = [bare, compile_onnx(proto, x, **chosen)]
     spread = bare.predict_float(x).std()

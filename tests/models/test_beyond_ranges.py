@@ -7,15 +7,15 @@ import pytest
 from onnx import ModelProto, helper
 from onnx_models import mlp, model
 
-import cloakwork.models.approximate as approximate
+import cloakwork.models.compile.stages as stages
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.interpreter import wire_values
 from cloakwork.models.ir import Graph, Reals, wires
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.beyond_ranges import greatest_lines, reachable
 from cloakwork.models.passes.bound_ranges import bound_ranges
-from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.simulate import simulate
 
 ACTIVATIONS = ["Tanh", "Sigmoid", "Relu", "Softplus", "LeakyRelu", "Elu", "Softsign"]
@@ -46,7 +46,7 @@ def compiled(proto: ModelProto, x: Reals, monkeypatch: pytest.MonkeyPatch) -> tu
     options = {"candidates": [parameter_set("nn05")], "profile": 4.0, "accuracy": None}
     made = compile_onnx(proto, x, **options)
     with monkeypatch.context() as patched:
-        patched.setattr(approximate, "carry_lines", lambda *_: None)
+        patched.setattr(stages, "carry_lines", lambda *_: None)
         return compile_onnx(proto, x, **options), made
 
 

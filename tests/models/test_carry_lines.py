@@ -7,15 +7,15 @@ import pytest
 from onnx import ModelProto, helper
 from onnx_models import mlp, model
 
-import cloakwork.models.approximate as approximate
+import cloakwork.models.compile.stages as stages
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.carry_lines import carry_lines
-from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.passes.statistics import statistics
 
 
@@ -110,7 +110,7 @@ def test_units_that_are_always_active_bring_next_to_no_noise(monkeypatch: pytest
     options = {"candidates": [parameter_set("nn2")], "profile": 4.0, "weight_bits": 2, "accuracy": None}
     made = compile_onnx(proto, x, **options)
     assert "w x" in str(made)
-    monkeypatch.setattr(approximate, "carry_lines", lambda *_: None)
+    monkeypatch.setattr(stages, "carry_lines", lambda *_: None)
     assert error(made, x) < 0.1 * error(compile_onnx(proto, x, **options), x)
 
 

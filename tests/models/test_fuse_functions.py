@@ -16,6 +16,7 @@ from test_torch_exporters import EXPORTERS, exported
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.artefact import program_from_bytes, program_to_bytes
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph, Lookup
@@ -23,7 +24,6 @@ from cloakwork.models.last_steps import apply_client_steps
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.equal_sources import find_sources
 from cloakwork.models.passes.leave_functions import leave_functions
-from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.steps import Step, apply_steps, broken_rule, formula
 
 RNG = np.random.default_rng(11)

@@ -10,11 +10,11 @@ from onnx import ModelProto, helper
 from onnx_models import model, runtime, single
 from test_torch_exporters import EXPORTERS, exported
 
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.pipeline import restructure
 
 RNG = np.random.default_rng(77)
 

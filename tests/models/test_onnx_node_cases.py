@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import CompileError
 from cloakwork.models.interpreter import interpret
@@ -19,7 +20,6 @@ from cloakwork.models.last_steps import apply_client_steps
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
-from cloakwork.models.passes.pipeline import restructure
 
 
 @functools.cache

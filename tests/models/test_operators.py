@@ -9,10 +9,10 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import model, runtime, single
 
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import check, check_levelled
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.pipeline import restructure
 
 RNG = np.random.default_rng(20261121)
 

@@ -10,13 +10,13 @@ import pytest
 from onnx import helper
 from onnx_models import mlp, model
 
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import CompiledModel, calibrate, compile_onnx
 from cloakwork.models.errors import AccuracyError, AccuracyWarning, CalibratedRangeWarning, CompileError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.equalise_lookups import equalise_lookups
-from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.passes.rescale_input import rescale_input
 from cloakwork.models.passes.round_weights import Compensation, rounded
 from cloakwork.models.passes.statistics import statistics

@@ -11,12 +11,12 @@ from onnx_models import model, runtime, single
 
 from cloakwork.models.artefact import program_from_bytes, program_to_bytes
 from cloakwork.models.client import ClientSpecification
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.pipeline import restructure
 
 RNG = np.random.default_rng(31)
 

@@ -9,10 +9,10 @@ import pytest
 from onnx import ModelProto, helper
 from onnx_models import model, runtime
 
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes import separate_levels
-from cloakwork.models.passes.pipeline import restructure
 
 RNG = np.random.default_rng(8)
 

@@ -16,13 +16,13 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client import ClientSpecification
 from cloakwork.models.client_steps import Rescale, Tensors
+from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.pipeline import PREPARING, RANGES, RESTRUCTURING, begin, restructure, stages
 from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError, UnsupportedOperatorError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.passes.rescale_input import rescale_input
-from cloakwork.models.prepared import calibrated, prepared
 
 RNG = np.random.default_rng(29)
 DENSE = ("MatMul", "c w", "h"), ("Relu", "h", "g"), ("MatMul", "g v", "y")
@@ -95,13 +95,15 @@ NETWORKS: dict[str, tuple[Any, dict[str, np.ndarray]]] = {
 def test_as_onnx_runtime_before_and_after_the_inputs_are_brought_to_one_scale(name: str) -> None:
     proto, x = NETWORKS[name]
     wanted = runtime(proto, x)["y"]
-    begun = prepared(import_onnx(proto))
-    ready = calibrated(begun, x, None)
+    *_, begun, ready, _ = (
+        each for _, each in stages(begin(proto, x, Options()), (*PREPARING, *RESTRUCTURING, *RANGES))
+    )
     assert ready.samples is not None and np.abs(ready.samples).max() <= 1
     tolerance = 1e-5 * np.abs(wanted).max()
     np.testing.assert_allclose(interpret(begun.graph, begun.entered(x)), wanted, atol=tolerance)
     np.testing.assert_allclose(interpret(ready.graph, ready.samples), wanted, atol=tolerance)
-    ready.calibration.check(ready.graph)
+    assert ready.seen is not None
+    ready.seen.check(ready.graph)
 
 
 def test_an_input_loses_nothing_by_the_size_of_another() -> None:

@@ -17,12 +17,12 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.models.artefact import program_from_bytes, program_to_bytes
 from cloakwork.models.client import ClientSpecification
 from cloakwork.models.client_steps import Named
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
 from cloakwork.models.errors import AccuracyError, CompileError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import check_levelled
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.pipeline import restructure
 from cloakwork.models.passes.separate_levels import separate_levels
 from cloakwork.models.runtime import Runtime
 

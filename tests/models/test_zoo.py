@@ -14,11 +14,11 @@ from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import calibrate, compile_onnx
 from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
-from cloakwork.models.passes.pipeline import restructure
 
 RNG = np.random.default_rng(3)
 PROTO = mlp(RNG, [6, 5, 4, 3])

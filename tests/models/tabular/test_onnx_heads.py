@@ -15,6 +15,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from sklearn import datasets, decomposition, linear_model, naive_bayes, neural_network, pipeline, preprocessing
 
+from cloakwork.models.compile.options import Options
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.tabular.ensemble import TreeEnsemble
@@ -92,7 +93,7 @@ def test_a_network_of_scikit_learn(classes: int) -> None:
         compiled = compile_onnx(model, x)
         assert 0 < compiled.program.bootstraps <= 6
         assert (compiled.predict(x) == member.predict(x)).mean() >= 0.95
-        assert compile_onnx_ml(model, x, network={"profile": 1.0}).report()["noise_limit_percent"] == 1.0
+        assert compile_onnx_ml(model, x, Options(profile=1.0)).report()["noise_limit_percent"] == 1.0
         shares = compiled.predict(x, output="probabilities")
         assert shares.shape == (len(x), classes) and np.abs(shares.sum(axis=1) - 1).max() < 1e-9
 

@@ -2,89 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
-from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.client_steps import InputStep, OutputStep, Quantise
+from cloakwork.models.client_steps import Quantise
+from cloakwork.models.compile.compilation import Compilation
+from cloakwork.models.compile.options import ExactSettings
 from cloakwork.models.distinct_outputs import distinct_outputs
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.ir import Graph, wires
 from cloakwork.models.passes.choose_exact import choose_exact
 from cloakwork.models.passes.exact_integers import ExactOptions, exact_integers
 from cloakwork.models.passes.merge_equal import merge_equal
-from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.program import Program
 
 # Bits of input, activations and weights, tried one after the other.
 _LADDER: Final = ((4, 3, 5), (4, 4, 5), (5, 4, 6), (6, 4, 6), (6, 5, 7), (8, 6, 8))
 
-Ranges = Literal["interval", "calibrated"]
 
-
-@dataclass(frozen=True)
-class ExactSettings:
-    """Args:
-    input_bits, activation_bits: of the input and of results of look-ups, where the model does not say where it rounds (QDQ); None: from 4 and 3
-        on, as many as the accuracy asks for.
-    rounded_bits: accumulators that have more values are rounded to this many bits before their look-up, and weights that the model gives
-        in more bits to weight_bits; None: no set, no program.
-    ranges: of accumulators: "interval" what weights and integers allow, nothing ever wraps; "calibrated" what calibration data showed.
-    """
-
-    input_bits: int | None = None
-    activation_bits: int | None = None
-    rounded_bits: int | None = None
-    ranges: Ranges = "interval"
-
-    def check(self) -> None:
-        for name in ("input_bits", "activation_bits", "rounded_bits"):
-            value = getattr(self, name)
-            if value is not None and not 1 <= value <= 12:
-                raise CompileError(f"{name}: expected 1 to 12, got {value}")
-        if self.ranges not in ("interval", "calibrated"):
-            raise CompileError(f"ranges: expected 'interval' or 'calibrated', got '{self.ranges}'")
-
-
-@dataclass(frozen=True, eq=False)
-class Ends:
-    """What the client does before encryption and after decryption.
+def exact_programs(c: Compilation) -> Iterator[Program]:
+    """Programs in more and more bits, where settings and weight_bits leave that open. NoParameterSetError when there is none.
 
     Args:
-        grid: unit of the values that the model's own quantisers make of the input; None where it does not round all of it.
+        c: with ranges (bound_ranges).
     """
-
-    given: tuple[InputStep, ...] = ()
-    wanted: tuple[OutputStep, ...] = ()
-    grid: float | None = None
-
-
-def exact_programs(
-    bounded: Graph,
-    limits: NoiseLimits,
-    settings: ExactSettings,
-    weight_bits: int | None,
-    ends: Ends,
-    candidates: Sequence[ParameterSet] | None,
-) -> Iterator[Program]:
-    """Programs in more and more bits, where settings and weight_bits leave that open.
-
-    Args:
-        bounded: with ranges (bound_ranges).
-
-    Raises:
-        NoParameterSetError: when there is none.
-    """
+    settings = c.options.exact or ExactSettings()
     settings.check()
     refused: CompileError | None = None
     found = False
-    for input_bits, activation_bits, bits in _choices(settings, weight_bits):
+    for input_bits, activation_bits, weight_bits in _choices(settings, c.options.weight_bits):
         chosen = replace(settings, input_bits=input_bits, activation_bits=activation_bits)
         try:
-            program = _exact_program(bounded, limits, chosen, bits, ends, candidates)
+            program = _exact_program(c, chosen, weight_bits)
         except (NoParameterSetError, PrecisionOverflowError) as error:
             refused = refused or error
             continue
@@ -104,32 +56,26 @@ def _choices(settings: ExactSettings, weight_bits: int | None) -> list[tuple[int
     return list(dict.fromkeys(choices))
 
 
-def _exact_program(
-    bounded: Graph,
-    limits: NoiseLimits,
-    settings: ExactSettings,
-    weight_bits: int,
-    ends: Ends,
-    candidates: Sequence[ParameterSet] | None,
-) -> Program:
+def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) -> Program:
+    limits = c.limits
     assert limits.failure_log2 is not None and settings.input_bits is not None and settings.activation_bits is not None
-    entry = _input_quantiser(bounded, settings.input_bits) if ends.grid is None else None
-    approximate = limits.approximate(bounded)
+    entry = _input_quantiser(c.graph, settings.input_bits) if c.grid is None else None
+    approximate = limits.approximate(c.graph)
     options = ExactOptions(
         weight_bits, settings.activation_bits, settings.rounded_bits, approximate, given=entry is None
     )
-    unit = ends.grid if entry is None else entry.unit
+    unit = c.grid if entry is None else entry.unit
     assert unit is not None
-    found = exact_integers(bounded, unit, options, settings.ranges == "calibrated")
+    found = exact_integers(c.graph, unit, options, settings.ranges == "calibrated")
     found = replace(found, graph=merge_equal(found.graph))
-    chosen = choose_exact(found, limits.failure_log2, approximate, candidates)
+    chosen = choose_exact(found, limits.failure_log2, approximate, c.options.sets)
     program = Program(
         found.graph,
         chosen.parameters,
         limits.default,
         limits.layers,
-        input_steps=ends.given if entry is None else (*ends.given, entry),
-        output_steps=ends.wanted,
+        input_steps=c.before if entry is None else (*c.before, entry),
+        output_steps=c.after,
         output_unit=chosen.output_unit,
         facts={
             "failure_log2_limit": limits.failure_log2,

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
 
-from cloakwork.models.accuracy import Check, Losses, Reference, centred, check_accuracy, losses
-from cloakwork.models.errors import AccuracyError, AccuracyWarning, NoParameterSetError
+from cloakwork.models.compile.accuracy import Check, Losses, Reference, centred, check_accuracy, losses
+from cloakwork.models.errors import AccuracyError, NoParameterSetError
 from cloakwork.models.passes.choose_parameters import bootstrap_cost
 from cloakwork.models.program import Program
 
-DEFAULT_ACCURACY: Final = 0.97
 _DEARER = 2.5  # times the cost of one that serves is too much for more
 
 
 def first_accurate(
     programs: Iterator[Program], reference: Reference | None, accuracy: float, allow_loss: bool = False
-) -> Program:
+) -> tuple[Program, str | None]:
     """The first program whose check leaves no doubt; else, of those that do not cost much more than the first that reaches the accuracy, the most
-    accurate; with its `check` among the facts.
+    accurate; with its `check` among the facts. And what it falls short by, or None.
 
     Args:
         programs: the cheapest first; at least one, or an error of their own.
         reference: None: the first program, unchecked.
-        allow_loss: the most accurate one and an AccuracyWarning, when none reaches it.
+        allow_loss: the most accurate one, when none reaches it.
 
     Raises:
         AccuracyError: none does; names the layer that loses most.
     """
     if reference is None:
-        return next(programs)
+        return next(programs), None
     best: tuple[tuple[float, float], Program, Check] | None = None
     serves: float | None = None  # cost of the first that reaches the accuracy
     refused: NoParameterSetError | None = None
@@ -41,7 +38,7 @@ def first_accurate(
                 break
             program, check = _checked(program, reference, accuracy)
             if check.leaves_no_doubt(accuracy):
-                return _with_facts(program, check, losses(program, reference), accuracy)
+                return _with_facts(program, check, losses(program, reference), accuracy), None
             if check.reaches(accuracy) and serves is None:
                 serves = _cost(program)
             if best is None or check.worth > best[0]:
@@ -55,12 +52,11 @@ def first_accurate(
     lost = losses(program, reference)
     program = _with_facts(program, check, lost, accuracy)
     if check.reaches(accuracy):
-        return program
+        return program, None
     message = _message(program, check, lost, accuracy)
     if not allow_loss:
         raise AccuracyError(message) from refused
-    warnings.warn(message, AccuracyWarning, stacklevel=4)
-    return program
+    return program, message
 
 
 def _checked(program: Program, reference: Reference, accuracy: float) -> tuple[Program, Check]:

@@ -1,0 +1,62 @@
+"""Programs of approximate look-ups: noise moves values a little, as rounding does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
+from cloakwork.models.compile.compilation import Compilation
+from cloakwork.models.distinct_outputs import distinct_outputs
+from cloakwork.models.passes.choose_parameters import approximate_sets, attempts
+from cloakwork.models.passes.noise_limits import AUTO, NoiseLimits, noise_limits, on_layers
+from cloakwork.models.program import Program
+
+LEAST_BITS: Final = 5  # of the largest weight of every layer, where nothing checks what rounding loses
+UNCHECKED: Final = "fast"  # what "auto" is with recorded ranges alone
+UNSEEN: Final = 0.5  # and without any data: ranges are wide then, and nothing is checked
+_CHECKED_BITS: Final = 2
+_HOPELESS: Final = 0.4  # of the outputs' spread: a foreseen error at which a set is not tried
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What approximate programs are to keep to.
+
+    Args:
+        least_bits: of the largest weight of every layer.
+        most_error: of which more is foreseen for a set, it is not tried while there are others.
+    """
+
+    limits: NoiseLimits
+    least_bits: int
+    sets: list[ParameterSet]
+    most_error: float = math.inf
+
+
+def search_of(c: Compilation) -> Search:
+    """Programs that are checked may have any noise under any set; others keep to a profile, and to the approximate sets."""
+    asked, bits = c.options.sets, c.options.weight_bits
+    auto = c.options.profile == AUTO
+    if c.reference is None:
+        limits = on_layers(noise_limits(UNSEEN if c.given is None else UNCHECKED), c.graph) if auto else c.limits
+        return Search(limits, bits or LEAST_BITS, approximate_sets(asked))
+    every = [params for params in parameter_sets() if not is_insecure(params)] if auto and asked is None else asked
+    return Search(c.limits, bits or _CHECKED_BITS, approximate_sets(every), _HOPELESS**2 * c.reference.variance)
+
+
+def approximate_programs(c: Compilation) -> Iterator[Program]:
+    """Programs within the noise limits, the cheapest first."""
+    search = search_of(c)
+    for attempt in attempts(c.graph, search.limits, search.least_bits, search.sets, c.stats, search.most_error):
+        program = Program(
+            attempt.graph,
+            attempt.params,
+            search.limits.default,
+            search.limits.layers,
+            input_steps=c.before,
+            output_steps=c.after,
+        )
+        yield distinct_outputs(program)

@@ -1,0 +1,87 @@
+"""A network on its way to a program: what every step of the pipeline takes and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from cloakwork.models.calibration import Calibration
+from cloakwork.models.client_steps import InputStep, Named, OutputStep, Quantise, Tensors
+from cloakwork.models.compile.accuracy import Reference
+from cloakwork.models.compile.options import Options
+from cloakwork.models.ir import Graph, Reals
+from cloakwork.models.passes.noise_limits import NoiseLimits
+from cloakwork.models.passes.statistics import Statistics
+from cloakwork.models.program import Program
+from cloakwork.models.tabular.columns import real_numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Compilation:
+    """Args:
+    options: what was asked for.
+    given: calibration samples, what was observed of them, or None.
+    imported: the real-valued network as it came.
+    graph: as far as it has come, on the inputs that `before` makes.
+    before: what the client does to a sample.
+    wanted: the model's own quantiser of its one output, which is the client's.
+    grid: unit of the values that quantisers of the model make of its input; None where it does not round all of it.
+    limits: of noise, by the names of linear nodes.
+    seen: what calibration showed; None before it.
+    samples: of calibration, as the graph takes them; None where there are none.
+    reference: the clear model on samples, with which programs are checked; None where they are not.
+    stats: of the graph with ranges.
+    plain: the graph without straight parts beside look-ups, and its statistics, until one of the two is taken.
+    program, loss: at the end; loss: what it falls short of the accuracy by, in words.
+    """
+
+    options: Options
+    given: Any
+    imported: Graph
+    graph: Graph
+    limits: NoiseLimits
+    before: tuple[InputStep, ...] = ()
+    wanted: Quantise | None = None
+    grid: float | None = None
+    seen: Calibration | None = None
+    samples: Reals | None = None
+    reference: Reference | None = None
+    stats: Statistics | None = None
+    plain: tuple[Graph, Statistics] | None = None
+    program: Program | None = None
+    loss: str | None = None
+
+    @property
+    def after(self) -> tuple[OutputStep, ...]:
+        """What the client does to the numbers that it decrypts, the graph's client_steps being done."""
+        if self.graph.outputs:
+            return (Named.of(self.graph.outputs),)
+        return () if self.wanted is None else (self.wanted,)
+
+    def entered(self, samples: Any) -> Reals:
+        """Samples as the graph takes them [samples, ..]."""
+        x = samples if any(isinstance(step, Tensors) for step in self.before) else real_numbers(samples)
+        for step in self.before:
+            x = step(x)
+        return real_numbers(x)
+
+
+Transformation: TypeAlias = Callable[[Compilation], Compilation]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A named step of a pipeline.
+
+    Args:
+        does: for people: what of.
+        parts: modules that it consists of, and what they do for it.
+        real: whether the graph after it still is the clear model, in real numbers.
+    """
+
+    name: str
+    run: Transformation
+    does: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+    real: bool = True

@@ -1,0 +1,44 @@
+"""A network in ONNX becomes a CompiledModel."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import onnx
+
+from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.pipeline import OnStep, compiled
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.errors import AccuracyWarning, CompileError
+from cloakwork.models.ir import NotFiniteError
+
+_CALLERS: Final = 3  # of `compile_network` up to whoever called compile_onnx
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """What a made-up model leads to in the passes, as CompileError; numbers that overflow are found by the checks between the passes."""
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except NotFiniteError as error:
+        raise CompileError(
+            f"model: its numbers overflow when its layers are put together ({error}); scale its weights, or train it again"
+        ) from error
+    except RecursionError as error:
+        raise CompileError("model: it is nested too deeply; use shallower trees") from error
+
+
+def compile_network(
+    model: onnx.ModelProto, given: Any, options: Options, on_step: OnStep | None = None
+) -> CompiledModel:
+    """Args: given: calibration samples, what was observed of them, or None; on_step: see compile_onnx."""
+    found = compiled(model, given, options, on_step)
+    assert found.program is not None
+    if found.loss is not None:
+        warnings.warn(found.loss, AccuracyWarning, stacklevel=_CALLERS)
+    return CompiledModel(found.program, found.imported)

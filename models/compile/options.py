@@ -1,0 +1,81 @@
+"""What is asked of the compiler of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Final, Literal
+
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.models.compile.accuracy import Task
+from cloakwork.models.errors import CompileError
+from cloakwork.models.passes.noise_limits import AUTO, NoiseLimits, Profile, noise_limits
+
+DEFAULT_ACCURACY: Final = 0.97
+
+Ranges = Literal["interval", "calibrated"]
+
+
+@dataclass(frozen=True)
+class ExactSettings:
+    """Args:
+    input_bits, activation_bits: of the input and of results of look-ups, where the model does not say where it rounds (QDQ); None: from 4 and 3
+        on, as many as the accuracy asks for.
+    rounded_bits: accumulators that have more values are rounded to this many bits before their look-up, and weights that the model gives
+        in more bits to weight_bits; None: no set, no program.
+    ranges: of accumulators: "interval" what weights and integers allow, nothing ever wraps; "calibrated" what calibration data showed.
+    """
+
+    input_bits: int | None = None
+    activation_bits: int | None = None
+    rounded_bits: int | None = None
+    ranges: Ranges = "interval"
+
+    def check(self) -> None:
+        for name in ("input_bits", "activation_bits", "rounded_bits"):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= 12:
+                raise CompileError(f"{name}: expected 1 to 12, got {value}")
+        if self.ranges not in ("interval", "calibrated"):
+            raise CompileError(f"ranges: expected 'interval' or 'calibrated', got '{self.ranges}'")
+
+
+@dataclass(frozen=True)
+class Options:
+    """As `compile_onnx` describes them."""
+
+    outputs: Sequence[str] | None = None
+    profile: Profile | Mapping[str, Profile] = AUTO
+    accuracy: float | None = DEFAULT_ACCURACY
+    allow_loss: bool = False
+    task: Task | Mapping[str, Task] | None = None
+    weight_bits: int | None = None
+    margin: float | None = None
+    candidates: Sequence[ParameterSet | str] | None = None
+    exact: ExactSettings | None = None
+
+    def check(self) -> None:
+        """CompileError for what none of the steps looks at."""
+        if self.weight_bits is not None and not 2 <= self.weight_bits <= 8:
+            raise CompileError(f"weight_bits: expected 2 to 8, got {self.weight_bits}")
+        if self.accuracy is not None and not 0 <= self.accuracy <= 1:
+            raise CompileError(f"accuracy: expected a share from 0 to 1, or None, got {self.accuracy}")
+
+    def given(self) -> dict[str, Any]:
+        """Those that are not the default."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+
+    @cached_property
+    def limits(self) -> NoiseLimits:
+        return noise_limits(self.profile)
+
+    @property
+    def is_exact(self) -> bool:
+        return self.limits.failure_log2 is not None
+
+    @cached_property
+    def sets(self) -> list[ParameterSet] | None:
+        if self.candidates is None:
+            return None
+        return [parameter_set(each) if isinstance(each, str) else each for each in self.candidates]

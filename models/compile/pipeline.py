@@ -1,0 +1,216 @@
+"""How a network becomes a program: an ordered list of named steps for approximate look-ups, and one for exact ones.
+
+python -m cloakwork.models.compile.pipeline      # the table of docs/compiler.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import onnx
+
+from cloakwork.models.compile.compilation import Compilation, Step
+from cloakwork.models.compile.options import Options
+from cloakwork.models.compile.stages import (
+    bound,
+    bring_inputs_to_one_scale,
+    calibrate,
+    carry,
+    choose_approximate,
+    choose_exact_set,
+    equalise,
+    give_outputs_room,
+    keep_the_better,
+    leave_input_quantisers,
+    leave_last_functions,
+    limit_noise,
+    rewriting,
+)
+from cloakwork.models.ir import Graph, check
+from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.passes.fold_affine import fold_affine
+from cloakwork.models.passes.fold_normalisation import fold_normalisation
+from cloakwork.models.passes.fuse_functions import fuse_functions
+from cloakwork.models.passes.lower_products import lower_products
+from cloakwork.models.passes.merge_equal import merge_equal
+from cloakwork.models.passes.separate_levels import separate_levels
+from cloakwork.models.passes.separate_outputs import separate_outputs
+
+OnStep = Callable[[str, Graph], object]
+
+IMPORT: Final = "import_onnx"
+
+PREPARING: Final[tuple[Step, ...]] = (
+    Step(
+        "leave_input_quantisers",
+        leave_input_quantisers,
+        "quantisers of the inputs are left to the client",
+        {"quantise_ends": "finds quantisers at both ends", "several_inputs": "each of several inputs has its own"},
+    ),
+    Step(
+        "leave_last_functions",
+        leave_last_functions,
+        "the quantiser of the output is left to the client, and other functions of single numbers at the end",
+        {"leave_functions": "short functions, before arg-max too"},
+    ),
+)
+RESTRUCTURING: Final[tuple[Step, ...]] = (
+    Step(
+        "fold_normalisation",
+        rewriting(fold_normalisation),
+        "affine functions (bias, batch normalisation, scaling) into the linear node before",
+    ),
+    Step("fuse_functions", rewriting(fuse_functions), "whatever is a function of one wire into one look-up"),
+    Step("lower_products", rewriting(lower_products), "products of several wires into look-ups of squares"),
+    Step("fold_affine", rewriting(fold_affine), "affine functions that are left into the linear nodes after"),
+    Step(
+        "separate_levels",
+        rewriting(separate_levels),
+        "linear and look-up alternate: linear nodes are composed where wider rows cost less than bootstraps, elsewhere goes a look-up of the "
+        "identity",
+        {"compose": "one linear node for two", "levels": "linear nodes and look-ups that run in one batch"},
+    ),
+    Step(
+        "separate_outputs",
+        rewriting(separate_outputs),
+        "rows that the client decrypts and look-ups read too are computed twice, each at its own scale",
+    ),
+    Step(
+        "merge_equal",
+        rewriting(merge_equal),
+        "look-ups that give the same ciphertext are done once and their weights added up; again after quantisation",
+    ),
+)
+RANGES: Final[tuple[Step, ...]] = (
+    Step("limit_noise", limit_noise, "how much noise every layer may have", {"noise_limits": "profiles, by layers"}),
+    Step(
+        "calibrate",
+        calibrate,
+        "what samples show of every row, and what programs are checked against",
+        {"quantised_ranges": "without calibration data: ranges from the model's own quantisers"},
+    ),
+    Step(
+        "bring_inputs_to_one_scale",
+        bring_inputs_to_one_scale,
+        "columns of very different size get an offset and a scale of their own, which the client applies",
+        {"rescale_input": "columns of one input", "several_inputs": "each of several inputs to integers or to [-1, 1]"},
+    ),
+    Step(
+        "bound",
+        bound,
+        "the range of every wire: by tails fitted to calibration data, no more than interval arithmetic allows",
+        {"bound_ranges": "of rows and of look-ups", "tails": "where a row's values end that samples do not show"},
+    ),
+)
+APPROXIMATE: Final[tuple[Step, ...]] = (
+    *PREPARING,
+    *RESTRUCTURING,
+    *RANGES,
+    Step(
+        "give_outputs_room", give_outputs_room, "outputs keep room beyond their range: no table holds them at its end"
+    ),
+    Step(
+        "carry",
+        carry,
+        "the straight part of a function passes beside its look-up, where that takes most of the noise and little work",
+        {
+            "carry_lines": "which look-ups, and the graph with lines",
+            "beyond_ranges": "how much of a line may pass: values outside a range come out no worse for it",
+        },
+    ),
+    Step(
+        "equalise",
+        equalise,
+        "results of look-ups get a centre and a factor each: one scale suits a layer, and values beyond the range read about the value of its end",
+        {
+            "equalise_lookups": "centres and factors",
+            "statistics": "moments of the samples, and the effect of every wire on the output",
+        },
+    ),
+    Step(
+        "keep_the_better",
+        keep_the_better,
+        "of the graph with lines and the one without, that which less error is foreseen for",
+    ),
+    Step(
+        "choose_approximate",
+        choose_approximate,
+        "integer weights under one set after the other, the cheapest first, until a program is accurate enough",
+        {
+            "row_scales": "the scale of every wire, where noise and rounding, weighed by their effect on the output, are least together",
+            "quantise_weights": "integer weights of at most 8 bits; later ones of a row make up for the rounding of earlier ones, the bias for the "
+            "rest",
+            "integer_rows": "weights that are integers already stay what they are",
+            "choose_parameters": "one set after the other, the cheapest first",
+            "first_accurate": "the first program that decides as the clear model on calibration samples as often as was asked for",
+        },
+        real=False,
+    ),
+)
+EXACT: Final[tuple[Step, ...]] = (
+    *PREPARING,
+    *RESTRUCTURING,
+    *RANGES,
+    Step(
+        "choose_exact",
+        choose_exact_set,
+        "integers in more and more bits under the cheapest exact set that has room for them, until a program is accurate enough",
+        {
+            "exact_integers": "integers and the slots of their look-ups",
+            "choose_exact": "the cheapest set at which they do not fail",
+        },
+        real=False,
+    ),
+)
+
+
+def begin(model: onnx.ModelProto, given: Any, options: Options) -> Compilation:
+    """Args: given: calibration samples, a Calibration, or None."""
+    graph = import_onnx(model, pools_first=not options.is_exact, outputs=options.outputs)
+    return Compilation(options, given, graph, graph, options.limits)
+
+
+def stages(begun: Compilation, steps: tuple[Step, ...]) -> Iterator[tuple[Step, Compilation]]:
+    """The compilation after one step after the other; every graph is checked."""
+    found = begun
+    for step in steps:
+        before, found = found.graph, step.run(found)
+        if found.graph is not before:
+            check(found.graph)
+        yield step, found
+
+
+def restructure(graph: Graph) -> Graph:
+    """An imported graph after the steps that do not need data."""
+    found = Compilation(Options(), None, graph, graph, Options().limits)
+    for _, each in stages(found, RESTRUCTURING):
+        found = each
+    return found.graph
+
+
+def compiled(model: onnx.ModelProto, given: Any, options: Options, on_step: OnStep | None = None) -> Compilation:
+    """Runs the pipeline of the profile. Args: on_step: is told the name of every step, and the graph after it."""
+    options.check()
+    found = begin(model, given, options)
+    if on_step is not None:
+        on_step(IMPORT, found.graph)
+    for step, each in stages(found, EXACT if options.is_exact else APPROXIMATE):
+        found = each
+        if on_step is not None:
+            on_step(step.name, found.graph)
+    return found
+
+
+def table() -> str:
+    """The steps in Markdown."""
+    rows = ["| step | does |", "|---|---|"]
+    for step in (*APPROXIMATE, *(step for step in EXACT if step not in APPROXIMATE)):
+        rows.append(f"| `{step.name}` | {step.does} |")
+        rows += [f"| · `{name}` | {does} |" for name, does in step.parts.items() if name != step.name]
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table())

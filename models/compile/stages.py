@@ -1,0 +1,142 @@
+"""The steps of the pipelines that are more than a pass from graph to graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from cloakwork.models.calibration import Calibration, observe
+from cloakwork.models.client_steps import Quantise, Tensors
+from cloakwork.models.compile.accuracy import Reference
+from cloakwork.models.compile.approximate import approximate_programs, search_of
+from cloakwork.models.compile.compilation import Compilation, Transformation
+from cloakwork.models.compile.exact import exact_programs
+from cloakwork.models.compile.first_accurate import first_accurate
+from cloakwork.models.ir import Graph, Reals, wires
+from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers
+from cloakwork.models.passes.carry_lines import carry_lines
+from cloakwork.models.passes.choose_parameters import least_error
+from cloakwork.models.passes.equalise_lookups import equalise_lookups
+from cloakwork.models.passes.noise_limits import on_layers
+from cloakwork.models.passes.quantise_ends import quantise_input, quantise_output
+from cloakwork.models.passes.quantised_ranges import quantised_ranges, quantiser_bounds
+from cloakwork.models.passes.rescale_input import RESCALED, rescale_input
+from cloakwork.models.passes.several_inputs import input_bounds, quantise_inputs, rescale_inputs
+from cloakwork.models.passes.statistics import statistics
+from cloakwork.models.program import Program
+
+
+def rewriting(rewrite: Callable[[Graph], Graph]) -> Transformation:
+    """A pass from graph to graph as a step."""
+    return lambda c: replace(c, graph=rewrite(c.graph))
+
+
+def leave_input_quantisers(c: Compilation) -> Compilation:
+    if c.graph.inputs:
+        graph, tensors = quantise_inputs(c.graph)
+        return replace(c, graph=graph, before=(tensors,))
+    graph, given = quantise_input(c.graph)
+    return c if given is None else replace(c, graph=graph, before=(given,), grid=given.unit)
+
+
+def leave_last_functions(c: Compilation) -> Compilation:
+    graph, wanted = quantise_output(c.graph)
+    return replace(c, graph=graph, wanted=wanted)
+
+
+def limit_noise(c: Compilation) -> Compilation:
+    return replace(c, limits=on_layers(c.options.limits, c.graph))
+
+
+def calibrate(c: Compilation) -> Compilation:
+    if c.given is None:
+        return replace(c, seen=quantised_ranges(c.graph, _quantised(c), c.wanted))
+    if isinstance(c.given, Calibration):
+        return replace(c, seen=c.given)
+    samples = c.entered(c.given)
+    seen = observe(c.graph, samples)
+    checked = c.options.accuracy is not None
+    return replace(
+        c, seen=seen, samples=samples, reference=Reference.of(c.graph, samples, c.options.task) if checked else None
+    )
+
+
+def _quantised(c: Compilation) -> tuple[Reals, Reals]:
+    first = c.before[0] if c.before else None
+    if isinstance(first, Tensors):
+        return input_bounds(first)
+    assert first is None or isinstance(first, Quantise)
+    return quantiser_bounds(c.graph, first)
+
+
+def bring_inputs_to_one_scale(c: Compilation) -> Compilation:
+    assert c.seen is not None
+    first = c.before[0] if c.before else None
+    if isinstance(first, Tensors):
+        made = rescale_inputs(c.graph, first, c.seen, c.samples)
+        samples = None if c.samples is None else made.step(made.step.apart(c.samples))
+        return replace(c, graph=made.graph, before=(made.step,), seen=made.calibration, grid=made.grid, samples=samples)
+    if c.samples is None or first is not None:
+        return c
+    graph, rescale = rescale_input(c.graph, c.samples)
+    if rescale is None:
+        return c
+    seen = replace(c.seen.on(c.graph, graph), input_range=RESCALED)
+    return replace(c, graph=graph, before=(rescale,), seen=seen, samples=rescale(c.samples))
+
+
+def bound(c: Compilation) -> Compilation:
+    assert c.seen is not None
+    return replace(c, graph=bound_ranges(c.graph, c.seen, c.options.margin))
+
+
+def give_outputs_room(c: Compilation) -> Compilation:
+    """Statistics are of the graph with ranges: from here on."""
+    graph = _with_room(c, c.graph)
+    return replace(c, graph=graph, stats=statistics(graph, c.samples))
+
+
+def _with_room(c: Compilation, bounded: Graph) -> Graph:
+    """Ranges that were learned, or with a margin that was asked for, are taken as they are."""
+    assert c.seen is not None
+    return bounded if c.seen.learned or c.options.margin is not None else room_for_answers(bounded)
+
+
+def carry(c: Compilation) -> Compilation:
+    """Bounded again: rows that read lines have ranges of their own."""
+    assert c.stats is not None and c.graph.lower is not None and c.graph.upper is not None
+    if c.samples is None or (carried := carry_lines(c.graph, c.stats)) is None:
+        return c
+    own = wires(c.graph.input)
+    entering = float(c.graph.lower[own].min()), float(c.graph.upper[own].max())
+    seen = replace(observe(carried, c.samples), input_range=entering)
+    bounded = _with_room(c, bound_ranges(carried, seen, c.options.margin))
+    return replace(c, graph=bounded, stats=statistics(bounded, c.samples), plain=(c.graph, c.stats))
+
+
+def equalise(c: Compilation) -> Compilation:
+    assert c.stats is not None
+    graph, stats = equalise_lookups(c.graph, c.stats)
+    return replace(c, graph=graph, stats=stats, plain=None if c.plain is None else equalise_lookups(*c.plain))
+
+
+def keep_the_better(c: Compilation) -> Compilation:
+    if c.plain is None:
+        return c
+    assert c.stats is not None
+    search = search_of(c)
+    graph, stats = least_error([c.plain, (c.graph, c.stats)], search.limits, search.least_bits, search.sets)
+    return replace(c, graph=graph, stats=stats, plain=None)
+
+
+def choose_approximate(c: Compilation) -> Compilation:
+    return _chosen(c, approximate_programs(c))
+
+
+def choose_exact_set(c: Compilation) -> Compilation:
+    return _chosen(c, exact_programs(c))
+
+
+def _chosen(c: Compilation, programs: Iterator[Program]) -> Compilation:
+    program, loss = first_accurate(programs, c.reference, c.options.accuracy or 0.0, c.options.allow_loss)
+    return replace(c, graph=program.graph, program=program, loss=loss)

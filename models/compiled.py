@@ -1,0 +1,116 @@
+"""A compiled model, and its `predict`: in clear, simulated, or really encrypted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from cloakwork.fhe_core.files import PathLike
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.artefact import load_program, save_program
+from cloakwork.models.client import ClientSpecification
+from cloakwork.models.client_steps import Named, Stage, Tensors, joined
+from cloakwork.models.errors import CompileError
+from cloakwork.models.interpreter import interpret
+from cloakwork.models.ir import Graph, Reals
+from cloakwork.models.last_steps import apply_client_steps
+from cloakwork.models.program import Program
+from cloakwork.models.report import report, report_text, save_picture
+from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
+from cloakwork.models.simulate import simulate
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.client import ClientKey
+
+
+@dataclass(frozen=True, eq=False)
+class CompiledModel:
+    """A model ready for encrypted data, and the real-valued graph that it came from."""
+
+    program: Program
+    float_graph: Graph | None = None  # not kept in files
+
+    def save(self, path: PathLike) -> None:
+        """One file, see models/artefact.py."""
+        save_program(path, self.program)
+
+    @classmethod
+    def load(cls, path: PathLike) -> CompiledModel:
+        """SerializationError or KeyMismatchError when it is damaged or its parameter set has changed."""
+        return cls(load_program(path))
+
+    @cached_property
+    def client(self) -> ClientSpecification:
+        return ClientSpecification.of(self.program)
+
+    def report(self) -> dict[str, Any]:
+        return report(self.program)
+
+    def __str__(self) -> str:
+        return report_text(self.program)
+
+    def save_picture(self, path: PathLike) -> None:
+        """The graph with shapes, bootstraps and noise, as SVG."""
+        save_picture(path, self.program)
+
+    def predict(
+        self,
+        x: Any,
+        fhe: Literal["disable", "simulate", "execute"] = "disable",
+        *,
+        key: ClientKey | None = None,
+        session: Session | None = None,
+        seed: int | None = None,
+        progress: Progress = None,
+        output: Stage = "labels",
+    ) -> Any:
+        """The model's output for samples [samples, ..]: an array, of a model of several outputs a dict of arrays by name.
+
+        Samples of a model of several inputs are a dict of arrays by name, or a tuple of arrays in the model's order.
+
+        All modes start from the same numbers: the client's steps, values beyond the calibrated range as its end (CalibratedRangeWarning).
+
+        Args:
+            fhe: "disable" the quantised model in clear; "simulate" the same with the noise of encryption; "execute" really encrypted.
+            key, session: for "execute"; a key is made when there is none, and a session on the CPU from it. Pass both to make them once.
+            seed: of the simulated noise.
+            output: of models of tables: "scores", "probabilities" (the transformed scores) or "labels" (of regression: the same).
+        """
+        if fhe == "disable":
+            return self.client.finish(interpret(self.program.graph, self.client.inputs(x)), output)
+        if fhe == "simulate":
+            return self.client.output(simulate(self.program, self.client.phases(x), seed), output)
+        if fhe == "execute":
+            return self._execute(self.client.phases(x), key, session, progress, output)
+        raise CompileError(f"predict: expected fhe to be 'disable', 'simulate' or 'execute', got '{fhe}'")
+
+    def predict_float(self, x: Any) -> Any:
+        """The model before quantisation, in clear; samples and result as of `predict`."""
+        if self.float_graph is None:
+            raise CompileError(
+                "predict_float: a loaded program has no real-valued model; compile it from its ONNX file"
+            )
+        graph = self.float_graph
+        values = interpret(graph, Tensors.of(graph.inputs, graph.unused)(x) if graph.inputs else x)
+        return Named.of(graph.outputs)(values) if graph.outputs else apply_client_steps(graph.client_steps, values)
+
+    def _execute(
+        self, phases: Reals, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage
+    ) -> Any:
+        if key is None:
+            from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
+
+            if session is not None:
+                raise CompileError("predict: got a session without its key, which decrypts the result; pass key=")
+            key = ClientKey.generate(self.program.parameters)
+        if session is None:
+            session = Session(key.evaluation_keys())
+        runtime = Runtime(self.program, session)
+        size, total = samples_at_once(self.program, session), self.program.bootstraps * len(phases)
+        parts = []
+        for start in range(0, len(phases), size):
+            report = shifted_progress(progress, self.program.bootstraps * start, total)
+            encrypted = self.client.encrypt_phases(key, phases[start : start + size])
+            parts.append(self.client.decrypt(key, runtime.answer(encrypted, report), output))
+        return joined(parts)
