@@ -6,7 +6,7 @@ from typing import Final
 
 from cloakwork.fhe_core import noise, wire_layout
 from cloakwork.fhe_core.parameters import ParameterSet, word_bytes
-from cloakwork.models.passes.choose_parameters import phase_noise, weight_norms
+from cloakwork.models.passes.phase_noise import phase_noise, weight_norms
 from cloakwork.models.program import Program
 
 ROUNDING_SHARE: Final = 1 / 256  # of an output's variance at most: 0.2 % of the standard deviation

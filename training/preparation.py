@@ -12,6 +12,9 @@ from typing import Any, Final, cast
 import onnx
 from torch import fx
 
+from cloakwork.fhe_core.parameters import is_insecure, parameter_sets
+from cloakwork.models.passes.choose_parameters import approximate_sets
+from cloakwork.models.passes.choose_set import bootstrap_cost
 from cloakwork.training import export
 from cloakwork.training.instruments import instrumented
 from cloakwork.training.layers import SeenByLookup, Simulating, Tensor, range_penalty, set_simulated
@@ -162,9 +165,6 @@ def _warn_of_untrained(module: torch.nn.Module) -> None:
 
 def _sets_by_cost() -> list[str]:
     """All that the compiler chooses from."""
-    from cloakwork.fhe_core.parameters import is_insecure, parameter_sets
-    from cloakwork.models.passes.choose_parameters import approximate_sets, bootstrap_cost
-
     secure = [params for params in parameter_sets() if not is_insecure(params)]
     return [params.name for params in sorted(approximate_sets(secure), key=bootstrap_cost)]
 

@@ -10,7 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from cloakwork.app.cli.console import JsonOption, WrongCallError, standard_output, write_json
+from cloakwork.app.cli.console import JsonOption, WrongCallError, standard_error, standard_output, write_json
 from cloakwork.app.cli.data_sets import load_inputs
 from cloakwork.app.cli.keys import ForceOption, refuse_overwriting
 from cloakwork.app.cli.model_files import ModelArgument, find_model
@@ -19,7 +19,9 @@ from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.ir import Graph
 from cloakwork.models.passes.noise_limits import Profile
+from cloakwork.models.report import graph_text, summary
 
 _EXACT_HELP = "Profile exact: "
 InputBits = Annotated[
@@ -41,6 +43,12 @@ RangesOption = Annotated[
 ClientOutput = Annotated[
     Path | None,
     typer.Option("--client", help="Write the client specification too: how to encrypt, how to read results."),
+]
+StagesOption = Annotated[
+    bool,
+    typer.Option(
+        "--stages", help="Print the graph after every step of the compiler that changes it (to standard error)."
+    ),
 ]
 PictureOutput = Annotated[Path | None, typer.Option("--picture", help="Draw the program as an SVG file.")]
 
@@ -99,6 +107,7 @@ def compile_model(
     ranges: RangesOption = None,
     client: ClientOutput = None,
     picture: PictureOutput = None,
+    stages: StagesOption = False,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
@@ -112,6 +121,7 @@ def compile_model(
     options["candidates"] = [find_set(name) for name in sets] if sets else None
     exact = _given(input_bits=input_bits, activation_bits=activation_bits, rounded_bits=rounded_bits, ranges=ranges)
     options["exact"] = ExactSettings(**exact) if exact else None
+    options["on_step"] = _Stages() if stages else None
     model = _compiled(source, calibration, _given(**options))
     model.save(output)
     _write_beside(model, client, picture)
@@ -152,6 +162,21 @@ def list_zoo(json_path: JsonOption = None) -> None:
             {"name": c.name, "description": c.description, "data": c.data, "sha256": c.sha256, **c.facts} for c in cards
         ]
         write_json({"models": records}, json_path)
+
+
+class _Stages:
+    """Shows steps of the compiler, with the graph where one has changed it."""
+
+    def __init__(self) -> None:
+        self._before: list[str] = []
+
+    def __call__(self, step: str, graph: Graph) -> None:
+        lines, err = graph_text(graph), standard_error()
+        changed = lines != self._before
+        err.print(f"{step}: {summary(graph) if changed else 'nothing to do'}", markup=False, style="bold")
+        for line in lines if changed else ():
+            err.print(f"  {line}", markup=False, highlight=False)
+        self._before = lines
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cloakwork.models.compile.accuracy import Check, Losses, Reference, centred, check_accuracy, losses
 from cloakwork.models.errors import AccuracyError, NoParameterSetError
-from cloakwork.models.passes.choose_parameters import bootstrap_cost
+from cloakwork.models.passes.choose_set import bootstrap_cost
 from cloakwork.models.program import Program
 
 _DEARER = 2.5  # times the cost of one that serves is too much for more

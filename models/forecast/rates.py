@@ -12,7 +12,7 @@ import numpy as np
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.public_key import LANES
 from cloakwork.models.forecast.work import Work
-from cloakwork.models.passes.choose_parameters import bootstrap_cost
+from cloakwork.models.passes.choose_set import bootstrap_cost
 
 Part = Literal["fixed", "look-ups", "linear layers", "transfers and answers"]
 

@@ -11,8 +11,9 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
 from cloakwork.models.errors import NoParameterSetError
 from cloakwork.models.ir import Linear
-from cloakwork.models.passes.choose_parameters import Norms, bootstrap_cost, phase_noise, weight_norms
+from cloakwork.models.passes.choose_set import bootstrap_cost, choose_set
 from cloakwork.models.passes.exact_integers import ExactGraph
+from cloakwork.models.passes.phase_noise import Norms, phase_noise, weight_norms
 
 _FARTHEST, _HALVINGS = 2.0**60, 40
 
@@ -47,9 +48,13 @@ def choose_exact(
     sets = sorted((p for p in sets if p.kind == "exact"), key=bootstrap_cost)
     demands = _demands(exact, approximate)
     inner = [demand for demand in demands if not demand.norms.is_output]
-    for params in sets:
-        if all(_serves(params, demand, failure_log2) for demand in inner):
-            return ExactChoice(params, _output_unit(exact, params, demands, failure_log2))
+
+    def serving(params: ParameterSet) -> ExactChoice | None:
+        serves = all(_serves(params, demand, failure_log2) for demand in inner)
+        return ExactChoice(params, _output_unit(exact, params, demands, failure_log2)) if serves else None
+
+    if (chosen := choose_set(sets, serving)) is not None:
+        return chosen
     if not sets:
         raise NoParameterSetError("no exact parameter set is among the candidates; expected some of lut1 .. lut5")
     params, demand = _nearest(sets, inner, failure_log2)

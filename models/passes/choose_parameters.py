@@ -9,13 +9,13 @@ from typing import Final
 
 import numpy as np
 
-from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
 from cloakwork.models.errors import NoParameterSetError, PrecisionOverflowError
-from cloakwork.models.ir import Graph, Indices, Linear, Reals, wire_numbers, wires
-from cloakwork.models.passes.affine import is_output
+from cloakwork.models.ir import Graph
+from cloakwork.models.passes.choose_set import bootstrap_cost, fitting
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.noise_limits import NoiseLimits
+from cloakwork.models.passes.phase_noise import phase_noise, weight_norms
 from cloakwork.models.passes.quantise_weights import Plan, plan_scales
 from cloakwork.models.passes.row_scales import noise_behind
 from cloakwork.models.passes.statistics import Statistics
@@ -23,82 +23,6 @@ from cloakwork.models.passes.statistics import Statistics
 _BETTER: Final = 0.95  # of the least error foreseen so far: what a dearer set has to bring
 # Of the allowed noise, tried one after the other; the small ones are for rows that rounding has made equal.
 _SHARES: Final = (1.0, 0.97, 0.94, 0.9, 0.8, 0.65, 0.5)
-
-
-@dataclass(frozen=True)
-class Norms:
-    """The largest L2 norms of a linear node's integer rows, by where their noise comes from; `within_rotations` is the largest sum of |v w| over
-    pairs of weights v, w on different outputs of one rotation, which are correlated a little."""
-
-    origin: str
-    on_input: float
-    on_lookups: float
-    is_output: bool
-    within_rotations: float = 0.0
-
-
-def weight_norms(graph: Graph) -> list[Norms]:
-    """Of each linear node. Wires are taken as independent: the graph has no equal look-ups (merge_equal)."""
-    result = []
-    rotation = _rotations(graph)
-    for node in graph.linears:
-        on_input, on_lookups = (float(squares.max()) for squares in squared_norms(graph, node))
-        within = 0.0 if rotation is None else _within_rotations(node, rotation)
-        result.append(Norms(node.origin, math.sqrt(on_input), math.sqrt(on_lookups), is_output(graph, node), within))
-    return result
-
-
-def squared_norms(graph: Graph, node: Linear) -> tuple[Reals, Reals]:
-    """[P, R] each: of the integer rows, on the input and on results of look-ups."""
-    from_input = np.append(graph.owners()[:-1] == 0, False)
-    squares = np.square(node.weights.astype(np.float64))
-    on_input, on_lookups = np.zeros((2, len(node.gather), squares.shape[1]))
-    for block in np.unique(node.block):
-        chosen = node.block == block
-        gather = node.gather[chosen]
-        fresh = from_input[gather] & (gather >= 0)
-        on_input[chosen] = fresh @ squares[block].T
-        on_lookups[chosen] = (~fresh & (gather >= 0)) @ squares[block].T
-    return on_input, on_lookups
-
-
-def _rotations(graph: Graph) -> Indices | None:
-    """[wires + 1]: the first output of the rotation that a wire comes from, -1 for others; None when no rotation has several outputs."""
-    shifted = [node for node in graph.lookups if node.shifts is not None and len(node.shifts) > 1]
-    if not shifted:
-        return None
-    rotation = np.full(graph.wire_count + 1, -1, dtype=np.int64)
-    for node in shifted:
-        outputs = node.size // len(node.gather)
-        rotation[wires(node)] = np.repeat(wire_numbers(node)[::outputs], outputs)
-    return rotation
-
-
-def _within_rotations(node: Linear, rotation: Indices) -> float:
-    largest = 0.0
-    for gather, block in zip(node.gather, node.block, strict=True):
-        inside = np.flatnonzero(rotation[gather] >= 0)
-        if len(inside) < 2:
-            continue
-        strength = np.abs(node.weights[block][:, inside].astype(np.float64))
-        _, group = np.unique(rotation[gather[inside]], return_inverse=True)
-        sums = np.zeros((int(group.max()) + 1, len(strength)))
-        np.add.at(sums, group.reshape(-1), strength.T)
-        largest = max(largest, float((np.square(sums).sum(axis=0) - np.square(strength).sum(axis=1)).max()))
-    return largest
-
-
-def phase_noise(params: ParameterSet, norms: Norms) -> float:
-    """Standard deviation, as a fraction of the torus, that the look-ups (or the client) see after this linear node."""
-    variance = noise.linear_variance(noise.fresh_variance(params), norms.on_input)
-    variance += noise.linear_variance(noise.blind_rotation_variance(params), norms.on_lookups)
-    correlated = norms.within_rotations * noise.rotation_correlation_bound(params) if norms.within_rotations else 0.0
-    variance += correlated * noise.blind_rotation_variance(params)
-    if norms.is_output:
-        variance += noise.rerandomisation_variance(params)
-    else:
-        variance += noise.keyswitch_variance(params) + noise.modulus_switch_variance(params)
-    return math.sqrt(variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,40 +54,69 @@ def attempts(
     Raises:
         NoParameterSetError: at the end, when there was none; names the layer whose weights are coarsest, what it needs and the nearest set.
     """
-    nearest: tuple[float, str, str] | None = None  # of whose coarsest layer the largest weight has most steps
-    overflow: tuple[float, PrecisionOverflowError] | None = None  # of the set with least noise of its own
+    quantised = _Quantised(graph, limits, least_bits, stats, most_error)
     found = False
-    least_error = math.inf
-    hopeless: Plan | None = None
-    for params in sorted(candidates, key=bootstrap_cost):
-        try:
-            plan = plan_scales(graph, params, limits, least_bits, stats)
-            largest, layer = plan.coarsest() or (math.inf, "")
-            if _signed_bits(largest) < least_bits:
-                nearest = max(nearest or (0.0, layer, params.name), (largest, layer, params.name), key=lambda f: f[0])
-            elif plan.error > most_error:
-                hopeless = plan if hopeless is None or plan.error < hopeless.error else hopeless
-            elif plan.given or plan.error < _BETTER * least_error:
-                graph_found = _within_noise(plan, least_bits)
-                found, least_error = True, plan.error
-                yield Attempt(graph_found, params, plan.error)
-        except PrecisionOverflowError as error:
-            own = noise_behind(params, output=False)
-            overflow = (own, error) if overflow is None or own < overflow[0] else overflow
-    if not found and hopeless is not None:
+    for attempt in fitting(sorted(candidates, key=bootstrap_cost), quantised.under):
         found = True
-        yield Attempt(_within_noise(hopeless, least_bits), hopeless.params, hopeless.error)
+        yield attempt
     if found:
         return
-    if nearest is None:
-        found_of_nearest = f"the nearest: {overflow[1]}" if overflow else "none is among the candidates"
-        raise NoParameterSetError(f"no approximate parameter set fits; {found_of_nearest}")
-    largest, layer, name = nearest
-    raise NoParameterSetError(
-        f"layer '{layer}' needs weights of at least {least_bits} bits under noise of {limits.layers.get(layer, limits.default):.3g} % of "
-        f"the half torus; the nearest set, '{name}', leaves room for {_signed_bits(largest):g}: use fewer weight_bits, a narrower layer, smaller "
-        "weights or a profile with more noise"
-    )
+    last = quantised.least_hopeless()
+    if last is None:
+        raise quantised.refusal()
+    yield last
+
+
+class _Quantised:
+    """A graph under one set after the other, and what was wrong with those that did not fit."""
+
+    def __init__(
+        self, graph: Graph, limits: NoiseLimits, least_bits: int, stats: Statistics | None, most_error: float
+    ) -> None:
+        self._graph, self._limits, self._least_bits, self._stats = graph, limits, least_bits, stats
+        self._most_error = most_error
+        self._least_error = math.inf
+        self._hopeless: Plan | None = None
+        self._nearest: tuple[float, str, str] | None = None  # of whose coarsest layer the largest weight has most steps
+        self._overflow: tuple[float, PrecisionOverflowError] | None = None  # of the set with least noise of its own
+
+    def under(self, params: ParameterSet) -> Attempt | None:
+        """None where it does not fit, or is foreseen to be no better than what fitted before."""
+        try:
+            plan = plan_scales(self._graph, params, self._limits, self._least_bits, self._stats)
+            largest, layer = plan.coarsest() or (math.inf, "")
+            if _signed_bits(largest) < self._least_bits:
+                coarsest = (largest, layer, params.name)
+                self._nearest = max(self._nearest or (0.0, layer, params.name), coarsest, key=lambda each: each[0])
+            elif plan.error > self._most_error:
+                if self._hopeless is None or plan.error < self._hopeless.error:
+                    self._hopeless = plan
+            elif plan.given or plan.error < _BETTER * self._least_error:
+                made = Attempt(_within_noise(plan, self._least_bits), params, plan.error)
+                self._least_error = plan.error
+                return made
+        except PrecisionOverflowError as error:
+            own = noise_behind(params, output=False)
+            if self._overflow is None or own < self._overflow[0]:
+                self._overflow = own, error
+        return None
+
+    def least_hopeless(self) -> Attempt | None:
+        """Of the sets of which too much error is foreseen, that of the least."""
+        plan = self._hopeless
+        return None if plan is None else Attempt(_within_noise(plan, self._least_bits), plan.params, plan.error)
+
+    def refusal(self) -> NoParameterSetError:
+        if self._nearest is None:
+            nearest = f"the nearest: {self._overflow[1]}" if self._overflow else "none is among the candidates"
+            return NoParameterSetError(f"no approximate parameter set fits; {nearest}")
+        largest, layer, name = self._nearest
+        limit = self._limits.layers.get(layer, self._limits.default)
+        return NoParameterSetError(
+            f"layer '{layer}' needs weights of at least {self._least_bits} bits under noise of {limit:.3g} % of the half torus; the nearest set, "
+            f"'{name}', leaves room for {_signed_bits(largest):g}: use fewer weight_bits, a narrower layer, smaller weights or a profile with "
+            "more noise"
+        )
 
 
 def least_error(
@@ -210,11 +163,3 @@ def _within_noise(plan: Plan, least_bits: int) -> Graph:
         if all(phase_noise(plan.params, norms) <= limits.of(node) / 200 for node, norms in found):
             return distinct
     raise PrecisionOverflowError(f"rounded weights exceed the noise limit under parameter set '{plan.params.name}'")
-
-
-def bootstrap_cost(params: ParameterSet) -> float:
-    """Multiplications of one blind rotation, about: transforms of the digits and back, and the products with the key."""
-    columns = params.glwe_dimension + 1
-    transforms = (params.row_count + columns) * params.polynomial_size * math.log2(params.polynomial_size) / 2
-    products = params.keys_per_step * params.row_count * columns * params.polynomial_size
-    return params.step_count * params.limb_count * (transforms + products)

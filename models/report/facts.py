@@ -14,7 +14,7 @@ from cloakwork.models.answers import answer_bits, answer_bytes
 from cloakwork.models.client_functions import step_title
 from cloakwork.models.client_steps import named_inputs, named_outputs
 from cloakwork.models.ir import Linear, Lookup, wires
-from cloakwork.models.passes.choose_parameters import Norms, phase_noise, squared_norms, weight_norms
+from cloakwork.models.passes.phase_noise import Norms, phase_noise, squared_norms, weight_norms
 from cloakwork.models.passes.quantise_weights import row_bits, weight_bits
 from cloakwork.models.program import Program
 from cloakwork.models.report.timing import estimated_seconds

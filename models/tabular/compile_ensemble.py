@@ -21,7 +21,7 @@ from cloakwork.models.client_steps import (
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph
-from cloakwork.models.passes.choose_parameters import phase_noise, weight_norms
+from cloakwork.models.passes.phase_noise import phase_noise, weight_norms
 from cloakwork.models.program import Program
 from cloakwork.models.tabular.comparison_bits import BitSource, ClientBits, ServerBits
 from cloakwork.models.tabular.edges import Edges, edges_of

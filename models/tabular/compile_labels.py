@@ -19,6 +19,7 @@ from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.models.client_steps import InputStep, Integers, Pick
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, some
+from cloakwork.models.passes.choose_set import choose_set
 from cloakwork.models.program import Program
 from cloakwork.models.tabular.comparison_bits import ClientBits
 from cloakwork.models.tabular.compile_ensemble import compile_ensemble, first_steps, noise_limit_percent, plan_facts
@@ -75,14 +76,17 @@ def compile_labels(
     names = CANDIDATES if candidates is None else candidates
     sets = [parameter_set(name) if isinstance(name, str) else name for name in names]
     skeleton = Skeleton(scalar.trees, node_edges, edges)
-    found = [_plan(scalar, edges, skeleton, params, failure_log2) for params in sets]
-    fitting = [made for made in found if made is not None]
-    if not fitting:
+    chosen = choose_set(
+        sets,
+        lambda params: _plan(scalar, edges, skeleton, params, failure_log2),
+        lambda made: made[0].cost,
+    )
+    if chosen is None:
         raise NoParameterSetError(
             f"encrypted_argmax: the votes of {len(ensemble.trees)} trees are more than one look-up of {some(p.name for p in sets)} tells "
             "apart; use fewer trees, or let the client decrypt the scores"
         )
-    plan, positive_from = min(fitting, key=lambda made: made[0].cost)
+    plan, positive_from = chosen
     bits = ClientBits(edges, used_edges(plan.covers), plan.layout.units, scalar.strict, scalar.single)
     graph = tree_graph(plan.covers, plan.layout, bits, plan.factor, positive_from)
     program = Program(

@@ -14,7 +14,7 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.models.errors import NoParameterSetError, some
 from cloakwork.models.ir import Indices
-from cloakwork.models.passes.choose_parameters import bootstrap_cost
+from cloakwork.models.passes.choose_set import bootstrap_cost, choose_set
 from cloakwork.models.tabular.comparison_bits import FEWEST_CARRY_SLOTS
 from cloakwork.models.tabular.cover import Covers, cover_trees
 from cloakwork.models.tabular.cover_costs import Budget
@@ -103,20 +103,22 @@ def cheapest_plan(compared: Compared, wishes: Wishes, candidates: Sequence[str |
     sets = [parameter_set(name) if isinstance(name, str) else name for name in names]
     last = [] if candidates is not None else [params for params in sets if params.name == CANDIDATES[-1]]
     first = [params for params in sets if params not in last]
-    if len(compared.ensemble.trees) > _MANY_TREES:
-        first = _by_sample(compared, wishes, first)
-    found: list[Plan] = []
     problems: dict[str, list[str]] = {}  # the sets of each reason
-    for params in (*first, *last):
-        if found and (params in last or len(compared.ensemble.trees) > _MANY_TREES):
-            break
+
+    def planned(params: ParameterSet) -> Plan | None:
         try:
-            found.append(_plan(compared, wishes, params))
+            return _plan(compared, wishes, params)
         except NoParameterSetError as error:
             problems.setdefault(str(error), []).append(params.name)
-    if not found:
+            return None
+
+    if len(compared.ensemble.trees) > _MANY_TREES:
+        found = choose_set([*_by_sample(compared, wishes, first), *last], planned)
+    else:
+        found = choose_set(first, planned, lambda plan: plan.cost) or choose_set(last, planned)
+    if found is None:
         raise NoParameterSetError(f"no parameter set fits the trees: {_grouped(problems)}")
-    return min(found, key=lambda plan: plan.cost)
+    return found
 
 
 def _grouped(problems: Mapping[str, list[str]]) -> str:

@@ -12,7 +12,7 @@ from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError, UnsupportedOperatorError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.choose_parameters import bootstrap_cost
+from cloakwork.models.passes.choose_set import bootstrap_cost
 
 RNG = np.random.default_rng(3)
 

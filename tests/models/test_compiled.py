@@ -12,7 +12,7 @@ from cloakwork.fhe_core.errors import CancelledError
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.interpreter import interpret
-from cloakwork.models.passes.choose_parameters import phase_noise, weight_norms
+from cloakwork.models.passes.phase_noise import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.simulate import simulate
 

@@ -16,9 +16,9 @@ from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph, Input, Linear, Lookup, check_levelled, wires
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.choose_parameters import weight_norms
 from cloakwork.models.passes.equal_sources import find_sources
 from cloakwork.models.passes.merge_equal import merge_equal
+from cloakwork.models.passes.phase_noise import weight_norms
 from cloakwork.models.passes.separate_levels import separate_levels
 from cloakwork.models.program import Program
 from cloakwork.models.steps import Step

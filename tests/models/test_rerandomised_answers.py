@@ -18,7 +18,7 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 from cloakwork.models.answers import answer_bits
 from cloakwork.models.compiler import CompiledModel, compile_onnx
-from cloakwork.models.passes.choose_parameters import phase_noise, weight_norms
+from cloakwork.models.passes.phase_noise import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.simulate import simulate
 from cloakwork.models.tabular.compile_ensemble import compile_ensemble

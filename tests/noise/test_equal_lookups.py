@@ -21,7 +21,7 @@ from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import parameter_set, word_dtype
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
-from cloakwork.models.passes.choose_parameters import phase_noise, weight_norms
+from cloakwork.models.passes.phase_noise import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.tabular.compile_ensemble import compile_ensemble
 from cloakwork.models.tabular.ensemble import Tree, TreeEnsemble
