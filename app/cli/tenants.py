@@ -14,7 +14,7 @@ from cloakwork.app.cli.console import FailureError, JsonOption, WrongCallError, 
 from cloakwork.fhe_core.errors import how_to_install
 
 if TYPE_CHECKING:
-    from cloakwork.api.service.tenants import Tenants
+    from cloakwork.api.service.tenants.tenants import Tenants
     from cloakwork.api.settings import Settings
 
 T = TypeVar("T")
@@ -40,10 +40,10 @@ def _with_service(data: Path | None, database_url: str | None, work: Callable[[T
     if importlib.util.find_spec("sqlalchemy") is None or importlib.util.find_spec("pydantic_settings") is None:
         raise FailureError(f"the service is not installed; {how_to_install('service')}")
     from cloakwork.api.database.connection import Database
-    from cloakwork.api.service.private import own_folder
     from cloakwork.api.service.services import database_url as url_of
     from cloakwork.api.service.services import migrate
-    from cloakwork.api.service.tenants import Tenants
+    from cloakwork.api.service.storage.private import own_folder
+    from cloakwork.api.service.tenants.tenants import Tenants
     from cloakwork.api.settings import load_settings
 
     settings = load_settings(data_folder=data, database_url=database_url)
@@ -83,7 +83,7 @@ def add(
     """Add a tenant, and make its first API key."""
 
     async def work(tenants: Tenants) -> str:
-        from cloakwork.api.service.tenants import Terms
+        from cloakwork.api.service.tenants.tenants import Terms
 
         terms = Terms(max_bytes, max_bootstraps, max_queue, None if models is None else tuple(models))
         await tenants.add(name, terms)
@@ -160,7 +160,7 @@ def remove(
         raise WrongCallError(f"this deletes everything that is stored for tenant '{name}', for good; add --yes")
 
     async def work(tenants: Tenants, settings: Settings) -> None:
-        from cloakwork.api.service.storage import open_storage
+        from cloakwork.api.service.storage.objects import open_storage
 
         storage = open_storage(settings.storage_url, settings.data_folder)
         for each in await tenants.remove(name):
