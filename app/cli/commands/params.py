@@ -8,15 +8,13 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from cloakwork.app.cli.shared.console import JsonOption, key_value_table, standard_output, write_json
+from cloakwork.app.cli.shared.console import MIB, JsonOption, key_value_table, standard_output, write_json
 from cloakwork.app.cli.shared.parameter_sets import find_set, key_sizes
 from cloakwork.fhe_core.parameters import (
     ParameterSet,
     parameter_sets,
     upload_bytes,
 )
-
-MIB = 2**20
 
 FIELDS = (
     "name",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.app.cli.demo.evaluator import Evaluator
-from cloakwork.app.cli.shared.console import ProgressCallback, progress
+from cloakwork.app.cli.shared.console import MIB, ProgressCallback, progress
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.artefact import program_to_bytes
@@ -89,6 +89,14 @@ def costs(model: CompiledModel, run: EncryptedRun, unit: str) -> dict[str, Any]:
         "p_fail_log2": failure_log2(model),
         "security_bits": params.security_bits,
     }
+
+
+def client_line(run: EncryptedRun, sample: str) -> str:
+    """What the client's part before the server took. Args: sample: what one is called, with its article."""
+    return (
+        f"client  keys made in {run.seconds_keygen:.2f} s, {run.upload_bytes / MIB:.1f} MiB of them go to the server once; {sample} encrypted in "
+        f"{run.seconds_encrypt * 1e3:.1f} ms, {run.ciphertext_bytes} bytes"
+    )
 
 
 def failure_log2(model: CompiledModel) -> float:

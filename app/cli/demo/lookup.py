@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 import typer
 
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, standard_output, write_json
+from cloakwork.app.cli.shared.console import MIB, FailureError, JsonOption, standard_output, write_json
 from cloakwork.app.cli.shared.parameter_sets import find_set
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -17,7 +17,6 @@ from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
 
 T = TypeVar("T")
-MIB = 2**20
 
 
 def secret_function(x: int, size: int) -> int:

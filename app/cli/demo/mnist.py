@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
-from cloakwork.app.cli.demo.encrypted_run import EncryptedRun, costs, run_encrypted
+from cloakwork.app.cli.demo.encrypted_run import EncryptedRun, client_line, costs, run_encrypted
 from cloakwork.app.cli.demo.picture import has_pillow, save_picture
 from cloakwork.app.cli.demo.terminal_image import bar_line, image_lines
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, standard_output, write_json
@@ -23,7 +23,6 @@ from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.report.timing import cpu_estimate
 
 PICTURE = Path("cloakwork-demo-mnist.png")
-MIB = 2**20
 SIDE = 28
 _BAR = 16
 _LISTED = 80  # answers, in rows of 40
@@ -161,10 +160,7 @@ def _summarise(
     for start in range(0, min(len(answers), _LISTED), 40):
         console.print("labels     " + " ".join(str(x) for x in labels[start : start + 40]))
         console.print("encrypted  " + " ".join(str(x) for x in answers[start : start + 40]))
-    console.print(
-        f"client  keys made in {run.seconds_keygen:.2f} s, {run.upload_bytes / MIB:.1f} MiB of them go to the server once; an image encrypted in "
-        f"{run.seconds_encrypt * 1e3:.1f} ms, {run.ciphertext_bytes} bytes"
-    )
+    console.print(client_line(run, "an image"))
     console.print(
         f"server  keys expanded in {run.seconds_expand:.2f} s; first image in {run.seconds_first_sample:.3f} s, "
         f"{run.seconds_per_sample:.3f} s each in batches ({record['device']})"

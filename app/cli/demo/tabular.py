@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from cloakwork.app.cli.demo.encrypted_run import EncryptedRun, costs, run_encrypted
+from cloakwork.app.cli.demo.encrypted_run import EncryptedRun, client_line, costs, run_encrypted
 from cloakwork.app.cli.shared.console import JsonOption, standard_output, write_json
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.models import zoo
 from cloakwork.models.compiler import CompiledModel
 
-MIB = 2**20
 # Demonstration -> its model in the zoo, and how many samples it takes by default.
 MODELS: Final[dict[str, tuple[str, int]]] = {
     "iris": ("iris-tree", 50),
@@ -113,10 +112,7 @@ def _show(
 
 
 def _summarise(console: Console, run: EncryptedRun, record: dict[str, Any]) -> None:
-    console.print(
-        f"client  keys made in {run.seconds_keygen:.2f} s, {run.upload_bytes / MIB:.1f} MiB of them go to the server once; a sample encrypted in "
-        f"{run.seconds_encrypt * 1e3:.1f} ms, {run.ciphertext_bytes} bytes"
-    )
+    console.print(client_line(run, "a sample"))
     console.print(
         f"server  keys expanded in {run.seconds_expand:.2f} s; first sample in {run.seconds_first_sample:.4f} s, "
         f"{run.seconds_per_sample:.4f} s each in batches, {record['bootstraps_per_sample']} bootstraps ({record['device']})"

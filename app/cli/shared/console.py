@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+MIB = 2**20
+
 # (done, total) -> go on? The engine stops a long call when it returns False.
 ProgressCallback = Callable[[int, int], bool]
 
