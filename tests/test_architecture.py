@@ -141,7 +141,7 @@ def drawn(page: str) -> str:
 # --- tests ---
 
 
-@pytest.mark.parametrize("package", ["api", "app"])
+@pytest.mark.parametrize("package", ["api", "app", "training"])
 def test_no_circles_not_even_for_types(package: str) -> None:
     assert arrows(package)
     assert all_circles(package) == {}

@@ -34,17 +34,25 @@ ErrorAnswer = Callable[[Request, Exception], Awaitable[Response]]
 
 def add_handlers(app: FastAPI, metrics: Metrics, disk: Disk) -> ErrorAnswer:
     """What it returns answers FheError, OSError and SQLAlchemyError where no route has been reached."""
+    answers = _ErrorAnswers(metrics, disk)
+    app.add_exception_handler(FheError, answers.known)
+    app.add_exception_handler(RequestValidationError, answers.invalid)
+    app.add_exception_handler(HTTPException, answers.plain)
+    app.add_exception_handler(ClientDisconnect, answers.gone)
+    app.add_exception_handler(OSError, answers.broken)
+    app.add_exception_handler(SQLAlchemyError, answers.broken)
+    app.add_exception_handler(Exception, answers.unexpected)
+    return answers.early
 
-    def answer(
-        request: Request, status: int, code: str, text: str, headers: dict[str, str] | None = None
-    ) -> JSONResponse:
-        request.state.code = code
-        if status < 500:
-            metrics.rejected.labels(code).inc()
-        body = {"error": text, "code": code, "request_id": getattr(request.state, "request_id", "")}
-        return JSONResponse(body, status, headers)
 
-    async def known(request: Request, error: Exception) -> Response:
+class _ErrorAnswers:
+    """One method for each kind of error."""
+
+    def __init__(self, metrics: Metrics, disk: Disk) -> None:
+        self._metrics = metrics
+        self._disk = disk
+
+    async def known(self, request: Request, error: Exception) -> Response:
         found = cast(FheError, error)
         if found.http_status == _TOO_MANY:
             await asyncio.sleep(_TOO_MANY_SECONDS)
@@ -52,53 +60,48 @@ def add_handlers(app: FastAPI, metrics: Metrics, disk: Disk) -> ErrorAnswer:
         headers = {} if retry is None else {"Retry-After": str(max(1, math.ceil(retry)))}
         if found.http_status == 401:
             headers["WWW-Authenticate"] = "Bearer"
-        return answer(request, found.http_status, found.code, str(found), headers)
+        return self._answer(request, found.http_status, found.code, str(found), headers)
 
-    async def invalid(request: Request, error: Exception) -> Response:
+    async def invalid(self, request: Request, error: Exception) -> Response:
         problems = cast(RequestValidationError, error).errors()
         # Not the values: a message must not repeat what was sent.
         text = "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in problems)
-        return answer(request, 422, "malformed", text)
+        return self._answer(request, 422, "malformed", text)
 
-    async def plain(request: Request, error: Exception) -> Response:
+    async def plain(self, request: Request, error: Exception) -> Response:
         found = cast(HTTPException, error)
         code = _CODES.get(found.status_code, "error")
         headers = dict(found.headers) if found.headers else None
-        return answer(request, found.status_code, code, str(found.detail), headers)
+        return self._answer(request, found.status_code, code, str(found.detail), headers)
 
-    async def gone(request: Request, error: Exception) -> Response:
+    async def gone(self, request: Request, error: Exception) -> Response:
         return Response(status_code=CLIENT_GONE)  # nobody reads it; the log has it
 
-    async def broken(request: Request, error: Exception) -> Response:
+    async def broken(self, request: Request, error: Exception) -> Response:
         if is_full(error):
-            disk.report(error)
-            return await known(
-                request,
-                StorageFullError(
-                    "the service has no room left to store this; delete keys or finished jobs, or tell the operator"
-                ),
-            )
+            self._disk.report(error)
+            text = "the service has no room left to store this; delete keys or finished jobs, or tell the operator"
+            return await self.known(request, StorageFullError(text))
         _log.error("storage or database failed", exc_info=error, extra=_identity(request))
-        return await known(
-            request, UnavailableError("the database or the storage does not answer; try again", retry_after=5)
-        )
+        text = "the database or the storage does not answer; try again"
+        return await self.known(request, UnavailableError(text, retry_after=5))
 
-    async def unexpected(request: Request, error: Exception) -> Response:
+    async def unexpected(self, request: Request, error: Exception) -> Response:
         _log.error("request failed", exc_info=error, extra=_identity(request))
-        return answer(request, 500, "internal_error", "the service failed; the operator's log has the rest")
+        return self._answer(request, 500, "internal_error", "the service failed; the operator's log has the rest")
 
-    app.add_exception_handler(FheError, known)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, plain)
-    app.add_exception_handler(ClientDisconnect, gone)
-    app.add_exception_handler(OSError, broken)
-    app.add_exception_handler(SQLAlchemyError, broken)
-    app.add_exception_handler(Exception, unexpected)
+    async def early(self, request: Request, error: Exception) -> Response:
+        """Before a route was reached."""
+        return await (self.known if isinstance(error, FheError) else self.broken)(request, error)
 
-    async def early(request: Request, error: Exception) -> Response:
-        return await (known if isinstance(error, FheError) else broken)(request, error)
-
-    return early
+    def _answer(
+        self, request: Request, status: int, code: str, text: str, headers: dict[str, str] | None = None
+    ) -> JSONResponse:
+        request.state.code = code
+        if status < 500:
+            self._metrics.rejected.labels(code).inc()
+        body = {"error": text, "code": code, "request_id": getattr(request.state, "request_id", "")}
+        return JSONResponse(body, status, headers)
 
 
 def _identity(request: Request) -> dict[str, str]:
