@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from cloakwork.api.server import serve
 from cloakwork.api.settings import load_settings
+from cloakwork.api.web_process import serve
 from cloakwork.fhe_core.errors import FheError
 
 FAILURE, WRONG_CALL = 1, 2

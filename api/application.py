@@ -8,11 +8,11 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from cloakwork.api.gate import Gate
-from cloakwork.api.handlers import add_handlers
-from cloakwork.api.middleware import ServiceMiddleware
+from cloakwork.api.http.error_answers import add_handlers
+from cloakwork.api.http.gate import Gate
+from cloakwork.api.http.middleware import ServiceMiddleware
+from cloakwork.api.release import release
 from cloakwork.api.routes import health, inference, jobs, keys, models, repository, usage
-from cloakwork.api.service.release import release
 from cloakwork.api.service.services import Services
 
 _DESCRIPTION = "Machine-learning inference on encrypted data. Names follow the Open Inference Protocol v2."

@@ -28,7 +28,13 @@ def publish(
     ranges: Calibration | None = None,
     folder: Path = zoo.FOLDER,
 ) -> dict[str, Any]:
-    """Args: options: of compile_onnx; ranges: learned ones; None: of 2,000 training images. Returns what the card says of accuracy."""
+    """Returns what the card says of accuracy.
+
+    Args:
+        recipe: the command that trains it.
+        options: of compile_onnx.
+        ranges: learned ones; None: of 2,000 training images.
+    """
     samples: ArrayLike | Calibration = load_mnist("train")[0][:CALIBRATION_IMAGES] if ranges is None else ranges
     model = compile_onnx(path, samples, **options)
     images, labels = load_mnist("test")
@@ -38,6 +44,7 @@ def publish(
         "accuracy_clear": _share(clear == labels),
         "accuracy_simulated": _share(simulated == labels),
         "agreement": _share(simulated == clear),
+        "simulated_seeds": 1,
         "bootstraps": model.program.bootstraps,
         "recipe": recipe,
         "seed": seed,

@@ -19,6 +19,7 @@ from cloakwork.models import zoo
 from cloakwork.training import estimators
 from cloakwork.training.tabular_data import TabularData, load_tabular
 
+COMMAND: Final = "python -m cloakwork.training.tabular_zoo FOLDER"  # as cards name it
 SOURCES: Final = {
     "iris": "Fisher, Iris, UCI Machine Learning Repository (CC BY 4.0)",
     "breast-cancer": "Wolberg, Mangasarian, Street, Breast Cancer Wisconsin (Diagnostic), UCI Machine Learning Repository (CC BY 4.0)",
@@ -73,7 +74,7 @@ def build(recipe: Recipe, folder: Path) -> dict[str, Any]:
         "classes": list(data.class_names),
         "feature_names": list(data.feature_names),
         "source": SOURCES[recipe.data],
-        "recipe": "training/tabular_zoo.py",
+        "recipe": COMMAND,
         **zoo.write_held_out(recipe.name, held_out, folder),
     }
     with tempfile.TemporaryDirectory() as scratch:

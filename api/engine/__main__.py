@@ -9,7 +9,7 @@ import sys
 
 from cloakwork.api import logs
 from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.engine.service import EngineService
+from cloakwork.api.engine.process import EngineProcess
 
 
 def main() -> None:
@@ -17,7 +17,7 @@ def main() -> None:
     options = EngineOptions.from_json(sys.argv[2])
     logs.set_up(options.log_level)
     connection = socket.socket(fileno=int(sys.argv[1]))
-    EngineService(connection, options).serve()
+    EngineProcess(connection, options).serve()
     # Runs in progress belong to requests that nobody waits for, or to jobs that will be run again.
     os._exit(0)
 

@@ -7,11 +7,12 @@ from typing import Annotated
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPBearer
 
-from cloakwork.api.connections import Connection
-from cloakwork.api.gate import bearer_token
-from cloakwork.api.service.models import NAME_PATTERN, VERSION_PATTERN, TenantModels
+from cloakwork.api.http.connections import Connection
+from cloakwork.api.http.gate import bearer_token
+from cloakwork.api.service.models.models import TenantModels
+from cloakwork.api.service.names import NAME_PATTERN, VERSION_PATTERN
 from cloakwork.api.service.services import Services
-from cloakwork.api.service.tenants import LOCAL_TENANT, SCOPES, Tenant
+from cloakwork.api.service.tenants.tenants import LOCAL_TENANT, SCOPES, Tenant
 
 _LOCAL = Tenant(LOCAL_TENANT, frozenset(SCOPES))
 # For the schema; `authenticated` reads the header.

@@ -8,18 +8,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 
-from cloakwork.api.routes.bodies import BodyReader, HeldResponse, content_length
+from cloakwork.api.http.bodies import BodyReader, HeldResponse, content_length
 from cloakwork.api.routes.dependencies import AllServices, ModelName, ModelVersion, ScoringCaller
 from cloakwork.api.routes.documents import BINARY, Responses, binary_request, binary_response, errors
 from cloakwork.api.routes.job_answers import job_answer
 from cloakwork.api.routes.schemas import JobAnswer
-from cloakwork.api.service.dispatcher import DEFAULT_PRIORITY
-from cloakwork.api.service.headers import PREFIX_BYTES
-from cloakwork.api.service.jobs import Wishes
-from cloakwork.api.service.models import Model
-from cloakwork.api.service.scoring import Answer
+from cloakwork.api.service.jobs.jobs import Wishes
+from cloakwork.api.service.models.model import Model
+from cloakwork.api.service.object_headers import PREFIX_BYTES
+from cloakwork.api.service.scoring.dispatcher import DEFAULT_PRIORITY
+from cloakwork.api.service.scoring.scoring import Answer
 from cloakwork.api.service.services import Services
-from cloakwork.api.service.tenants import Tenant
+from cloakwork.api.service.tenants.tenants import Tenant
 
 router = APIRouter(tags=["inference"])
 

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 from cloakwork.api.routes.schemas import JobAnswer, JobError, ProgressAnswer
-from cloakwork.api.service.events import JobProgress
-from cloakwork.api.service.job_store import DONE, FAILED, QUEUED, RUNNING, Job
-from cloakwork.api.service.jobs import Jobs
-from cloakwork.api.service.tenants import Tenant
+from cloakwork.api.service.jobs.events import JobProgress
+from cloakwork.api.service.jobs.jobs import Jobs
+from cloakwork.api.service.jobs.store import DONE, FAILED, QUEUED, RUNNING, Job
+from cloakwork.api.service.tenants.tenants import Tenant
 
 _LOOK_SECONDS: Final = 1.0  # at the database: another service may be running the job
 _SILENT_LOOKS: Final = 15  # after so many a comment keeps proxies from closing the connection

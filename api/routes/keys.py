@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request, Response
 
 from cloakwork.api.errors import TooLargeError
-from cloakwork.api.routes.bodies import chunks, content_length
+from cloakwork.api.http.bodies import chunks, content_length
 from cloakwork.api.routes.dependencies import AllServices, Identity, ScoringCaller
 from cloakwork.api.routes.documents import binary_request, errors
 from cloakwork.api.routes.schemas import KeyAnnouncement, KeyAnswer, KeyList
-from cloakwork.api.service.keys import KeyRecord
-from cloakwork.api.service.uploads import Progress
+from cloakwork.api.service.keys.keys import KeyRecord
+from cloakwork.api.service.keys.uploads import Progress
 
 router = APIRouter(tags=["keys"])
 

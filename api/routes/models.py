@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from cloakwork.api.routes.dependencies import AllServices, ModelName, ModelVersion, VisibleModels
 from cloakwork.api.routes.documents import errors
 from cloakwork.api.routes.schemas import ModelList, ModelMetadata, ModelReady, Tensor
-from cloakwork.api.service.models import Model
+from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.services import Services
 
 router = APIRouter(tags=["models"])

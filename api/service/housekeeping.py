@@ -10,14 +10,14 @@ from typing import Final, TypeAlias
 
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import now
-from cloakwork.api.service.disk import Disk, is_full
-from cloakwork.api.service.engine_link import EngineLink
-from cloakwork.api.service.job_store import JobStore
-from cloakwork.api.service.jobs import Jobs
-from cloakwork.api.service.keys import Keys
-from cloakwork.api.service.storage import Storage
-from cloakwork.api.service.uploads import Uploads
-from cloakwork.api.service.usage import Usage
+from cloakwork.api.service.jobs.jobs import Jobs
+from cloakwork.api.service.jobs.store import JobStore
+from cloakwork.api.service.keys.keys import Keys
+from cloakwork.api.service.keys.uploads import Uploads
+from cloakwork.api.service.scoring.engine_link import EngineLink
+from cloakwork.api.service.storage.disk import Disk, is_full
+from cloakwork.api.service.storage.objects import Storage
+from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings
 
 _COUNTERS_SECONDS: Final = 1.0

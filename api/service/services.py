@@ -11,22 +11,22 @@ from cloakwork.api.database.connection import Database
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.metrics import Metrics
-from cloakwork.api.service.budget import BodyBudget
-from cloakwork.api.service.disk import Disk
-from cloakwork.api.service.dispatcher import Dispatcher
 from cloakwork.api.service.housekeeping import Housekeeping
-from cloakwork.api.service.job_store import JobStore
-from cloakwork.api.service.jobs import Jobs
-from cloakwork.api.service.keys import Keys
-from cloakwork.api.service.models import Models
-from cloakwork.api.service.node import Node
-from cloakwork.api.service.private import own_folder
+from cloakwork.api.service.jobs.jobs import Jobs
+from cloakwork.api.service.jobs.store import JobStore
+from cloakwork.api.service.keys.keys import Keys
+from cloakwork.api.service.keys.uploads import Uploads
+from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.readiness import Readiness
-from cloakwork.api.service.scoring import Scoring
-from cloakwork.api.service.storage import open_storage
-from cloakwork.api.service.tenants import Tenant, Tenants
-from cloakwork.api.service.uploads import Uploads
-from cloakwork.api.service.usage import Usage
+from cloakwork.api.service.scoring.body_budget import BodyBudget
+from cloakwork.api.service.scoring.dispatcher import Dispatcher
+from cloakwork.api.service.scoring.scoring import Scoring
+from cloakwork.api.service.storage.disk import Disk
+from cloakwork.api.service.storage.node import Node
+from cloakwork.api.service.storage.objects import open_storage
+from cloakwork.api.service.storage.private import own_folder
+from cloakwork.api.service.tenants.tenants import Tenant, Tenants
+from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.errors import FheError, ParameterError

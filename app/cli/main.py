@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from cloakwork.app.cli import (
-    bench,
+from cloakwork.app.cli.bench import group as bench
+from cloakwork.app.cli.commands import (
     calibrate_machine,
     compile_model,
-    demo,
     devices,
     keys,
     params,
@@ -24,7 +23,8 @@ from cloakwork.app.cli import (
     tenants,
     train,
 )
-from cloakwork.app.cli.console import FailureError, WrongCallError, report_error
+from cloakwork.app.cli.demo import group as demo
+from cloakwork.app.cli.shared.console import FailureError, WrongCallError, report_error
 from cloakwork.fhe_core.errors import CancelledError, FheError, ParameterError
 
 FAILURE, WRONG_CALL, INTERRUPTED = 1, 2, 130

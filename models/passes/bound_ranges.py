@@ -16,11 +16,13 @@ from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.ir import Graph, Linear, Lookup, Reals, check, wires
 from cloakwork.models.passes.affine import is_output
+from cloakwork.models.passes.integer_rows import holds_integers
 from cloakwork.models.steps import apply_steps
 
 _LEAST_SHARE = 2.0**-6  # of the range of interval arithmetic that a row gets at least
 _MARGIN = 0.1  # where tails are unknown
 _ROOM = 1.5  # times what an output is expected to reach
+_NO_CHANCE = 8  # weights in a row that are not integers of one step by chance
 _GRID = 257  # points at which a look-up is evaluated for the range of its values
 
 
@@ -52,12 +54,12 @@ def room_for_answers(graph: Graph) -> Graph:
     """Ranges of outputs with room on either side: no table holds them at their end, and an answer too far outside comes back on the other side.
 
     An output gets one and a half times its range, and as many times what its terms make when they are at their ends independently of each other;
-    no more than interval arithmetic allows.
+    no more than interval arithmetic allows. Weights that are integers already, as quantised training leaves them, stay so at their own scale.
     """
     assert graph.lower is not None and graph.upper is not None
     lower, upper = graph.lower.copy(), graph.upper.copy()
     for node in graph.linears:
-        if not is_output(graph, node):
+        if not is_output(graph, node) or (node.weights.shape[2] >= _NO_CHANCE and holds_integers(node)):
             continue
         own = wires(node)
         low, high = (side.reshape(-1) for side in interval(node, graph.lower, graph.upper))

@@ -23,7 +23,7 @@ import numpy as np
 
 from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Node, Reals, check, wires
 from cloakwork.models.passes.affine import regroup
-from cloakwork.models.passes.integer_rows import row_steps
+from cloakwork.models.passes.integer_rows import holds_integers
 from cloakwork.models.passes.statistics import Statistics
 from cloakwork.models.steps import Step, apply_steps
 
@@ -183,11 +183,6 @@ def _factors(graph: Graph, groups: Indices, stats: Statistics) -> Reals:
             np.add.at(noise, column[own], gain[block][own])
             np.add.at(rounding, column[own], load[block][own])
     return _bounded_factors(groups, noise, rounding, kept)
-
-
-def holds_integers(node: Linear) -> bool:
-    """Weights that are integers already, as quantised training leaves them; a sum of two values is none that has to stay."""
-    return node.weights.shape[2] > 2 and bool((row_steps(node.weights) > 0).all())
 
 
 def _bounded_factors(groups: Indices, noise: Reals, rounding: Reals, kept: np.ndarray) -> Reals:

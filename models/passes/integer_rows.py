@@ -12,13 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cloakwork.models.ir import Reals
+from cloakwork.models.ir import Linear, Reals
 
 LARGEST_WEIGHT = 127  # 8 bits, signed
 _TOLERANCE = 2e-4  # of a step; float32 weights of 7 bits and a sign are within 2e-5
 _FINEST = 16  # multiples of the coarsest scale that are tried
 _AT_ONCE = 1 << 20  # numbers that are looked at together where there are so few
 _SAMPLED = 16  # columns that sort out most rows
+
+
+def holds_integers(node: Linear) -> bool:
+    """Weights that are integers already, as quantised training leaves them; a sum of two values is none that has to stay."""
+    return node.weights.shape[2] > 2 and bool((row_steps(node.weights) > 0).all())
 
 
 def row_steps(weights: Reals) -> Reals:

@@ -23,7 +23,7 @@ import onnx_models
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.service.services import migrate
-from cloakwork.api.service.tenants import Tenants, Terms
+from cloakwork.api.service.tenants.tenants import Tenants, Terms
 from cloakwork.fhe_core import noise, wire
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set

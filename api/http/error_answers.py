@@ -1,0 +1,108 @@
+"""One answer for every error: its class says the status and the code, its text says what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from cloakwork.api.errors import ServiceError, StorageFullError, UnavailableError
+from cloakwork.api.metrics import Metrics
+from cloakwork.api.service.storage.disk import Disk, is_full
+from cloakwork.fhe_core.errors import FheError
+
+_CODES = {404: "not_found", 405: "method_not_allowed", 400: "bad_request"}
+CLIENT_GONE = 499
+_TOO_MANY = 429
+_TOO_MANY_SECONDS = 0.5  # before the answer: who asks again at once takes nothing from others
+
+_log = logging.getLogger("cloakwork.errors")
+
+
+ErrorAnswer = Callable[[Request, Exception], Awaitable[Response]]
+
+
+def add_handlers(app: FastAPI, metrics: Metrics, disk: Disk) -> ErrorAnswer:
+    """What it returns answers FheError, OSError and SQLAlchemyError where no route has been reached."""
+    answers = _ErrorAnswers(metrics, disk)
+    app.add_exception_handler(FheError, answers.known)
+    app.add_exception_handler(RequestValidationError, answers.invalid)
+    app.add_exception_handler(HTTPException, answers.plain)
+    app.add_exception_handler(ClientDisconnect, answers.gone)
+    app.add_exception_handler(OSError, answers.broken)
+    app.add_exception_handler(SQLAlchemyError, answers.broken)
+    app.add_exception_handler(Exception, answers.unexpected)
+    return answers.early
+
+
+class _ErrorAnswers:
+    """One method for each kind of error."""
+
+    def __init__(self, metrics: Metrics, disk: Disk) -> None:
+        self._metrics = metrics
+        self._disk = disk
+
+    async def known(self, request: Request, error: Exception) -> Response:
+        found = cast(FheError, error)
+        if found.http_status == _TOO_MANY:
+            await asyncio.sleep(_TOO_MANY_SECONDS)
+        retry = found.retry_after if isinstance(found, ServiceError) else None
+        headers = {} if retry is None else {"Retry-After": str(max(1, math.ceil(retry)))}
+        if found.http_status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return self._answer(request, found.http_status, found.code, str(found), headers)
+
+    async def invalid(self, request: Request, error: Exception) -> Response:
+        problems = cast(RequestValidationError, error).errors()
+        # Not the values: a message must not repeat what was sent.
+        text = "; ".join(f"{'.'.join(str(part) for part in each['loc'])}: {each['msg']}" for each in problems)
+        return self._answer(request, 422, "malformed", text)
+
+    async def plain(self, request: Request, error: Exception) -> Response:
+        found = cast(HTTPException, error)
+        code = _CODES.get(found.status_code, "error")
+        headers = dict(found.headers) if found.headers else None
+        return self._answer(request, found.status_code, code, str(found.detail), headers)
+
+    async def gone(self, request: Request, error: Exception) -> Response:
+        return Response(status_code=CLIENT_GONE)  # nobody reads it; the log has it
+
+    async def broken(self, request: Request, error: Exception) -> Response:
+        if is_full(error):
+            self._disk.report(error)
+            text = "the service has no room left to store this; delete keys or finished jobs, or tell the operator"
+            return await self.known(request, StorageFullError(text))
+        _log.error("storage or database failed", exc_info=error, extra=_identity(request))
+        text = "the database or the storage does not answer; try again"
+        return await self.known(request, UnavailableError(text, retry_after=5))
+
+    async def unexpected(self, request: Request, error: Exception) -> Response:
+        _log.error("request failed", exc_info=error, extra=_identity(request))
+        return self._answer(request, 500, "internal_error", "the service failed; the operator's log has the rest")
+
+    async def early(self, request: Request, error: Exception) -> Response:
+        """Before a route was reached."""
+        return await (self.known if isinstance(error, FheError) else self.broken)(request, error)
+
+    def _answer(
+        self, request: Request, status: int, code: str, text: str, headers: dict[str, str] | None = None
+    ) -> JSONResponse:
+        request.state.code = code
+        if status < 500:
+            self._metrics.rejected.labels(code).inc()
+        body = {"error": text, "code": code, "request_id": getattr(request.state, "request_id", "")}
+        return JSONResponse(body, status, headers)
+
+
+def _identity(request: Request) -> dict[str, str]:
+    return {"request_id": getattr(request.state, "request_id", "")}

@@ -1,0 +1,1 @@
+"""What happens to a job: accepted, stored, watched, run again, forgotten."""

@@ -1,0 +1,356 @@
+"""Jobs: accepted into the database, run by the engine, visible once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cloakwork.api.engine.messages import Message
+from cloakwork.api.errors import (
+    ConflictError,
+    DeadlineError,
+    GoneError,
+    NotReadyError,
+    StorageFullError,
+    UnavailableError,
+)
+from cloakwork.api.service.clock import day_of, new_id, now
+from cloakwork.api.service.jobs.events import JobEvents, JobProgress
+from cloakwork.api.service.jobs.store import CANCELLED, DONE, FAILED, QUEUED, Job, JobStore
+from cloakwork.api.service.keys.keys import Keys
+from cloakwork.api.service.models.models import Models
+from cloakwork.api.service.scoring.dispatcher import DEFAULT_PRIORITY, Dispatcher
+from cloakwork.api.service.scoring.scoring import Request, Scoring
+from cloakwork.api.service.storage.disk import Disk, is_full
+from cloakwork.api.service.storage.objects import Storage
+from cloakwork.api.service.tenants.tenants import Tenant
+from cloakwork.api.service.tenants.usage import Usage
+from cloakwork.fhe_core.errors import FheError
+from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
+
+_log = logging.getLogger("cloakwork.jobs")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a client says of a job beside its ciphertexts."""
+
+    priority: int = DEFAULT_PRIORITY
+    deadline_seconds: float | None = None
+    idempotency_key: str | None = None
+
+
+class Jobs:
+    def __init__(
+        self,
+        store: JobStore,
+        storage: Storage,
+        scoring: Scoring,
+        dispatcher: Dispatcher,
+        models: Models,
+        keys: Keys,
+        usage: Usage,
+        disk: Disk,
+    ) -> None:
+        self._store = store
+        self._storage = storage
+        self._scoring = scoring
+        self._dispatcher = dispatcher
+        self._models = models
+        self._keys = keys
+        self._usage = usage
+        self._disk = disk
+        self._tasks: dict[asyncio.Task[None], str] = {}
+        self.events = JobEvents()
+
+    # --- accepting ---
+
+    async def take(self, request: Request, body: bytes, wishes: Wishes) -> Job:
+        """Accepts a job, or finds the one that the same idempotency key has made before."""
+        digest = hashlib.sha256(body).hexdigest()
+        first = await self.known(request.tenant, wishes)
+        if first is not None:
+            return same_request(first, request_digest(request, digest))
+        size = len(body) + request.model.output_bytes(request.samples)
+        await self._usage.require_bytes(request.tenant, size)
+        identity = new_id()
+        name = f"inputs/{identity}"
+        with self._disk.writing(name, size):
+            await asyncio.to_thread(_write, self._storage.place(name), body)
+            await self._storage.keep(name)
+            return await self.accept(request, identity, digest, len(body), wishes)
+
+    async def known(self, tenant: Tenant, wishes: Wishes) -> Job | None:
+        """The job that this idempotency key has made before."""
+        if wishes.idempotency_key is None:
+            return None
+        return await self._store.by_idempotency_key(tenant.name, wishes.idempotency_key)
+
+    async def accept(self, request: Request, identity: str, digest: str, size: int, wishes: Wishes) -> Job:
+        """From here on the job is not lost. Its input lies in the storage as `inputs/<identity>`; a repeated request gets the first job."""
+        job = Job(
+            id=identity,
+            tenant=request.tenant.name,
+            model=request.model.name,
+            version=request.model.version,
+            program_digest=request.model.digest,
+            evaluation_key=request.key.id,
+            state=QUEUED,
+            priority=wishes.priority,
+            samples=request.samples,
+            bootstraps=request.bootstraps,
+            input_bytes=size,
+            expected_bytes=request.model.output_bytes(request.samples),
+            idempotency_key=wishes.idempotency_key,
+            request_sha256=request_digest(request, digest),
+            node=self._store.node,
+            attempts=0,
+            created_at=now(),
+            deadline_at=None if wishes.deadline_seconds is None else now() + wishes.deadline_seconds,
+        )
+        if not await self._add(job, request):
+            await self._storage.delete(job.input_name)
+            first = await self.known(request.tenant, wishes)
+            if first is None:
+                raise UnavailableError("the job could not be stored; try again", retry_after=1)
+            return same_request(first, job.request_sha256)
+        await self._enqueue(job, request)
+        return job
+
+    async def _add(self, job: Job, request: Request) -> bool:
+        """The row, while the tenant's limits allow it; False when there is one with its idempotency key."""
+        day = await self._usage.charge(request.tenant, job.bootstraps)
+        added = False
+        try:
+            added = await self._store.add(
+                job, self._usage.admission(request.tenant, job.input_bytes + job.expected_bytes)
+            )
+            return added
+        except Exception as error:
+            if isinstance(error, FheError) or is_full(error):  # else the row may be there, and housekeeping will see
+                await self._storage.delete(job.input_name)
+            raise
+        finally:
+            if not added:
+                self._usage.refund(job.tenant, day, job.bootstraps)
+
+    async def _enqueue(self, job: Job, request: Request) -> None:
+        self._disk.promise(job.id, job.expected_bytes)
+        work = await self._scoring.work(request, job.id, job.priority, self._listener(job, request))
+        work.message |= {
+            "input": str(await self._storage.local(job.input_name)),
+            "output": str(self._storage.place(_result_name(job))),
+            "progress": True,
+        }
+        work.claim = self._claim(job)
+        work.queued_at = job.created_at
+        self._dispatcher.submit(work)
+
+    def _claim(self, job: Job) -> Callable[[], Coroutine[Any, Any, bool]]:
+        async def claim() -> bool:
+            with self._disk.relieved():
+                claimed = await self._store.claim(job.id)
+            if claimed:
+                self.events.changed(job.id)
+            else:
+                self._over(job.id)
+            return claimed
+
+        return claim
+
+    # --- while it runs ---
+
+    def _listener(self, job: Job, request: Request) -> Callable[[Message, bytes], None]:
+        started = 0.0
+
+        def listen(message: Message, _: bytes) -> None:
+            nonlocal started
+            match message["event"]:
+                case "started":
+                    started = now()
+                case "progress":
+                    self.events.report(job.id, _progress(message, now() - started))
+                case "lost":  # with its engine: it begins again
+                    self.events.changed(job.id, over=True)
+                case "done":
+                    self._background(job, self._done(job, request, message, started))
+                case "failed":
+                    self._background(job, self._broken(job, request, message))
+
+        return listen
+
+    def _background(self, job: Job, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks[task] = job.id
+        task.add_done_callback(self._tasks.pop)
+
+    async def _done(self, job: Job, request: Request, message: Message, started: float) -> None:
+        """The result is durable before the row says that it is there."""
+        try:
+            name = _result_name(job)
+            await self._storage.keep(name)
+            with self._disk.relieved():
+                finished = await self._store.finish(
+                    job.id,
+                    run_seconds=message["seconds"],
+                    result_name=name,
+                    result_bytes=message["bytes"],
+                    result_sha256=message["sha256"],
+                )
+            if finished:
+                self._scoring.account(request, message, max(0.0, started - job.created_at))
+                await self._storage.delete(job.input_name)
+            else:  # cancelled, adopted, or removed with its tenant meanwhile
+                await self._storage.delete(name)
+        except Exception as error:
+            self._not_recorded(job, error)
+        self._over(job.id)
+
+    async def _broken(self, job: Job, request: Request, message: Message) -> None:
+        try:
+            await self._failed(job, message["code"], message["message"])
+            await self._scoring.look_after(request.key, message)
+        except Exception as error:
+            self._not_recorded(job, error)
+
+    def _not_recorded(self, job: Job, error: Exception) -> None:
+        if is_full(error):
+            self._disk.report(error)
+        else:
+            _log.error("the end of job %s could not be recorded; it is run again", job.id, exc_info=error)
+
+    async def _failed(self, job: Job, code: str, message: str) -> None:
+        if code == StorageFullError.code:
+            self._disk.report(StorageFullError(message))
+        with self._disk.relieved():
+            if code != CANCELLED and await self._store.fail(job.id, code, message):
+                self._refund(job)
+            await self._storage.delete(job.input_name)
+        self._over(job.id)
+
+    def _over(self, identity: str) -> None:
+        self._disk.release(identity)
+        self.events.changed(identity, over=True)
+
+    def _refund(self, job: Job) -> None:
+        """Its bootstraps, on the day that they were counted."""
+        self._usage.refund(job.tenant, day_of(job.created_at), job.bootstraps)
+
+    # --- asking and ending ---
+
+    async def get(self, tenant: Tenant, identity: str) -> Job:
+        return await self._store.get(tenant.name, identity)
+
+    async def of_tenant(self, tenant: Tenant, limit: int) -> list[Job]:
+        return await self._store.of_tenant(tenant.name, limit)
+
+    async def result(self, tenant: Tenant, identity: str) -> tuple[Job, Path]:
+        job = await self.get(tenant, identity)
+        if job.state == FAILED:
+            raise GoneError(f"the job failed ({job.error_code}): {job.error_message}")
+        if job.state == CANCELLED:
+            raise GoneError("the job was cancelled; there is no result")
+        if job.state != DONE or job.result_name is None:
+            raise NotReadyError(f"the job is {job.state}; watch it at /v2/jobs/{identity}/events", retry_after=1)
+        try:
+            return job, await self._storage.local(job.result_name)
+        except FileNotFoundError:
+            raise GoneError("the result is not in the storage any more; send the job again") from None
+
+    async def cancel_or_forget(self, tenant: Tenant, identity: str) -> None:
+        """Cancels what has not ended, deletes what has."""
+        job = await self.get(tenant, identity)
+        with self._disk.relieved():
+            if not job.over and await self._store.cancel(identity):
+                await self.drop(job)
+                return
+        await self.forget(await self.get(tenant, identity))
+
+    async def drop(self, job: Job) -> None:
+        """Its row says that it is over: nothing runs it any more, and its input goes."""
+        self._dispatcher.cancel(job.id)
+        if job.state == QUEUED:
+            self._refund(job)
+        await self._storage.delete(job.input_name)
+        self._over(job.id)
+
+    async def forget(self, job: Job) -> None:
+        """The row first, then what it names."""
+        with self._disk.relieved():
+            await self._store.delete(job.id)
+            if job.result_name is not None:
+                await self._storage.delete(job.result_name)
+            await self._storage.delete(job.input_name)
+
+    async def expire(self, job: Job) -> None:
+        """Its deadline has passed."""
+        if await self._store.fail(job.id, DeadlineError.code, "the deadline passed before the job was done"):
+            await self.drop(job)
+
+    async def abandon(self) -> None:
+        """What waits or runs here although its row does not say so: cancelled through another service, or removed with its tenant."""
+        here = self._dispatcher.jobs()
+        for identity in set(here) - await self._store.mine(here):
+            self._dispatcher.cancel(identity)
+            self._over(identity)
+
+    # --- after a restart ---
+
+    def in_hand(self, job: Job) -> bool:
+        """Whether it waits, runs, or its result is being recorded here."""
+        return self._dispatcher.knows(job.id) or job.id in self._tasks.values()
+
+    async def resume(self, job: Job) -> None:
+        """Queues a job that was accepted before, perhaps by another service."""
+        try:
+            model = self._models.accepted(job.model, job.version)
+            if model.digest != job.program_digest:
+                raise GoneError(
+                    f"version '{job.version}' of model '{job.model}' is another program now; send the job again"
+                )
+            key = await self._keys.get(job.tenant, job.evaluation_key)
+            await self._enqueue(
+                replace(job, state=QUEUED), Request(Tenant(job.tenant, frozenset()), model, key, job.samples)
+            )
+        except FileNotFoundError:
+            await self._failed(job, "input_lost", "the input is not in the storage any more; send the job again")
+        except FheError as error:
+            await self._failed(job, error.code, str(error))
+
+    async def drain(self) -> None:
+        """Waits for results that are being recorded."""
+        while self._tasks:
+            with contextlib.suppress(Exception):
+                await asyncio.gather(*self._tasks)
+
+
+def _write(path: Path, body: bytes) -> None:
+    with atomic_writer(path, SECRET_MODE) as stream:
+        stream.write(body)
+
+
+def request_digest(request: Request, body_digest: str) -> str:
+    """What makes two requests the same: program, key and ciphertexts."""
+    return hashlib.sha256(f"{request.model.digest} {request.key.id} {body_digest}".encode()).hexdigest()
+
+
+def same_request(first: Job, digest: str) -> Job:
+    if first.request_sha256 != digest:
+        raise ConflictError("this idempotency key was used for another request; take a new one for each request")
+    return first
+
+
+def _result_name(job: Job) -> str:
+    # A name of its own for each acceptance by a service: one that was taken for dead cannot write over another's.
+    return f"results/{job.id}-{job.node[:8]}"
+
+
+def _progress(message: Message, seconds: float) -> JobProgress:
+    done, total = message["done"], message["total"]
+    return JobProgress(done, total, seconds * (total - done) / done if done else None)

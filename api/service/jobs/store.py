@@ -1,0 +1,202 @@
+"""Jobs as rows. Every change of state is one statement that names the state it expects, so that none is lost or made twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.engine import Row
+from sqlalchemy.exc import IntegrityError
+
+from cloakwork.api.database.connection import Database, known_rows
+from cloakwork.api.database.tables import jobs as table
+from cloakwork.api.database.tables import nodes
+from cloakwork.api.errors import UnknownJobError
+from cloakwork.api.service.clock import now
+from cloakwork.api.service.tenants.usage import Admission
+
+QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
+STATES: Final = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
+OVER: Final = (DONE, FAILED, CANCELLED)
+
+
+@dataclass(frozen=True)
+class Job:
+    id: str
+    tenant: str
+    model: str
+    version: str
+    program_digest: str
+    evaluation_key: str
+    state: str
+    priority: int
+    samples: int
+    bootstraps: int
+    input_bytes: int
+    expected_bytes: int
+    idempotency_key: str | None
+    request_sha256: str
+    node: str
+    attempts: int
+    created_at: float
+    deadline_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    run_seconds: float | None = None
+    result_name: str | None = None
+    result_bytes: int | None = None
+    result_sha256: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.state in OVER
+
+    @property
+    def input_name(self) -> str:
+        """In the storage."""
+        return f"inputs/{self.id}"
+
+
+class JobStore:
+    """`node` is this service: only it runs the jobs that carry its name."""
+
+    def __init__(self, database: Database, node: str) -> None:
+        self._database = database
+        self.node = node
+
+    async def add(self, job: Job, admit: Admission) -> bool:
+        """False when the tenant has used this idempotency key before."""
+        try:
+            async with self._database.write() as connection:
+                await admit(connection)
+                await connection.execute(insert(table).values(**job.__dict__))
+        except IntegrityError:
+            return False
+        return True
+
+    async def get(self, tenant: str, identity: str) -> Job:
+        return await self._one(table.c.id == identity, table.c.tenant == tenant, name=identity)
+
+    async def by_idempotency_key(self, tenant: str, key: str) -> Job | None:
+        try:
+            return await self._one(table.c.tenant == tenant, table.c.idempotency_key == key, name=key)
+        except UnknownJobError:
+            return None
+
+    async def _one(self, *where: Any, name: str) -> Job:
+        async with self._database.read() as connection:
+            row = (await connection.execute(select(table).where(*where))).one_or_none()
+        if row is None:
+            raise UnknownJobError(
+                f"there is no job '{name}'; it was never accepted, was deleted, or is past its retention"
+            )
+        return _job(row)
+
+    async def of_tenant(self, tenant: str, limit: int) -> list[Job]:
+        query = (
+            select(table).where(table.c.tenant == tenant).order_by(table.c.created_at.desc(), table.c.id).limit(limit)
+        )
+        async with self._database.read() as connection:
+            return [_job(row) for row in (await connection.execute(query)).all()]
+
+    async def counts(self) -> dict[str, int]:
+        query = select(table.c.state, func.count()).group_by(table.c.state)
+        async with self._database.read() as connection:
+            found = {str(state): int(count) for state, count in (await connection.execute(query)).all()}
+        return {state: found.get(state, 0) for state in STATES}
+
+    # --- changes of state ---
+
+    async def claim(self, identity: str) -> bool:
+        """Queued, or running in an engine that died -> running."""
+        return await self._change(
+            identity, (QUEUED, RUNNING), state=RUNNING, started_at=now(), attempts=table.c.attempts + 1
+        )
+
+    async def finish(self, identity: str, **result: Any) -> bool:
+        return await self._change(identity, (RUNNING,), state=DONE, finished_at=now(), **result)
+
+    async def fail(self, identity: str, code: str, message: str) -> bool:
+        return await self._change(
+            identity, (QUEUED, RUNNING), state=FAILED, finished_at=now(), error_code=code, error_message=message
+        )
+
+    async def cancel(self, identity: str) -> bool:
+        """By its owner, through whichever service it asked."""
+        return await self._change(identity, (QUEUED, RUNNING), own=False, state=CANCELLED, finished_at=now())
+
+    async def _change(self, identity: str, expected: tuple[str, ...], own: bool = True, **values: Any) -> bool:
+        where = [table.c.id == identity, table.c.state.in_(expected)]
+        if own:
+            where.append(table.c.node == self.node)
+        async with self._database.write() as connection:
+            return bool((await connection.execute(update(table).where(*where).values(**values))).rowcount)
+
+    async def delete(self, identity: str) -> None:
+        async with self._database.write() as connection:
+            await connection.execute(delete(table).where(table.c.id == identity))
+
+    # --- after a restart, and over time ---
+
+    async def heartbeat(self) -> None:
+        async with self._database.write() as connection:
+            updated = await connection.execute(update(nodes).where(nodes.c.id == self.node).values(heartbeat_at=now()))
+            if not updated.rowcount:
+                await connection.execute(insert(nodes).values(id=self.node, heartbeat_at=now()))
+
+    async def others_alive(self, silent_seconds: float) -> bool:
+        """Whether another service has been heard of in that time."""
+        other = (nodes.c.id != self.node) & (nodes.c.heartbeat_at > now() - silent_seconds)
+        async with self._database.read() as connection:
+            return (await connection.execute(select(nodes.c.id).where(other).limit(1))).first() is not None
+
+    async def own_unfinished(self) -> list[Job]:
+        """At the start: this node's jobs, which nothing runs now."""
+        where = table.c.state.in_((QUEUED, RUNNING)) & (table.c.node == self.node)
+        async with self._database.read() as connection:
+            return [
+                _job(row)
+                for row in (await connection.execute(select(table).where(where).order_by(table.c.created_at))).all()
+            ]
+
+    async def adopt(self, silent_seconds: float) -> list[Job]:
+        """Takes over the unfinished jobs of services that have not been heard of for so long."""
+        alive = select(nodes.c.id).where(nodes.c.heartbeat_at > now() - silent_seconds)
+        orphaned = table.c.state.in_((QUEUED, RUNNING)) & (table.c.node != self.node) & table.c.node.not_in(alive)
+        async with self._database.read() as connection:
+            if (await connection.execute(select(table.c.id).where(orphaned).limit(1))).first() is None:
+                return []
+        async with self._database.write() as connection:
+            rows = await connection.execute(
+                update(table).where(orphaned).values(node=self.node, state=QUEUED).returning(table)
+            )
+            return [_job(row) for row in rows.all()]
+
+    async def past_deadline(self) -> list[Job]:
+        return await self._list_where(table.c.state.in_((QUEUED, RUNNING)), table.c.deadline_at < now())
+
+    async def past_retention(self, seconds: float) -> list[Job]:
+        return await self._list_where(table.c.state.in_(OVER), table.c.finished_at < now() - seconds)
+
+    async def _list_where(self, *where: Any) -> list[Job]:
+        async with self._database.read() as connection:
+            return [_job(row) for row in (await connection.execute(select(table).where(*where).limit(1000))).all()]
+
+    async def mine(self, identities: list[str]) -> set[str]:
+        """Those of the identities that this service has yet to end."""
+        return await self.known(identities, table.c.state.in_((QUEUED, RUNNING)), table.c.node == self.node)
+
+    async def unfinished(self, identities: list[str]) -> set[str]:
+        """Those of the identities that still need their input."""
+        return await self.known(identities, table.c.state.in_((QUEUED, RUNNING)))
+
+    async def known(self, identities: list[str], *where: Any) -> set[str]:
+        """Those of the identities that are rows."""
+        return await known_rows(self._database, table.c.id, identities, *where)
+
+
+def _job(row: Row[Any]) -> Job:
+    return Job(**row._mapping)

@@ -1,0 +1,1 @@
+"""Evaluation keys: their records, and how their bytes come in."""

@@ -1,0 +1,145 @@
+"""The engine process as the web process sees it: started, watched, started again when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from cloakwork.api.engine.messages import Message, pack, receive
+from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.errors import UnavailableError
+from cloakwork.api.service.clock import new_id
+
+_RESTART_SECONDS: Final = (0.0, 0.2, 1.0, 5.0)
+_STOP_SECONDS: Final = 5.0
+
+_log = logging.getLogger("cloakwork.engine")
+
+
+class EngineLink:
+    """`on_message(message, body)` for what the engine says of runs, `on_up(hello)` when one is ready, `on_lost()` when it has died."""
+
+    def __init__(
+        self,
+        options: EngineOptions,
+        on_message: Callable[[Message, bytes], None],
+        on_up: Callable[[Message], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._options = options
+        self._on_message, self._on_up, self._on_lost = on_message, on_up, on_lost
+        self._writer: asyncio.StreamWriter | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._pings: dict[str, asyncio.Future[Message]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.facts: Message = {}
+        self.restarts = 0
+
+    @property
+    def up(self) -> bool:
+        return self._writer is not None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self.up else None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._keep_running(), name="engine")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def send(self, message: Message, body: bytes = b"") -> None:
+        if self._writer is None:
+            raise UnavailableError("the engine is starting; try again", retry_after=1)
+        self._writer.write(pack(message, body))
+
+    async def ping(self, timeout: float) -> Message:
+        """What the engine holds resident. UnavailableError when it does not answer in time."""
+        identity, future = new_id(), asyncio.get_running_loop().create_future()
+        self._pings[identity] = future
+        try:
+            self.send({"op": "ping", "id": identity})
+            self.facts = await asyncio.wait_for(future, timeout)
+            return self.facts
+        except TimeoutError:
+            raise UnavailableError("the engine does not answer", retry_after=5) from None
+        finally:
+            del self._pings[identity]
+
+    # --- inside ---
+
+    async def _keep_running(self) -> None:
+        failures = 0
+        while True:
+            await asyncio.sleep(_RESTART_SECONDS[min(failures, len(_RESTART_SECONDS) - 1)])
+            answered = await self._run_once()
+            failures = 0 if answered else failures + 1
+            self.restarts += 1
+            _log.warning("the engine process ended and is started again", extra={"restarts": self.restarts})
+
+    async def _run_once(self) -> bool:
+        """Until the process is gone; whether it said hello."""
+        ours, theirs = socket.socketpair()
+        answered = False
+        try:
+            with theirs:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "cloakwork.api.engine",
+                    str(theirs.fileno()),
+                    self._options.to_json(),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    env={**os.environ, **_one_thread_each()},
+                )
+            reader, writer = await asyncio.open_connection(sock=ours)
+            while True:
+                message, body = await receive(reader)
+                answered = True
+                self._take(message, body, writer)
+        except (asyncio.IncompleteReadError, OSError):
+            return answered
+        finally:
+            was_up, self._writer = self.up, None
+            ours.close()
+            await _end(self._process)
+            if was_up:
+                self._on_lost()
+
+    def _take(self, message: Message, body: bytes, writer: asyncio.StreamWriter) -> None:
+        match message["event"]:
+            case "hello":
+                self._writer = writer
+                _log.info("engine ready", extra={"pid": message["pid"], "devices": message["devices"]})
+                self._on_up(message)
+            case "pong":
+                future = self._pings.get(message["id"])
+                if future is not None and not future.done():
+                    future.set_result(message)
+            case _:
+                self._on_message(message, body)
+
+
+async def _end(process: asyncio.subprocess.Process | None) -> None:
+    if process is None or process.returncode is not None:
+        return
+    try:
+        await asyncio.wait_for(asyncio.shield(process.wait()), _STOP_SECONDS)
+    except (TimeoutError, asyncio.CancelledError):
+        process.kill()
+        await process.wait()
+
+
+def _one_thread_each() -> dict[str, str]:
+    """The engine has threads of its own; numpy's BLAS must not add one per core to each."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {name: os.environ.get(name, "1") for name in names}

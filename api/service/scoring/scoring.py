@@ -1,0 +1,221 @@
+"""Inference: a request is checked, then run at once or accepted as a job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloakwork.api.engine.messages import Message
+from cloakwork.api.errors import (
+    KeyRequiredError,
+    MalformedError,
+    TooLargeError,
+    WrongModelError,
+    WrongParametersError,
+)
+from cloakwork.api.metrics import Metrics
+from cloakwork.api.service.clock import new_id, now
+from cloakwork.api.service.keys.keys import KeyRecord, Keys
+from cloakwork.api.service.keys.uploads import Uploads
+from cloakwork.api.service.models.model import Model
+from cloakwork.api.service.object_headers import read_header
+from cloakwork.api.service.scoring.dispatcher import SYNCHRONOUS_PRIORITY, Dispatcher, Work
+from cloakwork.api.service.scoring.estimates import Estimates
+from cloakwork.api.service.storage.objects import Storage
+from cloakwork.api.service.tenants.tenants import Tenant
+from cloakwork.api.service.tenants.usage import Usage
+from cloakwork.api.settings import Settings
+from cloakwork.fhe_core.errors import FheError
+from cloakwork.fhe_core.parameters import parameter_digest
+from cloakwork.fhe_core.wire import PURPOSE_BYTES, Header, Kind
+
+
+@dataclass(frozen=True)
+class Request:
+    """One that can be run: its sizes, parameter set and key fit the model."""
+
+    tenant: Tenant
+    model: Model
+    key: KeyRecord
+    samples: int
+
+    @property
+    def bootstraps(self) -> int:
+        return self.model.bootstraps * self.samples
+
+
+@dataclass(frozen=True)
+class Answer:
+    body: bytes
+    run_seconds: float
+    queue_seconds: float
+
+
+class RemoteError(FheError):
+    """An error that the engine reported; `code` and `http_status` are those of its class."""
+
+    def __init__(self, message: Message) -> None:
+        super().__init__(message["message"])
+        self.code = message["code"]  # type: ignore[misc]
+        self.http_status = message["http_status"]  # type: ignore[misc]
+
+
+class Scoring:
+    def __init__(
+        self,
+        settings: Settings,
+        dispatcher: Dispatcher,
+        keys: Keys,
+        uploads: Uploads,
+        storage: Storage,
+        usage: Usage,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._dispatcher = dispatcher
+        self._keys = keys
+        self._uploads = uploads
+        self._storage = storage
+        self._usage = usage
+        self._metrics = metrics
+        self.estimates = Estimates()
+
+    # --- checks, before the body is read and after its first bytes ---
+
+    def largest_batch(self, model: Model) -> int:
+        return min(self._settings.max_samples, int(model.facts["largest_batch"]))
+
+    def check_length(self, model: Model, length: int) -> None:
+        """Some number of samples must have this size."""
+        samples = self.largest_batch(model)
+        if model.is_length(length, samples):
+            return
+        if model.is_length(length + PURPOSE_BYTES, samples):
+            raise _of_no_model()
+        most = model.input_bytes(samples)
+        if length > most:
+            raise TooLargeError(f"expected at most {most} bytes ({samples} samples), got {length}; send fewer")
+        raise MalformedError(
+            f"no number of samples has {length} bytes; one sample has {model.input_bytes(1)}, encrypt with the client specification"
+        )
+
+    def check_header(self, model: Model, start: bytes, length: int) -> Header:
+        """What the object claims to be is what the model takes."""
+        header = read_header(start, length, Kind.PACKED_CIPHERTEXTS)
+        if parameter_digest(header.parameters).hex() != model.parameter_digest:
+            raise WrongParametersError(
+                f"these are ciphertexts of parameter set '{header.parameters.name}', the model takes '{model.facts['parameter_set']}'; "
+                "encrypt with the model's client specification"
+            )
+        if header.purpose is None:
+            raise _of_no_model()
+        if header.purpose.hex() != model.digest:
+            raise WrongModelError(
+                f"these are ciphertexts for program {header.purpose.hex()[:16]}, model '{model.name}' is program {model.digest[:16]}; "
+                "encrypt with the model's client specification"
+            )
+        if len(header.shape) != 2 or header.shape[1] != model.input_numbers:
+            raise MalformedError(
+                f"expected ciphertexts of shape ['samples', {model.input_numbers}], got {list(header.shape)}; "
+                "encrypt with the model's client specification"
+            )
+        if header.shape[0] > self.largest_batch(model):
+            raise TooLargeError(
+                f"expected at most {self.largest_batch(model)} samples, got {header.shape[0]}; send fewer"
+            )
+        if header.key_id is None:
+            raise MalformedError("the ciphertexts do not say which key they belong to; encrypt them with this release")
+        return header
+
+    async def admit(self, tenant: Tenant, model: Model, header: Header, wanted_key: str | None) -> Request:
+        """The key, the quota, and room in the queue."""
+        assert header.key_id is not None
+        secret_id = header.key_id.hex()
+        key = await self._keys.choose(tenant.name, model.parameter_digest, wanted_key, secret_id)
+        if key.secret_id != secret_id:
+            raise WrongParametersError(
+                f"the ciphertexts belong to key {secret_id[:8]}.., the evaluation keys '{key.id}' to key {(key.secret_id or '')[:8]}..; "
+                "they come from different secret keys"
+            )
+        request = Request(tenant, model, key, header.shape[0])
+        self._dispatcher.require_room(tenant.name, self._usage.max_queue(tenant))
+        await self._usage.require_bootstraps(tenant, request.bootstraps)
+        return request
+
+    def is_short(self, request: Request) -> bool:
+        estimate = self.estimates.seconds(request.model, request.samples)
+        wait = self._dispatcher.wait_seconds(request.tenant.name, estimate)
+        return estimate + wait <= self._settings.synchronous_seconds
+
+    # --- running ---
+
+    async def run_now(self, request: Request, body: bytes) -> Answer:
+        """Waits for the engine. Nothing is stored; a caller that goes away takes its request with it."""
+        future: asyncio.Future[tuple[Message, bytes]] = asyncio.get_running_loop().create_future()
+
+        def listen(message: Message, result: bytes) -> None:
+            if message["event"] in ("done", "failed") and not future.done():
+                future.set_result((message, result))
+
+        work = await self.work(request, new_id(), SYNCHRONOUS_PRIORITY, listen)
+        work.body = body
+        day = await self._usage.charge(request.tenant, request.bootstraps)
+        self._dispatcher.submit(work)
+        try:
+            message, result = await future
+        except asyncio.CancelledError:
+            if self._dispatcher.cancel(work.id):
+                self._usage.refund(request.tenant.name, day, request.bootstraps)
+            raise
+        queue_seconds = max(0.0, now() - work.queued_at - message.get("busy_seconds", 0.0))
+        if message["event"] == "failed":
+            self._usage.refund(request.tenant.name, day, request.bootstraps)
+            await self.look_after(request.key, message)
+            raise RemoteError(message)
+        self.account(request, message, queue_seconds)
+        return Answer(result, message["seconds"], queue_seconds)
+
+    async def work(
+        self, request: Request, identity: str, priority: int, listen: Callable[[Message, bytes], None]
+    ) -> Work:
+        seconds = self.estimates.seconds(request.model, request.samples)
+        message: Message = {
+            "op": "run",
+            "id": identity,
+            "program": {"digest": request.model.artefact_sha256, "path": str(request.model.artefact)},
+            "key": {"name": request.key.id, "path": str(await self._key_file(request.key))},
+            "samples": request.samples,
+        }
+        long = seconds > self._settings.synchronous_seconds
+        return Work(identity, request.tenant.name, priority, message, listen, seconds, long)
+
+    async def _key_file(self, key: KeyRecord) -> Path:
+        for _ in range(2):
+            with contextlib.suppress(FileNotFoundError):
+                path = await self._storage.local(key.name)
+                if path.stat().st_size == key.bytes:
+                    return path
+            await self._storage.drop_copy(key.name)  # the object itself may be whole
+        await self._uploads.lost(key)
+        raise KeyRequiredError(f"the file of key '{key.id}' is lost; upload the key again: POST /v2/keys")
+
+    async def look_after(self, key: KeyRecord, message: Message) -> None:
+        """A run failed; when that is because of what the storage has made of its key, the key has to come again."""
+        if message.get("key_damaged"):
+            await self._uploads.lost(key)
+
+    def account(self, request: Request, message: Message, queue_seconds: float) -> None:
+        """One run that succeeded; its bootstraps were counted when it was accepted."""
+        name = request.model.parameters.name
+        self.estimates.learn(request.model, request.samples, message["seconds"])
+        self._usage.count(request.tenant.name, requests=1, samples=request.samples)
+        self._metrics.ran(name, message["device"], request.bootstraps, queue_seconds, message["seconds"])
+
+
+def _of_no_model() -> WrongModelError:
+    return WrongModelError(
+        "the ciphertexts do not say which model they are for: an earlier release encrypted them; use a client of this release"
+    )

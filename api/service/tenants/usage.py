@@ -1,0 +1,221 @@
+"""What tenants use: bootstraps and bytes, against their limits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cloakwork.api.database.connection import Database
+from cloakwork.api.database.tables import evaluation_keys, jobs, tenants, usage
+from cloakwork.api.errors import QuotaError, UnauthorisedError
+from cloakwork.api.service.clock import seconds_to_midnight, today
+from cloakwork.api.service.tenants.tenants import Tenant
+from cloakwork.api.settings import Settings
+
+COUNTERS = ("requests", "samples", "bootstraps", "uploaded_bytes")
+_BYTES_RETRY_SECONDS = 3600.0
+
+Admission: TypeAlias = Callable[[AsyncConnection], Awaitable[None]]
+"""Raises in the transaction that would store something, when it must not."""
+
+Day: TypeAlias = tuple[str, str]
+"""A tenant and a day."""
+
+
+class Usage:
+    """Counts in memory and adds to the database about once a second: short requests need no write of their own.
+
+    A service that is killed forgets at most what the last second counted. Where several services may share the database, bootstraps are
+    counted there, one statement for each request: what this process remembers is not all.
+    """
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings
+        self._alone = settings.database_url is None or settings.single_host  # then this process's memory is the truth
+        self._pending: dict[Day, dict[str, int]] = defaultdict(_zeros)
+        self._bootstraps: dict[Day, int] = {}  # of today, complete: what is stored and what is pending
+        self._flushing = asyncio.Lock()
+
+    def count(self, tenant: str, **amounts: int) -> None:
+        self._add((tenant, today()), amounts)
+
+    def _add(self, day: Day, amounts: dict[str, int]) -> None:
+        pending = self._pending[day]
+        for counter, amount in amounts.items():
+            pending[counter] += amount
+        if day in self._bootstraps:
+            self._bootstraps[day] += amounts.get("bootstraps", 0)
+
+    async def flush(self) -> None:
+        async with self._flushing:
+            pending, self._pending = dict(self._pending), defaultdict(_zeros)
+            if not pending:
+                return
+            try:
+                async with self._database.write() as connection:
+                    for (tenant, day), amounts in pending.items():
+                        await _store(connection, tenant, day, amounts)
+            except BaseException:
+                for each, amounts in pending.items():
+                    for name, amount in amounts.items():
+                        self._pending[each][name] += amount
+                raise
+
+    # --- limits ---
+
+    def max_bytes(self, tenant: Tenant) -> int:
+        return self._settings.tenant_bytes if tenant.max_bytes is None else tenant.max_bytes
+
+    def max_bootstraps(self, tenant: Tenant) -> int:
+        own = tenant.max_bootstraps_per_day
+        return self._settings.tenant_bootstraps_per_day if own is None else own
+
+    def max_queue(self, tenant: Tenant) -> int:
+        return self._settings.max_tenant_queue if tenant.max_queue is None else tenant.max_queue
+
+    async def require_bootstraps(self, tenant: Tenant, bootstraps: int) -> None:
+        """Before the rest of a request is read; `charge` decides."""
+        self._check(tenant, await self._used(tenant.name, today()), bootstraps)
+
+    async def charge(self, tenant: Tenant, bootstraps: int) -> str:
+        """Counts bootstraps that are about to be accepted; of many requests at once only as many pass as the limit allows.
+
+        Returns: the day that they are counted on, for `refund`.
+        """
+        day = today()
+        if self._alone:
+            self._check(tenant, await self._used(tenant.name, day), bootstraps)
+            self._add((tenant.name, day), {"bootstraps": bootstraps})
+        else:
+            await self._charge_shared(tenant, day, bootstraps)
+        return day
+
+    def refund(self, tenant: str, day: str, bootstraps: int) -> None:
+        """They were charged and will not run."""
+        self._add((tenant, day), {"bootstraps": -bootstraps})
+
+    async def _charge_shared(self, tenant: Tenant, day: str, bootstraps: int) -> None:
+        place = (usage.c.tenant == tenant.name) & (usage.c.day == day)
+        fits = usage.c.bootstraps + bootstraps <= self.max_bootstraps(tenant)
+        charge = update(usage).where(place, fits).values(bootstraps=usage.c.bootstraps + bootstraps)
+        async with self._database.write() as connection:
+            for _ in range(2):  # the second time there is a row
+                if (await connection.execute(charge)).rowcount:
+                    return
+                with contextlib.suppress(IntegrityError):
+                    async with connection.begin_nested():
+                        await connection.execute(insert(usage).values(tenant=tenant.name, day=day, **_zeros()))
+            used = (await connection.execute(select(usage.c.bootstraps).where(place))).scalar() or 0
+        self._check(tenant, used, bootstraps)
+
+    def _check(self, tenant: Tenant, used: int, bootstraps: int) -> None:
+        limit = self.max_bootstraps(tenant)
+        if used + bootstraps > limit:
+            raise QuotaError(
+                f"this request needs {bootstraps} bootstraps; {used} of today's {limit} are used or waiting, they begin again at midnight UTC",
+                retry_after=seconds_to_midnight(),
+            )
+
+    async def _used(self, tenant: str, day: str) -> int:
+        """Returns at once, without another task between, when the day is known."""
+        key = (tenant, day)
+        if not self._alone:
+            return await self._stored_bootstraps(key)
+        if key not in self._bootstraps:
+            self._bootstraps = {known: count for known, count in self._bootstraps.items() if known[1] == day}
+            async with self._flushing:  # nothing is on its way between memory and database
+                stored = await self._stored_bootstraps(key)
+                self._bootstraps.setdefault(key, stored + self._pending.get(key, _zeros())["bootstraps"])
+        return self._bootstraps[key]
+
+    async def _stored_bootstraps(self, day: Day) -> int:
+        query = select(usage.c.bootstraps).where(usage.c.tenant == day[0], usage.c.day == day[1])
+        async with self._database.read() as connection:
+            return int((await connection.execute(query)).scalar() or 0)
+
+    def admission(self, tenant: Tenant, count: int) -> Admission:
+        """For the transaction that stores something of so many bytes: the tenant's row is locked, so that no two count the same room.
+
+        Raises there:
+            QuotaError: over the limit, which is read again.
+            UnauthorisedError: the tenant was removed.
+        """
+
+        async def admit(connection: AsyncConnection) -> None:
+            row = select(tenants.c.max_bytes).where(tenants.c.id == tenant.name).with_for_update()
+            found = (await connection.execute(row)).one_or_none()
+            if found is None:
+                raise UnauthorisedError("the tenant of this API key was removed")
+            limit = self._settings.tenant_bytes if found.max_bytes is None else found.max_bytes
+            _check_bytes(sum((await _stored_bytes(connection, tenant.name)).values()), count, limit)
+
+        return admit
+
+    async def require_bytes(self, tenant: Tenant, count: int) -> None:
+        """Before anything is written; `admission` decides."""
+        _check_bytes(sum((await self.stored_bytes(tenant.name)).values()), count, self.max_bytes(tenant))
+
+    async def stored_bytes(self, tenant: str) -> dict[str, int]:
+        async with self._database.read() as connection:
+            return await _stored_bytes(connection, tenant)
+
+    async def report(self, tenant: Tenant) -> dict[str, Any]:
+        await self.flush()
+        stored = await self.stored_bytes(tenant.name)
+        days = select(usage).where(usage.c.tenant == tenant.name).order_by(usage.c.day.desc()).limit(31)
+        states = select(jobs.c.state, func.count()).where(jobs.c.tenant == tenant.name).group_by(jobs.c.state)
+        async with self._database.read() as connection:
+            by_day = (await connection.execute(days)).all()
+            by_state = (await connection.execute(states)).all()
+        return {
+            "tenant": tenant.name,
+            "bytes_stored": {**stored, "total": sum(stored.values())},
+            "bootstraps_today": await self._used(tenant.name, today()),
+            "days": [{"day": row.day, **{name: getattr(row, name) for name in COUNTERS}} for row in by_day],
+            "jobs": {str(state): int(count) for state, count in by_state},
+            "limits": {
+                "bytes": self.max_bytes(tenant),
+                "bootstraps_per_day": self.max_bootstraps(tenant),
+                "queue": self.max_queue(tenant),
+            },
+        }
+
+
+def _zeros() -> dict[str, int]:
+    return dict.fromkeys(COUNTERS, 0)
+
+
+async def _store(connection: AsyncConnection, tenant: str, day: str, amounts: dict[str, int]) -> None:
+    place = (usage.c.tenant == tenant) & (usage.c.day == day)
+    added = {name: usage.c[name] + amount for name, amount in amounts.items()}
+    updated = await connection.execute(update(usage).where(place).values(**added))
+    if not updated.rowcount:
+        await connection.execute(usage.insert().values(tenant=tenant, day=day, **amounts))
+
+
+async def _stored_bytes(connection: AsyncConnection, tenant: str) -> dict[str, int]:
+    """Keys count from the moment their upload is opened, inputs while a job waits or runs, results from the acceptance of their job on."""
+    mine, waiting = jobs.c.tenant == tenant, jobs.c.state.in_(("queued", "running"))
+    sums = {
+        "keys": select(func.sum(evaluation_keys.c.bytes)).where(evaluation_keys.c.tenant == tenant),
+        "inputs": select(func.sum(jobs.c.input_bytes)).where(mine, waiting),
+        "results": select(func.sum(jobs.c.result_bytes)).where(mine),
+        "expected_results": select(func.sum(jobs.c.expected_bytes)).where(mine, waiting),
+    }
+    return {name: int((await connection.execute(query)).scalar() or 0) for name, query in sums.items()}
+
+
+def _check_bytes(stored: int, count: int, limit: int) -> None:
+    if stored + count > limit:
+        raise QuotaError(
+            f"this needs {count} bytes; {stored} of {limit} are taken, delete keys or finished jobs first",
+            retry_after=_BYTES_RETRY_SECONDS,
+        )

@@ -1,0 +1,96 @@
+"""The web process: Uvicorn with limits on connections and on how slowly a client may speak and read."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import resource
+import socket
+
+import uvicorn
+
+from cloakwork.api import logs
+from cloakwork.api.application import create_app
+from cloakwork.api.http.connections import Connections
+from cloakwork.api.http.gate import HEADER_BYTES
+from cloakwork.api.http.limited_protocol import limited_protocol
+from cloakwork.api.service.services import Services, prepare
+from cloakwork.api.settings import Settings
+
+_KEEP_ALIVE_SECONDS = 15
+_STOP_SECONDS = 10
+_LOOK_TICKS = 10  # of a tenth of a second
+_OTHER_FILES = 256  # beside connections: libraries, database, uploads, results
+
+_log = logging.getLogger("cloakwork.server")
+
+
+def serve(settings: Settings) -> int:
+    """Until a signal; the exit status."""
+    logs.set_up(settings.log_level)
+    services = Services(settings)
+    asyncio.run(prepare(settings, services.node.name))
+    connections = Connections(
+        settings.max_connections, settings.max_address_connections, settings.max_tenant_connections
+    )
+    _allow_open_files(settings.max_connections)
+    config = uvicorn.Config(
+        create_app(services),
+        host=settings.host,
+        port=settings.port,
+        http=limited_protocol(connections, settings.header_seconds, settings.body_idle_seconds),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        proxy_headers=False,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+    )
+    server = _Server(config, settings, connections)
+    server.run()
+    return 0 if server.started else 1
+
+
+def _allow_open_files(connections: int) -> None:
+    """As many as all connections need, if the system lets the process have them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        if allowed < wanted:
+            _log.warning(
+                "the system allows fewer open files than max_connections may need",
+                extra={"allowed": allowed, "wanted": wanted},
+            )
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, settings: Settings, connections: Connections) -> None:
+        super().__init__(config)
+        self._settings = settings
+        self._connections = connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._settings.tls_certificate:
+            # Uvicorn has no option for it; a connection counts from the end of its handshake.
+            loop = asyncio.get_running_loop()
+            patient = functools.partial(loop.create_server, ssl_handshake_timeout=self._settings.header_seconds)
+            loop.create_server = patient  # type: ignore[method-assign]
+        await super().startup(sockets)
+        if self.started:
+            scheme = "https" if self._settings.tls_certificate else "http"
+            for listening in self.servers:
+                for each in listening.sockets:
+                    host, port = each.getsockname()[:2]
+                    _log.info("listening", extra={"url": f"{scheme}://{host}:{port}"})
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _LOOK_TICKS == 0:
+            self._connections.look()
+        return await super().on_tick(counter)

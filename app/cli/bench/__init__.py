@@ -1,0 +1,1 @@
+"""`cloakwork bench ..`: the engine's operations and a service under load, measured."""

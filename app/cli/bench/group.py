@@ -1,0 +1,92 @@
+"""`cloakwork bench pbs|gate|linear|keygen`. Seconds are those of one call on the whole batch; docs/command-line.md lists the keys."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cloakwork.app.cli.bench import measure, serve
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
+from cloakwork.app.cli.shared.parameter_sets import SetOption, find_set
+from cloakwork.fhe_core.gates import INPUT_COUNTS
+
+app = typer.Typer(help="Measure operations; every output is decrypted and checked.", no_args_is_help=False)
+app.command("serve")(serve.serve)
+
+BatchOption = Annotated[int, typer.Option("--batch", min=1, help="Ciphertexts in one call.")]
+RepeatsOption = Annotated[
+    int | None,
+    typer.Option("--repeats", min=1, help="Calls to take the median of; by default what fits into two seconds."),
+]
+
+
+@app.command("pbs")
+def pbs(
+    set_name: SetOption,
+    device: DeviceOption = "cpu",
+    batch: BatchOption = 64,
+    threads: ThreadsOption = 1,
+    repeats: RepeatsOption = None,
+    json_path: JsonOption = None,
+) -> None:
+    """A look-up: a random table (exact sets), ReLU (approximate sets), the sign (gate sets)."""
+    parameters = find_set(set_name)
+    setting = checked_setting(device, batch, threads, repeats)
+    with progress(f"bootstraps of {set_name}") as update:
+        record = measure.bench_bootstrap(parameters, None, setting, update)
+    emit(record, json_path, f"Look-up on {set_name}")
+
+
+@app.command("gate")
+def gate(
+    set_name: SetOption,
+    gate: Annotated[str, typer.Option("--gate", help=f"One of {', '.join(INPUT_COUNTS)}.")] = "NAND",
+    device: DeviceOption = "cpu",
+    batch: BatchOption = 64,
+    threads: ThreadsOption = 1,
+    repeats: RepeatsOption = None,
+    json_path: JsonOption = None,
+) -> None:
+    """A Boolean gate."""
+    parameters = find_set(set_name)
+    name = gate.upper()
+    if name not in INPUT_COUNTS:
+        raise WrongCallError(f"--gate: expected one of {', '.join(INPUT_COUNTS)}; got '{gate}'")
+    setting = checked_setting(device, batch, threads, repeats)
+    with progress(f"{name} of {set_name}") as update:
+        record = measure.bench_bootstrap(parameters, name, setting, update)
+    emit(record, json_path, f"{name} on {set_name}")
+
+
+@app.command("linear")
+def linear(
+    set_name: SetOption,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Outputs of the matrix.")] = 128,
+    columns: Annotated[int, typer.Option("--cols", min=1, help="Inputs of the matrix.")] = 128,
+    device: DeviceOption = "cpu",
+    batch: BatchOption = 16,
+    threads: ThreadsOption = 1,
+    repeats: RepeatsOption = None,
+    json_path: JsonOption = None,
+) -> None:
+    """An integer matrix times a batch of vectors of ciphertexts."""
+    parameters = find_set(set_name)
+    setting = checked_setting(device, batch, threads, repeats)
+    with progress(f"linear layer on {set_name}") as update:
+        record = measure.bench_linear(parameters, rows, columns, setting, update)
+    emit(record, json_path, f"Linear layer on {set_name}")
+
+
+@app.command("keygen")
+def keygen(set_name: SetOption, repeats: RepeatsOption = None, json_path: JsonOption = None) -> None:
+    """A secret key with its evaluation keys, and what they weigh."""
+    parameters = find_set(set_name)
+    with progress(f"keys of {set_name}") as update:
+        record = measure.bench_keygen(parameters, repeats, update)
+    emit(record, json_path, f"Keys of {set_name}")
+
+
+def checked_setting(device: str, batch: int, threads: int, repeats: int | None) -> measure.Setting:
+    return measure.Setting(checked_device(device), batch, threads, repeats)

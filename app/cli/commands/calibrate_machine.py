@@ -1,0 +1,129 @@
+"""`cloakwork calibrate-machine`: measures this machine, so that reports forecast the time of programs on it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress_of_stages, standard_output, write_json
+from cloakwork.app.cli.shared.device_options import ThreadsOption, checked_device
+from cloakwork.app.cli.shared.parameter_sets import find_set
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set, word_bytes
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.forecast.cache import measured_profiles, save_profile
+from cloakwork.models.forecast.machine import Machine, gpus
+from cloakwork.models.forecast.measure import REPRESENTATIVES, Report, measure_set
+from cloakwork.models.forecast.profile import MachineProfile
+from cloakwork.models.forecast.rates import SetRates
+
+GIB = 2**30
+
+
+def calibrate_machine(
+    devices: Annotated[
+        list[str] | None,
+        typer.Option("--device", help="cpu, cuda or cuda:N; may be repeated. Without it the CPU and every usable GPU."),
+    ] = None,
+    threads: ThreadsOption = 1,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Parameter set to measure besides what is kept; may be repeated. Without it one for each ring, from which others are scaled.",
+        ),
+    ] = None,
+    json_path: JsonOption = None,
+) -> None:
+    """Measure this machine (a quarter of a minute for the CPU), for the forecasts in reports of models.
+
+    The measurement is kept in the user's cache, for this release, CPU, number of threads and device.
+    """
+    machines = [Machine.here(device, threads) for device in _devices(devices)]
+    chosen = [find_set(name) for name in sets or REPRESENTATIVES]
+    start = time.perf_counter()
+    with progress_of_stages("measuring") as update:
+        profiles = [measure_machine(machine, chosen, update) for machine in machines]
+    if sets:
+        profiles = [_beside_earlier(profile) for profile in profiles]
+    paths = [save_profile(profile) for profile in profiles]
+    if json_path != "-":
+        for profile, path in zip(profiles, paths, strict=True):
+            standard_output().print(profile_table(profile))
+            standard_output().print(f"kept in {path}", style="dim")
+    if json_path is not None:
+        record = {
+            "seconds": time.perf_counter() - start,
+            "files": [str(path) for path in paths],
+            "profiles": [profile.to_fields() for profile in profiles],
+        }
+        write_json(record, json_path)
+
+
+def measure_machine(machine: Machine, sets: list[ParameterSet], update: Any = None) -> MachineProfile:
+    """Args: update: update(stage, done, total) of the probes of each set."""
+    rates: dict[str, SetRates] = {}
+    for params in sets:
+        stage = f"{machine.label}, {params.name}"
+        keys = ClientKey.generate(params).evaluation_keys()
+        session = Session(keys, device=machine.device, threads=machine.threads if machine.device == "cpu" else 1)
+        report: Report | None = None if update is None else lambda done, total: update(stage, done, total)  # noqa: B023
+        rates[params.name] = measure_set(session, report)
+    return MachineProfile(machine, datetime.now(UTC).isoformat(timespec="seconds"), rates)
+
+
+def _beside_earlier(profile: MachineProfile) -> MachineProfile:
+    """With the other sets that were measured on the machine before."""
+    earlier = [found.sets for found in measured_profiles()[0] if found.machine == profile.machine]
+    return replace(profile, sets={**(earlier[0] if earlier else {}), **profile.sets})
+
+
+def _devices(asked: list[str] | None) -> list[str]:
+    chosen = asked or ["cpu", *(found["device"] for found in gpus())]
+    for device in chosen:
+        if "," in checked_device(device):
+            raise WrongCallError(
+                f"--device: expected one device at a time, got '{device}'; repeat the option for others"
+            )
+    return list(dict.fromkeys("cuda:0" if device == "cuda" else device for device in chosen))
+
+
+def profile_table(profile: MachineProfile) -> Table:
+    """Rates as people speak of them: look-ups, multiplications and gibibytes in a second."""
+    machine = profile.machine
+    threads = f", {machine.threads} thread{'s' if machine.threads > 1 else ''}" if machine.device == "cpu" else ""
+    table = Table(
+        title=f"{machine.device}: {machine.name}{threads}", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1)
+    )
+    table.add_column("set", style="bold", no_wrap=True)
+    for heading in ("one, ms", "per s", "10^9 mul/s", "GiB/s in", "GiB/s out", "answers/s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, rates in profile.sets.items():
+        table.add_row(name, *_row(rates, word_bytes(parameter_set(name)), machine.device != "cpu"))
+    table.caption = (
+        "One look-up alone, and look-ups in the largest batch; multiplications of integer weights with words of ciphertexts; ciphertexts that "
+        "linear layers read, and that come out of a GPU; outputs re-randomised."
+    )
+    return table
+
+
+def _row(rates: SetRates, bytes_each: int, on_gpu: bool) -> list[str]:
+    def rate(seconds: float, unit: float = 1.0) -> str:
+        value = unit / seconds if seconds > 0 else 0.0
+        return f"{value:.0f}" if value >= 100 else f"{value:.3g}" if value else "-"
+
+    largest, most = max(rates.lookups), max(rates.answers)
+    return [
+        f"{1e3 * rates.lookups[min(rates.lookups)]:.3g}",
+        rate(rates.lookups[largest] / largest),
+        rate(rates.seconds["multiplications"], 1e-9),
+        rate(rates.seconds["gathered"], bytes_each / GIB),
+        rate(rates.seconds["returned"], bytes_each / GIB) if on_gpu else "-",
+        rate(rates.answers[most] / most),
+    ]

@@ -1,0 +1,253 @@
+"""`cloakwork compile`, `inspect`, `zoo`: from an ONNX model to a program, and what a program costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+<<<<<<< HEAD:app/cli/compile_model.py
+from cloakwork.app.cli.console import JsonOption, WrongCallError, standard_error, standard_output, write_json
+from cloakwork.app.cli.data_sets import load_inputs
+from cloakwork.app.cli.keys import ForceOption, refuse_overwriting
+from cloakwork.app.cli.model_files import ModelArgument, find_model
+from cloakwork.app.cli.params import find_set
+=======
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, standard_output, write_json
+from cloakwork.app.cli.shared.data_sets import load_inputs
+from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
+from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
+from cloakwork.app.cli.shared.parameter_sets import find_set
+>>>>>>> main:app/cli/commands/compile_model.py
+from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.models import zoo
+from cloakwork.models.calibration import Calibration
+from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.ir import Graph
+from cloakwork.models.passes.noise_limits import Profile
+from cloakwork.models.report import graph_text, summary
+
+_EXACT_HELP = "Profile exact: "
+InputBits = Annotated[
+    int | None, typer.Option("--input-bits", help=f"{_EXACT_HELP}bits of the input, from 4 on by default.")
+]
+ActivationBits = Annotated[
+    int | None,
+    typer.Option("--activation-bits", help=f"{_EXACT_HELP}bits of results of look-ups, from 3 on by default."),
+]
+RoundedBits = Annotated[
+    int | None,
+    typer.Option(
+        "--rounded-bits", help=f"{_EXACT_HELP}round accumulators with more values to this many bits, or refuse them."
+    ),
+]
+RangesOption = Annotated[
+    str | None, typer.Option("--ranges", help=f"{_EXACT_HELP}of accumulators, interval (never wrap) or calibrated.")
+]
+ClientOutput = Annotated[
+    Path | None,
+    typer.Option("--client", help="Write the client specification too: how to encrypt, how to read results."),
+]
+StagesOption = Annotated[
+    bool,
+    typer.Option(
+        "--stages", help="Print the graph after every step of the compiler that changes it (to standard error)."
+    ),
+]
+PictureOutput = Annotated[Path | None, typer.Option("--picture", help="Draw the program as an SVG file.")]
+
+
+def compile_model(
+    source: Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file, or a model of the zoo.")],
+    output: Annotated[Path, typer.Option("--out", "-o", help="The compiled model.")],
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration",
+            help="A few hundred typical inputs [samples, ..] (.npy; of several inputs .npz by their names), or ranges (.json); quantised models "
+            "need none.",
+        ),
+    ] = None,
+    profiles: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--profile",
+            help="Noise that a look-up may see: auto, fast (2 %), balanced (1 %), a number in per cent, exact, exact_64; LAYER=PROFILE for one.",
+        ),
+    ] = None,
+    accuracy: Annotated[
+        float | None,
+        typer.Option(
+            "--accuracy",
+            help="Least share of calibration samples decided as in clear (of the variance, for regression); 0: whatever it is. Default 0.97.",
+        ),
+    ] = None,
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="Write the most accurate program even when it is below --accuracy.")
+    ] = False,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--task",
+            help="classification or regression; OUTPUT=TASK for one of several outputs, may be repeated. Seen from the model without it.",
+        ),
+    ] = None,
+    outputs: Annotated[
+        list[str] | None,
+        typer.Option("--output", help="Compute this output of the model alone; may be repeated. By default all."),
+    ] = None,
+    weight_bits: Annotated[
+        int | None, typer.Option("--weight-bits", help="Least bits of integer weights, 2 to 8.")
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option("--margin", help="Part of the calibrated range kept free on either side.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None, typer.Option("--set", help="Parameter set to choose from; may be repeated.")
+    ] = None,
+    input_bits: InputBits = None,
+    activation_bits: ActivationBits = None,
+    rounded_bits: RoundedBits = None,
+    ranges: RangesOption = None,
+    client: ClientOutput = None,
+    picture: PictureOutput = None,
+    stages: StagesOption = False,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Compile an ONNX model for encrypted inputs; the report says what it costs and risks."""
+    refuse_overwriting(force, *(path for path in (output, client, picture) if path is not None))
+    options: dict[str, Any] = {"weight_bits": weight_bits, "margin": margin, "accuracy": accuracy}
+    options["task"] = _tasks(tasks) if tasks else None
+    options["outputs"] = outputs or None
+    options["allow_loss"] = allow_loss or None
+    options["profile"] = _profiles(profiles) if profiles else None
+    options["candidates"] = [find_set(name) for name in sets] if sets else None
+    exact = _given(input_bits=input_bits, activation_bits=activation_bits, rounded_bits=rounded_bits, ranges=ranges)
+    options["exact"] = ExactSettings(**exact) if exact else None
+    options["on_step"] = _Stages() if stages else None
+    model = _compiled(source, calibration, _given(**options))
+    model.save(output)
+    _write_beside(model, client, picture)
+    _show(model, json_path, {"compiled": str(output), "bytes": output.stat().st_size})
+
+
+def inspect(
+    model_name: ModelArgument,
+    client: ClientOutput = None,
+    picture: PictureOutput = None,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Report what a compiled model costs and risks: bootstraps, bytes, noise of every layer."""
+    refuse_overwriting(force, *(path for path in (client, picture) if path is not None))
+    model = find_model(model_name)
+    _write_beside(model, client, picture)
+    _show(model, json_path, {"model": model_name})
+
+
+def list_zoo(json_path: JsonOption = None) -> None:
+    """List the trained models that come with cloakwork."""
+    cards = [zoo.card(name) for name in zoo.names()]
+    if json_path != "-":
+        table = Table(title="Models of the zoo", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
+        for heading in ("name", "data", "clear", "encrypted"):
+            table.add_column(heading, no_wrap=True)
+        table.add_column("what it is", overflow="fold")
+        for each in cards:
+            encrypted = each.facts.get("accuracy_simulated", each.facts.get("accuracy_quantised"))
+            shares = (each.facts.get("accuracy_clear"), encrypted)
+            texts = ("" if share is None else f"{100 * share:.2f} %" for share in shares)
+            table.add_row(each.name, each.data, *texts, each.description)
+        table.caption = "Accuracy on held-out samples, in clear and encrypted."
+        standard_output().print(table)
+    if json_path is not None:
+        records = [
+            {"name": c.name, "description": c.description, "data": c.data, "sha256": c.sha256, **c.facts} for c in cards
+        ]
+        write_json({"models": records}, json_path)
+
+
+class _Stages:
+    """Shows steps of the compiler, with the graph where one has changed it."""
+
+    def __init__(self) -> None:
+        self._before: list[str] = []
+
+    def __call__(self, step: str, graph: Graph) -> None:
+        lines, err = graph_text(graph), standard_error()
+        changed = lines != self._before
+        err.print(f"{step}: {summary(graph) if changed else 'nothing to do'}", markup=False, style="bold")
+        for line in lines if changed else ():
+            err.print(f"  {line}", markup=False, highlight=False)
+        self._before = lines
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _profiles(texts: list[str]) -> Profile | dict[str, Profile]:
+    """Those of layers as LAYER=PROFILE, one for all the others by itself."""
+    named = {layer: _profile(value) for layer, _, value in (text.rpartition("=") for text in texts)}
+    if len(named) < len(texts):
+        raise WrongCallError("--profile: expected at most one for each layer, and one for all the others")
+    if "" in named:
+        named["*"] = named.pop("")
+    return named["*"] if named.keys() == {"*"} else named
+
+
+def _tasks(texts: list[str]) -> str | dict[str, str]:
+    """One for all outputs, or OUTPUT=TASK for some."""
+    named = {name: task for name, _, task in (text.rpartition("=") for text in texts)}
+    if len(named) < len(texts) or ("" in named and len(named) > 1):
+        raise WrongCallError("--task: expected one for all outputs, or one OUTPUT=TASK for each of some")
+    return named.get("", named)
+
+
+def _profile(text: str) -> Profile:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _compiled(source: str, calibration: Path | None, options: dict[str, Any]) -> CompiledModel:
+    """Calibrated by the file; a model of the zoo, which is not a file here, by the ranges that it brings."""
+    path = Path(source)
+    if not path.is_file():
+        if source not in zoo.names():
+            raise WrongCallError(
+                f"there is no file '{source}', nor a model of that name in the zoo, which has {', '.join(zoo.names())}"
+            )
+        if calibration is None:
+            return zoo.load_model(source, **options)
+        path = zoo.zoo_model(source)
+    if path.suffix == zoo.PROGRAM:
+        raise WrongCallError(f"{source} is compiled already; expected an ONNX file")
+    return compile_onnx(path, None if calibration is None else _calibration(calibration), **options)
+
+
+def _calibration(path: Path) -> Any:
+    if path.suffix == ".json":
+        return Calibration.from_json(path.read_bytes())
+    return load_inputs(path)
+
+
+def _write_beside(model: CompiledModel, client: Path | None, picture: Path | None) -> None:
+    if client is not None:
+        with atomic_writer(client) as stream:
+            stream.write(model.client.to_json().encode())
+    if picture is not None:
+        model.save_picture(picture)
+
+
+def _show(model: CompiledModel, json_path: str | None, facts: dict[str, Any]) -> None:
+    if json_path != "-":
+        standard_output().print(str(model), markup=False)
+    if json_path is not None:
+        write_json(json.loads(json.dumps({**facts, **model.report()})), json_path)

@@ -1,0 +1,62 @@
+"""`cloakwork devices`: what this build can compute on, and why something is unusable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from cloakwork.app.cli.shared.console import JsonOption, standard_output, write_json
+from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.cores import usable_cores
+from cloakwork.fhe_core.errors import FheError
+
+
+def list_devices() -> list[dict[str, Any]]:
+    return [cpu_device(), *cuda_devices()]
+
+
+def cpu_device() -> dict[str, Any]:
+    cores = usable_cores()
+    try:
+        return {
+            "device": "cpu",
+            "usable": True,
+            "details": f"instruction set {_engine.cpu_features()}, {cores} threads",
+        }
+    except FheError as error:
+        return {"device": "cpu", "usable": False, "details": str(error)}
+
+
+def cuda_devices() -> list[dict[str, Any]]:
+    """One entry per device, or one that says why there is none."""
+    if not hasattr(_engine, "CudaKey"):
+        return [
+            {"device": "cuda", "usable": False, "details": f"this build has no CUDA back end: {_engine.without_cuda}"}
+        ]
+    try:
+        return [
+            {
+                "device": found["device"],
+                "usable": found["usable"],
+                "details": f"{found['name']}, compute capability {found['compute_capability']}, {found['multiprocessors']} multiprocessors, "
+                f"{found['free_bytes'] / 2**30:.1f} of {found['total_bytes'] / 2**30:.1f} GiB free; {found['details']}",
+            }
+            for found in _engine.cuda_devices()
+        ]
+    except FheError as error:
+        return [{"device": "cuda", "usable": False, "details": str(error)}]
+
+
+def devices(json_path: JsonOption = None) -> None:
+    """List the devices."""
+    found = list_devices()
+    if json_path != "-":
+        table = Table(title="Devices", title_justify="left")
+        for heading in ("device", "usable", "details"):
+            table.add_column(heading)
+        for each in found:
+            table.add_row(each["device"], "yes" if each["usable"] else "no", each["details"])
+        standard_output().print(table)
+    if json_path is not None:
+        write_json({"devices": found}, json_path)

@@ -1,0 +1,255 @@
+"""`cloakwork keygen`, `encrypt`, `decrypt`: keys and ciphertexts as files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from cloakwork.app.cli.shared.answers import by_output, save_answers
+from cloakwork.app.cli.shared.client_specification import (
+    ClientOption,
+    ForModelOption,
+    check_key,
+    check_result,
+    find_specification,
+)
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, progress, write_json
+from cloakwork.app.cli.shared.data_sets import count_of, load_inputs, shaped_for
+from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyOption, load_key
+from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
+from cloakwork.app.cli.shared.parameter_sets import find_set
+from cloakwork.app.cli.shared.passphrase import PassphraseFileOption, read_passphrase
+from cloakwork.fhe_core.ciphertexts import load_ciphertexts
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.encoding import Encoding, default_encoding
+from cloakwork.fhe_core.files import locked_folder
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.client import ClientSpecification
+
+
+def keygen(
+    set_name: Annotated[
+        str | None, typer.Option("--set", help="Parameter set; 'cloakwork params' lists them. Or name a model.")
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the two files; it is made if needed.")
+    ] = Path(),
+    client: ClientOption = None,
+    model: ForModelOption = None,
+    existing: Annotated[
+        Path | None, typer.Option("--key", help="A secret key that is there: make new evaluation keys for it, alone.")
+    ] = None,
+    passphrase_file: PassphraseFileOption = None,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Make a key: client.key (secret, encrypted with a passphrase) and evaluation.keys (for the server)."""
+    client_path, evaluation_path = existing or folder / CLIENT_KEY, folder / EVALUATION_KEYS
+    made = [evaluation_path] if existing else [client_path, evaluation_path]
+    if existing is None:
+        parameters = _set_of(set_name, find_specification(client, model))
+        refuse_overwriting(force, *made)
+        passphrase = read_passphrase(passphrase_file, confirm=True)
+    elif set_name or client or model:
+        raise WrongCallError("expected --key alone: the key has its parameter set")
+    else:
+        refuse_overwriting(force, *made)
+        key = load_key(existing, passphrase_file)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked_folder(folder):
+        refuse_overwriting(force, *made)  # another process may have been first
+        if existing is None:
+            key = ClientKey.generate(parameters)
+        with progress("evaluation keys") as update:
+            evaluation_keys = key.evaluation_keys(progress=update)
+        evaluation_keys.save(evaluation_path)
+        if existing is None:
+            key.save(client_path, passphrase)
+    record = {
+        "set": key.parameters.name,
+        "client_key": str(client_path),
+        "evaluation_keys": str(evaluation_path),
+        "upload_bytes": evaluation_path.stat().st_size,
+    }
+    emit(record, json_path, "Keys")
+
+
+def encrypt(
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Values, -- before negative ones; with --client or --model a .npy file, of several inputs a .npz file."
+        ),
+    ] = None,
+    key_path: KeyOption = Path(CLIENT_KEY),
+    output: Annotated[Path, typer.Option("--out", "-o", help="Where the ciphertexts go.")] = Path("ciphertexts.bin"),
+    client: ClientOption = None,
+    model: ForModelOption = None,
+    input_path: Annotated[
+        str | None,
+        typer.Option(
+            "--input", help="Read values from a .npy file, from text (spaces or commas), or from - (standard input)."
+        ),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Write masks too instead of their seed: larger, ready to compute on.")
+    ] = False,
+    passphrase_file: PassphraseFileOption = None,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Encrypt booleans, integers or real numbers as the key's parameter set has it, or samples as a model wants them."""
+    specification = find_specification(client, model)
+    if specification is not None:
+        _encrypt_samples(
+            specification, values or [], key_path, output, input_path, full, passphrase_file, force, json_path
+        )
+        return
+    if bool(values) == (input_path is not None):
+        raise WrongCallError(
+            "expected values as arguments or --input, one of the two; for example 'cloakwork encrypt 3 1 2'"
+        )
+    refuse_overwriting(force, output)
+    key = load_key(key_path, passphrase_file)
+    array = parse_values(values, key.parameters) if values else read_values(str(input_path), key.parameters)
+    ciphertexts = key.encrypt(array) if full else key.encrypt(array, seeded=True)
+    ciphertexts.save(output)
+    record = {
+        "set": key.parameters.name,
+        "ciphertexts": str(output),
+        "shape": list(array.shape),
+        "bytes": output.stat().st_size,
+    }
+    emit(record, json_path, "Ciphertexts")
+
+
+def decrypt(
+    path: Annotated[Path, typer.Argument(help="A file of ciphertexts.")],
+    key_path: KeyOption = Path(CLIENT_KEY),
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Write the values to a .npy file (of several outputs .npz) instead of standard output."
+        ),
+    ] = None,
+    client: ClientOption = None,
+    model: ForModelOption = None,
+    noise: Annotated[
+        bool,
+        typer.Option("--noise", help="Report the measured noise too. It is the key owner's to see, nobody else's."),
+    ] = False,
+    passphrase_file: PassphraseFileOption = None,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Decrypt a file of ciphertexts; with --client or --model as the model's output."""
+    specification = find_specification(client, model)
+    ciphertexts = load_ciphertexts(path.read_bytes())
+    if noise and specification is not None:
+        raise WrongCallError("--noise does not go with --client or --model: a model's outputs are real numbers")
+    if noise and ciphertexts.encoding is Encoding.TORUS:
+        raise WrongCallError("--noise needs messages or bits; real numbers have no nearest legal value to measure from")
+    if output is not None:
+        refuse_overwriting(force, output)
+    key = load_key(key_path, passphrase_file)
+    record: dict[str, Any] = {
+        "set": key.parameters.name,
+        "encoding": ciphertexts.encoding.label,
+        "shape": list(ciphertexts.shape),
+    }
+    if noise:
+        values, errors = key.decrypt(ciphertexts, return_noise=True)
+        record["noise_sd"] = float(np.std(errors))
+        record["noise_max"] = float(np.max(np.abs(errors)))
+    elif specification is not None:
+        check_key(key, specification)
+        values = specification.decrypt(key, check_result(ciphertexts, specification, path))
+        record["shape"] = by_output(values, lambda array: list(array.shape))
+    else:
+        values = key.decrypt(ciphertexts)
+    if output is not None:
+        save_answers(output, values)
+    elif json_path != "-":
+        for name, array in values.items() if isinstance(values, dict) else (("", values),):
+            typer.echo(f"{name}:") if name else None
+            print_values(array)
+    if json_path is not None:
+        write_json({**record, "values": by_output(values, lambda array: array.tolist())}, json_path)
+    elif noise:
+        typer.echo(f"noise: sd {record['noise_sd']:.3g}, largest {record['noise_max']:.3g} of the torus", err=True)
+
+
+def _set_of(set_name: str | None, specification: ClientSpecification | None) -> ParameterSet:
+    if (set_name is None) == (specification is None):
+        raise WrongCallError("expected --set, or a model by --client or --model, one of the two")
+    return find_set(set_name if specification is None else specification.parameters)  # type: ignore[arg-type]
+
+
+def _encrypt_samples(
+    specification: ClientSpecification, arguments: list[str], key_path: Path, output: Path, input_path: str | None, full: bool,
+    passphrase_file: Path | None, force: bool, json_path: str | None,
+) -> None:  # fmt: skip
+    """A .npy file of samples for a model, of several inputs a .npz file."""
+    sources = [*arguments, *([] if input_path is None else [input_path])]
+    if len(sources) != 1 or full:
+        raise WrongCallError(
+            "for a model expected one .npy (of several inputs .npz) file of samples and no --full; for example "
+            "'cloakwork encrypt images.npy --model mnist-mlp-1x30'"
+        )
+    refuse_overwriting(force, output)
+    samples = shaped_for(specification, load_inputs(Path(sources[0])))
+    key = load_key(key_path, passphrase_file)
+    check_key(key, specification)
+    ciphertexts = specification.encrypt(key, samples)
+    ciphertexts.save(output)
+    record = {
+        "set": key.parameters.name,
+        "ciphertexts": str(output),
+        "samples": count_of(samples),
+        "bytes": output.stat().st_size,
+    }
+    emit(record, json_path, "Ciphertexts")
+
+
+def parse_values(texts: list[str], parameters: ParameterSet) -> NDArray[Any]:
+    """Booleans (0, 1, true, false), integers or real numbers, by the default encoding of the set."""
+    encoding = default_encoding(parameters)
+    try:
+        if encoding is Encoding.BOOLEAN:
+            return np.array(
+                [{"0": False, "1": True, "false": False, "true": True}[text.lower()] for text in texts], dtype=np.bool_
+            )
+        if encoding is Encoding.TORUS:
+            return np.array([float(text) for text in texts], dtype=np.float64)
+        return np.array([int(text) for text in texts], dtype=np.int64)
+    except (KeyError, ValueError, OverflowError):
+        wanted = {Encoding.BOOLEAN: "0, 1, true or false", Encoding.TORUS: "real numbers"}.get(encoding, "integers")
+        raise WrongCallError(f"values: expected {wanted} for parameter set '{parameters.name}'") from None
+
+
+def read_values(source: str, parameters: ParameterSet) -> NDArray[Any]:
+    if source != "-" and source.endswith(".npy"):
+        try:
+            return np.asarray(np.load(source, allow_pickle=False))
+        except ValueError as error:
+            raise FailureError(f"{source}: expected a .npy file of numbers: {error}") from error
+    text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    return parse_values(text.replace(",", " ").split(), parameters)
+
+
+def print_values(values: NDArray[Any]) -> None:
+    """One row of the last axis a line."""
+    rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(1, -1)
+    for row in rows:
+        typer.echo(" ".join(_text(value) for value in row))
+
+
+def _text(value: np.generic) -> str:
+    if isinstance(value, np.bool_):
+        return str(int(value))
+    return f"{value:.9g}" if isinstance(value, np.floating) else str(value)

@@ -1,0 +1,175 @@
+"""`cloakwork models`, `keys`, `jobs`: what a server has and does, and what of it is yours."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+from rich.table import Table
+
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, standard_output, write_json
+from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
+from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.models.artefact import load_program
+
+models = typer.Typer(help="Models of a server.", no_args_is_help=True)
+keys = typer.Typer(help="Your evaluation keys on a server.", no_args_is_help=True)
+jobs = typer.Typer(help="Your jobs on a server.", no_args_is_help=True)
+
+REPOSITORY = "models"  # in the data folder
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+Identity = Annotated[str, typer.Argument(help="Its identifier, as 'list' shows it.")]
+
+
+# --- models ----------------------------------------------------------------------------------------------------------------------
+
+
+@models.command("list")
+def list_models(
+    url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None, json_path: JsonOption = None
+) -> None:
+    """Names, newest versions, parameter sets and costs."""
+    with connect(url, api_key_file, certificates) as client:
+        rows = [_model_row(client.call("GET", f"/v2/models/{quote(name)}")) for name in client.models()]
+    _show_rows(rows, "Models", json_path)
+
+
+def _model_row(metadata: dict[str, Any]) -> dict[str, Any]:
+    fhe = metadata["parameters"]["fhe"]
+    return {
+        "name": metadata["name"],
+        "version": metadata["versions"][-1],
+        **{name: fhe.get(name) for name in ("parameter_set", "security_bits", "bootstraps", "evaluation_key_bytes")},
+    }
+
+
+@models.command("add")
+def add_model(
+    artefact: Annotated[Path, typer.Argument(help="A compiled model; 'cloakwork compile' makes one.")],
+    data: Annotated[Path, typer.Option("--data", help="The server's data folder, on this machine.")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="How the server calls it; the file's name without one.")
+    ] = None,
+    json_path: JsonOption = None,
+) -> None:
+    """Put a compiled model into a server's folder as its next version. A running server takes it at 'models load'."""
+    chosen = artefact.stem if name is None else name
+    if _NAME.fullmatch(chosen) is None:
+        raise WrongCallError(f"--name: expected letters, digits, dots, dashes and underscores, got '{chosen}'")
+    program = load_program(artefact)  # refused here rather than by the server
+    folder = data / REPOSITORY / chosen
+    folder.mkdir(parents=True, exist_ok=True)
+    version = 1 + max((int(file.stem) for file in folder.glob("*.clkm") if file.stem.isdecimal()), default=0)
+    target = folder / f"{version}.clkm"
+    with artefact.open("rb") as source, atomic_writer(target) as stream:
+        shutil.copyfileobj(source, stream)
+    emit(
+        {"name": chosen, "version": str(version), "file": str(target), "parameter_set": program.parameters.name},
+        json_path,
+        "Model",
+    )
+
+
+@models.command("load")
+def load_model(name: str, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None) -> None:
+    """Have a running server read its folder again and serve the model."""
+    _change(url, api_key_file, certificates, "POST", f"/v2/repository/models/{quote(name, safe='')}/load")
+
+
+@models.command("unload")
+def unload_model(
+    name: str, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None
+) -> None:
+    """Take every version out of service, until 'models load'."""
+    _change(url, api_key_file, certificates, "POST", f"/v2/repository/models/{quote(name, safe='')}/unload")
+
+
+@models.command("remove")
+def remove_model(
+    name: str, version: str, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None
+) -> None:
+    """Retire a version for good: clients that ask for it are told so."""
+    path = f"/v2/repository/models/{quote(name, safe='')}/versions/{quote(version, safe='')}"
+    _change(url, api_key_file, certificates, "DELETE", path)
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------------------
+
+
+@keys.command("list")
+def list_keys(
+    url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None, json_path: JsonOption = None
+) -> None:
+    """Evaluation keys that the server holds for you."""
+    with connect(url, api_key_file, certificates) as client:
+        rows = client.call("GET", "/v2/keys")["keys"]
+    _show_rows(rows, "Evaluation keys", json_path, ("id", "parameter_set", "bytes", "received_bytes", "state"))
+
+
+@keys.command("delete")
+def delete_key(
+    identity: Identity, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None
+) -> None:
+    """Delete evaluation keys from the server's disk, memory and devices. Your secret key stays as it is."""
+    _change(url, api_key_file, certificates, "DELETE", f"/v2/keys/{quote(identity, safe='')}")
+
+
+# --- jobs ------------------------------------------------------------------------------------------------------------------------
+
+
+@jobs.command("list")
+def list_jobs(
+    url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None, json_path: JsonOption = None
+) -> None:
+    """The newest jobs first."""
+    with connect(url, api_key_file, certificates) as client:
+        rows = client.call("GET", "/v2/jobs")["jobs"]
+    _show_rows(rows, "Jobs", json_path, ("id", "state", "model", "version", "samples", "run_seconds"))
+
+
+@jobs.command("show")
+def show_job(
+    identity: Identity,
+    url: UrlOption,
+    api_key_file: ApiKeyFileOption = None,
+    certificates: CaOption = None,
+    json_path: JsonOption = None,
+) -> None:
+    """How a job is."""
+    with connect(url, api_key_file, certificates) as client:
+        emit(client.call("GET", f"/v2/jobs/{quote(identity, safe='')}"), json_path, "Job")
+
+
+@jobs.command("cancel")
+def cancel_job(
+    identity: Identity, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None
+) -> None:
+    """Cancel a job, or delete one that has ended, with its result."""
+    _change(url, api_key_file, certificates, "DELETE", f"/v2/jobs/{quote(identity, safe='')}")
+
+
+def _change(url: str, key_file: Path | None, certificates: Path | None, method: str, path: str) -> None:
+    with connect(url, key_file, certificates) as client:
+        client.call(method, path)
+
+
+def _show_rows(
+    rows: list[dict[str, Any]], title: str, destination: str | None, columns: tuple[str, ...] | None = None
+) -> None:
+    if destination is not None:
+        write_json(rows, destination)
+    if destination == "-":
+        return
+    if not rows:
+        standard_output().print(f"{title}: none")
+        return
+    shown = columns or tuple(rows[0])
+    table = Table(*shown, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*("" if row.get(name) is None else str(row[name]) for name in shown))
+    standard_output().print(table)

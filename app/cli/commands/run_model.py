@@ -1,0 +1,86 @@
+"""`cloakwork run`: the server's step on files. No secret key takes part."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, emit, progress
+from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
+from cloakwork.app.cli.shared.key_files import EVALUATION_KEYS
+from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
+from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
+from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.program import Program
+from cloakwork.models.purpose import check_purpose
+from cloakwork.models.runtime import WORKING_BYTES, Runtime, samples_at_once
+
+
+def run_model(
+    model_name: ModelArgument,
+    source: Annotated[Path, typer.Argument(metavar="CIPHERTEXTS", help="What 'cloakwork encrypt --client' wrote.")],
+    keys_path: Annotated[Path, typer.Option("--keys", help="The evaluation keys that keygen wrote.")] = Path(
+        EVALUATION_KEYS
+    ),
+    output: Annotated[Path, typer.Option("--out", "-o", help="Where the encrypted results go.")] = Path("results.bin"),
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = 1,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="Leave out the re-randomisation: the same file everywhere, for audits. It tells the client the model's weights.",
+        ),
+    ] = False,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Evaluate a compiled model on ciphertexts, with evaluation keys alone."""
+    checked_device(device)
+    refuse_overwriting(force, output)
+    model = find_model(model_name)
+    inputs = SeededPackedCiphertexts.from_bytes(source.read_bytes(), parameters=model.program.parameters)
+    remedy = f"encrypt with --model {model_name}, or with the client specification that 'cloakwork inspect --client' writes of it"
+    check_purpose(inputs.purpose, model.program.digest, str(source), remedy)
+    _check_memory(model.program, inputs.shape, source)
+    start = time.perf_counter()
+    with progress("expanding the keys") as update:
+        keys = EvaluationKeys.load(keys_path, parameters=model.program.parameters)
+        session = Session(keys, device=device, threads=threads, progress=update)
+    runtime, expanded = Runtime(model.program, session), time.perf_counter()
+    with progress("encrypted inference") as update:
+        results = (runtime.run if deterministic else runtime.answer)(inputs, update)
+    seconds = time.perf_counter() - expanded
+    results.save(output)
+    record = {
+        "model": model_name,
+        "results": str(output),
+        "samples": results.shape[0],
+        "device": device,
+        "rerandomised": not deterministic,
+        "seconds": seconds,
+        "seconds_expand": expanded - start,
+        "bytes": output.stat().st_size,
+        "sha256": hashlib.sha256(output.read_bytes()).hexdigest(),
+    }
+    emit(record, json_path, "Results")
+
+
+def _check_memory(program: Program, shape: tuple[int, ...], source: Path) -> None:
+    """Refuses what would not fit: the ciphertexts of every value of the model, for all samples of the file."""
+    most = max(1, samples_at_once(program) * (physical_memory_bytes() // 2) // WORKING_BYTES)
+    if shape and shape[0] > most:
+        raise FailureError(
+            f"{source}: expected at most {most} samples for the memory of this machine, got {shape[0]}; encrypt them to several files"
+        )
+
+
+def physical_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

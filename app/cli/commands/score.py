@@ -1,0 +1,155 @@
+"""`cloakwork score`: a file of samples, scored by a server that never sees them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from cloakwork.app.cli.shared.answers import by_output, check_answers_path, save_answers
+from cloakwork.app.cli.shared.console import JsonOption, emit, progress_of_stages, standard_output
+from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
+from cloakwork.app.cli.shared.output_files import refuse_overwriting
+from cloakwork.app.cli.shared.passphrase import (
+    ENVIRONMENT_VARIABLE,
+    PassphraseFileOption,
+    has_passphrase,
+    read_passphrase,
+)
+from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
+from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
+from cloakwork.app.client.scores import Scores
+from cloakwork.app.client.table import read_samples, read_tensors
+from cloakwork.models.client_steps import named_outputs
+
+_SHOWN_ROWS, _SHOWN_CELLS = 20, 8
+
+
+def score(
+    samples: Annotated[
+        Path, typer.Argument(help="Samples: .csv (names of columns optional) or .npy; .npz of several inputs by name.")
+    ],
+    url: UrlOption,
+    model: Annotated[str, typer.Option("--model", help="A model of the server; 'cloakwork models list' shows them.")],
+    version: Annotated[str | None, typer.Option("--version", help="Of the model; the newest without it.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write the predictions to a .csv or .npy file; of several outputs .npz."),
+    ] = None,
+    key_folder: Annotated[
+        Path | None, typer.Option("--keys", help="Folder of your keys; made if needed. Default: your data folder.")
+    ] = None,
+    api_key_file: ApiKeyFileOption = None,
+    certificates: CaOption = None,
+    passphrase_file: PassphraseFileOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Encrypt samples, have a server compute on them, decrypt its answer."""
+    if output is not None:
+        refuse_overwriting(force, output)
+    table = read_tensors(samples) if samples.suffix == ".npz" else read_samples(samples)
+    start = time.perf_counter()
+    with (
+        ended_like_ctrl_c(),
+        _keyring(key_folder, passphrase_file) as keyring,
+        connect(url, api_key_file, certificates, keyring) as client,
+        _bars() as report,
+    ):
+        if output is not None:
+            steps = client.model(model, version).specification.output_steps
+            check_answers_path(output, named_outputs(steps) is not None)
+        scores = client.score(model, table, version=version, progress=report)
+    record = _record(model, scores, time.perf_counter() - start)
+    if output is not None:
+        _write(output, scores.predictions)
+    elif json_path != "-":
+        _show(table, scores.predictions)
+    emit(
+        record if json_path is not None else {k: v for k, v in record.items() if k != "predictions"},
+        json_path,
+        "Scores",
+    )
+
+
+@contextmanager
+def _keyring(folder: Path | None, passphrase_file: Path | None) -> Iterator[Keyring]:
+    """The user's keys; where no passphrase is given and nobody can be asked for one, a key of this run that is never written and that the
+    server loses at its end."""
+    if has_passphrase(passphrase_file):
+        yield Keyring(
+            folder,
+            passphrase=lambda: read_passphrase(passphrase_file, confirm=False),
+            new_passphrase=lambda: read_passphrase(passphrase_file, confirm=True),
+        )
+        return
+    typer.echo(f"no passphrase: a new key for this run alone; set {ENVIRONMENT_VARIABLE} to keep one", err=True)
+    with tempfile.TemporaryDirectory(prefix="cloakwork-") as temporary:
+        yield TemporaryKeyring(Path(temporary))
+
+
+def _record(model: str, scores: Scores, seconds: float) -> dict[str, Any]:
+    return {
+        "model": model,
+        "samples": scores.samples,
+        "predictions": by_output(scores.predictions, lambda array: array.tolist()),
+        "seconds_per_sample": scores.seconds / scores.samples,
+        "compute_seconds_per_sample": None
+        if np.isnan(scores.compute_seconds)
+        else scores.compute_seconds / scores.samples,
+        "upload_bytes": scores.upload_bytes,
+        "ciphertext_bytes": scores.ciphertext_bytes,
+        "result_bytes": scores.result_bytes,
+        "key_uploaded": scores.key_uploaded,
+        "seconds": seconds,
+    }
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar that names what takes its time: making keys, the upload, the server."""
+    labels = {"keys": "making keys", "upload": "uploading evaluation keys", "server": "the server computes"}
+    with progress_of_stages("connecting") as update:
+
+        def report(what: str, done: int, total: int) -> None:
+            update(labels.get(what, what), done, total)
+
+        yield report
+
+
+def _show(table: Any, predictions: Any) -> None:
+    console = standard_output()
+    named = predictions if isinstance(predictions, dict) else {"": predictions}
+    answers = [
+        "; ".join(f"{name}: {each}" if name else str(each) for name, each in zip(named, row, strict=True))
+        for row in zip(*(array[:_SHOWN_ROWS].tolist() for array in named.values()), strict=True)
+    ]
+    for shown, answer in zip(_shown_samples(table), answers, strict=False):
+        console.print(f"{shown}  ->  {answer}", markup=False)
+    count = len(next(iter(named.values())))
+    if count > _SHOWN_ROWS:
+        console.print(f".. and {count - _SHOWN_ROWS} more; --out writes all")
+
+
+def _shown_samples(table: Any) -> list[str]:
+    """The first samples by their first numbers; those of several inputs by their number in the file."""
+    if isinstance(table, dict):
+        return [f"sample {i}" for i in range(_SHOWN_ROWS)]
+    rows = list(np.asarray(table))[:_SHOWN_ROWS]
+    cells = [", ".join(str(cell) for cell in row.reshape(-1)[:_SHOWN_CELLS]) for row in rows]
+    return [f"{text}{', ..' if row.size > _SHOWN_CELLS else ''}" for row, text in zip(rows, cells, strict=True)]
+
+
+def _write(path: Path, predictions: Any) -> None:
+    if path.suffix in (".npy", ".npz"):
+        save_answers(path, predictions)
+        return
+    rows = predictions.reshape(len(predictions), -1)
+    lines = (",".join(str(value) for value in row) for row in rows.tolist())
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,82 @@
+"""`cloakwork simulate`: what the noise of encryption does to a model's answers, in clear, before any key is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.data_sets import DATA_SETS, classes_of, count_of, load_samples, shaped_for, some_of
+from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
+from cloakwork.models.client_steps import joined
+from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.simulate import simulate as simulate_phases
+
+_SAMPLES_AT_ONCE = 500
+_NOISE_SAMPLES = 1000  # that the noise is measured on: with ten scores each, within a per cent
+
+
+def simulate(
+    model_name: ModelArgument,
+    data: Annotated[
+        str,
+        typer.Option(
+            "--data", help=f"{', '.join(DATA_SETS)}, or a .npy file of samples; .npz of several inputs by name."
+        ),
+    ],
+    labels_path: Annotated[
+        Path | None, typer.Option("--labels", help="A .npy file of classes, for samples of a file.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--samples", min=1, help="The first so many; by default all.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the simulated noise.")] = 0,
+    json_path: JsonOption = None,
+) -> None:
+    """Run a model on many samples in clear with the noise of encryption: its accuracy before any key is made."""
+    model = find_model(model_name)
+    samples, labels = load_samples(data, labels_path)
+    samples = some_of(shaped_for(model.client, samples), slice(limit))
+    clear = model.predict(samples) if model.float_graph is None else model.predict_float(samples)
+    simulated = _simulated(model, samples, seed)
+    record: dict[str, Any] = {"model": model_name, "data": data, "samples": count_of(samples)}
+    if isinstance(clear, dict):
+        if labels is not None:
+            raise WrongCallError("--labels: the model has several outputs; leave the option out")
+        record["agreement"] = {name: _agreement(simulated[name], array) for name, array in clear.items()}
+    else:
+        if labels is not None:
+            record["accuracy_clear"] = float((classes_of(clear) == labels[:limit]).mean())
+            record["accuracy_simulated"] = float((classes_of(simulated) == labels[:limit]).mean())
+        record["agreement"] = _agreement(simulated, clear)
+    record |= _noise(model, some_of(samples, slice(_NOISE_SAMPLES)), seed)
+    emit({**record, "seed": seed}, json_path, f"Simulation of {model_name}")
+
+
+def _agreement(simulated: NDArray[Any], clear: NDArray[Any]) -> float:
+    return float((classes_of(simulated) == classes_of(clear)).mean())
+
+
+def _simulated(model: CompiledModel, samples: Any, seed: int) -> Any:
+    parts, count = [], count_of(samples)
+    seeds = np.random.SeedSequence(seed).generate_state(-(-count // _SAMPLES_AT_ONCE))
+    with progress("simulation") as update:
+        for i, part_seed in enumerate(seeds):
+            part = some_of(samples, slice(i * _SAMPLES_AT_ONCE, (i + 1) * _SAMPLES_AT_ONCE))
+            parts.append(model.predict(part, fhe="simulate", seed=int(part_seed)))
+            update(min((i + 1) * _SAMPLES_AT_ONCE, count), count)
+    return joined(parts)
+
+
+def _noise(model: CompiledModel, samples: Any, seed: int) -> dict[str, float]:
+    """Standard deviation that the noise adds to an output, in the model's units and as part of the outputs' own."""
+    phases = model.client.phases(samples)
+    exact, noisy = (simulate_phases(model.program, phases, seed, noisy=noise) for noise in (False, True))
+    difference = noisy - exact
+    # A phase that went around the torus counts as such: it is an error of a whole turn.
+    scale = model.client.output_scale.reshape(-1)
+    spread = float((exact / scale).std())
+    noise_sd = float((difference / scale).std())
+    return {"noise_sd": noise_sd, "noise_relative": noise_sd / spread if spread else 0.0}

@@ -1,0 +1,221 @@
+"""`cloakwork tenants`: who may use the service. Works on its database, while the service runs or not."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, write_json
+from cloakwork.fhe_core.errors import how_to_install
+
+if TYPE_CHECKING:
+    from cloakwork.api.service.tenants.tenants import Tenants
+    from cloakwork.api.settings import Settings
+
+T = TypeVar("T")
+
+DAY_SECONDS = 86400.0
+LIMITS = ("max_bytes", "max_bootstraps_per_day", "max_queue")
+_DEFAULT = "default"  # the service's own limit
+
+app = typer.Typer(help="Tenants of the scoring service and their API keys.", no_args_is_help=True)
+
+DataOption = Annotated[Path | None, typer.Option("--data", help="The service's data folder.")]
+DatabaseOption = Annotated[str | None, typer.Option("--database", help="postgresql://.., where the service uses one.")]
+ScopeOption = Annotated[
+    list[str] | None,
+    typer.Option("--scope", help="score, models, metrics or priority; may be repeated. Default: score."),
+]
+ModelOption = Annotated[
+    list[str] | None, typer.Option("--model", help="A model that the tenant may use; may be repeated. Default: all.")
+]
+
+
+def _with_service(data: Path | None, database_url: str | None, work: Callable[[Tenants, Settings], Awaitable[T]]) -> T:
+    if importlib.util.find_spec("sqlalchemy") is None or importlib.util.find_spec("pydantic_settings") is None:
+        raise FailureError(f"the service is not installed; {how_to_install('service')}")
+    from cloakwork.api.database.connection import Database
+    from cloakwork.api.service.services import database_url as url_of
+    from cloakwork.api.service.services import migrate
+    from cloakwork.api.service.storage.private import own_folder
+    from cloakwork.api.service.tenants.tenants import Tenants
+    from cloakwork.api.settings import load_settings
+
+    settings = load_settings(data_folder=data, database_url=database_url)
+    own_folder(settings.data_folder)
+
+    async def run() -> T:
+        database = Database(url_of(settings))
+        try:
+            await migrate(database, url_of(settings))
+            return await work(Tenants(database), settings)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def _with_tenants(data: Path | None, database_url: str | None, work: Callable[[Tenants], Awaitable[T]]) -> T:
+    return _with_service(data, database_url, lambda tenants, _: work(tenants))
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="a-z, 0-9 and '-'.")],
+    max_bytes: Annotated[int | None, typer.Option("--max-bytes", min=0, help="Stored bytes, at most.")] = None,
+    max_bootstraps: Annotated[
+        int | None, typer.Option("--max-bootstraps", min=0, help="Bootstraps a day, at most.")
+    ] = None,
+    max_queue: Annotated[
+        int | None, typer.Option("--max-queue", min=0, help="Requests and jobs waiting, at most.")
+    ] = None,
+    models: ModelOption = None,
+    scopes: ScopeOption = None,
+    data: DataOption = None,
+    database: DatabaseOption = None,
+    json_path: JsonOption = None,
+) -> None:
+    """Add a tenant, and make its first API key."""
+
+    async def work(tenants: Tenants) -> str:
+        from cloakwork.api.service.tenants.tenants import Terms
+
+        terms = Terms(max_bytes, max_bootstraps, max_queue, None if models is None else tuple(models))
+        await tenants.add(name, terms)
+        return await tenants.new_api_key(name, tuple(scopes or ["score"]))
+
+    token = _with_tenants(data, database, work)
+    emit({"tenant": name, "api_key": token}, json_path, "This is shown once")
+
+
+def _limit(text: str) -> int | None:
+    """A number, or `default`: the service's own limit."""
+    if text == _DEFAULT:
+        return None
+    if not text.isdecimal():
+        raise WrongCallError(f"expected a number or '{_DEFAULT}', got '{text}'")
+    return int(text)
+
+
+@app.command("set")
+def change(
+    name: Annotated[str, typer.Argument(help="An existing tenant.")],
+    max_bytes: Annotated[str | None, typer.Option("--max-bytes", help=f"Stored bytes, or {_DEFAULT}.")] = None,
+    max_bootstraps: Annotated[
+        str | None, typer.Option("--max-bootstraps", help=f"Bootstraps a day, or {_DEFAULT}.")
+    ] = None,
+    max_queue: Annotated[
+        str | None, typer.Option("--max-queue", help=f"Requests and jobs waiting, or {_DEFAULT}.")
+    ] = None,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="The models it may use, instead of those before; may be repeated."),
+    ] = None,
+    all_models: Annotated[bool, typer.Option("--all-models", help="It may use every model.")] = False,
+    no_models: Annotated[bool, typer.Option("--no-models", help="It may use none.")] = False,
+    scopes: Annotated[
+        list[str] | None, typer.Option("--scope", help="Scopes of its valid API keys; may be repeated.")
+    ] = None,
+    identity: Annotated[
+        str | None, typer.Option("--api-key", help="Only of this API key (its public part: cw_THIS_..).")
+    ] = None,
+    data: DataOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Change limits, models and scopes of a tenant, within seconds in a running service; what is not named stays."""
+    limits = {"max_bytes": max_bytes, "max_bootstraps_per_day": max_bootstraps, "max_queue": max_queue}
+    terms: dict[str, Any] = {field: _limit(text) for field, text in limits.items() if text is not None}
+    if sum((models is not None, all_models, no_models)) > 1:
+        raise WrongCallError("--model, --all-models and --no-models exclude each other; give one of them")
+    if models is not None or all_models or no_models:
+        terms["models"] = None if all_models else tuple(models or ())
+    if not terms and not scopes:
+        raise WrongCallError("nothing to change; give a limit, --model, --all-models, --no-models or --scope")
+    if identity is not None and not scopes:
+        raise WrongCallError("--api-key names the API key that gets the scopes; give --scope as well")
+
+    async def work(tenants: Tenants) -> None:
+        await tenants.change(name, terms)
+        if scopes:
+            await tenants.change_scopes(name, tuple(scopes), identity)
+
+    _with_tenants(data, database, work)
+    typer.echo(f"{name} is changed")
+
+
+@app.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="An existing tenant.")],
+    yes: Annotated[bool, typer.Option("--yes", help="That this is meant.")] = False,
+    data: DataOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Remove a tenant with its API keys, evaluation keys, jobs and results; a running service forgets them within seconds."""
+    if not yes:
+        raise WrongCallError(f"this deletes everything that is stored for tenant '{name}', for good; add --yes")
+
+    async def work(tenants: Tenants, settings: Settings) -> None:
+        from cloakwork.api.service.storage.objects import open_storage
+
+        storage = open_storage(settings.storage_url, settings.data_folder)
+        for each in await tenants.remove(name):
+            await storage.delete(each)
+
+    _with_service(data, database, work)
+    typer.echo(f"{name} is removed, with what was stored for it")
+
+
+@app.command()
+def key(
+    name: str,
+    scopes: ScopeOption = None,
+    days: Annotated[float | None, typer.Option("--days", min=0, help="It expires after so many.")] = None,
+    data: DataOption = None,
+    database: DatabaseOption = None,
+    json_path: JsonOption = None,
+) -> None:
+    """Make another API key for a tenant."""
+    lifetime = None if days is None else days * DAY_SECONDS
+    token = _with_tenants(
+        data, database, lambda tenants: tenants.new_api_key(name, tuple(scopes or ["score"]), lifetime)
+    )
+    emit({"tenant": name, "api_key": token}, json_path, "This is shown once")
+
+
+@app.command()
+def rotate(
+    identity: Annotated[str, typer.Argument(help="The API key's public part: cw_THIS_..")],
+    grace_hours: Annotated[float, typer.Option("--grace-hours", min=0, help="The old one works so long.")] = 24.0,
+    data: DataOption = None,
+    database: DatabaseOption = None,
+    json_path: JsonOption = None,
+) -> None:
+    """Replace an API key by a new one with the same scopes."""
+    token = _with_tenants(data, database, lambda tenants: tenants.rotate(identity, grace_hours * 3600))
+    emit({"replaces": identity, "api_key": token}, json_path, "This is shown once")
+
+
+@app.command()
+def revoke(identity: str, data: DataOption = None, database: DatabaseOption = None) -> None:
+    """End an API key, within seconds in a running service."""
+    _with_tenants(data, database, lambda tenants: tenants.revoke(identity))
+    typer.echo(f"{identity} is revoked")
+
+
+@app.command("list")
+def list_tenants(data: DataOption = None, database: DatabaseOption = None, json_path: JsonOption = None) -> None:
+    """Tenants, limits, API keys without their secrets."""
+    found = _with_tenants(data, database, lambda tenants: tenants.overview())
+    if json_path is not None:
+        write_json({"tenants": found}, json_path)
+    if json_path != "-":
+        for tenant in found:
+            keys = ", ".join(f"{each['id']} ({' '.join(each['scopes'])})" for each in tenant["api_keys"])
+            models = "all models" if tenant["models"] is None else f"models: {', '.join(tenant['models']) or 'none'}"
+            limits = ", ".join(f"{field} {tenant[field]}" for field in LIMITS if tenant[field] is not None)
+            typer.echo(f"{tenant['tenant']}: {'; '.join(filter(None, (keys, models, limits)))}")

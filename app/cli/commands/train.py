@@ -1,0 +1,85 @@
+"""`cloakwork train`: a model of the zoo, trained anew by its recipe."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, ProgressCallback, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
+from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.models import zoo
+from cloakwork.models.calibration import Calibration
+from cloakwork.models.compiler import calibrate, compile_onnx
+from cloakwork.training.mnist_data import Part, download_mnist, has_mnist, load_mnist
+from cloakwork.training.recipes import RECIPES
+from cloakwork.training.recipes import train as train_by_name
+
+if TYPE_CHECKING:
+    from cloakwork.training.recipes.recipe import Trained
+
+_CALIBRATION_IMAGES: Final = 2000
+
+
+def train(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(RECIPES)}.")],
+    output: Annotated[Path | None, typer.Option("--out", "-o", help="The ONNX file; default NAME.onnx.")] = None,
+    device: Annotated[str, typer.Option("--device", help="As PyTorch calls it: cpu, cuda, cuda:1.")] = "cpu",
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="By default the recipe's own.")] = None,
+    compiled: Annotated[Path | None, typer.Option("--compiled", help="Write the compiled model too.")] = None,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Train a model of the zoo with PyTorch, as its recipe says, and write it as ONNX."""
+    if name not in RECIPES:
+        raise WrongCallError(f"expected one of {', '.join(RECIPES)}, got '{name}'")
+    path = output or Path(f"{name}.onnx")
+    ranges = path.with_suffix(".calibration.json")
+    refuse_overwriting(force, path, ranges, *([] if compiled is None else [compiled]))
+    start = time.perf_counter()
+    with progress(f"training {name}") as update:
+        trained = _trained(name, path, device, epochs, update)
+    calibration = _calibration(trained)
+    with atomic_writer(ranges) as stream:
+        stream.write(calibration.to_json().encode())
+    record: dict[str, Any] = {
+        "model": name,
+        "onnx": str(path),
+        "calibration": str(ranges),
+        "accuracy_clear": trained.accuracy_clear,
+        "accuracy_noisy": trained.accuracy_noisy,
+        "epochs": trained.epochs,
+        "seed": trained.seed,
+        "seconds": time.perf_counter() - start,
+        "compile": dict(trained.compile),
+    }
+    if compiled is not None:
+        model = compile_onnx(path, calibration, **zoo.compile_options(trained.compile))
+        model.save(compiled)
+        record |= {"compiled": str(compiled), "parameter_set": model.program.parameters.name}
+    emit(record, json_path, f"Training of {name}")
+
+
+def _trained(name: str, path: Path, device: str, epochs: int | None, update: ProgressCallback) -> Trained:
+    def report(done: int, total: int, _loss: float) -> None:
+        update(done, total)
+
+    parts: tuple[Part, ...] = ("train", "test")
+    for part in parts:
+        if not has_mnist(part):
+            download_mnist(part)
+    try:
+        return train_by_name(name, path, device=device, epochs=epochs, progress=report)
+    except ImportError as error:
+        raise FailureError(str(error)) from error
+
+
+def _calibration(trained: Trained) -> Calibration:
+    """The ranges that were learned, else those of training images."""
+    if trained.ranges is not None:
+        return Calibration.from_json(trained.ranges)
+    images, _ = load_mnist("train")
+    return calibrate(trained.path, images[:_CALIBRATION_IMAGES])

@@ -1,0 +1,123 @@
+"""`cloakwork demo iris|breast-cancer|wine|digits`: small tables scored by a server that cannot read them.
+
+Models and held-out samples come from the zoo, so that neither scikit-learn nor data is needed; training/tabular_zoo.py makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from cloakwork.app.cli.demo.encrypted_run import EncryptedRun, client_line, costs, run_encrypted
+from cloakwork.app.cli.shared.console import JsonOption, standard_output, write_json
+from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
+from cloakwork.models import zoo
+from cloakwork.models.compiler import CompiledModel
+
+# Demonstration -> its model in the zoo, and how many samples it takes by default.
+MODELS: Final[dict[str, tuple[str, int]]] = {
+    "iris": ("iris-tree", 50),
+    "breast-cancer": ("breast-cancer-forest", 5),
+    "wine": ("wine-boosting", 5),
+    "digits": ("digits-logistic", 50),
+}
+_SHOWN_COLUMNS = 2
+
+ShowOption = Annotated[int, typer.Option("--show", min=0, help="Samples to show in the terminal.")]
+
+
+def register(app: typer.Typer) -> None:
+    """One command for each data set."""
+    for name, (model_name, samples) in MODELS.items():
+        card = zoo.card(model_name)
+        app.command(name, help=f"{name}: {card.description}, encrypted.")(_command(name, samples))
+
+
+def _command(name: str, samples: int) -> Callable[..., None]:
+    def run(
+        count: Annotated[int, typer.Option("--samples", min=1, help="Samples to encrypt.")] = samples,
+        device: DeviceOption = "cpu",
+        threads: ThreadsOption = 1,
+        shown: ShowOption = 5,
+        json_path: JsonOption = None,
+    ) -> None:
+        demonstrate(name, count, device, threads, shown, json_path)
+
+    return run
+
+
+def demonstrate(name: str, count: int, device: str, threads: int, shown: int, json_path: str | None) -> None:
+    """Encrypt held-out samples, let a server without the key score them, decrypt its answers, compare."""
+    checked_device(device)
+    model_name = MODELS[name][0]
+    card, model, samples = zoo.card(model_name), zoo.load_model(model_name), _first(zoo.held_out(model_name), count)
+    quantised = np.asarray(model.predict(samples.x))
+    run = run_encrypted(model, samples.x, device, threads)
+    record = _record(model_name, name, model, run, samples, quantised, device, threads)
+    if json_path != "-":
+        console = standard_output()
+        console.print(f"{len(samples.x)} samples of {name}; model {model_name}: {card.description}")
+        _show(console, card, samples, run, quantised, shown)
+        _summarise(console, run, record)
+    if json_path is not None:
+        write_json(record, json_path)
+
+
+def _first(found: zoo.HeldOut, count: int) -> zoo.HeldOut:
+    """The first samples, from the start again where there are fewer."""
+    index = np.arange(count) % len(found.x)
+    return zoo.HeldOut(found.x[index], found.y[index], found.clear[index])
+
+
+def _record(
+    model_name: str, data: str, model: CompiledModel, run: EncryptedRun, samples: zoo.HeldOut, quantised: NDArray[Any],
+    device: str, threads: int,
+) -> dict[str, Any]:  # fmt: skip
+    """By the names of docs/command-line.md; `agreement` is with the quantised model in clear."""
+    return {
+        "model": model_name,
+        "samples": len(samples.x),
+        "device": device,
+        "threads": threads,
+        "data": data,
+        "accuracy_clear": float((samples.clear == samples.y).mean()),
+        "accuracy_quantised": float((quantised == samples.y).mean()),
+        "accuracy_encrypted": float((run.outputs == samples.y).mean()),
+        "agreement": float((run.outputs == quantised).mean()),
+        **costs(model, run, "sample"),
+    }
+
+
+def _show(
+    console: Console, card: zoo.Card, samples: zoo.HeldOut, run: EncryptedRun, quantised: NDArray[Any], shown: int
+) -> None:
+    names, classes = card.facts["feature_names"], card.facts["classes"]
+    columns = min(_SHOWN_COLUMNS, len(names))
+    table = Table(title_justify="left")
+    for heading in (*names[:columns], "what the server sees", "encrypted", "in clear", "truth"):
+        table.add_column(heading)
+    for i in range(min(shown, len(samples.x))):
+        values = [f"{value:g}" for value in samples.x[i, :columns]]
+        hidden = f"{run.words[i, 0]:.8f} .."
+        answers = [str(classes[int(answer)]) for answer in (run.outputs[i], quantised[i], samples.y[i])]
+        table.add_row(*values, hidden, *answers)
+    if table.row_count:
+        console.print(table)
+
+
+def _summarise(console: Console, run: EncryptedRun, record: dict[str, Any]) -> None:
+    console.print(client_line(run, "a sample"))
+    console.print(
+        f"server  keys expanded in {run.seconds_expand:.2f} s; first sample in {run.seconds_first_sample:.4f} s, "
+        f"{run.seconds_per_sample:.4f} s each in batches, {record['bootstraps_per_sample']} bootstraps ({record['device']})"
+    )
+    console.print(
+        f"client  decrypted: {100 * record['accuracy_encrypted']:.1f} % right, {100 * record['accuracy_clear']:.1f} % by the model in clear; "
+        f"{100 * record['agreement']:.1f} % of the answers are those of the compiled model in clear"
+    )

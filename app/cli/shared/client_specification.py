@@ -1,0 +1,61 @@
+"""Where a command finds out how to encrypt for a model: the client specification, from its file or from the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cloakwork.app.cli.shared.console import FailureError, WrongCallError
+from cloakwork.app.cli.shared.model_files import find_model
+from cloakwork.fhe_core.ciphertexts import Ciphertexts
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.models.client import ClientSpecification
+from cloakwork.models.purpose import check_purpose
+
+ClientOption = Annotated[
+    Path | None,
+    typer.Option("--client", help="Client specification of a model, as 'cloakwork inspect --client' writes it."),
+]
+ForModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model", help="The model itself in place of its client specification: a zoo name or a compiled file."
+    ),
+]
+
+
+def find_specification(client: Path | None, model: str | None) -> ClientSpecification | None:
+    """From --client or --model; None where neither was given."""
+    if client is not None and model is not None:
+        raise WrongCallError("expected --client or --model, got both")
+    if model is not None:
+        return find_model(model).client
+    if client is None:
+        return None
+    try:
+        return ClientSpecification.from_json(client.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise FailureError(f"{client}: expected a client specification (JSON), got another kind of file") from None
+
+
+def check_key(key: ClientKey, specification: ClientSpecification) -> None:
+    if key.parameters.name != specification.parameters:
+        raise FailureError(
+            f"the model needs a key of parameter set '{specification.parameters}', got one of '{key.parameters.name}'; "
+            f"make one with 'cloakwork keygen --set {specification.parameters}'"
+        )
+
+
+def check_result(ciphertexts: object, specification: ClientSpecification, path: Path) -> Ciphertexts:
+    """Ciphertexts of the model's output, as `cloakwork run` writes them."""
+    if isinstance(ciphertexts, Ciphertexts):
+        remedy = "name the model that made it with --client or --model"
+        check_purpose(ciphertexts.purpose, specification.program, str(path), remedy)
+    count = specification.output_scale.size
+    if not isinstance(ciphertexts, Ciphertexts) or ciphertexts.ndim != 2 or ciphertexts.shape[1] != count:
+        raise FailureError(
+            f"{path}: expected the result of this model ({count} numbers a sample), got other ciphertexts"
+        )
+    return ciphertexts

@@ -1,0 +1,103 @@
+"""Where output goes: results to standard output, progress and errors to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+MIB = 2**20
+
+# (done, total) -> go on? The engine stops a long call when it returns False.
+ProgressCallback = Callable[[int, int], bool]
+
+JsonOption = Annotated[
+    str | None,
+    typer.Option(
+        "--json", metavar="PATH|-", help="Write one JSON object to PATH; with - nothing else goes to standard output."
+    ),
+]
+
+
+class WrongCallError(Exception):
+    """The command was called wrongly: exit status 2."""
+
+
+class FailureError(Exception):
+    """The command was right and could not be carried out: exit status 1."""
+
+
+def standard_output() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def standard_error() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+def report_error(message: str) -> None:
+    """One line on standard error, whatever the message contains."""
+    print(f"cloakwork: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+
+
+@contextmanager
+def progress(label: str) -> Iterator[ProgressCallback]:
+    """A progress bar on standard error that leaves nothing behind; silent where standard error is not a terminal."""
+    with progress_of_stages(label) as report:
+        yield lambda done, total: report(label, done, total)
+
+
+@contextmanager
+def progress_of_stages(label: str) -> Iterator[Callable[[str, int, int], bool]]:
+    """The same for work in several stages, each with its name."""
+    console = standard_error()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(label, total=None)
+
+        def report(stage: str, done: int, total: int) -> bool:
+            bar.update(task, completed=done, total=total, description=stage)
+            return True
+
+        yield report
+
+
+def key_value_table(title: str, record: Mapping[str, Any]) -> Table:
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column()
+    table.add_column(overflow="fold")
+    for key, value in record.items():
+        table.add_row(key, f"{value:.6g}" if isinstance(value, float) else str(value))
+    return table
+
+
+def emit(record: Mapping[str, Any], destination: str | None, title: str) -> None:
+    """A result as a table for people, and as one JSON object where --json asks for it."""
+    if destination != "-":
+        standard_output().print(key_value_table(title, record))
+    if destination is not None:
+        write_json(record, destination)
+
+
+def write_json(record: Any, destination: str) -> None:
+    text = json.dumps(record, allow_nan=False) + "\n"
+    if destination == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        Path(destination).write_text(text, encoding="utf-8")

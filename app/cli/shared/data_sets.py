@@ -1,0 +1,113 @@
+"""Samples with labels for measuring a model: by the name of a data set, or from .npy files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.app.cli.shared.console import FailureError, WrongCallError
+from cloakwork.app.cli.shared.digits import digits
+from cloakwork.app.client.table import read_tensors
+from cloakwork.models import zoo
+from cloakwork.models.client import ClientSpecification
+from cloakwork.models.client_steps import named_inputs
+
+Samples = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def _mnist() -> Samples:
+    found = digits("mnist")
+    return found.images, found.labels
+
+
+def _drawn_digits() -> Samples:
+    found = digits("drawn")
+    return found.images, found.labels
+
+
+def _held_out(model_name: str) -> Samples:
+    found = zoo.held_out(model_name)
+    return found.x, found.y
+
+
+# Samples [samples, ..] and labels [samples]: for MNIST its whole test set, of small tables the rows that are kept for testing.
+DATA_SETS: Final[dict[str, Callable[[], Samples]]] = {
+    "mnist": _mnist,
+    "drawn-digits": _drawn_digits,
+    "iris": lambda: _held_out("iris-tree"),
+    "breast-cancer": lambda: _held_out("breast-cancer-forest"),
+    "wine": lambda: _held_out("wine-boosting"),
+    "digits": lambda: _held_out("digits-logistic"),
+}
+
+
+def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[np.int64] | None]:
+    """A data set by its name, or samples of a .npy file, whose labels may be in another one; of a .npz file arrays by name."""
+    if source in DATA_SETS:
+        if labels is not None:
+            raise WrongCallError(f"--labels: the data set '{source}' has its own; leave the option out")
+        return DATA_SETS[source]()
+    if source.endswith(".npz"):
+        if labels is not None:
+            raise WrongCallError("--labels: goes with samples of one array; leave the option out for a .npz file")
+        return read_tensors(Path(source)), None
+    if not source.endswith(".npy"):
+        raise WrongCallError(f"--data: expected one of {', '.join(DATA_SETS)}, a .npy or a .npz file, got '{source}'")
+    samples = load_array(Path(source))
+    if labels is None:
+        return samples, None
+    classes = load_array(labels)
+    if classes.shape != samples.shape[:1] or classes.dtype.kind not in "iu":
+        raise FailureError(
+            f"{labels}: expected integers of shape {list(samples.shape[:1])}, got {classes.dtype} of shape {list(classes.shape)}"
+        )
+    return samples, classes.astype(np.int64)
+
+
+def load_inputs(path: Path) -> Any:
+    """Samples of a .npy file, or of a .npz file by the names of a model's inputs."""
+    return read_tensors(path) if path.suffix == ".npz" else load_array(path)
+
+
+def count_of(samples: Any) -> int:
+    return len(next(iter(samples.values())) if isinstance(samples, dict) else samples)
+
+
+def some_of(samples: Any, chosen: slice) -> Any:
+    """Some samples of an array, or of several by name."""
+    if isinstance(samples, dict):
+        return {name: array[chosen] for name, array in samples.items()}
+    return samples[chosen]
+
+
+def load_array(path: Path) -> NDArray[Any]:
+    """Numbers of a .npy file; FailureError for anything else."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise FailureError(f"{path}: expected a .npy file of numbers: {error}") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
+        raise FailureError(f"{path}: expected a .npy file of numbers, got another kind of content")
+    return array
+
+
+def shaped_for(specification: ClientSpecification, samples: Any) -> Any:
+    """Samples in the shape of the model's input, where the numbers of a sample are as many; tables of columns and several tensors stay."""
+    if isinstance(samples, dict):
+        if named_inputs(specification.input_steps) is None:
+            raise WrongCallError("the model has one input; expected a .npy file, got several arrays (.npz)")
+        return samples
+    shape = specification.input_shape
+    same_count = math.prod(samples.shape[1:]) == math.prod(shape)
+    return samples.reshape(len(samples), *shape) if same_count and not specification.input_steps else samples
+
+
+def classes_of(outputs: NDArray[Any]) -> NDArray[np.int64]:
+    """The class: that of the largest score, or what the model says itself."""
+    scores = outputs.reshape(len(outputs), -1)
+    return scores[:, 0].astype(np.int64) if scores.shape[1] == 1 else scores.argmax(axis=1)

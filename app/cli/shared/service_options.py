@@ -1,0 +1,48 @@
+"""Options of every command that talks to a server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cloakwork.app.cli.shared.console import WrongCallError
+
+API_KEY_VARIABLE = "CLOAKWORK_API_KEY"
+URL_VARIABLE = "CLOAKWORK_URL"
+
+UrlOption = Annotated[
+    str, typer.Option("--url", envvar=URL_VARIABLE, help="The server, such as http://127.0.0.1:8123.")
+]
+ApiKeyFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--api-key-file", help=f"File whose first line is the API key. Otherwise {API_KEY_VARIABLE}, otherwise none."
+    ),
+]
+CaOption = Annotated[
+    Path | None, typer.Option("--certificates", help="Certificates (PEM) to trust instead of the system's.")
+]
+
+
+def api_key(file: Path | None) -> str | None:
+    """Never an argument: the list of processes would show it."""
+    if file is None:
+        return os.environ.get(API_KEY_VARIABLE) or None
+    with file.open(encoding="utf-8") as stream:
+        key = stream.readline().strip()
+    if not key:
+        raise WrongCallError(f"{file}: expected an API key in its first line, it is empty")
+    return key
+
+
+def connect(url: str, key_file: Path | None, certificates: Path | None, keyring: Any = None) -> Any:
+    """A `Client`; imported here, because it needs the extra `client`."""
+    import ssl
+
+    from cloakwork.app.client.client import Client
+
+    verify: Any = True if certificates is None else ssl.create_default_context(cafile=str(certificates))
+    return Client(url, api_key(key_file), keyring=keyring, verify=verify)

@@ -1,0 +1,71 @@
+"""Programs and keys that stay in memory: made once, the least recently used goes first."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from cloakwork.api.engine.residency import KeyPlace, KeyResidency, LeastRecentlyUsed
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.parameters import parameter_set
+
+
+def test_the_least_recently_used_goes_first():
+    cache: LeastRecentlyUsed[str] = LeastRecentlyUsed(limit=10)
+    made: list[str] = []
+
+    def get(name: str, size: int = 4) -> str:
+        def make() -> str:
+            made.append(name)
+            return name.upper()
+
+        return cache.get(name, make, lambda _: size)
+
+    assert [get("a"), get("b"), get("a"), get("c")] == ["A", "B", "A", "C"]
+    assert made == ["a", "b", "c"] and "b" not in cache and "a" in cache and cache.nbytes() == 8
+    get("huge", 100)
+    assert "huge" in cache and "a" not in cache
+    cache.drop("huge")
+    assert cache.nbytes() == 0 and (cache.hits, cache.misses) == (1, 4)
+
+
+def test_a_value_is_made_once_for_many_threads_and_again_after_a_failure():
+    cache: LeastRecentlyUsed[int] = LeastRecentlyUsed(limit=10)
+    calls: list[int] = []
+    gate = threading.Event()
+
+    def make() -> int:
+        gate.wait(10)
+        calls.append(1)
+        return 7
+
+    threads = [threading.Thread(target=lambda: cache.get("x", make, lambda _: 1)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert calls == [1]
+    with pytest.raises(ZeroDivisionError):
+        cache.get("y", lambda: 1 // 0, lambda _: 1)
+    assert cache.get("y", lambda: 3, lambda _: 1) == 3
+
+
+def test_keys_are_resident_within_their_limits_and_forgotten(tmp_path: Path):
+    places = []
+    for name in ("one", "two"):
+        path = tmp_path / name
+        ClientKey.generate(parameter_set("toy")).evaluation_keys().save(path)
+        places.append(KeyPlace(name, path))
+    residency = KeyResidency(("cpu",), memory_bytes=1 << 30, device_bytes=1)
+    first = residency.expanded(places[0], "cpu")
+    assert residency.expanded(places[0], "cpu") is first and residency.devices_with("one") == ["cpu"]
+    residency.expanded(places[1], "cpu")
+    assert residency.devices_with("one") == []  # one key is above the limit, so that only the newest stays
+    facts = residency.facts()
+    assert (facts["hits"], facts["misses"]) == (1, 2) and facts["memory_bytes"] > 0 < facts["device_bytes"]
+    residency.forget("two")
+    residency.forget("one")
+    assert residency.facts()["memory_bytes"] == residency.facts()["device_bytes"] == 0

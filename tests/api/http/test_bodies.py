@@ -1,0 +1,157 @@
+"""Bodies in memory: none before an API key, small ones where nothing is streamed, and answers that nobody reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from scoring_server import Server, User, new_tenant, running
+from sockets import Memory, Reply, ask, at_once, connect, head, is_closed, many, pour, read_reply
+
+from cloakwork.api.application import create_app
+from cloakwork.api.http.gate import SMALL_BODY_BYTES, STREAMED
+from cloakwork.api.service.services import Services
+from cloakwork.api.settings import load_settings
+
+LIMITS = {"BODY_IDLE_SECONDS": "2", "BODY_MEMORY_BYTES": "2000000", "TENANT_BODY_MEMORY_BYTES": "500000"}
+CHUNKED, MANY_BYTES = "Transfer-Encoding: chunked", 300_000_000
+_PIECE = b"1," * (1 << 19)
+_CHUNK = f"{len(_PIECE):x}\r\n".encode() + _PIECE + b"\r\n"
+
+
+@pytest.fixture(scope="module")
+def token(server: Server) -> str:
+    return new_tenant(server.data, "owner", "score", "models")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
+    data = fill(tmp_path_factory.mktemp("bodies") / "data")
+    new_tenant(data, "first")
+    with running(data, insecure=False, environment=LIMITS) as started:
+        yield started
+
+
+def error_of(reply: Reply | None) -> tuple[int, str]:
+    assert reply is not None
+    found = reply.json()
+    assert found["request_id"] == reply.headers["x-request-id"] and found["error"]
+    assert reply.headers["connection"] == "close"
+    return reply.status, found["code"]
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+@pytest.mark.parametrize("length", [f"Content-Length: {MANY_BYTES}", CHUNKED], ids=["length", "chunks"])
+def test_bodies_of_json_take_no_memory(server: Server, token: str, with_key: bool, length: str):
+    """Eight clients at once, 300 MB each, of a list that the parser would make ten times as large."""
+    fields = [f"Authorization: Bearer {token}"] if with_key else []
+    memory = Memory(server)
+    before = memory.now()
+    chunk = _CHUNK if length == CHUNKED else _PIECE
+    with memory.watch():
+        for line in ("POST /v2/keys", "POST /v2/repository/index"):
+            begin = head(line, length, "Content-Type: application/json", *fields)
+            with at_once(8, lambda begin=begin: pour(server, begin, chunk, MANY_BYTES // len(chunk))):
+                pass
+    assert memory.peak - before < 48 << 20
+
+
+def test_what_is_said_of_bodies_that_are_refused(server: Server, token: str):
+    key = f"Authorization: Bearer {token}"
+    large = f"Content-Length: {SMALL_BODY_BYTES + 1}"
+    assert error_of(ask(server, head("POST /v2/keys", large))) == (401, "unauthorised")
+    assert error_of(ask(server, head("POST /v2/keys", CHUNKED) + b"5\r\n[1,1,\r\n")) == (401, "unauthorised")
+    assert error_of(ask(server, head("POST /v2/keys", large, key))) == (413, "too_large")
+    chunks = b"4000\r\n" + b"1" * 0x4000 + b"\r\n1\r\n1\r\n"
+    assert error_of(ask(server, head("POST /v2/keys", CHUNKED, key) + chunks)) == (413, "too_large")
+    for start in (head("POST /v2/keys", "Content-Length: 9", key) + b"{", head("POST /v2/keys", CHUNKED, key)):
+        assert error_of(ask(server, start)) == (408, "slow_body")
+    # Routes that take no body and ask for no API key do not read one.
+    reply = ask(server, head("GET /v2", f"Content-Length: {MANY_BYTES}"))
+    assert reply is not None and (reply.status, reply.headers["connection"]) == (200, "close")
+
+
+def test_unfinished_bodies_do_not_stay_open(server: Server, token: str):
+    begin = head("POST /v2/keys", "Content-Length: 9", f"Authorization: Bearer {token}") + b"[1"
+    with many(server, 20, begin) as connections:
+        for connection in connections:
+            assert error_of(read_reply(connection)) == (408, "slow_body")
+            assert is_closed(connection)
+
+
+def test_a_small_body_reaches_its_route(server: Server, token: str):
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    with server.client(headers=headers) as http:
+        assert http.post("/v2/repository/index", json={"ready": True}).status_code == 200
+        content = b'{"ready": true' + b" " * (SMALL_BODY_BYTES - 15) + b"}"
+        assert http.post("/v2/repository/index", content=content).status_code == 200
+        chunked = http.post("/v2/repository/index", content=iter([b'{"ready":', b" true}"]))
+        assert chunked.status_code == 200
+        deep = http.post("/v2/repository/index", content=b"[" * SMALL_BODY_BYTES)
+        assert 400 <= deep.status_code < 500
+        assert http.post("/v2/repository/models/toy/load", json={}).headers.get("connection") != "close"
+
+
+def test_streamed_routes_are_those_with_binary_bodies(tmp_path: Path):
+    """The gate reads the body of every other route."""
+    services = Services(load_settings(data_folder=tmp_path / "data", zoo=False))
+    for path, methods in create_app(services).openapi()["paths"].items():
+        for method, operation in methods.items():
+            content = operation.get("requestBody", {}).get("content", {})
+            place = path.replace("{model}", "m").replace("{version}", "1").replace("{key}", "k").replace("{job}", "j")
+            streamed = any(name == method.upper() and pattern.match(place) for name, pattern in STREAMED)
+            assert streamed == ("application/octet-stream" in content), (method, path)
+
+
+@pytest.mark.long
+def test_a_client_that_does_not_read_is_let_go(tmp_path: Path, fill: Callable[[Path], Path]):
+    """Answers lie in memory only as long as somebody takes them."""
+    limits = {"BODY_IDLE_SECONDS": "2", "SYNCHRONOUS_SECONDS": "600"}
+    with running(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
+        user = User.of(http)
+        user.upload()
+        sent = user.encrypt(samples=3400)[1]
+        answer = user.infer(sent)
+        assert answer.status_code == 200 and len(answer.content) > 6 << 20  # more than the sockets take
+        begin = head("POST /v2/models/toy/infer", f"Content-Length: {len(sent)}")
+        with connect(server) as connection:
+            connection.sendall(begin + sent)
+            assert connection.recv(15) == b"HTTP/1.1 200 OK"
+            assert server.process is not None
+            end = time.monotonic() + 60
+            while open_connections(server, connection.getsockname()[1]) and time.monotonic() < end:
+                time.sleep(0.2)
+            assert not open_connections(server, connection.getsockname()[1])
+
+
+def open_connections(server: Server, port: int) -> int:
+    import psutil
+
+    assert server.process is not None
+    found = psutil.Process(server.process.pid).net_connections("tcp")
+    return sum(1 for each in found if each.raddr and each.raddr.port == port and each.status == "ESTABLISHED")
+
+
+def test_one_tenants_bodies_leave_room_for_another(server: Server):
+    tokens = [new_tenant(server.data, name) for name in ("greedy", "modest")]
+    greedy, modest = (server.client(headers={"Authorization": f"Bearer {token}"}) for token in tokens)
+    with greedy, modest:
+        user, other = User.of(modest), User.of(greedy)
+        user.upload()
+        other.upload()
+        large = other.encrypt(samples=40)[1]
+        begin = head("POST /v2/models/toy/infer", f"Content-Length: {len(large)}", f"Authorization: Bearer {tokens[0]}")
+        end, answer = time.monotonic() + 60, httpx.Response(0)
+        while answer.status_code != 429:  # again, where the machine was too slow to have all six at once
+            assert time.monotonic() < end, answer.status_code
+            with many(server, 6, begin + large[:-1]):  # each with an answer of more than 200,000 bytes to come
+                for _ in range(3):
+                    answer = greedy.post("/v2/models/toy/infer", content=large)
+                    if answer.status_code == 429:
+                        break
+                modest_answer = user.infer(user.encrypt()[1])
+        assert answer.json()["code"] == "busy"
+        assert modest_answer.status_code == 200

@@ -1,0 +1,257 @@
+"""Who goes next: tenants by the seconds that their work takes, whatever they send and however much. Orders are asserted, not times."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from scoring_server import Server, User, new_tenant, running
+
+from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.service.scoring.dispatcher import DEFAULT_PRIORITY, SYNCHRONOUS_PRIORITY, Dispatcher, Work
+from cloakwork.api.service.scoring.queue import FairQueue
+from cloakwork.api.settings import load_settings
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    tenant: str = "a"
+    seconds: float = 1.0
+    priority: int = 5
+    level: int = 0
+
+
+def order(queue: FairQueue[Item], most: int = 1000) -> list[Item]:
+    items: list[Item] = []
+    while len(items) < most and (item := queue.pop()) is not None:
+        items.append(item)
+    return items
+
+
+def names(items: list[Item]) -> str:
+    return " ".join(item.name for item in items)
+
+
+def test_tenants_take_turns():
+    queue: FairQueue[Item] = FairQueue()
+    for name, tenant in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("b2", "b"), ("c1", "c")]:
+        queue.push(Item(name, tenant))
+    assert len(queue) == 6 and queue.waiting_of("a") == 3
+    assert names(order(queue)) == "a1 b1 c1 a2 b2 a3"
+    assert len(queue) == 0
+
+
+def test_turns_are_seconds_not_requests():
+    """Who sends work of ten seconds gets a tenth as many turns as who sends work of one."""
+    queue: FairQueue[Item] = FairQueue()
+    for i in range(100):
+        queue.push(Item(f"long{i}", "a", 10.0))
+        queue.push(Item(f"short{i}", "b", 1.0))
+    seconds: Counter[str] = Counter()
+    for item in order(queue, 55):
+        seconds[item.tenant] += item.seconds
+    assert abs(seconds["a"] - seconds["b"]) <= 10
+
+
+def test_what_runs_take_counts_not_what_was_estimated():
+    queue: FairQueue[Item] = FairQueue()
+    for _ in range(30):
+        queue.push(Item("", "a", 1.0))
+        queue.push(Item("", "b", 1.0))
+    turns: Counter[str] = Counter()
+    for _ in range(30):
+        item = queue.pop()
+        assert item is not None
+        turns[item.tenant] += 1
+        if item.tenant == "a":
+            queue.charge(item, 4.0)  # five times its estimate
+    assert turns["a"] * 4 <= turns["b"] <= turns["a"] * 6
+
+
+def test_nobody_saves_up_turns_and_nobody_leaves_a_debt():
+    queue: FairQueue[Item] = FairQueue()
+    for _ in range(50):
+        queue.push(Item("", "a"))
+    order(queue, 40)
+    for _ in range(10):
+        queue.push(Item("late", "b"))  # away so far: no forty turns in a row
+    assert [item.tenant for item in order(queue, 10)].count("b") in (5, 6)
+    queue = FairQueue()
+    queue.push(Item("big", "a", 20.0))
+    queue.push(Item("small", "b"))
+    order(queue)
+    queue.push(Item("again", "a"))
+    for _ in range(10):
+        queue.push(Item("b", "b"))
+    assert names(order(queue)).endswith("again")
+
+
+def test_infer_goes_before_jobs_of_the_same_tenant_alone():
+    queue: FairQueue[Item] = FairQueue()
+    for i in range(5):
+        queue.push(Item(f"job{i}", "a", priority=DEFAULT_PRIORITY))
+    queue.push(Item("urgent", "a", priority=SYNCHRONOUS_PRIORITY))
+    queue.push(Item("other", "b", priority=0))
+    queue.push(Item("granted", "c", priority=9, level=9))
+    assert names(order(queue, 4)) == "granted urgent other job0"
+
+
+def test_many_tenants_who_came_once_are_not_remembered():
+    queue: FairQueue[Item] = FairQueue()
+    for i in range(3000):
+        queue.push(Item("", f"tenant-{i}"))
+        assert queue.pop() is not None
+    assert len(queue._levels[0]._clocks) < 2000
+
+
+class Engine:
+    """Takes what the dispatcher sends, ends it when told."""
+
+    up = True
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def send(self, message: dict[str, str], body: bytes = b"") -> None:
+        self.sent.append(message["id"])
+
+
+def test_the_place_ahead_is_for_a_tenant_that_has_none():
+    """A flood holds the workers and not what waits behind them: another tenant is next."""
+    dispatcher = Dispatcher(load_settings(), EngineOptions((), 2, 0, 0, "info"))
+    engine = Engine()
+    dispatcher.link = engine  # type: ignore[assignment]
+    dispatcher._up({"workers": 2, "devices": ["cpu"]})
+
+    def submit(tenant: str, priority: int, seconds: float = 1.0) -> str:
+        identity = f"{tenant}{len(list(dispatcher._queue)) + len(engine.sent)}"
+        dispatcher.submit(Work(identity, tenant, priority, {"id": identity}, lambda *_: None, seconds))
+        return identity
+
+    for _ in range(100):
+        submit("a", SYNCHRONOUS_PRIORITY)
+    assert len(engine.sent) == 2
+    # A hundred seconds wait; another tenant's second waits for two that run and for one turn of the others.
+    assert dispatcher.wait_seconds("b", 1.0) == pytest.approx(1.5)
+    assert dispatcher.wait_seconds("a", 1.0) == pytest.approx(50.0)
+    job = submit("b", 0)
+    assert engine.sent[-1] == job and len(engine.sent) == 3
+    submit("b", 0)
+    for i in range(3):
+        dispatcher._heard({"event": "done", "id": engine.sent[i], "busy_seconds": 1.0}, b"")
+    assert [name[0] for name in engine.sent[3:5]].count("b") == 1
+
+
+# --- two tenants and a server ---
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
+    data = fill(tmp_path_factory.mktemp("fairness") / "data")
+    new_tenant(data, "first")
+    with running(data, insecure=False, environment={"SYNCHRONOUS_SECONDS": "1000"}) as started:
+        yield started
+
+
+def as_tenant(server: Server, name: str, *scopes: str) -> httpx.Client:
+    return server.client(headers={"Authorization": f"Bearer {new_tenant(server.data, name, *scopes)}"})
+
+
+def finished(http: httpx.Client, jobs: list[str], seconds: float = 120) -> list[float]:
+    """When each began."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = [http.get(f"/v2/jobs/{job}").json() for job in jobs]
+        if all(each["state"] == "done" for each in found):
+            return [each["started_at"] for each in found]
+        time.sleep(0.1)
+    raise AssertionError(f"not done: {found}")
+
+
+def test_a_flood_of_infer_does_not_hold_another_tenants_jobs(server: Server):
+    """Eight connections that ask all the time: of theirs, hardly more than turns of the same length pass before each job."""
+    with as_tenant(server, "flood") as flooding, as_tenant(server, "calm") as calm:
+        flood, user = User.of(flooding), User.of(calm)
+        flood.upload()
+        user.upload()
+        many, own = flood.encrypt(samples=40)[1], user.encrypt(samples=40)[1]
+        over, answered = threading.Event(), Counter[str]()
+
+        def keep_asking() -> None:
+            with server.client(headers=dict(flooding.headers)) as http:
+                while not over.is_set():
+                    answered[str(http.post("/v2/models/toy/infer", content=many).status_code)] += 1
+
+        threads = [threading.Thread(target=keep_asking, daemon=True) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        while answered["200"] < 4:
+            time.sleep(0.01)
+        before = answered["200"]
+        jobs = [calm.post("/v2/models/toy/jobs", content=own).json()["id"] for _ in range(6)]
+        finished(calm, jobs)
+        passed = answered["200"] - before
+        over.set()
+        for thread in threads:
+            thread.join(60)
+    assert set(answered) == {"200"}
+    assert passed < 6 * 8, passed  # six jobs; the polls for their ends, and runs under way, let a few more pass
+
+
+def test_a_flood_of_jobs_does_not_hold_another_tenant(server: Server):
+    with as_tenant(server, "hoarder") as hoarding, as_tenant(server, "patient") as calm:
+        hoard, user = User.of(hoarding), User.of(calm)
+        hoard.upload()
+        user.upload()
+        many, own = hoard.encrypt(samples=100)[1], user.encrypt(samples=100)[1]
+        theirs = [hoarding.post("/v2/models/toy/jobs", content=many).json()["id"] for _ in range(60)]
+        mine = [calm.post("/v2/models/toy/jobs", content=own).json() for _ in range(3)]
+        at_once = user.infer(own)
+        assert at_once.status_code == 200  # and not 202: their backlog is not this tenant's
+        begun = finished(calm, [each["id"] for each in mine])
+        began = finished(hoarding, theirs)
+    for position, (job, start) in enumerate(zip(mine, begun, strict=True), 1):
+        before = sum(job["created_at"] < other < start for other in began)
+        assert before <= 2 * (position + 1) + 3, (position, before)
+
+
+def test_who_asks_again_at_once_is_answered_late(server: Server):
+    """Refusals take the web process's time too: a tenant over its quota, with six connections that never pause."""
+    token = new_tenant(server.data, "restless", max_bootstraps_per_day=0)
+    with server.client(headers={"Authorization": f"Bearer {token}"}) as http:
+        user = User.of(http)
+        user.upload()
+        body = user.encrypt()[1]
+    refused: list[int] = []
+    began = time.monotonic()
+
+    def keep_asking() -> None:
+        with server.client(headers={"Authorization": f"Bearer {token}"}) as own:
+            while time.monotonic() - began < 3:
+                refused.append(own.post("/v2/models/toy/infer", content=body).status_code)
+
+    threads = [threading.Thread(target=keep_asking) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert set(refused) == {429} and len(refused) <= 6 * (3 / 0.5 + 1)
+
+
+def test_a_priority_above_the_default_needs_a_scope(server: Server):
+    with as_tenant(server, "plain") as plain, as_tenant(server, "granted", "score", "priority") as granted:
+        for http, status in ((plain, 403), (granted, 202)):
+            user = User.of(http)
+            user.upload()
+            body = user.encrypt()[1]
+            answer = http.post("/v2/models/toy/jobs", content=body, params={"priority": 6})
+            assert answer.status_code == status, answer.text
+            assert http.post("/v2/models/toy/jobs", content=body, params={"priority": 5}).status_code == 202
+        assert "priority" in plain.post("/v2/models/toy/jobs", content=b"", params={"priority": 9}).json()["error"]

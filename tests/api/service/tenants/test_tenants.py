@@ -1,0 +1,196 @@
+"""Tenants: API keys, scopes, isolation, quotas."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from scoring_server import Server, User, new_tenant, running, with_tenants
+
+from cloakwork.api.errors import UnauthorisedError
+from cloakwork.api.service.tenants.tenants import Tenants
+from cloakwork.fhe_core.errors import ParameterError
+
+
+def identity(token: str) -> str:
+    return token.split("_")[1]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
+    data = fill(tmp_path_factory.mktemp("tenants") / "data")
+    new_tenant(data, "first")
+    with running(data, insecure=False) as started:
+        yield started
+
+
+def as_tenant(server: Server, name: str, *scopes: str, **limits: int) -> httpx.Client:
+    return server.client(headers={"Authorization": f"Bearer {new_tenant(server.data, name, *scopes, **limits)}"})
+
+
+def test_without_a_valid_api_key_nothing_is_told(server: Server):
+    token = new_tenant(server.data, "somebody")
+    wrong = [None, "nonsense", "cw_0000000000000000_" + "a" * 43, token[:-1] + ("a" if token[-1] != "a" else "b")]
+    with server.client() as http:
+        answers = set()
+        for each in wrong:
+            headers = {} if each is None else {"Authorization": f"Bearer {each}"}
+            for path in ("/v2/models", "/v2/keys", "/v2/jobs", "/v2/usage", "/metrics"):
+                answer = http.get(path, headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+                answers.add(answer.json()["error"])
+        assert http.get("/v2/health/ready").status_code == 200
+    assert all(token not in answer for answer in answers)
+
+
+def test_scopes(server: Server):
+    with as_tenant(server, "scorer") as http:
+        assert http.get("/v2/models").status_code == 200
+        for answer in (http.post("/v2/repository/models/toy/unload"), http.get("/metrics")):
+            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    with as_tenant(server, "operator", "models", "metrics") as http:
+        assert http.post("/v2/repository/index").status_code == 200
+        assert http.get("/metrics").status_code == 200
+        assert http.get("/v2/keys").status_code == 403
+
+
+def test_a_tenant_never_sees_another_one(server: Server):
+    with as_tenant(server, "alice") as alice, as_tenant(server, "mallory") as mallory:
+        user = User.of(alice)
+        key = user.upload()
+        _, body = user.encrypt()
+        job = alice.post("/v2/models/toy/jobs", content=body).json()["id"]
+        for answer in (
+            mallory.get(f"/v2/keys/{key}"),
+            mallory.head(f"/v2/keys/{key}"),
+            mallory.delete(f"/v2/keys/{key}"),
+            mallory.patch(f"/v2/keys/{key}", content=b"x", headers={"Upload-Offset": "0"}),
+            mallory.get(f"/v2/jobs/{job}"),
+            mallory.get(f"/v2/jobs/{job}/result"),
+            mallory.get(f"/v2/jobs/{job}/events"),
+            mallory.delete(f"/v2/jobs/{job}"),
+            mallory.post("/v2/models/toy/infer", content=body, headers={"Fhe-Key-Id": key}),
+        ):
+            assert answer.status_code == 404, answer.request.url
+        assert mallory.post("/v2/models/toy/infer", content=body).status_code == 428
+        assert mallory.get("/v2/keys").json() == {"keys": []}
+        assert mallory.get("/v2/jobs").json() == {"jobs": []}
+        # The same content announced by another tenant is new: it does not tell that somebody has it.
+        assert mallory.post("/v2/keys", json=user.announcement()).status_code == 201
+        assert alice.get(f"/v2/keys/{key}").json()["state"] == "ready"
+
+
+def test_an_idempotency_key_is_the_tenants_own(server: Server):
+    with as_tenant(server, "carol") as carol, as_tenant(server, "dave") as dave:
+        jobs = []
+        for http in (carol, dave):
+            user = User.of(http)
+            user.upload()
+            answer = http.post("/v2/models/toy/jobs", content=user.encrypt()[1], headers={"Idempotency-Key": "1"})
+            jobs.append(answer.json()["id"])
+        assert jobs[0] != jobs[1]
+
+
+def test_bootstraps_are_limited(server: Server):
+    with as_tenant(server, "small", max_bootstraps_per_day=20) as http:
+        user = User.of(http)
+        user.upload()
+        assert user.infer(user.encrypt(samples=3)[1]).status_code == 200
+        over = user.infer(user.encrypt(samples=3)[1])
+        assert (over.status_code, over.json()["code"]) == (429, "quota_exceeded")
+        assert 0 < int(over.headers["retry-after"]) <= 86400
+        assert http.get("/v2/usage").json()["limits"]["bootstraps_per_day"] == 20
+
+
+def test_stored_bytes_are_limited(server: Server):
+    with as_tenant(server, "tight", max_bytes=1000) as http:
+        answer = http.post("/v2/keys", json=User.of(http).announcement())
+        assert (answer.status_code, answer.json()["code"]) == (429, "quota_exceeded")
+        assert int(answer.headers["retry-after"]) > 0
+
+
+def test_revoked_rotated_and_expired_api_keys(server: Server):
+    old = new_tenant(server.data, "erin")
+    new = with_tenants(server.data, lambda tenants: tenants.rotate(identity(old), grace_seconds=3600))
+    short = with_tenants(server.data, lambda tenants: tenants.new_api_key("erin", ("score",), -1.0))
+
+    def status(token: str) -> int:
+        with server.client(headers={"Authorization": f"Bearer {token}"}) as http:
+            return http.get("/v2/keys").status_code
+
+    assert (status(old), status(new), status(short)) == (200, 200, 401)
+    with_tenants(server.data, lambda tenants: tenants.revoke(identity(new)))
+    end = time.monotonic() + 30
+    while status(new) == 200 and time.monotonic() < end:
+        time.sleep(0.5)  # a valid API key is remembered for five seconds
+    assert (status(old), status(new)) == (200, 401)
+
+
+def test_secrets_are_neither_stored_nor_logged(server: Server):
+    token = new_tenant(server.data, "frank")
+    with server.client(headers={"Authorization": f"Bearer {token}"}) as http:
+        assert http.get("/v2/keys").status_code == 200
+    secret = token.rpartition("_")[2].encode()
+    for file in [*server.data.glob("cloakwork.db*"), server.log]:
+        assert secret not in file.read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        (lambda t: t.add("Bad Name"), "a-z"),
+        (lambda t: t.add("../etc"), "a-z"),
+        (lambda t: t.new_api_key("nobody-there", ("score",)), "add it first"),
+        (lambda t: t.new_api_key("first", ("everything",)), "scopes"),
+        (lambda t: t.revoke("0000"), "no valid one"),
+    ],
+)
+def test_wrong_calls(server: Server, work: Callable[[Tenants], Awaitable[Any]], says: str):
+    with pytest.raises(ParameterError, match=says):
+        with_tenants(server.data, work)
+
+
+def test_the_service_does_not_start_without_api_keys(tmp_path: Path):
+    environment = {
+        **os.environ,
+        "CLOAKWORK_DATA_FOLDER": str(tmp_path / "d"),
+        "CLOAKWORK_ZOO": "false",
+        "CLOAKWORK_PORT": "0",
+    }
+    result = subprocess.run(
+        [sys.executable, "-m", "cloakwork.api"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode != 0
+    assert "no API key" in result.stderr
+
+
+def test_one_service_on_a_data_folder(server: Server):
+    environment = {**os.environ, "CLOAKWORK_DATA_FOLDER": str(server.data), "CLOAKWORK_PORT": "0"}
+    result = subprocess.run(
+        [sys.executable, "-m", "cloakwork.api"], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 2 and re.search("another service is running", result.stderr)
+
+
+def test_a_clock_that_is_set_back_does_not_lengthen_a_revoked_api_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    token = new_tenant(tmp_path, "gina")
+
+    async def use(tenants: Tenants) -> None:
+        assert (await tenants.authenticate(token)).name == "gina"
+        await tenants.revoke(identity(token))
+        wall, steady = time.time(), time.monotonic()
+        monkeypatch.setattr(time, "time", lambda: wall - 86400)
+        monkeypatch.setattr(time, "monotonic", lambda: steady + 6)  # a valid API key is remembered for five seconds
+        with pytest.raises(UnauthorisedError):
+            await tenants.authenticate(token)
+        monkeypatch.undo()
+
+    with_tenants(tmp_path, use)

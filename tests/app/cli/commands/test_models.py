@@ -1,0 +1,315 @@
+"""compile, inspect, zoo, and the way of a sample through files: keygen, encrypt, run, decrypt."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import several_tensors as tensors
+
+from cloakwork.app.cli.shared.sample_digits import sample_digits
+from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
+from cloakwork.models import zoo
+from cloakwork.models.compiler import CompiledModel
+
+DATA = os.environ.get("CLOAKWORK_DATA", "")
+PASSPHRASE = {"CLOAKWORK_PASSPHRASE": "correct horse"}
+RNG = np.random.default_rng(11)
+
+
+def small_network() -> onnx.ModelProto:
+    """4-5-3 with ReLU."""
+    helper, weights = onnx.helper, [RNG.normal(size=(5, 4)), RNG.normal(size=(3, 5))]
+    nodes = [
+        helper.make_node("Gemm", ["x", "w0"], ["h"], name="hidden", transB=1),
+        helper.make_node("Relu", ["h"], ["a"], name="relu"),
+        helper.make_node("Gemm", ["a", "w1"], ["y"], name="scores", transB=1),
+    ]
+    constants = [onnx.numpy_helper.from_array(w.astype(np.float32), f"w{i}") for i, w in enumerate(weights)]
+    ends = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", n]) for name, n in (("x", 4), ("y", 3))
+    ]
+    graph = helper.make_graph(nodes, "small", ends[:1], ends[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def compiled(call, tmp_path: Path) -> dict[str, object]:
+    """small.onnx and data.npy, compiled to small.clkm and client.json; the report."""
+    onnx.save(small_network(), tmp_path / "small.onnx")
+    np.save(tmp_path / "data.npy", RNG.uniform(-1, 1, (300, 4)))
+    result = call(
+        "compile", "small.onnx", "--calibration", "data.npy", "--accuracy", "0", "-o", "small.clkm", "--client", "client.json", "--json", "-"
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_compile_reports_what_inspect_reports(call, tmp_path, compiled):
+    assert compiled["bootstraps"] == 5
+    assert compiled["bytes"] == (tmp_path / "small.clkm").stat().st_size
+    inspected = json.loads(call("inspect", "small.clkm", "--json", "-").stdout)
+    assert {key: inspected[key] for key in inspected if key != "model"} == {
+        key: compiled[key] for key in compiled if key not in ("compiled", "bytes")
+    }
+    text = call("inspect", "small.clkm", "--picture", "small.svg").stdout
+    assert "hidden" in (tmp_path / "small.svg").read_text() and (tmp_path / "small.svg").read_text().startswith("<svg")
+    assert str(compiled["parameter_set"]) in text and "hidden" in text
+
+
+def test_a_sample_goes_through_files(call, tmp_path, compiled):
+    """The server's step needs neither a passphrase nor the secret key's file."""
+    x = RNG.uniform(-0.9, 0.9, (3, 4))
+    np.save(tmp_path / "x.npy", x)
+    assert call("keygen", "--client", "client.json", "--out", "keys", environment=PASSPHRASE).returncode == 0
+    key = ["--key", "keys/client.key"]
+    result = call("encrypt", "x.npy", "--client", "client.json", *key, "-o", "x.bin", environment=PASSPHRASE)
+    assert result.returncode == 0, result.stderr
+    (tmp_path / "keys" / "client.key").rename(tmp_path / "away.key")
+    record = call("run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y.bin", "--json", "-")
+    assert record.returncode == 0, record.stderr
+    assert json.loads(record.stdout)["samples"] == 3 and json.loads(record.stdout)["rerandomised"] is True
+    digests = []
+    for name, options in (("y2", []), ("y3", ["--deterministic"]), ("y4", ["--deterministic", "--threads", "2"])):
+        files = ["--keys", "keys/evaluation.keys", "-o", f"{name}.bin"]
+        again = call("run", "small.clkm", "x.bin", *files, *options, "--json", "-")
+        digests.append(json.loads(again.stdout)["sha256"])
+    assert digests[1] == digests[2] and len({json.loads(record.stdout)["sha256"], *digests}) == 3
+    assert (tmp_path / "y3.bin").read_bytes() == (tmp_path / "y4.bin").read_bytes()
+    arguments = ["decrypt", "y.bin", "--client", "client.json", "--key", "away.key", "--out", "y.npy", "--json", "-"]
+    result = call(*arguments, environment=PASSPHRASE)
+    assert result.returncode == 0, result.stderr
+    values = np.load(tmp_path / "y.npy", allow_pickle=False)
+    assert json.loads(result.stdout)["values"] == values.tolist()
+    clear = CompiledModel.load(tmp_path / "small.clkm").predict(x)
+    assert values.shape == (3, 3)
+    assert np.abs(values - clear).max() < 0.5 * np.abs(clear).max()
+
+
+def test_refusals_on_the_way(call, tmp_path, compiled, error_line):
+    """Each file in another's place, keys of another set, damaged and truncated files."""
+    np.save(tmp_path / "x.npy", np.zeros((1, 4)))
+    np.save(tmp_path / "wide.npy", np.zeros((1, 5)))
+    for arguments in (["--client", "client.json", "--out", "keys"], ["--set", "toy", "--out", "toy"]):
+        assert call("keygen", *arguments, environment=PASSPHRASE).returncode == 0
+    right, toy = ["--key", "keys/client.key"], ["--key", "toy/client.key"]
+    client = ["--client", "client.json"]
+    assert call("encrypt", "x.npy", *client, *right, "-o", "x.bin", environment=PASSPHRASE).returncode == 0
+    assert call("run", "small.clkm", "x.bin", "--keys", "keys/evaluation.keys", "-o", "y.bin").returncode == 0
+    data = (tmp_path / "small.clkm").read_bytes()
+    (tmp_path / "cut.clkm").write_bytes(data[:-40])
+    (tmp_path / "flipped.clkm").write_bytes(data[:99] + bytes([data[99] ^ 1]) + data[100:])
+    (tmp_path / "cut.bin").write_bytes((tmp_path / "x.bin").read_bytes()[:-8])
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe")
+    (tmp_path / "other.json").write_text("{}")
+    keys = ["--keys", "keys/evaluation.keys"]
+    # Another model of the same set and shapes, and ciphertexts of a release that did not say their model.
+    original = CompiledModel.load(tmp_path / "small.clkm")
+    replace(original, program=replace(original.program, facts={"twin": True})).save(tmp_path / "twin.clkm")
+    encrypted = SeededPackedCiphertexts.load(tmp_path / "x.bin")
+    encrypted.with_purpose(None).save(tmp_path / "old.bin")
+    failures = [
+        ["run", "twin.clkm", "x.bin", *keys, "-o", "z.bin"],
+        ["run", "small.clkm", "old.bin", *keys, "-o", "z.bin"],
+        ["decrypt", "y.bin", "--model", "twin.clkm", *right],
+        ["encrypt", "wide.npy", *client, *right, "-o", "z.bin"],
+        ["encrypt", "x.bin", *client, *right, "-o", "z.bin"],
+        ["encrypt", "x.npy", *client, *toy, "-o", "z.bin"],
+        ["encrypt", "x.npy", "--client", "other.json", *right, "-o", "z.bin"],
+        ["encrypt", "x.npy", "--client", "binary.json", *right, "-o", "z.bin"],
+        ["encrypt", "x.npy", *client, *right, "-o", "x.bin"],
+        ["run", "cut.clkm", "x.bin", *keys, "-o", "z.bin"],
+        ["run", "flipped.clkm", "x.bin", *keys, "-o", "z.bin"],
+        ["run", "small.clkm", "cut.bin", *keys, "-o", "z.bin"],
+        ["run", "small.clkm", "y.bin", *keys, "-o", "z.bin"],
+        ["run", "small.clkm", "x.bin", "--keys", "toy/evaluation.keys", "-o", "z.bin"],
+        ["run", "small.clkm", "x.bin", "--keys", "keys/client.key", "-o", "z.bin"],
+        ["run", "small.clkm", "x.bin", *keys, "-o", "y.bin"],
+        ["decrypt", "x.bin", *client, *right],
+        ["decrypt", "y.bin", *client, *toy],
+    ]
+    calls = [
+        ["encrypt", "x.npy", "x.npy", *client, *right, "-o", "z.bin"],
+        ["encrypt", "x.npy", *client, "--full", *right, "-o", "z.bin"],
+        ["encrypt", "x.npy", *client, "--model", "small.clkm", *right],
+        ["decrypt", "y.bin", *client, "--noise", *right],
+        ["run", "x.bin", "x.bin", *keys],
+        ["keygen", "--set", "toy", *client],
+        ["keygen"],
+    ]
+    for status, group in ((1, failures), (2, calls)):
+        for arguments in group:
+            result = call(*arguments, environment=PASSPHRASE)
+            assert result.returncode == status, (arguments, result.stderr)
+            line = error_line(result.stderr)
+            assert "Traceback" not in line
+            assert ("for program" in line) == bool({"twin.clkm", "old.bin"} & {*arguments}), line
+            assert result.stdout == ""
+    assert not (tmp_path / "z.bin").exists()
+
+
+def test_compile_refuses(call, tmp_path, error_line):
+    onnx.save(small_network(), tmp_path / "small.onnx")
+    np.save(tmp_path / "data.npy", RNG.uniform(-1, 1, (30, 4)))
+    np.save(tmp_path / "wide.npy", RNG.uniform(-1, 1, (30, 5)))
+    np.save(tmp_path / "words.npy", np.array(["a", "b"]))
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    data = ["--calibration", "data.npy"]
+    output = ["-o", "out.clkm"]
+    failures = [
+        ["junk.onnx", *data, *output],
+        ["small.onnx", "--calibration", "wide.npy", *output],
+        ["small.onnx", "--calibration", "words.npy", *output],
+        ["small.onnx", "--calibration", "junk.onnx", *output],
+        ["small.onnx", "--calibration", "nothing.npy", *output],
+        ["small.onnx", *data, "--profile", "sloppy", *output],
+        ["small.onnx", *data, "--weight-bits", "11", *output],
+        ["small.onnx", *data, "--set", "gate_64", *output],
+        ["small.onnx", *data, "-o", "small.onnx"],
+        ["small.onnx", *output],
+    ]
+    calls = [
+        ["nothing.onnx", *data, *output],
+        ["small.onnx", *data, "--set", "no_such_set", *output],
+        ["small.onnx", *data],
+    ]
+    for status, group in ((1, failures), (2, calls)):
+        for arguments in group:
+            result = call("compile", *arguments)
+            assert result.returncode == status, (arguments, result.stderr)
+            error_line(result.stderr)
+    assert not (tmp_path / "out.clkm").exists()
+
+
+def test_a_zoo_model_compiles_with_another_profile_and_no_data(call, tmp_path):
+    result = call("compile", "mnist-mlp-1x30", "--profile", "balanced", "-o", "m.clkm", "--json", "-")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["noise_limit_percent"] == 1.0
+    assert CompiledModel.load(tmp_path / "m.clkm").program.bootstraps == 30
+
+
+def test_the_zoo_is_listed(call):
+    record = json.loads(call("zoo", "--json", "-").stdout)
+    assert [each["name"] for each in record["models"]] == list(zoo.names())
+    assert "mnist-mlp-1x30" in call("zoo", environment={"COLUMNS": "200"}).stdout
+
+
+def test_an_exact_profile(call, tmp_path, error_line):
+    onnx.save(small_network(), tmp_path / "small.onnx")
+    np.save(tmp_path / "data.npy", RNG.uniform(-1, 1, (300, 4)))
+    base = [
+        "compile",
+        "small.onnx",
+        "--calibration",
+        "data.npy",
+        "--accuracy",
+        "0",
+        "-o",
+        "m.clkm",
+        "--json",
+        "-",
+        "--force",
+    ]
+    result = call(*base, "--profile", "exact", "--weight-bits", "2", "--input-bits", "2", "--rounded-bits", "4")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["failure_log2_program"] <= -120
+    for arguments in (["--profile", "exact", "--input-bits", "40"], ["--profile", "exact", "--ranges", "wide"]):
+        result = call(*base, *arguments)
+        assert result.returncode == 1
+        error_line(result.stderr)
+
+
+def test_profiles_of_layers(call, tmp_path, error_line):
+    base = ["compile", "mnist-mlp-1x30", "-o", "m.clkm", "--force", "--json", "-"]
+    result = call(*base, "--profile", "hidden=3", "--profile", "balanced")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["noise_limit_percent"] == 1.0
+    for arguments, status in (
+        (["--profile", "1", "--profile", "2"], 2),
+        (["--profile", "no such layer=1"], 1),
+        (["--profile", "-1"], 1),
+    ):
+        result = call(*base, *arguments)
+        assert result.returncode == status, result.stderr
+        error_line(result.stderr)
+
+
+def test_more_samples_than_memory_holds_are_refused(tmp_path, monkeypatch):
+    from cloakwork.app.cli.commands import run_model
+    from cloakwork.app.cli.shared.console import FailureError
+
+    monkeypatch.setattr(run_model, "physical_memory_bytes", lambda: 1 << 30)
+    program = zoo.load_model("mnist-mlp-1x30").program
+    run_model._check_memory(program, (2, 784), tmp_path)
+    with pytest.raises(FailureError, match="several files"):
+        run_model._check_memory(program, (10**6, 784), tmp_path)
+
+
+@pytest.mark.gpu
+def test_the_card_gives_the_file_that_the_processor_gives(call, tmp_path):
+    np.save(tmp_path / "x.npy", sample_digits()[0][:5])
+    assert call("keygen", "--model", "mnist-mlp-1x30", environment=PASSPHRASE).returncode == 0
+    encrypt = ["encrypt", "x.npy", "--model", "mnist-mlp-1x30", "-o", "x.bin"]
+    assert call(*encrypt, environment=PASSPHRASE).returncode == 0
+    for device in ("cpu", "cuda"):
+        result = call("run", "mnist-mlp-1x30", "x.bin", "-o", f"{device}.bin", "--device", device)
+        assert result.returncode == 0, result.stderr
+    assert (tmp_path / "cpu.bin").read_bytes() == (tmp_path / "cuda.bin").read_bytes()
+
+
+def test_several_inputs_and_outputs_through_files(call, tmp_path, error_line):
+    """compile, inspect, simulate, keygen, encrypt, run, decrypt with arrays by name (.npz)."""
+    proto, x = tensors.image_and_table(np.random.default_rng(2)), tensors.samples(np.random.default_rng(3), 200)
+    onnx.save(proto, tmp_path / "two.onnx")
+    np.savez(tmp_path / "data.npz", **x)
+    few = {name: array[:2] for name, array in x.items()}
+    np.savez(tmp_path / "few.npz", **few)
+    compiled = call(
+        "compile", "two.onnx", "--calibration", "data.npz", "--accuracy", "0", "--task", "embedding=regression", "--set", "nn1_wide",
+        "-o", "two.clkm", "--client", "client.json", "--json", "-",
+    )  # fmt: skip
+    assert compiled.returncode == 0, compiled.stderr
+    report = json.loads(compiled.stdout)
+    assert [each["name"] for each in report["input_tensors"]] == ["image", "table"]
+    assert [each["client_steps"] for each in report["output_tensors"]] == [["Softmax"], []]
+    simulated = json.loads(call("simulate", "two.clkm", "--data", "data.npz", "--json", "-").stdout)
+    assert simulated["samples"] == 200 and set(simulated["agreement"]) == {"probabilities", "embedding"}
+    assert call("keygen", "--client", "client.json", environment=PASSPHRASE).returncode == 0
+    assert call("encrypt", "few.npz", "--client", "client.json", "-o", "x.bin", environment=PASSPHRASE).returncode == 0
+    assert call("run", "two.clkm", "x.bin", "-o", "y.bin").returncode == 0
+    done = call("decrypt", "y.bin", "--client", "client.json", "--out", "y.npz", "--json", "-", environment=PASSPHRASE)
+    assert done.returncode == 0, done.stderr
+    record, clear = json.loads(done.stdout), CompiledModel.load(tmp_path / "two.clkm").predict(few)
+    with np.load(tmp_path / "y.npz") as answers:
+        for name, wanted in clear.items():
+            np.testing.assert_allclose(answers[name], record["values"][name])
+            assert record["shape"][name] == list(wanted.shape)
+            assert np.abs(answers[name] - wanted).max() < 0.3 * max(1.0, np.abs(wanted).max())
+    shown = call("decrypt", "y.bin", "--client", "client.json", environment=PASSPHRASE).stdout.splitlines()
+    assert shown[0] == "probabilities:" and len(shown) == 6
+
+    (tmp_path / "bad.npz").write_bytes(b"PK nothing")
+    np.savez(tmp_path / "other.npz", image=few["image"])
+    np.save(tmp_path / "one.npy", few["image"])
+    for arguments, status in (
+        (["encrypt", "bad.npz", "--client", "client.json", "-o", "z.bin"], 1),
+        (["encrypt", "other.npz", "--client", "client.json", "-o", "z.bin"], 1),
+        (["encrypt", "one.npy", "--client", "client.json", "-o", "z.bin"], 1),
+        (["encrypt", "few.npz", "--model", "iris-tree", "-o", "z.bin"], 2),
+        (["decrypt", "y.bin", "--client", "client.json", "--out", "y.npy"], 1),
+        (["simulate", "two.clkm", "--data", "data.npz", "--labels", "one.npy"], 2),
+        (["compile", "two.onnx", "--calibration", "data.npz", "--output", "nothing", "-o", "z.clkm"], 1),
+        (["compile", "two.onnx", "--calibration", "data.npz", "--task", "a=regression", "--task", "regression", "-o", "z.clkm"], 2),
+    ):  # fmt: skip
+        wrong = call(*arguments, environment=PASSPHRASE)
+        assert wrong.returncode == status, (arguments, wrong.stderr)
+        error_line(wrong.stderr)
+    one = call(
+        "compile", "two.onnx", "--calibration", "data.npz", "--output", "embedding", "--accuracy", "0", "--json", "-", "-o", "one.clkm"
+    )  # fmt: skip
+    assert one.returncode == 0 and json.loads(one.stdout)["output_tensors"] == [], one.stderr

@@ -1,0 +1,110 @@
+"""The Dockerfile, without a Docker engine: its files are there, and its build steps work in a fresh environment."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PREFIX = "/opt/cloakwork"
+START_SECONDS = 120.0
+
+
+def instructions() -> list[tuple[str, str]]:
+    """(instruction, arguments) with continued lines joined and comments left out."""
+    lines = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in joined.splitlines() if line.strip())]
+
+
+def stage(name: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    current = ""
+    for word, rest in instructions():
+        if word == "FROM":
+            current = rest.rsplit(" ", 1)[-1]
+        elif current == name:
+            found.append((word, rest))
+    return found
+
+
+def copy_context(target: Path) -> None:
+    """What .dockerignore lets through."""
+    rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
+    kept = [rule[1:] for rule in rules if rule.startswith("!")]
+    left_out = [rule.removeprefix("**/") for rule in rules if rule.startswith("**/")]
+    for name in kept:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns(*left_out))
+        else:
+            shutil.copy(source, target / name)
+
+
+def test_every_stage_ends_without_root_and_with_a_health_check() -> None:
+    for target in ("cpu", "cuda"):
+        words = dict(stage(target))
+        assert words["USER"].isdecimal() and words["USER"] != "0"
+        assert words["VOLUME"] == "/data"
+        assert "/v2/health/ready" in words["HEALTHCHECK"]
+        assert words["ENTRYPOINT"] == '["cloakwork"]'
+    assert instructions()[-1][0] == "CMD"  # `cpu` is the last stage, so the default
+
+
+def test_what_the_build_copies_is_there() -> None:
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        if line.startswith("!"):
+            assert (ROOT / line[1:]).exists(), line
+    assert not any(fnmatch.fnmatch("tests", rule[1:]) for rule in (ROOT / ".dockerignore").read_text().splitlines())
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_build_steps_and_health_check(tmp_path: Path) -> None:
+    """The commands of the `cpu` image in a fresh environment: install from the build context, serve, ask for health."""
+    source, installed = tmp_path / "source", tmp_path / "installed"
+    source.mkdir()
+    copy_context(source)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("CLOAKWORK_", "SKBUILD_", "PYTHON"))
+    }
+    for word, rest in stage("build-cpu"):
+        if word == "ENV":
+            environment.update([rest.split("=", 1)])
+        if word == "RUN" and PREFIX in rest:
+            command = (
+                re.sub(r"^(--\S+\s+)*", "", rest)
+                .replace(PREFIX, str(installed))
+                .replace("python3 -m venv", f"{sys.executable} -m venv")
+            )
+            subprocess.run(["bash", "-euc", command], cwd=source, env=environment, check=True, timeout=1000)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serving = {
+        **environment,
+        "CLOAKWORK_DATA_FOLDER": str(tmp_path / "data"),
+        "CLOAKWORK_PORT": str(port),
+        "CLOAKWORK_ZOO": "false",
+    }
+    health = shlex.split(dict(stage("cpu"))["HEALTHCHECK"].split("CMD", 1)[1].strip()[1:-1].replace('", "', '" "'))
+    check = [part.replace(PREFIX, str(installed)).replace("8123", str(port)) for part in health]
+    server = subprocess.Popen([installed / "bin" / "cloakwork", "serve", "--insecure-local"], cwd=tmp_path, env=serving)
+    try:
+        deadline = time.monotonic() + START_SECONDS
+        while subprocess.run(check, env=environment, stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            assert server.poll() is None and time.monotonic() < deadline
+            time.sleep(0.2)
+    finally:
+        server.terminate()
+        server.wait(30)

@@ -1,0 +1,113 @@
+"""What the zoo's cards say of their recipes, and that the documents' figures are the cards'."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.parameters import upload_bytes
+from cloakwork.models import zoo
+from cloakwork.training import recipes, reproduction, tabular_zoo
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NETWORKS = [name for name in zoo.names() if zoo.card(name).file.endswith(zoo.ONNX)]
+TABLES = [name for name in zoo.names() if name not in NETWORKS]
+
+
+def page(name: str) -> str:
+    return (REPOSITORY / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_every_card_names_a_recipe_and_how_close_it_comes(name: str) -> None:
+    facts = zoo.card(name).facts
+    if name in NETWORKS:
+        assert facts["recipe"] == f"cloakwork train {name} --json {name}.json"
+        assert name in recipes.RECIPES
+    else:
+        assert facts["recipe"] == tabular_zoo.COMMAND
+        assert name in [recipe.name for recipe in tabular_zoo.RECIPES]
+    found = facts["reproduced"]
+    encrypted = "accuracy_simulated" if name in NETWORKS else "accuracy_quantised"
+    assert re.match(r"20\d\d-\d\d-\d\d, ", found["on"])
+    assert found["same_bytes"] or found["difference"]
+    assert found["same_answers"] >= 0.98
+    for figure in ("accuracy_clear", encrypted):
+        assert found[figure] == pytest.approx(facts[figure], abs=0.005)
+    assert abs(found["bootstraps"] - facts["bootstraps"]) <= 2
+
+
+def percent(share: float, digits: int) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def rows(text: str) -> list[list[str]]:
+    """Cells of every row of a table, without the code marks."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_page_of_the_networks_has_the_figures_of_the_cards(name: str) -> None:
+    facts = zoo.card(name).facts
+    figures = [facts[key] for key in ("accuracy_clear", "accuracy_simulated", "agreement")]
+    row = [name, facts["parameter_set"], f"{facts['bootstraps']:,}", *(percent(figure, 2) for figure in figures)]
+    assert row in rows(page("docs/training.md"))
+    again = [facts["reproduced"][key] for key in ("accuracy_clear", "accuracy_simulated", "agreement")]
+    assert [name, *(percent(figure, 2) for figure in again)] in [row[:4] for row in rows(page("docs/training.md"))]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_page_of_the_estimators_has_the_figures_of_the_cards(name: str) -> None:
+    card = zoo.card(name)
+    row = next(row for row in rows(page("docs/scikit-learn.md")) if row[0] == card.data and row[2].isdecimal())
+    clear, quantised = (percent(card.facts[key], 1) for key in ("accuracy_clear", "accuracy_quantised"))
+    assert row[2:5] == [str(card.facts["bootstraps"]), clear, quantised]
+    assert row[6] == f"{card.facts['samples']} of {card.facts['samples']}"
+
+
+def test_the_readme_has_the_figures_of_the_zoo() -> None:
+    text = page("README.md")
+    by_name = dict(re.findall(r"([\w-]+) \((\d\d\.\d %)\)", text[text.index("| encrypted MNIST |") :]))
+    assert by_name == {
+        network: percent(zoo.card(f"mnist-{model}").facts["accuracy_simulated"], 1)
+        for network, model in (("784-30-10", "mlp-1x30"), ("784-3x1024-10", "mlp-3x1024"), ("CNN", "cnn"))
+    }
+    model = zoo.load_model("mnist-mlp-1x30")
+    assert f"{upload_bytes(model.program.parameters) / 2**20:.1f} MiB of them go to the server once" in text
+    image = model.client.encrypt(ClientKey.generate(model.program.parameters), np.zeros((1, 784))).to_bytes()
+    assert f"an image encrypted in 0.1 ms, {len(image)} bytes" in text
+    trees = re.search(r"an iris tree in .*?,\s+a forest of (\d+) trees", text)
+    assert trees is not None and f"of {trees[1]} trees" in zoo.card("breast-cancer-forest").description
+
+
+def test_a_table_made_again_is_compared(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    recipe = next(recipe for recipe in tabular_zoo.RECIPES if recipe.name == "iris-tree")
+    tabular_zoo.build(recipe, tmp_path)
+    found = reproduction.compare("iris-tree", tmp_path)
+    facts = zoo.card("iris-tree").facts
+    assert found["zoo"] == {key: facts[key] for key in ("accuracy_clear", "accuracy_quantised", "bootstraps")}
+    assert found["same_answers"] >= 0.9 and found["reproduced"]["accuracy_quantised"] >= 0.9
+
+
+def test_a_network_beside_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    images = rng.uniform(0, 1, (60, 784))
+    monkeypatch.setattr(reproduction, "load_mnist", lambda part: (images, np.arange(60) % 10))
+    card = zoo.card("mnist-mlp-1x30")
+    shutil.copy(card.path, tmp_path)
+    shutil.copy(zoo.FOLDER / str(card.calibration), tmp_path)
+    record = tmp_path / f"{card.name}.json"
+    record.write_text(json.dumps({"compile": dict(card.compile)}), encoding="utf-8")
+    found = reproduction.compare(card.name, tmp_path)
+    assert found["same_bytes"] and found["same_answers"] == 1.0 and found["zoo"] == found["reproduced"]
+    (tmp_path / card.file).unlink()
+    with pytest.raises(FileNotFoundError):
+        reproduction.compare(card.name, tmp_path)

@@ -1,0 +1,99 @@
+"""What the recipe of a card makes, beside the file of the zoo: `python -m cloakwork.training.reproduction FOLDER NAME ..`.
+
+FOLDER holds what the recipe wrote. Both files are measured alike, on the same samples; one line of JSON for each model says how they differ.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models import zoo
+from cloakwork.models.calibration import Calibration
+from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.training.mnist_data import load_mnist
+
+Figures = dict[str, float]
+Answers = NDArray[Any]
+
+
+def compare(name: str, folder: Path) -> dict[str, Any]:
+    """Figures of the zoo's file, as measured now, and of the reproduced one; whether bytes, and for which share of the samples answers, are the same.
+
+    Raises:
+        FileNotFoundError: the recipe has not been run with this folder.
+    """
+    card = zoo.card(name)
+    path = folder / card.file
+    models = {"zoo": zoo.load_model(name), "reproduced": _reproduced(path)}
+    if card.path.suffix == zoo.PROGRAM:
+        figures, answers = _of_tables(models, name, folder)
+    else:
+        figures, answers = _of_images(models, int(card.facts.get("simulated_seeds", 1)))
+    return {
+        "model": name,
+        "same_bytes": path.read_bytes() == card.path.read_bytes(),
+        "same_answers": _share(answers["zoo"] == answers["reproduced"]),
+        **{which: {**figures[which], "bootstraps": model.program.bootstraps} for which, model in models.items()},
+    }
+
+
+def _reproduced(path: Path) -> CompiledModel:
+    """A compiled program as it is; an ONNX file by the ranges and the options that `cloakwork train --json NAME.json` has left beside it."""
+    if path.suffix == zoo.PROGRAM:
+        return CompiledModel.load(path)
+    ranges = Calibration.from_json(path.with_suffix(".calibration.json").read_bytes())
+    options = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["compile"]
+    return compile_onnx(path, ranges, **zoo.compile_options(options))
+
+
+def _of_images(models: Mapping[str, CompiledModel], seeds: int) -> tuple[dict[str, Figures], dict[str, Answers]]:
+    """On the test images of MNIST; under noise the mean over the seeds 1, 2, .."""
+    images, labels = load_mnist("test")
+    figures, answers = {}, {}
+    for which, model in models.items():
+        clear = answers[which] = model.predict_float(images).argmax(axis=1)
+        drawn = [model.predict(images, fhe="simulate", seed=seed).argmax(axis=1) for seed in range(1, seeds + 1)]
+        figures[which] = {
+            "accuracy_clear": _share(clear == labels),
+            "accuracy_simulated": _share(*(simulated == labels for simulated in drawn)),
+            "agreement": _share(*(simulated == clear for simulated in drawn)),
+        }
+    return figures, answers
+
+
+def _of_tables(
+    models: Mapping[str, CompiledModel], name: str, folder: Path
+) -> tuple[dict[str, Figures], dict[str, Answers]]:
+    """On the samples that the zoo holds. In clear is what the estimator said before it was compiled, as each card has it."""
+    samples = zoo.held_out(name)
+    answers = {which: np.asarray(model.predict(samples.x)) for which, model in models.items()}
+    cards = {"zoo": zoo.FOLDER, "reproduced": folder}
+    figures: dict[str, Figures] = {
+        which: {
+            "accuracy_clear": json.loads((cards[which] / f"{name}.json").read_text(encoding="utf-8"))["accuracy_clear"],
+            "accuracy_quantised": float((answers[which] == samples.y).mean()),
+        }
+        for which in models
+    }
+    return figures, answers
+
+
+def _share(*chosen: NDArray[np.bool_]) -> float:
+    return round(float(np.mean(chosen)), 4)
+
+
+def main(folder: str, *names: str) -> None:
+    for name in names:
+        sys.stdout.write(f"{json.dumps(compare(name, Path(folder)))}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
