@@ -10,19 +10,11 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-<<<<<<< HEAD:app/cli/compile_model.py
-from cloakwork.app.cli.console import JsonOption, WrongCallError, standard_error, standard_output, write_json
-from cloakwork.app.cli.data_sets import load_inputs
-from cloakwork.app.cli.keys import ForceOption, refuse_overwriting
-from cloakwork.app.cli.model_files import ModelArgument, find_model
-from cloakwork.app.cli.params import find_set
-=======
-from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, standard_output, write_json
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, standard_error, standard_output, write_json
 from cloakwork.app.cli.shared.data_sets import load_inputs
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import find_set
->>>>>>> main:app/cli/commands/compile_model.py
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration

@@ -15,6 +15,7 @@ import several_tensors as tensors
 from cloakwork.app.cli.shared.sample_digits import sample_digits
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.models import zoo
+from cloakwork.models.compile.pipeline import APPROXIMATE
 from cloakwork.models.compiler import CompiledModel
 
 DATA = os.environ.get("CLOAKWORK_DATA", "")
@@ -191,6 +192,15 @@ def test_a_zoo_model_compiles_with_another_profile_and_no_data(call, tmp_path):
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["noise_limit_percent"] == 1.0
     assert CompiledModel.load(tmp_path / "m.clkm").program.bootstraps == 30
+
+
+def test_the_steps_of_the_compiler_are_shown_on_request(call):
+    shown = call("compile", "mnist-mlp-1x30", "-o", "shown.clkm", "--stages").stderr.splitlines()
+    steps = [line.partition(":")[0] for line in shown if not line.startswith(" ")]
+    assert steps == ["import_onnx", *(step.name for step in APPROXIMATE)]
+    assert "fuse_functions: nothing to do" in shown
+    assert any(line.strip().startswith("1 linear 'hidden' 1 x 30 x 784, integer of 0 in [") for line in shown)
+    assert not call("compile", "mnist-mlp-1x30", "-o", "quiet.clkm").stderr
 
 
 def test_the_zoo_is_listed(call):
