@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,21 +11,37 @@ from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, Indices, Lookup, Reals, wires
+from cloakwork.models.schedule import Schedule
 from cloakwork.models.steps import apply_steps
 
 PhaseFunction = Callable[[Reals], Reals]
 _WHOLE = 1e-6
 
 
-def level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) -> tuple[LookupTables, Indices]:
-    """One table per distinct function of phases, and which of them each look-up of the level uses, in order."""
+@dataclass(frozen=True, eq=False)
+class LevelTables:
+    """The distinct tables of a level, and which of them each of its look-ups uses [E], in order."""
+
+    tables: LookupTables
+    index: Indices
+
+
+def tables_by_level(graph: Graph, schedule: Schedule, params: ParameterSet) -> dict[int, LevelTables]:
+    """Of the levels that have look-ups."""
+    nodes: dict[int, list[Lookup]] = {}
+    for step in schedule.lookups:
+        nodes.setdefault(step.level, []).extend(step.nodes)
+    return {level: _level_tables(graph, lookups, params) for level, lookups in nodes.items()}
+
+
+def _level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) -> LevelTables:
     functions: list[PhaseFunction] = []
     index: list[Indices] = []
     for node in lookups:
         own, chosen = phase_functions(graph, node)
         index.append(chosen + len(functions))
         functions += own
-    return LookupTables.of_activations(params, functions), np.concatenate(index)
+    return LevelTables(LookupTables.of_activations(params, functions), np.concatenate(index))
 
 
 def shift_coefficients(graph: Graph, node: Lookup, params: ParameterSet) -> Indices | None:

@@ -15,5 +15,4 @@ quantise_weights     integer weights, scale and offset of every wire
 exact_integers       for the exact profiles: integers and their slots
 choose_exact         the cheapest set at which they do not fail
 choose_parameters    the cheapest parameter set whose noise fits
-levels               what can run in one batch
 """
