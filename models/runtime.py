@@ -31,6 +31,7 @@ class Runtime:
             )
         self.program = program
         self._session = session
+        self._numbers = program.graph.input.size
         self._held = HostProgram(program, session) if session.device == "cpu" else DeviceProgram(program, session)
 
     def run(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
@@ -45,10 +46,9 @@ class Runtime:
             ShapeError: another number of numbers for a sample.
             KeyMismatchError: encrypted for another program, or for none.
         """
-        numbers = self.program.graph.input.size
-        if len(x.shape) != 2 or x.shape[1] != numbers:
+        if len(x.shape) != 2 or x.shape[1] != self._numbers:
             raise ShapeError(
-                f"input: expected packed ciphertexts of shape ['samples', {numbers}], got {list(x.shape)}; "
+                f"input: expected packed ciphertexts of shape ['samples', {self._numbers}], got {list(x.shape)}; "
                 "encrypt with the model's client specification"
             )
         check_purpose(x.purpose, self.program.digest, "input", "encrypt with the model's client specification")

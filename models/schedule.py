@@ -81,9 +81,10 @@ class Gather:
         """All of one value, in order."""
         return len(self.values) == 1 and np.array_equal(self.columns, np.arange(self.width))
 
-    def part(self, positions: Indices) -> Gather:
-        """Of some positions along the first axis."""
-        return Gather(self.wires[positions], self.layout)
+    @property
+    def flat(self) -> Gather:
+        """The same as a vector of wires."""
+        return self if self.wires.ndim == 1 else Gather(self.wires.reshape(-1), self.layout)
 
 
 # --- instructions ------------------------------------------------------------------------------------------------------------------------
@@ -97,10 +98,11 @@ class Extract:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Positions [p] of a linear node that have the weights `number`, in ascending order."""
+    """Positions of a linear node that have the weights `number`."""
 
     number: int
-    positions: Indices
+    positions: Indices  # [p], ascending
+    reads: Gather  # [p, K]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,17 +157,15 @@ class Schedule:
     def lookups(self) -> list[LookUp]:
         return [step for step in self.steps if isinstance(step, LookUp)]
 
-    def level(self, number: int) -> list[LookUp]:
-        """The batches of a level."""
-        return [step for step in self.lookups if step.level == number]
+    @property
+    def levels(self) -> list[list[LookUp]]:
+        """The batches of each level that has look-ups."""
+        return [list(batches) for _, batches in itertools.groupby(self.lookups, key=lambda step: step.level)]
 
     @property
     def bootstraps_per_level(self) -> list[int]:
         """Of one sample, in levels with look-ups."""
-        count: dict[int, int] = {}
-        for step in self.lookups:
-            count[step.level] = count.get(step.level, 0) + len(step.reads.wires)
-        return list(count.values())
+        return [sum(len(step.reads.wires) for step in level) for level in self.levels]
 
     def readers(self, value: int) -> list[Reader]:
         """Instructions that read a value; the output is none."""
@@ -189,7 +189,7 @@ def _in_order(graph: Graph, layout: Layout) -> Iterator[Extract | Reader]:
         for node in computed:
             reads, writes = Gather(node.gather, layout), layout.place([node])
             if isinstance(node, Linear):
-                yield Multiply(node, reads, writes, _blocks(node.block))
+                yield Multiply(node, reads, writes, _blocks(node.block, reads))
             else:
                 yield Operate(node, reads, writes)
         start = 0
@@ -228,11 +228,16 @@ def _batches(nodes: Sequence[Lookup]) -> list[list[Lookup]]:
     return batches
 
 
-def _blocks(block: Indices) -> tuple[Block, ...]:
+def _blocks(block: Indices, reads: Gather) -> tuple[Block, ...]:
     order = np.argsort(block, kind="stable")
     numbers = block[order]
-    starts = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(order)]
-    return tuple(Block(int(numbers[first]), order[first:end]) for first, end in itertools.pairwise(starts))
+    starts = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
+    if not starts:
+        return (Block(int(numbers[0]), order, reads),)
+    return tuple(
+        Block(int(numbers[first]), order[first:end], Gather(reads.wires[order[first:end]], reads.layout))
+        for first, end in itertools.pairwise([0, *starts, len(order)])
+    )
 
 
 def _with_drops(steps: Sequence[Extract | Reader], output: Gather) -> Iterator[Instruction]:

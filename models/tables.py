@@ -19,29 +19,34 @@ _WHOLE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class LevelTables:
-    """The distinct tables of a level, and which of them each of its look-ups uses [E], in order."""
+class BatchTables:
+    """What a batch of look-ups needs beside what it reads."""
 
-    tables: LookupTables
-    index: Indices
-
-
-def tables_by_level(graph: Graph, schedule: Schedule, params: ParameterSet) -> dict[int, LevelTables]:
-    """Of the levels that have look-ups."""
-    nodes: dict[int, list[Lookup]] = {}
-    for step in schedule.lookups:
-        nodes.setdefault(step.level, []).extend(step.nodes)
-    return {level: _level_tables(graph, lookups, params) for level, lookups in nodes.items()}
+    tables: LookupTables  # of its level, the distinct ones
+    index: Indices  # [E], which of them each look-up uses
+    coefficients: Indices | None  # [J] to extract for its shifts
 
 
-def _level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) -> LevelTables:
+def batch_tables(graph: Graph, schedule: Schedule, params: ParameterSet) -> dict[int, BatchTables]:
+    """By the value that a `LookUp` writes."""
+    found: dict[int, BatchTables] = {}
+    for level in schedule.levels:
+        tables, index = _level_tables(graph, [node for step in level for node in step.nodes], params)
+        for step in level:
+            coefficients = shift_coefficients(graph, step.nodes[0], params)
+            found[step.writes] = BatchTables(tables, index[step.elements], coefficients)
+    return found
+
+
+def _level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) -> tuple[LookupTables, Indices]:
+    """One table per distinct function of phases, and which of them each look-up uses, in order."""
     functions: list[PhaseFunction] = []
     index: list[Indices] = []
     for node in lookups:
         own, chosen = phase_functions(graph, node)
         index.append(chosen + len(functions))
         functions += own
-    return LevelTables(LookupTables.of_activations(params, functions), np.concatenate(index))
+    return LookupTables.of_activations(params, functions), np.concatenate(index)
 
 
 def shift_coefficients(graph: Graph, node: Lookup, params: ParameterSet) -> Indices | None:

@@ -24,7 +24,7 @@ class AllWires(ABC):
         node, bias, samples = step.node, self._bias(step), len(self.wires)
         out = np.empty((samples, len(node.gather), step.rows))
         for block in step.blocks:
-            read = self._read(node.gather[block.positions])
+            read = self._read(block.reads.wires)
             weights = node.weights[block.number].T.astype(np.float64)
             sums = read.reshape(-1, read.shape[2]) @ weights  # one matrix product, not one for each sample
             out[:, block.positions] = (

@@ -12,11 +12,12 @@ from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, Seede
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.server import Session
+from cloakwork.models.ir import Reals
 from cloakwork.models.machines.machine import execute
 from cloakwork.models.program import Program
 from cloakwork.models.progress import BootstrapCount
-from cloakwork.models.schedule import INPUT, Drop, Extract, Gather, LookUp, Multiply, Schedule
-from cloakwork.models.tables import shift_coefficients, tables_by_level
+from cloakwork.models.schedule import INPUT, Block, Drop, Extract, Gather, LookUp, Multiply, Schedule
+from cloakwork.models.tables import batch_tables
 
 PACKED_WEIGHT_BYTES: Final = 1 << 27
 GATHERED_BYTES = 1 << 28
@@ -26,15 +27,16 @@ class HostProgram:
     """A program on a session: what is made once for all runs."""
 
     def __init__(self, program: Program, session: Session) -> None:
-        self.program, self.session = program, session
-        self.tables = tables_by_level(program.graph, program.schedule, program.parameters)
+        self.schedule, self.session, self.bootstraps = program.schedule, session, program.bootstraps
+        self.tables = batch_tables(program.graph, program.schedule, program.parameters)
+        self.bias = {step.writes: program.phase_bias(step.node) for step in program.schedule.products}
         self.packed_weights = {step.writes: packed_weights(step) for step in packed_products(program.schedule)}
 
     def run(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
         """[samples, numbers] -> [samples, outputs]"""
         packed = x.expand() if isinstance(x, SeededPackedCiphertexts) else x
-        count = BootstrapCount(progress, self.program.bootstraps * packed.shape[0])
-        return execute(self.program.schedule, Host(self, packed, count))
+        count = BootstrapCount(progress, self.bootstraps * packed.shape[0])
+        return execute(self.schedule, Host(self, packed, count))
 
 
 def packed_products(schedule: Schedule) -> list[Multiply]:
@@ -68,7 +70,7 @@ class Host:
     """Words of some samples, [samples, columns, kN + 1] for each value."""
 
     def __init__(self, held: HostProgram, packed: PackedCiphertexts, count: BootstrapCount) -> None:
-        self._held, self._session, self._program = held, held.session, held.program
+        self._held, self._session = held, held.session
         self._packed = packed
         self._count = count
         self._values: dict[int, Words] = {}
@@ -78,43 +80,43 @@ class Host:
             self._values[step.writes] = self._session.extract(self._packed).words
 
     def multiply(self, step: Multiply) -> None:
-        packed = self._held.packed_weights.get(step.writes)
+        packed, bias = self._held.packed_weights.get(step.writes), self._held.bias[step.writes]
         if packed is None:
-            self._values[step.writes] = self._multiplied(step)
+            self._values[step.writes] = self._multiplied(step, bias)
         else:
-            bias = self._program.phase_bias(step.node)[step.node.block].reshape(-1)
-            self._values[step.writes] = (self._session.linear_packed(packed, self._packed) + bias).words
+            added = bias[step.node.block].reshape(-1)
+            self._values[step.writes] = (self._session.linear_packed(packed, self._packed) + added).words
 
-    def _multiplied(self, step: Multiply) -> Words:
+    def _multiplied(self, step: Multiply, bias: Reals) -> Words:
         """[samples, P R, kN + 1]"""
-        bias = self._program.phase_bias(step.node)
         out: Words | None = None
         for block in step.blocks:
-            weights = step.node.weights[block.number]
-            for part in np.array_split(block.positions, self._parts(step, len(block.positions))):
-                x = self._wrapped(self._read(step.reads.part(part)))
+            weights, parts = step.node.weights[block.number], self._parts(block)
+            for positions, columns in zip(
+                np.array_split(block.positions, parts), np.array_split(block.reads.columns, parts), strict=True
+            ):
+                x = self._wrapped(self._read(block.reads.values, columns))
                 y = (self._session.linear(weights, x) + bias[block.number]).words
                 if out is None:
                     out = np.empty((len(y), len(step.reads.wires), *y.shape[2:]), dtype=y.dtype)
-                out[:, part] = y
+                out[:, positions] = y
         assert out is not None
-        return out.reshape(len(out), step.node.size, -1)
+        return out.reshape(len(out), -1, out.shape[-1])
 
-    def _parts(self, step: Multiply, positions: int) -> int:
+    def _parts(self, block: Block) -> int:
         """Calls into which the positions of a block are split, so that the gathered ciphertexts fit memory."""
-        params = self._program.parameters
+        params = self._packed.parameters
         ciphertext = self._packed.shape[0] * (params.large_dimension + 1) * word_dtype(params).itemsize
-        needed = int(ciphertext * step.reads.wires.shape[1] * positions)
-        return min(positions, max(1, -(-needed // GATHERED_BYTES)))
+        needed = int(ciphertext * block.reads.wires.size)
+        return min(len(block.positions), max(1, -(-needed // GATHERED_BYTES)))
 
     def look_up(self, step: LookUp) -> None:
-        batch = self._read(step.reads)
-        level = self._held.tables[step.level]
+        batch, held = self._read(step.reads.values, step.reads.columns), self._held.tables[step.writes]
         result = self._session.activation(
             self._wrapped(batch),
-            level.tables,
-            table_index=level.index[step.elements],
-            coefficients=shift_coefficients(self._program.graph, step.nodes[0], self._program.parameters),
+            held.tables,
+            table_index=held.index,
+            coefficients=held.coefficients,
             allow_noise=True,
             progress=self._count.of(0, batch.shape[0] * batch.shape[1]),
         )
@@ -126,17 +128,16 @@ class Host:
 
     def output(self, reads: Gather) -> Ciphertexts:
         """[samples, numbers]"""
-        return self._wrapped(self._read(Gather(reads.wires.reshape(-1), reads.layout)))
+        return self._wrapped(self._read(reads.values, reads.columns.reshape(-1)))
 
-    def _read(self, reads: Gather) -> Words:
-        """[samples, .., kN + 1]; the zero wire is the trivial ciphertext of zero."""
-        columns = reads.columns
-        if len(reads.values) == 1 and int(columns.min()) >= 0:
-            return self._values[reads.values[0]][:, columns]
+    def _read(self, values: tuple[int, ...], columns: NDArray[np.int32]) -> Words:
+        """[samples, .., kN + 1] of columns of values side by side; the zero wire (-1) is the trivial ciphertext of zero."""
+        if len(values) == 1 and int(columns.min()) >= 0:
+            return self._values[values[0]][:, columns]
         params = self._packed.parameters
         out = np.zeros((self._packed.shape[0], *columns.shape, params.large_dimension + 1), word_dtype(params))
         first = 0
-        for value in reads.values:
+        for value in values:
             words = self._values[value]
             mask = (columns >= first) & (columns < first + words.shape[1])
             out[:, mask] = words[:, columns[mask] - first]

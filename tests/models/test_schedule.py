@@ -59,6 +59,8 @@ class WireNumbers:
                 len(block.positions) and (np.diff(block.positions) > 0).all() and (chosen[block.positions] == -1).all()
             )
             chosen[block.positions] = block.number
+            np.testing.assert_array_equal(block.reads.wires, step.reads.wires[block.positions])
+            self.read(block.reads)
         np.testing.assert_array_equal(chosen, step.node.block)
         self._write(step.writes, step.node)
 
@@ -131,10 +133,10 @@ def test_values_are_written_once_read_in_between_and_dropped_after_their_last_re
 def test_levels_have_batches_that_follow_each_other(name: str) -> None:
     graph = GRAPHS[name]()
     steps = schedule(graph)
-    for level in {step.level for step in steps.lookups}:
-        ends = [0, *(step.elements.stop for step in steps.level(level))]
-        assert [step.elements.start for step in steps.level(level)] == ends[:-1]
-        unshifted = [all(node.shifts is None for node in step.nodes) for step in steps.level(level)]
+    for level in steps.levels:
+        ends = [0, *(step.elements.stop for step in level)]
+        assert [step.elements.start for step in level] == ends[:-1]
+        unshifted = [all(node.shifts is None for node in step.nodes) for step in level]
         assert not any(a and b for a, b in itertools.pairwise(unshifted))
     assert sum(steps.bootstraps_per_level) == graph.bootstraps
 
