@@ -76,10 +76,10 @@ class Gather:
         """Columns of `values` side by side."""
         return sum(self.layout.widths[value] for value in self.values)
 
-    @property
-    def is_whole_value(self) -> bool:
-        """All of one value, in order."""
-        return len(self.values) == 1 and np.array_equal(self.columns, np.arange(self.width))
+    @cached_property
+    def is_everything(self) -> bool:
+        """All columns of its values, in order."""
+        return np.array_equal(self.columns, np.arange(self.width))
 
     @property
     def flat(self) -> Gather:

@@ -129,9 +129,9 @@ class Device:
         return self._read(reads.flat)
 
     def _read(self, reads: Gather) -> DeviceArray:
-        """[samples, wires, kN + 1] of a vector of wires; a value as it is when it holds just these."""
+        """[samples, wires, kN + 1] of a vector of wires; values as they are when they hold just these."""
         store = self._side_by_side(reads)
-        return store if reads.is_whole_value else self._session.take(store, reads.columns)
+        return store if reads.is_everything else self._session.take(store, reads.columns)
 
     def _side_by_side(self, reads: Gather) -> DeviceArray:
         """One array that holds all values of a gather."""

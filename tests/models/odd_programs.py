@@ -68,6 +68,15 @@ def several_readers() -> Graph:
     return made.graph([1, -1, int(plain[2]), int(end[1]), int(end[0]), int(end[1]), int(late[0])])
 
 
+def side_by_side() -> Graph:
+    """Look-ups read all of two values in order, the output all of another two."""
+    made = Builder(3)
+    left, right = made.linear([[0, 1, 2]], rows=2), made.linear([[2, 1, 0]])
+    looked_up = made.lookup([*left.tolist(), *right.tolist()], functions=3)
+    ends = [made.linear([looked_up.tolist()]), made.linear([looked_up.tolist()[::-1]], rows=2)]
+    return made.graph(np.concatenate(ends).tolist())
+
+
 def nothing_but_zeros() -> Graph:
     """A linear node that reads the zero wire alone, on which a look-up follows; the input is read by nothing."""
     made = Builder(2)
@@ -100,7 +109,10 @@ def linear_only() -> Graph:
     return made.graph([int(second[0]), int(first[2])])
 
 
-ODD = {made.__name__: made for made in (several_readers, nothing_but_zeros, outputs_are_inputs, dead_ends, linear_only)}
+ODD = {
+    made.__name__: made
+    for made in (several_readers, side_by_side, nothing_but_zeros, outputs_are_inputs, dead_ends, linear_only)
+}
 
 
 def program(name: str, params: ParameterSet) -> Program:

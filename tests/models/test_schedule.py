@@ -27,9 +27,6 @@ class WireNumbers:
     def __init__(self, steps: Schedule) -> None:
         self.held: dict[int, Indices] = {}
         self.written: list[Node] = []
-        self._needed = {
-            value: step for step in steps.steps if not isinstance(step, Extract | Drop) for value in step.reads.values
-        }
         self._kept = set(steps.output.values)
         self._ever: set[int] = set()
 
@@ -44,8 +41,8 @@ class WireNumbers:
         assert reads.width == sum(len(self.held[value]) for value in reads.values)
         side_by_side = np.concatenate([*(self.held[value] for value in reads.values), [-1]])
         np.testing.assert_array_equal(side_by_side[reads.columns], reads.wires)
-        whole = reads.wires.ndim == 1 and any(np.array_equal(held, reads.wires) for held in self.held.values())
-        assert reads.wires.ndim != 1 or reads.is_whole_value == whole
+        assert reads.is_everything == np.array_equal(side_by_side[:-1], reads.wires)
+        assert reads.flat.values == reads.values and np.array_equal(reads.flat.columns, reads.columns.reshape(-1))
 
     def extract(self, step: Extract) -> None:
         self._write(step.writes, step.node)
@@ -55,9 +52,8 @@ class WireNumbers:
         np.testing.assert_array_equal(step.reads.wires, step.node.gather)
         chosen = np.full(len(step.node.block), -1)
         for block in step.blocks:
-            assert (
-                len(block.positions) and (np.diff(block.positions) > 0).all() and (chosen[block.positions] == -1).all()
-            )
+            assert len(block.positions) and (np.diff(block.positions) > 0).all()
+            assert (chosen[block.positions] == -1).all(), "every position is in one block"
             chosen[block.positions] = block.number
             np.testing.assert_array_equal(block.reads.wires, step.reads.wires[block.positions])
             self.read(block.reads)
@@ -67,9 +63,8 @@ class WireNumbers:
     def look_up(self, step: LookUp) -> None:
         self.read(step.reads)
         assert len(step.nodes) == 1 or all(node.shifts is None for node in step.nodes)
-        assert (
-            step.elements.stop - step.elements.start == len(step.reads.wires) == sum(n.bootstraps for n in step.nodes)
-        )
+        np.testing.assert_array_equal(step.reads.wires, np.concatenate([node.gather for node in step.nodes]))
+        assert step.elements.stop - step.elements.start == len(step.reads.wires)
         self._write(step.writes, *step.nodes)
 
     def operate(self, step: Operate) -> None:
