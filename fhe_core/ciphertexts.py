@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core import _engine, device_words, message_bounds, noise_terms, wire
+from cloakwork.fhe_core import _engine, device_words, engine, message_bounds, noise_terms, wire
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.device_words import DeviceWords, on_host
@@ -518,10 +518,8 @@ class PackedCiphertexts(_CiphertextArray):
         ordinals = device_words.cuda_ordinals(device)
         if len(ordinals) > 1:
             raise DeviceError(f"packed ciphertexts: expected one GPU, got '{device}'; a session spreads them by itself")
-        if isinstance(self._words, np.ndarray):
-            words = _engine.DeviceArray.from_host(np.ascontiguousarray(self._words), ordinals[0])
-        else:
-            words = self._words.to_device(ordinals[0])
+        held, ordinal = self._words, ordinals[0]
+        words = engine.upload(held, ordinal) if isinstance(held, np.ndarray) else held.to_device(ordinal)
         return PackedCiphertexts(self._parameters, words, self._shape, **self._metadata())
 
     def to_host(self) -> PackedCiphertexts:
@@ -537,6 +535,7 @@ class SeededPackedCiphertexts(_Seeded):
 
     def expand(self, device: str = "cpu") -> PackedCiphertexts:
         """On the host, or on a GPU, where only seed and bodies travel."""
+        words: Any
         if device != "cpu":
             words = device_words.expand_seeded(self._parameters, "glwe", self._seed, self._words, device)
         else:

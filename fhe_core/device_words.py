@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core import engine
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Words
+from cloakwork.fhe_core.engine import DeviceArray, Factors
 from cloakwork.fhe_core.errors import DeviceError, ShapeError
 
 Rows: TypeAlias = NDArray[np.int64]
@@ -41,17 +43,14 @@ def cuda_ordinals(device: str) -> list[int]:
     numbers = device_ordinals(device) or [0]
     if device == "cpu":
         raise DeviceError("device: expected 'cuda', 'cuda:N' or 'cuda:N,M,..', got 'cpu'; use to_host")
-    if not hasattr(_engine, "DeviceArray"):
-        raise DeviceError(
-            f"device '{device}': this build of cloakwork has no CUDA back end; install nvcc (CUDA 12.4 or newer) and build with CLOAKWORK_CUDA=ON"
-        )
+    engine.require_cuda(device)
     return numbers
 
 
 class ShardedArray:
-    """Words of several devices, one after the other along the first axis: `parts` are DeviceArrays."""
+    """Words of several devices, one after the other along the first axis."""
 
-    def __init__(self, parts: Sequence[Any]) -> None:
+    def __init__(self, parts: Sequence[DeviceArray]) -> None:
         self.parts = tuple(parts)
 
     @property
@@ -60,12 +59,11 @@ class ShardedArray:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self.parts[0].dtype
-        return dtype
+        return self.parts[0].dtype
 
     @property
     def nbytes(self) -> int:
-        return sum(int(part.nbytes) for part in self.parts)
+        return sum(part.nbytes for part in self.parts)
 
     @property
     def device(self) -> str:
@@ -87,7 +85,7 @@ class ShardedArray:
         return ShardedArray([part.reshape((part.size // item, *shape[1:])) for part in self.parts])
 
     def to_host(self, out: Words | None = None) -> Words:
-        result: Words = _engine.pinned_empty(self.shape, self.dtype) if out is None else out
+        result: Words = engine.host_array(self.shape, self.dtype) if out is None else out
         start = 0
         for part in self.parts:
             part.to_host(result[start : start + part.shape[0]])
@@ -99,17 +97,20 @@ class ShardedArray:
             part.synchronize()
 
 
+Base: TypeAlias = DeviceArray | ShardedArray
+
+
 class DeviceWords:
     """`base` is [R, kN + 1]; `rows` [..] says which row each ciphertext is, None: all of them in order."""
 
-    def __init__(self, params: ParameterSet, base: Any, shape: Sequence[int], rows: Rows | None = None) -> None:
+    def __init__(self, params: ParameterSet, base: Base, shape: Sequence[int], rows: Rows | None = None) -> None:
         self._params = params
         self._base = base
         self._rows = rows
         self.shape: tuple[int, ...] = (*shape, base.shape[-1])
 
     @classmethod
-    def of(cls, params: ParameterSet, array: Any) -> DeviceWords:
+    def of(cls, params: ParameterSet, array: Base) -> DeviceWords:
         """All of an array [.., kN + 1] on one device or several."""
         shape = tuple(array.shape)
         return cls(params, array.reshape((math.prod(shape[:-1]), shape[-1])), shape[:-1])
@@ -120,20 +121,19 @@ class DeviceWords:
         ordinals = cuda_ordinals(device)
         rows = np.ascontiguousarray(words).reshape(-1, words.shape[-1])
         if len(ordinals) == 1:
-            return cls(params, _engine.DeviceArray.from_host(rows, ordinals[0]), words.shape[:-1])
+            return cls(params, engine.upload(rows, ordinals[0]), words.shape[:-1])
         count = words.shape[0] if words.ndim > 1 else 1
         each = len(rows) // max(count, 1)
         bounds = [count * i // len(ordinals) * each for i in range(len(ordinals) + 1)]
         parts = [
-            _engine.DeviceArray.from_host(rows[start:stop], ordinal)
+            engine.upload(rows[start:stop], ordinal)
             for ordinal, start, stop in zip(ordinals, bounds, bounds[1:], strict=False)
         ]
         return cls(params, ShardedArray(parts), words.shape[:-1])
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = self._base.dtype
-        return dtype
+        return self._base.dtype
 
     @property
     def ndim(self) -> int:
@@ -149,14 +149,18 @@ class DeviceWords:
 
     @property
     def device(self) -> str:
-        device: str = self._base.device
-        return device
+        return self._base.device
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __repr__(self) -> str:
         return f"<DeviceWords {self.dtype}{list(self.shape)} on {self.device}>"
+
+    @property
+    def _parts(self) -> tuple[DeviceArray, ...]:
+        """One for each device."""
+        return self._base.parts if isinstance(self._base, ShardedArray) else (self._base,)
 
     # --- choosing rows ---
 
@@ -189,8 +193,7 @@ class DeviceWords:
 
     def leading(self, count: int) -> Callable[[], Words]:
         """The first words of every ciphertext: enqueues their copy and returns what waits for it and gives them, [.., count], in host memory."""
-        parts = self._base.parts if isinstance(self._base, ShardedArray) else [self._base]
-        copies = [part.leading_columns(count) for part in parts]
+        copies = [part.leading_columns(count) for part in self._parts]
         shape, rows = (*self.shape[:-1], count), self._rows
 
         def words() -> Words:
@@ -201,20 +204,16 @@ class DeviceWords:
 
     # --- the words themselves ---
 
-    def contiguous(self) -> Any:
-        """[B, kN + 1] in order: a DeviceArray, or a ShardedArray."""
-        rows = self._rows
-        if rows is None:
+    def contiguous(self) -> Base:
+        """[B, kN + 1] in order."""
+        if self._rows is None or isinstance(self._base, ShardedArray):
             return self._base
-        flat = rows.reshape(-1)
+        flat = self._rows.reshape(-1)
         if flat.size and bool((np.diff(flat) == 1).all()):
             return self._base[int(flat[0]) : int(flat[-1]) + 1]
-        return self._gathered(flat)
+        return engine.combined(self._params, len(flat), (self._base, flat.astype(np.int32), 1))
 
-    def _gathered(self, flat: Rows) -> Any:
-        return _engine.device_combine(self._params, len(flat), self._base, flat.astype(np.int32))
-
-    def array(self) -> Any:
+    def array(self) -> Base:
         """The words in their shape as one DeviceArray or ShardedArray."""
         return self.contiguous().reshape(self.shape)
 
@@ -229,18 +228,16 @@ class DeviceWords:
         if cuda_ordinals(device) == cuda_ordinals(self.device):
             return self
         ordinals = cuda_ordinals(device)
-        if len(ordinals) > 1 or isinstance(self._base, ShardedArray):
+        held = None if len(ordinals) > 1 else self.contiguous()
+        if held is None or isinstance(held, ShardedArray):
             return DeviceWords.upload(self._params, self.to_host(), device)
-        return DeviceWords(self._params, self.contiguous().to_device(ordinals[0]), self.shape[:-1])
+        return DeviceWords(self._params, held.to_device(ordinals[0]), self.shape[:-1])
 
     def all_below(self, bound: int) -> bool:
-        parts = self._base.parts if isinstance(self._base, ShardedArray) else [self._base]
-        return all(part.all_below(bound) for part in parts)
+        return all(part.all_below(bound) for part in self._parts)
 
 
 # --- arithmetic modulo Q, as phase_arithmetic.py ---------------------------------------------------------------------------------------
-
-Factors: TypeAlias = int | NDArray[np.int64]
 
 
 def combine(
@@ -257,39 +254,48 @@ def combine(
             f"ciphertexts: expected both on one device, got {bases[0].device} and {bases[1].device}; move one with to_device"
         )
     spread = [(words.broadcast_to((*shape, words.shape[-1])), factor) for words, factor in terms]
-    x, *others = [(words._base, _row_numbers(words), _factors(factor, shape)) for words, factor in spread]
-    y: _Term = others[0] if others else (None, None, 1)
+    x, *others = [_Term(words._base, _row_numbers(words), _factors(factor, shape)) for words, factor in spread]
+    y = others[0] if others else None
     flat = None if constants is None else np.ascontiguousarray(np.broadcast_to(constants, shape)).reshape(-1)
-    if isinstance(bases[0], ShardedArray):
-        return DeviceWords(params, _combine_parts(params, x, y, flat), shape)
-    return DeviceWords(params, _engine.device_combine(params, count, *x, *y, flat), shape)
+    if isinstance(x.base, ShardedArray):
+        return DeviceWords(params, _combine_parts(params, x.base, x, y, flat), shape)
+    second = engine.NOTHING if y is None else y.on_one()
+    return DeviceWords(params, engine.combined(params, count, x.on_one(), second, flat), shape)
 
 
-_Term: TypeAlias = tuple[Any, NDArray[np.int32] | None, Factors]
-"""The words, which rows of them (None: in order), and their factors."""
+@dataclass(frozen=True, eq=False)
+class _Term:
+    """The words, which rows of them (None: in order), and their factors."""
+
+    base: Base
+    rows: NDArray[np.int32] | None
+    factors: Factors
+
+    def on_one(self) -> engine.Term:
+        assert not isinstance(self.base, ShardedArray)
+        return self.base, self.rows, self.factors
+
+    def part(self, number: int, share: slice) -> engine.Term:
+        """On device `number` of several, where rows are in order."""
+        assert isinstance(self.base, ShardedArray)
+        factors = self.factors if isinstance(self.factors, int) else self.factors[share].copy()
+        return self.base.parts[number], None, factors
 
 
-def _combine_parts(params: ParameterSet, x: _Term, y: _Term, constants: NDArray[np.uint64] | None) -> ShardedArray:
-    sizes = [part.shape[0] for part in x[0].parts]
-    if y[0] is not None and [part.shape[0] for part in y[0].parts] != sizes:
+def _combine_parts(
+    params: ParameterSet, base: ShardedArray, x: _Term, y: _Term | None, constants: NDArray[np.uint64] | None
+) -> ShardedArray:
+    sizes = [part.shape[0] for part in base.parts]
+    if y is not None and (not isinstance(y.base, ShardedArray) or [part.shape[0] for part in y.base.parts] != sizes):
         raise ShapeError("ciphertexts: expected both spread alike over their devices; gather them with to_host() first")
     parts, start = [], 0
     for number, size in enumerate(sizes):
         share = slice(start, start + size)
         added = None if constants is None else constants[share].copy()
-        terms = (_term_part(x, number, share), _term_part(y, number, share))
-        parts.append(_engine.device_combine(params, size, *terms[0], *terms[1], added))
+        second = engine.NOTHING if y is None else y.part(number, share)
+        parts.append(engine.combined(params, size, x.part(number, share), second, added))
         start += size
     return ShardedArray(parts)
-
-
-def _term_part(term: _Term, number: int, share: slice) -> _Term:
-    base, _, factors = term
-    return (
-        None if base is None else base.parts[number],
-        None,
-        factors if isinstance(factors, int) else factors[share].copy(),
-    )
 
 
 def _row_numbers(words: DeviceWords) -> NDArray[np.int32] | None:
@@ -309,7 +315,9 @@ def concatenate(params: ParameterSet, parts: Sequence[DeviceWords], axis: int) -
     rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}
     if len(rest) != 1:
         raise ValueError("shapes that do not fit")
-    if any(part.device != parts[0].device for part in parts) or isinstance(parts[0]._base, ShardedArray):
+    held = [part.contiguous() for part in parts if part.device == parts[0].device]
+    arrays = [array for array in held if not isinstance(array, ShardedArray)]
+    if len(arrays) < len(parts):
         raise DeviceError(
             "concatenate: expected all parts on one device, got "
             + ", ".join(sorted({part.device for part in parts}))
@@ -317,13 +325,12 @@ def concatenate(params: ParameterSet, parts: Sequence[DeviceWords], axis: int) -
         )
     total = (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
     outer = max(math.prod(shapes[0][:axis]), 1)
-    return DeviceWords.of(params, _engine.device_concatenate([part.contiguous() for part in parts], outer, total))
+    return DeviceWords.of(params, engine.concatenated(arrays, outer, total))
 
 
-def on_host(words: Any) -> Words:
+def on_host(words: Words | DeviceWords | DeviceArray) -> Words:
     """numpy words, downloaded when they are on a device."""
-    result: Words = words if isinstance(words, np.ndarray) else words.to_host()
-    return result
+    return words if isinstance(words, np.ndarray) else words.to_host()
 
 
 def broadcast_shape(
@@ -335,27 +342,20 @@ def broadcast_shape(
         raise refuse(shapes[0], shapes[-1]) from None
 
 
-def expand_seeded(params: ParameterSet, kind: str, seed: bytes, bodies: Words, device: str) -> Any:
+def expand_seeded(params: ParameterSet, kind: str, seed: bytes, bodies: Words, device: str) -> Base:
     """Seeded ciphertexts on a device: only seed and bodies travel."""
     ordinals = cuda_ordinals(device)
     count = len(bodies)
     bounds = [count * i // len(ordinals) for i in range(len(ordinals) + 1)]
     parts = [
-        _engine.device_expand(params, kind, seed, np.ascontiguousarray(bodies[start:stop]), ordinal, start)
+        engine.expanded(params, kind, seed, bodies[start:stop], ordinal, start)
         for ordinal, start, stop in zip(ordinals, bounds, bounds[1:], strict=False)
     ]
     return parts[0] if len(parts) == 1 else ShardedArray(parts)
 
 
-def external(words: Any) -> Any:
-    """A DeviceArray over memory of torch or CuPy; None for host memory."""
-    if not hasattr(_engine, "DeviceArray"):
-        return None
-    if isinstance(words, (_engine.DeviceArray, ShardedArray)):
+def external(words: object) -> Base | None:
+    """Words on devices: ours as they are, those of torch or CuPy as an array of ours; None for host memory."""
+    if isinstance(words, ShardedArray) or engine.is_device_array(words):
         return words
-    if hasattr(words, "__dlpack_device__"):
-        cuda = 2  # kDLCUDA
-        return _engine.DeviceArray.from_external(words) if words.__dlpack_device__()[0] == cuda else None
-    if hasattr(words, "__cuda_array_interface__"):
-        return _engine.DeviceArray.from_external(words)
-    return None
+    return engine.borrowed(words)

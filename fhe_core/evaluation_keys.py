@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cloakwork.fhe_core import _engine, wire
+from cloakwork.fhe_core import engine, wire
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.device_words import device_ordinals
-from cloakwork.fhe_core.errors import DeviceError, OutOfDeviceMemory
+from cloakwork.fhe_core.engine import EngineKey
+from cloakwork.fhe_core.errors import OutOfDeviceMemory
 from cloakwork.fhe_core.public_key import PublicKey
-from cloakwork.fhe_core.sharding import ShardedKey, ShardedSession
 
-__all__ = ["EvaluationKeys", "ExpandedKey", "device_memory", "device_ordinals", "engine_class", "engine_session"]
+__all__ = ["EvaluationKeys", "ExpandedKey", "device_memory", "device_ordinals"]
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.files import PathLike
@@ -58,18 +58,13 @@ class EvaluationKeys:
 
         Share the result between sessions.
         """
-        key_class = engine_class(device, "Key")
-
-        def expanded(**options: Any) -> Any:
-            return key_class(
-                self.parameters, self.seed, self.bootstrap_bodies, self.keyswitch_bodies, progress=progress, **options
-            )
-
-        ordinals = device_ordinals(device)
+        ordinals = _ordinals(device)
         with device_memory(device, "expansion of evaluation keys"):
-            keys = [expanded(device=ordinal) for ordinal in ordinals] if ordinals else [expanded()]
-        engine_key = keys[0] if len(keys) == 1 else ShardedKey(keys)
-        return ExpandedKey(self.parameters, device, engine_key, self.public_key, self.key_id)
+            if device == "cpu":
+                keys: tuple[EngineKey, ...] = (engine.host_key(self, progress),)
+            else:
+                keys = tuple(engine.device_key(self, ordinal, progress) for ordinal in ordinals)
+        return ExpandedKey(self.parameters, device, keys, self.public_key, self.key_id)
 
     def _header(self) -> wire.Header:
         return wire.Header(kind=wire.Kind.EVALUATION_KEYS, parameters=self.parameters, seeded=True, key_id=self.key_id)
@@ -119,42 +114,26 @@ class ExpandedKey:
 
     parameters: ParameterSet
     device: str
-    engine_key: Any
+    engine_keys: tuple[EngineKey, ...]  # one for each device
     public_key: PublicKey
     key_id: bytes | None = None
 
     @property
     def nbytes(self) -> int:
-        return int(self.engine_key.nbytes)
+        """On all devices together."""
+        return sum(key.nbytes for key in self.engine_keys)
 
     def __repr__(self) -> str:
         return f"<ExpandedKey {self.parameters.name} on {self.device}>"
 
 
-def engine_class(device: str, stem: str) -> Any:
-    """`CpuKey`, `CudaSession`, .. for a device's name."""
-    device_ordinals(device)
+def _ordinals(device: str) -> list[int]:
+    """The GPUs of a device's name, of which this build can use some; none for the CPU."""
+    numbers = device_ordinals(device)
     if device == "cpu":
-        return getattr(_engine, f"Cpu{stem}")
-    engine_type = getattr(_engine, f"Cuda{stem}", None)
-    if engine_type is None:
-        raise DeviceError(
-            f"device '{device}': this build of cloakwork has no CUDA back end; install nvcc (CUDA 12.4 or newer) and build with "
-            "CLOAKWORK_CUDA=ON, or use device='cpu'"
-        )
-    return engine_type
-
-
-def engine_session(key: ExpandedKey, **options: Any) -> Any:
-    """An engine session over an expanded key, on one device or several."""
-    session_class = engine_class(key.device, "Session")
-    if isinstance(key.engine_key, ShardedKey):
-        if options.get("stream") is not None:
-            raise DeviceError(
-                f"stream: expected a session on one GPU, got '{key.device}'; a stream belongs to one device"
-            )
-        return ShardedSession([session_class(part, **options) for part in key.engine_key.keys])
-    return session_class(key.engine_key, **options)
+        return []
+    engine.require_cuda(device, ", or use device='cpu'")
+    return numbers or [0]
 
 
 @contextlib.contextmanager

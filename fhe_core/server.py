@@ -5,31 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core import _engine, gates, message_bounds
+from cloakwork.fhe_core import engine, gates, message_bounds
 from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arguments import checked_coefficients, checked_weights, shift_coefficients, table_numbers
 from cloakwork.fhe_core.arrays import Progress, Small, Words
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts, check_same_key
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key
 from cloakwork.fhe_core.cores import usable_cores
-from cloakwork.fhe_core.device_words import DeviceWords, ShardedArray, cuda_ordinals
-from cloakwork.fhe_core.encoding import Encoding, first_position, slot_bits, torus_constant
+from cloakwork.fhe_core.device_words import Base, DeviceWords, ShardedArray, cuda_ordinals
+from cloakwork.fhe_core.encoding import Encoding, slot_bits, torus_constant
+from cloakwork.fhe_core.engine import DeviceSession, DeviceWeights, EngineSession, HostSession
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
-from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory, engine_session
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory
+from cloakwork.fhe_core.extraction import Packed, expanded_on_host, extract_on_devices, extract_on_host
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
 from cloakwork.fhe_core.noise import blind_rotation_variance, rerandomisation_variance
 from cloakwork.fhe_core.noise_terms import NoiseTerms
-from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.phase_arithmetic import add, halve
-from cloakwork.fhe_core.sharding import ShardedSession
+from cloakwork.fhe_core.sharding import device_sessions, session_over
 
 __all__ = ["EvaluationKeys", "ExpandedKey", "LinearWeights", "LookupTables", "Session"]
 
+Batch: TypeAlias = Words | Base
+
 _NORM_TOLERANCE = 1 + 1e-9
-_MAX_WEIGHT = (1 << 31) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +41,7 @@ class LinearWeights:
 
     matrix: NDArray[np.int32]
     device: str
-    resident: Any = None  # on one GPU
+    resident: DeviceWeights | None = None  # on one GPU
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -76,8 +79,16 @@ class Session:
         self._threads = threads
         if keys.device == "cpu" and stream is not None:
             raise DeviceError("stream: expected a session on a GPU, got one on 'cpu'; leave the stream out")
-        options: dict[str, Any] = {"threads": threads} if keys.device == "cpu" else {"stream": stream}
-        self._engine = engine_session(keys, **options)
+        self._host: HostSession | None = None
+        self._devices: tuple[DeviceSession, ...] = ()
+        # Of either kind; `_batch` makes sure that it gets no batch that lies elsewhere.
+        self._engine: EngineSession[Batch]
+        if keys.device == "cpu":
+            self._host = engine.host_session(keys.engine_keys[0], threads)
+            self._engine = cast(EngineSession[Batch], self._host)
+        else:
+            self._devices = device_sessions(keys.engine_keys, keys.device, stream)
+            self._engine = cast(EngineSession[Batch], session_over(self._devices))
 
     @property
     def parameters(self) -> ParameterSet:
@@ -96,9 +107,9 @@ class Session:
         return self._key
 
     @property
-    def engine_sessions(self) -> tuple[Any, ...]:
-        """The engine's session on each device."""
-        return self._engine.sessions if isinstance(self._engine, ShardedSession) else (self._engine,)
+    def device_sessions(self) -> tuple[DeviceSession, ...]:
+        """The engine's session on each GPU; none on the CPU."""
+        return self._devices
 
     def share(self, threads: int | None = None, *, stream: Any = None) -> Session:
         """Another session on the same expanded key, for another thread, number of threads or stream."""
@@ -106,8 +117,8 @@ class Session:
 
     def synchronize(self) -> None:
         """Waits until all work of the session is done; nothing to wait for on the CPU."""
-        if self.device != "cpu":
-            self._engine.synchronize()
+        for session in self._devices:
+            session.synchronize()
 
     def __repr__(self) -> str:
         return f"<Session {self.parameters.name} on {self.device}>"
@@ -141,7 +152,7 @@ class Session:
         tables = table if isinstance(table, LookupTables) else LookupTables.of_messages(self.parameters, table)
         self._check_encoding(ciphertexts, Encoding.MESSAGE, None if isinstance(table, LookupTables) else "bootstrap")
         self._check_norm(ciphertexts, allow_noise)
-        coefficients = None if shifts is None else self._shift_coefficients(shifts)
+        coefficients = None if shifts is None else shift_coefficients(self.parameters, shifts)
         message_bounds.check_look_up(
             ciphertexts.parameters, ciphertexts._bounds, 0 if shifts is None else int(np.max(np.asarray(shifts)))
         )
@@ -221,7 +232,7 @@ class Session:
             function if isinstance(function, LookupTables) else LookupTables.of_activations(self.parameters, function)
         )
         self._check_norm(ciphertexts, allow_noise)
-        extracted = None if coefficients is None else self._checked_coefficients(coefficients)
+        extracted = None if coefficients is None else checked_coefficients(self.parameters, coefficients)
         return self._rotate(ciphertexts, tables, table_index, extracted, progress)
 
     def gate(self, gate: str | ArrayLike, *inputs: Ciphertexts, progress: Progress = None) -> Ciphertexts:
@@ -272,7 +283,8 @@ class Session:
             words = self._batch(ciphertexts)
             words = words.reshape((words.shape[0] // columns, columns, self._lwe_size))
             if prepared.resident is not None:
-                out = self._engine.gathered_linear(prepared.resident, words)
+                assert not isinstance(words, ShardedArray), "matrices are kept by sessions of one GPU"
+                out: Batch = self._devices[0].gathered_linear(prepared.resident, words)
             else:
                 out = self._engine.linear(prepared.matrix, words)
         return self._combined(out, (*ciphertexts.shape[:-1], rows), prepared.matrix, ciphertexts, ciphertexts.noise)
@@ -280,42 +292,40 @@ class Session:
     def weights(self, weights: ArrayLike) -> LinearWeights:
         """A matrix for many calls of `linear`: checked once, and on one GPU kept there in the linear layer's form."""
         prepared = self._prepared(weights)
-        if self.device == "cpu" or isinstance(self._engine, ShardedSession):
+        if len(self._devices) != 1:
             return prepared
         with device_memory(self.device, "weights"):
-            resident = self._engine.upload_weights(prepared.matrix)
+            resident = self._devices[0].upload_weights(prepared.matrix)
         return LinearWeights(prepared.matrix, prepared.device, resident)
 
     def _prepared(self, weights: ArrayLike) -> LinearWeights:
-        matrix = _checked_weights(weights)
+        matrix = checked_weights(weights)
         return LinearWeights(np.ascontiguousarray(matrix, dtype=np.int32), self.device)
 
-    def linear_packed(
-        self, weights: ArrayLike, packed: PackedCiphertexts | SeededPackedCiphertexts, *, resident: bool = False
-    ) -> Ciphertexts:
+    def linear_packed(self, weights: ArrayLike, packed: Packed, *, resident: bool = False) -> Ciphertexts:
         """Integer matrix [R, C] times packed values [.., C]: [.., R]. The words of `linear(weights, extract(packed))`.
 
         Cost: on the CPU one polynomial product for a row and component, whatever C is; the C ciphertexts of a sample are never made.
         """
-        matrix = _checked_weights(weights)
+        matrix = checked_weights(weights)
         check_same_key(self.parameters, self._key.key_id, packed.parameters, packed.key_id, "packed ciphertexts")
         if len(packed.shape) == 0 or packed.shape[-1] != matrix.shape[1] or packed.size == 0:
             raise ShapeError(
                 f"linear_packed: expected packed values of shape [.., {matrix.shape[1]}] for weights of shape {list(matrix.shape)}, "
                 f"got {list(packed.shape)}"
             )
-        if not hasattr(self._engine, "linear_packed"):
+        if self._host is None:
             stays = resident or packed.device != "cpu"
             result = self.linear(matrix, self.extract(packed, resident=True))
             return result if stays else result.to_host()
-        packed = self._expanded_on_host(packed, resident)
+        packed = expanded_on_host(packed, resident)
         samples = packed.size // matrix.shape[1]
         words = np.ascontiguousarray(packed.words)
-        out = self._engine.linear_packed(np.ascontiguousarray(matrix, dtype=np.int32), words, samples)
+        out = self._host.linear_packed(np.ascontiguousarray(matrix, dtype=np.int32), words, samples)
         noise = NoiseTerms.of_packed(self.parameters, words, packed.shape, packed.weight_norm)
         return self._combined(out, (*packed.shape[:-1], matrix.shape[0]), matrix, packed, noise)
 
-    def extract(self, packed: PackedCiphertexts | SeededPackedCiphertexts, *, resident: bool = False) -> Ciphertexts:
+    def extract(self, packed: Packed, *, resident: bool = False) -> Ciphertexts:
         """One LWE ciphertext per packed value, of the values' shape.
 
         Seeded ones are expanded on the session's device. `resident` leaves the result of host words on the GPU; of words on a GPU it
@@ -326,77 +336,22 @@ class Session:
             raise ShapeError(f"packed ciphertexts: expected at least one value, got shape {list(packed.shape)}")
         metadata: dict[str, Any] = packed._metadata()
         with device_memory(self.device, "extract"):
-            if self.device == "cpu":
-                return self._wrap(
-                    self._extract_on_host(self._expanded_on_host(packed, resident)), packed.shape, **metadata
-                )
-            result = self._wrap(self._extract_on_device(packed), packed.shape, **metadata)
+            if self._host is not None:
+                rows = extract_on_host(self._host, expanded_on_host(packed, resident))
+                return self._wrap(rows, packed.shape, **metadata)
+            result = self._wrap(extract_on_devices(self._devices, packed), packed.shape, **metadata)
             return result if resident or packed.device != "cpu" else result.to_host()
 
-    @staticmethod
-    def _expanded_on_host(packed: PackedCiphertexts | SeededPackedCiphertexts, resident: bool) -> PackedCiphertexts:
-        if resident:
-            raise DeviceError("extract: expected a session on a GPU for a resident result, got one on 'cpu'")
-        if packed.device != "cpu":
-            raise DeviceError(
-                f"packed ciphertexts: expected them on the host, got them on {packed.device}; use to_host()"
-            )
-        return packed.expand() if isinstance(packed, SeededPackedCiphertexts) else packed
-
-    def _extract_on_host(self, packed: PackedCiphertexts) -> Words:
-        size = self.parameters.polynomial_size
-        full, rest = divmod(packed.size, size)
-        glwe = np.ascontiguousarray(packed.words)
-        parts = []
-        if full:
-            parts.append(self._engine.sample_extract(glwe[:full], np.arange(size, dtype=np.uint32)))
-        if rest:
-            parts.append(self._engine.sample_extract(glwe[full:], np.arange(rest, dtype=np.uint32)))
-        rows: list[Words] = [part.reshape(-1, self._lwe_size) for part in parts]
-        return rows[0] if len(rows) == 1 else np.concatenate(rows)
-
-    def _extract_on_device(self, packed: PackedCiphertexts | SeededPackedCiphertexts) -> Any:
-        """[values, kN + 1] on one device, or shares of the first axis on each."""
-        count = len(self.engine_sessions)
-        items = packed.shape[0] if packed.shape else 1
-        each = packed.size // items
-        bounds = [items * i // count * each for i in range(count + 1)]
-        shares = [self.extract_values(i, packed, bounds[i], bounds[i + 1]) for i in range(count)]
-        return shares[0] if count == 1 else ShardedArray(shares)
-
-    def extract_values(
-        self, number: int, packed: PackedCiphertexts | SeededPackedCiphertexts, first: int, last: int
-    ) -> Any:
-        """Values first .. last - 1 of the packed ones as a DeviceArray [.., kN + 1] on the session's device `number`."""
-        session, size = self.engine_sessions[number], self.parameters.polynomial_size
-        if last <= first:
-            nothing = np.empty((0, self._lwe_size), word_dtype(self.parameters))
-            return _engine.DeviceArray.from_host(nothing, session.device)
-        start, stop = first // size, -(-last // size)
-        if isinstance(packed, SeededPackedCiphertexts):
-            bodies = np.ascontiguousarray(packed.bodies[start:stop])
-            glwe = _engine.device_expand(self.parameters, "glwe", packed.seed, bodies, session.device, start)
-        else:
-            words: Any = packed._words
-            if isinstance(words, np.ndarray):
-                glwe = _engine.DeviceArray.from_host(np.ascontiguousarray(words[start:stop]), session.device)
-            else:
-                glwe = words[start:stop]
-        wanted = size if stop - start > 1 else last - start * size
-        rows = session.sample_extract(glwe, np.arange(wanted, dtype=np.uint32))
-        flat = rows.reshape((rows.shape[0] * wanted, self._lwe_size))
-        return flat[first - start * size : last - start * size]
-
-    # --- the stages of a bootstrap, on raw words (docs/specification.md, sections 2, 3, 6, 7) ---
+    # --- the stages of a bootstrap, on raw words (docs/specification.md, sections 2, 3, 6, 7), numpy's or of arrays on a device ---
 
     def keyswitch(self, ciphertexts: Ciphertexts) -> Small:
         """LWE under the large key modulo Q -> uint32 [.., n + 1] under the small key modulo 2^w."""
-        small: Small = self._engine.keyswitch(self._batch(ciphertexts))
+        small = cast(Small, self._engine.keyswitch(self._batch(ciphertexts)))
         return small.reshape((*ciphertexts.shape, small.shape[-1]))
 
     def modulus_switch(self, small_lwe: Small) -> Small:
         """uint32 [.., n + 1] modulo 2^w -> the same shape modulo 2N."""
-        switched: Small = self._engine.modulus_switch(_rows(small_lwe))
+        switched = cast(Small, self._engine.modulus_switch(_rows(small_lwe)))
         return switched.reshape(small_lwe.shape)
 
     def blind_rotate(
@@ -409,8 +364,8 @@ class Session:
     ) -> Words:
         """uint32 [.., n + 1] modulo 2N -> GLWE words [.., k + 1, N] of phase X^(-phase) * LUT."""
         shape = switched.shape[:-1]
-        index = self._table_index(table_index, len(tables), shape)
-        glwe: Words = self._engine.blind_rotate(_rows(switched), tables.polynomials, index, progress)
+        index = table_numbers(table_index, len(tables), shape)
+        glwe = cast(Words, self._engine.blind_rotate(_rows(switched), tables.polynomials, index, progress))
         return glwe.reshape((*shape, *glwe.shape[1:]))
 
     def sample_extract(
@@ -441,7 +396,7 @@ class Session:
             raise ParameterError(
                 f"table: expected one of parameter set '{self.parameters.name}', got '{tables.parameters.name}'; build it for this set"
             )
-        index = self._table_index(table_index, len(tables), ciphertexts.shape)
+        index = table_numbers(table_index, len(tables), ciphertexts.shape)
         with device_memory(self.device, "bootstrap"):
             words = self._batch(ciphertexts)
             out = self._engine.bootstrap(words, tables.polynomials, index, coefficients, progress)
@@ -455,10 +410,10 @@ class Session:
 
     def _combined(
         self,
-        words: Any,
+        words: Batch,
         shape: tuple[int, ...],
         matrix: NDArray[Any],
-        operand: Ciphertexts | PackedCiphertexts | SeededPackedCiphertexts,
+        operand: Ciphertexts | Packed,
         noise: NoiseTerms,
     ) -> Ciphertexts:
         """Words of a matrix times an operand whose noise is made of `noise`."""
@@ -468,14 +423,16 @@ class Session:
             result._bounds = message_bounds.weighted(operand._bounds, matrix)
         return result
 
-    def _wrap(self, words: Any, shape: tuple[int, ...], *, key_id: bytes | None = None, **metadata: Any) -> Ciphertexts:
+    def _wrap(
+        self, words: Batch, shape: tuple[int, ...], *, key_id: bytes | None = None, **metadata: Any
+    ) -> Ciphertexts:
         if isinstance(words, np.ndarray):
-            held: Any = words.reshape((*shape, self._lwe_size))
+            held: Words | DeviceWords = words.reshape((*shape, self._lwe_size))
         else:
             held = DeviceWords(self.parameters, words.reshape((math.prod(shape), self._lwe_size)), shape)
         return Ciphertexts(self.parameters, held, shape, key_id=key_id or self._key.key_id, **metadata)
 
-    def _batch(self, ciphertexts: Ciphertexts) -> Any:
+    def _batch(self, ciphertexts: Ciphertexts) -> Batch:
         """Checked words [B, kN + 1], C-contiguous, on the host or on the session's devices."""
         if not isinstance(ciphertexts, Ciphertexts):
             raise ShapeError(
@@ -486,7 +443,7 @@ class Session:
             raise ShapeError(
                 f"ciphertexts: expected a batch of at least one, got shape {list(ciphertexts.shape)}; skip the call for empty batches"
             )
-        words: Any = ciphertexts.words
+        words: Words | DeviceWords = ciphertexts._words
         if isinstance(words, np.ndarray):
             return np.ascontiguousarray(words).reshape(-1, self._lwe_size)
         if self.device == "cpu" or cuda_ordinals(self.device) != cuda_ordinals(words.device):
@@ -495,58 +452,6 @@ class Session:
                 f"move them with .to('{self.device}')"
             )
         return words.contiguous()
-
-    def _table_index(self, index: ArrayLike | None, tables: int, shape: tuple[int, ...]) -> Small | None:
-        count = math.prod(shape)
-        if index is None:
-            if tables == 1:
-                return None
-            if tables == count:
-                return np.arange(count, dtype=np.uint32)
-            raise ShapeError(
-                f"table: expected one table, or one for each of {count} ciphertexts, got {tables}; pass table_index"
-            )
-        array = np.asarray(index)
-        if array.dtype.kind not in "iu":
-            raise ShapeError(f"table_index: expected integers, got dtype {array.dtype}")
-        outside = (array < 0) | (array >= tables)
-        if outside.any():
-            raise ParameterError(
-                f"table_index: expected indices in [0, {tables}); the one at position {first_position(outside)} is outside"
-            )
-        try:
-            spread = np.broadcast_to(array, shape)
-        except ValueError:
-            raise ShapeError(f"table_index: shape {list(array.shape)} does not broadcast to {list(shape)}") from None
-        return np.ascontiguousarray(spread, dtype=np.uint32).reshape(-1)
-
-    def _shift_coefficients(self, shifts: ArrayLike) -> Small:
-        slots = 1 << slot_bits(self.parameters, Encoding.FULL_DOMAIN)
-        array: NDArray[Any] = np.atleast_1d(np.asarray(shifts))
-        if array.ndim != 1 or array.dtype.kind not in "iu" or array.size == 0:
-            raise ShapeError(
-                f"shifts: expected a vector of integers, got dtype {array.dtype} of shape {list(array.shape)}"
-            )
-        outside = (array < 0) | (array >= slots)
-        if outside.any():
-            raise ParameterError(
-                f"shifts: expected integers in [0, {slots}); the one at position {first_position(outside)} is outside"
-            )
-        return (array * (self.parameters.polynomial_size // slots)).astype(np.uint32)
-
-    def _checked_coefficients(self, coefficients: ArrayLike) -> Small:
-        array: NDArray[Any] = np.asarray(coefficients)
-        if array.ndim != 1 or array.dtype.kind not in "iu" or array.size == 0:
-            raise ShapeError(
-                f"coefficients: expected a vector of integers, got dtype {array.dtype} of shape {list(array.shape)}"
-            )
-        outside = (array < 0) | (array >= self.parameters.polynomial_size)
-        if outside.any():
-            raise ParameterError(
-                f"coefficients: expected integers in [0, {self.parameters.polynomial_size}); "
-                f"the one at position {first_position(outside)} is outside"
-            )
-        return array.astype(np.uint32)
 
     def _check_norm(self, ciphertexts: Ciphertexts, allow_noise: bool) -> None:
         if allow_noise:
@@ -576,17 +481,6 @@ def _halve(ciphertexts: Ciphertexts) -> Ciphertexts:
 def _contiguous(words: Any) -> Any:
     """numpy arrays in C order; device arrays are."""
     return np.ascontiguousarray(words) if isinstance(words, np.ndarray) else words
-
-
-def _checked_weights(weights: ArrayLike) -> NDArray[Any]:
-    matrix = np.asarray(weights)
-    if matrix.ndim != 2 or matrix.dtype.kind not in "iub" or 0 in matrix.shape:
-        raise ShapeError(
-            f"linear: expected an integer matrix [R, C], got dtype {matrix.dtype} of shape {list(matrix.shape)}; quantise weights first"
-        )
-    if int(matrix.max()) > _MAX_WEIGHT or int(matrix.min()) < -_MAX_WEIGHT:
-        raise ParameterError("linear: expected weights below 2^31 in magnitude; rescale the layer")
-    return matrix
 
 
 def _rows(words: Small) -> Small:

@@ -11,33 +11,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.device_words import ShardedArray
-from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.engine import DeviceArray, DeviceSession, EngineKey, EngineSession, device_session, host_array
+from cloakwork.fhe_core.errors import DeviceError, ShapeError
 
 Shares: TypeAlias = list[slice]
-Batch: TypeAlias = NDArray[Any] | ShardedArray
-ShareCall: TypeAlias = Callable[[Any, Any, slice, Any, Progress], Any]
+Batch: TypeAlias = Words | ShardedArray
+Share: TypeAlias = Words | DeviceArray
+"""Of a batch, for one device."""
+PartSession: TypeAlias = EngineSession[Share]
+ShareCall: TypeAlias = Callable[[PartSession, Share, slice, Words | None, Progress], Share]
 """(session, part of the batch, which part, where to write, progress)"""
-
-
-class ShardedKey:
-    """The expanded keys of all devices; immutable and shared like one of them."""
-
-    def __init__(self, keys: Sequence[Any]) -> None:
-        self.keys = tuple(keys)
-
-    @property
-    def params(self) -> ParameterSet:
-        params: ParameterSet = self.keys[0].params
-        return params
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on all devices together."""
-        return sum(int(key.nbytes) for key in self.keys)
 
 
 class ShardedSession:
@@ -47,47 +33,44 @@ class ShardedSession:
     device. Results are those of one device, word for word. An error on one device cancels the others and is raised.
     """
 
-    def __init__(self, sessions: Sequence[Any]) -> None:
+    def __init__(self, sessions: Sequence[PartSession]) -> None:
         self.sessions = tuple(sessions)
-        self._params: ParameterSet = sessions[0].params
+        self.params: ParameterSet = sessions[0].params
         self._pool = ThreadPoolExecutor(len(sessions), thread_name_prefix="cloakwork-shard")
 
-    def keyswitch(self, lwe: Batch) -> Any:
-        shape = (self._params.lwe_dimension + 1,)
-        return self._joined(
-            lwe, shape, np.uint32, lambda session, part, share, out, _: session.keyswitch(part, out=out)
-        )
+    def keyswitch(self, lwe: Batch, out: Batch | None = None) -> Batch:
+        def call(session: PartSession, part: Share, share: slice, into: Words | None, report: Progress) -> Share:
+            return session.keyswitch(part, out=into)
 
-    def modulus_switch(self, small_lwe: Batch) -> Any:
-        return self._joined(
-            small_lwe,
-            small_lwe.shape[1:],
-            np.uint32,
-            lambda session, part, share, out, _: session.modulus_switch(part, out=out),
-        )
+        return self._joined(lwe, (self.params.lwe_dimension + 1,), np.uint32, call, out=out)
+
+    def modulus_switch(self, small_lwe: Batch, out: Batch | None = None) -> Batch:
+        def call(session: PartSession, part: Share, share: slice, into: Words | None, report: Progress) -> Share:
+            return session.modulus_switch(part, out=into)
+
+        return self._joined(small_lwe, small_lwe.shape[1:], np.uint32, call, out=out)
 
     def blind_rotate(
-        self, switched: Batch, tables: Words, table_index: Small | None = None, progress: Progress = None
-    ) -> Any:
-        shape = (self._params.glwe_dimension + 1, self._params.polynomial_size)
-        return self._joined(
-            switched,
-            shape,
-            tables.dtype,
-            lambda session, part, share, out, report: session.blind_rotate(
-                part, tables, None if table_index is None else table_index[share], report, out=out
-            ),
-            progress,
-        )
+        self,
+        switched: Batch,
+        tables: Words,
+        table_index: Small | None = None,
+        progress: Progress = None,
+        out: Batch | None = None,
+    ) -> Batch:
+        def call(session: PartSession, part: Share, share: slice, into: Words | None, report: Progress) -> Share:
+            index = None if table_index is None else table_index[share]
+            return session.blind_rotate(part, tables, index, report, out=into)
 
-    def sample_extract(self, glwe: Batch, coefficients: Small | None = None) -> Any:
+        shape = (self.params.glwe_dimension + 1, self.params.polynomial_size)
+        return self._joined(switched, shape, tables.dtype, call, progress, out)
+
+    def sample_extract(self, glwe: Batch, coefficients: Small | None = None, out: Batch | None = None) -> Batch:
+        def call(session: PartSession, part: Share, share: slice, into: Words | None, report: Progress) -> Share:
+            return session.sample_extract(part, coefficients, out=into)
+
         outputs = 1 if coefficients is None else len(coefficients)
-        return self._joined(
-            glwe,
-            (outputs, self._params.large_dimension + 1),
-            glwe.dtype,
-            lambda session, part, share, out, _: session.sample_extract(part, coefficients, out=out),
-        )
+        return self._joined(glwe, (outputs, self.params.large_dimension + 1), glwe.dtype, call, out=out)
 
     def bootstrap(
         self,
@@ -96,37 +79,38 @@ class ShardedSession:
         table_index: Small | None = None,
         coefficients: Small | None = None,
         progress: Progress = None,
-        out: Words | None = None,
-    ) -> Any:
-        outputs = 1 if coefficients is None else len(coefficients)
-
-        def call(session: Any, part: Any, share: slice, into: Any, report: Progress) -> Any:
+        out: Batch | None = None,
+    ) -> Batch:
+        def call(session: PartSession, part: Share, share: slice, into: Words | None, report: Progress) -> Share:
             index = None if table_index is None else table_index[share]
             return session.bootstrap(part, tables, index, coefficients, report, out=into)
 
+        outputs = 1 if coefficients is None else len(coefficients)
         return self._joined(lwe, (outputs, lwe.shape[-1]), lwe.dtype, call, progress, out)
 
-    def linear(self, weights: Any, lwe: Batch) -> Any:
-        return self._joined(
-            lwe,
-            (len(weights), lwe.shape[-1]),
-            lwe.dtype,
-            lambda session, part, share, out, _: session.linear(weights, part, out=out),
-        )
+    def linear(self, weights: NDArray[np.int32], lwe: Batch, out: Batch | None = None) -> Batch:
+        def call(session: PartSession, part: Share, share: slice, into: Words | None, report: Progress) -> Share:
+            return session.linear(weights, part, out=into)
 
-    def combine(self, x: Batch, scale_x: int, y: Batch | None = None, scale_y: int = 0, constant: int = 0) -> Any:
+        return self._joined(lwe, (len(weights), lwe.shape[-1]), lwe.dtype, call, out=out)
+
+    def combine(
+        self,
+        x: Batch,
+        scale_x: int,
+        y: Batch | None = None,
+        scale_y: int = 0,
+        constant: int = 0,
+        out: Batch | None = None,
+    ) -> Batch:
         if y is not None and _sizes(x) != _sizes(y):
             raise ShapeError("combine: expected both operands on the host, or spread alike over their devices")
 
-        def call(session: Any, part: Any, share: slice, out: Any, report: Progress) -> Any:
+        def call(session: PartSession, part: Share, share: slice, into: Words | None, report: Progress) -> Share:
             second = None if y is None else _part_of(y, session, self.sessions, share)
-            return session.combine(part, scale_x, second, scale_y, constant, out=out)
+            return session.combine(part, scale_x, second, scale_y, constant, out=into)
 
-        return self._joined(x, x.shape[1:], x.dtype, call)
-
-    def synchronize(self) -> None:
-        for session in self.sessions:
-            session.synchronize()
+        return self._joined(x, x.shape[1:], x.dtype, call, out=out)
 
     # --- inside ---
 
@@ -148,23 +132,25 @@ class ShardedSession:
         dtype: Any,
         call: ShareCall,
         progress: Progress = None,
-        out: Words | None = None,
-    ) -> Any:
+        out: Batch | None = None,
+    ) -> Batch:
         """Results [B, *shape] of all shares: one host array that every share writes its part of, or an array on each device."""
         shares = self._shares(batch)
         if isinstance(batch, ShardedArray):
-            return ShardedArray(self._run(batch, shares, None, call, progress))
-        result: Any = host_array((len(batch), *shape), dtype) if out is None else out
+            results = self._run(batch, shares, None, call, progress)
+            return ShardedArray([part for part in results if not isinstance(part, np.ndarray)])
+        result = host_array((len(batch), *shape), dtype) if out is None else out
+        assert isinstance(result, np.ndarray), "host arrays give host arrays"
         self._run(batch, shares, result, call, progress)
         return result
 
     def _run(
         self, batch: Batch, shares: Shares, result: Words | None, call: ShareCall, progress: Progress = None
-    ) -> list[Any]:
+    ) -> list[Share]:
         """One thread per device; the caller's thread waits, so that Ctrl-C reaches it."""
         gathered = _GatheredProgress(progress)
 
-        def run(number: int) -> Any:
+        def run(number: int) -> Share:
             session, share = self.sessions[number], shares[number]
             part = _part_of(batch, session, self.sessions, share)
             report = None if isinstance(batch, ShardedArray) and progress is None else gathered.of(number)
@@ -182,20 +168,23 @@ class ShardedSession:
         return [future.result() for future in futures]
 
 
-def host_array(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Uninitialised; in page-locked memory where the engine has it, so that shares are downloaded into it without a copy."""
-    if hasattr(_engine, "pinned_empty"):
-        pinned: NDArray[Any] = _engine.pinned_empty(shape, dtype)
-        return pinned
-    return np.empty(shape, dtype)
-
-
-def _part_of(batch: Batch, session: Any, sessions: Sequence[Any], share: slice) -> Any:
+def _part_of(batch: Batch, session: PartSession, sessions: Sequence[PartSession], share: slice) -> Share:
     return batch.parts[sessions.index(session)] if isinstance(batch, ShardedArray) else batch[share]
 
 
 def _sizes(batch: Batch) -> list[int]:
     return [len(part) for part in batch.parts] if isinstance(batch, ShardedArray) else [len(batch)]
+
+
+def device_sessions(keys: Sequence[EngineKey], device: str, stream: Any) -> tuple[DeviceSession, ...]:
+    """For the expanded key on each GPU. Args: stream: of one GPU; see `Session`."""
+    if stream is not None and len(keys) > 1:
+        raise DeviceError(f"stream: expected a session on one GPU, got '{device}'; a stream belongs to one device")
+    return tuple(device_session(key, stream) for key in keys)
+
+
+def session_over(sessions: Sequence[DeviceSession]) -> DeviceSession | ShardedSession:
+    return sessions[0] if len(sessions) == 1 else ShardedSession(sessions)
 
 
 class _GatheredProgress:

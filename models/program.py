@@ -1,4 +1,4 @@
-"""A compiled model: the quantised graph, its levels and its parameter set."""
+"""A compiled model: the quantised graph, its schedule and its parameter set."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.fhe_core.parameters import ParameterSet, word_dtype
 from cloakwork.models.artefact_writer import program_to_bytes
 from cloakwork.models.client_steps import InputStep, OutputStep
 from cloakwork.models.ir import Graph, Linear, Reals, phase_bias
 from cloakwork.models.passes.equal_sources import Sources, find_sources
-from cloakwork.models.passes.levels import Level, levels
 from cloakwork.models.passes.merge_equal import merge_equal
+from cloakwork.models.schedule import Schedule, schedule
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +28,9 @@ class Program:
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the model, for the report; plain values
 
     @cached_property
-    def levels(self) -> tuple[Level, ...]:
-        return levels(self.graph)
+    def schedule(self) -> Schedule:
+        """What a machine does, in order."""
+        return schedule(self.graph)
 
     @cached_property
     def distinct(self) -> Program:
@@ -46,6 +47,12 @@ class Program:
     def digest(self) -> bytes:
         """SHA-256 that names the program: the last bytes of its file. Inputs and results carry it as their purpose."""
         return program_to_bytes(self)[-32:]
+
+    @property
+    def wire_bytes(self) -> int:
+        """A sample's ciphertexts of all wires."""
+        words = self.parameters.large_dimension + 1
+        return self.graph.wire_count * words * word_dtype(self.parameters).itemsize
 
     @property
     def bootstraps(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,14 +11,35 @@ from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, Indices, Lookup, Reals, wires
+from cloakwork.models.schedule import Schedule
 from cloakwork.models.steps import apply_steps
 
 PhaseFunction = Callable[[Reals], Reals]
 _WHOLE = 1e-6
 
 
-def level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) -> tuple[LookupTables, Indices]:
-    """One table per distinct function of phases, and which of them each look-up of the level uses, in order."""
+@dataclass(frozen=True, eq=False)
+class BatchTables:
+    """What a batch of look-ups needs beside what it reads."""
+
+    tables: LookupTables  # of its level, the distinct ones
+    index: Indices  # [E], which of them each look-up uses
+    coefficients: Indices | None  # [J] to extract for its shifts
+
+
+def batch_tables(graph: Graph, schedule: Schedule, params: ParameterSet) -> dict[int, BatchTables]:
+    """By the value that a `LookUp` writes."""
+    found: dict[int, BatchTables] = {}
+    for level in schedule.levels:
+        tables, index = _level_tables(graph, [node for step in level for node in step.nodes], params)
+        for step in level:
+            coefficients = shift_coefficients(graph, step.nodes[0], params)
+            found[step.writes] = BatchTables(tables, index[step.elements], coefficients)
+    return found
+
+
+def _level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) -> tuple[LookupTables, Indices]:
+    """One table per distinct function of phases, and which of them each look-up uses, in order."""
     functions: list[PhaseFunction] = []
     index: list[Indices] = []
     for node in lookups:

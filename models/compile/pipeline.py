@@ -70,7 +70,7 @@ RESTRUCTURING: Final[tuple[Step, ...]] = (
         rewriting(separate_levels),
         "linear and look-up alternate: linear nodes are composed where wider rows cost less than bootstraps, elsewhere goes a look-up of the "
         "identity",
-        {"compose": "one linear node for two", "levels": "linear nodes and look-ups that run in one batch"},
+        {"compose": "one linear node for two"},
     ),
     Step(
         "separate_outputs",

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core import _engine, engine
 from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.errors import DeviceError
 from cloakwork.models import fields
@@ -104,7 +104,7 @@ def _gpu_name(device: str) -> str:
 
 def gpus() -> list[dict[str, Any]]:
     """What the engine says of every usable GPU; none in a build without CUDA or on a machine without one."""
-    if not hasattr(_engine, "CudaKey"):
+    if not engine.has_cuda():
         return []
     try:
         return [found for found in _engine.cuda_devices() if found["usable"]]

@@ -1,4 +1,4 @@
-"""What the runtime does for a number of samples, counted on the program: the same walk as models/runtime.py and models/resident.py."""
+"""What the runtime does for a number of samples, counted on the program's schedule."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cloakwork.models.answers import answer_bits
-from cloakwork.models.ir import Linear
+from cloakwork.models.machines.host import packed_products
 from cloakwork.models.program import Program
-from cloakwork.models.resident import lookup_batches
-from cloakwork.models.runtime import packed_nodes
 
 
 @dataclass(frozen=True)
@@ -44,30 +42,24 @@ class Work:
 
 def work_of(program: Program, samples: int, device: str) -> Work:
     """For `samples` in one call. Args: device: "cpu", where the input may stay packed, or a GPU."""
-    graph, words = program.graph, program.parameters.large_dimension + 1
-    params = program.parameters
-    owner = graph.owners()
-    packed = packed_nodes(graph, owner) if device == "cpu" else []
+    graph, schedule, params = program.graph, program.schedule, program.parameters
+    words = params.large_dimension + 1
+    packed = packed_products(schedule) if device == "cpu" else []
     groups = -(-samples * graph.input.size // params.polynomial_size)
     transforms = products = sums = gathered = written = multiplications = calls = 0
     extracted = 0 if packed else samples * graph.input.size * words
-    for position, node in enumerate(graph.nodes):
-        if not isinstance(node, Linear):
-            continue
-        if position in packed:
+    for step in schedule.products:
+        if step in packed:
             forms, pieces, cuts = _pieces(samples, graph.input.size, params.polynomial_size)
-            calls, transforms = calls + 1, transforms + node.size * forms
-            products, sums = products + node.size * pieces, sums + node.size * cuts * words
+            calls, transforms = calls + 1, transforms + step.node.size * forms
+            products, sums = products + step.node.size * pieces, sums + step.node.size * cuts * words
             continue
-        positions, columns = node.gather.shape
-        rows = node.weights.shape[1]
-        calls += len(np.unique(node.block))
+        positions, columns = step.reads.wires.shape
+        calls += len(step.blocks)
         gathered += samples * positions * columns * words
-        written += samples * positions * rows * words
-        multiplications += samples * positions * rows * columns * words
-    batches = [
-        sum(node.bootstraps for node in nodes) for level in program.levels for nodes in lookup_batches(level.lookups)
-    ]
+        written += samples * step.node.size * words
+        multiplications += samples * step.node.size * columns * words
+    batches = [len(step.reads.wires) for step in schedule.lookups]
     extracted += samples * words * sum(node.size - node.bootstraps for node in graph.lookups)
     outputs = samples * graph.output.size
     return Work(
@@ -89,7 +81,7 @@ def work_of(program: Program, samples: int, device: str) -> Work:
 
 def batch_samples(program: Program, device: str) -> int:
     """Samples of a full batch, of which forecasts are made: beyond it a sample takes as long."""
-    largest = max((level.bootstraps for level in program.levels), default=0)
+    largest = max(program.schedule.bootstraps_per_level, default=0)
     if device == "cpu":
         return 64
     return int(np.clip(_GPU_BATCH // max(largest, 1), 16, 1024))

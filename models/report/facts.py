@@ -39,7 +39,7 @@ def report(program: Program) -> dict[str, Any]:
         "security_bits": params.security_bits,
         "noise_limit_percent": program.noise_percent,
         "bootstraps": program.bootstraps,
-        "bootstraps_per_level": [level.bootstraps for level in program.levels if level.lookups],
+        "bootstraps_per_level": program.schedule.bootstraps_per_level,
         "upload_bytes": parameters.upload_bytes(params),
         "input_ciphertext_bytes": _packed_bytes(program),
         "output_ciphertext_bytes": answer_bytes(program),

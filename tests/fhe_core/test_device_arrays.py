@@ -223,7 +223,7 @@ def test_rerandomised_results_are_on_the_host(key: ClientKey, cpu: Session, cuda
 
 def test_repeated_calls_upload_nothing(key: ClientKey, keys: EvaluationKeys) -> None:
     session, x = Session(keys, device="cuda"), key.encrypt(np.arange(8) % 4).to_device()
-    engine = session.engine_sessions[0]
+    engine = session.device_sessions[0]
     session.bootstrap(x, [0, 1, 2, 3])
     held = engine.cached_bytes
     assert held > 0
@@ -267,9 +267,9 @@ def test_operands_in_the_wrong_place(key: ClientKey, cpu: Session, cuda: Session
 def test_large_words_are_checked_on_the_device(key: ClientKey, cpu: Session, cuda: Session) -> None:
     """A batch of the host that is large enough is checked behind its upload; a bad one leaves a working session."""
     params = key.parameters
-    engine, width = cuda.engine_sessions[0], params.large_dimension + 1
+    engine, width = cuda.device_sessions[0], params.large_dimension + 1
     lwe = np.random.default_rng(1).integers(0, params.modulus, (400, width)).astype(key.encrypt([0]).words.dtype)
-    expected = cpu.engine_sessions[0].keyswitch(lwe)
+    expected = cpu._engine.keyswitch(lwe)
     lwe[-1, 5] = params.modulus
     for batch in (lwe, lwe[-1:]):
         with pytest.raises(ShapeError, match=rf"expected every value in \[0, {params.modulus}\)"):
@@ -306,10 +306,10 @@ def test_memory_that_does_not_suffice(key: ClientKey, cpu: Session, cuda: Sessio
         with pytest.raises(OutOfDeviceMemory, match=r"needed \d+ MiB, free \d+ MiB"):
             _engine.device_combine(key.parameters, rows, resident.words._base, np.zeros(rows, np.int32))  # type: ignore[attr-defined]
     same(cuda.bootstrap(resident, [0, 1, 2, 3]), cpu.bootstrap(x, [0, 1, 2, 3]))
-    limited = _engine.CudaSession(cuda.expanded_key.engine_key, memory_limit=1000)
+    limited = _engine.CudaSession(cuda.expanded_key.engine_keys[0], memory_limit=1000)
     with pytest.raises(OutOfDeviceMemory, match=r"one item needs \d+ MiB .* are free"):
         limited.keyswitch(resident.words.contiguous())  # type: ignore[attr-defined]
-    limited = _engine.CudaSession(cuda.expanded_key.engine_key, memory_limit=1 << 17)
+    limited = _engine.CudaSession(cuda.expanded_key.engine_keys[0], memory_limit=1 << 17)
     tables = LookupTables.of_messages(key.parameters, [1, 2, 3, 0]).polynomials
     many = key.encrypt(np.arange(200) % 4)
     pieces = limited.bootstrap(many.to_device().words.contiguous(), tables)  # type: ignore[attr-defined]
@@ -393,13 +393,13 @@ def test_streams_of_the_caller(key: ClientKey, keys: EvaluationKeys, cpu: Sessio
     x = key.encrypt([0, 1, 2, 3])
     expected = cpu.bootstrap(x, [1, 2, 3, 0])
     other = cuda.share()
-    own = other.engine_sessions[0].stream
+    own = other.device_sessions[0].stream
     for stream in (own, Stream(own), Stream(0), 1):
         session = cuda.share(stream=stream)
         same(session.bootstrap(x.to_device(), [1, 2, 3, 0]), expected)
         np.testing.assert_array_equal(session.bootstrap(x, [1, 2, 3, 0]).words, expected.words)
         session.synchronize()
-    assert cuda.share(stream=own).engine_sessions[0].stream == own
+    assert cuda.share(stream=own).device_sessions[0].stream == own
     for wrong in (2, "a stream", -3):
         with pytest.raises(ParameterError, match="stream"):
             cuda.share(stream=wrong)

@@ -99,7 +99,7 @@ def test_samples_in_several_batches_and_convolutions_in_parts(
 ) -> None:
     session = Session(key.evaluation_keys())
     monkeypatch.setattr("cloakwork.models.runtime.WORKING_BYTES", 1)
-    monkeypatch.setattr("cloakwork.models.runtime.GATHERED_BYTES", 1)
+    monkeypatch.setattr("cloakwork.models.machines.host.GATHERED_BYTES", 1)
     seen: list[tuple[int, int]] = []
 
     def watch(done: int, total: int) -> None:

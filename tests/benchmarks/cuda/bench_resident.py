@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.engine import host_session, upload
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.client import ClientSpecification
@@ -51,7 +51,7 @@ def bench_bootstrap(name: str, batches: list[int], repeats: int, depth: int) -> 
     """NAND for gate sets, else a sign, both with tables that are on the device after the first call."""
     key = ClientKey.generate(name)
     keys = key.evaluation_keys()
-    cuda, cpu = Session(keys, device="cuda"), Session(keys, threads=8)
+    cuda, cpu = Session(keys, device="cuda"), host_session(keys.expand().engine_keys[0], threads=8)
     params = key.parameters
     eighth, records = params.modulus // 8, []
     table = np.full((1, params.polynomial_size), eighth, np.uint32 if params.limb_count == 1 else np.uint64)
@@ -60,7 +60,7 @@ def bench_bootstrap(name: str, batches: list[int], repeats: int, depth: int) -> 
         encrypted: Any = key.encrypt_torus(np.where(bits == 1, 0.125, -0.125), limit=0.5)
         lwe = encrypted.to_device()
         held: Any = lwe.words
-        words, engine = held.contiguous(), cuda.engine_sessions[0]
+        words, engine = held.contiguous(), cuda.device_sessions[0]
 
         def call(words: Any = words, engine: Any = engine) -> Any:
             return engine.bootstrap(words, table)
@@ -68,7 +68,7 @@ def bench_bootstrap(name: str, batches: list[int], repeats: int, depth: int) -> 
         seconds = seconds_per_call(call, cuda, repeats, 1 if batch == 1 else depth)
         out = call().to_host()
         stages = engine.last_bootstrap
-        expected = cpu.engine_sessions[0].bootstrap(lwe.to_host().words[:CHECKED].copy(), table)
+        expected = cpu.bootstrap(lwe.to_host().words[:CHECKED].copy(), table)
         phases = key._secret_key.phase_lwe(np.ascontiguousarray(out[:, 0]))
         wrong = int(np.count_nonzero((phases < params.modulus // 2) != (bits == 1)))
         wrong += int((out[:CHECKED] != expected).any(axis=(1, 2)).sum())
@@ -82,17 +82,17 @@ def bench_linear(name: str, shape: tuple[int, int, int], repeats: int, depth: in
     rows, columns, samples = shape
     key = ClientKey.generate(name)
     params, keys = key.parameters, key.evaluation_keys()
-    cuda, cpu = Session(keys, device="cuda"), Session(keys, threads=8)
+    cuda, cpu = Session(keys, device="cuda"), host_session(keys.expand().engine_keys[0], threads=8)
     generator = np.random.default_rng(1)
     matrix = generator.integers(-127, 128, (rows, columns))
     dtype = np.uint32 if params.limb_count == 1 else np.uint64
     words = generator.integers(0, params.modulus, (samples, columns, params.large_dimension + 1), dtype=dtype)
-    array, engine = _engine.DeviceArray.from_host(words), cuda.engine_sessions[0]
-    weights = cuda.weights(matrix)
-    out = engine.gathered_linear(weights.resident, array)
-    seconds = seconds_per_call(lambda: engine.gathered_linear(weights.resident, array, out=out), cuda, repeats, depth)
+    array, engine = upload(words, 0), cuda.device_sessions[0]
+    weights = engine.upload_weights(matrix.astype(np.int32))
+    out = engine.gathered_linear(weights, array)
+    seconds = seconds_per_call(lambda: engine.gathered_linear(weights, array, out=out), cuda, repeats, depth)
     checked = out[:1].to_host()
-    expected = cpu.engine_sessions[0].linear(matrix.astype(np.int32), words[:1].copy())
+    expected = cpu.linear(matrix.astype(np.int32), words[:1].copy())
     slices = 4 if params.limb_count == 1 else 7
     macs = rows * columns * samples * (params.large_dimension + 1) * slices
     record = {"kind": "linear", "set": name, "rows": rows, "columns": columns, "samples": samples, "slices": slices}

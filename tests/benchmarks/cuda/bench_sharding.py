@@ -17,7 +17,7 @@ import numpy as np
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.device_words import DeviceWords
-from cloakwork.fhe_core.evaluation_keys import engine_session
+from cloakwork.fhe_core.sharding import device_sessions, session_over
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         if count > _engine.cuda_device_count():
             break
         device = "cuda:" + ",".join(map(str, range(count)))
-        session = engine_session(keys.expand(device))
+        session = session_over(device_sessions(keys.expand(device).engine_keys, device, None))
         spread = DeviceWords.upload(params, lwe, device).contiguous()
         ways = {
             "resident": (spread, None),

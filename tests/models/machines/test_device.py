@@ -15,7 +15,6 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel, compile_onnx
-from cloakwork.models.resident import last_readers
 from cloakwork.models.runtime import Runtime, samples_at_once
 
 NETWORKS = {"conv": (convolutional, (1, 4, 4)), "residual": (residual, (4,))}
@@ -68,15 +67,3 @@ def test_batches_by_free_memory(compiled: CompiledModel, keys: EvaluationKeys) -
     free = _engine.device_memory(0)[0]
     one = samples_at_once(compiled.program, Session(keys, device="cuda"))
     assert 1 <= one and one * compiled.program.graph.wire_count * 4 * compiled.program.parameters.large_dimension < free
-
-
-def test_nothing_is_dropped_while_it_is_read(compiled: CompiledModel) -> None:
-    graph, program = compiled.program.graph, compiled.program
-    last = last_readers(program, graph.owners())
-    positions = {node.first_wire: i for i, node in enumerate(graph.nodes)}
-    owner = graph.owners()
-    for step, level in enumerate(program.levels):
-        for node in (*level.linears, *level.lookups):
-            assert all(last[owner[wire]] >= step for wire in node.gather.reshape(-1) if wire >= 0)
-            assert last[positions[node.first_wire]] >= 0
-    assert all(last[owner[wire]] == len(program.levels) for wire in graph.output.reshape(-1))
