@@ -54,7 +54,7 @@ def program_to_bytes(program: Program) -> bytes:
         "input_steps": steps_to_fields(program.input_steps),
         "output_steps": steps_to_fields(program.output_steps),
         "output_unit": program.output_unit,
-        "facts": dict(program.facts),
+        "facts": program.facts.to_fields(),
         **{name: writer.add(getattr(program.graph, name)) for name in FACTS},
     }
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()

@@ -12,9 +12,10 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import InputStep, OutputStep, Quantise
 from cloakwork.models.distinct_outputs import distinct_outputs
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
+from cloakwork.models.facts import ExactFacts, Facts
 from cloakwork.models.ir import Graph, wires
 from cloakwork.models.passes.choose_exact import choose_exact
-from cloakwork.models.passes.exact_integers import ExactOptions, exact_integers
+from cloakwork.models.passes.exact_integers import ExactGraph, ExactOptions, exact_integers
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.program import Program
@@ -131,16 +132,17 @@ def _exact_program(
         input_steps=ends.given if entry is None else (*ends.given, entry),
         output_steps=ends.wanted,
         output_unit=chosen.output_unit,
-        facts={
-            "failure_log2_limit": limits.failure_log2,
-            "values": {node.origin: found.values[node.first_wire] for node in found.graph.linears},
-            "rounded": sorted(
-                {n.origin for n in found.graph.linears if found.kept[n.first_wire] < found.values[n.first_wire]}
-            ),
-            "calibrated_ranges": sorted({n.origin for n in found.graph.linears if n.first_wire in found.calibrated}),
-        },
+        facts=Facts(exact=_facts(found, limits.failure_log2)),
     )
     return distinct_outputs(program)
+
+
+def _facts(found: ExactGraph, p_fail_log2_limit: float) -> ExactFacts:
+    layers = found.graph.linears
+    rounded = {each.origin for each in layers if found.kept[each.first_wire] < found.values[each.first_wire]}
+    calibrated = {each.origin for each in layers if each.first_wire in found.calibrated}
+    values = {each.origin: found.values[each.first_wire] for each in layers}
+    return ExactFacts(p_fail_log2_limit, values, tuple(sorted(rounded)), tuple(sorted(calibrated)))
 
 
 def _input_quantiser(graph: Graph, bits: int) -> Quantise:

@@ -33,7 +33,7 @@ def report(program: Program) -> dict[str, Any]:
     exact = [layer for layer in layers if layer["failure_log2"] is not None]
     inner = [layer for layer in layers if layer["bootstraps"]]
     return {
-        **program.facts,
+        **program.facts.to_fields(),
         "program_digest": program.digest.hex(),
         "parameter_set": params.name,
         "security_bits": params.security_bits,

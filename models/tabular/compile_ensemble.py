@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from cloakwork.models.client_steps import (
 )
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError
+from cloakwork.models.facts import Facts, TreeFacts
 from cloakwork.models.ir import Graph
 from cloakwork.models.passes.choose_parameters import phase_noise, weight_norms
 from cloakwork.models.program import Program
@@ -93,7 +94,7 @@ def compile_ensemble(
         input_steps=(*first_steps(ensemble, preprocessing), source.step),
         output_steps=_output_steps(ensemble, plan),
         output_unit=1 / plan.layout.units,
-        facts=plan_facts(ensemble, edges, plan, made, bin_bits),
+        facts=Facts(trees=plan_facts(ensemble, edges, plan, made, bin_bits)),
     )
     return CompiledModel(program)
 
@@ -145,7 +146,7 @@ def noise_limit_percent(plan: Plan, failure_log2: float) -> float:
     return 200 * low
 
 
-def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bin_bits: int | None) -> dict[str, Any]:
+def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bin_bits: int | None) -> TreeFacts:
     params, layout = plan.params, plan.layout
     used = used_edges(plan.covers)
     inner = [norms for norms in weight_norms(made) if not norms.is_output]
@@ -158,25 +159,24 @@ def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bi
     risks = [lookup + math.log2(bootstraps)] if bootstraps else []
     risks.append(layout.output_failure_log2 + math.log2(len(layout.groups)))
     one_per_node = ensemble.comparisons + sum(len(tree.leaves) for tree in ensemble.trees)
-    return {
-        "kind": "trees",
-        "trees": len(ensemble.trees),
-        "depth": max(tree.depth for tree in ensemble.trees),
-        "comparisons": ensemble.comparisons,
-        "comparisons_by": "server" if plan.server else "client",
-        "comparison_bits": len(used),
-        "features_compared": len(np.unique(edges.feature[used])),
-        "bin_bits": bin_bits,
-        "bootstraps_one_per_node": one_per_node,
-        "bootstraps_of_flags": sum(node.bootstraps for node in made.lookups if node.origin == FLAGS),
-        "bootstraps_of_leaves": sum(node.bootstraps for node in made.lookups if node.origin == LEAVES),
-        "leaf_bits": plan.leaf_bits,
-        "leaf_rounding_error": plan.integers.error,
-        "outputs": len(layout.groups),
-        "p_fail_log2": _sum_log2(risks),
-        "lookup_p_fail_log2": lookup,
-        "output_p_fail_log2": layout.output_failure_log2,
-    }
+    return TreeFacts(
+        trees=len(ensemble.trees),
+        depth=max(tree.depth for tree in ensemble.trees),
+        comparisons=ensemble.comparisons,
+        comparisons_by="server" if plan.server else "client",
+        comparison_bits=len(used),
+        features_compared=len(np.unique(edges.feature[used])),
+        bin_bits=bin_bits,
+        bootstraps_one_per_node=one_per_node,
+        bootstraps_of_flags=sum(node.bootstraps for node in made.lookups if node.origin == FLAGS),
+        bootstraps_of_leaves=sum(node.bootstraps for node in made.lookups if node.origin == LEAVES),
+        leaf_bits=plan.leaf_bits,
+        leaf_rounding_error=plan.integers.error,
+        outputs=len(layout.groups),
+        p_fail_log2=_sum_log2(risks),
+        lookup_p_fail_log2=lookup,
+        output_p_fail_log2=layout.output_failure_log2,
+    )
 
 
 def _sum_log2(logs: Sequence[float]) -> float:

@@ -19,6 +19,7 @@ from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.models.client_steps import InputStep, Integers, Pick
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, some
+from cloakwork.models.facts import Facts
 from cloakwork.models.program import Program
 from cloakwork.models.tabular.comparison_bits import ClientBits
 from cloakwork.models.tabular.compile_ensemble import compile_ensemble, first_steps, noise_limit_percent, plan_facts
@@ -92,7 +93,7 @@ def compile_labels(
         input_steps=(*first_steps(ensemble, preprocessing), bits.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
         output_unit=DECISION_UNIT,
-        facts={**plan_facts(scalar, edges, plan, graph, bin_bits), "encrypted_argmax": True},
+        facts=Facts(trees=plan_facts(scalar, edges, plan, graph, bin_bits), encrypted_argmax=True),
     )
     return CompiledModel(program)
 
@@ -111,7 +112,7 @@ def _single_tree(ensemble: TreeEnsemble, options: dict[str, Any]) -> CompiledMod
         replace(
             program,
             output_steps=(*program.output_steps[:-2], Pick(ensemble.labels)),  # in place of the transform
-            facts={**program.facts, "encrypted_argmax": True},
+            facts=replace(program.facts, encrypted_argmax=True),
         )
     )
 

@@ -27,6 +27,7 @@ from cloakwork.models.client_steps import (
 )
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, ShapeError
+from cloakwork.models.facts import Facts, LinearFacts
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Reals
 from cloakwork.models.program import Program
@@ -87,7 +88,7 @@ def compile_linear(
             program.noise_percent,
             input_steps=(*steps, *last),
             output_steps=after,
-            facts=_facts(model, quantised),
+            facts=Facts(linear=_facts(model, quantised)),
         )
     )
 
@@ -133,12 +134,11 @@ def _output_steps(model: LinearModel, quantised: LinearQuantisation, centre: Rea
     return Integers(), Combine(scale, offset), *model.output_steps
 
 
-def _facts(model: LinearModel, quantised: LinearQuantisation) -> dict[str, Any]:
-    return {
-        "kind": "linear",
-        "features": model.features,
-        "outputs": model.outputs,
-        "feature_bits": int(quantised.levels).bit_length(),
-        "weight_bits": int(np.abs(quantised.weights).max()).bit_length() + 1,
-        "p_fail_log2": quantised.failure_log2,
-    }
+def _facts(model: LinearModel, quantised: LinearQuantisation) -> LinearFacts:
+    return LinearFacts(
+        features=model.features,
+        outputs=model.outputs,
+        feature_bits=int(quantised.levels).bit_length(),
+        weight_bits=int(np.abs(quantised.weights).max()).bit_length() + 1,
+        p_fail_log2=quantised.failure_log2,
+    )

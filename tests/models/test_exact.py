@@ -133,7 +133,7 @@ def test_what_no_set_resolves_is_refused_with_the_layer_or_rounded() -> None:
     ):
         compiled(proto, x, ExactSettings(input_bits=4, activation_bits=3), weight_bits=4)
     rounded = compiled(proto, x, ExactSettings(input_bits=4, activation_bits=3, rounded_bits=3), weight_bits=4)
-    assert "layer0" in rounded.program.facts["rounded"]
+    assert "layer0" in rounded.program.facts.exact.rounded
     assert rounded.report()["layers"][0]["failure_log2"] <= -64  # to be more than one step off
     clear = rounded.predict(x)
     assert np.abs(rounded.predict(x, fhe="simulate", seed=3) - clear).std() < 0.3 * clear.std()
@@ -144,9 +144,9 @@ def test_calibrated_ranges_are_narrower_and_named() -> None:
     proto = mlp(RNG, [20, 8, 3])
     settings_ = {ranges: ExactSettings(4, 3, 3, ranges) for ranges in ("interval", "calibrated")}
     made = {ranges: compiled(proto, x, exact, weight_bits=3) for ranges, exact in settings_.items()}
-    assert made["interval"].program.facts["calibrated_ranges"] == []
-    assert "layer0" in made["calibrated"].program.facts["calibrated_ranges"]
-    values = {ranges: m.program.facts["values"]["layer0"] for ranges, m in made.items()}
+    assert made["interval"].program.facts.exact.calibrated_ranges == ()
+    assert "layer0" in made["calibrated"].program.facts.exact.calibrated_ranges
+    values = {ranges: m.program.facts.exact.values["layer0"] for ranges, m in made.items()}
     assert values["calibrated"] < values["interval"]
 
 

@@ -66,8 +66,8 @@ def test_it_needs_no_bootstraps_and_says_so() -> None:
     facts = compiled.report()
     assert facts["bootstraps"] == 0
     assert facts["input_ciphertext_bytes"] <= 20_000
-    assert compiled.program.facts["p_fail_log2"] <= -128
-    assert compiled.program.facts["weight_bits"] >= 10 and compiled.program.facts["feature_bits"] >= 10
+    assert compiled.program.facts.linear.p_fail_log2 <= -128
+    assert compiled.program.facts.linear.weight_bits >= 10 and compiled.program.facts.linear.feature_bits >= 10
     assert "no bootstraps" in str(compiled)
 
 
