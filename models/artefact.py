@@ -23,10 +23,9 @@ from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parame
 from cloakwork.models import fields as typed
 from cloakwork.models.artefact_writer import FACTS, INTEGERS, MAGIC, PREFIX, VERSION, program_to_bytes
 from cloakwork.models.client import ClientSpecification
-from cloakwork.models.client_functions import functions_from_fields
-from cloakwork.models.client_steps import input_steps_from_fields, output_steps_from_fields
+from cloakwork.models.client_steps import input_steps_from_fields, last_step_from_record, split_tail, tail_from_fields
 from cloakwork.models.facts import Facts
-from cloakwork.models.ir import ClientStep, Graph, Input, Linear, Lookup, Node, check_levelled
+from cloakwork.models.ir import Graph, Input, Linear, Lookup, Node, check_levelled
 from cloakwork.models.program import Program
 from cloakwork.models.steps import Step, apply_steps, broken_rule
 
@@ -36,7 +35,6 @@ _DIGEST_BYTES: Final = 32
 _TYPES: Final = (*INTEGERS, "<f8")
 _MOST_DIMENSIONS: Final = 32
 _MOST_STEPS: Final = 1 << 16  # of a look-up
-_MOST_CLIENT_STEPS: Final = 100
 
 
 def program_from_bytes(data: bytes) -> Program:
@@ -129,8 +127,8 @@ def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
     nodes = tuple(_node(description, arrays) for description in typed.entries(header["nodes"]))
     output = arrays.get(header["output"])
     lower, upper, scale, offset = (arrays.get(header[name]) for name in FACTS)
-    steps = tuple(_client_step(step) for step in typed.entries(header["client_steps"], _MOST_CLIENT_STEPS))
-    graph = Graph(nodes, output, steps, lower, upper, scale, offset)
+    last, others = split_tail(tail_from_fields(header, last_step_from_record))
+    graph = Graph(nodes, output, last, lower, upper, scale, offset)
     layer_noise = {name: typed.real(percent) for name, percent in dict(header.get("layer_noise", {})).items()}
     return Program(
         _with_sound_numbers(check_levelled(graph)),
@@ -138,7 +136,7 @@ def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
         typed.real(header["noise_percent"]),
         layer_noise,
         input_steps_from_fields(header.get("input_steps", [])),
-        output_steps_from_fields(header.get("output_steps", [])),
+        others,
         typed.real(header.get("output_unit", 0.0)),
         Facts.from_fields(dict(header.get("facts", {}))),
     )
@@ -154,14 +152,6 @@ def _parameters(name: str, digest: str) -> ParameterSet:
             f"program: it was compiled for another version of parameter set '{params.name}'; compile the model again with this release"
         )
     return params
-
-
-def _client_step(step: dict[str, Any]) -> ClientStep:
-    if "functions" in step:
-        return functions_from_fields(step)
-    axis = typed.integer(step["axis"], -typed.LARGEST_INTEGER)
-    count, largest = typed.integer(step.get("count", 0)), typed.flag(step.get("largest", True))
-    return ClientStep(typed.text(step["operator"]), axis, typed.flag(step["keepdims"]), count, largest)
 
 
 def _node(description: dict[str, Any], arrays: _ArrayReader) -> Node:

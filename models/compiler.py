@@ -21,13 +21,12 @@ from cloakwork.models.approximate import approximate_programs
 from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.client import ClientSpecification
-from cloakwork.models.client_steps import Named, Stage, Tensors, joined
+from cloakwork.models.client_steps import Named, Stage, Tensors, joined, run_output_steps
 from cloakwork.models.errors import CompileError
 from cloakwork.models.exact import ExactSettings, exact_programs
 from cloakwork.models.first_accurate import DEFAULT_ACCURACY, first_accurate
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph, NotFiniteError, Reals
-from cloakwork.models.last_steps import apply_client_steps
 from cloakwork.models.onnx_import.importer import import_onnx, is_table_model, load_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.noise_limits import AUTO, PROFILES, Profile, noise_limits, on_layers
@@ -118,7 +117,7 @@ class CompiledModel:
             )
         graph = self.float_graph
         values = interpret(graph, Tensors.of(graph.inputs, graph.unused)(x) if graph.inputs else x)
-        return Named.of(graph.outputs)(values) if graph.outputs else apply_client_steps(graph.client_steps, values)
+        return Named.of(graph.outputs)(values) if graph.outputs else run_output_steps(graph.client_steps, values)
 
     def _execute(
         self, phases: Reals, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage

@@ -23,9 +23,14 @@ class Program:
     noise_percent: float
     layer_noise: Mapping[str, float] = field(default_factory=dict)  # where it is another
     input_steps: tuple[InputStep, ...] = ()  # by the client, from its table to the graph's input
-    output_steps: tuple[OutputStep, ...] = ()  # by the client, after the graph's client_steps
+    output_steps: tuple[OutputStep, ...] = ()  # by the client, after those that the graph ends in
     output_unit: float = 0.0  # phase between two values of the output; 0 when they are real numbers
     facts: Facts = field(default_factory=Facts)  # of the model, for the report
+
+    @property
+    def tail(self) -> tuple[OutputStep, ...]:
+        """All that the client does after decryption."""
+        return (*self.graph.client_steps, *self.output_steps)
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:

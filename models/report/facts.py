@@ -11,7 +11,6 @@ import numpy as np
 
 from cloakwork.fhe_core import noise, parameters
 from cloakwork.models.answers import answer_bits, answer_bytes
-from cloakwork.models.client_functions import step_title
 from cloakwork.models.client_steps import named_inputs, named_outputs
 from cloakwork.models.ir import Linear, Lookup, wires
 from cloakwork.models.passes.choose_parameters import Norms, phase_noise, squared_norms, weight_norms
@@ -48,7 +47,7 @@ def report(program: Program) -> dict[str, Any]:
         "wrap_log2": max((layer["wrap_log2"] for layer in layers if layer["wrap_log2"] is not None), default=None),
         "estimated_seconds": estimated_seconds(program),
         "costliest_layer": max(inner, key=lambda layer: int(layer["bootstraps"]))["name"] if inner else None,
-        "client_steps": [step_title(step) for step in program.graph.client_steps],
+        "client_steps": [step.title for step in program.graph.client_steps],
         **_tensors(program),
         "layers": layers,
     }
@@ -65,7 +64,7 @@ def _tensors(program: Program) -> dict[str, Any]:
         "output_tensors": []
         if outputs is None
         else [
-            {"name": name, "shape": list(shape), "client_steps": [step_title(step) for step in own]}
+            {"name": name, "shape": list(shape), "client_steps": [step.title for step in own]}
             for name, shape, own in zip(outputs.names, outputs.shapes, outputs.steps, strict=True)
         ],
     }
