@@ -34,6 +34,7 @@ Reals: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 ZERO_WIRE = -1
+EXACT_STEPS: Final = ("Snap", "Table")  # first of a look-up: to a grid, or integers as indices
 PRODUCTS: Final = {"Div": 2, "Max": 2, "Min": 2, "Mul": 2, "Where": 3}  # with their operands
 
 
@@ -89,6 +90,18 @@ class Lookup:
     def bootstraps(self) -> int:
         """One rotation gives all shifted outputs."""
         return len(self.gather)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it takes its argument for the nearest of finitely many values, so that little noise changes nothing."""
+        return bool(self.steps) and self.steps[0].operator in EXACT_STEPS
+
+    @property
+    def spacing(self) -> Reals:
+        """[E], of an exact look-up: the distance between two values that each argument may have."""
+        assert self.is_exact
+        first = self.steps[0]
+        return np.ones(len(self.function)) if first.operator == "Table" else first.parameters[0][self.function]
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +207,13 @@ def phase_bias(graph: Graph, node: Linear) -> Reals:
     offset[node.block] = graph.offset[wires(node)].reshape(shape)
     bias: Reals = (node.bias - offset) * scale
     return bias
+
+
+def wrong_distance(graph: Graph, lookup: Lookup) -> Reals:
+    """[E], of an exact look-up of a quantised graph: the phase, a fraction of the torus, from a value to where the next one begins."""
+    assert graph.scale is not None
+    distance: Reals = lookup.spacing * graph.scale[lookup.gather] / 2
+    return distance
 
 
 def identity_renaming(graph: Graph) -> Indices:
