@@ -139,9 +139,9 @@ def _exact_program(
 
 def _facts(found: ExactGraph, p_fail_log2_limit: float) -> ExactFacts:
     layers = found.graph.linears
-    rounded = {each.origin for each in layers if found.kept[each.first_wire] < found.values[each.first_wire]}
-    calibrated = {each.origin for each in layers if each.first_wire in found.calibrated}
-    values = {each.origin: found.values[each.first_wire] for each in layers}
+    rounded = {each.origin for each in layers if found.of(each).kept < found.of(each).values}
+    calibrated = {each.origin for each in layers if found.of(each).is_calibrated}
+    values = {each.origin: found.of(each).values for each in layers}
     return ExactFacts(p_fail_log2_limit, values, tuple(sorted(rounded)), tuple(sorted(calibrated)))
 
 

@@ -76,8 +76,8 @@ def lookup_failure(params: ParameterSet, norms: Norms, margin: float) -> float:
 def _demands(exact: ExactGraph, approximate: Mapping[str, float]) -> list[_Demand]:
     result = []
     for node, norms in zip(exact.graph.linears, weight_norms(exact.graph), strict=True):
-        first = node.first_wire
-        result.append(_Demand(node, norms, exact.margin[first], exact.kept[first], approximate.get(node.origin)))
+        found = exact.of(node)
+        result.append(_Demand(node, norms, found.margin, found.kept, approximate.get(node.origin)))
     return result
 
 
@@ -122,7 +122,7 @@ def _offered(params: ParameterSet, demand: _Demand, failure_log2: float) -> str:
 
 def _output_unit(exact: ExactGraph, params: ParameterSet, demands: list[_Demand], failure_log2: float) -> float:
     outputs = [demand for demand in demands if demand.norms.is_output]
-    unit = exact.unit[outputs[0].node.first_wire]
+    unit = exact.of(outputs[0].node).unit
     variance = max(phase_noise(params, demand.norms) for demand in outputs) ** 2
     return unit if variance == 0 or noise.failure_log2(unit / 2, variance) <= failure_log2 else 0.0
 
