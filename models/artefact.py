@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +23,9 @@ from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parame
 from cloakwork.models import fields as typed
 from cloakwork.models.artefact_writer import FACTS, INTEGERS, MAGIC, PREFIX, VERSION, program_to_bytes
 from cloakwork.models.client import ClientSpecification
-from cloakwork.models.client_functions import functions_from_fields
-from cloakwork.models.client_steps import input_steps_from_fields, output_steps_from_fields
-from cloakwork.models.ir import ClientStep, Graph, Input, Linear, Lookup, Node, check_levelled
+from cloakwork.models.client_steps import input_steps_from_fields, last_step_from_record, split_tail, tail_from_fields
+from cloakwork.models.facts import Facts
+from cloakwork.models.ir import Graph, Input, Linear, Lookup, Node, check_levelled
 from cloakwork.models.program import Program
 from cloakwork.models.steps import Step, apply_steps, broken_rule
 
@@ -36,31 +35,6 @@ _DIGEST_BYTES: Final = 32
 _TYPES: Final = (*INTEGERS, "<f8")
 _MOST_DIMENSIONS: Final = 32
 _MOST_STEPS: Final = 1 << 16  # of a look-up
-_MOST_CLIENT_STEPS: Final = 100
-_MEASURES: Final = ("agreement", "determination")
-# Facts that the report prints, and what they are; a linear program and one of trees have all of their tables.
-_PRINTED_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
-    "calibrated_ranges": (list,),
-    "check": (dict,),
-    "encrypted_argmax": (bool,),
-    "estimator": (str,),
-    "offset": (int, float),
-    "rounded": (list,),
-    "values": (dict,),
-}
-_LINEAR_FACTS: Final[Mapping[str, tuple[type, ...]]] = {"outputs": (int,), "p_fail_log2": (int, float)}
-_TREE_FACTS: Final[Mapping[str, tuple[type, ...]]] = {
-    "bin_bits": (int, type(None)),
-    "bootstraps_one_per_node": (int,),
-    "comparison_bits": (int,),
-    "comparisons_by": (str,),
-    "depth": (int,),
-    "features_compared": (int,),
-    "leaf_bits": (int,),
-    "leaf_rounding_error": (int, float),
-    "outputs": (int,),
-    "trees": (int,),
-}
 
 
 def program_from_bytes(data: bytes) -> Program:
@@ -153,8 +127,8 @@ def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
     nodes = tuple(_node(description, arrays) for description in typed.entries(header["nodes"]))
     output = arrays.get(header["output"])
     lower, upper, scale, offset = (arrays.get(header[name]) for name in FACTS)
-    steps = tuple(_client_step(step) for step in typed.entries(header["client_steps"], _MOST_CLIENT_STEPS))
-    graph = Graph(nodes, output, steps, lower, upper, scale, offset)
+    last, others = split_tail(tail_from_fields(header, last_step_from_record))
+    graph = Graph(nodes, output, last, lower, upper, scale, offset)
     layer_noise = {name: typed.real(percent) for name, percent in dict(header.get("layer_noise", {})).items()}
     return Program(
         _with_sound_numbers(check_levelled(graph)),
@@ -162,9 +136,9 @@ def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
         typed.real(header["noise_percent"]),
         layer_noise,
         input_steps_from_fields(header.get("input_steps", [])),
-        output_steps_from_fields(header.get("output_steps", [])),
+        others,
         typed.real(header.get("output_unit", 0.0)),
-        _checked_facts(dict(header.get("facts", {}))),
+        Facts.from_fields(dict(header.get("facts", {}))),
     )
 
 
@@ -178,14 +152,6 @@ def _parameters(name: str, digest: str) -> ParameterSet:
             f"program: it was compiled for another version of parameter set '{params.name}'; compile the model again with this release"
         )
     return params
-
-
-def _client_step(step: dict[str, Any]) -> ClientStep:
-    if "functions" in step:
-        return functions_from_fields(step)
-    axis = typed.integer(step["axis"], -typed.LARGEST_INTEGER)
-    count, largest = typed.integer(step.get("count", 0)), typed.flag(step.get("largest", True))
-    return ClientStep(typed.text(step["operator"]), axis, typed.flag(step["keepdims"]), count, largest)
 
 
 def _node(description: dict[str, Any], arrays: _ArrayReader) -> Node:
@@ -227,36 +193,3 @@ def _with_sound_numbers(graph: Graph) -> Graph:
     if not (bool((graph.scale[used] > 0).all()) and bool((graph.lower <= graph.upper).all())):
         raise ValueError("a wire's range or scale is none")
     return graph
-
-
-def _is_check(fields: dict[str, Any]) -> bool:
-    """What the compiler's check of its own work found (Check.facts), of any numbers."""
-    layers = fields.get("layers")
-    shares = [fields.get(name) for name in ("value", "asked", "outside_share", "outside_share_at_most")]
-    outputs = fields.get("outputs", {})
-    if not isinstance(layers, dict) or not isinstance(outputs, dict):
-        return False
-    if not all(isinstance(each, dict) and each.get("measure") in _MEASURES for each in outputs.values()):
-        return False
-    numbers = [*shares, *layers.values(), *(each.get("value") for each in outputs.values())]
-    counted = type(fields.get("samples")) is int and fields.get("measure") in _MEASURES
-    return counted and all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
-
-
-def _checked_facts(facts: dict[str, Any]) -> dict[str, Any]:
-    """Plain values of the kinds that the report prints."""
-    of_kind = {"trees": _TREE_FACTS, "linear": _LINEAR_FACTS}.get(str(facts.get("kind")), {})
-    missing = [name for name in of_kind if name not in facts]
-    wrong = [
-        name
-        for name, kinds in {**_PRINTED_FACTS, **of_kind}.items()
-        if not isinstance(facts.get(name), kinds) and name in facts
-    ]
-    if of_kind and "outputs" not in missing + wrong and facts["outputs"] < 1:
-        wrong.append("outputs")
-    if "check" in facts and "check" not in wrong and not _is_check(facts["check"]):
-        wrong.append("check")
-    texts = [entry for name in ("rounded", "calibrated_ranges") if name not in wrong for entry in facts.get(name, [])]
-    if missing or wrong or not all(isinstance(entry, str) for entry in texts):
-        raise ValueError(f"facts: expected others than {[*missing, *wrong]}")
-    return facts

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.parameters import parameter_digest
-from cloakwork.models.client_functions import FUNCTION, functions_to_fields
-from cloakwork.models.client_steps import steps_to_fields
+from cloakwork.models.client_steps import last_step_to_record, steps_to_fields, tail_to_fields
 from cloakwork.models.ir import Input, Linear, Lookup, Node
 from cloakwork.models.steps import Step
 
@@ -39,22 +38,10 @@ def program_to_bytes(program: Program) -> bytes:
         "layer_noise": dict(program.layer_noise),
         "nodes": [_describe(node, writer) for node in program.graph.nodes],
         "output": writer.add(program.graph.output),
-        "client_steps": [
-            functions_to_fields(s)
-            if s.operator == FUNCTION
-            else {
-                "operator": s.operator,
-                "axis": s.axis,
-                "keepdims": s.keepdims,
-                "count": s.count,
-                "largest": s.largest,
-            }
-            for s in program.graph.client_steps
-        ],
         "input_steps": steps_to_fields(program.input_steps),
-        "output_steps": steps_to_fields(program.output_steps),
+        **tail_to_fields(program.tail, last_step_to_record),
         "output_unit": program.output_unit,
-        "facts": dict(program.facts),
+        "facts": program.facts.to_fields(),
         **{name: writer.add(getattr(program.graph, name)) for name in FACTS},
     }
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()

@@ -23,20 +23,15 @@ from cloakwork.models.client_steps import (
     example_row,
     input_steps_from_fields,
     named_inputs,
-    output_steps_from_fields,
     run_input_steps,
     run_output_steps,
+    split_tail,
     steps_to_fields,
+    tail_from_fields,
+    tail_to_fields,
 )
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import ClientStep, Reals
-from cloakwork.models.last_steps import (
-    MOST_STEPS,
-    apply_client_steps,
-    client_step_from_fields,
-    client_step_to_fields,
-    step_fits,
-)
+from cloakwork.models.ir import Reals
 from cloakwork.models.program import Program
 from cloakwork.models.purpose import check_purpose
 from cloakwork.models.range_report import RangeReport
@@ -68,7 +63,6 @@ class ClientSpecification:
     input_scale: float
     output_scale: Reals  # of the output's shape
     output_offset: Reals
-    client_steps: tuple[ClientStep, ...]
     input_steps: tuple[InputStep, ...] = ()
     output_steps: tuple[OutputStep, ...] = ()
     output_unit: float = 0.0  # of exact models: phases of the output are multiples of it, the noise is rounded away
@@ -88,14 +82,14 @@ class ClientSpecification:
             float(graph.scale[first]),
             graph.scale[graph.output],
             graph.offset[graph.output],
-            graph.client_steps,
             program.input_steps,
-            program.output_steps,
+            program.tail,
             program.output_unit,
         )
 
     def to_json(self) -> str:
         """All that a client needs beside its key; holds no weights of the model."""
+        tail = tail_to_fields(self.output_steps)
         fields = {
             "cloakwork_client": _VERSION,
             "program_digest": self.program.hex(),
@@ -106,9 +100,9 @@ class ClientSpecification:
             "input_scale": self.input_scale,
             "output_scale": self.output_scale.tolist(),
             "output_offset": self.output_offset.tolist(),
-            "client_steps": [client_step_to_fields(step) for step in self.client_steps],
+            "client_steps": tail["client_steps"],
             "input_steps": steps_to_fields(self.input_steps),
-            "output_steps": steps_to_fields(self.output_steps),
+            "output_steps": tail["output_steps"],
             "output_unit": self.output_unit,
         }
         return json.dumps(fields, indent=1)
@@ -133,9 +127,8 @@ class ClientSpecification:
                 typed.real(fields["input_scale"]),
                 typed.reals(fields["output_scale"]),
                 typed.reals(fields["output_offset"]),
-                tuple(client_step_from_fields(step) for step in typed.entries(fields["client_steps"], MOST_STEPS)),
                 input_steps_from_fields(fields.get("input_steps", [])),
-                output_steps_from_fields(fields.get("output_steps", [])),
+                tail_from_fields(fields),
                 typed.real(fields.get("output_unit", 0.0)),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -177,7 +170,7 @@ class ClientSpecification:
         return (
             sound
             and reach <= _MOST_PHASE * (1 + _SLACK)
-            and all(step_fits(step, scale.shape) for step in self.client_steps)
+            and all(step.fits(scale.shape) for step in split_tail(self.output_steps)[0])
         )
 
     def _check_steps(self) -> None:
@@ -268,7 +261,7 @@ class ClientSpecification:
         if self.output_unit > 0:
             multiples = np.rint((values - self.output_offset) * (self.output_scale / self.output_unit))
             values = multiples * (self.output_unit / self.output_scale) + self.output_offset
-        return run_output_steps(self.output_steps, apply_client_steps(self.client_steps, values), until)
+        return run_output_steps(self.output_steps, values, until)
 
 
 def _finite(array: Reals) -> Reals:

@@ -10,11 +10,10 @@ from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.client import ClientSpecification
-from cloakwork.models.client_steps import Named, Stage, Tensors, joined
+from cloakwork.models.client_steps import Named, Stage, Tensors, joined, run_output_steps
 from cloakwork.models.errors import CompileError
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph, Reals
-from cloakwork.models.last_steps import apply_client_steps
 from cloakwork.models.program import Program
 from cloakwork.models.report import report, report_text, save_picture
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
@@ -93,7 +92,7 @@ class CompiledModel:
             )
         graph = self.float_graph
         values = interpret(graph, Tensors.of(graph.inputs, graph.unused)(x) if graph.inputs else x)
-        return Named.of(graph.outputs)(values) if graph.outputs else apply_client_steps(graph.client_steps, values)
+        return Named.of(graph.outputs)(values) if graph.outputs else run_output_steps(graph.client_steps, values)
 
     def _execute(
         self, phases: Reals, key: ClientKey | None, session: Session | None, progress: Progress, output: Stage

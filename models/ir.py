@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
@@ -27,14 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.functions import FUNCTIONS
+from cloakwork.models.last_steps import LAST_STEPS, LastStep
 from cloakwork.models.steps import Step, broken_rule
 
 Reals: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.int64]
 
 ZERO_WIRE = -1
-CLIENT_OPERATORS: Final = ("ArgMax", "ArgMin", "Hardmax", "LogSoftmax", "Softmax", "TopK")
-CLIENT_STEPS: Final = (*CLIENT_OPERATORS, "Function", "TopKIndices")
+EXACT_STEPS: Final = ("Snap", "Table")  # first of a look-up: to a grid, or integers as indices
 PRODUCTS: Final = {"Div": 2, "Max": 2, "Min": 2, "Mul": 2, "Where": 3}  # with their operands
 
 
@@ -91,6 +91,18 @@ class Lookup:
         """One rotation gives all shifted outputs."""
         return len(self.gather)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it takes its argument for the nearest of finitely many values, so that little noise changes nothing."""
+        return bool(self.steps) and self.steps[0].operator in EXACT_STEPS
+
+    @property
+    def spacing(self) -> Reals:
+        """[E], of an exact look-up: the distance between two values that each argument may have."""
+        assert self.is_exact
+        first = self.steps[0]
+        return np.ones(len(self.function)) if first.operator == "Table" else first.parameters[0][self.function]
+
 
 @dataclass(frozen=True, eq=False)
 class Product:
@@ -111,25 +123,12 @@ Node: TypeAlias = Input | Linear | Lookup | Product
 
 
 @dataclass(frozen=True, eq=False)
-class ClientStep:
-    """What the client does with the decrypted output: one of CLIENT_STEPS along an axis of the batched tensor; Function to each number."""
-
-    operator: str
-    axis: int
-    keepdims: bool = True
-    count: int = 0  # of TopK
-    largest: bool = True
-    functions: tuple[tuple[Step, ...], ...] = ()  # of Function, models/client_functions.py
-    which: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # [*output shape] of them
-
-
-@dataclass(frozen=True, eq=False)
 class Part:
     """One of several inputs or outputs: a named tensor whose numbers follow, in C order, those of the parts before it."""
 
     name: str
     shape: tuple[int, ...]  # without the batch dimension
-    client_steps: tuple[ClientStep, ...] = ()  # of an output
+    client_steps: tuple[LastStep, ...] = ()  # of an output
     inner: bool = False  # of an output: whether layers with weights, which lead to other outputs, read it
 
     @property
@@ -147,7 +146,7 @@ def places(parts: Sequence[Part]) -> list[slice]:
 class Graph:
     nodes: tuple[Node, ...]
     output: Indices  # wires, in the output's shape without the batch dimension; of several outputs one after the other [numbers]
-    client_steps: tuple[ClientStep, ...] = ()  # none where there are several outputs: they have their own
+    client_steps: tuple[LastStep, ...] = ()  # none where there are several outputs: they have their own
     lower: Reals | None = None  # [wires] of values, after bound_ranges
     upper: Reals | None = None
     scale: Reals | None = None  # [wires], after quantise_weights
@@ -210,6 +209,13 @@ def phase_bias(graph: Graph, node: Linear) -> Reals:
     return bias
 
 
+def wrong_distance(graph: Graph, lookup: Lookup) -> Reals:
+    """[E], of an exact look-up of a quantised graph: the phase, a fraction of the torus, from a value to where the next one begins."""
+    assert graph.scale is not None
+    distance: Reals = lookup.spacing * graph.scale[lookup.gather] / 2
+    return distance
+
+
 def identity_renaming(graph: Graph) -> Indices:
     renaming = np.arange(graph.wire_count + 1, dtype=np.int64)
     renaming[-1] = ZERO_WIRE
@@ -260,7 +266,7 @@ def check(graph: Graph) -> Graph:
             )
         defined[wires(node)] = True
     _demand(_reads(graph.output, defined), "output: reads wires that exist")
-    _demand(all(step.operator in CLIENT_STEPS for step in graph.client_steps), "client: has steps that exist")
+    _demand(all(isinstance(step, LAST_STEPS) for step in graph.client_steps), "client: has steps that exist")
     return graph
 
 

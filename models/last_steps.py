@@ -1,78 +1,116 @@
-"""The client's last steps: what it does with the decrypted numbers of an output (softmax, arg-max, functions of single numbers), and their JSON."""
+"""What a network ends in, done by the client to the decrypted output: softmax, arg-max and the like along an axis, or functions of single numbers.
+
+They are output steps as those of client_steps/answers.py are, which follow them, and run with them (client_steps/running.py). Here, below the
+graph, because it holds them: an imported model says what comes last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.models import fields as typed
-from cloakwork.models.client_functions import (
-    FUNCTION,
-    apply_functions,
-    functions_from_fields,
-    functions_to_fields,
-    too_much,
-)
-from cloakwork.models.ir import CLIENT_STEPS, ClientStep, Reals
+from cloakwork.models.client_functions import Functions
 
-MOST_STEPS: Final = 100  # of an output
+_Reals: TypeAlias = NDArray[np.float64]
 
 
-def apply_client_steps(steps: Sequence[ClientStep], values: Reals) -> NDArray[np.generic]:
-    """Args: values: [samples, ..]."""
-    result: NDArray[np.generic] = values
-    for step in steps:
-        result = _applied(step, np.asarray(result, dtype=np.float64))
+def softmax(x: _Reals, axis: int) -> _Reals:
+    """exp(x) / sum exp(x), without overflow."""
+    powers = np.exp(x - x.max(axis=axis, keepdims=True))
+    result: _Reals = powers / powers.sum(axis=axis, keepdims=True)
     return result
 
 
-def _applied(step: ClientStep, values: Reals) -> NDArray[Any]:
-    if step.operator == FUNCTION:
-        return apply_functions(step, values)
-    axis = step.axis
-    if step.operator in ("ArgMax", "ArgMin"):
-        return np.asarray(
-            (np.argmax if step.operator == "ArgMax" else np.argmin)(values, axis=axis, keepdims=step.keepdims)
-        )
-    if step.operator == "Hardmax":
-        best = np.expand_dims(np.argmax(values, axis=axis), axis)
-        result = np.zeros_like(values)
-        np.put_along_axis(result, best, 1.0, axis=axis)
+@dataclass(frozen=True, eq=False)
+class _AlongAxis:
+    """Of values [samples, ..] along an axis that is not the first."""
+
+    axis: int
+    stage: ClassVar[Literal["scores"]] = "scores"
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an output [samples, *shape] has that axis."""
+        rank = len(shape) + 1
+        return -rank <= self.axis < rank and self.axis % rank != 0
+
+    @property
+    def title(self) -> str:
+        """For reports."""
+        return type(self).__name__
+
+
+class Softmax(_AlongAxis):
+    def __call__(self, x: NDArray[Any]) -> _Reals:
+        return softmax(np.asarray(x, dtype=np.float64), self.axis)
+
+
+class LogSoftmax(_AlongAxis):
+    def __call__(self, x: NDArray[Any]) -> _Reals:
+        values = np.asarray(x, dtype=np.float64)
+        shifted = values - values.max(axis=self.axis, keepdims=True)
+        result: _Reals = shifted - np.log(np.exp(shifted).sum(axis=self.axis, keepdims=True))
         return result
-    if step.operator in ("TopK", "TopKIndices"):
-        order = np.argsort(-values if step.largest else values, axis=axis, kind="stable").take(
-            range(step.count), axis=axis
-        )
-        return order if step.operator == "TopKIndices" else np.take_along_axis(values, order, axis=axis)
-    shifted = values - values.max(axis=axis, keepdims=True)
-    logarithm: Reals = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
-    return logarithm if step.operator == "LogSoftmax" else np.exp(logarithm)
 
 
-def step_fits(step: ClientStep, shape: tuple[int, ...]) -> bool:
-    """Whether a step exists, goes along an axis of an output [samples, *shape] that is not the batch, and takes no more than there are."""
-    if step.operator == FUNCTION:
-        return step.which.shape == shape and too_much(step.functions) is None
-    rank = len(shape) + 1
-    if step.operator not in CLIENT_STEPS or not -rank <= step.axis < rank or step.axis % rank == 0:
-        return False
-    return not step.operator.startswith("TopK") or 1 <= step.count <= shape[step.axis % rank - 1]
+class Hardmax(_AlongAxis):
+    """1 for the largest, the first of equal ones, 0 for the others."""
+
+    def __call__(self, x: NDArray[Any]) -> _Reals:
+        values = np.asarray(x, dtype=np.float64)
+        result = np.zeros_like(values)
+        np.put_along_axis(result, ArgMax(self.axis)(values), 1.0, axis=self.axis)
+        return result
 
 
-def client_step_to_fields(step: ClientStep) -> Any:
-    if step.operator == FUNCTION:
-        return functions_to_fields(step)
-    return [step.operator, step.axis, step.keepdims, step.count, step.largest]
+@dataclass(frozen=True, eq=False)
+class ArgMax(_AlongAxis):
+    """Where the largest is, the first of equal ones; NaN counts as largest."""
+
+    keepdims: bool = True
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        return np.asarray(np.argmax(np.asarray(x, dtype=np.float64), axis=self.axis, keepdims=self.keepdims))
 
 
-def client_step_from_fields(fields: Any) -> ClientStep:
-    """ValueError or TypeError for anything that `client_step_to_fields` does not write."""
-    return functions_from_fields(fields) if isinstance(fields, dict) else _along_axis(*typed.entries(fields))
+@dataclass(frozen=True, eq=False)
+class ArgMin(_AlongAxis):
+    """Where the least is, the first of equal ones; NaN counts as least."""
+
+    keepdims: bool = True
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        return np.asarray(np.argmin(np.asarray(x, dtype=np.float64), axis=self.axis, keepdims=self.keepdims))
 
 
-def _along_axis(operator: Any, axis: Any, keepdims: Any, count: Any = 0, largest: Any = True) -> ClientStep:
-    axis = typed.integer(axis, -typed.LARGEST_INTEGER)
-    return ClientStep(typed.text(operator), axis, typed.flag(keepdims), typed.integer(count), typed.flag(largest))
+@dataclass(frozen=True, eq=False)
+class _Top(_AlongAxis):
+    """The `count` largest or least in their order; the first of equal ones comes first."""
+
+    count: int
+    largest: bool = True
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return super().fits(shape) and 1 <= self.count <= shape[self.axis % (len(shape) + 1) - 1]
+
+    def _order(self, values: _Reals) -> NDArray[np.int64]:
+        order = np.argsort(-values if self.largest else values, axis=self.axis, kind="stable")
+        return order.take(range(self.count), axis=self.axis)
+
+
+class TopK(_Top):
+    def __call__(self, x: NDArray[Any]) -> _Reals:
+        values = np.asarray(x, dtype=np.float64)
+        result: _Reals = np.take_along_axis(values, self._order(values), axis=self.axis)
+        return result
+
+
+class TopKIndices(_Top):
+    def __call__(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        return self._order(np.asarray(x, dtype=np.float64))
+
+
+LastStep: TypeAlias = Softmax | LogSoftmax | Hardmax | ArgMax | ArgMin | TopK | TopKIndices | Functions
+LAST_STEPS: Final = get_args(LastStep)

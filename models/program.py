@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 from cloakwork.fhe_core.parameters import ParameterSet, word_dtype
 from cloakwork.models.artefact_writer import program_to_bytes
 from cloakwork.models.client_steps import InputStep, OutputStep
+from cloakwork.models.facts import Facts
 from cloakwork.models.ir import Graph, Linear, Reals, phase_bias
 from cloakwork.models.passes.equal_sources import Sources, find_sources
 from cloakwork.models.passes.merge_equal import merge_equal
@@ -23,9 +23,14 @@ class Program:
     noise_percent: float
     layer_noise: Mapping[str, float] = field(default_factory=dict)  # where it is another
     input_steps: tuple[InputStep, ...] = ()  # by the client, from its table to the graph's input
-    output_steps: tuple[OutputStep, ...] = ()  # by the client, after the graph's client_steps
+    output_steps: tuple[OutputStep, ...] = ()  # by the client, after those that the graph ends in
     output_unit: float = 0.0  # phase between two values of the output; 0 when they are real numbers
-    facts: Mapping[str, Any] = field(default_factory=dict)  # of the model, for the report; plain values
+    facts: Facts = field(default_factory=Facts)  # of the model, for the report
+
+    @property
+    def tail(self) -> tuple[OutputStep, ...]:
+        """All that the client does after decryption."""
+        return (*self.graph.client_steps, *self.output_steps)
 
     @cached_property
     def schedule(self) -> Schedule:

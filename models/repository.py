@@ -21,7 +21,7 @@ from cloakwork.models.answers import answer_bits
 from cloakwork.models.artefact import load_program, save_program
 from cloakwork.models.client import ClientSpecification
 from cloakwork.models.program import Program
-from cloakwork.models.report import report
+from cloakwork.models.report import Report
 from cloakwork.models.runtime import samples_at_once
 
 FORMAT: Final = 3  # 2 had specifications that did not say their program, and no bits of answers
@@ -41,17 +41,17 @@ def facts_of(program: Program, digest: str) -> dict[str, Any]:
     """Plain JSON: sizes in bytes, counts per sample."""
     params = program.parameters
     specification = ClientSpecification.of(program)
-    costs = report(program)
+    costs = Report.of(program)
     return {
         "format": FORMAT,
         "engine_version": release(),
         "artefact_sha256": digest,
-        "program_digest": costs["program_digest"],
+        "program_digest": program.digest.hex(),
         "parameter_set": params.name,
         "parameter_digest": parameters.parameter_digest(params).hex(),
         "security_bits": params.security_bits,
-        "p_fail_log2_per_lookup": costs["failure_log2"],  # None: approximate look-ups, which have noise instead
-        "p_fail_log2_per_program": costs["failure_log2_program"],
+        "p_fail_log2_per_lookup": costs.p_fail_log2,  # None: approximate look-ups, which have noise instead
+        "p_fail_log2_per_program": costs.program_p_fail_log2,
         "input_shape": list(specification.input_shape),
         "input_numbers": program.graph.input.size,
         "output_shape": list(program.graph.output.shape),
@@ -63,7 +63,7 @@ def facts_of(program: Program, digest: str) -> dict[str, Any]:
         + parameters.expanded_keyswitch_key_bytes(params),
         "largest_batch": samples_at_once(program),
         "client": specification.to_json(),
-        "report": costs,
+        "report": costs.to_fields(),
     }
 
 

@@ -1,7 +1,8 @@
 """What the client does before encryption and after decryption, as named steps that travel in JSON.
 
 Input steps turn the user's table [samples, columns], or texts [samples], into the numbers that are encrypted; output steps turn decrypted
-numbers into scores, probabilities and labels. A step is a frozen dataclass of plain numbers, texts and arrays; its name in JSON is its class's.
+numbers into scores, probabilities and labels; those that a network ends in (models/last_steps.py) come first. A step is a frozen dataclass of
+plain numbers, texts and arrays; its name in JSON is its class's.
 """
 
 from cloakwork.models.client_steps.answers import (
@@ -47,8 +48,16 @@ from cloakwork.models.client_steps.features import (
     Splines,
 )
 from cloakwork.models.client_steps.first import Categories, Columns
-from cloakwork.models.client_steps.json_fields import input_steps_from_fields, output_steps_from_fields, steps_to_fields
+from cloakwork.models.client_steps.json_fields import (
+    input_steps_from_fields,
+    output_steps_from_fields,
+    split_tail,
+    steps_to_fields,
+    tail_from_fields,
+    tail_to_fields,
+)
 from cloakwork.models.client_steps.kinds import FirstStep, InputStep, OutputStep
+from cloakwork.models.client_steps.last_fields import last_step_from_record, last_step_to_record
 from cloakwork.models.client_steps.nested import Append
 from cloakwork.models.client_steps.running import (
     checks_input,
@@ -117,10 +126,15 @@ __all__ = [
     "final_steps",
     "input_steps_from_fields",
     "joined",
+    "last_step_from_record",
+    "last_step_to_record",
     "named_inputs",
     "named_outputs",
     "output_steps_from_fields",
     "run_input_steps",
     "run_output_steps",
+    "split_tail",
     "steps_to_fields",
+    "tail_from_fields",
+    "tail_to_fields",
 ]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cloakwork.models.client_steps.checks import Stage, check_labels, demand
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.ir import Indices, Reals
-from cloakwork.models.tabular.transforms import TRANSFORMS, best_class, class_threshold
+from cloakwork.models.tabular.transforms import LARGEST, TRANSFORMS, best_class, class_threshold
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +188,7 @@ class LabelGroups:
     def __call__(self, x: Reals) -> NDArray[Any]:
         demand(x.shape[1] == len(self.labels), "a score for each label")
         ends = np.cumsum(self.sizes)
-        best = [np.argmax(part, axis=1) for part in np.split(x, ends[:-1], axis=1)]
+        best = [LARGEST(part) for part in np.split(x, ends[:-1], axis=1)]
         return np.stack([self.labels[first + b] for first, b in zip(ends - self.sizes, best, strict=True)], axis=1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,11 +11,10 @@ import numpy as np
 from cloakwork.models import fields as typed
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, MOST_STEPS, STAGES, demand
 from cloakwork.models.client_steps.columns import Quantise, Rescale
-from cloakwork.models.client_steps.kinds import FIRST_STEPS, INPUT_STEPS, OUTPUT_STEPS, InputStep, OutputStep
+from cloakwork.models.client_steps.kinds import ANSWER_STEPS, FIRST_STEPS, INPUT_STEPS, InputStep, OutputStep
+from cloakwork.models.client_steps.last_fields import MOST_LAST_STEPS, last_step_from_fields, last_step_to_fields
 from cloakwork.models.client_steps.tensors import MOST_TENSORS, Named, Tensors
-from cloakwork.models.ir import ClientStep
-from cloakwork.models.last_steps import MOST_STEPS as MOST_LAST_STEPS
-from cloakwork.models.last_steps import client_step_from_fields, client_step_to_fields
+from cloakwork.models.last_steps import LAST_STEPS, LastStep
 
 _DEEPEST: Final = 8
 # Fields that files of earlier releases do not have.
@@ -23,7 +22,7 @@ _ADDED: Final[dict[str, dict[str, Any]]] = {"Quantise": {"calibrated": False}}
 
 
 def steps_to_fields(steps: Sequence[InputStep | OutputStep]) -> list[dict[str, Any]]:
-    """For JSON: {"step": name, field: value, ..}; real numbers exactly."""
+    """For JSON: {"step": name, field: value, ..}; real numbers exactly. Last steps have another form: `tail_to_fields`."""
     return [
         {"step": type(step).__name__, **{f.name: _plain(getattr(step, f.name)) for f in _fields(step)}}
         for step in steps
@@ -45,9 +44,30 @@ def _check_later(steps: tuple[Any, ...]) -> None:
         raise ValueError("a table's columns are checked in the first step, and there alone")
 
 
+def split_tail(steps: Sequence[OutputStep]) -> tuple[tuple[LastStep, ...], tuple[OutputStep, ...]]:
+    """The last steps of a network, which come first, and what follows them. ValueError where they are mixed."""
+    last = tuple(step for step in steps if isinstance(step, LAST_STEPS))
+    demand(last == tuple(steps[: len(last)]), "last steps of the network before all others")
+    return last, tuple(steps[len(last) :])
+
+
+def tail_to_fields(steps: Sequence[OutputStep], one: Callable[[LastStep], Any] = last_step_to_fields) -> dict[str, Any]:
+    """All that the client does after decryption. Args: one: how a last step is written."""
+    last, others = split_tail(steps)
+    return {"client_steps": list(map(one, last)), "output_steps": steps_to_fields(others)}
+
+
+def tail_from_fields(
+    fields: Mapping[str, Any], one: Callable[[Any], LastStep] = last_step_from_fields
+) -> tuple[OutputStep, ...]:
+    """ValueError, KeyError or TypeError for anything that `tail_to_fields` does not write. Args: one: how a last step is read."""
+    last = tuple(map(one, typed.entries(fields["client_steps"], MOST_LAST_STEPS)))
+    return last + output_steps_from_fields(fields.get("output_steps", []))
+
+
 def output_steps_from_fields(fields: Any) -> tuple[OutputStep, ...]:
-    """ValueError or KeyError for anything that `steps_to_fields` does not write."""
-    steps = tuple(_step(OUTPUT_STEPS, entry) for entry in typed.entries(fields, MOST_STEPS))
+    """Those that follow last steps. ValueError or KeyError for anything that `steps_to_fields` does not write."""
+    steps = tuple(_step(ANSWER_STEPS, entry) for entry in typed.entries(fields, MOST_STEPS))
     stages = [STAGES.index(step.stage) for step in steps]
     demand(stages == sorted(stages), f"steps in the order {', '.join(STAGES)}")
     demand(not any(isinstance(step, Named) for step in steps[:-1]), "nothing after outputs have their names")
@@ -61,8 +81,8 @@ def _fields(step: Any) -> tuple[dataclasses.Field[Any], ...]:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
-    if isinstance(value, ClientStep):
-        return client_step_to_fields(value)
+    if isinstance(value, LAST_STEPS):
+        return last_step_to_fields(value)
     if isinstance(value, tuple) and any(type(v).__name__ in INPUT_STEPS for v in value):
         return steps_to_fields(value)
     if isinstance(value, tuple):
@@ -97,7 +117,7 @@ def _value(value: Any, kind: str, name: str, depth: int) -> Any:
         )
     if kind == "LastStepsOfEach":
         return tuple(
-            tuple(client_step_from_fields(entry) for entry in typed.entries(own, MOST_LAST_STEPS))
+            tuple(last_step_from_fields(entry) for entry in typed.entries(own, MOST_LAST_STEPS))
             for own in typed.entries(value, MOST_TENSORS)
         )
     if kind == "Reals":

@@ -48,6 +48,7 @@ from cloakwork.models.client_steps.first import Categories, Columns
 from cloakwork.models.client_steps.nested import Append
 from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
+from cloakwork.models.last_steps import LastStep
 
 FirstStep: TypeAlias = Columns | Categories | Texts
 """Checks what the user has and makes a table of numbers of it."""
@@ -78,7 +79,7 @@ InputStep: TypeAlias = (
     | Compare
     | Bins
 )
-OutputStep: TypeAlias = (
+AnswerStep: TypeAlias = (
     Quantise
     | Integers
     | Wrap
@@ -95,7 +96,9 @@ OutputStep: TypeAlias = (
     | Squeeze
     | Named
 )
+OutputStep: TypeAlias = LastStep | AnswerStep
+"""Last steps of the network come first."""
 
 FIRST_STEPS: Final = (Columns, Categories, Texts)
 INPUT_STEPS: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(InputStep)}
-OUTPUT_STEPS: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(OutputStep)}
+ANSWER_STEPS: Final[dict[str, type]] = {kind.__name__: kind for kind in get_args(AnswerStep)}

@@ -14,8 +14,8 @@ from cloakwork.models.client_steps.checks import MOST_COLUMNS, Stage, demand
 from cloakwork.models.client_steps.columns import Quantise, Rescale
 from cloakwork.models.errors import ShapeError, some
 from cloakwork.models.fields import MOST_NUMBERS
-from cloakwork.models.ir import ClientStep, Indices, Part, Reals
-from cloakwork.models.last_steps import apply_client_steps, step_fits
+from cloakwork.models.ir import Indices, Part, Reals
+from cloakwork.models.last_steps import LastStep
 from cloakwork.models.range_report import RangeReport
 from cloakwork.models.tabular.columns import real_numbers
 
@@ -24,7 +24,7 @@ MOST_TENSORS: Final = 1024
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 StepsOfEach: TypeAlias = tuple[tuple[Any, ...], ...]
 """Quantise and Rescale steps of each input; in JSON a list of lists of steps."""
-LastStepsOfEach: TypeAlias = tuple[tuple[ClientStep, ...], ...]
+LastStepsOfEach: TypeAlias = tuple[tuple[LastStep, ...], ...]
 """Last steps of each output; in JSON a list of lists of them."""
 
 
@@ -156,7 +156,7 @@ class Named:
             "a number for each of the outputs'",
         )
         for shape, own in zip(self.shapes, self.steps, strict=True):
-            demand(all(step_fits(step, shape) for step in own), "last steps that fit their output")
+            demand(all(step.fits(shape) for step in own), "last steps that fit their output")
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Named:
@@ -173,10 +173,13 @@ class Named:
     def __call__(self, x: Reals) -> dict[str, NDArray[Any]]:
         demand(x.ndim == 2 and x.shape[1] == int(self.spread.max()) + 1, "as many numbers as the outputs have")
         parts = np.split(x[:, self.spread], np.cumsum(self._sizes())[:-1], axis=1)
-        return {
-            name: apply_client_steps(own, part.reshape(len(x), *shape))
-            for name, shape, own, part in zip(self.names, self.shapes, self.steps, parts, strict=True)
-        }
+        answers: dict[str, NDArray[Any]] = {}
+        for name, shape, own, part in zip(self.names, self.shapes, self.steps, parts, strict=True):
+            answer: NDArray[Any] = part.reshape(len(x), *shape)
+            for step in own:
+                answer = step(answer)
+            answers[name] = answer
+        return answers
 
 
 def joined(answers: Sequence[Any]) -> Any:

@@ -14,13 +14,14 @@ from cloakwork.models.client_steps import named_outputs
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.interpreter import interpret, wire_values
 from cloakwork.models.ir import Graph, Linear, Part, Reals, places, source_nodes, wires
+from cloakwork.models.last_steps import ArgMax, Hardmax, LogSoftmax, Softmax, TopK, TopKIndices
 from cloakwork.models.passes.statistics import output_weights
 from cloakwork.models.program import Program
 from cloakwork.models.simulate import simulate, simulate_wires
 
 Task: TypeAlias = Literal["classification", "regression"]
 TASKS: Final = ("classification", "regression")
-_DECIDING: Final = frozenset({"ArgMax", "Hardmax", "LogSoftmax", "Sigmoid", "Softmax", "TopK", "TopKIndices"})
+_DECIDING: Final = (ArgMax, Hardmax, LogSoftmax, Softmax, TopK, TopKIndices)
 _SEED, _CENTRING_SEED = 20261122, 20261123
 _MOST_LOOKUPS = 1 << 21  # samples times look-ups of one check
 _FEWEST, _MOST = 200, 500  # samples
@@ -249,7 +250,7 @@ def task_of(part: Part, outputs: Reals, samples: Reals) -> Task:
     Regression otherwise, and for what mostly follows as many numbers of the input (a copy), and for one of several outputs that others are
     computed from: a representation. Args: outputs: [samples, numbers] of this part; samples: [samples, ..] of the input.
     """
-    if any(step.operator in _DECIDING for step in part.client_steps):
+    if any(isinstance(step, _DECIDING) for step in part.client_steps):
         return "classification"
     if (
         len(part.shape) != 1

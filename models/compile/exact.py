@@ -13,9 +13,10 @@ from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.options import ExactSettings
 from cloakwork.models.distinct_outputs import distinct_outputs
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
+from cloakwork.models.facts import ExactFacts, Facts
 from cloakwork.models.ir import Graph, wires
 from cloakwork.models.passes.choose_exact import choose_exact
-from cloakwork.models.passes.exact_integers import ExactOptions, exact_integers
+from cloakwork.models.passes.exact_integers import ExactGraph, ExactOptions, exact_integers
 from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.program import Program
 
@@ -58,7 +59,7 @@ def _choices(settings: ExactSettings, weight_bits: int | None) -> list[tuple[int
 
 def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) -> Program:
     limits = c.limits
-    assert limits.failure_log2 is not None and settings.input_bits is not None and settings.activation_bits is not None
+    assert limits.p_fail_log2 is not None and settings.input_bits is not None and settings.activation_bits is not None
     entry = _input_quantiser(c.graph, settings.input_bits) if c.grid is None else None
     approximate = limits.approximate(c.graph)
     options = ExactOptions(
@@ -68,7 +69,7 @@ def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) ->
     assert unit is not None
     found = exact_integers(c.graph, unit, options, settings.ranges == "calibrated")
     found = replace(found, graph=merge_equal(found.graph))
-    chosen = choose_exact(found, limits.failure_log2, approximate, c.options.sets)
+    chosen = choose_exact(found, limits.p_fail_log2, approximate, c.options.sets)
     program = Program(
         found.graph,
         chosen.parameters,
@@ -77,16 +78,17 @@ def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) ->
         input_steps=c.before if entry is None else (*c.before, entry),
         output_steps=c.after,
         output_unit=chosen.output_unit,
-        facts={
-            "failure_log2_limit": limits.failure_log2,
-            "values": {node.origin: found.values[node.first_wire] for node in found.graph.linears},
-            "rounded": sorted(
-                {n.origin for n in found.graph.linears if found.kept[n.first_wire] < found.values[n.first_wire]}
-            ),
-            "calibrated_ranges": sorted({n.origin for n in found.graph.linears if n.first_wire in found.calibrated}),
-        },
+        facts=Facts(exact=_facts(found, limits.p_fail_log2)),
     )
     return distinct_outputs(program)
+
+
+def _facts(found: ExactGraph, p_fail_log2_limit: float) -> ExactFacts:
+    layers = found.graph.linears
+    rounded = {each.origin for each in layers if found.of(each).kept < found.of(each).values}
+    calibrated = {each.origin for each in layers if found.of(each).is_calibrated}
+    values = {each.origin: found.of(each).values for each in layers}
+    return ExactFacts(p_fail_log2_limit, values, tuple(sorted(rounded)), tuple(sorted(calibrated)))
 
 
 def _input_quantiser(graph: Graph, bits: int) -> Quantise:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from cloakwork.models.compile.accuracy import Check, Losses, Reference, centred, check_accuracy, losses
 from cloakwork.models.errors import AccuracyError, NoParameterSetError
+from cloakwork.models.facts import CheckFacts, VerdictFacts
 from cloakwork.models.passes.choose_set import bootstrap_cost
 from cloakwork.models.program import Program
 
@@ -17,7 +18,7 @@ def first_accurate(
     programs: Iterator[Program], reference: Reference | None, accuracy: float, allow_loss: bool = False
 ) -> tuple[Program, str | None]:
     """The first program whose check leaves no doubt; else, of those that do not cost much more than the first that reaches the accuracy, the most
-    accurate; with its `check` among the facts. And what it falls short by, or None.
+    accurate; with its check among the facts. And what it falls short by, or None.
 
     Args:
         programs: the cheapest first; at least one, or an error of their own.
@@ -71,19 +72,19 @@ def _checked(program: Program, reference: Reference, accuracy: float) -> tuple[P
 
 
 def _with_facts(program: Program, check: Check, lost: Losses, accuracy: float) -> Program:
-    """With plain values for the report; those of several outputs by name too."""
-    of_outputs = {name: {"measure": each.measure, "value": each.value} for name, each in check.outputs.items()}
-    facts = {
-        "measure": check.verdict.measure,
-        "value": check.verdict.value,
-        "samples": check.verdict.samples,
-        "layers": lost.layers,
-        "outside_share": lost.outside,
-        "outside_share_at_most": lost.outside_at_most,
-        "asked": accuracy,
-        **({"outputs": of_outputs} if list(of_outputs) != [""] else {}),
-    }
-    return replace(program, facts={**program.facts, "check": facts})
+    """With what the check found; of several outputs by name too."""
+    several = list(check.outputs) != [""]
+    found = CheckFacts(
+        check.verdict.measure,
+        check.verdict.value,
+        check.verdict.samples,
+        lost.layers,
+        lost.outside,
+        lost.outside_at_most,
+        accuracy,
+        {name: VerdictFacts(each.measure, each.value) for name, each in check.outputs.items()} if several else {},
+    )
+    return replace(program, facts=replace(program.facts, check=found))
 
 
 def _cost(program: Program) -> float:

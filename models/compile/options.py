@@ -72,7 +72,7 @@ class Options:
 
     @property
     def is_exact(self) -> bool:
-        return self.limits.failure_log2 is not None
+        return self.limits.p_fail_log2 is not None
 
     @cached_property
     def sets(self) -> list[ParameterSet] | None:

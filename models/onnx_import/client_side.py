@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import CLIENT_OPERATORS, ClientStep
+from cloakwork.models.last_steps import ArgMax, ArgMin, Hardmax, LastStep, LogSoftmax, Softmax, TopK, TopKIndices
 from cloakwork.models.onnx_import.context import Encrypted, OnnxNode
 
-__all__ = ["CLIENT_OPERATORS", "client_step"]
-
-
-_LAST = ("ArgMax", "ArgMin", "TopKIndices")
+CLIENT_OPERATORS: Final = ("ArgMax", "ArgMin", "Hardmax", "LogSoftmax", "Softmax", "TopK")
+_INDICES: Final = (ArgMax, ArgMin, TopKIndices)  # whose results are no values
 
 
 def client_step(node: OnnxNode) -> list[Encrypted]:
@@ -19,7 +19,7 @@ def client_step(node: OnnxNode) -> list[Encrypted]:
     value = node.inputs[0]
     assert isinstance(value, Encrypted)
     rank = value.wires.ndim
-    done = [step.operator for step in value.client_steps if step.operator in _LAST]
+    done = [step.title for step in value.client_steps if isinstance(step, _INDICES)]
     if done:
         raise UnsupportedNode(f"comes after {done[0].removesuffix('Indices')}; make that the last node")
     if node.operator == "TopK":
@@ -28,12 +28,18 @@ def client_step(node: OnnxNode) -> list[Encrypted]:
         if node.attributes.get("select_last_index", 0):
             raise UnsupportedNode("select_last_index is not supported; leave it out")
         axis, keepdims = int(node.attributes.get("axis", 0)), bool(node.attributes.get("keepdims", 1))
-    else:
-        axis, keepdims = int(node.attributes.get("axis", -1 if node.opset >= 13 else 1)), True
-        if node.opset < 13 and axis % rank != rank - 1:
-            raise UnsupportedNode("before opset 13 only the last axis is supported; convert the model to opset 13")
+        _check_axis(axis, rank)
+        return [_with(value, (ArgMax if node.operator == "ArgMax" else ArgMin)(axis, keepdims))]
+    axis = int(node.attributes.get("axis", -1 if node.opset >= 13 else 1))
+    if node.opset < 13 and axis % rank != rank - 1:
+        raise UnsupportedNode("before opset 13 only the last axis is supported; convert the model to opset 13")
     _check_axis(axis, rank)
-    return [_with(value, ClientStep(node.operator, axis, keepdims))]
+    kinds: dict[str, type[Hardmax | LogSoftmax | Softmax]] = {
+        "Hardmax": Hardmax,
+        "LogSoftmax": LogSoftmax,
+        "Softmax": Softmax,
+    }
+    return [_with(value, kinds[node.operator](axis))]
 
 
 def _top_k(node: OnnxNode, value: Encrypted) -> list[Encrypted]:
@@ -44,7 +50,7 @@ def _top_k(node: OnnxNode, value: Encrypted) -> list[Encrypted]:
     if not node.attributes.get("sorted", 1):
         raise UnsupportedNode("leaves its results unsorted; export with sorted=True")
     largest = bool(node.attributes.get("largest", 1))
-    return [_with(value, ClientStep(name, axis, True, count, largest)) for name in ("TopK", "TopKIndices")]
+    return [_with(value, kind(axis, count, largest)) for kind in (TopK, TopKIndices)]
 
 
 def _check_axis(axis: int, rank: int) -> None:
@@ -54,5 +60,5 @@ def _check_axis(axis: int, rank: int) -> None:
         raise UnsupportedNode("works along the batch; samples are computed one by one, use another axis")
 
 
-def _with(value: Encrypted, step: ClientStep) -> Encrypted:
+def _with(value: Encrypted, step: LastStep) -> Encrypted:
     return Encrypted(value.wires, (*value.client_steps, step))

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import ZERO_WIRE, ClientStep, Indices, Input, Linear, Lookup, Node, Reals
+from cloakwork.models.ir import ZERO_WIRE, Indices, Input, Linear, Lookup, Node, Reals
+from cloakwork.models.last_steps import LastStep
 from cloakwork.models.steps import Step
 
 MOST_NUMBERS: Final = 1 << 25  # of one tensor of wires
@@ -40,7 +41,7 @@ class Encrypted:
     """A tensor of the model on encrypted data: the wire of each element, batch dimension (of 1) first; -1 is zero."""
 
     wires: Indices
-    client_steps: tuple[ClientStep, ...] = ()
+    client_steps: tuple[LastStep, ...] = ()
 
 
 # Functions whose parameters may be infinite: their values are finite all the same.

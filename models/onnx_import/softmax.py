@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import ClientStep, Indices
+from cloakwork.models.ir import Indices
+from cloakwork.models.last_steps import LogSoftmax, Softmax
 from cloakwork.models.onnx_import.context import Context, Encrypted
 from cloakwork.models.onnx_import.linear import summed
 from cloakwork.models.onnx_import.pooling import maximum
 
-INNER: Final = ("LogSoftmax", "Softmax")
 MOST_VALUES: Final = 64
 COST: Final = "1 of 2 values, 3 n of n"
 LOG_COST: Final = "2 of 2 values, 2 n of n"
@@ -32,9 +32,9 @@ def evaluated(context: Context, value: Encrypted) -> Encrypted:
         return context.evaluated[id(value)][1]
     wires = value.wires
     for step in value.client_steps:
-        if step.operator not in INNER:
+        if not isinstance(step, LogSoftmax | Softmax):
             raise UnsupportedNode(
-                f"comes after {step.operator}, which the client evaluates; only final ones are supported, remove it"
+                f"comes after {step.title}, which the client evaluates; only final ones are supported, remove it"
             )
         wires = _softmax(context, wires, step)
     result = Encrypted(wires)
@@ -42,15 +42,15 @@ def evaluated(context: Context, value: Encrypted) -> Encrypted:
     return result
 
 
-def _softmax(context: Context, x: Indices, step: ClientStep) -> Indices:
+def _softmax(context: Context, x: Indices, step: LogSoftmax | Softmax) -> Indices:
     values = np.moveaxis(x, step.axis, -1)
     count = values.shape[-1]
     if count > MOST_VALUES:
         raise UnsupportedNode(
-            f"comes after {step.operator} over {count} values, which takes {3 * count} look-ups each time; expected at most {MOST_VALUES}: "
+            f"comes after {step.title} over {count} values, which takes {3 * count} look-ups each time; expected at most {MOST_VALUES}: "
             "make it the last node, or use a ReLU with a constant divisor instead"
         )
-    is_log = step.operator == "LogSoftmax"
+    is_log = isinstance(step, LogSoftmax)
     result = _of_two(context, values, is_log) if count == 2 else _of_several(context, values, is_log)
     return np.moveaxis(result, -1, step.axis)
 

@@ -37,7 +37,7 @@ class _Demand:
 
 def choose_exact(
     exact: ExactGraph,
-    failure_log2: float,
+    p_fail_log2: float,
     approximate: Mapping[str, float],
     candidates: Sequence[ParameterSet] | None = None,
 ) -> ExactChoice:
@@ -50,26 +50,26 @@ def choose_exact(
     inner = [demand for demand in demands if not demand.norms.is_output]
 
     def serving(params: ParameterSet) -> ExactChoice | None:
-        serves = all(_serves(params, demand, failure_log2) for demand in inner)
-        return ExactChoice(params, _output_unit(exact, params, demands, failure_log2)) if serves else None
+        serves = all(_serves(params, demand, p_fail_log2) for demand in inner)
+        return ExactChoice(params, _output_unit(exact, params, demands, p_fail_log2)) if serves else None
 
     if (chosen := choose_set(sets, serving)) is not None:
         return chosen
     if not sets:
         raise NoParameterSetError("no exact parameter set is among the candidates; expected some of lut1 .. lut5")
-    params, demand = _nearest(sets, inner, failure_log2)
+    params, demand = _nearest(sets, inner, p_fail_log2)
     raise NoParameterSetError(
-        f"layer '{demand.node.origin}' needs {_wanted(demand, failure_log2)}; the nearest set, '{params.name}', "
-        f"{_offered(params, demand, failure_log2)} there: use fewer weight_bits or activation_bits, a narrower layer, or allow rounded_bits"
+        f"layer '{demand.node.origin}' needs {_wanted(demand, p_fail_log2)}; the nearest set, '{params.name}', "
+        f"{_offered(params, demand, p_fail_log2)} there: use fewer weight_bits or activation_bits, a narrower layer, or allow rounded_bits"
     )
 
 
 def _nearest(
-    sets: Sequence[ParameterSet], demands: Sequence[_Demand], failure_log2: float
+    sets: Sequence[ParameterSet], demands: Sequence[_Demand], p_fail_log2: float
 ) -> tuple[ParameterSet, _Demand]:
     """The set that falls short least, and the layer where it does so most."""
-    worst = {p: max(demands, key=lambda demand: _shortfall(p, demand, failure_log2)) for p in sets}
-    params = min(sets, key=lambda p: _shortfall(p, worst[p], failure_log2))
+    worst = {p: max(demands, key=lambda demand: _shortfall(p, demand, p_fail_log2)) for p in sets}
+    params = min(sets, key=lambda p: _shortfall(p, worst[p], p_fail_log2))
     return params, worst[params]
 
 
@@ -81,18 +81,18 @@ def lookup_failure(params: ParameterSet, norms: Norms, margin: float) -> float:
 def _demands(exact: ExactGraph, approximate: Mapping[str, float]) -> list[_Demand]:
     result = []
     for node, norms in zip(exact.graph.linears, weight_norms(exact.graph), strict=True):
-        first = node.first_wire
-        result.append(_Demand(node, norms, exact.margin[first], exact.kept[first], approximate.get(node.origin)))
+        found = exact.of(node)
+        result.append(_Demand(node, norms, found.margin, found.kept, approximate.get(node.origin)))
     return result
 
 
-def _serves(params: ParameterSet, demand: _Demand, failure_log2: float) -> bool:
+def _serves(params: ParameterSet, demand: _Demand, p_fail_log2: float) -> bool:
     if demand.limit is not None:
         return 200 * phase_noise(params, demand.norms) <= demand.limit
-    return lookup_failure(params, demand.norms, demand.margin) <= failure_log2
+    return lookup_failure(params, demand.norms, demand.margin) <= p_fail_log2
 
 
-def _shortfall(params: ParameterSet, demand: _Demand, failure_log2: float) -> float:
+def _shortfall(params: ParameterSet, demand: _Demand, p_fail_log2: float) -> float:
     """How many times more room a layer would have to have under a set: more margin, or a higher limit of noise; at most 1 when it serves.
 
     Failure probabilities do not compare: of all sets that are far off they are 1.
@@ -100,43 +100,43 @@ def _shortfall(params: ParameterSet, demand: _Demand, failure_log2: float) -> fl
     if demand.limit is not None:
         return 200 * phase_noise(params, demand.norms) / demand.limit
     low, high = 0.0, 1.0
-    while lookup_failure(params, demand.norms, high * demand.margin) > failure_log2 and high < _FARTHEST:
+    while lookup_failure(params, demand.norms, high * demand.margin) > p_fail_log2 and high < _FARTHEST:
         high *= 2
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if lookup_failure(params, demand.norms, middle * demand.margin) > failure_log2:
+        if lookup_failure(params, demand.norms, middle * demand.margin) > p_fail_log2:
             low = middle
         else:
             high = middle
     return high
 
 
-def _wanted(demand: _Demand, failure_log2: float) -> str:
+def _wanted(demand: _Demand, p_fail_log2: float) -> str:
     norm = max(demand.norms.on_lookups, 0.0)
     if demand.limit is not None:
         return f"noise of at most {demand.limit:.3g} % of the half torus at a weight norm of {norm:.1f}"
     bits = math.log2(demand.values)
-    return f"look-ups on {demand.values} values ({bits:.1f} bits) at a weight norm of {norm:.1f} with failure at most 2^{failure_log2:.0f}"
+    return f"look-ups on {demand.values} values ({bits:.1f} bits) at a weight norm of {norm:.1f} with failure at most 2^{p_fail_log2:.0f}"
 
 
-def _offered(params: ParameterSet, demand: _Demand, failure_log2: float) -> str:
+def _offered(params: ParameterSet, demand: _Demand, p_fail_log2: float) -> str:
     if demand.limit is not None:
         return f"has {200 * phase_noise(params, demand.norms):.3g} %"
-    return f"resolves {_resolved(params, demand, failure_log2)}"
+    return f"resolves {_resolved(params, demand, p_fail_log2)}"
 
 
-def _output_unit(exact: ExactGraph, params: ParameterSet, demands: list[_Demand], failure_log2: float) -> float:
+def _output_unit(exact: ExactGraph, params: ParameterSet, demands: list[_Demand], p_fail_log2: float) -> float:
     outputs = [demand for demand in demands if demand.norms.is_output]
-    unit = exact.unit[outputs[0].node.first_wire]
+    unit = exact.of(outputs[0].node).unit
     variance = max(phase_noise(params, demand.norms) for demand in outputs) ** 2
-    return unit if variance == 0 or noise.failure_log2(unit / 2, variance) <= failure_log2 else 0.0
+    return unit if variance == 0 or noise.failure_log2(unit / 2, variance) <= p_fail_log2 else 0.0
 
 
-def _resolved(params: ParameterSet, demand: _Demand, failure_log2: float) -> str:
+def _resolved(params: ParameterSet, demand: _Demand, p_fail_log2: float) -> str:
     """The most values that a set tells apart at a layer's norm."""
 
     def tells_apart(values: int) -> bool:
-        return lookup_failure(params, demand.norms, demand.margin * demand.values / values) <= failure_log2
+        return lookup_failure(params, demand.norms, demand.margin * demand.values / values) <= p_fail_log2
 
     most = bisect.bisect_left(range(2, demand.values), True, key=lambda values: not tells_apart(values)) + 1
     return f"{most} values" if most >= 2 else "none"

@@ -46,17 +46,24 @@ class ExactOptions:
     given: bool = False
 
 
+@dataclass(frozen=True)
+class Accumulators:
+    """Of a linear node: how many values there are, and how far they lie apart; phases are fractions of the torus."""
+
+    unit: float  # phase between values of the wires that it reads
+    margin: float  # half of the phase between what its look-ups tell apart
+    values: int
+    kept: int  # of them that its look-ups tell apart
+    is_calibrated: bool  # the range is calibration's, narrower than interval arithmetic's
+
+
 @dataclass(frozen=True, eq=False)
 class ExactGraph:
-    """By first wire of each linear node: `unit` phase between values of the wires that it reads, `margin` half of that between what its
-    look-ups tell apart, `values` of its accumulators, `kept` how many of them are told apart."""
-
     graph: Graph
-    unit: Mapping[int, float]
-    margin: Mapping[int, float]
-    values: Mapping[int, int]
-    kept: Mapping[int, int]
-    calibrated: frozenset[int]  # linear nodes whose range is calibration's, narrower than interval arithmetic's
+    layers: Mapping[int, Accumulators]  # by first wire
+
+    def of(self, node: Linear) -> Accumulators:
+        return self.layers[node.first_wire]
 
 
 def exact_integers(graph: Graph, input_unit: float, options: ExactOptions, calibrated: bool) -> ExactGraph:
@@ -259,8 +266,7 @@ class _Exact:
         """Scale and offset of every wire; rows with fewer values than others of their group are multiplied to fill the range."""
         scale, offset, lower, upper = np.zeros((4, graph.wire_count))
         nodes: list[Node] = []
-        kept: dict[int, int] = {}
-        units, margins = {}, {}
+        layers: dict[int, Accumulators] = {}
         for i, node in enumerate(graph.nodes):
             own = wires(node)
             step, origin = self.grid.step[own], self.grid.origin[own]
@@ -272,12 +278,13 @@ class _Exact:
                 scale[own] *= factor[node.block].reshape(-1)
                 centre = (self.low[own] + self.high[own]) / 2
                 offset[own] = (np.floor(centre) if last else centre) * step + origin
-                kept[first] = count[first] if merged.max() == 1 else 2 ** (self.options.rounded_bits or 0)
-                units[first], margins[first] = unit[i], unit[i] * float((factor * merged).min()) / 2
+                kept = count[first] if merged.max() == 1 else 2 ** (self.options.rounded_bits or 0)
+                margin = unit[i] * float((factor * merged).min()) / 2
+                layers[first] = Accumulators(unit[i], margin, count[first], kept, first in self.narrowed)
             lower[own], upper[own] = self.low[own] * step + origin, self.high[own] * step + origin
             nodes.append(node)
         done = check(replace(graph, nodes=tuple(nodes), lower=lower, upper=upper, scale=scale, offset=offset))
-        return ExactGraph(done, units, margins, count, kept, frozenset(self.narrowed))
+        return ExactGraph(done, layers)
 
     def _filling(self, node: Linear, unit: float, last: bool) -> tuple[np.ndarray, np.ndarray]:
         """[G, R]: by how much each row's integers are multiplied, and how many of its values look the same to its look-ups."""

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.client_functions import function_step, too_much
-from cloakwork.models.ir import ClientStep, Graph, Indices, places, without_dead_nodes
+from cloakwork.models.client_functions import Functions, too_much
+from cloakwork.models.ir import Graph, Indices, places, without_dead_nodes
 from cloakwork.models.passes.wire_functions import CONSTANT, WireFunctions
 from cloakwork.models.passes.wire_programs import WirePrograms
 from cloakwork.models.steps import Step
@@ -34,7 +34,7 @@ def leave_functions(graph: Graph) -> Graph:
     return without_dead_nodes(replace(graph, output=output, outputs=tuple(parts)))
 
 
-def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, ClientStep] | None:
+def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, Functions] | None:
     """What the client gets for each wire of an output, and what it does with it; None where there is nothing to leave, or too much."""
     output = np.unique(wanted.reshape(-1))
     varying = output[functions.source[output] != CONSTANT]
@@ -63,7 +63,7 @@ def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, ClientSte
     which = number[wanted]
     if not (which == 0).any():
         made, which = made[1:], which - 1
-    return read[wanted], function_step(made, which)
+    return read[wanted], Functions(tuple(made), which)
 
 
 def _alike(functions: WireFunctions, wire: Indices) -> list[Indices]:

@@ -28,14 +28,14 @@ class NoiseLimits:
 
     default: float
     layers: Mapping[str, float] = field(default_factory=dict)
-    failure_log2: float | None = None  # of exact look-ups; None when there are none. Their limit is EXACT.
+    p_fail_log2: float | None = None  # of exact look-ups; None when there are none. Their limit is EXACT.
 
     def of(self, node: Linear) -> float:
         return self.layers.get(node.origin, self.default)
 
     def scaled(self, share: float) -> NoiseLimits:
         layers = {name: share * limit for name, limit in self.layers.items()}
-        return NoiseLimits(share * self.default, layers, self.failure_log2)
+        return NoiseLimits(share * self.default, layers, self.p_fail_log2)
 
     def approximate(self, graph: Graph) -> dict[str, float]:
         """Layers of a model with exact look-ups that need not be exact."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from cloakwork.models.calibration import Calibration
+from cloakwork.models.client_functions import Functions
 from cloakwork.models.client_steps import Quantise
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Graph, Linear, Lookup, Part, Reals, places, wires
@@ -78,8 +79,10 @@ def _client_windows(graph: Graph) -> tuple[Reals, Reals]:
     parts = graph.outputs or (Part("", graph.output.shape, graph.client_steps),)
     for part, place in zip(parts, places(parts), strict=True):
         first = part.client_steps[0] if part.client_steps else None
-        for number, steps in enumerate(first.functions if first is not None else ()):
-            if first is None or not steps or steps[0].operator != "QuantizeLinear" or not is_chain(steps):
+        if not isinstance(first, Functions):
+            continue
+        for number, steps in enumerate(first.functions):
+            if not steps or steps[0].operator != "QuantizeLinear" or not is_chain(steps):
                 continue
             scale, zero, least, most = (float(parameter[0]) for parameter in steps[0].parameters)
             chosen = np.flatnonzero(first.which.reshape(-1) == number) + place.start

@@ -15,7 +15,7 @@ def graph_text(graph: Graph) -> list[str]:
         read = f" of {sources}" if sources else ""
         lines.append(f"{number:>3} {_node(node)}{read}{_range(graph, node)}")
     outputs = ", ".join(str(source) for source in source_nodes(graph, graph.output, owner))
-    after = [step.operator for step in graph.client_steps]
+    after = [step.title for step in graph.client_steps]
     lines.append(
         f"    output {list(graph.output.shape)} of {outputs}"
         + (f"; the client does {', '.join(after)}" if after else "")

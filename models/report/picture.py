@@ -11,7 +11,7 @@ import numpy as np
 from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.models.ir import Input, Linear, Lookup, Node, source_nodes
 from cloakwork.models.program import Program
-from cloakwork.models.report.facts import report
+from cloakwork.models.report.layers import Layer, layers_of
 from cloakwork.models.steps import formula, is_chain
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE, _TITLE = 250, 64, 30, 40, 24, 40
@@ -39,13 +39,13 @@ def save_picture(path: PathLike, program: Program) -> None:
 
 def picture_svg(program: Program) -> str:
     """An SVG of one box for each node, one row for each depth."""
-    graph, facts = program.graph, report(program)
+    graph = program.graph
     edges = _edges(program)
     rows = _rows(len(graph.nodes) + 1, edges)
     widest = max(map(len, rows))
-    noise = iter(facts["layers"])
-    labels = [_label(node, next(noise) if isinstance(node, Linear) else None) for node in graph.nodes]
-    steps = " then ".join(facts["client_steps"])
+    layers = iter(layers_of(program))
+    labels = [_label(node, next(layers) if isinstance(node, Linear) else None) for node in graph.nodes]
+    steps = " then ".join(step.title for step in graph.client_steps)
     labels.append(("output", ("client", f"{graph.output.size} numbers" + (f", {steps}" if steps else ""))))
     total = widest * (_WIDTH + _ACROSS) - _ACROSS + 2 * _EDGE + 2 * _BOW
     boxes: dict[int, _Box] = {}
@@ -57,7 +57,7 @@ def picture_svg(program: Program) -> str:
                 kind, lines, left + place * (_WIDTH + _ACROSS), _TITLE + _EDGE + depth * (_HEIGHT + _DOWN)
             )
     height = _TITLE + 2 * _EDGE + len(rows) * (_HEIGHT + _DOWN) - _DOWN
-    title = f"{facts['parameter_set']}, {facts['bootstraps']} bootstraps, program {facts['program_digest'][:16]}"
+    title = f"{program.parameters.name}, {program.bootstraps} bootstraps, program {program.digest.hex()[:16]}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="{height}" viewBox="0 0 {total} {height}">',
         f"<style>{_STYLE}</style>",
@@ -84,7 +84,7 @@ def _rows(count: int, edges: list[tuple[int, int]]) -> list[list[int]]:
     return [np.flatnonzero(depth == level).tolist() for level in range(int(depth.max()) + 1)]
 
 
-def _label(node: Node, layer: dict[str, object] | None) -> tuple[str, tuple[str, ...]]:
+def _label(node: Node, layer: Layer | None) -> tuple[str, tuple[str, ...]]:
     if isinstance(node, Input):
         return "Input", (node.origin, f"input {' x '.join(map(str, node.shape)) or '1'}", "encrypted by the client")
     if isinstance(node, Lookup):
@@ -97,7 +97,7 @@ def _label(node: Node, layer: dict[str, object] | None) -> tuple[str, tuple[str,
     return "Linear", (
         node.origin,
         shape,
-        f"noise {layer['noise_percent']:.2f} %, weights of {layer['weight_bits']} bits",
+        f"noise {layer.noise_percent:.2f} %, weights of {layer.weight_bits} bits",
     )
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 from cloakwork.models.errors import some
+from cloakwork.models.facts import CheckFacts, TreeFacts, VerdictFacts
 from cloakwork.models.forecast.cache import measured_profiles
 from cloakwork.models.program import Program
-from cloakwork.models.report.facts import report
+from cloakwork.models.report.costs import Report
+from cloakwork.models.report.layers import Layer
 
 _NEVER: Final = 1000
 HOW_TO_MEASURE: Final = (
@@ -17,60 +20,54 @@ HOW_TO_MEASURE: Final = (
 
 
 def report_text(program: Program) -> str:
-    facts = report(program)
+    found, params = Report.of(program), program.parameters
+    fields = found.to_fields()
     lines = [
-        f"program {facts['program_digest'][:16]}",
-        f"parameter set {facts['parameter_set']}: {facts['security_bits']} bits of security, keys of {facts['upload_bytes'] / 2**20:.1f} MiB",
-        _bootstraps(facts),
-        *_trees(facts),
-        *_tensors(facts),
-        f"one sample: {facts['input_ciphertext_bytes']} bytes in, {facts['output_ciphertext_bytes']} bytes out",
-        *_seconds(facts),
-        *_risks(facts),
-        *_check(facts),
+        f"program {program.digest.hex()[:16]}",
+        f"parameter set {params.name}: {params.security_bits} bits of security, keys of {fields['upload_bytes'] / 2**20:.1f} MiB",
+        _bootstraps(found),
+        *(_trees(program.facts.trees) if program.facts.trees else []),
+        *_tensors(fields),
+        f"one sample: {found.input_bytes} bytes in, {fields['output_ciphertext_bytes']} bytes out",
+        *_seconds(found),
+        *_risks(found),
+        *(_check(program.facts.check) if program.facts.check else []),
         "layer, noise in per cent of the half torus (one standard deviation), distance to a wrong value:",
-        *map(_layer, facts["layers"]),
+        *map(_layer, found.layers),
     ]
-    if facts["client_steps"]:
-        lines.append(f"the client does: {', '.join(facts['client_steps'])}")
+    if program.graph.client_steps:
+        lines.append(f"the client does: {', '.join(step.title for step in program.graph.client_steps)}")
     return "\n".join(lines)
 
 
-def _bootstraps(facts: dict[str, Any]) -> str:
-    if not facts["bootstraps"]:
+def _bootstraps(found: Report) -> str:
+    if not found.program.bootstraps:
         return "no bootstraps"
-    levels = some(facts["bootstraps_per_level"])
-    return (
-        f"bootstraps per sample: {facts['bootstraps']} ({levels} by level), most of them in {facts['costliest_layer']}"
-    )
+    levels = some(found.bootstraps_per_level)
+    return f"bootstraps per sample: {found.program.bootstraps} ({levels} by level), most of them in {found.costliest_layer}"
 
 
-def _trees(facts: dict[str, Any]) -> list[str]:
-    if facts.get("kind") != "trees":
-        return []
-    bins = "every threshold" if facts["bin_bits"] is None else f"at most 2^{facts['bin_bits']} thresholds a feature"
-    shape = f"{facts['trees']} of depth {facts['depth']} at most"
-    comparisons = f"{facts['comparison_bits']} comparisons on {facts['features_compared']} features by the {facts['comparisons_by']} ({bins})"
+def _trees(facts: TreeFacts) -> list[str]:
+    bins = "every threshold" if facts.bin_bits is None else f"at most 2^{facts.bin_bits} thresholds a feature"
+    shape = f"{facts.trees} of depth {facts.depth} at most"
+    comparisons = f"{facts.comparison_bits} comparisons on {facts.features_compared} features by the {facts.comparisons_by} ({bins})"
+    flags = [f"flags on long paths: {facts.bootstraps_of_flags} of the bootstraps"] if facts.bootstraps_of_flags else []
     return [
-        f"trees: {shape}, {comparisons}; one bootstrap for each node would be {facts['bootstraps_one_per_node']}",
-        *(
-            [f"flags on long paths: {facts['bootstraps_of_flags']} of the bootstraps"]
-            if facts.get("bootstraps_of_flags")
-            else []
-        ),
-        f"leaf values: {facts['leaf_bits']} bits, a score is off by {facts['leaf_rounding_error']:.2g} at most; outputs: {facts['outputs']}",
+        f"trees: {shape}, {comparisons}; one bootstrap for each node would be {facts.bootstraps_one_per_node}",
+        *flags,
+        f"leaf values: {facts.leaf_bits} bits, a score is off by {facts.leaf_rounding_error:.2g} at most; outputs: {facts.outputs}",
     ]
 
 
-def _tensors(facts: dict[str, Any]) -> list[str]:
+def _tensors(fields: dict[str, Any]) -> list[str]:
     """Several inputs and outputs, and what the client does to each output."""
     lines = []
-    if facts["input_tensors"]:
-        unused = f"; nothing depends on {some(facts['unused_inputs'])}" if facts["unused_inputs"] else ""
-        named = some(f"{each['name']} {each['shape']}" for each in facts["input_tensors"])
+    if fields["input_tensors"]:
+        unused = f"; nothing depends on {some(fields['unused_inputs'])}" if fields["unused_inputs"] else ""
+        named = some(f"{each['name']} {each['shape']}" for each in fields["input_tensors"])
         lines.append(f"inputs: {named}{unused}")
-    if facts["output_tensors"]:
-        lines.append(f"outputs: {some(map(_output, facts['output_tensors']))}")
+    if fields["output_tensors"]:
+        lines.append(f"outputs: {some(map(_output, fields['output_tensors']))}")
     return lines
 
 
@@ -79,11 +76,11 @@ def _output(tensor: dict[str, Any]) -> str:
     return f"{tensor['name']} {tensor['shape']}{steps}"
 
 
-def _seconds(facts: dict[str, Any]) -> list[str]:
-    estimates = facts["estimated_seconds"]
-    lines = [_forecast(device, time) for device, time in estimates.items() if time["complete"] or facts["bootstraps"]]
+def _seconds(found: Report) -> list[str]:
+    shown = {device: time for device, time in found.seconds.items() if time["complete"] or found.program.bootstraps}
+    lines = [_forecast(device, time) for device, time in shown.items()]
     lines += [f"measurement ignored: {problem}" for problem in measured_profiles()[1]]
-    if lines and not any(time["measured_here"] for time in estimates.values()):
+    if lines and not any(time["measured_here"] for time in found.seconds.values()):
         lines.append(HOW_TO_MEASURE)
     return lines
 
@@ -103,24 +100,24 @@ def _forecast(device: str, time: dict[str, Any]) -> str:
     )
 
 
-def _risks(facts: dict[str, Any]) -> list[str]:
+def _risks(found: Report) -> list[str]:
     lines = []
-    if facts.get("kind") == "linear":
-        one = facts["p_fail_log2"]
-        sample = min(0.0, one + math.log2(facts["outputs"]))
+    linear, exact = found.program.facts.linear, found.program.facts.exact
+    if linear is not None:
+        sample = min(0.0, linear.p_fail_log2 + math.log2(linear.outputs))
         lines.append(
-            f"failure: {_power(one)} for an output, {_power(sample)} for a sample; the sums are exact integers otherwise"
+            f"failure: {_power(linear.p_fail_log2)} for an output, {_power(sample)} for a sample; the sums are exact integers otherwise"
         )
-    if facts["failure_log2"] is not None:
+    if found.p_fail_log2 is not None and found.program_p_fail_log2 is not None:
         lines.append(
-            f"failure: {_power(facts['failure_log2'])} for an exact value, {_power(facts['failure_log2_program'])} for a sample"
+            f"failure: {_power(found.p_fail_log2)} for an exact value, {_power(found.program_p_fail_log2)} for a sample"
         )
-    if facts["wrap_log2"] is not None:
-        lines.append(f"wrap-around of a value at the end of its range: {_power(facts['wrap_log2'])}")
-    if facts.get("rounded"):
-        lines.append(f"rounded, so at most one step off: {some(facts['rounded'])}")
-    if facts.get("calibrated_ranges"):
-        lines.append(f"ranges from calibration, values outside wrap: {some(facts['calibrated_ranges'])}")
+    if found.p_wrap_log2 is not None:
+        lines.append(f"wrap-around of a value at the end of its range: {_power(found.p_wrap_log2)}")
+    if exact is not None and exact.rounded:
+        lines.append(f"rounded, so at most one step off: {some(exact.rounded)}")
+    if exact is not None and exact.calibrated_ranges:
+        lines.append(f"ranges from calibration, values outside wrap: {some(exact.calibrated_ranges)}")
     return lines
 
 
@@ -129,48 +126,43 @@ def _power(log2: float) -> str:
     return f"2^{log2:.1f}" if log2 >= -_NEVER else f"below 2^-{_NEVER}"
 
 
-def _check(facts: dict[str, Any]) -> list[str]:
-    check = facts.get("check")
-    if not check:
-        return []
-    text = _verdict(check["measure"], check["value"], "the output's")
-    if check.get("outputs"):
-        text = "; ".join(
-            f"{name}: {_verdict(each['measure'], each['value'], 'its')}" for name, each in check["outputs"].items()
-        )
-    errors = some(f"{name} {100 * error:.1f} %" for name, error in check["layers"].items())
-    outside = f"{100 * check['outside_share']:.1f} % (at most {100 * check['outside_share_at_most']:.1f} %)"
+def _check(check: CheckFacts) -> list[str]:
+    text = _verdict(check, "the output's")
+    if check.outputs:
+        text = "; ".join(f"{name}: {_verdict(each, 'its')}" for name, each in check.outputs.items())
+    errors = some(f"{name} {100 * error:.1f} %" for name, error in check.layers.items())
+    outside = f"{100 * check.outside_share:.1f} % (at most {100 * check.outside_share_at_most:.1f} %)"
     return [
-        f"simulated on {check['samples']} calibration samples it {text} ({100 * check['asked']:g} % asked for)",
+        f"simulated on {check.samples} calibration samples it {text} ({100 * check.asked:g} % asked for)",
         f"samples with a value beyond a table, which counts as its end: {outside}",
         f"error of a layer's values, of their spread: {errors}",
     ]
 
 
-def _verdict(measure: str, value: float, whose: str) -> str:
-    if measure == "agreement":
-        return f"decides as the clear model on {100 * value:.1f} %"
-    return f"gets {100 * value:.1f} % of {whose} variance right"
+def _verdict(found: CheckFacts | VerdictFacts, whose: str) -> str:
+    if found.measure == "agreement":
+        return f"decides as the clear model on {100 * found.value:.1f} %"
+    return f"gets {100 * found.value:.1f} % of {whose} variance right"
 
 
-def _bits(layer: dict[str, Any]) -> str:
+def _bits(layer: Layer) -> str:
     """The truth about a layer: its rows differ."""
-    rows = layer["row_bits"]
-    empty = f", {rows['empty']} rows empty" if rows["empty"] else ""
-    return f"{layer['weight_bits']} bits (median row {rows['median']}, worst {rows['worst']}{empty})"
+    rows = layer.row_bits
+    empty = f", {rows.empty} rows empty" if rows.empty else ""
+    return f"{layer.weight_bits} bits (median row {rows.median}, worst {rows.worst}{empty})"
 
 
-def _functions(formulas: list[str]) -> str:
+def _functions(formulas: Sequence[str]) -> str:
     """What the look-ups compute; of many the first two."""
     more = f" and {len(formulas) - 2} more" if len(formulas) > 2 else ""
     return f" of {', '.join(formulas[:2])}{more}" if formulas else ""
 
 
-def _layer(layer: dict[str, Any]) -> str:
-    end = "at the client" if layer["is_output"] else f"{layer['bootstraps']} look-ups{_functions(layer['functions'])}"
-    limit = f" of {layer['noise_limit_percent']:g}" if layer["noise_limit_percent"] else ""
-    margin = "-" if layer["margin_deviations"] is None else f"{layer['margin_deviations']:.1f} sd"
+def _layer(layer: Layer) -> str:
+    end = "at the client" if layer.is_output else f"{layer.bootstraps} look-ups{_functions(layer.functions)}"
+    limit = f" of {layer.noise_limit_percent:g}" if layer.noise_limit_percent else ""
+    distance = "-" if layer.risk.deviations is None else f"{layer.risk.deviations:.1f} sd"
     return (
-        f"  {layer['name']:<24} {layer['noise_percent']:6.3f}{limit}, {margin}; {end}; norm {layer['norm_on_input']:.1f} on the input, "
-        f"{layer['norm_on_lookups']:.1f} on look-ups; weights of {_bits(layer)}; {layer['multiplications']} multiplications"
+        f"  {layer.name:<24} {layer.noise_percent:6.3f}{limit}, {distance}; {end}; norm {layer.norm_on_input:.1f} on the input, "
+        f"{layer.norm_on_lookups:.1f} on look-ups; weights of {_bits(layer)}; {layer.multiplications} multiplications"
     )

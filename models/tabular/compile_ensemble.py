@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from cloakwork.models.client_steps import (
 )
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError
+from cloakwork.models.facts import Facts, TreeFacts
 from cloakwork.models.ir import Graph
 from cloakwork.models.passes.phase_noise import phase_noise, weight_norms
 from cloakwork.models.program import Program
@@ -43,7 +44,7 @@ def compile_ensemble(
     comparisons: Literal["auto", "client", "server"] = "auto",
     leaf_bits: int | None = None,
     bin_bits: int | None = None,
-    failure_log2: float = -128.0,
+    p_fail_log2: float = -128.0,
     candidates: Sequence[str | ParameterSet] | None = None,
     preprocessing: Sequence[InputStep] | None = None,
     encrypted_argmax: bool = False,
@@ -57,7 +58,7 @@ def compile_ensemble(
         leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room, and fewer
             where an answer would have more than 1 MB: 5 at least, or 3 for an average of 1,000 trees, whose errors average out.
         bin_bits: at most 2^bin_bits thresholds per feature; None: all of them, so that every comparison is the model's own.
-        failure_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.
+        p_fail_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.
         candidates: parameter sets to choose from; None: lut3, lut4, and lut5 for deep trees. One key serves all models of one set.
         preprocessing: what the client does before the comparisons, its first step checking the columns; None: that step alone.
         encrypted_argmax: of classifiers: the client decrypts the label and no score. A single tree gives it at no cost; several trees of two
@@ -74,14 +75,14 @@ def compile_ensemble(
             comparisons=comparisons,
             leaf_bits=leaf_bits,
             bin_bits=bin_bits,
-            failure_log2=failure_log2,
+            p_fail_log2=p_fail_log2,
             candidates=candidates,
             preprocessing=preprocessing,
         )
     edges, node_edges = edges_of(ensemble, bin_bits)
     if comparisons not in COMPARISONS:
         raise CompileError(f"comparisons: expected one of {', '.join(COMPARISONS)}, got '{comparisons}'")
-    wishes = Wishes(comparisons == "server", leaf_bits, failure_log2)
+    wishes = Wishes(comparisons == "server", leaf_bits, p_fail_log2)
     compared = Compared(ensemble, edges, node_edges)
     plan = cheapest_plan(compared, wishes, candidates)
     source = _bit_source(ensemble, edges, plan)
@@ -89,11 +90,11 @@ def compile_ensemble(
     program = Program(
         made,
         plan.params,
-        noise_limit_percent(plan, failure_log2),
+        noise_limit_percent(plan, p_fail_log2),
         input_steps=(*first_steps(ensemble, preprocessing), source.step),
         output_steps=_output_steps(ensemble, plan),
         output_unit=1 / plan.layout.units,
-        facts=plan_facts(ensemble, edges, plan, made, bin_bits),
+        facts=Facts(trees=plan_facts(ensemble, edges, plan, made, bin_bits)),
     )
     return CompiledModel(program)
 
@@ -134,18 +135,18 @@ def _output_steps(ensemble: TreeEnsemble, plan: Plan) -> tuple[OutputStep, ...]:
 # --- what the report says ----------------------------------------------------------------------------------------------------------
 
 
-def noise_limit_percent(plan: Plan, failure_log2: float) -> float:
+def noise_limit_percent(plan: Plan, p_fail_log2: float) -> float:
     """The standard deviation that a look-up may see, per cent of the half torus."""
     low, high = 1e-9, 1.0
     offset = noise.lookup_offset(plan.params)
     for _ in range(60):
         middle = math.sqrt(low * high)
-        fits = noise.failure_log2(1 / (4 * plan.layout.slots), middle**2, offset) <= failure_log2
+        fits = noise.failure_log2(1 / (4 * plan.layout.slots), middle**2, offset) <= p_fail_log2
         low, high = (middle, high) if fits else (low, middle)
     return 200 * low
 
 
-def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bin_bits: int | None) -> dict[str, Any]:
+def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bin_bits: int | None) -> TreeFacts:
     params, layout = plan.params, plan.layout
     used = used_edges(plan.covers)
     inner = [norms for norms in weight_norms(made) if not norms.is_output]
@@ -156,27 +157,26 @@ def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bi
     offset = noise.lookup_offset(params)
     lookup = noise.failure_log2(1 / (4 * layout.slots), deviation**2, offset)
     risks = [lookup + math.log2(bootstraps)] if bootstraps else []
-    risks.append(layout.output_failure_log2 + math.log2(len(layout.groups)))
+    risks.append(layout.output_p_fail_log2 + math.log2(len(layout.groups)))
     one_per_node = ensemble.comparisons + sum(len(tree.leaves) for tree in ensemble.trees)
-    return {
-        "kind": "trees",
-        "trees": len(ensemble.trees),
-        "depth": max(tree.depth for tree in ensemble.trees),
-        "comparisons": ensemble.comparisons,
-        "comparisons_by": "server" if plan.server else "client",
-        "comparison_bits": len(used),
-        "features_compared": len(np.unique(edges.feature[used])),
-        "bin_bits": bin_bits,
-        "bootstraps_one_per_node": one_per_node,
-        "bootstraps_of_flags": sum(node.bootstraps for node in made.lookups if node.origin == FLAGS),
-        "bootstraps_of_leaves": sum(node.bootstraps for node in made.lookups if node.origin == LEAVES),
-        "leaf_bits": plan.leaf_bits,
-        "leaf_rounding_error": plan.integers.error,
-        "outputs": len(layout.groups),
-        "p_fail_log2": _sum_log2(risks),
-        "lookup_p_fail_log2": lookup,
-        "output_p_fail_log2": layout.output_failure_log2,
-    }
+    return TreeFacts(
+        trees=len(ensemble.trees),
+        depth=max(tree.depth for tree in ensemble.trees),
+        comparisons=ensemble.comparisons,
+        comparisons_by="server" if plan.server else "client",
+        comparison_bits=len(used),
+        features_compared=len(np.unique(edges.feature[used])),
+        bin_bits=bin_bits,
+        bootstraps_one_per_node=one_per_node,
+        bootstraps_of_flags=sum(node.bootstraps for node in made.lookups if node.origin == FLAGS),
+        bootstraps_of_leaves=sum(node.bootstraps for node in made.lookups if node.origin == LEAVES),
+        leaf_bits=plan.leaf_bits,
+        leaf_rounding_error=plan.integers.error,
+        outputs=len(layout.groups),
+        p_fail_log2=_sum_log2(risks),
+        lookup_p_fail_log2=lookup,
+        output_p_fail_log2=layout.output_p_fail_log2,
+    )
 
 
 def _sum_log2(logs: Sequence[float]) -> float:

@@ -19,6 +19,7 @@ from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.models.client_steps import InputStep, Integers, Pick
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, some
+from cloakwork.models.facts import Facts
 from cloakwork.models.passes.choose_set import choose_set
 from cloakwork.models.program import Program
 from cloakwork.models.tabular.comparison_bits import ClientBits
@@ -54,7 +55,7 @@ def compile_labels(
     comparisons: str,
     leaf_bits: int | None,
     bin_bits: int | None,
-    failure_log2: float,
+    p_fail_log2: float,
     candidates: Sequence[str | ParameterSet] | None,
     preprocessing: Sequence[InputStep] | None,
 ) -> CompiledModel:
@@ -62,7 +63,7 @@ def compile_labels(
     if ensemble.labels is None or ensemble.transform not in _CLASS_TRANSFORMS:
         raise CompileError("encrypted_argmax: expected a classifier; regression has no label")
     if len(ensemble.trees) == 1:
-        options: dict[str, Any] = {"comparisons": comparisons, "bin_bits": bin_bits, "failure_log2": failure_log2}
+        options: dict[str, Any] = {"comparisons": comparisons, "bin_bits": bin_bits, "p_fail_log2": p_fail_log2}
         return _single_tree(ensemble, {**options, "candidates": candidates, "preprocessing": preprocessing})
     if len(ensemble.labels) != 2:
         raise CompileError(
@@ -78,7 +79,7 @@ def compile_labels(
     skeleton = Skeleton(scalar.trees, node_edges, edges)
     chosen = choose_set(
         sets,
-        lambda params: _plan(scalar, edges, skeleton, params, failure_log2),
+        lambda params: _plan(scalar, edges, skeleton, params, p_fail_log2),
         lambda made: made[0].cost,
     )
     if chosen is None:
@@ -92,11 +93,11 @@ def compile_labels(
     program = Program(
         graph,
         plan.params,
-        noise_limit_percent(plan, failure_log2),
+        noise_limit_percent(plan, p_fail_log2),
         input_steps=(*first_steps(ensemble, preprocessing), bits.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
         output_unit=DECISION_UNIT,
-        facts={**plan_facts(scalar, edges, plan, graph, bin_bits), "encrypted_argmax": True},
+        facts=Facts(trees=plan_facts(scalar, edges, plan, graph, bin_bits), encrypted_argmax=True),
     )
     return CompiledModel(program)
 
@@ -115,7 +116,7 @@ def _single_tree(ensemble: TreeEnsemble, options: dict[str, Any]) -> CompiledMod
         replace(
             program,
             output_steps=(*program.output_steps[:-2], Pick(ensemble.labels)),  # in place of the transform
-            facts={**program.facts, "encrypted_argmax": True},
+            facts=replace(program.facts, encrypted_argmax=True),
         )
     )
 
@@ -131,20 +132,20 @@ def _difference(ensemble: TreeEnsemble) -> TreeEnsemble:
 
 
 def _plan(
-    scalar: TreeEnsemble, edges: Edges, skeleton: Skeleton, params: ParameterSet, failure_log2: float
+    scalar: TreeEnsemble, edges: Edges, skeleton: Skeleton, params: ParameterSet, p_fail_log2: float
 ) -> tuple[Plan, int] | None:
     """The plan and the least positive sum; None when no leaf values are coarse enough."""
-    for slots in range(min(largest_slots(params, failure_log2), MOST_SLOTS), _FEWEST_SLOTS - 1, -1):
+    for slots in range(min(largest_slots(params, p_fail_log2), MOST_SLOTS), _FEWEST_SLOTS - 1, -1):
         finest = _finest(scalar, slots)
         if finest is None:
             return None
         integers, positive_from, steps = finest
         trees = skeleton.trees([(own.tree, own.values) for own in integers.scalar_trees])
-        covers = cover_trees(trees, edges, Budget(slots, flag_weights(params, slots, failure_log2)))
+        covers = cover_trees(trees, edges, Budget(slots, flag_weights(params, slots, p_fail_log2)))
         lookups = len({index_of(lookup) for cover in covers.trees for lookup in cover.lookups})
         variance = noise.lookup_variance(params, math.sqrt(lookups))
         failure = noise.failure_log2(1 / (4 * slots), variance, noise.lookup_offset(params))
-        if failure <= failure_log2:
+        if failure <= p_fail_log2:
             low, high = (sum(ends) for ends in zip(*((c.lowest, c.highest) for c in covers.trees), strict=True))
             members = tuple(range(len(covers.trees)))
             layout = Layout(slots, 2 * slots, (OutputGroup(members, low, high, lookups),), failure)

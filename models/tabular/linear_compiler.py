@@ -27,6 +27,7 @@ from cloakwork.models.client_steps import (
 )
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, ShapeError
+from cloakwork.models.facts import Facts, LinearFacts
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Reals
 from cloakwork.models.program import Program
@@ -35,7 +36,7 @@ from cloakwork.models.tabular.linear_program import linear_program
 from cloakwork.models.tabular.linear_quantisation import LinearQuantisation, quantise_linear
 
 DEFAULT_SET: Final = "lut3"  # two limbs; trees take it too, so that one key serves both
-DEFAULT_FAILURE_LOG2: Final = -128.0
+DEFAULT_P_FAIL_LOG2: Final = -128.0
 DEFAULT_ACCURACY: Final = 0.97
 _COMPARED: Final = 2000  # calibration samples
 _FEW: Final = 2
@@ -49,7 +50,7 @@ def compile_linear(
     parameters: str | ParameterSet = DEFAULT_SET,
     bits: int | None = None,
     margin: float = 0.1,
-    failure_log2: float = DEFAULT_FAILURE_LOG2,
+    p_fail_log2: float = DEFAULT_P_FAIL_LOG2,
     accuracy: float = DEFAULT_ACCURACY,
     preprocessing: Sequence[InputStep] | None = None,
 ) -> CompiledModel:
@@ -59,7 +60,7 @@ def compile_linear(
         calibration: typical samples [samples, columns]; they set the range of every feature. Values beyond it saturate, with a warning.
         bits: of an encrypted feature, sign included; None: as many as are best.
         margin: part of the calibrated half range that is kept free on either side.
-        failure_log2: log2 of the largest probability that an output is decrypted to another integer.
+        p_fail_log2: log2 of the largest probability that an output is decrypted to another integer.
         accuracy: least share of calibration samples with the label of the model in clear; of values, least share of their deviation that is
             kept. 0: any.
         preprocessing: what the client does before, its first step checking the columns; None: that step alone.
@@ -73,7 +74,7 @@ def compile_linear(
     features = run_input_steps(steps, calibration)
     lower, upper = feature_ranges(features, model.features, margin)
     centre, half = (upper + lower) / 2, (upper - lower) / 2
-    quantised = quantise_linear(model.coefficients * half, params, failure_log2, bits)
+    quantised = quantise_linear(model.coefficients * half, params, p_fail_log2, bits)
     program = linear_program(quantised, params, "linear model")
     last = (Saturate(lower, upper), Standardise(centre, quantised.levels / half), Round())
     after = _output_steps(model, quantised, centre)
@@ -87,7 +88,7 @@ def compile_linear(
             program.noise_percent,
             input_steps=(*steps, *last),
             output_steps=after,
-            facts=_facts(model, quantised),
+            facts=Facts(linear=_facts(model, quantised)),
         )
     )
 
@@ -133,12 +134,11 @@ def _output_steps(model: LinearModel, quantised: LinearQuantisation, centre: Rea
     return Integers(), Combine(scale, offset), *model.output_steps
 
 
-def _facts(model: LinearModel, quantised: LinearQuantisation) -> dict[str, Any]:
-    return {
-        "kind": "linear",
-        "features": model.features,
-        "outputs": model.outputs,
-        "feature_bits": int(quantised.levels).bit_length(),
-        "weight_bits": int(np.abs(quantised.weights).max()).bit_length() + 1,
-        "p_fail_log2": quantised.failure_log2,
-    }
+def _facts(model: LinearModel, quantised: LinearQuantisation) -> LinearFacts:
+    return LinearFacts(
+        features=model.features,
+        outputs=model.outputs,
+        feature_bits=int(quantised.levels).bit_length(),
+        weight_bits=int(np.abs(quantised.weights).max()).bit_length() + 1,
+        p_fail_log2=quantised.p_fail_log2,
+    )

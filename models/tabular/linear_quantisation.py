@@ -34,17 +34,17 @@ class LinearQuantisation:
     levels: int  # F
     gain: Reals  # [outputs], g
     step: float  # of the torus, per unit of the sum
-    failure_log2: float  # of decoding one output
+    p_fail_log2: float  # of decoding one output
 
 
 def quantise_linear(
-    effects: Reals, params: ParameterSet, failure_log2: float, bits: int | None = None
+    effects: Reals, params: ParameterSet, p_fail_log2: float, bits: int | None = None
 ) -> LinearQuantisation:
     """Splits the room between weights and features where the error of a score is least.
 
     Args:
         effects: [outputs, features], W half: what a feature's half range changes in a score.
-        failure_log2: log2 of the largest probability that one output is decoded wrongly.
+        p_fail_log2: log2 of the largest probability that one output is decoded wrongly.
         bits: of a feature, sign included; None: as many as are best.
 
     Raises:
@@ -54,7 +54,7 @@ def quantise_linear(
     best: tuple[float, LinearQuantisation] | None = None
     for feature_bits in choices:
         for weight_bits in range(MOST_BITS, LEAST_BITS - 1, -1):
-            found = _fit(effects, params, failure_log2, 1 << (feature_bits - 1), (1 << (weight_bits - 1)) - 1)
+            found = _fit(effects, params, p_fail_log2, 1 << (feature_bits - 1), (1 << (weight_bits - 1)) - 1)
             if found is None:
                 continue
             error = _error(effects, found)
@@ -70,7 +70,7 @@ def quantise_linear(
 
 
 def _fit(
-    effects: Reals, params: ParameterSet, failure_log2: float, levels: int, largest: int
+    effects: Reals, params: ParameterSet, p_fail_log2: float, levels: int, largest: int
 ) -> LinearQuantisation | None:
     """None when the sums do not fit the torus."""
     peak = np.abs(effects).max(axis=1)
@@ -82,7 +82,7 @@ def _fit(
     variance = noise.linear_variance(noise.fresh_variance(params) + (1 / params.modulus) ** 2, norm)
     variance += noise.rerandomisation_variance(params)
     reached = noise.failure_log2(step / 2, variance)
-    return LinearQuantisation(weights, levels, gain, step, reached) if reached <= failure_log2 else None
+    return LinearQuantisation(weights, levels, gain, step, reached) if reached <= p_fail_log2 else None
 
 
 def _error(effects: Reals, found: LinearQuantisation) -> float:

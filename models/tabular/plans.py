@@ -77,7 +77,7 @@ class Plan:
 class Wishes:
     server: bool  # compares
     leaf_bits: int | None
-    failure_log2: float
+    p_fail_log2: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +143,7 @@ def _by_sample(compared: Compared, wishes: Wishes, sets: Sequence[ParameterSet])
 
 
 def _plan(compared: Compared, wishes: Wishes, params: ParameterSet) -> Plan:
-    packed = _most_packed(params, wishes.failure_log2)
+    packed = _most_packed(params, wishes.p_fail_log2)
     if wishes.leaf_bits is not None:
         return _planned(compared, wishes, params, [wishes.leaf_bits], [packed, 1])
     most = DEFAULT_LEAF_BITS[compared.ensemble.aggregation]
@@ -163,7 +163,7 @@ def _planned(
         ways: most values that a tree's outputs may have as digits of one number, 1 for one output each; tried in turn.
     """
     slots = _slots(wishes, params)
-    room = most_values(params, slots, wishes.failure_log2)
+    room = most_values(params, slots, wishes.p_fail_log2)
     for bits in leaf_bits:
         seen: tuple[int, ...] = ()
         for packed in ways:
@@ -214,7 +214,7 @@ def _small_enough(compared: Compared, plan: Plan, wishes: Wishes, ways: Sequence
     bits = plan.leaf_bits - 1
     while bits > least:
         coarser = plan.leaf_bits - bits
-        layout = choose_layout(plan.covers.trees, kinds, plan.params, slots, wishes.failure_log2, coarser)
+        layout = choose_layout(plan.covers.trees, kinds, plan.params, slots, wishes.p_fail_log2, coarser)
         if layout is not None and answer_size(layout, plan.params) <= MOST_ANSWER_BYTES:
             break
         bits -= 1
@@ -249,14 +249,14 @@ def _laid_out(
     ways += [(integers, tuple(every))] if len(kept) < len(every) else []
     found = []
     for scalar, own in ways:
-        layout = choose_layout(own, _kinds(scalar), params, used_slots, wishes.failure_log2)
+        layout = choose_layout(own, _kinds(scalar), params, used_slots, wishes.p_fail_log2)
         if layout is not None:
             found.append((scalar, replace(covers, trees=own), layout))
     return min(found, key=lambda way: (len(way[2].groups), sum(group.lookups for group in way[2].groups)), default=None)
 
 
 def _slots(wishes: Wishes, params: ParameterSet) -> int:
-    slots = min(largest_slots(params, wishes.failure_log2), MOST_SLOTS)
+    slots = min(largest_slots(params, wishes.p_fail_log2), MOST_SLOTS)
     if slots < (FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
         raise NoParameterSetError("its look-ups tell no two values apart at this failure probability")
     return slots
@@ -269,10 +269,10 @@ def _covers(
     trees = compared.skeleton.trees(chosen)
     share = _FLAG_SHARE if wishes.server else 1.0
     for fewer in range(slots, (FEWEST_CARRY_SLOTS if wishes.server else slots) - 1, -1):
-        budget = Budget(fewer, flag_weights(params, fewer, wishes.failure_log2, share))
+        budget = Budget(fewer, flag_weights(params, fewer, wishes.p_fail_log2, share))
         covers = cover_trees(trees, compared.edges, budget, free_linear=not wishes.server)
         norm = largest_norm(covers, compared.edges.feature, noise.rotation_correlation_bound(params))
-        if not wishes.server or largest_slots(params, wishes.failure_log2, norm) >= fewer:
+        if not wishes.server or largest_slots(params, wishes.p_fail_log2, norm) >= fewer:
             return fewer, covers
     raise NoParameterSetError("comparison bits from look-ups are too noisy for it; use comparisons='client'")
 
@@ -287,10 +287,10 @@ def _kinds(integers: LeafIntegers) -> list[int]:
     return kinds
 
 
-def _most_packed(params: ParameterSet, failure_log2: float) -> int:
+def _most_packed(params: ParameterSet, p_fail_log2: float) -> int:
     """Values that an output tells apart after a few look-ups."""
     variance = _PACKED_LOOKUPS * noise.blind_rotation_variance(params)
     values = 2
-    while noise.failure_log2(1 / (4 * values), variance) <= failure_log2 and values < 1 << 12:
+    while noise.failure_log2(1 / (4 * values), variance) <= p_fail_log2 and values < 1 << 12:
         values *= 2
     return values

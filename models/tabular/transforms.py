@@ -10,16 +10,11 @@ from numpy.typing import NDArray
 
 from cloakwork.models.errors import CompileError
 from cloakwork.models.ir import Reals
+from cloakwork.models.last_steps import ArgMax, softmax
 
 
 def _sigmoid(x: Reals) -> Reals:
     result: Reals = np.exp(-np.logaddexp(0.0, -x))
-    return result
-
-
-def _softmax(x: Reals) -> Reals:
-    shifted = np.exp(x - x.max(axis=1, keepdims=True))
-    result: Reals = shifted / shifted.sum(axis=1, keepdims=True)
     return result
 
 
@@ -47,8 +42,8 @@ TRANSFORMS: Final[dict[str, Callable[[Reals, float, bool], Reals]]] = {
     # a forest's mean of class shares; one column of a classifier is the share of the second class
     "none": lambda s, _, classes: _two_classes(s) if classes and s.shape[1] == 1 else s,
     "sigmoid": lambda s, _, classes: _of_classes(s, classes, _sigmoid(s)),
-    "softmax": lambda s, slope, classes: _softmax(
-        slope * (np.concatenate([-s, s], axis=1) if classes and s.shape[1] == 1 else s)
+    "softmax": lambda s, slope, classes: softmax(
+        slope * (np.concatenate([-s, s], axis=1) if classes and s.shape[1] == 1 else s), axis=1
     ),
     "shares": lambda s, _, classes: _of_classes(s, classes, s),  # of the sum of all classes
     "exp": lambda s, _, classes: np.exp(s),
@@ -56,6 +51,9 @@ TRANSFORMS: Final[dict[str, Callable[[Reals, float, bool], Reals]]] = {
     "isolation": lambda s, divisor, classes: -np.exp2(-s / divisor),  # path lengths to the score of an isolation forest
     "decision": lambda s, _, classes: s,  # decision values: no probabilities, labels by sign or largest
 }
+
+
+LARGEST: Final = ArgMax(axis=1, keepdims=False)
 
 
 def class_threshold(name: str) -> float:
@@ -70,8 +68,7 @@ def best_class(scores: Reals, threshold: float = 0.0) -> NDArray[np.int64]:
     """
     if scores.shape[1] == 1:
         return (scores[:, 0] > threshold).astype(np.int64)
-    largest: NDArray[np.int64] = np.argmax(scores, axis=1).astype(np.int64)
-    return largest
+    return LARGEST(scores)
 
 
 def label_array(labels: Any, outputs: int) -> NDArray[Any]:

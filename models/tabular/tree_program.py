@@ -48,27 +48,27 @@ class Layout:
     slots: int  # M
     units: int  # R
     groups: tuple[OutputGroup, ...]
-    output_failure_log2: float  # of decoding one output, the worst
+    output_p_fail_log2: float  # of decoding one output, the worst
 
 
-def flag_weights(params: ParameterSet, slots: int, failure_log2: float, share: float = 1.0) -> FlagWeights | None:
+def flag_weights(params: ParameterSet, slots: int, p_fail_log2: float, share: float = 1.0) -> FlagWeights | None:
     """What an index of M slots may weigh a flag with, so that its look-up fails with at most this probability; None: flags are too noisy.
 
     Args:
         share: of the noise that an index may have, in standard deviations, for the flag.
     """
     norm = 0
-    while largest_slots(params, failure_log2, (norm + 1) / share) >= slots and norm < slots:
+    while largest_slots(params, p_fail_log2, (norm + 1) / share) >= slots and norm < slots:
         norm += 1
     # No index needs a weight of more than half its slots: no two ends that differ are further apart.
     return FlagWeights(max(1, -(-slots // (2 * norm))), norm) if norm else None
 
 
-def largest_slots(params: ParameterSet, failure_log2: float, norm: float = 0.0) -> int:
+def largest_slots(params: ParameterSet, p_fail_log2: float, norm: float = 0.0) -> int:
     """The largest M at which a look-up fails with at most this probability, for rows of L2 norm `norm` on bootstrap outputs."""
     variance = noise.lookup_variance(params, norm)
     slots = 1
-    while noise.failure_log2(1 / (4 * (slots + 1)), variance, noise.lookup_offset(params)) <= failure_log2:
+    while noise.failure_log2(1 / (4 * (slots + 1)), variance, noise.lookup_offset(params)) <= p_fail_log2:
         slots += 1
     return slots
 
@@ -78,7 +78,7 @@ def choose_layout(
     kinds: Sequence[int],
     params: ParameterSet,
     slots: int,
-    failure_log2: float,
+    p_fail_log2: float,
     coarser: int = 0,
 ) -> Layout | None:
     """The R with the fewest outputs, and the trees of each; None when a tree alone has too many values.
@@ -90,18 +90,18 @@ def choose_layout(
     grouping, best = _Grouping(covers, kinds, params, coarser), None
     units = 2 * slots
     while units <= MOST_UNITS:
-        found = grouping.first_fit(units, failure_log2, None if best is None else len(best.groups))
+        found = grouping.first_fit(units, p_fail_log2, None if best is None else len(best.groups))
         if found is not None:
-            best = Layout(slots, units, tuple(found), grouping.failure_log2(found, units))
+            best = Layout(slots, units, tuple(found), grouping.p_fail_log2(found, units))
         units += 2 * slots * max(1, units // (16 * slots))
     return best
 
 
-def most_values(params: ParameterSet, slots: int, failure_log2: float) -> int:
+def most_values(params: ParameterSet, slots: int, p_fail_log2: float) -> int:
     """Values that an output of one look-up, or of none, tells apart at most."""
     variance = noise.rerandomisation_variance(params)
     units = MOST_UNITS
-    while units > 2 * slots and noise.failure_log2(1 / (2 * units), variance) > failure_log2:
+    while units > 2 * slots and noise.failure_log2(1 / (2 * units), variance) > p_fail_log2:
         units //= 2
     return units
 
@@ -135,9 +135,9 @@ class _Grouping:
         terms = [len(cover.lookups) + 1 for cover in covers]
         self._terms = self._weights + np.array(terms, dtype=np.int64)
 
-    def first_fit(self, units: int, failure_log2: float, fewer_than: int | None) -> list[OutputGroup] | None:
+    def first_fit(self, units: int, p_fail_log2: float, fewer_than: int | None) -> list[OutputGroup] | None:
         """The widest trees first, each into the first sum with room; None when one has none, or when the sums are not fewer."""
-        allowed = self._largest_variance(units, failure_log2)
+        allowed = self._largest_variance(units, p_fail_log2)
         if (self._width >= units).any():
             return None
         doubtful = np.flatnonzero(self._variance(self._lookups, self._weights, self._terms) > allowed)
@@ -179,7 +179,7 @@ class _Grouping:
             terms[place] += self._terms[i]
         return [self._group(own, len(found)) for own, found in zip(members, indices, strict=True)]
 
-    def failure_log2(self, groups: Sequence[OutputGroup], units: int) -> float:
+    def p_fail_log2(self, groups: Sequence[OutputGroup], units: int) -> float:
         """log2 of the probability that a sum is decoded wrongly, the worst."""
         return max(noise.failure_log2(1 / (2 * units), self._of_members(group.members)) for group in groups)
 
@@ -212,12 +212,12 @@ class _Grouping:
         rounding = np.square(np.asarray(terms) / params.modulus)
         return np.asarray((computed + noise.rerandomisation_variance(params) + rounding) * (1 + ROUNDING_SHARE))
 
-    def _largest_variance(self, units: int, failure_log2: float) -> float:
+    def _largest_variance(self, units: int, p_fail_log2: float) -> float:
         """At which values 1 / units apart are decoded wrongly with at most this probability."""
         low, high = 0.0, 1.0
         for _ in range(80):
             middle = (low + high) / 2
-            fits = noise.failure_log2(1 / (2 * units), middle**2) <= failure_log2
+            fits = noise.failure_log2(1 / (2 * units), middle**2) <= p_fail_log2
             low, high = (middle, high) if fits else (low, middle)
         return low**2
 

@@ -145,7 +145,7 @@ def _row(network: nn.Module, proto: onnx.ModelProto, data: Data, case: Case, opt
     return {
         "clear": clear,
         "simulated": float(np.mean(simulated)),
-        "agreement": model.program.facts["check"]["value"],
+        "agreement": report["check"]["value"],
         "set": report["parameter_set"],
         "lookups": report["bootstraps"],
         "seconds": _seconds(model),

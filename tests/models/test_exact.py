@@ -13,6 +13,7 @@ from onnx import ModelProto, helper
 from onnx_models import mlp, model, runtime
 from quantised_models import SHAPE, network, quantised
 
+from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
@@ -21,6 +22,8 @@ from cloakwork.models.client import ClientSpecification
 from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
 from cloakwork.models.errors import CompileError, NoParameterSetError
 from cloakwork.models.interpreter import wire_values
+from cloakwork.models.ir import wrong_distance
+from cloakwork.models.report.layers import layers_of
 
 RNG = np.random.default_rng(17)
 TOY = parameter_set("toy_two_limb")  # 4.7 bits of values at 2^-64
@@ -133,10 +136,37 @@ def test_what_no_set_resolves_is_refused_with_the_layer_or_rounded() -> None:
     ):
         compiled(proto, x, ExactSettings(input_bits=4, activation_bits=3), weight_bits=4)
     rounded = compiled(proto, x, ExactSettings(input_bits=4, activation_bits=3, rounded_bits=3), weight_bits=4)
-    assert "layer0" in rounded.program.facts["rounded"]
+    assert "layer0" in rounded.program.facts.exact.rounded
     assert rounded.report()["layers"][0]["failure_log2"] <= -64  # to be more than one step off
     clear = rounded.predict(x)
     assert np.abs(rounded.predict(x, fhe="simulate", seed=3) - clear).std() < 0.3 * clear.std()
+
+
+@pytest.mark.parametrize("rounded_bits", [None, 3])
+def test_look_ups_say_how_far_a_wrong_value_is(rounded_bits: int | None) -> None:
+    """What is moved by less comes out the same, what is moved by more is taken for another value."""
+    x = RNG.uniform(-1, 1, (40, 4))
+    settings = ExactSettings(input_bits=2, activation_bits=2, rounded_bits=rounded_bits)
+    program = compiled(mlp(RNG, [4, 5, 3]), x, settings).program
+    graph = program.graph
+    seen = wire_values(graph, ClientSpecification.of(program).inputs(x))
+    for lookup in graph.lookups:
+        assert lookup.is_exact
+        values, half = seen[:, lookup.gather], lookup.spacing / 2
+        snap = lookup.steps[0]
+        on_grid = snap([values], lookup.function)
+        for share in (-0.99, 0.99):
+            np.testing.assert_allclose(snap([on_grid + share * half], lookup.function), on_grid, atol=1e-9)
+        moved = snap([on_grid + 1.01 * half], lookup.function) - on_grid
+        np.testing.assert_allclose(moved, np.broadcast_to(lookup.spacing, moved.shape), atol=1e-9)
+        np.testing.assert_allclose(wrong_distance(graph, lookup), half * graph.scale[lookup.gather])
+    hidden = layers_of(program)[0]
+    nearest = min(float(wrong_distance(graph, lookup).min()) for lookup in graph.lookups)
+    assert hidden.risk.deviations == pytest.approx(nearest / (hidden.noise_percent / 200))
+    assert hidden.risk.p_fail_log2 == noise.failure_log2(
+        nearest, (hidden.noise_percent / 200) ** 2, noise.lookup_offset(TOY)
+    )
+    assert hidden.risk.p_wrap_log2 is None
 
 
 def test_calibrated_ranges_are_narrower_and_named() -> None:
@@ -144,9 +174,9 @@ def test_calibrated_ranges_are_narrower_and_named() -> None:
     proto = mlp(RNG, [20, 8, 3])
     settings_ = {ranges: ExactSettings(4, 3, 3, ranges) for ranges in ("interval", "calibrated")}
     made = {ranges: compiled(proto, x, exact, weight_bits=3) for ranges, exact in settings_.items()}
-    assert made["interval"].program.facts["calibrated_ranges"] == []
-    assert "layer0" in made["calibrated"].program.facts["calibrated_ranges"]
-    values = {ranges: m.program.facts["values"]["layer0"] for ranges, m in made.items()}
+    assert made["interval"].program.facts.exact.calibrated_ranges == ()
+    assert "layer0" in made["calibrated"].program.facts.exact.calibrated_ranges
+    values = {ranges: m.program.facts.exact.values["layer0"] for ranges, m in made.items()}
     assert values["calibrated"] < values["interval"]
 
 

@@ -16,11 +16,11 @@ from test_torch_exporters import EXPORTERS, exported
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.artefact import program_from_bytes, program_to_bytes
+from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.interpreter import interpret
 from cloakwork.models.ir import Graph, Lookup
-from cloakwork.models.last_steps import apply_client_steps
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.equal_sources import find_sources
 from cloakwork.models.passes.leave_functions import leave_functions
@@ -277,7 +277,7 @@ def test_random_networks_keep_their_values() -> None:
         expected = interpret(imported, x)
         left = leave_functions(imported)
         for graph in (restructure(imported), restructure(left)):
-            values = apply_client_steps(graph.client_steps, interpret(graph, x))
+            values = run_output_steps(graph.client_steps, interpret(graph, x))
             np.testing.assert_allclose(
                 values, expected, rtol=1e-7, atol=1e-7 * np.abs(expected).max(), err_msg=str(seed)
             )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloakwork.models.ir import Graph, Input, Linear, Lookup, check, check_levelled
+from cloakwork.models.ir import Graph, Input, Linear, Lookup, check, check_levelled, wrong_distance
 from cloakwork.models.steps import Step
 
 
@@ -61,3 +61,17 @@ def test_quantised_weights_are_integers() -> None:
     facts = np.ones(9)
     with pytest.raises(AssertionError, match="integer weights"):
         check(replace(graph(), lower=facts, upper=facts, scale=facts, offset=facts))
+
+
+def test_look_ups_say_whether_they_are_exact() -> None:
+    """Tables, and functions of what goes to a grid first; `function` says which spacing an argument has."""
+    clip = graph().lookups[0]
+    assert not clip.is_exact and not replace(clip, steps=()).is_exact
+    with pytest.raises(AssertionError):
+        assert clip.spacing.size
+    table = replace(clip, steps=(Step("Table", (np.zeros((2, 4)),)),))
+    assert table.is_exact and table.spacing.tolist() == [1, 1, 1]
+    snap = replace(clip, steps=(Step("Snap", (np.array([0.5, 0.25]), np.zeros(2))), *clip.steps))
+    assert snap.is_exact and snap.spacing.tolist() == [0.5, 0.25, 0.25]
+    scale = np.array([1, 1, 0.125, 0.25, 0.5, 1, 1, 1, 1])
+    assert wrong_distance(replace(graph(), scale=scale), snap).tolist() == [0.03125, 0.03125, 0.0625]

@@ -12,11 +12,11 @@ from onnx import helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.client_steps import run_output_steps
 from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import CompileError
 from cloakwork.models.interpreter import interpret
-from cloakwork.models.last_steps import apply_client_steps
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
@@ -145,7 +145,7 @@ def outcome(case: TestCase) -> str:
         return "" if any(reason in str(error) for reason in reasons) else str(error)
     try:
         for form in (graph, restructure(graph)):
-            values = apply_client_steps(form.client_steps, interpret(form, x))
+            values = run_output_steps(form.client_steps, interpret(form, x))
             np.testing.assert_allclose(values, y.astype(np.float64), rtol=1e-4, atol=1e-5)
     except AssertionError as error:
         return str(error)

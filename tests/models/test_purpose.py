@@ -19,6 +19,7 @@ from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_re
 from cloakwork.models.artefact import program_from_bytes, program_to_bytes
 from cloakwork.models.client import ClientSpecification
 from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.facts import Facts
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.tabular.compile_ensemble import compile_ensemble
 from cloakwork.models.tabular.ensemble import TreeEnsemble
@@ -74,7 +75,7 @@ def test_an_input_runs_on_its_own_model_alone(
 
 def test_answers_in_few_bits_say_their_program_too(models: tuple[CompiledModel, CompiledModel]) -> None:
     trees = compile_ensemble(
-        TreeEnsemble((random_tree(RNG, 3, 2, 1, 5),), 3, "mean"), candidates=["toy_two_limb"], failure_log2=-30.0
+        TreeEnsemble((random_tree(RNG, 3, 2, 1, 5),), 3, "mean"), candidates=["toy_two_limb"], p_fail_log2=-30.0
     )
     own, x = ClientKey.generate(trees.program.parameters), RNG.integers(0, 5, (2, 3)) / 2
     answer = Runtime(trees.program, Session(own.evaluation_keys())).answer(trees.client.encrypt(own, x))
@@ -95,7 +96,7 @@ def test_the_digest_is_that_of_the_file(models: tuple[CompiledModel, CompiledMod
     loaded = CompiledModel.load(tmp_path / "first.clkm")
     assert first.program.digest == data[-32:] == loaded.program.digest != second.program.digest
     assert first.report()["program_digest"] == data[-32:].hex() == json.loads(loaded.client.to_json())["program_digest"]
-    assert replace(loaded.program, facts={"another": 1}).digest != loaded.program.digest
+    assert replace(loaded.program, facts=Facts(others={"another": 1})).digest != loaded.program.digest
     assert ClientSpecification.from_json(loaded.client.to_json()).program == data[-32:]
 
 
@@ -110,7 +111,7 @@ def test_a_file_of_another_release_keeps_the_digest_that_it_has(models: tuple[Co
     old = body + hashlib.sha256(body).digest()
     program = program_from_bytes(old)
     assert program.digest == old[-32:] != data[-32:]
-    assert program_to_bytes(program) == old and program_to_bytes(replace(program, facts={}))[-32:] != old[-32:]
+    assert program_to_bytes(program) == old and program_to_bytes(replace(program, facts=Facts()))[-32:] != old[-32:]
     assert ClientSpecification.of(program).program == old[-32:]
 
 

@@ -16,7 +16,7 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.artefact import program_to_bytes
 from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
-from cloakwork.models.report import report_json
+from cloakwork.models.report import Report, report_json, sample_p_fail_log2
 from cloakwork.models.tabular.linear_compiler import compile_linear
 from cloakwork.models.tabular.linear_model import LinearModel
 
@@ -80,6 +80,21 @@ def test_exact_look_ups_have_a_failure_probability(exact: CompiledModel) -> None
     assert "failure: 2^-" in str(exact)
 
 
+def test_typed_report_and_its_public_names(approximate: CompiledModel, exact: CompiledModel) -> None:
+    for made in (approximate, exact):
+        found, facts = Report.of(made.program), made.report()
+        public = {
+            "failure_log2": found.p_fail_log2,
+            "failure_log2_program": found.program_p_fail_log2,
+            "wrap_log2": found.p_wrap_log2,
+        }
+        assert {key: facts[key] for key in public} == public
+        risks = [(each["failure_log2"], each["wrap_log2"], each["margin_deviations"]) for each in facts["layers"]]
+        assert risks == [(r.p_fail_log2, r.p_wrap_log2, r.deviations) for r in (layer.risk for layer in found.layers)]
+    assert sample_p_fail_log2(exact.program) == exact.report()["failure_log2_program"]
+    assert sample_p_fail_log2(approximate.program) == approximate.report()["wrap_log2"]
+
+
 def test_times_scale_from_measured_sets(
     approximate: CompiledModel, exact: CompiledModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +119,7 @@ def test_text_says_how_often_a_linear_model_fails() -> None:
     coefficients = np.array([[-1.0, -1, -1, -1], [0, 0, 0, 0.5], [1, 1, 1, 1]])
     made = compile_linear(LinearModel(coefficients, np.zeros(3), labels=np.arange(3)), x)
     one = made.report()["p_fail_log2"]
+    assert sample_p_fail_log2(made.program) == one
     assert f"failure: 2^{one:.1f} for an output, 2^{one + math.log2(3):.1f} for a sample" in str(made)
 
 

@@ -143,7 +143,7 @@ def wrong_share(made: CompiledModel, x: np.ndarray, key: ClientKey, session: Ses
 def test_forests_of_equal_trees_fail_as_often_as_they_claim(copies: int) -> None:
     """Before: 90 equal trees failed nearly always at a claim that fitted their number of different ones."""
     key, session = pair("toy_binary")
-    made = compile_ensemble(equal_trees(copies), leaf_bits=1, failure_log2=-3.0, candidates=[key.parameters])
+    made = compile_ensemble(equal_trees(copies), leaf_bits=1, p_fail_log2=-3.0, candidates=[key.parameters])
     claimed = 2.0 ** made.report()["p_fail_log2"]
     x = np.random.default_rng(1).uniform(0, 4, (1500, 3))
     measured = wrong_share(made, x, key, session)
@@ -158,7 +158,7 @@ def test_forests_of_equal_trees_fail_as_often_as_they_claim(copies: int) -> None
 def test_sums_of_many_equal_trees_are_decoded_right(name: str) -> None:
     """Before: claimed 2^-5.3 .. 2^-7 for a sample, and one in nine to one in two wrong. False alarm: under 2^-12, three failures at 2^-12."""
     key, session = pair(name)
-    made = compile_ensemble(equal_trees(90), leaf_bits=1, failure_log2=-12.0, candidates=[key.parameters])
+    made = compile_ensemble(equal_trees(90), leaf_bits=1, p_fail_log2=-12.0, candidates=[key.parameters])
     assert made.report()["p_fail_log2"] < -10
     x = np.random.default_rng(1).uniform(0, 4, (300, 3))
     assert wrong_share(made, x, key, session) * len(x) < 3

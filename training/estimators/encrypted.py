@@ -20,6 +20,7 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Categories, Columns, LabelGroups, Labels, Pick, Stage
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, some
+from cloakwork.models.facts import Facts
 from cloakwork.training.importers import original_class
 from cloakwork.training.sklearn_compiler import compile_estimator
 
@@ -63,7 +64,7 @@ class EncryptedEstimator:
         """
         forget(self)
         compiled = compile_estimator(self, X, **options)
-        facts = {**compiled.program.facts, "estimator": type(self).__name__, **self._own_facts()}
+        facts = self._with_own(replace(compiled.program.facts, estimator=type(self).__name__))
         self.compiled_ = replace(compiled, program=replace(compiled.program, facts=facts))
         return self.compiled_
 
@@ -80,7 +81,7 @@ class EncryptedEstimator:
     def load(cls, path: PathLike) -> Self:
         """An estimator that predicts by a saved program; it holds nothing else of what was fitted."""
         compiled = CompiledModel.load(path)
-        found = compiled.program.facts.get("estimator")
+        found = compiled.program.facts.estimator
         if found != cls.__name__:
             raise CompileError(
                 f"{cls.__name__}.load: expected a program of a {cls.__name__}, got one of {found or 'another kind'}"
@@ -131,7 +132,7 @@ class EncryptedEstimator:
     def _encrypted(
         self, samples: Any, output: Stage, fhe: Mode, key: ClientKey | None, session: Session | None, seed: int | None
     ) -> NDArray[Any]:
-        if output != "labels" and self.compiled_.program.facts.get("encrypted_argmax"):
+        if output != "labels" and self.compiled_.program.facts.encrypted_argmax:
             raise CompileError(
                 f"{type(self).__name__}: compiled with encrypted_argmax=True, which tells labels alone; compile without it for {output}"
             )
@@ -157,9 +158,9 @@ class EncryptedEstimator:
 
     # --- files and copies ---
 
-    def _own_facts(self) -> dict[str, Any]:
-        """What `load` needs beside the program; plain values."""
-        return {}
+    def _with_own(self, facts: Facts) -> Facts:
+        """With what `load` needs beside the program."""
+        return facts
 
     def _restore(self) -> None:
         """Fitted attributes that a program tells."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn import ensemble, tree
 
 from cloakwork.models.errors import CompileError
+from cloakwork.models.facts import Facts
 from cloakwork.training.estimators.encrypted import Decisions, EncryptedEstimator, Mode, Probabilities
 
 if TYPE_CHECKING:
@@ -71,12 +73,12 @@ class HistGradientBoostingRegressor(EncryptedEstimator, ensemble.HistGradientBoo
 class IsolationForest(EncryptedEstimator, ensemble.IsolationForest):
     """Outliers by the mean length of their paths; the client makes scores of the sum of lengths."""
 
-    def _own_facts(self) -> dict[str, Any]:
-        return {"offset": float(self.offset_)}
+    def _with_own(self, facts: Facts) -> Facts:
+        return replace(facts, offset=float(self.offset_))
 
     def _restore(self) -> None:
         super()._restore()
-        offset = self.compiled_.program.facts.get("offset")
+        offset = self.compiled_.program.facts.offset
         if offset is None:
             raise CompileError(
                 "IsolationForest.load: expected a program with the offset of its scores; compile it again"

@@ -15,6 +15,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.artefact import program_to_bytes
 from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.report import sample_p_fail_log2
 from cloakwork.models.runtime import shifted_progress
 
 
@@ -86,7 +87,7 @@ def costs(model: CompiledModel, run: EncryptedRun, unit: str) -> dict[str, Any]:
         "result_bytes": run.result_bytes,
         f"bootstraps_per_{unit}": model.program.bootstraps,
         "parameter_set": params.name,
-        "p_fail_log2": failure_log2(model),
+        "p_fail_log2": sample_p_fail_log2(model.program),
         "security_bits": params.security_bits,
     }
 
@@ -97,13 +98,6 @@ def client_line(run: EncryptedRun, sample: str) -> str:
         f"client  keys made in {run.seconds_keygen:.2f} s, {run.upload_bytes / MIB:.1f} MiB of them go to the server once; {sample} encrypted in "
         f"{run.seconds_encrypt * 1e3:.1f} ms, {run.ciphertext_bytes} bytes"
     )
-
-
-def failure_log2(model: CompiledModel) -> float:
-    """log2 of the probability that a sample fails; with approximate look-ups, that a value at the end of its calibrated range wraps."""
-    report = model.report()
-    known = (report.get(key) for key in ("p_fail_log2", "failure_log2_program", "wrap_log2"))
-    return float(next((each for each in known if each is not None), model.program.parameters.p_fail_log2))
 
 
 class _Client:

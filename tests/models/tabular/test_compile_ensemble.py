@@ -120,7 +120,7 @@ def test_the_server_compares_as_the_client_does(made, seed, params):
     ensemble, levels = made
     x = np.random.default_rng(seed).integers(-1, 2 * levels + 1, (100, 2)) / 2
     client = compile_ensemble(ensemble, comparisons="client", candidates=[TOY], leaf_bits=4)
-    server = compile_ensemble(ensemble, comparisons="server", candidates=[params], leaf_bits=4, failure_log2=-40)
+    server = compile_ensemble(ensemble, comparisons="server", candidates=[params], leaf_bits=4, p_fail_log2=-40)
     np.testing.assert_array_equal(server.predict(x, output="scores"), client.predict(x, output="scores"))
     clear = simulate(server.program, server.client.phases(x), noisy=False)
     np.testing.assert_array_equal(server.client.output(clear, "scores"), client.predict(x, output="scores"))
@@ -262,7 +262,7 @@ def test_the_report_says_what_it_costs_and_risks():
         ({"leaf_bits": 0}, "leaf_bits: expected 1 to 12"),
         ({"bin_bits": 17}, "bin_bits: expected 1 to 16"),
         ({"leaf_bits": 12, "candidates": ["lut2"]}, "lut2: a tree's values do not fit"),
-        ({"candidates": ["toy"], "failure_log2": -100000.0}, "tell no two values apart"),
+        ({"candidates": ["toy"], "p_fail_log2": -100000.0}, "tell no two values apart"),
     ],
 )
 def test_impossible_wishes_are_refused(options, message):
@@ -308,7 +308,7 @@ def deep_tree(random, features, depth):
 def test_paths_longer_than_a_look_up_counts_are_split(device, comparisons):
     random = np.random.default_rng(4)
     ensemble = TreeEnsemble(tuple(deep_tree(random, 20, 30) for _ in range(2)), 20, labels=None)
-    model = compile_ensemble(ensemble, candidates=[TOY], failure_log2=-600.0, comparisons=comparisons)
+    model = compile_ensemble(ensemble, candidates=[TOY], p_fail_log2=-600.0, comparisons=comparisons)
     facts = model.report()
     assert facts["depth"] >= 30
     assert facts["bootstraps_of_flags"] > 0

@@ -66,8 +66,8 @@ def test_it_needs_no_bootstraps_and_says_so() -> None:
     facts = compiled.report()
     assert facts["bootstraps"] == 0
     assert facts["input_ciphertext_bytes"] <= 20_000
-    assert compiled.program.facts["p_fail_log2"] <= -128
-    assert compiled.program.facts["weight_bits"] >= 10 and compiled.program.facts["feature_bits"] >= 10
+    assert compiled.program.facts.linear.p_fail_log2 <= -128
+    assert compiled.program.facts.linear.weight_bits >= 10 and compiled.program.facts.linear.feature_bits >= 10
     assert "no bootstraps" in str(compiled)
 
 
@@ -77,8 +77,8 @@ def test_the_failure_probability_is_the_noise_models(limit: float) -> None:
     found = quantise_linear(np.random.default_rng(1).normal(size=(3, 17)), params, limit)
     norm = math.sqrt(float(np.square(found.weights).sum(axis=1).max()))
     variance = noise.linear_variance(noise.fresh_variance(params), norm)
-    assert noise.failure_log2(found.step / 2, variance) == pytest.approx(found.failure_log2, rel=0.02)
-    assert found.failure_log2 <= limit
+    assert noise.failure_log2(found.step / 2, variance) == pytest.approx(found.p_fail_log2, rel=0.02)
+    assert found.p_fail_log2 <= limit
     finer = quantise_linear(np.random.default_rng(1).normal(size=(3, 17)), params, limit / 2)
     assert finer.step <= found.step
 

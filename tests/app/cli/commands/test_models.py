@@ -17,6 +17,7 @@ from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.models import zoo
 from cloakwork.models.compile.pipeline import APPROXIMATE
 from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.facts import Facts
 
 DATA = os.environ.get("CLOAKWORK_DATA", "")
 PASSPHRASE = {"CLOAKWORK_PASSPHRASE": "correct horse"}
@@ -111,7 +112,9 @@ def test_refusals_on_the_way(call, tmp_path, compiled, error_line):
     keys = ["--keys", "keys/evaluation.keys"]
     # Another model of the same set and shapes, and ciphertexts of a release that did not say their model.
     original = CompiledModel.load(tmp_path / "small.clkm")
-    replace(original, program=replace(original.program, facts={"twin": True})).save(tmp_path / "twin.clkm")
+    replace(original, program=replace(original.program, facts=Facts(others={"twin": True}))).save(
+        tmp_path / "twin.clkm"
+    )
     encrypted = SeededPackedCiphertexts.load(tmp_path / "x.bin")
     encrypted.with_purpose(None).save(tmp_path / "old.bin")
     failures = [

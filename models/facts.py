@@ -1,0 +1,216 @@
+"""What a program says of the model that it was made of: typed, and as the plain fields of files, reports and the service's answers.
+
+A field is written under its own name, or under the `key` of its metadata where files call it otherwise. Of files of other releases fields that are
+not known are kept (`Facts.others`); those that are known are refused where they are not of their kind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, get_args
+
+from cloakwork.models import fields as typed
+
+Measure: TypeAlias = Literal["agreement", "determination"]
+Numbers: TypeAlias = Mapping[str, float]
+Counts: TypeAlias = Mapping[str, int]
+Texts: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Record:
+    """Written in the order of files; fields with a default may be missing, and are not written while they are None or empty."""
+
+    kind: ClassVar[str | None] = None  # written as a field of its own
+
+    def to_fields(self) -> dict[str, Any]:
+        values = {key: getattr(self, each.name) for key, each in self.keys().items()}
+        absent = {key for key, each in self.keys().items() if _may_be_missing(each) and values[key] in (None, {})}
+        own = {} if self.kind is None else {"kind": self.kind}
+        return dict(sorted((own | {key: _plain(v) for key, v in values.items() if key not in absent}).items()))
+
+    @classmethod
+    def taken(cls, rest: dict[str, Any]) -> Self:
+        """Of its fields, which leave `rest`. ValueError where one is missing, or not of its kind."""
+        missing = [key for key, each in cls.keys().items() if key not in rest and not _may_be_missing(each)]
+        _demand(not missing, ", ".join(missing))
+        given = {e.name: _READERS[str(e.type)](rest.pop(key)) for key, e in cls.keys().items() if key in rest}
+        if cls.kind is not None:
+            rest.pop("kind")
+        return cls(**given)
+
+    @classmethod
+    def keys(cls) -> dict[str, dataclasses.Field[Any]]:
+        """Fields by what files call them."""
+        return {each.metadata.get("key", each.name): each for each in dataclasses.fields(cls)}
+
+
+@dataclass(frozen=True)
+class TreeFacts(_Record):
+    """Of an ensemble of trees. Failure probabilities: log2, of a sample, of the worst look-up and of decoding the worst output."""
+
+    kind: ClassVar[str | None] = "trees"
+    trees: int
+    depth: int
+    comparisons: int
+    comparisons_by: str  # client or server
+    comparison_bits: int
+    features_compared: int
+    bin_bits: int | None
+    bootstraps_one_per_node: int
+    leaf_bits: int
+    leaf_rounding_error: float
+    outputs: int
+    p_fail_log2: float
+    lookup_p_fail_log2: float
+    output_p_fail_log2: float
+    bootstraps_of_flags: int | None = None  # None: by a release that did not count them
+    bootstraps_of_leaves: int | None = None
+
+    def __post_init__(self) -> None:
+        _demand(self.outputs > 0, "outputs")
+
+
+@dataclass(frozen=True)
+class LinearFacts(_Record):
+    """Of a linear model without bootstraps."""
+
+    kind: ClassVar[str | None] = "linear"
+    features: int
+    outputs: int
+    feature_bits: int
+    weight_bits: int
+    p_fail_log2: float  # of decoding one output
+
+    def __post_init__(self) -> None:
+        _demand(self.outputs > 0, "outputs")
+
+
+@dataclass(frozen=True)
+class ExactFacts(_Record):
+    """Of a network with look-ups on integers; layers by the names of linear nodes."""
+
+    p_fail_log2_limit: float = field(metadata={"key": "failure_log2_limit"})  # that was asked for of one look-up
+    values: Counts  # of the accumulators of every layer
+    rounded: Texts  # layers whose look-ups see fewer
+    calibrated_ranges: Texts  # layers whose values wrap beyond what calibration showed
+
+
+@dataclass(frozen=True)
+class VerdictFacts(_Record):
+    """On one output; see accuracy.Verdict."""
+
+    measure: Measure
+    value: float
+
+
+@dataclass(frozen=True)
+class CheckFacts(_Record):
+    """What the compiler's check of its own work found, on the worst output; see accuracy.Check and accuracy.Losses."""
+
+    measure: Measure
+    value: float
+    samples: int
+    layers: Numbers  # relative error of each linear layer's results
+    outside_share: float
+    outside_share_at_most: float
+    asked: float
+    outputs: Mapping[str, VerdictFacts] = field(default_factory=dict)  # of several
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that is known; None for the kinds of model that a program is not."""
+
+    trees: TreeFacts | None = None
+    linear: LinearFacts | None = None
+    exact: ExactFacts | None = None
+    check: CheckFacts | None = None
+    encrypted_argmax: bool = False  # the client decrypts labels and no scores
+    estimator: str | None = None  # class of cloakwork.training.estimators
+    offset: float | None = None  # of an IsolationForest's scores
+    others: Mapping[str, Any] = field(default_factory=dict)  # plain values that another release wrote
+
+    def to_fields(self) -> dict[str, Any]:
+        """For JSON, in the order of files; what is not known is left out."""
+        found = dict(self.others)
+        for model in (self.trees, self.linear, self.exact):
+            found |= {} if model is None else model.to_fields()
+        own = {
+            "check": None if self.check is None else self.check.to_fields(),
+            "encrypted_argmax": self.encrypted_argmax or None,
+            "estimator": self.estimator,
+            "offset": self.offset,
+        }
+        found |= {name: value for name, value in own.items() if value is not None}
+        return dict(sorted(found.items()))
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Facts:
+        """ValueError where a field that is known is missing, or is not of its kind."""
+        rest, kind = dict(fields), fields.get("kind")
+        return cls(
+            TreeFacts.taken(rest) if kind == TreeFacts.kind else None,
+            LinearFacts.taken(rest) if kind == LinearFacts.kind else None,
+            ExactFacts.taken(rest) if ExactFacts.keys().keys() & rest.keys() else None,
+            CheckFacts.taken(_object(rest.pop("check"))) if "check" in rest else None,
+            typed.flag(rest.pop("encrypted_argmax", False)),
+            typed.text(rest.pop("estimator")) if "estimator" in rest else None,
+            _number(rest.pop("offset")) if "offset" in rest else None,
+            rest,
+        )
+
+
+# --- plain values ----------------------------------------------------------------------------------------------------------------
+
+
+def _may_be_missing(each: dataclasses.Field[Any]) -> bool:
+    return each.default is not dataclasses.MISSING or each.default_factory is not dataclasses.MISSING
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Record):
+        return value.to_fields()
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _demand(condition: bool, names: str) -> None:
+    if not condition:
+        raise ValueError(f"facts: expected others than {names}")
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A copy."""
+    _demand(isinstance(value, dict), "a value in place of an object")
+    return dict(value)
+
+
+def _number(value: Any) -> Any:
+    """Finite; as it is written, so that a file that is read and written keeps its bytes: 1 is no 1.0."""
+    typed.real(value)
+    return value
+
+
+def _measure(value: Any) -> Any:
+    _demand(value in get_args(Measure), "measure")
+    return value
+
+
+# By the annotation of a field.
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "Counts": lambda value: {name: typed.integer(each) for name, each in _object(value).items()},
+    "Mapping[str, VerdictFacts]": lambda value: {
+        name: VerdictFacts.taken(_object(each)) for name, each in _object(value).items()
+    },
+    "Measure": _measure,
+    "Numbers": lambda value: {name: _number(each) for name, each in _object(value).items()},
+    "Texts": lambda value: tuple(map(typed.text, typed.entries(value))),
+    "float": _number,
+    "int": typed.integer,
+    "int | None": lambda value: None if value is None else typed.integer(value),
+    "str": typed.text,
+}
