@@ -5,6 +5,7 @@
 #include "cuda/expand_key.hpp"
 
 #include "cuda/block.cuh"
+#include "cuda/words.cuh"
 
 namespace fhe_core::cuda {
 namespace {
@@ -137,10 +138,7 @@ void launch_expand_keyswitch_key(const ParameterSet& params, const KeyswitchKeyV
 
 void launch_expand_ciphertexts(const ParameterSet& params, const ExpandCiphertextsView& view, cudaStream_t stream) {
     const std::size_t items = view.batch * (std::size_t(view.streams) * ((view.count + 15) / 16) + view.body_words);
-    if (params.limb_count() == 1)
-        launch_over(ExpandCiphertexts<std::uint32_t>{view}, items, stream);
-    else
-        launch_over(ExpandCiphertexts<std::uint64_t>{view}, items, stream);
+    with_words(params, [&]<class Word>(Word) { launch_over(ExpandCiphertexts<Word>{view}, items, stream); });
 }
 
 }  // namespace fhe_core::cuda
