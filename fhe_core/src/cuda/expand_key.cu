@@ -43,7 +43,7 @@ struct ExpandPolynomial {
         const int row = static_cast<int>(flat % layout.rows), key = static_cast<int>(flat / layout.rows % layout.keys);
         const std::size_t step = flat / layout.rows / layout.keys;
         block.each(size, [&](int i) {
-            const std::int32_t value = multiply_add<M>(0, x[i], scale);  // [-p/4, 5p/4)
+            const std::int32_t value = multiply_add(M{}, 0, x[i], scale);  // [-p/4, 5p/4)
             part.key[layout.offset(step, limb, component, row, key, i)] =
                 value > M::half ? value - static_cast<std::int32_t>(M::p) : value;
         });

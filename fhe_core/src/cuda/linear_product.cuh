@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "cuda/modulus.cuh"
-#include "cuda/warp_ntt.cuh"
+#include "cuda/unrolled.cuh"
 
 namespace fhe_core::cuda {
 
@@ -69,17 +69,17 @@ struct LinearTile {
 // 2^(8a) * the slices of one word, modulo a limb prime: `total` stays below 9.5 p in size.
 template <int limb, int slices>
 FHE_HD std::int32_t add_slices(std::int32_t total, const std::int32_t (&sums)[slices], const Twiddle* shift) {
-    total = reduce<Modulus<limb>>(total);
-    for (int s = 0; s < slices; ++s) total = multiply_add<Modulus<limb>>(total, sums[s], shift[s]);
+    total = reduce(Modulus<limb>{}, total);
+    for (int s = 0; s < slices; ++s) total = multiply_add(Modulus<limb>{}, total, sums[s], shift[s]);
     return total;
 }
 
 template <class Word>
 FHE_HD Word joined_word(const std::int32_t* totals) {
     if constexpr (sizeof(Word) == 4)
-        return accumulate_exact<Modulus<0>>(0, totals[0]);
+        return accumulate_exact(Modulus<0>{}, 0, totals[0]);
     else
-        return compose_limbs(accumulate_exact<Modulus<0>>(0, totals[0]), accumulate_exact<Modulus<1>>(0, totals[1]));
+        return compose_limbs(accumulate_exact(Modulus<0>{}, 0, totals[0]), accumulate_exact(Modulus<1>{}, 0, totals[1]));
 }
 
 #if defined(__CUDACC__)

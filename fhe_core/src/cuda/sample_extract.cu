@@ -3,6 +3,7 @@
 // Source: [CGGI20] sample extraction.
 #include "cuda/stages.hpp"
 
+#include "cuda/accumulator.cuh"
 #include "cuda/block.cuh"
 #include "cuda/words.cuh"
 
@@ -27,8 +28,7 @@ struct SampleExtract {
             const std::size_t output = item / words, number = output / count;
             const int c = static_cast<int>(coefficients[output % count]);
             const Word* polynomial = glwe + (number * (k + 1) + component) * size;
-            const Word word = component == k ? polynomial[c] : polynomial[(c - j) & (size - 1)];
-            lwe[item] = component == k || j <= c || word == 0 ? word : modulus - word;
+            lwe[item] = component == k ? polynomial[c] : extracted_word(polynomial, size, c, j, modulus);
         });
     }
 };
