@@ -14,6 +14,8 @@ class TransformTables {
     const NttTables& view() const { return view_; }
 
    private:
+    void fill_twiddles(int polynomial_size, int width);
+
     std::vector<std::int32_t> forward_, inverse_, forward_tail_, inverse_tail_, powers_, power_companions_, lane_exponents_,
         vector_exponents_;
     NttTables view_{};
