@@ -13,7 +13,7 @@ namespace {
 
 using cpu::NttTables;
 
-constexpr int kMaxKeys = 3;
+constexpr int kMaxKeys = Rotation::kMostKeys;
 
 // X^e - 1 at the points of one vector register: psi^(e*E) = psi^(e*vector_exponent) * psi^(e*lane_exponent). Vectors 2i and 2i + 1
 // differ by psi^(e*N) = (-1)^e, so a product is computed for every other one.

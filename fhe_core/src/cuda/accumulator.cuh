@@ -47,9 +47,14 @@ FHE_HD const Word* table_of(const BlindRotateView& view, int number, std::size_t
     return static_cast<const Word*>(view.tables) + std::size_t(view.table_index ? view.table_index[number] : 0) * polynomial_size;
 }
 
-// The switched ciphertext `number`: two mask words for each step, and a body.
+// The switched ciphertext `number`: mask words of every step, and the body, by which the table is rotated.
+template <class Step>
 FHE_HD const std::uint32_t* switched_of(const BlindRotateView& view, int number) {
-    return view.switched + std::size_t(number) * (2 * view.steps + 1);
+    return view.switched + std::size_t(number) * (Step::kKeyBits * view.steps + 1);
+}
+template <class Step>
+FHE_HD std::uint32_t rotation_of_table(const BlindRotateView& view, int number) {
+    return switched_of<Step>(view, number)[Step::kKeyBits * view.steps];
 }
 
 #if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
@@ -62,7 +67,7 @@ __device__ __forceinline__ void load_accumulator(const BlindRotateView& view, in
                                                  std::uint32_t (&accumulator)[Config::P]) {
     using M = typename Config::M;
     constexpr int N = Config::N;
-    const std::uint32_t rotation = switched_of(view, number)[2 * view.steps];
+    const std::uint32_t rotation = rotation_of_table<typename Config::Step>(view, number);
     const std::uint32_t* table = table_of<std::uint32_t>(view, number, N);
 #pragma unroll
     for (int r = 0; r < Config::P; ++r) {

@@ -31,6 +31,7 @@ struct LatencyConfig {
     using Pair = PairConfigOf;
     using Ntt = typename Pair::Ntt;
     using M = typename Pair::M;
+    using Step = typename Pair::Step;
     static constexpr Shape shape = Pair::shape;
     static constexpr int N = Pair::N, k = Pair::k, P = Pair::P, kRows = Pair::kRows, kVectors = Pair::kVectors;
     static constexpr int kMostWarps = 12;  // 168 registers
@@ -45,12 +46,12 @@ struct LatencyConfig {
     static constexpr int kWarps = ((kRows > kProductWarps ? kRows : kProductWarps) + 3) / 4 * 4;
     static constexpr int kThreads = kWarps * 32;
     static constexpr int kPositions = kVectorsPerWarp * kRows;  // rows of the key that a warp reads in a step
-    static constexpr int kKeyDepth = P > 16 || kRows > 9 ? 2 : kRows > 6 ? 4 : 6;
+    static constexpr int kWantedDepth = P > 16 || kRows > 9 ? 2 : kRows > 6 ? 4 : 6;
+    static constexpr int kKeyDepth = kWantedDepth < kPositions ? kWantedDepth : kPositions;
     static constexpr bool kSmallDigits = Pair::is_small(shape.mask_gadget) && Pair::is_small(shape.body_gadget);
     static constexpr int kPerUnit = 1;
     static constexpr std::size_t kSharedBytes = 4 * (Pair::kPowerWords + Ntt::kTwiddleWords + (kRows + k + 1) * N);
 
-    static_assert(kPositions >= kKeyDepth, "the key is loaded ahead within a step");
     static_assert(kThreads <= 384 && kSharedBytes <= 227 * 1024, "a block of one multiprocessor");
 };
 
@@ -61,7 +62,7 @@ template <class Config>
 struct LatencyWarp {
     using Ntt = typename Config::Ntt;
     using M = typename Config::M;
-    static constexpr int N = Config::N, P = Config::P, k = Config::k, kRows = Config::kRows, kDepth = Config::kKeyDepth;
+    static constexpr int N = Config::N, P = Config::P, k = Config::k, kRows = Config::kRows, kKeys = Config::Pair::kKeys;
     static constexpr int kMaskLevels = Config::shape.mask_gadget.level_count, kBodyLevels = Config::shape.body_gadget.level_count;
 
     int warp, lane;
@@ -96,7 +97,7 @@ struct LatencyWarp {
     // First vector of this warp's part of the key, first step.
     __device__ __forceinline__ const Vec4* key_of(const BlindRotateView& view) const {
         return static_cast<const Vec4*>(view.key) + std::size_t(output) * Config::Pair::kStepVectors +
-               first_vector * kRows * 3 * 32 + lane;
+               first_vector * kRows * kKeys * 32 + lane;
     }
 
     // The digit of this row, transformed.
@@ -120,11 +121,11 @@ struct LatencyWarp {
 
     // This warp's part of the products of all rows, times the factors.
     template <class KeyRows>
-    __device__ __forceinline__ void multiply(KeyRows& ahead, const std::uint32_t (&exponents)[3]) const {
+    __device__ __forceinline__ void multiply(KeyRows& ahead, const std::uint32_t (&exponents)[kKeys]) const {
 #pragma unroll
         for (int v = 0; v < Config::kVectorsPerWarp; ++v) {
             const int vector = first_vector + v;
-            std::int64_t products[3][4] = {};
+            std::int64_t products[kKeys][4] = {};
 #pragma unroll
             for (int row = 0; row < kRows; ++row) {
                 const Vec4 four = reinterpret_cast<const Vec4*>(rows + row * N)[vector * 32 + lane];
@@ -134,7 +135,7 @@ struct LatencyWarp {
             const std::uint32_t reversed = reverse_position(4 * vector, Ntt::p);
             std::int64_t total[4] = {};
 #pragma unroll
-            for (int j = 0; j < 3; ++j) {
+            for (int j = 0; j < kKeys; ++j) {
                 std::int32_t factor[4];
                 factors_at(reversed, exponents[j], factor);
                 multiply_reduced(M{}, total, factor, products[j]);
@@ -166,7 +167,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_latency_kern
     const Warp warp = Warp::make(shared);
     const bool owns_row = warp.owns_row(), multiplies = warp.multiplies();
     for (int number = blockIdx.x; number < view.batch; number += gridDim.x) {
-        const std::uint32_t* const switched = switched_of(view, number);
+        const std::uint32_t* const switched = switched_of<typename Config::Step>(view, number);
         std::uint32_t accumulator[Config::P];
         load_accumulator<Config>(view, number, warp.component, warp.lane, accumulator);
         KeyAhead<Config::kKeyDepth, Config::Pair::kKeys> ahead(warp.key_of(view));
@@ -177,8 +178,8 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_latency_kern
             __syncthreads();  // the rows are written
 
             if (multiplies) {
-                const std::uint32_t first = __ldg(switched + 2 * step), second = __ldg(switched + 2 * step + 1);
-                const std::uint32_t exponents[3] = {first, second, first + second};
+                std::uint32_t exponents[Config::Pair::kKeys];
+                Config::Step::load_exponents(switched, step, exponents);
                 warp.multiply(ahead, exponents);
                 ahead.words += std::size_t(Config::k + 1) * Config::Pair::kStepVectors;
                 if (step + 1 < view.steps) ahead.fill();

@@ -34,6 +34,7 @@
 #include "cuda/monomial.cuh"
 #include "cuda/persistent.cuh"
 #include "cuda/product.cuh"
+#include "cuda/rotation_step.cuh"
 #include "cuda/warp_ntt.cuh"
 #include "fhe_core/parameters.hpp"
 
@@ -56,12 +57,13 @@ struct PairConfig {
     using Layout = LayoutOf;
     using Ntt = WarpNtt<0, shape.polynomial_size>;
     using M = typename Ntt::M;
+    using Step = RotationStep<shape.cmux>;
     static constexpr int N = shape.polynomial_size, k = shape.glwe_dimension, P = Ntt::P;
     static constexpr int kWarpsPerGroup = k + 1;
     static constexpr int kGroupThreads = kWarpsPerGroup * 32;
     static constexpr int kThreads = kGroupThreads * Layout::groups;
     static constexpr int kRows = k * shape.mask_gadget.level_count + shape.body_gadget.level_count;
-    static constexpr int kKeys = 3;
+    static constexpr int kKeys = Step::kKeys;
     static constexpr int kVectors = P / 4;
     static constexpr int kStepVectors = kVectors * kRows * kKeys * 32;  // of one output component
 
@@ -95,12 +97,11 @@ struct PairConfig {
     static constexpr int kForwardBound = forward_bound(shape.mask_gadget) > forward_bound(shape.body_gadget)
                                              ? forward_bound(shape.mask_gadget)
                                              : forward_bound(shape.body_gadget);
-    static constexpr double kSumBound = kRows * (kForwardBound / 1000.0) / 2;               // units of p^2
-    static constexpr double kProductBound = kSumBound * M::p / 4294967296.0 + 0.5;          // units of p
-    static constexpr double kInputBound = 1.5 * kProductBound * M::p / 4294967296.0 + 0.5;  // of the inverse
+    static constexpr double kSumBound = kRows * (kForwardBound / 1000.0) / 2;                       // units of p^2
+    static constexpr double kProductBound = kSumBound * M::p / 4294967296.0 + 0.5;                  // units of p
+    static constexpr double kInputBound = kKeys / 2.0 * kProductBound * M::p / 4294967296.0 + 0.5;  // of the inverse
 
-    static_assert(shape.cmux == CmuxKind::binary_pair && shape.limb_count == 1,
-                  "this kernel takes two key bits per step and one limb");
+    static_assert(Step::kFactorsOnProducts && shape.limb_count == 1, "this kernel takes factors on the products and one limb");
     static_assert(kForwardBound < 16000, "digits overflow 31 bits in the forward transform");
     static_assert(kSumBound * M::p * M::p < 4.6e18, "sums over the rows overflow 62 bits");
     static_assert(kInputBound * 1000 <= Ntt::kInverseInput, "the inverse transform takes inputs up to 0.7 p");
@@ -164,7 +165,7 @@ __device__ __forceinline__ void multiply_rows(const std::int32_t* rows, KeyRows&
     constexpr int kRows = Config::kRows, kCount = Config::kPerUnit;
     static_for<0, Config::kVectors>([&](auto vector_index) {
         constexpr int vector = decltype(vector_index)::value;
-        std::int64_t sums[kCount][3][4] = {};
+        std::int64_t sums[kCount][Config::kKeys][4] = {};
 #pragma unroll
         for (int row = 0; row < kRows; ++row) {
             const int position = vector * kRows + row;
@@ -179,7 +180,7 @@ __device__ __forceinline__ void multiply_rows(const std::int32_t* rows, KeyRows&
         for (int m = 0; m < kCount; ++m) {
             std::int64_t total[4] = {};
 #pragma unroll
-            for (int j = 0; j < 3; ++j) {
+            for (int j = 0; j < Config::kKeys; ++j) {
                 std::int32_t factor[4];
                 factors[m][j].template at<vector>(powers, factor);
                 multiply_reduced(M{}, total, factor, sums[m][j]);
@@ -220,19 +221,19 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
 #pragma unroll
         for (int m = 0; m < kCount; ++m) {
             const int number = unit * kCount + m < view.batch ? unit * kCount + m : view.batch - 1;
-            switched[m] = switched_of(view, number);
+            switched[m] = switched_of<typename Config::Step>(view, number);
             load_accumulator<Config>(view, number, component, lane, accumulator[m]);
         }
 
         const Vec4* key = own_key;
         for (int step = 0; step < view.steps; ++step) {
-            Factors factors[kCount][3];
+            Factors factors[kCount][Config::kKeys];
 #pragma unroll
             for (int m = 0; m < kCount; ++m) {
-                const std::uint32_t first = __ldg(switched[m] + 2 * step), second = __ldg(switched[m] + 2 * step + 1);
-                factors[m][0] = Factors::make(first, lane_root);
-                factors[m][1] = Factors::make(second, lane_root);
-                factors[m][2] = Factors::make(first + second, lane_root);
+                std::uint32_t exponents[Config::kKeys];
+                Config::Step::load_exponents(switched[m], step, exponents);
+#pragma unroll
+                for (int j = 0; j < Config::kKeys; ++j) factors[m][j] = Factors::make(exponents[j], lane_root);
             }
 
             std::int32_t* const rows = digits + buffer * Config::kBufferWords;

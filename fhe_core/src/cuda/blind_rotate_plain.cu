@@ -22,8 +22,10 @@ struct PlainRotate {
 
     PlainRotateView view;
     Gadget mask_gadget, body_gadget;
-    CmuxKind cmux;
-    int log_size, k, rows, keys, lwe_size;
+    Rotation rotation;
+    int log_size, k, rows, lwe_size;
+
+    using Exponents = std::uint32_t[Rotation::kMostKeys];
 
     FHE_HD int size() const { return 1 << log_size; }
     FHE_HD int components() const { return k + 1; }
@@ -51,7 +53,7 @@ struct PlainRotate {
         for (int limb = 0; limb < limbs; ++limb) {
             const std::int32_t* polynomial = accumulator + ((limb * components() + component) << log_size);
             words[limb] = static_cast<std::uint32_t>(polynomial[i]);
-            if (cmux == CmuxKind::binary) {
+            if (!rotation.factors_on_products()) {
                 const std::uint32_t p = prime(limb), moved = rotated(polynomial, i, exponent, limb);
                 words[limb] = moved >= words[limb] ? moved - words[limb] : moved + p - words[limb];
             }
@@ -67,15 +69,16 @@ struct PlainRotate {
     // Position `item` of the product of one limb: sum over the rows, factors X^e - 1 applied after it.
     template <class M>
     FHE_HD std::int32_t product(const std::int32_t* digits, const std::int32_t* key, const std::int32_t* powers,
-                                const std::uint32_t (&exponents)[3], int item) const {
+                                const Exponents& exponents, int item) const {
         const int component = item >> log_size, i = item & (size() - 1);
         std::int64_t total = 0;
-        for (int j = 0; j < keys; ++j) {
+        for (int j = 0; j < rotation.keys; ++j) {
             std::int64_t sum = 0;
             for (int row = 0; row < rows; ++row)
-                sum += multiply_wide(digits[(row << log_size) + i], key[(((component * rows + row) * keys + j) << log_size) + i]);
+                sum += multiply_wide(digits[(row << log_size) + i],
+                                     key[(((component * rows + row) * rotation.keys + j) << log_size) + i]);
             const std::int32_t reduced = montgomery(M{}, sum);
-            if (cmux == CmuxKind::binary) return reduced;
+            if (!rotation.factors_on_products()) return reduced;
             const std::uint32_t root = 2 * reverse_position(static_cast<std::uint32_t>(i), log_size) + 1;
             total += multiply_wide(powers[exponents[j] * root & (2 * size() - 1)] - 1, reduced);
         }
@@ -84,12 +87,12 @@ struct PlainRotate {
 
     template <class M, class Block>
     FHE_HD void limb_update(const Block& block, int limb, std::int32_t* accumulator, std::int32_t* digits, std::int32_t* sums,
-                            const std::int32_t* step_key, const std::uint32_t (&exponents)[3]) const {
+                            const std::int32_t* step_key, const Exponents& exponents) const {
         const PlainTables& tables = view.tables[limb];
         digits += limb * rows << log_size;
         accumulator += limb * components() << log_size;
         sums += limb * components() << log_size;
-        const std::int32_t* key = step_key + (std::size_t(limb * components() * rows * keys) << log_size);
+        const std::int32_t* key = step_key + (std::size_t(limb * components() * rows * rotation.keys) << log_size);
         plain_forward<M>(block, digits, rows, log_size, tables.twiddles);
         block.each(components() << log_size,
                    [&](int item) { sums[item] = reduce(M{}, product<M>(digits, key, tables.powers, exponents, item)); });
@@ -108,7 +111,7 @@ struct PlainRotate {
                                                             : view.scratch + block.number() * static_cast<std::size_t>(area);
         std::int32_t* digits = accumulator + limbs * component_words;
         std::int32_t* sums = digits + (limbs * rows << log_size);
-        const std::size_t step_words = std::size_t(limbs * components() * rows * keys) << log_size;
+        const std::size_t step_words = std::size_t(limbs * components() * rows * rotation.keys) << log_size;
 
         for (std::size_t number = block.number(); number < static_cast<std::size_t>(common.batch); number += block.count()) {
             const std::uint32_t* switched = common.switched + number * lwe_size;
@@ -120,15 +123,8 @@ struct PlainRotate {
                 accumulator[item] = is_body ? rotated_table(table, (within & (size() - 1)) + switched[lwe_size - 1], limb) : 0;
             });
             for (int step = 0; step < common.steps; ++step) {
-                std::uint32_t exponents[3] = {};
-                if (cmux == CmuxKind::binary_pair) {
-                    exponents[0] = switched[2 * step];
-                    exponents[1] = switched[2 * step + 1];
-                    exponents[2] = exponents[0] + exponents[1];
-                } else {
-                    exponents[0] = switched[step];
-                    exponents[1] = 2 * static_cast<std::uint32_t>(size()) - switched[step];
-                }
+                Exponents exponents = {};
+                for (int j = 0; j < rotation.keys; ++j) exponents[j] = rotation.exponent(switched + step * rotation.key_bits, j);
                 block.each(component_words, [&](int item) { decompose_accumulator(accumulator, digits, exponents[0], item); });
                 const std::int32_t* key = static_cast<const std::int32_t*>(common.key) + step * step_words;
                 limb_update<Modulus<0>>(block, 0, accumulator, digits, sums, key, exponents);
@@ -151,11 +147,10 @@ void launch_limbs(const ParameterSet& params, const PlainRotateView& view, int b
     const PlainRotate<limbs> body{view,
                                   params.shape.mask_gadget,
                                   params.shape.body_gadget,
-                                  params.shape.cmux,
+                                  params.rotation(),
                                   params.log2_twice_polynomial_size() - 1,
                                   params.glwe_dimension(),
                                   params.row_count(),
-                                  params.keys_per_step(),
                                   params.lwe_dimension + 1};
     const int grid = view.common.batch < blocks ? view.common.batch : blocks;
     launch(body, grid, view.scratch == nullptr ? plain_rotate_bytes(params) : 0, stream);

@@ -348,13 +348,13 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
     };
 
     for (int number = group * gridDim.x + blockIdx.x; number < view.batch; number += gridDim.x * Config::kGroups) {
-        const std::uint32_t* switched = switched_of(view, number);
+        const std::uint32_t* switched = switched_of<typename Config::Step>(view, number);
         typename Thread::Share y;
-        thread.start(y, table_of<std::uint64_t>(view, number, Config::N), switched[2 * view.steps]);
+        thread.start(y, table_of<std::uint64_t>(view, number, Config::N), rotation_of_table<typename Config::Step>(view, number));
 #pragma unroll 1
         for (int step = 0; step < view.steps; ++step) {
-            const std::uint32_t first = __ldg(switched + 2 * step), second = __ldg(switched + 2 * step + 1);
-            const std::uint32_t exponents[3] = {first, second, first + second};
+            std::uint32_t exponents[Config::kKeys];
+            Config::Step::load_exponents(switched, step, exponents);
             thread.decompose(y);
             group_barrier();  // the digits are there
 #pragma unroll 1

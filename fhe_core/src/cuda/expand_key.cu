@@ -53,9 +53,7 @@ struct ExpandPolynomial {
 template <int limb>
 void launch_limb(const ParameterSet& params, const BootstrapKeyPart& part, cudaStream_t stream) {
     using M = Modulus<limb>;
-    const std::uint64_t montgomery = (std::uint64_t{1} << 32) % M::p;
-    std::uint64_t scale = mul_mod(inverse_mod(params.polynomial_size(), M::p), montgomery, M::p);
-    if (params.shape.cmux != CmuxKind::binary) scale = mul_mod(scale, montgomery, M::p);
+    const std::uint64_t scale = bootstrap_key_scale(params, M::p);
     const std::size_t blocks = std::size_t(part.steps) * part.layout.keys * part.layout.rows * part.layout.outputs;
     launch(ExpandPolynomial<limb>{part, M::twiddle(scale), params.limb_count() == 2}, blocks, 4u << part.layout.log_size, stream);
 }

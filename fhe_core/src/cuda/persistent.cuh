@@ -50,7 +50,7 @@ cudaError_t launch_persistent(const BlindRotateView& view, int multiprocessors, 
 inline BlindRotateView rest_of(const Shape& shape, BlindRotateView view, int first) {
     const std::size_t words = std::size_t(shape.glwe_dimension) * shape.polynomial_size;
     const std::size_t out = view.coefficients == nullptr ? words + shape.polynomial_size : view.coefficient_count * (words + 1);
-    view.switched += std::size_t(first) * (2 * view.steps + 1);
+    view.switched += std::size_t(first) * (rotation_of(shape.cmux).key_bits * view.steps + 1);
     if (view.table_index != nullptr) view.table_index += first;
     view.out = static_cast<char*>(view.out) + first * out * (shape.limb_count == 1 ? 4 : 8);
     view.batch -= first;

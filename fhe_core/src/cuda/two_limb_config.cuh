@@ -9,6 +9,7 @@
 #include "cuda/kernel_shape.cuh"
 #include "cuda/monomial.cuh"
 #include "cuda/plain_ntt.cuh"
+#include "cuda/rotation_step.cuh"
 #include "cuda/warp_ntt.cuh"
 
 namespace fhe_core::cuda {
@@ -23,8 +24,10 @@ template <class KernelShapeOf, int groups_per_block, int warps_per_part, bool ke
 struct TwoLimbConfig {
     static constexpr Shape shape = KernelShapeOf::value;
     using Row = WarpNtt<0, 1024>;  // coordinates and ranges, which do not depend on the limb
+    using Step = RotationStep<shape.cmux>;
+    static constexpr int kKeys = Step::kKeys;
     static constexpr int N = shape.polynomial_size, k = shape.glwe_dimension;
-    static constexpr int kParts = N / 1024, kComponents = k + 1, kRows = kComponents, kKeys = 3, kVectors = 8;
+    static constexpr int kParts = N / 1024, kComponents = k + 1, kRows = kComponents, kVectors = 8;
     static constexpr int kLogSize = log2_of(N), kGroups = groups_per_block;
     static constexpr int kWarpsPerPart = warps_per_part;  // W
     static constexpr int kWarpsPerGroup = 2 * kParts * kWarpsPerPart;
@@ -49,8 +52,8 @@ struct TwoLimbConfig {
     // Units of p.
     static constexpr double kForwardBound = 0.07 + 1.25 * kLogSize;
     static constexpr double kRatio = Modulus<1>::p / 4294967296.0;  // p / 2^32
-    static constexpr double kProductBound = (kKeysFirst ? 0.75 : kRows * kForwardBound / 2) * kRatio + 0.5;
-    static constexpr double kInputBound = (kKeysFirst ? kRows * kForwardBound : 1.5) * kProductBound * kRatio + 0.5;
+    static constexpr double kProductBound = (kKeysFirst ? kKeys / 4.0 : kRows * kForwardBound / 2) * kRatio + 0.5;
+    static constexpr double kInputBound = (kKeysFirst ? kRows * kForwardBound : kKeys / 2.0) * kProductBound * kRatio + 0.5;
     static constexpr int kInverseInput = kInputBound <= 0.7 ? 700 : 1000;
     static constexpr typename Row::InversePlan kInversePlan = Row::make_inverse_plan(kInverseInput);
 
@@ -79,9 +82,9 @@ struct TwoLimbConfig {
     }
     static constexpr std::array<bool, 32> kReducedSlots = reduced_slots();
 
-    static_assert(shape.cmux == CmuxKind::binary_pair && shape.limb_count == 2 && shape.mask_gadget == shape.body_gadget &&
+    static_assert(Step::kFactorsOnProducts && shape.limb_count == 2 && shape.mask_gadget == shape.body_gadget &&
                       shape.mask_gadget.level_count == 1 && shape.mask_gadget.base_log <= 24,
-                  "this kernel takes two key bits per step, two limbs and one digit");
+                  "this kernel takes factors on the products, two limbs and one digit");
     static_assert(kParts == 1 || kParts == 2 || kParts == 4, "N is 1024, 2048 or 4096");
     static_assert(kForwardBound < 16, "digits overflow 31 bits in the forward transform");
     static_assert(kRows * kForwardBound / 2 < 256, "sums over the rows overflow 62 bits");  // 2^8 * p^2 < 2^62
