@@ -83,7 +83,7 @@ void TransformTables::fill_twiddles(int n, int width) {
             table->push_back(power_companions_[exponent]);
         }
     }
-    const auto push_lanes = [&](std::vector<std::int32_t>& table, int block, int s, int g, bool inverse) {
+    const auto push_lanes = [&](TableWords& table, int block, int s, int g, bool inverse) {
         // Half-length 2^(log_w - 1 - s) inside the W coefficients that a lane holds after the transposition.
         const int half = width >> (s + 1);
         const std::uint32_t m = n / (2 * half);
