@@ -41,6 +41,7 @@ __all__ = [
     "rotation_correlation",
     "rotation_correlation_bound",
     "sample_extraction_variance",
+    "step_units",
     "word_rounding_variance",
 ]
 
@@ -49,13 +50,6 @@ SD_INFLATION = 1.02
 
 _SECRET_SQUARE = {"binary": 1 / 2, "ternary": 2 / 3, "quinary": 2.0}  # E[s^2]
 _SECRET_MEAN = {"binary": 1 / 2, "ternary": 0.0, "quinary": 0.0}
-# Per step of the blind rotation, in units of one external product: noise of the key, and rounding of the decomposition.
-#   binary       ACC += K [x] ((X^t - 1) ACC): the key's noise once; the rounding error times s, E[s^2] = 1/2
-#   ternary      two products, each times (X^t - 1), which doubles a variance: 4; the rounding of the one key that is 1 (2/3): 4/3
-#   binary_pair  three products, each doubled: 6; the rounding of the one key that is 1 (3/4): 3/2
-# Source: [CGGI20] binary, [MP21] ternary, [BMMP18] pairs; ours counts the factors on the products.
-_KEY_UNITS = {"binary": 1.0, "ternary": 4.0, "binary_pair": 6.0}
-_ROUNDING_UNITS = {"binary": 1 / 2, "ternary": 4 / 3, "binary_pair": 3 / 2}
 
 
 class NoiseParameters(Protocol):
@@ -78,7 +72,9 @@ class NoiseParameters(Protocol):
     @property
     def body_gadget(self) -> tuple[int, int]: ...
     @property
-    def cmux(self) -> str: ...
+    def keys_per_step(self) -> int: ...
+    @property
+    def factors_on_products(self) -> bool: ...
     @property
     def glwe_secret(self) -> str: ...
     @property
@@ -261,10 +257,23 @@ def external_product_rounding_variance(params: NoiseParameters) -> float:
     return _rounding_variance(params, params.body_gadget) + masks * _rounding_variance(params, params.mask_gadget)
 
 
+def step_units(params: NoiseParameters) -> tuple[float, float]:
+    """(keys, keys / (keys + 1)), twice where factors multiply products: a step's key noise and rounding, in units of an external product.
+
+    Every key's noise counts. Rounding counts for the key that is 1, if one is: keys + 1 values of the key bits are equally likely
+    (fhe_core/include/fhe_core/rotations.def). A factor X^e - 1 after the product doubles a variance. So `binary` has 1 and 1/2, `ternary` 4
+    and 4/3, `binary_pair` 6 and 3/2.
+    Source: [CGGI20] binary, [MP21] ternary, [BMMP18] pairs; ours counts the factors on the products.
+    """
+    keys, doubled = params.keys_per_step, 2 if params.factors_on_products else 1
+    return doubled * keys, doubled * keys / (keys + 1)
+
+
 def blind_rotation_variance(params: NoiseParameters) -> float:
     """steps * (key units * external product's key noise + rounding units * its rounding), independent of the input's noise."""
-    key = _KEY_UNITS[params.cmux] * external_product_key_variance(params)
-    rounding = _ROUNDING_UNITS[params.cmux] * external_product_rounding_variance(params)
+    key_units, rounding_units = step_units(params)
+    key = key_units * external_product_key_variance(params)
+    rounding = rounding_units * external_product_rounding_variance(params)
     return params.step_count * (key + rounding)
 
 
@@ -299,7 +308,7 @@ def _rounding_share(params: NoiseParameters) -> float:
     rounding = (
         params.large_dimension * _SECRET_SQUARE[params.glwe_secret] * _rounding_variance(params, params.mask_gadget)
     )
-    return params.step_count * _ROUNDING_UNITS[params.cmux] * rounding / blind_rotation_variance(params)
+    return params.step_count * step_units(params)[1] * rounding / blind_rotation_variance(params)
 
 
 # A whole look-up

@@ -19,8 +19,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("tests/**/*.md")])
 PACKAGES = ("fhe_core", "models", "training", "api", "app")
 FOLDERS = (*PACKAGES, "tests", "docs")
-SOURCES = (".py", ".pyi", ".cpp", ".hpp", ".cu", ".cuh")
-FILE_NAME = r"[\w./-]*\w\.(?:py|pyi|cpp|hpp|cu|cuh|md|sh|cmake|ipynb)"
+SOURCES = (".py", ".pyi", ".cpp", ".hpp", ".def", ".cu", ".cuh")
+FILE_NAME = r"[\w./-]*\w\.(?:py|pyi|cpp|hpp|def|cu|cuh|md|sh|cmake|ipynb)"
 EXAMPLES = {"cloakwork/__init__.py", "fhe_core/x.py"}  # named as such, or said not to exist
 
 
@@ -126,7 +126,7 @@ def test_pictures_have_text_that_is_read_aloud():
 BIBLIOGRAPHY = REPOSITORY / "docs" / "bibliography.md"
 KEY = r"\[([A-Z][A-Za-z+]+\d{1,4})\]"
 CODE = ("fhe_core", "models", "training", "api", "app")
-SUFFIXES = {".py", ".cpp", ".hpp", ".cu", ".cuh"}
+SUFFIXES = {".py", ".cpp", ".hpp", ".def", ".cu", ".cuh"}
 
 
 def bibliography() -> dict[str, list[str]]:

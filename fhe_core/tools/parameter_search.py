@@ -19,6 +19,7 @@ import importlib.util
 import itertools
 import json
 import math
+import re
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,6 +28,7 @@ from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
 HEADER = HERE.parent / "include" / "fhe_core" / "parameter_sets.hpp"
+ROTATIONS_FILE = HEADER.with_name("rotations.def")
 LIMB_PRIMES = (132710401, 134176769)
 SIGMA_FLOOR = 3.19
 SIGMA_LIMIT = 2000.0  # of the sampler (random.hpp)
@@ -47,6 +49,32 @@ noise = _load_noise()
 CURVES = json.loads((HERE / "security_curves.json").read_text())
 ESTIMATES = json.loads((HERE / "security_estimates.json").read_text())["estimates"]
 COSTS = json.loads((HERE / "kernel_costs.json").read_text())
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """A line of rotations.def: what a step of the blind rotation reads."""
+
+    name: str
+    small_secret: str
+    factors: str  # "accumulator" or "products"
+    keys: tuple[tuple[int, ...], ...]
+
+    @property
+    def key_bits(self) -> int:
+        return len(self.keys[0])
+
+
+def _read_rotations() -> dict[str, Rotation]:
+    lines = re.findall(r"^ROTATION\((\w+), (\w+), (\w+), (.*)\)$", ROTATIONS_FILE.read_text(), flags=re.MULTILINE)
+    found = {}
+    for name, secret, factors, keys in lines:
+        numbers = tuple(tuple(int(number) for number in key.split(",")) for key in re.findall(r"{([^}]*)}", keys))
+        found[name] = Rotation(name, secret, factors, numbers)
+    return found
+
+
+ROTATIONS = _read_rotations()
 
 
 @dataclass(frozen=True)
@@ -71,8 +99,12 @@ class Row:
     max_weight_norm: float
 
     @property
+    def rotation(self) -> Rotation:
+        return ROTATIONS[self.cmux]
+
+    @property
     def lwe_secret(self) -> str:
-        return "ternary" if self.cmux == "ternary" else "binary"
+        return self.rotation.small_secret
 
     @property
     def modulus(self) -> int:
@@ -84,11 +116,15 @@ class Row:
 
     @property
     def keys_per_step(self) -> int:
-        return {"binary": 1, "ternary": 2, "binary_pair": 3}[self.cmux]
+        return len(self.rotation.keys)
+
+    @property
+    def factors_on_products(self) -> bool:
+        return self.rotation.factors == "products"
 
     @property
     def step_count(self) -> int:
-        return self.lwe_dimension // 2 if self.cmux == "binary_pair" else self.lwe_dimension
+        return self.lwe_dimension // self.rotation.key_bits
 
     @property
     def row_count(self) -> int:
@@ -173,7 +209,7 @@ def cost(row: Row) -> float:
     keyswitch = row.large_dimension * row.keyswitch_gadget[1] * row.lwe_dimension
     total = 0.0
     for device in (COSTS["cuda"], COSTS["cpu"]):
-        reduction = device["reduction"] if row.cmux == "binary" else row.keys_per_step * device["reduction_and_factor"]
+        reduction = row.keys_per_step * device["reduction_and_factor"] if row.factors_on_products else device["reduction"]
         step = row.row_count * butterflies * device["forward_butterfly"] + outputs * butterflies * device["inverse_butterfly"]
         step += products * device["multiply_accumulate"] + words * reduction
         total += row.step_count * step + keyswitch * device["keyswitch_multiply"]
@@ -284,11 +320,12 @@ def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: G
     def with_dimension(n: int) -> Row:
         return replace(row, lwe_dimension=n, lwe_sigma=cached_lwe_sigma(n, w, target.bits))
 
-    step = 32
-    coarse = next((n for n in range(560, 1400, step) if fits(with_dimension(n), target)), None)
+    bits = row.rotation.key_bits
+    first, step = -(-560 // bits) * bits, 16 * bits
+    coarse = next((n for n in range(first, 1400, step) if fits(with_dimension(n), target)), None)
     if coarse is None:
         return None
-    candidates = (with_dimension(n) for n in range(max(coarse - step, 560), coarse + 1, 2))
+    candidates = (with_dimension(n) for n in range(max(coarse - step, first), coarse + 1, bits))
     return next(candidate for candidate in candidates if fits(candidate, target))
 
 

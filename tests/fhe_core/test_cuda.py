@@ -286,12 +286,12 @@ def test_wrong_arguments(sessions: Sessions, call: Callable[[Sessions], object])
 
 
 def test_batches_are_cut_to_the_memory_limit(sessions: Sessions) -> None:
-    lwe, tables = sessions.lwe(40), sessions.tables(1)
+    lwe, tables = sessions.lwe(60), sessions.tables(1)
     pieces: list[int] = []
     limited = _engine.CudaSession(sessions.cuda_key, memory_limit=1 << 17)
     outputs = limited.bootstrap(lwe, tables, progress=lambda done, total: pieces.append(done))
     np.testing.assert_array_equal(outputs, sessions.cpu.bootstrap(lwe, tables))
-    assert len(pieces) > 2 and pieces[-1] == 40 and pieces == sorted(pieces)
+    assert len(pieces) > 2 and pieces[-1] == 60 and pieces == sorted(pieces)
 
 
 def test_memory_that_does_not_suffice(sessions: Sessions) -> None:

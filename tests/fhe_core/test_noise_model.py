@@ -29,7 +29,7 @@ class Row:
     keyswitch_gadget: tuple[int, int]
     max_weight_norm: float
     limb_count: int = 1
-    cmux: str = "binary"
+    rotation: str = "binary"
     kind: str = "gate"
     message_bits: int = 0
 
@@ -39,7 +39,15 @@ class Row:
 
     @property
     def lwe_secret(self) -> str:
-        return "ternary" if self.cmux == "ternary" else "binary"
+        return "ternary" if self.rotation == "ternary" else "binary"
+
+    @property
+    def keys_per_step(self) -> int:
+        return {"binary": 1, "ternary": 2, "binary_pair": 3}[self.rotation]
+
+    @property
+    def factors_on_products(self) -> bool:
+        return self.rotation != "binary"
 
     @property
     def large_dimension(self) -> int:
@@ -47,7 +55,7 @@ class Row:
 
     @property
     def step_count(self) -> int:
-        return self.lwe_dimension // 2 if self.cmux == "binary_pair" else self.lwe_dimension
+        return self.lwe_dimension // 2 if self.rotation == "binary_pair" else self.lwe_dimension
 
 
 SQRT2 = math.sqrt(2)
@@ -58,7 +66,7 @@ CANDIDATES = {
     "G64-512a": (Row(648, 3.98, 16, 512, 2, "ternary", 4.12, (8, 2), (10, 1), (2, 6), SQRT2), (8.01e-3, 6.11e-3, 3.60e-3, 1.34e-2)),
     "G64-256": (Row(618, 3.37, 15, 256, 4, "ternary", 4.12, (8, 2), (8, 2), (2, 6), SQRT2), (3.50e-3, 1.00e-2, 7.03e-3, 1.32e-2)),
     "G64-1024T": (
-        Row(594, 4.54, 16, 1024, 1, "ternary", 4.12, (8, 2), (8, 2), (2, 6), SQRT2, cmux="ternary"),
+        Row(594, 4.54, 16, 1024, 1, "ternary", 4.12, (8, 2), (8, 2), (2, 6), SQRT2, rotation="ternary"),
         (7.79e-3, 6.90e-3, 2.81e-3, 1.33e-2),
     ),
     "L2-512": (Row(682, 4.35, 17, 512, 2, "ternary", 4.12, (6, 3), (5, 3), (2, 6), 4), (1.03e-3, 3.68e-3, 3.69e-3, 6.65e-3)),
@@ -92,7 +100,7 @@ def test_candidates(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_key_bits_per_step() -> None:
     """Six units of key noise and 3/2 of rounding per pair, against one and 1/2 per bit."""
     row = CANDIDATES["G64-512"][0]
-    pair = replace(row, cmux="binary_pair")
+    pair = replace(row, rotation="binary_pair")
     key, rounding = noise.external_product_key_variance(row), noise.external_product_rounding_variance(row)
     assert noise.blind_rotation_variance(row) == pytest.approx(610 * (key + rounding / 2))
     assert noise.blind_rotation_variance(pair) == pytest.approx(305 * (6 * key + 1.5 * rounding))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import math
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -20,7 +22,7 @@ SHIPPED = [name for name in NAMES if not name.startswith("toy")]
 FIELDS = (
     "kind", "message_bits", "polynomial_size", "glwe_dimension", "limb_count", "modulus", "mask_gadget", "body_gadget", "cmux", "glwe_secret",
     "lwe_secret", "glwe_sigma", "lwe_dimension", "keyswitch_modulus_log2", "lwe_sigma", "keyswitch_gadget", "max_weight_norm",
-    "large_dimension", "row_count", "keys_per_step", "step_count",
+    "large_dimension", "row_count", "keys_per_step", "step_count", "factors_on_products",
 )  # fmt: skip
 CURVES = json.loads((TOOLS / "security_curves.json").read_text())
 ESTIMATES = json.loads((TOOLS / "security_estimates.json").read_text())
@@ -107,9 +109,37 @@ def test_toys_say_that_they_are_insecure() -> None:
     toys = [name for name in NAMES if name.startswith("toy")]
     assert toys and all(_engine.parameter_set(name).security_bits == 0 for name in toys)
     params = [_engine.parameter_set(name) for name in toys]
-    assert {p.cmux for p in params} == {"binary", "ternary", "binary_pair"}
+    assert {p.cmux for p in params} == set(search.ROTATIONS)
     assert {p.glwe_secret for p in params} == {"binary", "ternary", "quinary"}
     assert {p.limb_count for p in params} == {1, 2}
+
+
+@pytest.mark.parametrize("name", search.ROTATIONS)
+def test_a_step_multiplies_by_its_power(name: str) -> None:
+    """X^<a, s> = 1 + sum over keys j of [s = key j] (X^e_j - 1) for every value of the key bits."""
+    rotation = search.ROTATIONS[name]
+    zero = (0,) * rotation.key_bits
+    values = {"binary": (0, 1), "ternary": (-1, 0, 1)}[rotation.small_secret]
+    assert len({zero, *rotation.keys}) == len(rotation.keys) + 1
+    assert {zero, *rotation.keys} == set(itertools.product(values, repeat=rotation.key_bits))
+    mask = [10**i for i in range(1, rotation.key_bits + 1)]
+    for secret in (zero, *rotation.keys):
+        power = Counter({0: 1})
+        for key in rotation.keys:
+            if secret == key:
+                power += Counter({sum(a * k for a, k in zip(mask, key, strict=True)): 1})
+                power -= Counter({0: 1})
+        assert power == Counter({sum(a * s for a, s in zip(mask, secret, strict=True)): 1})
+
+
+def test_the_engine_reads_the_same_rotations() -> None:
+    for params in map(_engine.parameter_set, NAMES):
+        rotation = search.ROTATIONS[params.cmux]
+        assert params.lwe_secret == rotation.small_secret
+        assert (params.keys_per_step, params.factors_on_products) == (
+            len(rotation.keys),
+            rotation.factors == "products",
+        )
 
 
 def test_estimates_come_from_one_estimator() -> None:
@@ -136,7 +166,7 @@ def test_rows_are_ones_that_the_engine_computes(name: str) -> None:
     base_log, level_count = p.keyswitch_gadget
     assert base_log * level_count <= p.keyswitch_modulus_log2 <= 32
     assert p.keyswitch_modulus_log2 - math.log2(2 * p.polynomial_size) >= 1
-    assert p.cmux != "binary_pair" or p.lwe_dimension % 2 == 0
+    assert p.lwe_dimension == p.step_count * ROWS[name].rotation.key_bits
 
 
 @pytest.mark.parametrize(("name", "mebibytes"), [("gate_64", 16), ("lut4", 40)])

@@ -243,6 +243,19 @@ def test_bootstrap_with_tables(keys: Keys) -> None:
     assert decode(p, keys.secret.phase_lwe(out[:, 0].copy()), bits) == expected
 
 
+def test_a_bootstrap_is_the_four_calls(keys: Keys) -> None:
+    p = keys.params
+    rng = np.random.default_rng(2)
+    lwe = rng.integers(0, p.modulus, (2, p.large_dimension + 1), dtype=np.uint64).astype(word_dtype(p))
+    table = rng.integers(0, p.modulus, p.polynomial_size, dtype=np.uint64).astype(word_dtype(p))
+    for coefficient in (0, p.polynomial_size - 1):
+        stages = keys.bootstrap(lwe, table[None], np.zeros(2, np.uint32), np.array([coefficient], np.uint32))
+        whole = reference.bootstrap(p, keys.keyswitch_key, keys.bootstrap_key, lwe, table, coefficient)
+        np.testing.assert_array_equal(whole, stages[:, 0])
+    with pytest.raises(ShapeError, match="coefficient"):
+        reference.bootstrap(p, keys.keyswitch_key, keys.bootstrap_key, lwe, table, p.polynomial_size)
+
+
 def test_one_rotation_serves_several_thresholds(keys: Keys) -> None:
     """Coefficient j of the rotated table is the look-up at phase + j."""
     p, bits = keys.params, 2

@@ -45,6 +45,14 @@ constexpr std::uint64_t bootstrap_mask_index(const ParameterSet& params, std::ui
     return ((step * params.keys_per_step() + key) * params.row_count() + row) * params.glwe_dimension() + component;
 }
 
+// What a bootstrap key's words are multiplied by in the transform domain, modulo a limb prime: 1/N for the inverse transform, and
+// 2^32 for each Montgomery reduction that follows.
+constexpr std::uint64_t bootstrap_key_scale(const ParameterSet& params, std::uint64_t prime) {
+    std::uint64_t scale = inverse_mod(params.polynomial_size(), prime);
+    for (int i = 0; i < params.rotation().reductions(); ++i) scale = mul_mod(scale, (std::uint64_t{1} << 32) % prime, prime);
+    return scale;
+}
+
 // Index of a keyswitch key row in domain 2: large-key coefficient i, level l.
 constexpr std::uint64_t keyswitch_mask_index(const ParameterSet& params, std::uint64_t coefficient, std::uint64_t level) {
     return coefficient * params.keyswitch_gadget.level_count + level;

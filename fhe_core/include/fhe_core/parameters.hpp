@@ -7,14 +7,10 @@
 #include <string_view>
 
 #include "fhe_core/modular.hpp"
+#include "fhe_core/rotation.hpp"
 
 namespace fhe_core {
 
-enum class SecretKind : std::uint8_t { binary, ternary, quinary };  // uniform in {0, 1}, {-1, 0, 1}, {-2 .. 2}
-
-constexpr int secret_bound(SecretKind kind) { return kind == SecretKind::quinary ? 2 : 1; }  // of |s|
-constexpr int secret_lowest(SecretKind kind) { return kind == SecretKind::binary ? 0 : -secret_bound(kind); }
-enum class CmuxKind : std::uint8_t { binary, ternary, binary_pair };
 enum class TableKind : std::uint8_t { gate, exact, approximate };
 
 struct Gadget {
@@ -30,7 +26,7 @@ struct Shape {
     int limb_count;       // 1: Q = q0, 2: Q = q0*q1
     Gadget mask_gadget;
     Gadget body_gadget;
-    CmuxKind cmux;
+    CmuxKind cmux;  // the kind of step: a line of rotations.def
     friend constexpr bool operator==(const Shape&, const Shape&) = default;
 };
 
@@ -59,10 +55,11 @@ struct ParameterSet {
     }
     constexpr int modulus_bits() const { return kLimbBits * limb_count(); }
     constexpr std::size_t word_bytes() const { return limb_count() == 1 ? 4 : 8; }
-    constexpr SecretKind lwe_secret() const { return shape.cmux == CmuxKind::ternary ? SecretKind::ternary : SecretKind::binary; }
+    constexpr const Rotation& rotation() const { return rotation_of(shape.cmux); }
+    constexpr SecretKind lwe_secret() const { return rotation().small_secret; }
     constexpr int row_count() const { return shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count; }
-    constexpr int keys_per_step() const { return shape.cmux == CmuxKind::binary ? 1 : shape.cmux == CmuxKind::ternary ? 2 : 3; }
-    constexpr int step_count() const { return shape.cmux == CmuxKind::binary_pair ? lwe_dimension / 2 : lwe_dimension; }
+    constexpr int keys_per_step() const { return rotation().keys; }
+    constexpr int step_count() const { return lwe_dimension / rotation().key_bits; }
     constexpr int gadget_drop_bits(const Gadget& g) const { return modulus_bits() - g.base_log * g.level_count; }
     constexpr int log2_twice_polynomial_size() const { return std::bit_width(static_cast<unsigned>(shape.polynomial_size)); }
     // Words of the bodies (seeded form) and of the whole bootstrap key.

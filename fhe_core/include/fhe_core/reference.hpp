@@ -44,4 +44,13 @@ Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWor
 // Section 7: glwe [k + 1][N] -> [large_dimension + 1].
 Words sample_extract(const ParameterSet& params, WordsView glwe, std::size_t coefficient);
 
+// The four calls in order: one LWE ciphertext [large_dimension + 1] -> one with fresh noise, the table applied. Keys as the two
+// expansions above give them.
+struct EvaluationKeys {
+    SmallWordsView keyswitch_key;
+    WordsView bootstrap_key;
+};
+Words bootstrap(const ParameterSet& params, const EvaluationKeys& keys, WordsView lwe, WordsView lookup_table,
+                std::size_t coefficient);
+
 }  // namespace fhe_core::reference

@@ -22,14 +22,6 @@ const char* secret_name(SecretKind kind) {
     return "";
 }
 
-const char* cmux_name(CmuxKind kind) {
-    switch (kind) {
-        case CmuxKind::binary: return "binary";
-        case CmuxKind::ternary: return "ternary";
-        default: return "binary_pair";
-    }
-}
-
 const char* kind_name(TableKind kind) {
     switch (kind) {
         case TableKind::gate: return "gate";
@@ -62,7 +54,7 @@ void bind_parameters(py::module_& m) {
         .def_property_readonly("limb_count", &P::limb_count)
         .def_property_readonly("mask_gadget", [](const P& p) { return gadget_tuple(p.shape.mask_gadget); })
         .def_property_readonly("body_gadget", [](const P& p) { return gadget_tuple(p.shape.body_gadget); })
-        .def_property_readonly("cmux", [](const P& p) { return cmux_name(p.shape.cmux); })
+        .def_property_readonly("cmux", [](const P& p) { return std::string(p.rotation().name); })
         .def_property_readonly("glwe_secret", [](const P& p) { return secret_name(p.glwe_secret); })
         .def_property_readonly("lwe_secret", [](const P& p) { return secret_name(p.lwe_secret()); })
         .def_readonly("glwe_sigma", &P::glwe_sigma)
@@ -79,6 +71,7 @@ void bind_parameters(py::module_& m) {
         .def_property_readonly("row_count", &P::row_count)
         .def_property_readonly("keys_per_step", &P::keys_per_step)
         .def_property_readonly("step_count", &P::step_count)
+        .def_property_readonly("factors_on_products", [](const P& p) { return p.rotation().factors_on_products(); })
         .def_property_readonly("bootstrap_key_body_words", &P::bootstrap_key_body_words)
         .def_property_readonly("keyswitch_key_rows", &P::keyswitch_key_rows)
         .def(

@@ -138,6 +138,27 @@ py::array sample_extract(const ParameterSet& params, const py::object& glwe_valu
     return narrow(params, result, {glwe.shape(0), coefficients.shape(0), params.large_dimension() + 1});
 }
 
+py::array bootstrap(const ParameterSet& params, const py::object& keyswitch_value, const py::object& bootstrap_value,
+                    const py::object& lwe_value, const py::object& table_value, std::size_t coefficient) {
+    const std::vector<std::int64_t> key_shape = bootstrap_key_shape(params);
+    const auto keyswitch_key = checked_array_below<std::uint32_t>(
+        keyswitch_value, "keyswitch_key", {params.large_dimension(), params.keyswitch_gadget.level_count, params.lwe_dimension + 1},
+        std::uint64_t{1} << params.keyswitch_modulus_log2);
+    const Words bootstrap_key = checked_words(params, bootstrap_value, "bootstrap_key",
+                                              {key_shape[0], key_shape[1], key_shape[2], key_shape[3], key_shape[4]});
+    const Words lwe = checked_words(params, lwe_value, "lwe", {kAny, params.large_dimension() + 1});
+    check_not_empty(lwe.array, "lwe");
+    const Words table = checked_words(params, table_value, "table", {params.polynomial_size()});
+    if (coefficient >= static_cast<std::size_t>(params.polynomial_size()))
+        throw ShapeError("coefficient: expected a number below " + std::to_string(params.polynomial_size()) + ", got " +
+                         std::to_string(coefficient));
+    const reference::Words key_words = wide(params, bootstrap_key), table_words = wide(params, table);
+    const auto result = for_each_part<std::uint64_t>(WordsView(wide(params, lwe)), lwe.shape(0), [&](WordsView one, std::size_t) {
+        return reference::bootstrap(params, {view(keyswitch_key), key_words}, one, table_words, coefficient);
+    });
+    return narrow(params, result, {lwe.shape(0), params.large_dimension() + 1});
+}
+
 }  // namespace
 
 void bind_reference(py::module_& parent) {
@@ -157,6 +178,8 @@ void bind_reference(py::module_& parent) {
           py::arg("table_index"), "uint32 [B, n + 1], words [T, N], uint32 [B] -> words [B, k + 1, N].");
     m.def("sample_extract", &sample_extract, params, py::arg("glwe"), py::arg("coefficients"),
           "words [B, k + 1, N], uint32 [J] -> words [B, J, large_dimension + 1].");
+    m.def("bootstrap", &bootstrap, params, py::arg("keyswitch_key"), py::arg("bootstrap_key"), py::arg("lwe"), py::arg("table"),
+          py::arg("coefficient") = 0, "words [B, large_dimension + 1], table [N] -> words [B, large_dimension + 1].");
 }
 
 }  // namespace fhe_core

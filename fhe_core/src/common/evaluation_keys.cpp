@@ -11,16 +11,6 @@ namespace {
 
 constexpr std::size_t kRowsPerSlice = 64;  // rows between two progress calls
 
-// The bit that key `key` of step `step` encrypts (section 6), without a branch on the secret.
-// Source: [CGGI20] binary, [MP21] ternary, [BMMP18] two key bits per step.
-std::int8_t ggsw_message(const ParameterSet& params, const std::int8_t* small_key, std::size_t step, int key) {
-    if (params.shape.cmux == CmuxKind::binary) return small_key[step];
-    if (params.shape.cmux == CmuxKind::ternary)
-        return static_cast<std::int8_t>((key == 0 ? 1 + small_key[step] : 1 - small_key[step]) >> 1);
-    const int first = small_key[2 * step], second = small_key[2 * step + 1];
-    return static_cast<std::int8_t>(key == 0 ? first * (1 - second) : key == 1 ? second * (1 - first) : first * second);
-}
-
 // body += bit * weight * coefficients, |coefficients| <= 2 and weight < q/3, so |bit * weight * coefficient| < q.
 template <class Word>
 void add_scaled(Word* body, const std::int8_t* coefficients, std::size_t count, std::int8_t bit, std::uint64_t weight,
@@ -42,6 +32,7 @@ template <class Word>
 void SecretKey::make_bootstrap_bodies(Randomness& randomness, Word* bodies, const Progress& progress) const {
     const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension(), row_count = params_.row_count();
     const std::size_t keys = params_.keys_per_step(), total = params_.step_count() * keys * row_count;
+    const Rotation& rotation = params_.rotation();
     const Gadget &mask_gadget = params_.shape.mask_gadget, &body_gadget = params_.shape.body_gadget;
     const std::size_t mask_rows = k * mask_gadget.level_count;
     const std::uint64_t q = params_.modulus();
@@ -50,7 +41,7 @@ void SecretKey::make_bootstrap_bodies(Randomness& randomness, Word* bodies, cons
         encrypt_zero(randomness, kDomainBootstrapKey, start, slice, bodies + start * n);
         for (std::size_t flat = start; flat < start + slice; ++flat) {
             const std::size_t row = flat % row_count, key = flat / row_count % keys, step = flat / (row_count * keys);
-            const std::int8_t bit = ggsw_message(params_, small_key_.data(), step, static_cast<int>(key));
+            const std::int8_t bit = rotation.message(small_key_.data() + step * rotation.key_bits, static_cast<int>(key));
             const bool is_mask = row < mask_rows;
             const Gadget& gadget = is_mask ? mask_gadget : body_gadget;
             const int level = static_cast<int>(is_mask ? row % mask_gadget.level_count : row - mask_rows);

@@ -229,13 +229,15 @@ Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glw
 
 // --- Section 6 ------------------------------------------------------------------------------------------------------------------
 
-// Source: [CGGI20] blind rotation with binary keys; [MP21] with ternary ones; [ZYL+18] and [BMMP18] two key bits per step.
-// Ours: with several keys in a step, the factors X^e - 1 multiply the products, not the keys; the products share the digits.
+// Source: [CGGI20] blind rotation with binary keys; [MP21] with ternary ones; [ZYL+18] and [BMMP18] two key bits per step (the
+// lines of rotations.def). Ours: with several keys in a step, the factors X^e - 1 multiply the products, not the keys; the products
+// share the digits.
 Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWordsView switched, WordsView lookup_table) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
+    const Rotation& rotation = params.rotation();
     const std::size_t ggsw_words = params.row_count() * (k + 1) * n;
     const auto key = [&](std::size_t step, std::size_t j) {
-        return bootstrap_key.subspan((step * params.keys_per_step() + j) * ggsw_words, ggsw_words);
+        return bootstrap_key.subspan((step * rotation.keys + j) * ggsw_words, ggsw_words);
     };
 
     Words accumulator((k + 1) * n, 0);
@@ -243,23 +245,15 @@ Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWor
     accumulator = multiply_by_monomial(params, -std::int64_t{switched[params.lwe_dimension]}, accumulator);
 
     for (std::size_t step = 0; step < static_cast<std::size_t>(params.step_count()); ++step) {
-        if (params.shape.cmux == CmuxKind::binary) {
-            accumulator = add(params, accumulator,
-                              external_product(params, key(step, 0), monomial_minus_one(params, switched[step], accumulator)));
-            continue;
-        }
-        std::vector<std::int64_t> exponents;
-        if (params.shape.cmux == CmuxKind::ternary) {
-            exponents = {std::int64_t{switched[step]}, -std::int64_t{switched[step]}};
-        } else {
-            const std::int64_t first = switched[2 * step], second = switched[2 * step + 1];
-            exponents = {first, second, first + second};
-        }
         Words updated = accumulator;
-        for (std::size_t j = 0; j < exponents.size(); ++j)
-            updated =
-                add(params, updated, monomial_minus_one(params, exponents[j], external_product(params, key(step, j), accumulator)));
-        accumulator = updated;
+        for (int j = 0; j < rotation.keys; ++j) {
+            const std::uint32_t exponent = rotation.exponent(&switched[step * rotation.key_bits], j);
+            const Words update = rotation.factors_on_products()
+                                     ? monomial_minus_one(params, exponent, external_product(params, key(step, j), accumulator))
+                                     : external_product(params, key(step, j), monomial_minus_one(params, exponent, accumulator));
+            updated = add(params, updated, update);
+        }
+        accumulator = std::move(updated);
     }
     return accumulator;
 }
@@ -276,6 +270,17 @@ Words sample_extract(const ParameterSet& params, WordsView glwe, std::size_t coe
                 j <= coefficient ? glwe[i * n + coefficient - j] : sub_mod(0, glwe[i * n + n + coefficient - j], params.modulus());
     lwe[k * n] = glwe[k * n + coefficient];
     return lwe;
+}
+
+// --- A bootstrap -----------------------------------------------------------------------------------------------------------------
+
+// Source: [CGGI20] gate bootstrapping; with the keyswitch first as in [BMMP18].
+Words bootstrap(const ParameterSet& params, const EvaluationKeys& keys, WordsView lwe, WordsView lookup_table,
+                std::size_t coefficient) {
+    const SmallWords small_lwe = keyswitch(params, keys.keyswitch_key, lwe);
+    const SmallWords switched = modulus_switch(params, small_lwe);
+    const Words glwe = blind_rotate(params, keys.bootstrap_key, switched, lookup_table);
+    return sample_extract(params, glwe, coefficient);
 }
 
 }  // namespace fhe_core::reference

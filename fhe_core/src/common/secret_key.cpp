@@ -43,6 +43,7 @@ SecretKey::SecretKey(const ParameterSet& params, SecretVector<std::int8_t> small
 
 std::unique_ptr<SecretKey> SecretKey::generate(const ParameterSet& params, SecretStream& stream) {
     refuse_insecure(params);
+    static_assert(std::ranges::all_of(kRotations, &Rotation::has_independent_bits), "such small keys are sampled step by step");
     SecretVector<std::int8_t> small_key(params.lwe_dimension), large_key(params.large_dimension());
     sample_secret(stream, params.lwe_secret(), small_key.size(), small_key.data());
     sample_secret(stream, params.glwe_secret, large_key.size(), large_key.data());

@@ -102,10 +102,7 @@ void ExpandedKey::expand_bootstrap_key(const SeededEvaluationKeysView& keys, con
             for (int row = 0; row < rows; ++row, body += n) {
                 for (int limb = 0; limb < p.limb_count(); ++limb) {
                     const std::uint64_t q = kLimbPrimes[limb];
-                    // The inverse transform's 1/N, and 2^32 for each Montgomery reduction that follows (one more with factors).
-                    const std::uint64_t montgomery = (std::uint64_t{1} << 32) % q;
-                    std::uint64_t factor = mul_mod(inverse_mod(n, q), montgomery, q);
-                    if (p.keys_per_step() > 1) factor = mul_mod(factor, montgomery, q);
+                    const std::uint64_t factor = bootstrap_key_scale(p, q);
                     std::int32_t* slice = key + std::size_t(step) * step_words_ + limb * (step_words_ / p.limb_count());
                     for (int c = 0; c < components; ++c) {
                         if (c < p.glwe_dimension()) {

@@ -13,7 +13,7 @@ namespace {
 
 using cpu::NttTables;
 
-constexpr int kMaxKeys = 3;
+constexpr int kMaxKeys = Rotation::kMostKeys;
 
 // X^e - 1 at the points of one vector register: psi^(e*E) = psi^(e*vector_exponent) * psi^(e*lane_exponent). Vectors 2i and 2i + 1
 // differ by psi^(e*N) = (-1)^e, so a product is computed for every other one.
@@ -49,7 +49,8 @@ struct Monomial {
 
 // out[c] = sum over keys j of factor_j * sum over rows of digits[row] * key[j][row][c], in the transform domain, for `kCiphertexts`
 // ciphertexts at once. The key slice `prefetch` words further on (the next step's) is brought to the second-level cache meanwhile.
-// |digits| < 15.6 q < 2^31, |key| <= q/2: sums of up to 15 rows stay under 2^62. |out| <= q.
+// |digits| < 15.6 q < 2^31, |key| <= q/2: sums of up to 15 rows stay under 2^62. |out| <= q. Longer than a screen: its sums live in
+// registers from the first loop to the last.
 template <int kComponents, int kKeys, int kCiphertexts, bool kPrefetch>
 void multiply_accumulate_rows(const NttTables& tables, const std::int32_t* digits, std::size_t digit_stride, int rows,
                               const std::int32_t* key, std::size_t prefetch, Monomial (*monomials)[kMaxKeys], std::int32_t* out,

@@ -143,13 +143,12 @@ const TransformFunctions& transform_functions(int n) {
 using MultiplyFunction = void (*)(const NttTables&, const std::int32_t*, std::size_t, int, const std::int32_t*, std::size_t,
                                   Monomial (*)[kMaxKeys], std::int32_t*, std::size_t);
 
-template <int kComponents, int kCiphertexts>
+// By number of keys in a step, from 1 to kMaxKeys.
+template <int kComponents, int kCiphertexts, int kKeys = 1>
 MultiplyFunction multiply_function_keys(int keys) {
-    switch (keys) {
-        case 1: return multiply_accumulate<kComponents, 1, kCiphertexts>;
-        case 2: return multiply_accumulate<kComponents, 2, kCiphertexts>;
-        default: return multiply_accumulate<kComponents, 3, kCiphertexts>;
-    }
+    if constexpr (kKeys < kMaxKeys)
+        if (keys > kKeys) return multiply_function_keys<kComponents, kCiphertexts, kKeys + 1>(keys);
+    return multiply_accumulate<kComponents, kKeys, kCiphertexts>;
 }
 
 template <int kCiphertexts>
@@ -176,15 +175,15 @@ std::size_t rotate_scratch_words(const ParameterSet& p) {
 }
 
 template <class Word>
-class Rotation {
+class BlockRotation {
    public:
-    explicit Rotation(const RotateJob& job)
+    explicit BlockRotation(const RotateJob& job)
         : job_(job),
           p_(*job.parameters),
+          rotation_(p_.rotation()),
           n_(p_.polynomial_size()),
           components_(p_.glwe_dimension() + 1),
           rows_(p_.row_count()),
-          keys_(p_.keys_per_step()),
           mask_(gadget_constants(p_, p_.shape.mask_gadget)),
           body_(gadget_constants(p_, p_.shape.body_gadget)),
           transform_(transform_functions(n_)),
@@ -210,23 +209,14 @@ class Rotation {
 
     // The exponents of the monomial factors of one step.
     void exponents(int step, std::size_t i, std::uint32_t (&e)[kMaxKeys]) const {
-        const std::uint32_t* t = job_.switched + i * (p_.lwe_dimension + 1);
-        const std::uint32_t modulus = 2 * std::uint32_t(n_);
-        if (p_.shape.cmux == CmuxKind::binary_pair) {
-            e[0] = t[2 * step];
-            e[1] = t[2 * step + 1];
-            e[2] = (e[0] + e[1]) & (modulus - 1);
-        } else {
-            e[0] = t[step];
-            e[1] = (modulus - e[0]) & (modulus - 1);
-            e[2] = 0;
-        }
+        const std::uint32_t* words = job_.switched + i * (p_.lwe_dimension + 1) + step * rotation_.key_bits;
+        for (int j = 0; j < rotation_.keys; ++j) e[j] = rotation_.exponent(words, j) & (2 * std::uint32_t(n_) - 1);
     }
 
-    // What is decomposed: the accumulator, or for the binary CMUX its difference with a rotated copy.
+    // What is decomposed: the accumulator, or its difference with a rotated copy where that is what the factors multiply.
     const Word* decomposed(std::size_t i, std::uint32_t exponent) {
         const Word* z = accumulator(i);
-        if (keys_ > 1) return z;
+        if (rotation_.factors_on_products()) return z;
         for (int c = 0; c < components_; ++c) {
             rotate_minus_one<Word>(z + std::size_t(c) * n_, n_, exponent, Word(p_.modulus()), difference_ + std::size_t(c) * n_);
         }
@@ -256,15 +246,15 @@ class Rotation {
     template <int count>
     void update(int step, std::size_t first, const std::int32_t* key, std::size_t prefetch) {
         const std::size_t row_words = std::size_t(rows_) * n_, product_words = std::size_t(components_) * n_;
-        const MultiplyFunction multiply = multiply_function<count>(components_, keys_);
+        const MultiplyFunction multiply = multiply_function<count>(components_, rotation_.keys);
         for (int limb = 0; limb < p_.limb_count(); ++limb) {
             const NttTables& tables = *job_.tables[limb];
             Monomial monomials[count][kMaxKeys];
             for (int t = 0; t < count; ++t) {
                 std::uint32_t e[kMaxKeys];
                 exponents(step, first + t, e);
-                if (keys_ > 1) {
-                    for (int j = 0; j < keys_; ++j) monomials[t][j].set(e[j], tables);
+                if (rotation_.factors_on_products()) {
+                    for (int j = 0; j < rotation_.keys; ++j) monomials[t][j].set(e[j], tables);
                 }
                 transform_digits(decomposed(first + t, e[0]), limb, transformed_ + t * row_words);
             }
@@ -283,13 +273,14 @@ class Rotation {
                     }
                 }
             }
-            key += std::size_t(keys_) * rows_ * product_words;
+            key += std::size_t(rotation_.keys) * rows_ * product_words;
         }
     }
 
     const RotateJob& job_;
     const ParameterSet& p_;
-    int n_, components_, rows_, keys_;
+    const Rotation& rotation_;
+    int n_, components_, rows_;
     GadgetConstants mask_, body_;
     const TransformFunctions& transform_;
     std::int32_t* transformed_;
@@ -299,9 +290,9 @@ class Rotation {
 
 void rotate(const RotateJob& job) {
     if (job.parameters->limb_count() == 1) {
-        Rotation<std::uint32_t>(job).run();
+        BlockRotation<std::uint32_t>(job).run();
     } else {
-        Rotation<std::uint64_t>(job).run();
+        BlockRotation<std::uint64_t>(job).run();
     }
 }
 

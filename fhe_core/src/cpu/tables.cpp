@@ -33,6 +33,7 @@ std::int32_t shoup_companion(std::int64_t w, std::int64_t q) {
 
 TransformTables::TransformTables(int polynomial_size, int limb, int width) {
     const int n = polynomial_size, log_n = log2_exact(n), log_w = log2_exact(width);
+    const int scalars = n / width, blocks = n / (width * width);
     const std::uint64_t q = kLimbPrimes[limb];
     const std::uint64_t root = primitive_root(n, limb);
 
@@ -44,37 +45,7 @@ TransformTables::TransformTables(int polynomial_size, int limb, int width) {
         power_companions_[e] = shoup_companion(powers_[e], static_cast<std::int64_t>(q));
         power = mul_mod(power, root, q);
     }
-
-    // Stage with m groups: group i uses psi^brv(m + i) forward, its inverse backward.
-    const auto forward_exponent = [&](std::uint32_t index) { return reverse_bits(index, log_n); };
-    const auto inverse_exponent = [&](std::uint32_t index) { return (2 * n - forward_exponent(index)) % (2 * n); };
-    const int scalars = n / width, blocks = n / (width * width);
-    for (int index = 0; index < scalars; ++index) {
-        for (auto [table, exponent] :
-             {std::pair{&forward_, forward_exponent(index)}, std::pair{&inverse_, std::uint32_t(inverse_exponent(index))}}) {
-            table->push_back(powers_[exponent]);
-            table->push_back(power_companions_[exponent]);
-        }
-    }
-    const auto push_lanes = [&](std::vector<std::int32_t>& table, int block, int s, int g, bool inverse) {
-        // Half-length 2^(log_w - 1 - s) inside the W coefficients that a lane holds after the transposition.
-        const int half = width >> (s + 1);
-        const std::uint32_t m = n / (2 * half);
-        for (const auto* source : {&powers_, &power_companions_}) {
-            for (int lane = 0; lane < width; ++lane) {
-                const std::uint32_t index = m + (block * width * width + lane * width) / (2 * half) + g;
-                table.push_back((*source)[inverse ? inverse_exponent(index) : forward_exponent(index)]);
-            }
-        }
-    };
-    for (int block = 0; block < blocks; ++block) {
-        for (int s = 0; s < log_w; ++s) {
-            for (int g = 0; g < (1 << s); ++g) push_lanes(forward_tail_, block, s, g, false);
-        }
-        for (int s = log_w - 1; s >= 0; --s) {
-            for (int g = 0; g < (1 << s); ++g) push_lanes(inverse_tail_, block, s, g, true);
-        }
-    }
+    fill_twiddles(n, width);
 
     for (int lane = 0; lane < width; ++lane) lane_exponents_.push_back(2 * reverse_bits(lane, log_w) * blocks);
     for (int block = 0; block < blocks; ++block) {
@@ -98,6 +69,39 @@ TransformTables::TransformTables(int polynomial_size, int limb, int width) {
              power_companions_.data(),
              lane_exponents_.data(),
              vector_exponents_.data()};
+}
+
+// Stage with m groups: group i uses psi^brv(m + i) forward, its inverse backward.
+void TransformTables::fill_twiddles(int n, int width) {
+    const int log_n = log2_exact(n), log_w = log2_exact(width);
+    const auto forward_exponent = [&](std::uint32_t index) { return reverse_bits(index, log_n); };
+    const auto inverse_exponent = [&](std::uint32_t index) { return (2 * n - forward_exponent(index)) % (2 * n); };
+    for (int index = 0; index < n / width; ++index) {
+        for (auto [table, exponent] :
+             {std::pair{&forward_, forward_exponent(index)}, std::pair{&inverse_, std::uint32_t(inverse_exponent(index))}}) {
+            table->push_back(powers_[exponent]);
+            table->push_back(power_companions_[exponent]);
+        }
+    }
+    const auto push_lanes = [&](TableWords& table, int block, int s, int g, bool inverse) {
+        // Half-length 2^(log_w - 1 - s) inside the W coefficients that a lane holds after the transposition.
+        const int half = width >> (s + 1);
+        const std::uint32_t m = n / (2 * half);
+        for (const auto* source : {&powers_, &power_companions_}) {
+            for (int lane = 0; lane < width; ++lane) {
+                const std::uint32_t index = m + (block * width * width + lane * width) / (2 * half) + g;
+                table.push_back((*source)[inverse ? inverse_exponent(index) : forward_exponent(index)]);
+            }
+        }
+    };
+    for (int block = 0; block < n / (width * width); ++block) {
+        for (int s = 0; s < log_w; ++s) {
+            for (int g = 0; g < (1 << s); ++g) push_lanes(forward_tail_, block, s, g, false);
+        }
+        for (int s = log_w - 1; s >= 0; --s) {
+            for (int g = 0; g < (1 << s); ++g) push_lanes(inverse_tail_, block, s, g, true);
+        }
+    }
 }
 
 }  // namespace fhe_core::cpu

@@ -39,34 +39,6 @@ struct ShapedKernel {
     cudaError_t (*launch)(const BlindRotateView& view, int multiprocessors, cudaStream_t stream);
 };
 
-// The ciphertexts of a view from number `first` on.
-inline BlindRotateView rest_of(const Shape& shape, BlindRotateView view, int first) {
-    const std::size_t words = std::size_t(shape.glwe_dimension) * shape.polynomial_size;
-    const std::size_t out = view.coefficients == nullptr ? words + shape.polynomial_size : view.coefficient_count * (words + 1);
-    view.switched += std::size_t(first) * (2 * view.steps + 1);
-    if (view.table_index != nullptr) view.table_index += first;
-    view.out = static_cast<char*>(view.out) + first * out * (shape.limb_count == 1 ? 4 : 8);
-    view.batch -= first;
-    return view;
-}
-
-inline constexpr int kLatencyCiphertexts = 1;  // of a multiprocessor, up to which the latency layout is faster
-
-// Few ciphertexts, and few that whole waves of the throughput layout leave over, go to the latency layout. Both layouts read the
-// same key and tables.
-template <class Throughput, class Latency>
-cudaError_t launch_by_batch(const Shape& shape, int ciphertexts_per_block, const BlindRotateView& view, int multiprocessors,
-                            Throughput&& throughput, Latency&& latency) {
-    const int few = kLatencyCiphertexts * multiprocessors, wave = ciphertexts_per_block * multiprocessors;
-    if (view.batch <= few) return latency(view);
-    const int left = view.batch > wave ? view.batch % wave : 0;
-    if (left == 0 || left > few) return throughput(view);
-    BlindRotateView waves = view;
-    waves.batch -= left;
-    const cudaError_t status = throughput(waves);
-    return status == cudaSuccess ? latency(rest_of(shape, view, waves.batch)) : status;
-}
-
 // nullptr: this shape has none, use the plain kernel.
 const ShapedKernel* find_shaped_kernel(const Shape& shape);
 
@@ -75,8 +47,8 @@ const ShapedKernel* find_shaped_kernel(const Shape& shape);
 struct PlainRotateView {
     BlindRotateView common;
     PlainTables tables[2];
-    std::int32_t*
-        scratch;  // nullptr, or plain_rotate_bytes for each of `blocks`, when a multiprocessor's shared memory is too small
+    // nullptr, or plain_rotate_bytes for each of `blocks`, when a multiprocessor's shared memory is too small.
+    std::int32_t* scratch;
 };
 
 std::size_t plain_rotate_bytes(const ParameterSet& params);

@@ -31,6 +31,7 @@ struct LatencyConfig {
     using Pair = PairConfigOf;
     using Ntt = typename Pair::Ntt;
     using M = typename Pair::M;
+    using Step = typename Pair::Step;
     static constexpr Shape shape = Pair::shape;
     static constexpr int N = Pair::N, k = Pair::k, P = Pair::P, kRows = Pair::kRows, kVectors = Pair::kVectors;
     static constexpr int kMostWarps = 12;  // 168 registers
@@ -45,221 +46,157 @@ struct LatencyConfig {
     static constexpr int kWarps = ((kRows > kProductWarps ? kRows : kProductWarps) + 3) / 4 * 4;
     static constexpr int kThreads = kWarps * 32;
     static constexpr int kPositions = kVectorsPerWarp * kRows;  // rows of the key that a warp reads in a step
-    static constexpr int kKeyDepth = P > 16 || kRows > 9 ? 2 : kRows > 6 ? 4 : 6;
+    static constexpr int kWantedDepth = P > 16 || kRows > 9 ? 2 : kRows > 6 ? 4 : 6;
+    static constexpr int kKeyDepth = kWantedDepth < kPositions ? kWantedDepth : kPositions;
     static constexpr bool kSmallDigits = Pair::is_small(shape.mask_gadget) && Pair::is_small(shape.body_gadget);
+    static constexpr int kPerUnit = 1;
     static constexpr std::size_t kSharedBytes = 4 * (Pair::kPowerWords + Ntt::kTwiddleWords + (kRows + k + 1) * N);
 
-    static_assert(kPositions >= kKeyDepth, "the key is loaded ahead within a step");
     static_assert(kThreads <= 384 && kSharedBytes <= 227 * 1024, "a block of one multiprocessor");
-};
-
-// Digit `level` of the centred x = y - (p-1)/2, as Digits, for a gadget chosen at run time.
-template <class M>
-struct RowDigit {
-    std::int32_t offset, mask, half_base;
-    int shift;
-
-    FHE_HD static RowDigit make(int base_log, int level_count, int level) {
-        RowDigit d;
-        d.half_base = 1 << (base_log - 1);
-        d.shift = kLimbBits - base_log * level_count;
-        d.offset = (1 << (d.shift - 1)) - M::half + (d.half_base << d.shift);
-        for (int lower = level_count - 1; lower > level; --lower) {
-            d.shift += base_log;
-            d.offset += d.half_base << d.shift;
-        }
-        d.mask = level == 0 ? -1 : 2 * d.half_base - 1;
-        return d;
-    }
-    FHE_HD std::int32_t of(std::uint32_t y) const {
-        return ((wrap(y + static_cast<std::uint32_t>(offset)) >> shift) & mask) - half_base;
-    }
 };
 
 #if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
 
-// X^-rotation * table for the body, zero for the mask, plus (p-1)/2.
+// What a warp of the kernel owns: a row, where warp < kRows, and a part of one output component, where warp < kProductWarps.
 template <class Config>
-__device__ __forceinline__ void load_accumulator(const BlindRotateView& view, int number, int component, int lane,
-                                                 std::uint32_t (&accumulator)[Config::P]) {
+struct LatencyWarp {
+    using Ntt = typename Config::Ntt;
     using M = typename Config::M;
-    constexpr int N = Config::N;
-    const std::uint32_t rotation = view.switched[std::size_t(number) * (2 * view.steps + 1) + 2 * view.steps];
-    const std::uint32_t* table =
-        static_cast<const std::uint32_t*>(view.tables) + std::size_t(view.table_index ? view.table_index[number] : 0) * N;
-#pragma unroll
-    for (int r = 0; r < Config::P; ++r) {
-        std::uint32_t word = 0;
-        if (component == Config::k) {
-            const std::uint32_t index = (lane + 32 * r + rotation) & (2 * N - 1);
-            word = table[index & (N - 1)];
-            if (index >= N && word != 0) word = M::p - word;
-        }
-        accumulator[r] = word + M::half < M::p ? word + M::half : word + M::half - M::p;
-    }
-}
+    static constexpr int N = Config::N, P = Config::P, k = Config::k, kRows = Config::kRows, kKeys = Config::Pair::kKeys;
+    static constexpr int kMaskLevels = Config::shape.mask_gadget.level_count, kBodyLevels = Config::shape.body_gadget.level_count;
 
-// One component of the result: whole, or its part of the extracted LWE ciphertexts (section 7) through the warp's tile.
-template <class Config>
-__device__ __forceinline__ void store_accumulator(const BlindRotateView& view, int number, int component, int lane,
-                                                  const std::uint32_t (&accumulator)[Config::P], std::uint32_t* tile) {
-    using M = typename Config::M;
-    constexpr int N = Config::N, k = Config::k;
-    const bool whole = view.coefficients == nullptr;
-    std::uint32_t* polynomial =
-        whole ? static_cast<std::uint32_t*>(view.out) + (std::size_t(number) * (k + 1) + component) * N : tile;
+    int warp, lane;
+    int component, level;  // of the row
+    RunTimeDigits<M> digit;
+    int output, first_vector;  // of the product
+    std::uint32_t lane_root;
+    Powers<N> powers;
+    const TwiddlePair* twiddles;
+    std::int32_t *rows, *sums;
+
+    __device__ __forceinline__ static LatencyWarp make(std::int32_t* shared) {
+        LatencyWarp w;
+        w.warp = threadIdx.x / 32;
+        w.lane = threadIdx.x % 32;
+        w.component = w.warp < k * kMaskLevels ? w.warp / kMaskLevels : k;
+        w.level = w.warp - w.component * kMaskLevels;
+        w.digit = RunTimeDigits<M>::make(Config::shape.mask_gadget, Config::shape.body_gadget, w.component == k);
+        for (int lower = (w.component == k ? kBodyLevels : kMaskLevels) - 1; lower > w.level; --lower) w.digit.next();
+        w.output = w.warp / Config::kParts;
+        w.first_vector = w.warp % Config::kParts * Config::kVectorsPerWarp;
+        w.lane_root = root_of_lane(w.lane, 5);
+        w.powers.words = shared;
+        w.twiddles = reinterpret_cast<const TwiddlePair*>(shared + Config::Pair::kPowerWords);
+        w.rows = shared + Config::Pair::kPowerWords + Ntt::kTwiddleWords;
+        w.sums = w.rows + kRows * N;
+        return w;
+    }
+    __device__ __forceinline__ bool owns_row() const { return warp < kRows; }
+    __device__ __forceinline__ bool multiplies() const { return warp < Config::kProductWarps; }
+    __device__ __forceinline__ std::int32_t* tile() const { return rows + warp * N; }
+    // First vector of this warp's part of the key, first step.
+    __device__ __forceinline__ const Vec4* key_of(const BlindRotateView& view) const {
+        return static_cast<const Vec4*>(view.key) + std::size_t(output) * Config::Pair::kStepVectors +
+               first_vector * kRows * kKeys * 32 + lane;
+    }
+
+    // The digit of this row, transformed.
+    __device__ __forceinline__ void write_row(const std::uint32_t (&accumulator)[P]) const {
+        std::int32_t x[1][P];
 #pragma unroll
-    for (int r = 0; r < Config::P; ++r) {
-        const std::uint32_t y = accumulator[r];
-        polynomial[lane + 32 * r] = y < M::half ? y + (M::p - M::half) : y - M::half;
+        for (int r = 0; r < P; ++r) x[0][r] = digit.of(accumulator[r]);
+        Ntt::template forward<Config::kSmallDigits>(x, tile(), 0, twiddles, lane);
+        __syncwarp();  // all lanes have read the tile
+        Ntt::store_points(x[0], tile(), lane);
     }
-    if (whole) return;
-    __syncwarp();
-    for (int i = 0; i < view.coefficient_count; ++i) {
-        const int coefficient = view.coefficients[i];
-        std::uint32_t* lwe = static_cast<std::uint32_t*>(view.out) +
-                             (std::size_t(number) * view.coefficient_count + i) * (k * N + 1) + component * N;
-        if (component == k) {
-            if (lane == 0) *lwe = polynomial[coefficient];
-            continue;
-        }
-        for (int j = lane; j < N; j += 32) {
-            const std::uint32_t word = polynomial[(coefficient - j) & (N - 1)];
-            lwe[j] = j <= coefficient || word == 0 ? word : M::p - word;
+
+    // Positions of vector `vector`, as MonomialFactors::at.
+    __device__ __forceinline__ void factors_at(std::uint32_t reversed, std::uint32_t exponent, std::int32_t (&factor)[4]) const {
+#pragma unroll
+        for (int pair = 0; pair < 2; ++pair) {
+            const std::uint32_t turns = lane_root + 64 * (reversed + (pair << (Ntt::p - 2)));
+            neighbour_factors(powers[exponent * turns], neighbour_sign(exponent), factor[2 * pair], factor[2 * pair + 1]);
         }
     }
-    __syncwarp();
-}
+
+    // This warp's part of the products of all rows, times the factors.
+    template <class KeyRows>
+    __device__ __forceinline__ void multiply(KeyRows& ahead, const std::uint32_t (&exponents)[kKeys]) const {
+#pragma unroll
+        for (int v = 0; v < Config::kVectorsPerWarp; ++v) {
+            const int vector = first_vector + v;
+            std::int64_t products[kKeys][4] = {};
+#pragma unroll
+            for (int row = 0; row < kRows; ++row) {
+                const Vec4 four = reinterpret_cast<const Vec4*>(rows + row * N)[vector * 32 + lane];
+                ahead.multiply(v * kRows + row, four, products);
+                ahead.refill(v * kRows + row, Config::kPositions);
+            }
+            const std::uint32_t reversed = reverse_position(4 * vector, Ntt::p);
+            std::int64_t total[4] = {};
+#pragma unroll
+            for (int j = 0; j < kKeys; ++j) {
+                std::int32_t factor[4];
+                factors_at(reversed, exponents[j], factor);
+                multiply_reduced(M{}, total, factor, products[j]);
+            }
+            reinterpret_cast<Vec4*>(sums + output * N)[vector * 32 + lane] = montgomery(M{}, total);
+        }
+    }
+
+    // The sum of this row's component, transformed back and added.
+    __device__ __forceinline__ void add_sum(std::uint32_t (&accumulator)[P]) const {
+        std::int32_t x[1][P];
+        Ntt::load_points(x[0], sums + component * N, lane);
+        Ntt::inverse(x, tile(), 0, twiddles, lane);
+#pragma unroll
+        for (int r = 0; r < P; ++r) accumulator[r] = accumulate_exact(M{}, accumulator[r], x[0][r]);
+        __syncwarp();  // the tile is free
+    }
+};
 
 template <class Config>
 __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_latency_kernel(const BlindRotateView view) {
-    constexpr Shape shape = Config::shape;
-    using Ntt = typename Config::Ntt;
-    using Mod = typename Config::M;
-    constexpr int N = Config::N, P = Config::P, k = Config::k, kRows = Config::kRows, kDepth = Config::kKeyDepth;
-    constexpr int kMaskLevels = shape.mask_gadget.level_count, kBodyLevels = shape.body_gadget.level_count;
-    constexpr int kMaskLog = shape.mask_gadget.base_log, kBodyLog = shape.body_gadget.base_log;
-
+    using Warp = LatencyWarp<Config>;
     extern __shared__ __align__(16) std::int32_t shared[];
-    std::int32_t* const powers = shared;
-    TwiddlePair* const twiddles = reinterpret_cast<TwiddlePair*>(powers + Config::Pair::kPowerWords);
-    std::int32_t* const rows = shared + Config::Pair::kPowerWords + Ntt::kTwiddleWords;
-    std::int32_t* const sums = rows + kRows * N;
-    for (int x = threadIdx.x; x < 2 * N; x += Config::kThreads) powers[x + (x >> 5)] = view.powers[x];
-    for (int i = threadIdx.x; i < Ntt::kTwiddleVectors * 32; i += Config::kThreads)
-        twiddles[i] = static_cast<const TwiddlePair*>(view.twiddles)[i];
+    copy_powers<Config::kThreads, Powers<Config::N>>(shared, view.powers);
+    copy_table<Config::kThreads>(reinterpret_cast<TwiddlePair*>(shared + Config::Pair::kPowerWords), view.twiddles,
+                                 Config::Ntt::kTwiddleVectors * 32);
     __syncthreads();
 
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const bool owns_row = warp < kRows, multiplies = warp < Config::kProductWarps;
-    const int component = warp < k * kMaskLevels ? warp / kMaskLevels : k;  // of the row
-    const int level = warp - component * kMaskLevels;
-    const RowDigit<Mod> digit =
-        RowDigit<Mod>::make(component < k ? kMaskLog : kBodyLog, component < k ? kMaskLevels : kBodyLevels, level);
-    std::int32_t* const tile = rows + warp * N;
-
-    const int output = warp / Config::kParts, first_vector = warp % Config::kParts * Config::kVectorsPerWarp;
-    const std::uint32_t lane_root = 2 * reverse_position(lane, 5) + 1;
-    const Vec4* const own_key = static_cast<const Vec4*>(view.key) + std::size_t(output) * Config::Pair::kStepVectors +
-                                first_vector * kRows * 3 * 32 + lane;
-
+    const Warp warp = Warp::make(shared);
+    const bool owns_row = warp.owns_row(), multiplies = warp.multiplies();
     for (int number = blockIdx.x; number < view.batch; number += gridDim.x) {
-        const std::uint32_t* const switched = view.switched + std::size_t(number) * (2 * view.steps + 1);
-        std::uint32_t accumulator[P];  // x + (p-1)/2 in [0, p) for the centred x
-        load_accumulator<Config>(view, number, component, lane, accumulator);
-
-        const Vec4* key = own_key;
-        Vec4 ahead[kDepth][3];
-        if (multiplies) {
-#pragma unroll
-            for (int i = 0; i < kDepth * 3; ++i) ahead[i / 3][i % 3] = load_key(key + i * 32);
-        }
+        const std::uint32_t* const switched = switched_of<typename Config::Step>(view, number);
+        std::uint32_t accumulator[Config::P];
+        load_accumulator<Config>(view, number, warp.component, warp.lane, accumulator);
+        KeyAhead<Config::kKeyDepth, Config::Pair::kKeys> ahead(warp.key_of(view));
+        if (multiplies) ahead.fill();
 #pragma unroll 1
         for (int step = 0; step < view.steps; ++step) {
-            if (owns_row) {
-                std::int32_t x[1][P];
-#pragma unroll
-                for (int r = 0; r < P; ++r) x[0][r] = digit.of(accumulator[r]);
-                Ntt::template forward<Config::kSmallDigits>(x, tile, 0, twiddles, lane);
-                __syncwarp();  // all lanes have read the tile
-                static_for<0, Config::kVectors>([&](auto vector) {
-                    constexpr int q = 4 * decltype(vector)::value;
-                    reinterpret_cast<Vec4*>(tile)[decltype(vector)::value * 32 + lane] = {
-                        {x[0][Ntt::slot_of(q)], x[0][Ntt::slot_of(q + 1)], x[0][Ntt::slot_of(q + 2)], x[0][Ntt::slot_of(q + 3)]}};
-                });
-            }
+            if (owns_row) warp.write_row(accumulator);
             __syncthreads();  // the rows are written
 
             if (multiplies) {
-                const std::uint32_t first = __ldg(switched + 2 * step), second = __ldg(switched + 2 * step + 1);
-                const std::uint32_t exponents[3] = {first, second, first + second};
-#pragma unroll
-                for (int v = 0; v < Config::kVectorsPerWarp; ++v) {
-                    const int vector = first_vector + v;
-                    std::int64_t sum[3][4] = {};
-#pragma unroll
-                    for (int row = 0; row < kRows; ++row) {
-                        const int position = v * kRows + row, slot = position % kDepth;
-                        const Vec4 four = reinterpret_cast<const Vec4*>(rows + row * N)[vector * 32 + lane];
-#pragma unroll
-                        for (int j = 0; j < 3; ++j)
-#pragma unroll
-                            for (int i = 0; i < 4; ++i) sum[j][i] += std::int64_t{four.x[i]} * ahead[slot][j].x[i];
-                        if (position + kDepth < Config::kPositions) {
-#pragma unroll
-                            for (int j = 0; j < 3; ++j) ahead[slot][j] = load_key(key + ((position + kDepth) * 3 + j) * 32);
-                        }
-                    }
-                    const std::uint32_t reversed = reverse_position(4 * vector, Ntt::p);
-                    std::int64_t total[4] = {};
-#pragma unroll
-                    for (int j = 0; j < 3; ++j) {
-                        const std::int32_t sign = -static_cast<std::int32_t>(exponents[j] & 1);
-#pragma unroll
-                        for (int pair = 0; pair < 2; ++pair) {  // as MonomialFactors::at
-                            const std::uint32_t turns = lane_root + 64 * (reversed + (pair << (Ntt::p - 2)));
-                            const std::uint32_t x = exponents[j] * turns & (2 * N - 1);
-                            const std::int32_t power = powers[x + (x >> 5)];
-                            total[2 * pair] += std::int64_t{power - 1} * montgomery<Mod>(sum[j][2 * pair]);
-                            total[2 * pair + 1] += std::int64_t{(power ^ sign) - sign - 1} * montgomery<Mod>(sum[j][2 * pair + 1]);
-                        }
-                    }
-                    reinterpret_cast<Vec4*>(sums + output * N)[vector * 32 + lane] = {
-                        {montgomery<Mod>(total[0]), montgomery<Mod>(total[1]), montgomery<Mod>(total[2]),
-                         montgomery<Mod>(total[3])}};
-                }
-                key += std::size_t(k + 1) * Config::Pair::kStepVectors;
-                if (step + 1 < view.steps) {
-#pragma unroll
-                    for (int i = 0; i < kDepth * 3; ++i) ahead[i / 3][i % 3] = load_key(key + i * 32);
-                }
+                std::uint32_t exponents[Config::Pair::kKeys];
+                Config::Step::load_exponents(switched, step, exponents);
+                warp.multiply(ahead, exponents);
+                ahead.words += std::size_t(Config::k + 1) * Config::Pair::kStepVectors;
+                if (step + 1 < view.steps) ahead.fill();
             }
             __syncthreads();  // the sums are written, the rows are read
 
-            if (owns_row) {
-                std::int32_t x[1][P];
-                static_for<0, Config::kVectors>([&](auto vector) {
-                    const Vec4 four = reinterpret_cast<const Vec4*>(sums + component * N)[decltype(vector)::value * 32 + lane];
-                    static_for<0, 4>([&](auto i) {
-                        x[0][Ntt::slot_of(4 * decltype(vector)::value + decltype(i)::value)] = four.x[decltype(i)::value];
-                    });
-                });
-                Ntt::inverse(x, tile, 0, twiddles, lane);
-#pragma unroll
-                for (int r = 0; r < P; ++r) accumulator[r] = accumulate_exact<Mod>(accumulator[r], x[0][r]);
-                __syncwarp();  // the tile is free
-            }
+            if (owns_row) warp.add_sum(accumulator);
         }
-        if (owns_row && level == 0)
-            store_accumulator<Config>(view, number, component, lane, accumulator, reinterpret_cast<std::uint32_t*>(tile));
+        if (owns_row && warp.level == 0)
+            store_accumulator<Config>(view, number, warp.component, warp.lane, accumulator,
+                                      reinterpret_cast<std::uint32_t*>(warp.tile()));
     }
 }
 
-// Enqueues the kernel, one block per multiprocessor at most; view.batch >= 1.
-template <class Config>
-cudaError_t launch_blind_rotate_latency(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
-    const int blocks = view.batch < multiprocessors ? view.batch : multiprocessors;
-    return enqueue(blind_rotate_latency_kernel<Config>, blocks, Config::kThreads, Config::kSharedBytes, stream, view);
+template <class Pair>
+RotationKernel kernel_of(LatencyConfig<Pair>) {
+    return blind_rotate_latency_kernel<LatencyConfig<Pair>>;
 }
 
 #endif

@@ -16,8 +16,7 @@ constexpr int kThisPart = FHE_CORE_PART;
 template <std::size_t index>
 struct ShapeAt {
     static constexpr Shape s = kPairShapes.shapes[index];
-    using type = KernelShape<s.polynomial_size, s.glwe_dimension, s.limb_count, s.mask_gadget.base_log, s.mask_gadget.level_count,
-                             s.body_gadget.base_log, s.body_gadget.level_count, s.cmux>;
+    using type = ShapeType<s>;
 };
 
 // Measured on an H200 (docs/benchmarks/cuda-log.md): twelve warps at 168 registers, eight at 255 for N = 1024. One loop over the
@@ -52,16 +51,6 @@ std::vector<std::uint8_t> twiddle_bytes() {
     return bytes;
 }
 
-template <class Config>
-cudaError_t launch_config(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
-    return launch_by_batch(
-        Config::shape, Config::Layout::groups * Config::Layout::per_warp, view, multiprocessors,
-        [&](const BlindRotateView& part) { return launch_blind_rotate_pair<Config>(part, multiprocessors, stream); },
-        [&](const BlindRotateView& part) {
-            return launch_blind_rotate_latency<LatencyConfig<Config>>(part, multiprocessors, stream);
-        });
-}
-
 // Two buffers where a multiprocessor has the memory for them (sm_89 has not).
 template <std::size_t index>
 cudaError_t launch_rotation(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
@@ -72,9 +61,10 @@ cudaError_t launch_rotation(const BlindRotateView& view, int multiprocessors, cu
         cudaError_t status = cudaGetDevice(&device);
         if (status == cudaSuccess) status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
         if (status != cudaSuccess) return status;
-        if (Config::kSharedBytes > static_cast<std::size_t>(most)) return launch_config<Single>(view, multiprocessors, stream);
+        if (Config::kSharedBytes > static_cast<std::size_t>(most))
+            return launch_by_batch<Single, LatencyConfig<Single>>(view, multiprocessors, stream);
     }
-    return launch_config<Config>(view, multiprocessors, stream);
+    return launch_by_batch<Config, LatencyConfig<Config>>(view, multiprocessors, stream);
 }
 
 template <std::size_t index>
@@ -83,7 +73,7 @@ ShapedKernel kernel_at() {
     return {Config::shape,
             KeyOrder::warp,
             32,
-            Config::Layout::groups * Config::Layout::per_warp,
+            Config::kCiphertexts,
             Config::kSharedBytes,
             twiddle_bytes<typename Config::Ntt>,
             power_table<typename Config::Ntt>,

@@ -28,21 +28,17 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/blind_rotate.hpp"
-#include "cuda/launch.cuh"
-#include "cuda/plain_ntt.cuh"
+#include "cuda/accumulator.cuh"
+#include "cuda/digits.cuh"
+#include "cuda/kernel_shape.cuh"
+#include "cuda/monomial.cuh"
+#include "cuda/persistent.cuh"
+#include "cuda/product.cuh"
+#include "cuda/rotation_step.cuh"
 #include "cuda/warp_ntt.cuh"
 #include "fhe_core/parameters.hpp"
 
 namespace fhe_core::cuda {
-
-// Types, not values: nvcc 13 cannot launch kernels with parameters of class type.
-template <int polynomial_size, int glwe_dimension, int limb_count, int mask_base_log, int mask_levels, int body_base_log,
-          int body_levels, CmuxKind cmux>
-struct KernelShape {
-    static constexpr Shape value{
-        polynomial_size, glwe_dimension, limb_count, {mask_base_log, mask_levels}, {body_base_log, body_levels}, cmux};
-};
 
 template <int groups_per_block, int ciphertexts_per_warp, int digit_buffers, int digits_together, int key_rows_ahead,
           bool one_digit_loop = false>
@@ -61,16 +57,21 @@ struct PairConfig {
     using Layout = LayoutOf;
     using Ntt = WarpNtt<0, shape.polynomial_size>;
     using M = typename Ntt::M;
+    using Step = RotationStep<shape.cmux>;
     static constexpr int N = shape.polynomial_size, k = shape.glwe_dimension, P = Ntt::P;
     static constexpr int kWarpsPerGroup = k + 1;
     static constexpr int kGroupThreads = kWarpsPerGroup * 32;
     static constexpr int kThreads = kGroupThreads * Layout::groups;
     static constexpr int kRows = k * shape.mask_gadget.level_count + shape.body_gadget.level_count;
-    static constexpr int kKeys = 3;
+    static constexpr int kKeys = Step::kKeys;
     static constexpr int kVectors = P / 4;
     static constexpr int kStepVectors = kVectors * kRows * kKeys * 32;  // of one output component
 
-    static constexpr int kPowerWords = 2 * N + 2 * N / 32;
+    static constexpr int kPerUnit = Layout::per_warp;
+    static constexpr int kCiphertexts = Layout::groups * Layout::per_warp;  // of a block
+
+    using PowerTable = Powers<N>;
+    static constexpr int kPowerWords = PowerTable::kWords;
     static constexpr int kBufferWords = Layout::per_warp * kRows * N;
     static constexpr int kGroupWords = Layout::buffers * kBufferWords;
     static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + Ntt::kTwiddleWords + Layout::groups * kGroupWords);
@@ -96,12 +97,11 @@ struct PairConfig {
     static constexpr int kForwardBound = forward_bound(shape.mask_gadget) > forward_bound(shape.body_gadget)
                                              ? forward_bound(shape.mask_gadget)
                                              : forward_bound(shape.body_gadget);
-    static constexpr double kSumBound = kRows * (kForwardBound / 1000.0) / 2;               // units of p^2
-    static constexpr double kProductBound = kSumBound * M::p / 4294967296.0 + 0.5;          // units of p
-    static constexpr double kInputBound = 1.5 * kProductBound * M::p / 4294967296.0 + 0.5;  // of the inverse
+    static constexpr double kSumBound = kRows * (kForwardBound / 1000.0) / 2;                       // units of p^2
+    static constexpr double kProductBound = kSumBound * M::p / 4294967296.0 + 0.5;                  // units of p
+    static constexpr double kInputBound = kKeys / 2.0 * kProductBound * M::p / 4294967296.0 + 0.5;  // of the inverse
 
-    static_assert(shape.cmux == CmuxKind::binary_pair && shape.limb_count == 1,
-                  "this kernel takes two key bits per step and one limb");
+    static_assert(Step::kFactorsOnProducts && shape.limb_count == 1, "this kernel takes factors on the products and one limb");
     static_assert(kForwardBound < 16000, "digits overflow 31 bits in the forward transform");
     static_assert(kSumBound * M::p * M::p < 4.6e18, "sums over the rows overflow 62 bits");
     static_assert(kInputBound * 1000 <= Ntt::kInverseInput, "the inverse transform takes inputs up to 0.7 p");
@@ -109,97 +109,6 @@ struct PairConfig {
     static_assert(kSharedBytes <= 227 * 1024, "shared memory of one multiprocessor");
 };
 
-// Digits of the centred x = y - (p-1)/2, least significant first (section 4). The carries of the lower levels are one added
-// constant.
-template <class M, Gadget gadget>
-struct Digits {
-    static constexpr int kDrop = kLimbBits - gadget.base_log * gadget.level_count;
-    static constexpr std::int32_t kBase = 1 << gadget.base_log;
-    std::int32_t offset = (1 << (kDrop - 1)) - M::half + (kBase / 2 << kDrop);
-    int shift = kDrop;
-
-    // The most significant digit takes what is left.
-    FHE_HD std::int32_t of(std::uint32_t y) const {
-        const std::int32_t shifted = wrap(y + static_cast<std::uint32_t>(offset)) >> shift;
-        const std::int32_t mask = shift + gadget.base_log == kLimbBits ? -1 : kBase - 1;
-        return (shifted & mask) - kBase / 2;
-    }
-    FHE_HD void next() {
-        shift += gadget.base_log;
-        offset += kBase / 2 << shift;
-    }
-};
-
-// The same for a gadget known at run time.
-template <class M>
-struct RunTimeDigits {
-    std::int32_t offset, half_base, mask;
-    int shift, base_log;
-
-    FHE_HD static RunTimeDigits make(Gadget mask_gadget, Gadget body_gadget, bool is_body) {
-        const auto drop = [](Gadget g) { return kLimbBits - g.base_log * g.level_count; };
-        const auto offset = [&](Gadget g) { return (1 << (drop(g) - 1)) - M::half + (1 << (g.base_log - 1) << drop(g)); };
-        RunTimeDigits d;
-        d.base_log = is_body ? body_gadget.base_log : mask_gadget.base_log;
-        d.shift = is_body ? drop(body_gadget) : drop(mask_gadget);
-        d.offset = is_body ? offset(body_gadget) : offset(mask_gadget);
-        d.half_base = 1 << (d.base_log - 1);
-        d.set_mask();
-        return d;
-    }
-    FHE_HD void set_mask() { mask = shift + base_log == kLimbBits ? -1 : 2 * half_base - 1; }
-    FHE_HD std::int32_t of(std::uint32_t y) const {
-        return ((wrap(y + static_cast<std::uint32_t>(offset)) >> shift) & mask) - half_base;
-    }
-    FHE_HD void next() {
-        shift += base_log;
-        offset += half_base << shift;
-        set_mask();
-    }
-};
-
-// Factors root^(e*(2*brv(i)+1)) - 1 of one exponent at the points of a lane.
-template <class Ntt>
-struct MonomialFactors {
-    std::uint32_t base;  // e * (2*brv5(lane) + 1)
-    std::uint32_t step;  // 64 * e: position P*lane + q adds step * brv(q)
-    std::int32_t sign;   // 0 or -1: neighbouring positions differ by root^(N*e)
-
-    FHE_HD static MonomialFactors make(std::uint32_t exponent, std::uint32_t lane_root) {
-        return {exponent * lane_root, exponent * 64, -static_cast<std::int32_t>(exponent & 1)};
-    }
-
-    // Positions 4*vector .. +3.
-    template <int vector>
-    FHE_HD void at(const std::int32_t* powers, std::int32_t (&factor)[4]) const {
-        static_for<0, 2>([&](auto pair) {
-            constexpr int q = 4 * vector + 2 * decltype(pair)::value;
-            constexpr std::uint32_t reversed = bit_reverse(q, Ntt::p);
-            const std::uint32_t x = (base + step * reversed) & (2 * Ntt::N - 1);
-            const std::int32_t power = powers[x + (x >> 5)];
-            factor[2 * decltype(pair)::value] = power - 1;
-            factor[2 * decltype(pair)::value + 1] = (power ^ sign) - sign - 1;
-        });
-    }
-};
-
-#if defined(__CUDACC__)
-
-__device__ __forceinline__ Vec4 load_key(const Vec4* address) {
-    const int4 four = __ldg(reinterpret_cast<const int4*>(address));
-    return {{four.x, four.y, four.z, four.w}};
-}
-
-__device__ __forceinline__ void barrier(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-#elif defined(CLOAKWORK_EMULATE_WARPS)
-
-inline Vec4 load_key(const Vec4* address) { return *address; }
-inline void barrier(int id, int threads) { emulation::Block::own().wait_for_named(id, threads); }
-
-#endif
 #if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
 
 // `levels` rows of one component, most significant level first; G levels at a time share twiddles.
@@ -219,14 +128,7 @@ __device__ __forceinline__ void transform_digits(const std::uint32_t (&accumulat
         });
         Ntt::template forward<small_digits>(x, tile, -N, twiddles, lane);
         __syncwarp();  // all lanes have read the tiles
-        static_for<0, G>([&](auto g) {
-            static_for<0, Config::kVectors>([&](auto vector) {
-                constexpr int q = 4 * decltype(vector)::value;
-                const auto& y = x[decltype(g)::value];
-                reinterpret_cast<Vec4*>(tile - decltype(g)::value * N)[decltype(vector)::value * 32 + lane] = {
-                    {y[Ntt::slot_of(q)], y[Ntt::slot_of(q + 1)], y[Ntt::slot_of(q + 2)], y[Ntt::slot_of(q + 3)]}};
-            });
-        });
+        static_for<0, G>([&](auto g) { Ntt::store_points(x[decltype(g)::value], tile - decltype(g)::value * N, lane); });
         tile -= G * N;
     }
 }
@@ -253,169 +155,121 @@ __device__ __forceinline__ void transform_component(const std::uint32_t (&accumu
     }
 }
 
+// x = the product of all rows with one output component, times the factors.
+template <class Config, class KeyRows, class Factors>
+__device__ __forceinline__ void multiply_rows(const std::int32_t* rows, KeyRows& ahead, const Factors& factors,
+                                              const typename Config::PowerTable& powers, int lane,
+                                              std::int32_t (&x)[Config::kPerUnit][Config::P]) {
+    using Ntt = typename Config::Ntt;
+    using M = typename Config::M;
+    constexpr int kRows = Config::kRows, kCount = Config::kPerUnit;
+    static_for<0, Config::kVectors>([&](auto vector_index) {
+        constexpr int vector = decltype(vector_index)::value;
+        std::int64_t sums[kCount][Config::kKeys][4] = {};
+#pragma unroll
+        for (int row = 0; row < kRows; ++row) {
+            const int position = vector * kRows + row;
+#pragma unroll
+            for (int m = 0; m < kCount; ++m) {
+                const Vec4 digit = reinterpret_cast<const Vec4*>(rows + (m * kRows + row) * Config::N)[vector * 32 + lane];
+                ahead.multiply(position, digit, sums[m]);
+            }
+            ahead.refill(position, Config::kVectors * kRows);
+        }
+#pragma unroll
+        for (int m = 0; m < kCount; ++m) {
+            std::int64_t total[4] = {};
+#pragma unroll
+            for (int j = 0; j < Config::kKeys; ++j) {
+                std::int32_t factor[4];
+                factors[m][j].template at<vector>(powers, factor);
+                multiply_reduced(M{}, total, factor, sums[m][j]);
+            }
+            const Vec4 product = montgomery(M{}, total);
+            static_for<0, 4>([&](auto i) { x[m][Ntt::slot_of(4 * vector + decltype(i)::value)] = product.x[decltype(i)::value]; });
+        }
+    });
+}
+
+// Sixty lines and more: the loop over steps is the algorithm, and everything it keeps in registers is declared around it.
 template <class Config>
 __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(const BlindRotateView view) {
     using Layout = typename Config::Layout;
-    constexpr Shape shape = Config::shape;
     using Ntt = typename Config::Ntt;
-    using Mod = typename Config::M;
-    constexpr int N = Config::N, P = Config::P, k = Config::k, kRows = Config::kRows, kPerWarp = Layout::per_warp;
+    using M = typename Config::M;
+    using Factors = MonomialFactors<Ntt>;
+    constexpr int N = Config::N, P = Config::P, k = Config::k, kRows = Config::kRows, kCount = Config::kPerUnit;
 
     extern __shared__ __align__(16) std::int32_t shared[];
-    std::int32_t* powers = shared;
-    TwiddlePair* twiddles = reinterpret_cast<TwiddlePair*>(powers + Config::kPowerWords);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int group = warp / Config::kWarpsPerGroup, component = warp % Config::kWarpsPerGroup;
-    std::int32_t* digits = shared + Config::kPowerWords + Ntt::kTwiddleWords + group * Config::kGroupWords;
-
-    for (int x = threadIdx.x; x < 2 * N; x += Config::kThreads) powers[x + (x >> 5)] = view.powers[x];
-    for (int i = threadIdx.x; i < Ntt::kTwiddleVectors * 32; i += Config::kThreads)
-        twiddles[i] = static_cast<const TwiddlePair*>(view.twiddles)[i];
+    auto* const twiddles = reinterpret_cast<TwiddlePair*>(shared + Config::kPowerWords);
+    copy_powers<Config::kThreads, typename Config::PowerTable>(shared, view.powers);
+    copy_table<Config::kThreads>(twiddles, view.twiddles, Ntt::kTwiddleVectors * 32);
     __syncthreads();
 
-    const int lwe_size = 2 * view.steps + 1;
-    const std::uint32_t lane_root = 2 * (reverse_position(lane, 5)) + 1;
-    const int own_row = component * shape.mask_gadget.level_count;
+    const typename Config::PowerTable powers{shared};
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int group = warp / Config::kWarpsPerGroup, component = warp % Config::kWarpsPerGroup;
+    const int own_row = component * Config::shape.mask_gadget.level_count;
+    std::int32_t* const digits = shared + Config::kPowerWords + Ntt::kTwiddleWords + group * Config::kGroupWords;
+    const std::uint32_t lane_root = root_of_lane(lane, 5);
     const Vec4* const own_key = static_cast<const Vec4*>(view.key) + std::size_t(component) * Config::kStepVectors + lane;
     int buffer = 0;
 
-    for (int unit = group * gridDim.x + blockIdx.x; unit * kPerWarp < view.batch; unit += gridDim.x * Layout::groups) {
-        const std::uint32_t* switched[kPerWarp];
-        std::uint32_t accumulator[kPerWarp][P];  // x + (p-1)/2 in [0, p) for the centred x
+    for (int unit = group * gridDim.x + blockIdx.x; unit * kCount < view.batch; unit += gridDim.x * Layout::groups) {
+        const std::uint32_t* switched[kCount];
+        std::uint32_t accumulator[kCount][P];
 #pragma unroll
-        for (int m = 0; m < kPerWarp; ++m) {
-            const int number = unit * kPerWarp + m < view.batch ? unit * kPerWarp + m : view.batch - 1;
-            switched[m] = view.switched + std::size_t(number) * lwe_size;
-            const std::uint32_t* table =
-                static_cast<const std::uint32_t*>(view.tables) + std::size_t(view.table_index ? view.table_index[number] : 0) * N;
-            const std::uint32_t rotation = switched[m][lwe_size - 1];
-#pragma unroll
-            for (int r = 0; r < P; ++r) {
-                std::uint32_t word = 0;
-                if (component == k) {
-                    const std::uint32_t index = (lane + 32 * r + rotation) & (2 * N - 1);
-                    word = table[index & (N - 1)];
-                    if (index >= N && word != 0) word = Mod::p - word;
-                }
-                accumulator[m][r] = word + Mod::half < Mod::p ? word + Mod::half : word + Mod::half - Mod::p;
-            }
+        for (int m = 0; m < kCount; ++m) {
+            const int number = unit * kCount + m < view.batch ? unit * kCount + m : view.batch - 1;
+            switched[m] = switched_of<typename Config::Step>(view, number);
+            load_accumulator<Config>(view, number, component, lane, accumulator[m]);
         }
 
         const Vec4* key = own_key;
         for (int step = 0; step < view.steps; ++step) {
-            MonomialFactors<Ntt> factors[kPerWarp][3];
+            Factors factors[kCount][Config::kKeys];
 #pragma unroll
-            for (int m = 0; m < kPerWarp; ++m) {
-                const std::uint32_t first = __ldg(switched[m] + 2 * step), second = __ldg(switched[m] + 2 * step + 1);
-                factors[m][0] = MonomialFactors<Ntt>::make(first, lane_root);
-                factors[m][1] = MonomialFactors<Ntt>::make(second, lane_root);
-                factors[m][2] = MonomialFactors<Ntt>::make(first + second, lane_root);
+            for (int m = 0; m < kCount; ++m) {
+                std::uint32_t exponents[Config::kKeys];
+                Config::Step::load_exponents(switched[m], step, exponents);
+#pragma unroll
+                for (int j = 0; j < Config::kKeys; ++j) factors[m][j] = Factors::make(exponents[j], lane_root);
             }
 
             std::int32_t* const rows = digits + buffer * Config::kBufferWords;
 #pragma unroll
-            for (int m = 0; m < kPerWarp; ++m) {
-                std::int32_t* tiles = rows + (m * kRows + own_row) * N;
-                transform_component<Config>(accumulator[m], component == k, tiles, twiddles, lane);
-            }
+            for (int m = 0; m < kCount; ++m)
+                transform_component<Config>(accumulator[m], component == k, rows + (m * kRows + own_row) * N, twiddles, lane);
 
-            Vec4 ahead[Layout::key_depth][3];
-#pragma unroll
-            for (int i = 0; i < Layout::key_depth; ++i)
-#pragma unroll
-                for (int j = 0; j < 3; ++j) ahead[i][j] = load_key(key + (i * 3 + j) * 32);
+            KeyAhead<Layout::key_depth, Config::kKeys> ahead(key);
+            ahead.fill();
             barrier(1 + 2 * group, Config::kGroupThreads);  // the rows of all components are written
-
-            std::int32_t x[kPerWarp][P];
-            static_for<0, Config::kVectors>([&](auto vector_index) {
-                constexpr int vector = decltype(vector_index)::value;
-                std::int64_t sums[kPerWarp][3][4] = {};
-#pragma unroll
-                for (int row = 0; row < kRows; ++row) {
-                    const int position = vector * kRows + row, slot = position % Layout::key_depth;
-#pragma unroll
-                    for (int m = 0; m < kPerWarp; ++m) {
-                        const Vec4 digit = reinterpret_cast<const Vec4*>(rows + (m * kRows + row) * N)[vector * 32 + lane];
-#pragma unroll
-                        for (int j = 0; j < 3; ++j)
-#pragma unroll
-                            for (int i = 0; i < 4; ++i) sums[m][j][i] += std::int64_t{digit.x[i]} * ahead[slot][j].x[i];
-                    }
-                    if (position + Layout::key_depth < Config::kVectors * kRows) {
-#pragma unroll
-                        for (int j = 0; j < 3; ++j) ahead[slot][j] = load_key(key + ((position + Layout::key_depth) * 3 + j) * 32);
-                    }
-                }
-#pragma unroll
-                for (int m = 0; m < kPerWarp; ++m) {
-                    std::int64_t total[4] = {};
-#pragma unroll
-                    for (int j = 0; j < 3; ++j) {
-                        std::int32_t factor[4];
-                        factors[m][j].template at<vector>(powers, factor);
-#pragma unroll
-                        for (int i = 0; i < 4; ++i) total[i] += std::int64_t{factor[i]} * montgomery<Mod>(sums[m][j][i]);
-                    }
-                    static_for<0, 4>([&](auto i) {
-                        x[m][Ntt::slot_of(4 * vector + decltype(i)::value)] = montgomery<Mod>(total[decltype(i)::value]);
-                    });
-                }
-            });
+            std::int32_t x[kCount][P];
+            multiply_rows<Config>(rows, ahead, factors, powers, lane, x);
             key += std::size_t(k + 1) * Config::kStepVectors;
 
             if constexpr (Layout::buffers == 1) barrier(2 + 2 * group, Config::kGroupThreads);  // everyone has read the rows
             buffer = Layout::buffers == 1 ? 0 : buffer ^ 1;
             Ntt::inverse(x, digits + buffer * Config::kBufferWords + own_row * N, kRows * N, twiddles, lane);
 #pragma unroll
-            for (int m = 0; m < kPerWarp; ++m)
+            for (int m = 0; m < kCount; ++m)
 #pragma unroll
-                for (int r = 0; r < P; ++r) accumulator[m][r] = accumulate_exact<Mod>(accumulator[m][r], x[m][r]);
+                for (int r = 0; r < P; ++r) accumulator[m][r] = accumulate_exact(M{}, accumulator[m][r], x[m][r]);
             __syncwarp();  // the exchange tiles are free
         }
 
+        auto* const tile = reinterpret_cast<std::uint32_t*>(digits + buffer * Config::kBufferWords + own_row * N);
 #pragma unroll
-        for (int m = 0; m < kPerWarp; ++m) {
-            const int number = unit * kPerWarp + m;
-            if (number >= view.batch) break;
-#pragma unroll
-            for (int r = 0; r < P; ++r) {
-                const std::uint32_t y = accumulator[m][r];
-                accumulator[m][r] = y < Mod::half ? y + (Mod::p - Mod::half) : y - Mod::half;
-            }
-            if (view.coefficients == nullptr) {
-                std::uint32_t* out = static_cast<std::uint32_t*>(view.out) + (std::size_t(number) * (k + 1) + component) * N;
-#pragma unroll
-                for (int r = 0; r < P; ++r) out[lane + 32 * r] = accumulator[m][r];
-                continue;
-            }
-            std::uint32_t* polynomial = reinterpret_cast<std::uint32_t*>(digits + buffer * Config::kBufferWords + own_row * N);
-#pragma unroll
-            for (int r = 0; r < P; ++r) polynomial[lane + 32 * r] = accumulator[m][r];
-            __syncwarp();
-            for (int i = 0; i < view.coefficient_count; ++i) {  // section 7
-                const int coefficient = view.coefficients[i];
-                std::uint32_t* lwe = static_cast<std::uint32_t*>(view.out) +
-                                     (std::size_t(number) * view.coefficient_count + i) * (k * N + 1) + component * N;
-                if (component == k) {
-                    if (lane == 0) *lwe = polynomial[coefficient];
-                } else {
-                    for (int j = lane; j < N; j += 32) {
-                        const std::uint32_t word = polynomial[(coefficient - j) & (N - 1)];
-                        lwe[j] = j <= coefficient || word == 0 ? word : Mod::p - word;
-                    }
-                }
-            }
-            __syncwarp();
+        for (int m = 0; m < kCount; ++m) {
+            if (unit * kCount + m < view.batch)
+                store_accumulator<Config>(view, unit * kCount + m, component, lane, accumulator[m], tile);
         }
     }
 }
 
-// Enqueues the kernel over all multiprocessors; view.batch >= 1.
-template <class Config>
-cudaError_t launch_blind_rotate_pair(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
-    constexpr int per_warp = Config::Layout::per_warp;
-    const int units = (view.batch + per_warp - 1) / per_warp, blocks = units < multiprocessors ? units : multiprocessors;
-    return enqueue(blind_rotate_pair_kernel<Config>, blocks, Config::kThreads, Config::kSharedBytes, stream, view);
+template <class KernelShapeOf, class LayoutOf>
+RotationKernel kernel_of(PairConfig<KernelShapeOf, LayoutOf>) {
+    return blind_rotate_pair_kernel<PairConfig<KernelShapeOf, LayoutOf>>;
 }
 
 #endif

@@ -6,7 +6,10 @@
 // Source: [CGGI20] binary, [MP21] ternary, [BMMP18] two key bits per step. Ours: exact transforms modulo limb primes.
 #include "cuda/blind_rotate.hpp"
 
+#include "cuda/accumulator.cuh"
 #include "cuda/block.cuh"
+#include "cuda/digits.cuh"
+#include "cuda/words.cuh"
 
 namespace fhe_core::cuda {
 namespace {
@@ -15,22 +18,25 @@ template <int limbs>
 struct PlainRotate {
     static constexpr int kThreads = 512;
     using Word = std::conditional_t<limbs == 1, std::uint32_t, std::uint64_t>;
-    static constexpr std::uint64_t modulus = limbs == 1 ? kLimbPrimes[0] : std::uint64_t{kLimbPrimes[0]} * kLimbPrimes[1];
+    static constexpr std::int64_t modulus = limbs == 1 ? kLimbPrimes[0] : std::int64_t{kLimbPrimes[0]} * kLimbPrimes[1];
 
     PlainRotateView view;
     Gadget mask_gadget, body_gadget;
-    CmuxKind cmux;
-    int log_size, k, rows, keys, lwe_size;
+    Rotation rotation;
+    int log_size, k, rows, lwe_size;
+
+    using Exponents = std::uint32_t[Rotation::kMostKeys];
 
     FHE_HD int size() const { return 1 << log_size; }
     FHE_HD int components() const { return k + 1; }
     FHE_HD static std::uint32_t prime(int limb) { return limb == 0 ? Modulus<0>::p : Modulus<1>::p; }
 
-    // Coefficient `index` of X^-rotation * table, rotation in [0, 2N), as a word of limb `limb`.
+    // Coefficient i of X^-rotation * table for `index` = i + rotation, as a word of limb `limb`.
     FHE_HD std::int32_t rotated_table(const Word* table, std::uint32_t index, int limb) const {
-        const std::uint32_t at = index & (2 * size() - 1);
-        const auto word = static_cast<std::uint32_t>(table[at & (size() - 1)] % prime(limb));
-        return static_cast<std::int32_t>(at < static_cast<std::uint32_t>(size()) || word == 0 ? word : prime(limb) - word);
+        const Word word = table[index & (size() - 1)];
+        const bool negative = (index & size()) != 0;
+        return static_cast<std::int32_t>(limb == 0 ? rotated_residue(Modulus<0>{}, word, negative)
+                                                   : rotated_residue(Modulus<1>{}, word, negative));
     }
 
     // Coefficient j of X^exponent * polynomial, residues in [0, p).
@@ -40,21 +46,6 @@ struct PlainRotate {
         return at < static_cast<std::uint32_t>(size()) || word == 0 ? word : prime(limb) - word;
     }
 
-    // Section 4 on one coefficient.
-    FHE_HD void decompose(std::uint64_t word, const Gadget& gadget, std::int32_t* digits, int first_row, int i) const {
-        const std::int64_t x = word > (modulus - 1) / 2 ? static_cast<std::int64_t>(word) - static_cast<std::int64_t>(modulus)
-                                                        : static_cast<std::int64_t>(word);
-        const int drop = kLimbBits * limbs - gadget.base_log * gadget.level_count;
-        const std::int64_t half = std::int64_t{1} << (gadget.base_log - 1);
-        std::int64_t y = (x + (std::int64_t{1} << (drop - 1))) >> drop;
-        for (int level = gadget.level_count - 1; level >= 0; --level) {
-            const std::int64_t digit = level == 0 ? y : ((y + half) & (2 * half - 1)) - half;
-            y = (y - digit) >> gadget.base_log;
-            for (int limb = 0; limb < limbs; ++limb)
-                digits[((limb * rows + first_row + level) << log_size) + i] = static_cast<std::int32_t>(digit);
-        }
-    }
-
     FHE_HD void decompose_accumulator(const std::int32_t* accumulator, std::int32_t* digits, std::uint32_t exponent,
                                       int item) const {
         const int component = item >> log_size, i = item & (size() - 1);
@@ -62,48 +53,53 @@ struct PlainRotate {
         for (int limb = 0; limb < limbs; ++limb) {
             const std::int32_t* polynomial = accumulator + ((limb * components() + component) << log_size);
             words[limb] = static_cast<std::uint32_t>(polynomial[i]);
-            if (cmux == CmuxKind::binary) {
+            if (!rotation.factors_on_products()) {
                 const std::uint32_t p = prime(limb), moved = rotated(polynomial, i, exponent, limb);
                 words[limb] = moved >= words[limb] ? moved - words[limb] : moved + p - words[limb];
             }
         }
-        const std::uint64_t word = limbs == 1 ? words[0] : compose_limbs(words[0], words[1]);
-        decompose(word, component < k ? mask_gadget : body_gadget, digits, component * mask_gadget.level_count, i);
+        const std::int64_t word = static_cast<std::int64_t>(limbs == 1 ? words[0] : compose_limbs(words[0], words[1]));
+        cut_digits(word > (modulus - 1) / 2 ? word - modulus : word, component < k ? mask_gadget : body_gadget, kLimbBits * limbs,
+                   [&](int level, std::int32_t digit) {
+                       const int row = component * mask_gadget.level_count + level;
+                       for (int limb = 0; limb < limbs; ++limb) digits[((limb * rows + row) << log_size) + i] = digit;
+                   });
     }
 
     // Position `item` of the product of one limb: sum over the rows, factors X^e - 1 applied after it.
     template <class M>
     FHE_HD std::int32_t product(const std::int32_t* digits, const std::int32_t* key, const std::int32_t* powers,
-                                const std::uint32_t (&exponents)[3], int item) const {
+                                const Exponents& exponents, int item) const {
         const int component = item >> log_size, i = item & (size() - 1);
         std::int64_t total = 0;
-        for (int j = 0; j < keys; ++j) {
+        for (int j = 0; j < rotation.keys; ++j) {
             std::int64_t sum = 0;
             for (int row = 0; row < rows; ++row)
-                sum += multiply_wide(digits[(row << log_size) + i], key[(((component * rows + row) * keys + j) << log_size) + i]);
-            const std::int32_t reduced = montgomery<M>(sum);
-            if (cmux == CmuxKind::binary) return reduced;
+                sum += multiply_wide(digits[(row << log_size) + i],
+                                     key[(((component * rows + row) * rotation.keys + j) << log_size) + i]);
+            const std::int32_t reduced = montgomery(M{}, sum);
+            if (!rotation.factors_on_products()) return reduced;
             const std::uint32_t root = 2 * reverse_position(static_cast<std::uint32_t>(i), log_size) + 1;
             total += multiply_wide(powers[exponents[j] * root & (2 * size() - 1)] - 1, reduced);
         }
-        return montgomery<M>(total);
+        return montgomery(M{}, total);
     }
 
     template <class M, class Block>
     FHE_HD void limb_update(const Block& block, int limb, std::int32_t* accumulator, std::int32_t* digits, std::int32_t* sums,
-                            const std::int32_t* step_key, const std::uint32_t (&exponents)[3]) const {
+                            const std::int32_t* step_key, const Exponents& exponents) const {
         const PlainTables& tables = view.tables[limb];
         digits += limb * rows << log_size;
         accumulator += limb * components() << log_size;
         sums += limb * components() << log_size;
-        const std::int32_t* key = step_key + (std::size_t(limb * components() * rows * keys) << log_size);
+        const std::int32_t* key = step_key + (std::size_t(limb * components() * rows * rotation.keys) << log_size);
         plain_forward<M>(block, digits, rows, log_size, tables.twiddles);
         block.each(components() << log_size,
-                   [&](int item) { sums[item] = reduce<M>(product<M>(digits, key, tables.powers, exponents, item)); });
+                   [&](int item) { sums[item] = reduce(M{}, product<M>(digits, key, tables.powers, exponents, item)); });
         plain_inverse<M>(block, sums, components(), log_size, tables.twiddles);
         block.each(components() << log_size, [&](int item) {
             accumulator[item] =
-                static_cast<std::int32_t>(accumulate_exact<M>(static_cast<std::uint32_t>(accumulator[item]), sums[item]));
+                static_cast<std::int32_t>(accumulate_exact(M{}, static_cast<std::uint32_t>(accumulator[item]), sums[item]));
         });
     }
 
@@ -115,7 +111,7 @@ struct PlainRotate {
                                                             : view.scratch + block.number() * static_cast<std::size_t>(area);
         std::int32_t* digits = accumulator + limbs * component_words;
         std::int32_t* sums = digits + (limbs * rows << log_size);
-        const std::size_t step_words = std::size_t(limbs * components() * rows * keys) << log_size;
+        const std::size_t step_words = std::size_t(limbs * components() * rows * rotation.keys) << log_size;
 
         for (std::size_t number = block.number(); number < static_cast<std::size_t>(common.batch); number += block.count()) {
             const std::uint32_t* switched = common.switched + number * lwe_size;
@@ -127,15 +123,8 @@ struct PlainRotate {
                 accumulator[item] = is_body ? rotated_table(table, (within & (size() - 1)) + switched[lwe_size - 1], limb) : 0;
             });
             for (int step = 0; step < common.steps; ++step) {
-                std::uint32_t exponents[3] = {};
-                if (cmux == CmuxKind::binary_pair) {
-                    exponents[0] = switched[2 * step];
-                    exponents[1] = switched[2 * step + 1];
-                    exponents[2] = exponents[0] + exponents[1];
-                } else {
-                    exponents[0] = switched[step];
-                    exponents[1] = 2 * static_cast<std::uint32_t>(size()) - switched[step];
-                }
+                Exponents exponents = {};
+                for (int j = 0; j < rotation.keys; ++j) exponents[j] = rotation.exponent(switched + step * rotation.key_bits, j);
                 block.each(component_words, [&](int item) { decompose_accumulator(accumulator, digits, exponents[0], item); });
                 const std::int32_t* key = static_cast<const std::int32_t*>(common.key) + step * step_words;
                 limb_update<Modulus<0>>(block, 0, accumulator, digits, sums, key, exponents);
@@ -158,11 +147,10 @@ void launch_limbs(const ParameterSet& params, const PlainRotateView& view, int b
     const PlainRotate<limbs> body{view,
                                   params.shape.mask_gadget,
                                   params.shape.body_gadget,
-                                  params.shape.cmux,
+                                  params.rotation(),
                                   params.log2_twice_polynomial_size() - 1,
                                   params.glwe_dimension(),
                                   params.row_count(),
-                                  params.keys_per_step(),
                                   params.lwe_dimension + 1};
     const int grid = view.common.batch < blocks ? view.common.batch : blocks;
     launch(body, grid, view.scratch == nullptr ? plain_rotate_bytes(params) : 0, stream);

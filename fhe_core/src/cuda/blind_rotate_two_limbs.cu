@@ -20,22 +20,14 @@ constexpr int latency_warps_of(const Shape& shape) { return shape.polynomial_siz
 template <std::size_t index>
 struct ShapeAt {
     static constexpr Shape s = kTwoLimbShapes.shapes[index];
-    using type = KernelShape<s.polynomial_size, s.glwe_dimension, s.limb_count, s.mask_gadget.base_log, s.mask_gadget.level_count,
-                             s.body_gadget.base_log, s.body_gadget.level_count, s.cmux>;
+    using type = ShapeType<s>;
     using Throughput = TwoLimbConfig<type, groups_of(s), warps_of(s)>;
     using Latency = TwoLimbConfig<type, 1, latency_warps_of(s)>;
 };
 
 template <class At>
 cudaError_t launch_rotation(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
-    return launch_by_batch(
-        At::s, At::Throughput::kGroups, view, multiprocessors,
-        [&](const BlindRotateView& part) {
-            return launch_blind_rotate_two_limbs<typename At::Throughput>(part, multiprocessors, stream);
-        },
-        [&](const BlindRotateView& part) {
-            return launch_blind_rotate_two_limbs<typename At::Latency>(part, multiprocessors, stream);
-        });
+    return launch_by_batch<typename At::Throughput, typename At::Latency>(view, multiprocessors, stream);
 }
 
 template <class Config>
@@ -53,7 +45,7 @@ ShapedKernel kernel_at() {
     return {At::s,
             KeyOrder::warp,
             32 * Config::kParts,
-            Config::kGroups,
+            Config::kCiphertexts,
             Config::kSharedBytes,
             table_bytes<Config>,
             two_limb_powers<Config>,

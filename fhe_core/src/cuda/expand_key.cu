@@ -5,6 +5,7 @@
 #include "cuda/expand_key.hpp"
 
 #include "cuda/block.cuh"
+#include "cuda/words.cuh"
 
 namespace fhe_core::cuda {
 namespace {
@@ -42,7 +43,7 @@ struct ExpandPolynomial {
         const int row = static_cast<int>(flat % layout.rows), key = static_cast<int>(flat / layout.rows % layout.keys);
         const std::size_t step = flat / layout.rows / layout.keys;
         block.each(size, [&](int i) {
-            const std::int32_t value = multiply_add<M>(0, x[i], scale);  // [-p/4, 5p/4)
+            const std::int32_t value = multiply_add(M{}, 0, x[i], scale);  // [-p/4, 5p/4)
             part.key[layout.offset(step, limb, component, row, key, i)] =
                 value > M::half ? value - static_cast<std::int32_t>(M::p) : value;
         });
@@ -52,9 +53,7 @@ struct ExpandPolynomial {
 template <int limb>
 void launch_limb(const ParameterSet& params, const BootstrapKeyPart& part, cudaStream_t stream) {
     using M = Modulus<limb>;
-    const std::uint64_t montgomery = (std::uint64_t{1} << 32) % M::p;
-    std::uint64_t scale = mul_mod(inverse_mod(params.polynomial_size(), M::p), montgomery, M::p);
-    if (params.shape.cmux != CmuxKind::binary) scale = mul_mod(scale, montgomery, M::p);
+    const std::uint64_t scale = bootstrap_key_scale(params, M::p);
     const std::size_t blocks = std::size_t(part.steps) * part.layout.keys * part.layout.rows * part.layout.outputs;
     launch(ExpandPolynomial<limb>{part, M::twiddle(scale), params.limb_count() == 2}, blocks, 4u << part.layout.log_size, stream);
 }
@@ -137,10 +136,7 @@ void launch_expand_keyswitch_key(const ParameterSet& params, const KeyswitchKeyV
 
 void launch_expand_ciphertexts(const ParameterSet& params, const ExpandCiphertextsView& view, cudaStream_t stream) {
     const std::size_t items = view.batch * (std::size_t(view.streams) * ((view.count + 15) / 16) + view.body_words);
-    if (params.limb_count() == 1)
-        launch_over(ExpandCiphertexts<std::uint32_t>{view}, items, stream);
-    else
-        launch_over(ExpandCiphertexts<std::uint64_t>{view}, items, stream);
+    with_words(params, [&]<class Word>(Word) { launch_over(ExpandCiphertexts<Word>{view}, items, stream); });
 }
 
 }  // namespace fhe_core::cuda

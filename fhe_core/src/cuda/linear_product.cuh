@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "cuda/modulus.cuh"
-#include "cuda/warp_ntt.cuh"
+#include "cuda/unrolled.cuh"
 
 namespace fhe_core::cuda {
 
@@ -69,17 +69,17 @@ struct LinearTile {
 // 2^(8a) * the slices of one word, modulo a limb prime: `total` stays below 9.5 p in size.
 template <int limb, int slices>
 FHE_HD std::int32_t add_slices(std::int32_t total, const std::int32_t (&sums)[slices], const Twiddle* shift) {
-    total = reduce<Modulus<limb>>(total);
-    for (int s = 0; s < slices; ++s) total = multiply_add<Modulus<limb>>(total, sums[s], shift[s]);
+    total = reduce(Modulus<limb>{}, total);
+    for (int s = 0; s < slices; ++s) total = multiply_add(Modulus<limb>{}, total, sums[s], shift[s]);
     return total;
 }
 
 template <class Word>
 FHE_HD Word joined_word(const std::int32_t* totals) {
     if constexpr (sizeof(Word) == 4)
-        return accumulate_exact<Modulus<0>>(0, totals[0]);
+        return accumulate_exact(Modulus<0>{}, 0, totals[0]);
     else
-        return compose_limbs(accumulate_exact<Modulus<0>>(0, totals[0]), accumulate_exact<Modulus<1>>(0, totals[1]));
+        return compose_limbs(accumulate_exact(Modulus<0>{}, 0, totals[0]), accumulate_exact(Modulus<1>{}, 0, totals[1]));
 }
 
 #if defined(__CUDACC__)
@@ -203,9 +203,73 @@ __device__ __forceinline__ void multiply_stage(std::int32_t (&sums)[Tile::kBlock
 }
 
 template <class Tile>
+using LinearSums = std::int32_t[Tile::kBlocksM][Tile::kBlocksN][4];
+template <class Tile>
+using LinearTotals = std::int32_t[Tile::kBlocksM][Tile::kWordBlocks][4][Tile::kLimbs];
+
+// The end of a weight slice: totals += 2^(8 * slice) * sums, and the sums begin anew.
+template <class Tile>
+__device__ __forceinline__ void add_weight_slice(const LinearProductView& view, int slice, LinearSums<Tile>& sums,
+                                                 LinearTotals<Tile>& totals) {
+    static_for<0, Tile::kBlocksM>([&](auto m) {
+        static_for<0, Tile::kWordBlocks * 4>([&](auto item) {
+            constexpr int block = decltype(item)::value / 4, i = decltype(item)::value % 4;
+            std::int32_t slices[Tile::kSlices];
+#pragma unroll
+            for (int s = 0; s < Tile::kSlices; ++s) slices[s] = sums[decltype(m)::value][block * Tile::kSlices + s][i];
+            auto& total = totals[decltype(m)::value][block][i];
+            if constexpr (Tile::kOneSlice) total[0] = total[Tile::kLimbs - 1] = 0;
+            total[0] = add_slices<0>(total[0], slices, view.shift[0] + slice);
+            if constexpr (Tile::kLimbs == 2) total[1] = add_slices<1>(total[1], slices, view.shift[1] + slice);
+        });
+    });
+#pragma unroll
+    for (int m = 0; m < Tile::kBlocksM; ++m)
+#pragma unroll
+        for (int n = 0; n < Tile::kBlocksN; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
+}
+
+// The end of a tile: 16 rows at a time through `lines` of shared memory, so that a warp writes whole runs of words. Totals begin
+// anew.
+template <class Tile>
+__device__ __forceinline__ void store_tile(const LinearProductView& view, int tile, int row_tiles, std::int8_t* lines,
+                                           LinearTotals<Tile>& totals) {
+    using Word = typename Tile::Word;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_m = warp % Tile::kWarpsM, warp_n = warp / Tile::kWarpsM;
+    const int word_in_warp = lane % Tile::kWarpWords, row_in_warp = lane / Tile::kWarpWords;  // of what a lane writes
+    const int row0 = tile % row_tiles * Tile::kTileRows + warp_m * Tile::kBlocksM * 16 + row_in_warp;
+    const int number = tile / row_tiles * Tile::kTileWords + warp_n * Tile::kWarpWords + word_in_warp;
+    const std::uint32_t item = static_cast<std::uint32_t>(number) / view.words;
+    const bool inside = number < view.byte_words;
+    Word* const out = static_cast<Word*>(view.out) + (inside ? view.out_word(item) : 0) + (number - item * view.words);
+    static_for<0, Tile::kBlocksM>([&](auto m) {
+        static_for<0, Tile::kWordBlocks * 4>([&](auto entry) {
+            constexpr int block = decltype(entry)::value / 4, i = decltype(entry)::value % 4;
+            Word* const line = reinterpret_cast<Word*>(lines + (lane / 4 + i / 2 * 8) * Tile::kOutStride);
+            line[8 * block + 2 * (lane % 4) + i % 2] = joined_word<Word>(totals[decltype(m)::value][block][i]);
+        });
+        __syncwarp();
+        static_for<0, Tile::kWarpWords / 2>([&](auto pass) {
+            constexpr int first = decltype(pass)::value * (32 / Tile::kWarpWords);
+            const int row = row0 + 16 * decltype(m)::value + first;
+            const Word word = reinterpret_cast<const Word*>(lines + (first + row_in_warp) * Tile::kOutStride)[word_in_warp];
+            if (inside && row < view.rows) out[std::size_t(row) * view.words] = word;
+        });
+        __syncwarp();
+    });
+#pragma unroll
+    for (int m = 0; m < Tile::kBlocksM; ++m)
+#pragma unroll
+        for (int block = 0; block < Tile::kWordBlocks; ++block)
+#pragma unroll
+            for (int i = 0; i < 4 * Tile::kLimbs; ++i) totals[m][block][i / Tile::kLimbs][i % Tile::kLimbs] = 0;
+}
+
+template <class Tile>
 __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocksPerMultiprocessor) void linear_product_kernel(
     const __grid_constant__ LinearProductView view) {
-    using Word = typename Tile::Word;
     extern __shared__ __align__(16) std::int8_t stages[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_m = warp % Tile::kWarpsM, warp_n = warp / Tile::kWarpsM;
     const int row_tiles = (view.rows + Tile::kTileRows - 1) / Tile::kTileRows;
@@ -228,9 +292,8 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocksPerMultiprocessor) voi
     };
     for (int stage = 0; stage < Tile::kStages - 1; ++stage) load_next(stage);
 
-    std::int32_t sums[Tile::kBlocksM][Tile::kBlocksN][4] = {};
-    std::int32_t totals[Tile::kBlocksM][Tile::kWordBlocks][4][Tile::kLimbs] = {};
-    const int word_in_warp = lane % Tile::kWarpWords, row_in_warp = lane / Tile::kWarpWords;  // of what a lane writes
+    LinearSums<Tile> sums = {};
+    LinearTotals<Tile> totals = {};
     for (int stage = 0; at.tile < tiles; stage = stage + 1 == Tile::kStages ? 0 : stage + 1) {
         wait_copies<Tile::kStages - 2>();
         __syncthreads();  // the stage is there for all, and all have read the one that is loaded next
@@ -239,56 +302,10 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocksPerMultiprocessor) voi
 
         const LinearCursor here = at;
         if (!at.advance(view, Tile::kColumns)) continue;
-        // The end of a weight slice.
-        static_for<0, Tile::kBlocksM>([&](auto m) {
-            static_for<0, Tile::kWordBlocks * 4>([&](auto item) {
-                constexpr int block = decltype(item)::value / 4, i = decltype(item)::value % 4;
-                std::int32_t slices[Tile::kSlices];
-#pragma unroll
-                for (int s = 0; s < Tile::kSlices; ++s) slices[s] = sums[decltype(m)::value][block * Tile::kSlices + s][i];
-                auto& total = totals[decltype(m)::value][block][i];
-                if constexpr (Tile::kOneSlice) total[0] = total[Tile::kLimbs - 1] = 0;
-                total[0] = add_slices<0>(total[0], slices, view.shift[0] + here.slice);
-                if constexpr (Tile::kLimbs == 2) total[1] = add_slices<1>(total[1], slices, view.shift[1] + here.slice);
-            });
-        });
-#pragma unroll
-        for (int m = 0; m < Tile::kBlocksM; ++m)
-#pragma unroll
-            for (int n = 0; n < Tile::kBlocksN; ++n)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) sums[m][n][i] = 0;
+        add_weight_slice<Tile>(view, here.slice, sums, totals);
         if (!Tile::kOneSlice && here.slice != 0) continue;
-
-        // The end of a tile: 16 rows at a time through shared memory, so that a warp writes whole runs of words.
         __syncthreads();  // all have read this stage, which is loaded again behind the next barrier
-        std::int8_t* const mine = stages + stage * Tile::kStageBytes + warp * 16 * Tile::kOutStride;
-        const int row0 = here.tile % row_tiles * Tile::kTileRows + warp_m * Tile::kBlocksM * 16 + row_in_warp;
-        const int number = here.tile / row_tiles * Tile::kTileWords + warp_n * Tile::kWarpWords + word_in_warp;
-        const std::uint32_t item = static_cast<std::uint32_t>(number) / view.words;
-        const bool inside = number < view.byte_words;
-        Word* const out = static_cast<Word*>(view.out) + (inside ? view.out_word(item) : 0) + (number - item * view.words);
-        static_for<0, Tile::kBlocksM>([&](auto m) {
-            static_for<0, Tile::kWordBlocks * 4>([&](auto entry) {
-                constexpr int block = decltype(entry)::value / 4, i = decltype(entry)::value % 4;
-                Word* const line = reinterpret_cast<Word*>(mine + (lane / 4 + i / 2 * 8) * Tile::kOutStride);
-                line[8 * block + 2 * (lane % 4) + i % 2] = joined_word<Word>(totals[decltype(m)::value][block][i]);
-            });
-            __syncwarp();
-            static_for<0, Tile::kWarpWords / 2>([&](auto pass) {
-                constexpr int first = decltype(pass)::value * (32 / Tile::kWarpWords);
-                const int row = row0 + 16 * decltype(m)::value + first;
-                const Word word = reinterpret_cast<const Word*>(mine + (first + row_in_warp) * Tile::kOutStride)[word_in_warp];
-                if (inside && row < view.rows) out[std::size_t(row) * view.words] = word;
-            });
-            __syncwarp();
-        });
-#pragma unroll
-        for (int m = 0; m < Tile::kBlocksM; ++m)
-#pragma unroll
-            for (int block = 0; block < Tile::kWordBlocks; ++block)
-#pragma unroll
-                for (int i = 0; i < 4 * Tile::kLimbs; ++i) totals[m][block][i / Tile::kLimbs][i % Tile::kLimbs] = 0;
+        store_tile<Tile>(view, here.tile, row_tiles, stages + stage * Tile::kStageBytes + warp * 16 * Tile::kOutStride, totals);
     }
 }
 

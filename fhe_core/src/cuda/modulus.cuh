@@ -38,9 +38,11 @@ constexpr std::uint32_t root_of_unity(std::uint32_t p, std::uint32_t order, std:
     }
 }
 
+// A limb prime known to the compiler. Operations below take it, or a LimbModulus, as their first argument.
 template <int limb>
 struct Modulus {
     static constexpr std::uint32_t p = kLimbPrimes[limb];
+    static constexpr std::uint32_t p_negated = 0u - p;
     static constexpr std::uint32_t p_inverse = inverse_mod_word(p);
     static constexpr std::int32_t half = static_cast<std::int32_t>((p - 1) / 2);
     static constexpr std::int32_t sqrt_minus_one = static_cast<std::int32_t>(kLimbSqrtMinusOne[limb]);
@@ -50,6 +52,16 @@ struct Modulus {
         const std::int64_t w = centre(value);
         const std::int64_t scaled = w * (std::int64_t{1} << 32) + (w < 0 ? -half : half);
         return {static_cast<std::int32_t>(w), static_cast<std::int32_t>(scaled / static_cast<std::int64_t>(p))};
+    }
+};
+
+// One that a thread chooses when it runs: one code path for both limbs.
+struct LimbModulus {
+    std::uint32_t p, p_negated, p_inverse;
+
+    FHE_HD static LimbModulus of(int limb) {
+        const std::uint32_t p = limb == 0 ? Modulus<0>::p : Modulus<1>::p;
+        return {p, 0u - p, limb == 0 ? Modulus<0>::p_inverse : Modulus<1>::p_inverse};
     }
 };
 
@@ -70,56 +82,53 @@ FHE_HD std::int32_t multiply_high(std::int32_t a, std::int32_t b) {
 #endif
 }
 
+FHE_HD std::int64_t multiply_wide(std::int32_t a, std::int32_t b) { return std::int64_t{a} * b; }
+
 // a + x*w modulo p; x*w contributes a value in [-p/4, 5p/4).
 template <class M>
-FHE_HD std::int32_t multiply_add(std::int32_t a, std::int32_t x, Twiddle w) {
+FHE_HD std::int32_t multiply_add(M m, std::int32_t a, std::int32_t x, Twiddle w) {
     const std::uint32_t quotient = static_cast<std::uint32_t>(multiply_high(x, w.companion));
     const std::uint32_t sum = static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(x) * static_cast<std::uint32_t>(w.value);
-    return wrap(sum + quotient * (0u - M::p));
+    return wrap(sum + quotient * m.p_negated);
 }
 
 // Cooley-Tukey: (a, b) -> (a + b*w, a - b*w); both grow by at most 5p/4.
 template <class M>
-FHE_HD void forward_butterfly(std::int32_t& a, std::int32_t& b, Twiddle w) {
-    const std::int32_t sum = multiply_add<M>(a, b, w);
-    b = wrap(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(sum));
+FHE_HD void forward_butterfly(M m, std::int32_t& a, std::int32_t& b, Twiddle w) {
+    const std::int32_t sum = multiply_add(m, a, b, w);
+    b = wrap_sub(wrap_add(a, a), sum);
     a = sum;
 }
 
 // Gentleman-Sande with the inverse of w_mirror's mirror root, which is -w_mirror: (a, b) -> (a + b, (b - a)*w_mirror).
 // |a| + |b| < 2^31; the second result is in [-p/4, 5p/4).
 template <class M>
-FHE_HD void inverse_butterfly(std::int32_t& a, std::int32_t& b, Twiddle w_mirror) {
+FHE_HD void inverse_butterfly(M m, std::int32_t& a, std::int32_t& b, Twiddle w_mirror) {
     const std::int32_t difference = wrap_sub(b, a);
     a = wrap_add(a, b);
-    b = multiply_add<M>(0, difference, w_mirror);
+    b = multiply_add(m, 0, difference, w_mirror);
 }
 
 // |x| <= 15p -> |x| < 0.69p
 template <class M>
-FHE_HD std::int32_t reduce(std::int32_t x) {
+FHE_HD std::int32_t reduce(M m, std::int32_t x) {
     const std::uint32_t quotient = static_cast<std::uint32_t>(wrap_add(x, 1 << 26) >> 27);
-    return wrap(static_cast<std::uint32_t>(x) + quotient * (0u - M::p));
+    return wrap(static_cast<std::uint32_t>(x) + quotient * m.p_negated);
 }
 
 // |sum| < 2^62 -> sum * 2^-32 modulo p, at most |sum| / 2^32 + p/2 in size.
-FHE_HD std::int32_t montgomery(std::int64_t sum, std::uint32_t p, std::uint32_t p_inverse) {
-    const std::uint32_t quotient = static_cast<std::uint32_t>(sum) * p_inverse;
-    return wrap_sub(static_cast<std::int32_t>(sum >> 32), multiply_high(wrap(quotient), static_cast<std::int32_t>(p)));
-}
 template <class M>
-FHE_HD std::int32_t montgomery(std::int64_t sum) {
-    return montgomery(sum, M::p, M::p_inverse);
+FHE_HD std::int32_t montgomery(M m, std::int64_t sum) {
+    const std::uint32_t quotient = static_cast<std::uint32_t>(sum) * m.p_inverse;
+    return wrap_sub(static_cast<std::int32_t>(sum >> 32), multiply_high(wrap(quotient), static_cast<std::int32_t>(m.p)));
 }
-
-FHE_HD std::int64_t multiply_wide(std::int32_t a, std::int32_t b) { return std::int64_t{a} * b; }
 
 // y in [0, p) and delta in [-15p, 15p] -> (y + delta) mod p in [0, p).
 template <class M>
-FHE_HD std::uint32_t accumulate_exact(std::uint32_t y, std::int32_t delta) {
-    const std::uint32_t lifted = y + static_cast<std::uint32_t>(delta) + 15 * M::p;  // [0, 31p) < 2^32
-    const std::uint32_t reduced = lifted + (lifted >> 27) * (0u - M::p);             // [0, 1.37p)
-    const std::uint32_t less = reduced - M::p;
+FHE_HD std::uint32_t accumulate_exact(M m, std::uint32_t y, std::int32_t delta) {
+    const std::uint32_t lifted = y + static_cast<std::uint32_t>(delta) + 15 * m.p;  // [0, 31p) < 2^32
+    const std::uint32_t reduced = lifted + (lifted >> 27) * m.p_negated;            // [0, 1.37p)
+    const std::uint32_t less = reduced - m.p;
     return reduced < less ? reduced : less;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cuda/bits.cuh"
 #include "cuda/block.cuh"
 #include "cuda/modulus.cuh"
 
@@ -16,20 +17,6 @@ struct PlainTables {
     const Twiddle* twiddles;
     const std::int32_t* powers;
 };
-
-constexpr std::uint32_t reverse_bits(std::uint32_t value, int bits) {
-    std::uint32_t reversed = 0;
-    for (int i = 0; i < bits; ++i) reversed |= (value >> i & 1) << (bits - 1 - i);
-    return reversed;
-}
-
-FHE_HD std::uint32_t reverse_position(std::uint32_t position, int log_size) {
-#ifdef __CUDA_ARCH__
-    return __brev(position) >> (32 - log_size);
-#else
-    return reverse_bits(position, log_size);
-#endif
-}
 
 template <int limb>
 std::vector<std::int32_t> plain_powers(int polynomial_size) {
@@ -49,7 +36,7 @@ std::vector<Twiddle> plain_twiddles(int polynomial_size, int log_size) {
     using M = Modulus<limb>;
     const std::vector<std::int32_t> powers = plain_powers<limb>(polynomial_size);
     std::vector<Twiddle> twiddles(polynomial_size);
-    for (int i = 0; i < polynomial_size; ++i) twiddles[i] = M::twiddle(residue(powers[reverse_bits(i, log_size)], M::p));
+    for (int i = 0; i < polynomial_size; ++i) twiddles[i] = M::twiddle(residue(powers[bit_reverse(i, log_size)], M::p));
     return twiddles;
 }
 
@@ -62,7 +49,7 @@ FHE_HD void plain_forward(const Block& block, std::int32_t* x, int count, int lo
             const int polynomial = i >> (log_size - 1), pair = i & ((1 << (log_size - 1)) - 1);
             const int part = pair >> log_half,
                       a = (polynomial << log_size) + (part << (log_half + 1)) + (pair & ((1 << log_half) - 1));
-            forward_butterfly<M>(x[a], x[a + (1 << log_half)], twiddles[(1 << stage) + part]);
+            forward_butterfly(M{}, x[a], x[a + (1 << log_half)], twiddles[(1 << stage) + part]);
         });
     }
 }
@@ -76,8 +63,8 @@ FHE_HD void plain_inverse(const Block& block, std::int32_t* x, int count, int lo
             const int polynomial = i >> (log_size - 1), pair = i & ((1 << (log_size - 1)) - 1);
             const int part = pair >> log_half,
                       a = (polynomial << log_size) + (part << (log_half + 1)) + (pair & ((1 << log_half) - 1));
-            inverse_butterfly<M>(x[a], x[a + (1 << log_half)], twiddles[(2 << stage) - 1 - part]);
-            x[a] = reduce<M>(x[a]);
+            inverse_butterfly(M{}, x[a], x[a + (1 << log_half)], twiddles[(2 << stage) - 1 - part]);
+            x[a] = reduce(M{}, x[a]);
         });
     }
 }

@@ -3,6 +3,7 @@
 #include "cuda/rows.hpp"
 
 #include "cuda/block.cuh"
+#include "cuda/words.cuh"
 
 namespace fhe_core::cuda {
 namespace {
@@ -112,28 +113,23 @@ struct RangeCheck {
 
 void launch_rows(const ParameterSet& params, const RowsView& view, std::size_t rows, cudaStream_t stream) {
     const int words = params.large_dimension() + 1;
-    if (params.limb_count() == 1)
-        launch_over(Rows<std::uint32_t>{view, rows * words, words}, rows * words, stream);
-    else
-        launch_over(Rows<std::uint64_t>{view, rows * words, words}, rows * words, stream);
+    with_words(params, [&]<class Word>(Word) { launch_over(Rows<Word>{view, rows * words, words}, rows * words, stream); });
 }
 
 void launch_take(const ParameterSet& params, const void* x, const RowPick& pick, void* out, std::size_t rows, cudaStream_t stream) {
     const int words = params.large_dimension() + 1;
-    const auto take = [&]<class Word>(Word) {
+    with_words(params, [&]<class Word>(Word) {
         launch_over(Take<Word>{static_cast<const Word*>(x), pick, static_cast<Word*>(out), rows * words, words}, rows * words,
                     stream);
-    };
-    params.limb_count() == 1 ? take(std::uint32_t{}) : take(std::uint64_t{});
+    });
 }
 
 void launch_add_to_bodies(const ParameterSet& params, void* words, std::size_t rows, const std::uint64_t* constants,
                           std::size_t period, cudaStream_t stream) {
     const std::size_t width = params.large_dimension() + 1;
-    const auto add = [&]<class Word>(Word) {
+    with_words(params, [&]<class Word>(Word) {
         launch_over(AddToBodies<Word>{static_cast<Word*>(words), constants, rows, period, width, params.modulus()}, rows, stream);
-    };
-    params.limb_count() == 1 ? add(std::uint32_t{}) : add(std::uint64_t{});
+    });
 }
 
 void launch_range_check(const void* words, int word_bytes, std::size_t count, std::uint64_t bound, std::uint32_t* outside,

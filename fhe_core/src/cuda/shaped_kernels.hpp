@@ -1,10 +1,10 @@
 // Which shapes of the shipped parameter sets have a kernel of their own, found at compile time, and how they are laid out.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <span>
-#include <string_view>
 
 #include "cuda/blind_rotate.hpp"
 #include "fhe_core/parameter_sets.hpp"
@@ -14,19 +14,29 @@ namespace fhe_core::cuda {
 inline constexpr int kShapedKernelParts = 4;  // translation units that share the instantiations
 
 constexpr bool has_pair_kernel(const Shape& shape) {
-    return shape.cmux == CmuxKind::binary_pair && shape.limb_count == 1 && shape.polynomial_size >= 256 &&
+    return rotation_of(shape.cmux).factors_on_products() && shape.limb_count == 1 && shape.polynomial_size >= 256 &&
            shape.polynomial_size <= 1024;
 }
 
 constexpr bool has_two_limb_kernel(const Shape& shape) {
-    return shape.cmux == CmuxKind::binary_pair && shape.limb_count == 2 && shape.polynomial_size >= 1024 &&
+    return rotation_of(shape.cmux).factors_on_products() && shape.limb_count == 2 && shape.polynomial_size >= 1024 &&
            shape.mask_gadget == shape.body_gadget && shape.mask_gadget.level_count == 1 && shape.mask_gadget.base_log <= 24;
 }
+
+constexpr bool is_toy(const ParameterSet& params) { return params.name.starts_with("toy"); }
+
+static_assert(
+    std::ranges::all_of(kParameterSets,
+                        [](const ParameterSet& params) {
+                            return is_toy(params) || has_pair_kernel(params.shape) || has_two_limb_kernel(params.shape);
+                        }),
+    "a row of the parameter table has a shape that no kernel is made for, and would run on the plain one: give it a shape that "
+    "has_pair_kernel or has_two_limb_kernel takes, or write a kernel");
 
 // An emulated build is for tests, which run toy sets; tests/fhe_core/cuda/emulate_kernels.cpp runs other shapes.
 constexpr bool is_built(const ParameterSet& params) {
 #ifdef CLOAKWORK_EMULATE_CUDA
-    return std::string_view(params.name).starts_with("toy");
+    return is_toy(params);
 #else
     return !params.name.empty();
 #endif

@@ -7,49 +7,23 @@
 // Transform order: bit-reversed; lane l ends with the positions P*l + q, held in slot slot_of(q). Position i is the value at
 // root^(2*brv(i) + 1). Stage s multiplies block i by root^brv(2^s + i) (Cooley-Tukey with merged 2N-th roots).
 //
-// Exchange tile: N words, row r at word 32*r, its 16-byte chunks permuted by r so that a row write (one word per lane) and a vector
-// read (one chunk per lane) touch every bank once. __syncwarp separates writing and reading; callers separate tiles that are
-// reused.
+// Exchange tile: N words, row r at word 32*r, its 16-byte chunks permuted by r so that a row write (one word per lane) and a
+// vector read (one chunk per lane) touch every bank once. __syncwarp separates writing and reading; callers separate reuse.
 //
-// Ranges: in units of p, forward grows by 5/4 per stage from |digit| << p (static_assert in forward_bound); the inverse takes
-// |x| <= 0.7 and reduces where `inverse_plan` says so. Specification: NegacyclicNtt (common/ntt.cpp) and schoolbook multiplication.
+// Ranges: in units of p, forward grows by 5/4 per stage from |digit| << p (static_assert of each kernel's Config); the inverse
+// takes |x| <= 0.7 and reduces where its plan says so. Specification: NegacyclicNtt (common/ntt.cpp) and schoolbook multiplication.
 //
 // Source: [LN16] merged twiddles; [Har14] late reduction. Ours: signed, one warp a polynomial, one exchange through shared memory.
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
+#include "cuda/bits.cuh"
+#include "cuda/butterfly_stages.cuh"
 #include "cuda/modulus.cuh"
+#include "cuda/unrolled.cuh"
 
 namespace fhe_core::cuda {
-
-template <int value>
-using Index = std::integral_constant<int, value>;
-
-// f(Index<begin>{}), .., f(Index<end - 1>{})
-template <int begin, int end, class F>
-FHE_HD void static_for(F&& f) {
-    if constexpr (begin < end) {
-        f(Index<begin>{});
-        static_for<begin + 1, end>(f);
-    }
-}
-
-constexpr int log2_of(int n) { return n == 1 ? 0 : 1 + log2_of(n / 2); }
-
-constexpr int bit_reverse(int value, int bits) {
-    int reversed = 0;
-    for (int i = 0; i < bits; ++i) reversed |= (value >> i & 1) << (bits - 1 - i);
-    return reversed;
-}
-
-struct alignas(16) Vec4 {
-    std::int32_t x[4];
-};
-struct alignas(16) TwiddlePair {
-    Twiddle x[2];
-};
 
 template <int limb, int polynomial_size>
 struct WarpNtt {
@@ -66,6 +40,12 @@ struct WarpNtt {
     template <int index>
     struct Constant {
         static constexpr Twiddle value = twiddle(index);
+    };
+    struct ConstantTwiddles {
+        template <int index>
+        FHE_HD Twiddle operator()(Index<index>) const {
+            return Constant<index>::value;
+        }
     };
 
     // --- Coordinates ---
@@ -101,7 +81,6 @@ struct WarpNtt {
         const int z = (ordinal - P) / (P / 2), pair = (ordinal - P) % (P / 2), stage = 2 * p + z;
         return (1 << stage) + (position(z + 1, lane, pair_slot(z, pair)) >> (kLogSize - stage));
     }
-    static constexpr int log2_floor(int n) { return n <= 1 ? 0 : 1 + log2_floor(n / 2); }
 
     FHE_HD static int row_word(int row, int lane) {  // coefficient lane + 32*row
         const int column = (lane & ((1 << Z) - 1)) * P + (lane >> Z);
@@ -117,19 +96,15 @@ struct WarpNtt {
     // small_digits: |x| * sqrt(-1) fits 31 bits, so the first stage needs no reduction.
     template <bool small_digits>
     FHE_HD static void forward_slots(std::int32_t (&x)[P]) {
-        static_for<0, p>([&](auto stage) {
+        if constexpr (small_digits) {
             static_for<0, P / 2>([&](auto pair) {
-                constexpr int s = decltype(stage)::value, half = P >> (s + 1);
-                constexpr int block = decltype(pair)::value / half, a = block * 2 * half + decltype(pair)::value % half;
-                if constexpr (s == 0 && small_digits) {
-                    const std::int32_t sum = wrap_add(x[a], x[a + half] * M::sqrt_minus_one);
-                    x[a + half] = wrap_sub(wrap_add(x[a], x[a]), sum);
-                    x[a] = sum;
-                } else {
-                    forward_butterfly<M>(x[a], x[a + half], Constant<(1 << s) + block>::value);
-                }
+                constexpr int a = decltype(pair)::value;
+                const std::int32_t sum = wrap_add(x[a], x[a + P / 2] * M::sqrt_minus_one);
+                x[a + P / 2] = wrap_sub(wrap_add(x[a], x[a]), sum);
+                x[a] = sum;
             });
-        });
+        }
+        forward_stages<P, small_digits ? 1 : 0>(M{}, x, ConstantTwiddles{});
     }
 
     FHE_HD static void store_slots(const std::int32_t (&x)[P], std::int32_t* tile, int lane) {
@@ -154,19 +129,26 @@ struct WarpNtt {
         }
     }
 
+    // Points in transform order: 4*vector .. +3 of lane l are chunk vector*32 + l of `words`.
+    FHE_HD static void store_points(const std::int32_t (&x)[P], std::int32_t* words, int lane) {
+        static_for<0, P / 4>([&](auto vector) {
+            constexpr int q = 4 * decltype(vector)::value;
+            reinterpret_cast<Vec4*>(words)[decltype(vector)::value * 32 + lane] = {
+                {x[slot_of(q)], x[slot_of(q + 1)], x[slot_of(q + 2)], x[slot_of(q + 3)]}};
+        });
+    }
+    FHE_HD static void load_points(std::int32_t (&x)[P], const std::int32_t* words, int lane) {
+        static_for<0, P / 4>([&](auto vector) {
+            const Vec4 four = reinterpret_cast<const Vec4*>(words)[decltype(vector)::value * 32 + lane];
+            static_for<0, 4>(
+                [&](auto i) { x[slot_of(4 * decltype(vector)::value + decltype(i)::value)] = four.x[decltype(i)::value]; });
+        });
+    }
+
     // G polynomials at once share the loads of twiddles.
     template <int G>
     FHE_HD static void forward_row(std::int32_t (&x)[G][P], const TwiddlePair* table, int lane) {
-        static_for<1, P>([&](auto number) {
-            constexpr int ordinal = decltype(number)::value, stage = log2_floor(ordinal);
-            constexpr int half = P >> (stage + 1), block = ordinal - (1 << stage);
-            const Twiddle w = table[(ordinal >> 1) * 32 + lane].x[ordinal & 1];
-            static_for<0, half>([&](auto i) {
-                constexpr int a = block * 2 * half + decltype(i)::value;
-                static_for<0, G>(
-                    [&](auto g) { forward_butterfly<M>(x[decltype(g)::value][a], x[decltype(g)::value][a + half], w); });
-            });
-        });
+        forward_stages<P, 0>(M{}, x, LaneTwiddles{table, lane});
     }
 
     template <int z, int G>
@@ -174,9 +156,9 @@ struct WarpNtt {
         static_for<0, P / 2>([&](auto pair) {
             constexpr int ordinal = P + z * P / 2 + decltype(pair)::value;
             constexpr int a = pair_slot(z, decltype(pair)::value), b = a | 1 << (p - 1 - z);
-            const Twiddle w = table[(ordinal >> 1) * 32 + lane].x[ordinal & 1];
+            const Twiddle w = LaneTwiddles{table, lane}(Index<ordinal>{});
 #pragma unroll
-            for (int g = 0; g < G; ++g) forward_butterfly<M>(x[g][a], x[g][b], w);
+            for (int g = 0; g < G; ++g) forward_butterfly(M{}, x[g][a], x[g][b], w);
         });
     }
 
@@ -226,13 +208,9 @@ struct WarpNtt {
 
     template <int step>
     FHE_HD static void reduce_planned(std::int32_t (&x)[P]) {
-        static_for<0, P>([&](auto slot) {
-            if constexpr (kInversePlan.reduces[step][decltype(slot)::value])
-                x[decltype(slot)::value] = reduce<M>(x[decltype(slot)::value]);
-        });
+        reduce_slots<kInversePlan.reduces[step]>(M{}, x);
     }
 
-    // Blocks are mirrored: the inverse of block i's factor is minus the factor of the last block but i, held by lane 31 - lane.
     template <int z, int G>
     FHE_HD static void inverse_lane_stage(std::int32_t (&x)[G][P], const TwiddlePair* table, int lane) {
 #pragma unroll
@@ -240,39 +218,22 @@ struct WarpNtt {
         static_for<0, P / 2>([&](auto pair) {
             constexpr int ordinal = P + z * P / 2 + P / 2 - 1 - decltype(pair)::value;
             constexpr int a = pair_slot(z, decltype(pair)::value), b = a | 1 << (p - 1 - z);
-            const Twiddle w = table[(ordinal >> 1) * 32 + 31 - lane].x[ordinal & 1];
+            const Twiddle w = MirroredTwiddles{table, lane}(Index<ordinal>{});
 #pragma unroll
-            for (int g = 0; g < G; ++g) inverse_butterfly<M>(x[g][a], x[g][b], w);
+            for (int g = 0; g < G; ++g) inverse_butterfly(M{}, x[g][a], x[g][b], w);
         });
     }
 
     template <int G>
     FHE_HD static void inverse_row(std::int32_t (&x)[G][P], const TwiddlePair* table, int lane) {
-        static_for<0, p>([&](auto step) {
-            constexpr int stage = p - 1 - decltype(step)::value, blocks = 1 << stage, half = P >> (stage + 1);
+        inverse_stages<P>(M{}, x, MirroredTwiddles{table, lane}, [&](auto step) {
             static_for<0, G>([&](auto g) { reduce_planned<Z + decltype(step)::value>(x[decltype(g)::value]); });
-            static_for<0, blocks>([&](auto block) {
-                constexpr int ordinal = 2 * blocks - 1 - decltype(block)::value;
-                const Twiddle w = table[(ordinal >> 1) * 32 + 31 - lane].x[ordinal & 1];
-                static_for<0, half>([&](auto i) {
-                    constexpr int a = decltype(block)::value * 2 * half + decltype(i)::value;
-                    static_for<0, G>(
-                        [&](auto g) { inverse_butterfly<M>(x[decltype(g)::value][a], x[decltype(g)::value][a + half], w); });
-                });
-            });
         });
         static_for<0, G>([&](auto g) { reduce_planned<Z + p>(x[decltype(g)::value]); });  // before the exchange
     }
 
     FHE_HD static void inverse_slots(std::int32_t (&x)[P]) {
-        static_for<0, p>([&](auto step) {
-            constexpr int stage = p - 1 - decltype(step)::value, half = P >> (stage + 1);
-            reduce_planned<Z + p + 1 + decltype(step)::value>(x);
-            static_for<0, P / 2>([&](auto pair) {
-                constexpr int block = decltype(pair)::value / half, a = block * 2 * half + decltype(pair)::value % half;
-                inverse_butterfly<M>(x[a], x[a + half], Constant<(2 << stage) - 1 - block>::value);
-            });
-        });
+        inverse_stages<P>(M{}, x, ConstantTwiddles{}, [&](auto step) { reduce_planned<Z + p + 1 + decltype(step)::value>(x); });
     }
 
     // --- Whole transforms on the device ---

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <future>
 #include <string>
+#include <type_traits>
 
 #include "cuda/blind_rotate_latency.cuh"
 #include "device_array.hpp"
@@ -73,20 +74,15 @@ void run(const Problem& problem, const Expected& expected, const std::vector<Vec
                          problem.params.step_count(),
                          0};
     using Latency = LatencyConfig<Config>;
-    constexpr auto kernel = [] {
-        if constexpr (latency)
-            return &blind_rotate_latency_kernel<Latency>;
-        else
-            return &blind_rotate_pair_kernel<Config>;
-    }();
-    const auto launch = latency ? launch_blind_rotate_latency<Latency> : launch_blind_rotate_pair<Config>;
+    using Launched = std::conditional_t<latency, Latency, Config>;
+    const auto launch = launch_persistent<Launched>;
     cudaFuncAttributes attributes;
-    require(cudaFuncGetAttributes(&attributes, kernel), "attributes");
+    require(cudaFuncGetAttributes(&attributes, kernel_of(Launched{})), "attributes");
     if (latency) std::printf("latency layout, %d warps; ", Latency::kWarps);
     std::printf(
         "groups %d x %d ciphertexts, %d buffers, %d digits at once, depth %d%s: %d registers, %zu local bytes, %zu shared\n",
         Layout::groups, Layout::per_warp, Layout::buffers, Layout::digits, Layout::key_depth, Layout::one_loop ? ", one loop" : "",
-        attributes.numRegs, attributes.localSizeBytes, latency ? Latency::kSharedBytes : Config::kSharedBytes);
+        attributes.numRegs, attributes.localSizeBytes, Launched::kSharedBytes);
 
     require(launch(view, multiprocessors, nullptr), "launch");
     require(cudaDeviceSynchronize(), "kernel");

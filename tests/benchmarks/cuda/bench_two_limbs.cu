@@ -52,7 +52,7 @@ void check(const Tables& tables, int multiprocessors) {
     view.tables = device_table.data();
     view.switched = device_switched.data();
     view.out = out.data();
-    require(launch_blind_rotate_two_limbs<Config>(view, multiprocessors, nullptr), "launch");
+    require(launch_persistent<Config>(view, multiprocessors, nullptr), "launch");
     require(cudaDeviceSynchronize(), "kernel");
     const std::vector<std::uint64_t> got = out.host();
     std::size_t wrong = 0, unwritten = 0;
@@ -97,9 +97,8 @@ void run(int lwe_dimension, std::vector<int> batches) {
     view.out = out.data();
     for (const int batch : batches) {
         view.batch = batch;
-        const float milliseconds = median_milliseconds(batch > 1000 ? 2 : 5, [&] {
-            require(launch_blind_rotate_two_limbs<Config>(view, multiprocessors, nullptr), "launch");
-        });
+        const float milliseconds = median_milliseconds(
+            batch > 1000 ? 2 : 5, [&] { require(launch_persistent<Config>(view, multiprocessors, nullptr), "launch"); });
         std::printf("; %d: %.3f ms, %.0f /s", batch, milliseconds, batch / milliseconds * 1e3);
     }
     std::printf("\n");

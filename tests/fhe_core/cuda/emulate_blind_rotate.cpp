@@ -88,7 +88,7 @@ void transform_rows(const Warp<typename Config::Ntt>& accumulator, const Twiddle
 }
 
 template <class Config>
-void product(const std::vector<Vec4>& rows, const Vec4* key, const std::uint32_t (&exponents)[3], const std::int32_t* powers,
+void product(const std::vector<Vec4>& rows, const Vec4* key, const std::uint32_t (&exponents)[3], const Powers<Config::N>& powers,
              Warp<typename Config::Ntt>& result) {
     using Ntt = typename Config::Ntt;
     using M = typename Ntt::M;
@@ -96,18 +96,17 @@ void product(const std::vector<Vec4>& rows, const Vec4* key, const std::uint32_t
         static_for<0, Config::kVectors>([&](auto vector) {
             std::int64_t total[4] = {};
             for (int j = 0; j < 3; ++j) {
-                const auto factors = MonomialFactors<Ntt>::make(exponents[j], 2 * bit_reverse(lane, 5) + 1);
+                const auto factors = MonomialFactors<Ntt>::make(exponents[j], root_of_lane(lane, 5));
                 std::int32_t factor[4];
                 factors.template at<decltype(vector)::value>(powers, factor);
-                for (int i = 0; i < 4; ++i) {
-                    std::int64_t sum = 0;
-                    for (int row = 0; row < Config::kRows; ++row)
-                        sum += std::int64_t{rows[(row * Config::kVectors + vector) * 32 + lane].x[i]} *
-                               key[((vector * Config::kRows + row) * 3 + j) * 32 + lane].x[i];
-                    total[i] += std::int64_t{factor[i]} * montgomery<M>(sum);
-                }
+                std::int64_t sum[4] = {};
+                for (int row = 0; row < Config::kRows; ++row)
+                    multiply_accumulate(sum, rows[(row * Config::kVectors + vector) * 32 + lane].x,
+                                        key[((vector * Config::kRows + row) * 3 + j) * 32 + lane].x);
+                multiply_reduced(M{}, total, factor, sum);
             }
-            for (int i = 0; i < 4; ++i) result.x[lane][0][Ntt::slot_of(4 * vector + i)] = montgomery<M>(total[i]);
+            const Vec4 four = montgomery(M{}, total);
+            for (int i = 0; i < 4; ++i) result.x[lane][0][Ntt::slot_of(4 * vector + i)] = four.x[i];
         });
 }
 
@@ -150,17 +149,16 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     if (!layout_agrees<Config>(params, key, device_key)) return std::puts("the key layouts differ"), false;
     const auto twiddles = twiddle_table<Ntt>();
     const auto plain_powers = power_table<Ntt>();
-    std::vector<std::int32_t> powers(2 * N + 2 * N / 32);
-    for (int x = 0; x < 2 * N; ++x) powers[x + (x >> 5)] = plain_powers[x];
+    std::vector<std::int32_t> powers(Powers<N>::kWords);
+    for (int x = 0; x < 2 * N; ++x) powers[Powers<N>::word_of(x)] = plain_powers[x];
 
     std::vector<Warp<Ntt>> accumulator(k + 1), update(k + 1);
     for (int c = 0; c <= k; ++c)
         for (int lane = 0; lane < 32; ++lane)
             for (int r = 0; r < Ntt::P; ++r) {
                 const std::uint32_t index = (lane + 32 * r + switched[lwe_dimension]) % (2 * N);
-                std::uint64_t word = c < k ? 0 : table[index % N];
-                if (index >= N) word = sub_mod(0, word, M::p);
-                accumulator[c].x[lane][0][r] = static_cast<std::int32_t>((word + M::half) % M::p);
+                const std::uint64_t word = c < k ? 0 : table[index % N];
+                accumulator[c].x[lane][0][r] = static_cast<std::int32_t>(with_half(M{}, rotated_residue(M{}, word, index >= N)));
             }
     for (int step = 0; step < params.step_count(); ++step) {
         std::vector<Vec4> rows;
@@ -169,20 +167,21 @@ bool check(int lwe_dimension, std::uint64_t seed) {
         const std::uint32_t first = switched[2 * step], second = switched[2 * step + 1];
         for (int c = 0; c <= k; ++c) {
             product<Config>(rows, device_key.data() + std::size_t(step * (k + 1) + c) * Config::kStepVectors,
-                            {first, second, first + second}, powers.data(), update[c]);
+                            {first, second, first + second}, {powers.data()}, update[c]);
             update[c].inverse(twiddles.data());
             update[c].note_largest(largest_inverse);
             for (int lane = 0; lane < 32; ++lane)
                 for (int r = 0; r < Ntt::P; ++r)
                     accumulator[c].x[lane][0][r] = static_cast<std::int32_t>(
-                        accumulate_exact<M>(static_cast<std::uint32_t>(accumulator[c].x[lane][0][r]), update[c].x[lane][0][r]));
+                        accumulate_exact(M{}, static_cast<std::uint32_t>(accumulator[c].x[lane][0][r]), update[c].x[lane][0][r]));
         }
     }
     int wrong = 0;
     for (int c = 0; c <= k; ++c)
         for (int lane = 0; lane < 32; ++lane)
             for (int r = 0; r < Ntt::P; ++r)
-                wrong += (std::uint64_t(accumulator[c].x[lane][0][r]) + M::p - M::half) % M::p != expected[c * N + lane + 32 * r];
+                wrong +=
+                    without_half(M{}, static_cast<std::uint32_t>(accumulator[c].x[lane][0][r])) != expected[c * N + lane + 32 * r];
     std::printf("N=%d k=%d digits %d+%d n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen %.2f)\n",
                 N, k, shape.mask_gadget.level_count, shape.body_gadget.level_count, lwe_dimension, wrong,
                 Config::kForwardBound / 1000.0, double(largest_forward) / M::p, Ntt::kInversePlan.result / 1000.0,

@@ -22,9 +22,9 @@ void require(cudaError_t status) {
 template <class Pair, bool latency>
 void run_kernel(const BlindRotateView& view) {
     if constexpr (latency)
-        require(launch_blind_rotate_latency<LatencyConfig<Pair>>(view, 1, nullptr));
+        require(launch_persistent<LatencyConfig<Pair>>(view, 1, nullptr));
     else
-        require(launch_blind_rotate_pair<Pair>(view, 2, nullptr));
+        require(launch_persistent<Pair>(view, 2, nullptr));
 }
 
 template <class Layout, bool latency, int... numbers>
@@ -104,7 +104,7 @@ bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
     view.steps = params.step_count();
     view.coefficients = coefficients.data();
     view.coefficient_count = static_cast<int>(coefficients.size());
-    require(launch_blind_rotate_two_limbs<Config>(view, 1, nullptr));
+    require(launch_persistent<Config>(view, 1, nullptr));
 
     int wrong = 0;
     for (std::size_t item = 0; item < kBatch; ++item) {

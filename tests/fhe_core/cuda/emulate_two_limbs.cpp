@@ -36,7 +36,7 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     std::vector<std::int32_t> powers(Config::kPowersShared ? Config::kPowerWords : 4 * N);
     for (int x = 0; x < 4 * N; ++x) {
         const int at = x % (2 * N);
-        powers[Config::kPowersShared ? x / (2 * N) * Config::kLimbPowerWords + at + (at >> 5) : x] = plain[x];
+        powers[x / (2 * N) * Config::PowerTable::kWords + Config::PowerTable::word_of(at)] = plain[x];
     }
     std::vector<Vec4> group_words(Config::kGroupWords / 4);
     auto* words = reinterpret_cast<std::int32_t*>(group_words.data());
@@ -63,9 +63,10 @@ bool check(int lwe_dimension, std::uint64_t seed) {
         }
         largest(largest_forward);
         for (const Thread& t : threads) {
-            typename Thread::Ahead ahead;
-            t.load_ahead(step, ahead);
-            t.product(step, ahead, switched[2 * step], switched[2 * step + 1]);
+            typename Thread::Ahead ahead(t.key_of(step));
+            ahead.fill();
+            const std::uint32_t first = switched[2 * step], second = switched[2 * step + 1];
+            t.product(ahead, {first, second, first + second});
         }
         for (int c = 0; c <= k; ++c) {
             for (const Thread& t : threads)

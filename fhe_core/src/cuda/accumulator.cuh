@@ -1,0 +1,115 @@
+// The accumulator of a blind rotation: how its words begin, the form they are kept in, how they end, extraction. Kernels differ in
+// which thread owns which coefficient; what a coefficient goes through is here (docs/specification.md, sections 6 and 7).
+//
+// Kept form: x + (p-1)/2 in [0, p) for the centred residue x of a limb. Digits are cut from it with one addition (digits.cuh).
+//
+// Source: [CGGI20] blind rotation and sample extraction. Ours: the kept form; extraction within the kernel.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/blind_rotate.hpp"
+#include "cuda/modulus.cuh"
+
+namespace fhe_core::cuda {
+
+// x in [0, p) -> kept form, and back.
+template <class M>
+FHE_HD std::uint32_t with_half(M, std::uint32_t x) {
+    return x + M::half < M::p ? x + M::half : x + M::half - M::p;
+}
+template <class M>
+FHE_HD std::uint32_t without_half(M, std::uint32_t y) {
+    return y < M::half ? y + (M::p - M::half) : y - M::half;
+}
+
+// A word of the table in [0, Q), or its negative -> residue in [0, p). Coefficient i of X^-rotation * table is word j mod N of the
+// table for j = i + rotation mod 2N, negative from N on.
+template <class M, class Word>
+FHE_HD std::uint32_t rotated_residue(M, Word word, bool negative) {
+    auto residue = static_cast<std::uint32_t>(word);
+    if constexpr (sizeof(Word) > sizeof(std::uint32_t)) residue = static_cast<std::uint32_t>(word % M::p);
+    if (negative && residue != 0) residue = M::p - residue;
+    return residue;
+}
+
+// Section 7: mask word j that one component of an accumulator gives for coefficient `coefficient`.
+template <class Word>
+FHE_HD Word extracted_word(const Word* polynomial, int polynomial_size, int coefficient, int j, Word modulus) {
+    const Word word = polynomial[(coefficient - j) & (polynomial_size - 1)];
+    return j <= coefficient || word == 0 ? word : modulus - word;
+}
+
+// The table of ciphertext `number`.
+template <class Word>
+FHE_HD const Word* table_of(const BlindRotateView& view, int number, std::size_t polynomial_size) {
+    return static_cast<const Word*>(view.tables) + std::size_t(view.table_index ? view.table_index[number] : 0) * polynomial_size;
+}
+
+// The switched ciphertext `number`: mask words of every step, and the body, by which the table is rotated.
+template <class Step>
+FHE_HD const std::uint32_t* switched_of(const BlindRotateView& view, int number) {
+    return view.switched + std::size_t(number) * (Step::kKeyBits * view.steps + 1);
+}
+template <class Step>
+FHE_HD std::uint32_t rotation_of_table(const BlindRotateView& view, int number) {
+    return switched_of<Step>(view, number)[Step::kKeyBits * view.steps];
+}
+
+#if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
+
+// --- One component, one limb, owned by a warp: lane l holds the coefficients l + 32*r ---
+
+// X^-rotation * table for the body, zero for the mask.
+template <class Config>
+__device__ __forceinline__ void load_accumulator(const BlindRotateView& view, int number, int component, int lane,
+                                                 std::uint32_t (&accumulator)[Config::P]) {
+    using M = typename Config::M;
+    constexpr int N = Config::N;
+    const std::uint32_t rotation = rotation_of_table<typename Config::Step>(view, number);
+    const std::uint32_t* table = table_of<std::uint32_t>(view, number, N);
+#pragma unroll
+    for (int r = 0; r < Config::P; ++r) {
+        std::uint32_t word = 0;
+        if (component == Config::k) {
+            const std::uint32_t index = (lane + 32 * r + rotation) & (2 * N - 1);
+            word = rotated_residue(M{}, table[index & (N - 1)], index >= N);
+        }
+        accumulator[r] = with_half(M{}, word);
+    }
+}
+
+// Its part of the result: the whole component, or (through the warp's tile of N words) its part of the extracted LWE ciphertexts.
+template <class Config>
+__device__ __forceinline__ void store_accumulator(const BlindRotateView& view, int number, int component, int lane,
+                                                  std::uint32_t (&accumulator)[Config::P], std::uint32_t* tile) {
+    using M = typename Config::M;
+    constexpr int N = Config::N, k = Config::k;
+    auto* const out = static_cast<std::uint32_t*>(view.out);
+#pragma unroll
+    for (int r = 0; r < Config::P; ++r) accumulator[r] = without_half(M{}, accumulator[r]);
+    if (view.coefficients == nullptr) {
+        std::uint32_t* polynomial = out + (std::size_t(number) * (k + 1) + component) * N;
+#pragma unroll
+        for (int r = 0; r < Config::P; ++r) polynomial[lane + 32 * r] = accumulator[r];
+        return;
+    }
+#pragma unroll
+    for (int r = 0; r < Config::P; ++r) tile[lane + 32 * r] = accumulator[r];
+    __syncwarp();
+    for (int i = 0; i < view.coefficient_count; ++i) {
+        const int coefficient = view.coefficients[i];
+        std::uint32_t* lwe = out + (std::size_t(number) * view.coefficient_count + i) * (k * N + 1) + component * N;
+        if (component == k) {
+            if (lane == 0) *lwe = tile[coefficient];
+        } else {
+            for (int j = lane; j < N; j += 32) lwe[j] = extracted_word(tile, N, coefficient, j, M::p);
+        }
+    }
+    __syncwarp();
+}
+
+#endif
+
+}  // namespace fhe_core::cuda

@@ -1,0 +1,53 @@
+// Sample extraction of whole GLWE ciphertexts: docs/specification.md, section 7; one word per thread. Kernels made for a shape
+// extract for themselves (accumulator.cuh). CPU counterpart: cpu/sample_extract.cpp.
+// Source: [CGGI20] sample extraction.
+#include "cuda/stages.hpp"
+
+#include "cuda/accumulator.cuh"
+#include "cuda/block.cuh"
+#include "cuda/words.cuh"
+
+namespace fhe_core::cuda {
+namespace {
+
+template <class Word>
+struct SampleExtract {
+    static constexpr int kThreads = 256;
+    const Word* glwe;
+    const std::uint32_t* coefficients;
+    Word* lwe;
+    std::size_t batch, count;
+    Word modulus;
+    int size, k;
+
+    template <class Block>
+    FHE_HD void operator()(const Block& block, unsigned char*) const {
+        const int words = k * size + 1;
+        block.each_of_grid(batch * count * words, [&](std::size_t item) {
+            const int at = static_cast<int>(item % words), component = at / size, j = at - component * size;
+            const std::size_t output = item / words, number = output / count;
+            const int c = static_cast<int>(coefficients[output % count]);
+            const Word* polynomial = glwe + (number * (k + 1) + component) * size;
+            lwe[item] = component == k ? polynomial[c] : extracted_word(polynomial, size, c, j, modulus);
+        });
+    }
+};
+
+}  // namespace
+
+void launch_sample_extract(const ParameterSet& params, const void* glwe, std::size_t batch, const std::uint32_t* coefficients,
+                           std::size_t count, void* lwe, cudaStream_t stream) {
+    with_words(params, [&]<class Word>(Word) {
+        const SampleExtract<Word> body{static_cast<const Word*>(glwe),
+                                       coefficients,
+                                       static_cast<Word*>(lwe),
+                                       batch,
+                                       count,
+                                       static_cast<Word>(params.modulus()),
+                                       params.polynomial_size(),
+                                       params.glwe_dimension()};
+        launch_over(body, batch * count * (params.large_dimension() + 1), stream);
+    });
+}
+
+}  // namespace fhe_core::cuda

@@ -1,0 +1,138 @@
+// The two-limb rotation kernel (blind_rotate_two_limbs.cuh): sizes and limits of a shape and layout, and the tables that it reads.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cuda/kernel_shape.cuh"
+#include "cuda/monomial.cuh"
+#include "cuda/plain_ntt.cuh"
+#include "cuda/rotation_step.cuh"
+#include "cuda/warp_ntt.cuh"
+
+namespace fhe_core::cuda {
+
+// Twiddles of one part of one limb's transform.
+struct alignas(16) PartTwiddles {
+    TwiddlePair row[16 * 32];  // [vector][lane], WarpNtt<0, 1024>::twiddle_index
+    Twiddle slot[32];
+};
+
+template <class KernelShapeOf, int groups_per_block, int warps_per_part, bool keys_first = true>
+struct TwoLimbConfig {
+    static constexpr Shape shape = KernelShapeOf::value;
+    using Row = WarpNtt<0, 1024>;  // coordinates and ranges, which do not depend on the limb
+    using Step = RotationStep<shape.cmux>;
+    static constexpr int kKeys = Step::kKeys;
+    static constexpr int N = shape.polynomial_size, k = shape.glwe_dimension;
+    static constexpr int kParts = N / 1024, kComponents = k + 1, kRows = kComponents, kVectors = 8;
+    static constexpr int kLogSize = log2_of(N), kGroups = groups_per_block;
+    static constexpr int kWarpsPerPart = warps_per_part;  // W
+    static constexpr int kWarpsPerGroup = 2 * kParts * kWarpsPerPart;
+    static constexpr int kGroupThreads = kWarpsPerGroup * 32, kThreads = kGroupThreads * kGroups;
+    static constexpr int kShare = kComponents * 1024 / kGroupThreads;  // coefficients of a thread, times kParts
+    static constexpr int kDrop = 2 * kLimbBits - shape.mask_gadget.base_log;
+
+    static constexpr int kPerUnit = 1, kCiphertexts = kGroups;  // of a group at once, of a block
+
+    static constexpr bool kPowersShared = N < 4096;  // else they do not fit
+    using PowerTable = Powers<N, kPowersShared>;     // of one limb
+    static constexpr int kPowerWords = kPowersShared ? 2 * PowerTable::kWords : 0;
+    static constexpr int kTableWords = 2 * kParts * static_cast<int>(sizeof(PartTwiddles) / 4);
+    static constexpr int kTileWords = kComponents * 1024;  // of a limb and part
+    static constexpr int kGroupWords = 2 * kParts * kTileWords;
+    static constexpr int kBarriers = 1 + (kWarpsPerPart > 1 ? 2 * kParts : 0);  // named, of a group
+    // Few rows: factors times keys, then one reduction and one product per row; else sums over the rows, reduced and times factors.
+    static constexpr bool kKeysFirst = keys_first && kRows == 2;
+    static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + kTableWords + kGroups * kGroupWords);
+    static constexpr std::size_t kOutputVectors = std::size_t(kVectors) * kRows * kKeys * 32 * kParts;  // one output of one limb
+
+    // Units of p.
+    static constexpr double kForwardBound = 0.07 + 1.25 * kLogSize;
+    static constexpr double kRatio = Modulus<1>::p / 4294967296.0;  // p / 2^32
+    static constexpr double kProductBound = (kKeysFirst ? kKeys / 4.0 : kRows * kForwardBound / 2) * kRatio + 0.5;
+    static constexpr double kInputBound = (kKeysFirst ? kRows * kForwardBound : kKeys / 2.0) * kProductBound * kRatio + 0.5;
+    static constexpr int kInverseInput = kInputBound <= 0.7 ? 700 : 1000;
+    static constexpr typename Row::InversePlan kInversePlan = Row::make_inverse_plan(kInverseInput);
+
+    // The inverse as WarpNtt plans it; then the slots whose H-fold would be too much for accumulate_exact are reduced.
+    static constexpr std::array<bool, 32> reduced_slots() {
+        int bound[32] = {};
+        for (int& b : bound) b = kInverseInput;
+        for (int stage = 0; stage < 10; ++stage) {
+            const int index = stage + (stage >= 5), bit = stage % 5;
+            if (stage == 5) {
+                int largest = 0;
+                for (int s = 0; s < 32; ++s) {
+                    if (kInversePlan.reduces[5][s]) bound[s] = Row::kReduced;
+                    largest = bound[s] > largest ? bound[s] : largest;
+                }
+                for (int& b : bound) b = largest;
+            }
+            for (int s = 0; s < 32; ++s)
+                if (kInversePlan.reduces[index][s]) bound[s] = Row::kReduced;
+            for (int a = 0; a < 32; ++a)
+                if (const int b = a | 1 << bit; b != a) bound[a] += bound[b], bound[b] = Row::kProduct;
+        }
+        std::array<bool, 32> reduced{};
+        for (int s = 0; s < 32; ++s) reduced[s] = bound[s] * kParts > Row::kPairLimit;
+        return reduced;
+    }
+    static constexpr std::array<bool, 32> kReducedSlots = reduced_slots();
+
+    static_assert(Step::kFactorsOnProducts && shape.limb_count == 2 && shape.mask_gadget == shape.body_gadget &&
+                      shape.mask_gadget.level_count == 1 && shape.mask_gadget.base_log <= 24,
+                  "this kernel takes factors on the products, two limbs and one digit");
+    static_assert(kParts == 1 || kParts == 2 || kParts == 4, "N is 1024, 2048 or 4096");
+    static_assert(kForwardBound < 16, "digits overflow 31 bits in the forward transform");
+    static_assert(kRows * kForwardBound / 2 < 256, "sums over the rows overflow 62 bits");  // 2^8 * p^2 < 2^62
+    static_assert(kInputBound * 1000 <= kInverseInput && kInversePlan.result <= 15000,
+                  "the inverse transform plans for its inputs");
+    static_assert(kComponents * 1024 % kGroupThreads == 0 && kShare > 0, "threads share the coefficients evenly");
+    static_assert(kGroups * kBarriers <= 15, "a block has 16 named barriers");
+    static_assert(kSharedBytes <= 227 * 1024, "shared memory of one multiprocessor");
+};
+
+// --- Host side: tables ---
+
+template <class Config, int limb>
+void append_part_twiddles(std::vector<PartTwiddles>& tables) {
+    constexpr int H = Config::kParts;
+    const std::vector<Twiddle> all = plain_twiddles<limb>(Config::N, Config::kLogSize);
+    for (int part = 0; part < H; ++part) {
+        // Block b of t in the part's own transform is block part*t + b of H*t in the whole one.
+        const auto of_part = [&](int index) {
+            const int t = 1 << log2_floor(index);
+            return all[index + t * (H + part - 1)];
+        };
+        PartTwiddles table{};
+        for (int vector = 0; vector < 16; ++vector)
+            for (int lane = 0; lane < 32; ++lane)
+                for (int i = 0; i < 2; ++i)
+                    table.row[vector * 32 + lane].x[i] = of_part(Config::Row::twiddle_index(lane, 2 * vector + i));
+        for (int ordinal = 1; ordinal < 32; ++ordinal) table.slot[ordinal] = of_part(ordinal);
+        tables.push_back(table);
+    }
+}
+
+// [limb][part]
+template <class Config>
+std::vector<PartTwiddles> two_limb_tables() {
+    std::vector<PartTwiddles> tables;
+    append_part_twiddles<Config, 0>(tables);
+    append_part_twiddles<Config, 1>(tables);
+    return tables;
+}
+
+// [limb][2N]
+template <class Config>
+std::vector<std::int32_t> two_limb_powers() {
+    std::vector<std::int32_t> powers = plain_powers<0>(Config::N);
+    const std::vector<std::int32_t> second = plain_powers<1>(Config::N);
+    powers.insert(powers.end(), second.begin(), second.end());
+    return powers;
+}
+
+}  // namespace fhe_core::cuda
