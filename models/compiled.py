@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cloakwork.fhe_core.files import PathLike
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.artefact import load_program, save_program
-from cloakwork.models.client import ClientSpecification
+from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Named, Stage, Tensors, joined, run_output_steps
 from cloakwork.models.errors import CompileError
-from cloakwork.models.interpreter import interpret
-from cloakwork.models.ir import Graph, Reals
+from cloakwork.models.graph.ir import Graph
 from cloakwork.models.program import Program
+from cloakwork.models.program.artefact import load_program, save_program
+from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.report import report, report_text, save_picture
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
-from cloakwork.models.simulate import simulate
+from cloakwork.models.runtime.interpreter import interpret
+from cloakwork.models.runtime.simulate import simulate
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
@@ -31,7 +32,7 @@ class CompiledModel:
     float_graph: Graph | None = None  # not kept in files
 
     def save(self, path: PathLike) -> None:
-        """One file, see models/artefact.py."""
+        """One file, see models/program/artefact.py."""
         save_program(path, self.program)
 
     @classmethod

@@ -16,8 +16,8 @@ from cloakwork.models.compile.options import DEFAULT_ACCURACY, ExactSettings, Op
 from cloakwork.models.compile.pipeline import PREPARING, RESTRUCTURING, OnStep, begin, stages
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.onnx_import.importer import is_table_model, load_onnx
+from cloakwork.models.onnx_ml.compile_onnx_ml import compile_onnx_ml
 from cloakwork.models.passes.noise_limits import AUTO, PROFILES, Profile
-from cloakwork.models.tabular.onnx_ml import compile_onnx_ml
 
 __all__ = ["PROFILES", "CompiledModel", "ExactSettings", "calibrate", "compile_onnx"]
 

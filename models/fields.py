@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.models.ir import Indices, Reals
+from cloakwork.models.arrays import Indices, Reals
 
 MOST_NUMBERS: Final = 1 << 24  # of one sample, before or after encryption
 LARGEST_INTEGER: Final = 1 << 53  # what JSON readers of other languages keep exactly

@@ -17,10 +17,10 @@ from typing import Any, Final
 from cloakwork.fhe_core import parameters
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.files import atomic_writer
-from cloakwork.models.answers import answer_bits
-from cloakwork.models.artefact import load_program, save_program
-from cloakwork.models.client import ClientSpecification
 from cloakwork.models.program import Program
+from cloakwork.models.program.answers import answer_bits
+from cloakwork.models.program.artefact import load_program, save_program
+from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.report import Report
 from cloakwork.models.runtime import samples_at_once
 

@@ -21,10 +21,10 @@ from cloakwork.models.client_steps import (
 )
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.errors import CompileError, some
-from cloakwork.models.tabular.compile_ensemble import compile_ensemble
-from cloakwork.models.tabular.ensemble import TreeEnsemble
-from cloakwork.models.tabular.linear_compiler import compile_linear
-from cloakwork.models.tabular.linear_model import LinearModel
+from cloakwork.models.linear.compile_linear import compile_linear
+from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.trees.compile_ensemble import compile_ensemble
+from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers.estimator import Imported, feature_names, import_part, unwrapped
 from cloakwork.training.importers.preprocessing import split_pipeline
 

@@ -14,8 +14,8 @@ from cloakwork.api.engine.devices import chosen_devices, worker_count
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.residency import KeyPlace, KeyResidency, LeastRecentlyUsed
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
-from cloakwork.models.artefact import load_program
 from cloakwork.models.program import Program
+from cloakwork.models.program.artefact import load_program
 
 Progress = Callable[[int, int], bool]
 

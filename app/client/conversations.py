@@ -22,7 +22,7 @@ from cloakwork.app.client.scores import Scores
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.fhe_core.switched_ciphertexts import load_results
-from cloakwork.models.client import ClientSpecification
+from cloakwork.models.program.client_specification import ClientSpecification
 
 PART_BYTES: Final = 8 << 20  # of a key, in one request
 _LOST_PARTS: Final = 8  # interrupted parts of one upload before giving up

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps.checks import Stage, check_labels, demand
+from cloakwork.models.client_steps.transforms import LARGEST, TRANSFORMS, best_class, class_threshold
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import Indices, Reals
-from cloakwork.models.tabular.transforms import LARGEST, TRANSFORMS, best_class, class_threshold
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class Members:
     """
 
     sizes: Indices
-    transforms: tuple[str, ...]  # of models/tabular/transforms.py
+    transforms: tuple[str, ...]  # of models/client_steps/transforms.py
     parameters: Reals
     classes: bool
     votes: bool = False
@@ -141,7 +141,7 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Transform:
-    """A transform of models/tabular/transforms.py: sigmoid, softmax, exp, .."""
+    """A transform of models/client_steps/transforms.py: sigmoid, softmax, exp, .."""
 
     name: str
     parameter: float = 1.0

@@ -6,8 +6,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import Reals
 
 Stage: TypeAlias = Literal["scores", "probabilities", "labels"]
 STAGES: Final[tuple[Stage, ...]] = ("scores", "probabilities", "labels")

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, Stage, demand
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import Indices, Reals
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps.checks import as_wide, demand, without_missing
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import Indices, Reals
 
 _LARGEST_POWER: Final = 1000
 _LARGEST_DEGREE: Final = 16

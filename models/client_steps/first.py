@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps.checks import check_columns, demand
+from cloakwork.models.client_steps.feature_tables import check_column_names, feature_labels, feature_table
 from cloakwork.models.errors import ShapeError, some
-from cloakwork.models.ir import Indices, Reals
-from cloakwork.models.tabular.columns import check_column_names, feature_labels, feature_table
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from cloakwork.models.client_steps.columns import Quantise, Rescale
 from cloakwork.models.client_steps.kinds import ANSWER_STEPS, FIRST_STEPS, INPUT_STEPS, InputStep, OutputStep
 from cloakwork.models.client_steps.last_fields import MOST_LAST_STEPS, last_step_from_fields, last_step_to_fields
 from cloakwork.models.client_steps.tensors import MOST_TENSORS, Named, Tensors
-from cloakwork.models.last_steps import LAST_STEPS, LastStep
+from cloakwork.models.graph.last_steps import LAST_STEPS, LastStep
 
 _DEEPEST: Final = 8
 # Fields that files of earlier releases do not have.

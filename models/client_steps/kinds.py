@@ -48,7 +48,7 @@ from cloakwork.models.client_steps.first import Categories, Columns
 from cloakwork.models.client_steps.nested import Append
 from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
-from cloakwork.models.last_steps import LastStep
+from cloakwork.models.graph.last_steps import LastStep
 
 FirstStep: TypeAlias = Columns | Categories | Texts
 """Checks what the user has and makes a table of numbers of it."""

@@ -12,9 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from cloakwork.models import fields as typed
-from cloakwork.models.client_functions import MOST_FUNCTIONS, MOST_NUMBERS, MOST_STEPS, Functions, too_much
-from cloakwork.models.last_steps import LAST_STEPS, LastStep
-from cloakwork.models.steps import Step, apply_steps
+from cloakwork.models.graph.client_functions import MOST_FUNCTIONS, MOST_NUMBERS, MOST_STEPS, Functions, too_much
+from cloakwork.models.graph.last_steps import LAST_STEPS, LastStep
+from cloakwork.models.graph.steps import Step, apply_steps
 
 MOST_LAST_STEPS: Final = 100  # of an output
 _ALONG_AN_AXIS: Final[dict[str, Any]] = {kind.__name__: kind for kind in LAST_STEPS if kind is not Functions}

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, demand
-from cloakwork.models.ir import Indices, Reals
 
 Steps: TypeAlias = tuple[Any, ...]
 """Input steps on a table; in JSON a list of them."""

@@ -8,20 +8,20 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Reals, real_numbers
 from cloakwork.models.client_steps.answers import Indicators, LabelGroups, Labels, Squeeze, Transform
 from cloakwork.models.client_steps.checks import STAGES, Stage
 from cloakwork.models.client_steps.columns import Equal, OneHot, Quantise, Rescale, Saturate, Select
+from cloakwork.models.client_steps.feature_tables import feature_labels
 from cloakwork.models.client_steps.features import Polynomials, Project, Splines
 from cloakwork.models.client_steps.first import Categories
 from cloakwork.models.client_steps.kinds import FIRST_STEPS, InputStep, OutputStep
 from cloakwork.models.client_steps.nested import Append
+from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
+from cloakwork.models.client_steps.transforms import class_threshold
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import Reals
-from cloakwork.models.range_report import RangeReport
-from cloakwork.models.tabular.columns import feature_labels, real_numbers
-from cloakwork.models.tabular.transforms import class_threshold
 
 FROM_SCORES: Final = (Labels, LabelGroups, Indicators)
 """Output steps that take scores, not probabilities."""

@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Indices, Reals, real_numbers
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, Stage, demand
 from cloakwork.models.client_steps.columns import Quantise, Rescale
+from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.errors import ShapeError, some
 from cloakwork.models.fields import MOST_NUMBERS
-from cloakwork.models.ir import Indices, Part, Reals
-from cloakwork.models.last_steps import LastStep
-from cloakwork.models.range_report import RangeReport
-from cloakwork.models.tabular.columns import real_numbers
+from cloakwork.models.graph.ir import Part
+from cloakwork.models.graph.last_steps import LastStep
 
 MOST_TENSORS: Final = 1024
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, demand
 from cloakwork.models.errors import ShapeError
-from cloakwork.models.ir import Reals
 
 # Each finds all tokens in time proportional to the text.
 TOKENS: Final[dict[str, re.Pattern[str]]] = {

@@ -9,15 +9,23 @@ from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from cloakwork.models.client import ClientSpecification
+from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import named_outputs
 from cloakwork.models.errors import CompileError, some
-from cloakwork.models.interpreter import interpret, wire_values
-from cloakwork.models.ir import Graph, Linear, Part, Reals, places, source_nodes, wires
-from cloakwork.models.last_steps import ArgMax, Hardmax, LogSoftmax, Softmax, TopK, TopKIndices
+from cloakwork.models.graph.ir import (
+    Graph,
+    Linear,
+    Part,
+    places,
+    source_nodes,
+    wires,
+)
+from cloakwork.models.graph.last_steps import ArgMax, Hardmax, LogSoftmax, Softmax, TopK, TopKIndices
 from cloakwork.models.passes.statistics import output_weights
 from cloakwork.models.program import Program
-from cloakwork.models.simulate import simulate, simulate_wires
+from cloakwork.models.program.client_specification import ClientSpecification
+from cloakwork.models.runtime.interpreter import interpret, wire_values
+from cloakwork.models.runtime.simulate import simulate, simulate_wires
 
 Task: TypeAlias = Literal["classification", "regression"]
 TASKS: Final = ("classification", "regression")

@@ -9,7 +9,7 @@ from typing import Final
 
 from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
 from cloakwork.models.compile.compilation import Compilation
-from cloakwork.models.distinct_outputs import distinct_outputs
+from cloakwork.models.compile.distinct_outputs import distinct_outputs
 from cloakwork.models.passes.choose_parameters import approximate_sets, attempts
 from cloakwork.models.passes.noise_limits import AUTO, NoiseLimits, noise_limits, on_layers
 from cloakwork.models.program import Program

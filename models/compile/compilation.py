@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from cloakwork.models.arrays import Reals, real_numbers
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import InputStep, Named, OutputStep, Quantise, Tensors
 from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.options import Options
-from cloakwork.models.ir import Graph, Reals
+from cloakwork.models.graph.ir import Graph
 from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.passes.statistics import Statistics
 from cloakwork.models.program import Program
-from cloakwork.models.tabular.columns import real_numbers
 
 
 @dataclass(frozen=True, eq=False)

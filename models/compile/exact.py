@@ -10,15 +10,15 @@ import numpy as np
 
 from cloakwork.models.client_steps import Quantise
 from cloakwork.models.compile.compilation import Compilation
+from cloakwork.models.compile.distinct_outputs import distinct_outputs
 from cloakwork.models.compile.options import ExactSettings
-from cloakwork.models.distinct_outputs import distinct_outputs
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
-from cloakwork.models.facts import ExactFacts, Facts
-from cloakwork.models.ir import Graph, wires
+from cloakwork.models.graph.ir import Graph, wires
+from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.passes.choose_exact import choose_exact
 from cloakwork.models.passes.exact_integers import ExactGraph, ExactOptions, exact_integers
-from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.program import Program
+from cloakwork.models.program.facts import ExactFacts, Facts
 
 # Bits of input, activations and weights, tried one after the other.
 _LADDER: Final = ((4, 3, 5), (4, 4, 5), (5, 4, 6), (6, 4, 6), (6, 5, 7), (8, 6, 8))

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from cloakwork.models.compile.accuracy import Check, Losses, Reference, centred, check_accuracy, losses
 from cloakwork.models.errors import AccuracyError, NoParameterSetError
-from cloakwork.models.facts import CheckFacts, VerdictFacts
 from cloakwork.models.passes.choose_set import bootstrap_cost
 from cloakwork.models.program import Program
+from cloakwork.models.program.facts import CheckFacts, VerdictFacts
 
 _DEARER = 2.5  # times the cost of one that serves is too much for more
 

@@ -14,7 +14,7 @@ from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep, compiled
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import AccuracyWarning, CompileError
-from cloakwork.models.ir import NotFiniteError
+from cloakwork.models.graph.ir import NotFiniteError
 
 _CALLERS: Final = 3  # of `compile_network` up to whoever called compile_onnx
 

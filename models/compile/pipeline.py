@@ -28,13 +28,13 @@ from cloakwork.models.compile.stages import (
     limit_noise,
     rewriting,
 )
-from cloakwork.models.ir import Graph, check
+from cloakwork.models.graph.ir import Graph, check
+from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.fold_affine import fold_affine
 from cloakwork.models.passes.fold_normalisation import fold_normalisation
 from cloakwork.models.passes.fuse_functions import fuse_functions
 from cloakwork.models.passes.lower_products import lower_products
-from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.separate_levels import separate_levels
 from cloakwork.models.passes.separate_outputs import separate_outputs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.client_steps import Quantise, Tensors
 from cloakwork.models.compile.accuracy import Reference
@@ -12,7 +13,7 @@ from cloakwork.models.compile.approximate import approximate_programs, search_of
 from cloakwork.models.compile.compilation import Compilation, Transformation
 from cloakwork.models.compile.exact import exact_programs
 from cloakwork.models.compile.first_accurate import first_accurate
-from cloakwork.models.ir import Graph, Reals, wires
+from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers
 from cloakwork.models.passes.carry_lines import carry_lines
 from cloakwork.models.passes.choose_parameters import least_error

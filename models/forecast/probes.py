@@ -11,9 +11,16 @@ from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.parameters import ParameterSet, word_dtype
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.ir import Graph, Indices, Input, Linear, Lookup, Node
+from cloakwork.models.arrays import Indices
+from cloakwork.models.graph.ir import (
+    Graph,
+    Input,
+    Linear,
+    Lookup,
+    Node,
+)
+from cloakwork.models.graph.steps import Step
 from cloakwork.models.program import Program
-from cloakwork.models.steps import Step
 
 _SCALE = 1 / 1024
 _STORE = 64  # ciphertexts that a later product reads again and again, as a layer reads those of the one before

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cloakwork.models.answers import answer_bits
-from cloakwork.models.machines.host import packed_products
 from cloakwork.models.program import Program
+from cloakwork.models.program.answers import answer_bits
+from cloakwork.models.runtime.machines.host import packed_products
 
 
 @dataclass(frozen=True)

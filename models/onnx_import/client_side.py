@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.last_steps import ArgMax, ArgMin, Hardmax, LastStep, LogSoftmax, Softmax, TopK, TopKIndices
+from cloakwork.models.graph.last_steps import ArgMax, ArgMin, Hardmax, LastStep, LogSoftmax, Softmax, TopK, TopKIndices
 from cloakwork.models.onnx_import.context import Encrypted, OnnxNode
 
 CLIENT_OPERATORS: Final = ("ArgMax", "ArgMin", "Hardmax", "LogSoftmax", "Softmax", "TopK")

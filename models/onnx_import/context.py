@@ -11,10 +11,17 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import ZERO_WIRE, Indices, Input, Linear, Lookup, Node, Reals
-from cloakwork.models.last_steps import LastStep
-from cloakwork.models.steps import Step
+from cloakwork.models.graph.ir import (
+    ZERO_WIRE,
+    Input,
+    Linear,
+    Lookup,
+    Node,
+)
+from cloakwork.models.graph.last_steps import LastStep
+from cloakwork.models.graph.steps import Step
 
 MOST_NUMBERS: Final = 1 << 25  # of one tensor of wires
 MOST_NUMBERS_TOGETHER: Final = 1 << 28  # of all tensors of a model

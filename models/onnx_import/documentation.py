@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cloakwork.models.client_functions import MOST_FUNCTIONS, MOST_NUMBERS, MOST_STEPS
+from cloakwork.models.graph.client_functions import MOST_FUNCTIONS, MOST_NUMBERS, MOST_STEPS
 from cloakwork.models.onnx_import import importer, softmax
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS
 from cloakwork.models.onnx_import.ends import MOST_PARTS

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 from onnx import TensorProto
 
+from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.functions import ATTRIBUTES
-from cloakwork.models.ir import Indices
+from cloakwork.models.graph.functions import ATTRIBUTES
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode, bounded, together
 from cloakwork.models.onnx_import.products import combined, product
 from cloakwork.models.onnx_import.registry import FOLDED, OF_ONE, operator

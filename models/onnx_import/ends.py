@@ -9,7 +9,7 @@ from typing import Final
 import onnx
 
 from cloakwork.models.errors import CompileError, some
-from cloakwork.models.ir import Part
+from cloakwork.models.graph.ir import Part
 from cloakwork.models.onnx_import.context import MOST_NUMBERS, Context, Encrypted, Value
 
 MOST_PARTS: Final = 1024  # inputs, and outputs, of a model

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from onnx.checker import ValidationError
 
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
-from cloakwork.models.ir import Graph, Part, check
+from cloakwork.models.graph.ir import Graph, Part, check
 from cloakwork.models.onnx_import import (  # noqa: F401 (they register their operators)
     elementwise,
     linear,
@@ -87,7 +87,7 @@ def import_onnx(
 
 
 def is_table_model(model: onnx.ModelProto) -> bool:
-    """Whether it has operators of ONNX-ML, trees and linear models or what comes before and after a model: models/tabular/onnx_ml.py reads it."""
+    """Whether it has operators of ONNX-ML, trees and linear models or what comes before and after a model: models/onnx_ml/ reads it."""
     return any(node.domain == "ai.onnx.ml" for node in model.graph.node)
 
 

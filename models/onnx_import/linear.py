@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
 from cloakwork.models.onnx_import.products import matrix_product
 from cloakwork.models.onnx_import.registry import LINEAR, operator

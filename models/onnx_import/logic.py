@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode, bounded, together
 from cloakwork.models.onnx_import.elementwise import one_encrypted, spread
 from cloakwork.models.onnx_import.products import combined

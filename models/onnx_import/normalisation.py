@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode
 from cloakwork.models.onnx_import.elementwise import spread
 from cloakwork.models.onnx_import.linear import summed

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.functions import MONOTONE
-from cloakwork.models.ir import Indices, Lookup
+from cloakwork.models.graph.functions import MONOTONE
+from cloakwork.models.graph.ir import Lookup
+from cloakwork.models.graph.steps import Step
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
 from cloakwork.models.onnx_import.elementwise import larger
 from cloakwork.models.onnx_import.registry import operator
 from cloakwork.models.onnx_import.windows import for_each_image, spatial_windows
-from cloakwork.models.steps import Step
 
 
 @operator("MaxPool", cost="n - 1 for a window of n numbers", restrictions="no indices as second output")

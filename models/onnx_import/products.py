@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import Indices, Product
+from cloakwork.models.graph.ir import Product
 from cloakwork.models.onnx_import.context import Context, bounded, together
 
 

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from onnx import TensorProto
 
+from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import import elementwise, linear
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, Grid, OnnxNode, Value
 from cloakwork.models.onnx_import.registry import FOLDED, LINEAR, MICROSOFT, operator

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import UnsupportedNode, some
-from cloakwork.models.ir import ZERO_WIRE, Indices, Reals
+from cloakwork.models.graph.ir import ZERO_WIRE
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
 from cloakwork.models.onnx_import.products import product
 from cloakwork.models.onnx_import.registry import operator

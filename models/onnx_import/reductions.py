@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import Indices
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
 from cloakwork.models.onnx_import.linear import summed
 from cloakwork.models.onnx_import.pooling import maximum

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import Indices, Reals
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
 from cloakwork.models.onnx_import.registry import FREE, operator
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import ZERO_WIRE, Indices
+from cloakwork.models.graph.ir import ZERO_WIRE
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
 from cloakwork.models.onnx_import.registry import FREE, operator
 

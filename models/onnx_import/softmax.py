@@ -10,9 +10,9 @@ from typing import Final
 
 import numpy as np
 
+from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import Indices
-from cloakwork.models.last_steps import LogSoftmax, Softmax
+from cloakwork.models.graph.last_steps import LogSoftmax, Softmax
 from cloakwork.models.onnx_import.context import Context, Encrypted
 from cloakwork.models.onnx_import.linear import summed
 from cloakwork.models.onnx_import.pooling import maximum

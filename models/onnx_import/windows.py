@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.ir import ZERO_WIRE, Indices
+from cloakwork.models.graph.ir import ZERO_WIRE
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, bounded
 
 MOST_IMAGES: Final = 1024  # of one sample

@@ -1,1 +1,1 @@
-"""The passes, one per file; models/compile/pipeline.py has their order, and what each does."""
+"""From graph to graph, and what that takes, one per file; models/compile/pipeline.py has the order, and what each does."""

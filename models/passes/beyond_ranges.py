@@ -18,9 +18,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.models.ir import Graph, Linear, Lookup, Reals, wires
+from cloakwork.models.arrays import Reals
+from cloakwork.models.graph.ir import (
+    Graph,
+    Linear,
+    Lookup,
+    wires,
+)
+from cloakwork.models.graph.steps import apply_steps
 from cloakwork.models.passes.bound_ranges import interval
-from cloakwork.models.steps import apply_steps
 
 _POINTS: Final = 33  # of the range and of each side of it
 _FAR: Final = 0.75  # of the width of the range, beyond either end

@@ -12,12 +12,19 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.errors import CompileError, some
-from cloakwork.models.ir import Graph, Linear, Lookup, Reals, check, wires
-from cloakwork.models.passes.affine import is_output
+from cloakwork.models.graph.affine import is_output
+from cloakwork.models.graph.ir import (
+    Graph,
+    Linear,
+    Lookup,
+    check,
+    wires,
+)
+from cloakwork.models.graph.steps import apply_steps
 from cloakwork.models.passes.integer_rows import holds_integers
-from cloakwork.models.steps import apply_steps
 
 _LEAST_SHARE = 2.0**-6  # of the range of interval arithmetic that a row gets at least
 _MARGIN = 0.1  # where tails are unknown

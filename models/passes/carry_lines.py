@@ -15,15 +15,25 @@ from typing import Final
 
 import numpy as np
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CompileError
-from cloakwork.models.ir import ZERO_WIRE, Graph, Linear, Lookup, Node, Reals, check, wire_numbers, wires
+from cloakwork.models.graph.ir import (
+    ZERO_WIRE,
+    Graph,
+    Linear,
+    Lookup,
+    Node,
+    check,
+    wire_numbers,
+    wires,
+)
+from cloakwork.models.graph.merge_equal import merge_equal
+from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.beyond_ranges import greatest_lines, reachable
 from cloakwork.models.passes.equalise_lookups import shared_rows
 from cloakwork.models.passes.integer_rows import holds_integers
-from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.separate_levels import WEIGHTS_PER_BOOTSTRAP, separate_levels
 from cloakwork.models.passes.statistics import Statistics, slopes
-from cloakwork.models.steps import Step
 
 _LEAST_GAIN: Final = 0.5  # of the noise's variance that has to go
 _MOST_POSITIONS: Final = (

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
 from cloakwork.models.errors import NoParameterSetError
-from cloakwork.models.ir import Linear
+from cloakwork.models.graph.ir import Linear
 from cloakwork.models.passes.choose_set import bootstrap_cost, choose_set
 from cloakwork.models.passes.exact_integers import ExactGraph
-from cloakwork.models.passes.phase_noise import Norms, phase_noise, weight_norms
+from cloakwork.models.program.phase_noise import Norms, phase_noise, weight_norms
 
 _FARTHEST, _HALVINGS = 2.0**60, 40
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
 from cloakwork.models.errors import NoParameterSetError, PrecisionOverflowError
-from cloakwork.models.ir import Graph
+from cloakwork.models.graph.ir import Graph
+from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.passes.choose_set import bootstrap_cost, fitting
-from cloakwork.models.passes.merge_equal import merge_equal
 from cloakwork.models.passes.noise_limits import NoiseLimits
-from cloakwork.models.passes.phase_noise import phase_noise, weight_norms
 from cloakwork.models.passes.quantise_weights import Plan, plan_scales
 from cloakwork.models.passes.row_scales import noise_behind
 from cloakwork.models.passes.statistics import Statistics
+from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 
 _BETTER: Final = 0.95  # of the least error foreseen so far: what a dearer set has to bring
 # Of the allowed noise, tried one after the other; the small ones are for rows that rounding has made equal.

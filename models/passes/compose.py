@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.ir import ZERO_WIRE, Indices, Linear, Reals
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.ir import ZERO_WIRE, Linear
 
 
 def composed(node: Linear, sources: list[Linear]) -> tuple[Linear, Indices]:

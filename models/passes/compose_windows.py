@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cloakwork.models.ir import ZERO_WIRE, Indices, Linear, Reals
-from cloakwork.models.passes.affine import MAX_WEIGHTS
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.affine import MAX_WEIGHTS
+from cloakwork.models.graph.ir import ZERO_WIRE, Linear
 
 _MOST_READ = 1 << 25  # wires, repeated ones counted, that are looked at
 

@@ -17,13 +17,23 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CompileError
-from cloakwork.models.ir import Graph, Input, Linear, Lookup, Node, Reals, check, source_nodes, wires
-from cloakwork.models.passes.affine import is_output, regroup
+from cloakwork.models.graph.affine import is_output, regroup
+from cloakwork.models.graph.ir import (
+    Graph,
+    Input,
+    Linear,
+    Lookup,
+    Node,
+    check,
+    source_nodes,
+    wires,
+)
+from cloakwork.models.graph.steps import Step, apply_steps
 from cloakwork.models.passes.grids import Grids, after_lookup
 from cloakwork.models.passes.integer_rows import row_steps
 from cloakwork.models.passes.row_scales import INPUT_LIMIT, OUTPUT_LIMIT
-from cloakwork.models.steps import Step, apply_steps
 
 _LOOKUP_RANGE = 0.5  # of the torus
 _LARGEST = 2**24  # values of an accumulator that are worth counting

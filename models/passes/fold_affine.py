@@ -9,18 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.ir import (
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.affine import affine_of, regroup
+from cloakwork.models.graph.ir import (
     Graph,
-    Indices,
     Linear,
     Lookup,
     Node,
-    Reals,
     identity_renaming,
     wires,
     without_dead_nodes,
 )
-from cloakwork.models.passes.affine import affine_of, regroup
 
 
 def fold_affine(graph: Graph) -> Graph:

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.ir import Graph, Input, Linear, Lookup, Node, identity_renaming, wire_numbers, wires
-from cloakwork.models.passes.affine import affine_of, reader_counts, regroup
+from cloakwork.models.graph.affine import affine_of, reader_counts, regroup
+from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, identity_renaming, wire_numbers, wires
 
 
 def fold_normalisation(graph: Graph) -> Graph:

@@ -16,11 +16,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.ir import ZERO_WIRE, Graph, Indices, Input, Linear, Lookup, Node, Product, Reals, wires
-from cloakwork.models.passes.shrink import shrunk
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.ir import (
+    ZERO_WIRE,
+    Graph,
+    Input,
+    Linear,
+    Lookup,
+    Node,
+    Product,
+    wires,
+)
+from cloakwork.models.graph.shrink import shrunk
+from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.wire_functions import CONSTANT, WireFunctions
 from cloakwork.models.passes.wire_programs import WirePrograms
-from cloakwork.models.steps import Step
 
 
 def fuse_functions(graph: Graph) -> Graph:

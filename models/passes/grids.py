@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cloakwork.models.ir import Indices, Lookup, Reals
-from cloakwork.models.steps import Step
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.ir import Lookup
+from cloakwork.models.graph.steps import Step
 
 _TOLERANCE = 1e-6
 _TO_INTEGERS = frozenset(

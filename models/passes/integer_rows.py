@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cloakwork.models.ir import Linear, Reals
+from cloakwork.models.arrays import Reals
+from cloakwork.models.graph.ir import Linear
 
 LARGEST_WEIGHT = 127  # 8 bits, signed
 _TOLERANCE = 2e-4  # of a step; float32 weights of 7 bits and a sign are within 2e-5

@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.client_functions import Functions, too_much
-from cloakwork.models.ir import Graph, Indices, places, without_dead_nodes
+from cloakwork.models.arrays import Indices
+from cloakwork.models.graph.client_functions import Functions, too_much
+from cloakwork.models.graph.ir import Graph, places, without_dead_nodes
+from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.wire_functions import CONSTANT, WireFunctions
 from cloakwork.models.passes.wire_programs import WirePrograms
-from cloakwork.models.steps import Step
 
 
 def leave_functions(graph: Graph) -> Graph:

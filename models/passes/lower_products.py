@@ -13,9 +13,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Node, Product
+from cloakwork.models.arrays import Indices
+from cloakwork.models.graph.ir import (
+    Graph,
+    Linear,
+    Lookup,
+    Node,
+    Product,
+)
+from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.fuse_functions import fuse_functions
-from cloakwork.models.steps import Step
 
 
 def lower_products(graph: Graph) -> Graph:

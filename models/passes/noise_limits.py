@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from cloakwork.models.errors import CompileError, closest_first, some
-from cloakwork.models.ir import Graph, Linear
+from cloakwork.models.graph.ir import Graph, Linear
 
 # Noise that look-ups may see: standard deviation, per cent of the half torus.
 PROFILES: Final[dict[str, float]] = {"fast": 2.0, "balanced": 1.0}

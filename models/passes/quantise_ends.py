@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from cloakwork.models.client_steps import Quantise
-from cloakwork.models.ir import Graph, Lookup, Node
-from cloakwork.models.passes.affine import is_output, readers
+from cloakwork.models.graph.affine import is_output, readers
+from cloakwork.models.graph.ir import Graph, Lookup, Node
+from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.leave_functions import leave_functions
-from cloakwork.models.steps import Step
 
 
 def quantise_input(graph: Graph) -> tuple[Graph, Quantise | None]:

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import numpy as np
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.client_functions import Functions
 from cloakwork.models.client_steps import Quantise
 from cloakwork.models.errors import CompileError
-from cloakwork.models.ir import Graph, Linear, Lookup, Part, Reals, places, wires
-from cloakwork.models.passes.affine import is_output
+from cloakwork.models.graph.affine import is_output
+from cloakwork.models.graph.client_functions import Functions
+from cloakwork.models.graph.ir import (
+    Graph,
+    Linear,
+    Lookup,
+    Part,
+    places,
+    wires,
+)
+from cloakwork.models.graph.steps import apply_steps, is_chain
 from cloakwork.models.passes.bound_ranges import interval, lookup_bounds
-from cloakwork.models.steps import apply_steps, is_chain
 
 _POINTS = 4097
 

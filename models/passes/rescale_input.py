@@ -13,12 +13,19 @@ from dataclasses import replace
 
 import numpy as np
 
+from cloakwork.models.arrays import Reals
+from cloakwork.models.calibration.tails import largest, tail_end
 from cloakwork.models.client_steps import Rescale
 from cloakwork.models.errors import CompileError
-from cloakwork.models.ir import Graph, Linear, Node, Reals, check, wires
-from cloakwork.models.passes.affine import regroup
+from cloakwork.models.graph.affine import regroup
+from cloakwork.models.graph.ir import (
+    Graph,
+    Linear,
+    Node,
+    check,
+    wires,
+)
 from cloakwork.models.passes.equalise_lookups import undone
-from cloakwork.models.passes.tails import largest, tail_end
 
 _ALIKE = 4.0  # ranges within this factor of each other are left alone
 _SPARSE = 0.8  # of the samples with one value make a column that says nothing of its range

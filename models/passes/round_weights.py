@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cloakwork.models.ir import Indices, Reals
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.passes.integer_rows import LARGEST_WEIGHT
 
 _DAMPING = 0.02  # of the mean variance, added to every column: samples are few, and what hardly varies must not make up for much

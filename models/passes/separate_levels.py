@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.ir import (
+from cloakwork.models.arrays import Indices
+from cloakwork.models.graph.ir import (
     ZERO_WIRE,
     Graph,
-    Indices,
     Linear,
     Lookup,
     Node,

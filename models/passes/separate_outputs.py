@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from cloakwork.models.ir import Graph, Linear, Node, check_levelled, identity_renaming, wires
-from cloakwork.models.passes.shrink import shrunk
+from cloakwork.models.graph.ir import Graph, Linear, Node, check_levelled, identity_renaming, wires
+from cloakwork.models.graph.shrink import shrunk
 
 
 def separate_outputs(graph: Graph) -> Graph:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import Quantise, Rescale, Tensors
 from cloakwork.models.errors import CompileError
-from cloakwork.models.ir import Graph, Lookup, Reals, places
+from cloakwork.models.graph.ir import Graph, Lookup, places
 from cloakwork.models.passes.quantise_ends import without_quantiser
 from cloakwork.models.passes.rescale_input import (
     RESCALED,

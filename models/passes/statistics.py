@@ -13,10 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.models.interpreter import wire_values
-from cloakwork.models.ir import Graph, Indices, Linear, Lookup, Reals, places, wires
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.ir import (
+    Graph,
+    Linear,
+    Lookup,
+    places,
+    wires,
+)
+from cloakwork.models.graph.steps import apply_steps
 from cloakwork.models.passes.round_weights import Compensation, compensated
-from cloakwork.models.steps import apply_steps
+from cloakwork.models.runtime.interpreter import wire_values
 
 _SEED = 20261122
 _MOST_NUMBERS = 1 << 24  # samples times wires that are kept

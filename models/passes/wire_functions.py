@@ -14,10 +14,19 @@ from typing import Final
 
 import numpy as np
 
-from cloakwork.models.functions import FUNCTIONS
-from cloakwork.models.ir import Graph, Indices, Input, Linear, Lookup, Node, Product, Reals, wires
-from cloakwork.models.passes.affine import affine_of, reader_counts
-from cloakwork.models.steps import apply_steps
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.affine import affine_of, reader_counts
+from cloakwork.models.graph.functions import FUNCTIONS
+from cloakwork.models.graph.ir import (
+    Graph,
+    Input,
+    Linear,
+    Lookup,
+    Node,
+    Product,
+    wires,
+)
+from cloakwork.models.graph.steps import apply_steps
 
 CONSTANT: Final = -1  # as a source, and as a pattern
 MOST_SHARED_STEPS: Final = 64  # of a program that several others would repeat

@@ -1,4 +1,4 @@
-"""The program of wires that are functions of one wire: steps of a look-up that read results of steps before (models/steps.py)."""
+"""The program of wires that are functions of one wire: steps of a look-up that read results of steps before (models/graph/steps.py)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from typing import Final
 
 import numpy as np
 
-from cloakwork.models.ir import Indices, Linear, Lookup, Node, Product, Reals
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.ir import (
+    Linear,
+    Lookup,
+    Node,
+    Product,
+)
+from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.wire_functions import CONSTANT, WireFunctions
-from cloakwork.models.steps import Step
 
 _ARGUMENT: Final = -1  # as an operand: what the program is a function of
 _COMMUTATIVE: Final = ("Max", "Min", "Mul")

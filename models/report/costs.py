@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloakwork.fhe_core import parameters
-from cloakwork.models.answers import answer_bytes
 from cloakwork.models.client_steps import named_inputs, named_outputs
 from cloakwork.models.program import Program
+from cloakwork.models.program.answers import answer_bytes
 from cloakwork.models.report.layers import Layer, layers_of
 from cloakwork.models.report.timing import estimated_seconds
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cloakwork.models.ir import Graph, Input, Linear, Lookup, Node, source_nodes, wires
-from cloakwork.models.steps import formula
+from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, source_nodes, wires
+from cloakwork.models.graph.steps import formula
 
 
 def graph_text(graph: Graph) -> list[str]:

@@ -9,10 +9,10 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from cloakwork.fhe_core.files import PathLike, atomic_writer
-from cloakwork.models.ir import Input, Linear, Lookup, Node, source_nodes
+from cloakwork.models.graph.ir import Input, Linear, Lookup, Node, source_nodes
+from cloakwork.models.graph.steps import formula, is_chain
 from cloakwork.models.program import Program
 from cloakwork.models.report.layers import Layer, layers_of
-from cloakwork.models.steps import formula, is_chain
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _EDGE, _TITLE = 250, 64, 30, 40, 24, 40
 _BOW: Final = 60  # of edges that pass rows

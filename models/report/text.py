@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cloakwork.models.errors import some
-from cloakwork.models.facts import CheckFacts, TreeFacts, VerdictFacts
 from cloakwork.models.forecast.cache import measured_profiles
 from cloakwork.models.program import Program
+from cloakwork.models.program.facts import CheckFacts, TreeFacts, VerdictFacts
 from cloakwork.models.report.costs import Report
 from cloakwork.models.report.layers import Layer
 

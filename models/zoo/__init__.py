@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.answers import answer_bits, answer_bytes
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import CompiledModel, calibrate, compile_onnx
 from cloakwork.models.errors import CompileError
+from cloakwork.models.program.answers import answer_bits, answer_bytes
 
 FOLDER: Final = Path(__file__).parent
 ONNX, PROGRAM = ".onnx", ".clkm"

@@ -28,8 +28,8 @@ from cloakwork.fhe_core import noise, wire
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.switched_ciphertexts import load_results
-from cloakwork.models.client import ClientSpecification
 from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.program.client_specification import ClientSpecification
 
 START_SECONDS = 60.0
 

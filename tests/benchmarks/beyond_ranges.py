@@ -18,8 +18,8 @@ from onnx_models import mlp
 
 import cloakwork.models.compile.stages as stages
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.arrays import Reals
 from cloakwork.models.compiler import compile_onnx
-from cloakwork.models.ir import Reals
 
 SIZES = [12, 24, 16, 3]
 ACTIVATIONS = ["Tanh", "Sigmoid", "Relu", "Softplus", "LeakyRelu", "Elu"]

@@ -25,14 +25,14 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.models.artefact import program_from_bytes, program_to_bytes
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.client import ClientSpecification
 from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
-from cloakwork.models.tabular.compile_ensemble import compile_ensemble
-from cloakwork.models.tabular.ensemble import Tree, TreeEnsemble
-from cloakwork.models.tabular.linear_compiler import compile_linear
-from cloakwork.models.tabular.linear_model import LinearModel
+from cloakwork.models.linear.compile_linear import compile_linear
+from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
+from cloakwork.models.program.client_specification import ClientSpecification
+from cloakwork.models.trees.compile_ensemble import compile_ensemble
+from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 
 TOY = parameter_set("toy_two_limb")
 KEY = ClientKey._from_entropy(TOY, bytes(range(32)))

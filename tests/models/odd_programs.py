@@ -5,9 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.ir import Graph, Indices, Input, Linear, Lookup, Node, check
+from cloakwork.models.arrays import Indices
+from cloakwork.models.graph.ir import (
+    Graph,
+    Input,
+    Linear,
+    Lookup,
+    Node,
+    check,
+)
+from cloakwork.models.graph.steps import Step
 from cloakwork.models.program import Program
-from cloakwork.models.steps import Step
 
 SCALE = 1 / 16384  # of every wire: a phase is the value times this
 SHIFTS = (0, 64, 128)  # whole coefficients of every set whose polynomials have at least 64

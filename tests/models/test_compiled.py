@@ -11,10 +11,10 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import CancelledError
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel, compile_onnx
-from cloakwork.models.interpreter import interpret
-from cloakwork.models.passes.phase_noise import phase_noise, weight_norms
+from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
-from cloakwork.models.simulate import simulate
+from cloakwork.models.runtime.interpreter import interpret
+from cloakwork.models.runtime.simulate import simulate
 
 RNG = np.random.default_rng(7)
 PROTO = mlp(RNG, [16, 12, 4])
@@ -98,8 +98,8 @@ def test_samples_in_several_batches_and_convolutions_in_parts(
     model: CompiledModel, key: ClientKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = Session(key.evaluation_keys())
-    monkeypatch.setattr("cloakwork.models.runtime.WORKING_BYTES", 1)
-    monkeypatch.setattr("cloakwork.models.machines.host.GATHERED_BYTES", 1)
+    monkeypatch.setattr("cloakwork.models.runtime.encrypted.WORKING_BYTES", 1)
+    monkeypatch.setattr("cloakwork.models.runtime.machines.host.GATHERED_BYTES", 1)
     seen: list[tuple[int, int]] = []
 
     def watch(done: int, total: int) -> None:

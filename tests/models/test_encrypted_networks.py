@@ -13,7 +13,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.runtime import Runtime
-from cloakwork.models.simulate import simulate
+from cloakwork.models.runtime.simulate import simulate
 
 RNG = np.random.default_rng(11)
 

@@ -16,10 +16,10 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
 from cloakwork.models.errors import CalibratedRangeWarning, ShapeError
-from cloakwork.models.tabular.compile_ensemble import compile_ensemble
-from cloakwork.models.tabular.ensemble import Tree, TreeEnsemble
-from cloakwork.models.tabular.linear_compiler import compile_linear
-from cloakwork.models.tabular.linear_model import LinearModel
+from cloakwork.models.linear.compile_linear import compile_linear
+from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.trees.compile_ensemble import compile_ensemble
+from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 
 TOY = parameter_set("toy_two_limb")
 KEY = ClientKey._from_entropy(TOY, bytes(range(32)))

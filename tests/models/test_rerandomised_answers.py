@@ -16,18 +16,18 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
-from cloakwork.models.answers import answer_bits
 from cloakwork.models.compiler import CompiledModel, compile_onnx
-from cloakwork.models.passes.phase_noise import phase_noise, weight_norms
+from cloakwork.models.linear.compile_linear import compile_linear
+from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.linear.linear_program import linear_program
+from cloakwork.models.linear.linear_quantisation import LinearQuantisation
+from cloakwork.models.program.answers import answer_bits
+from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
-from cloakwork.models.simulate import simulate
-from cloakwork.models.tabular.compile_ensemble import compile_ensemble
-from cloakwork.models.tabular.ensemble import TreeEnsemble
-from cloakwork.models.tabular.linear_compiler import compile_linear
-from cloakwork.models.tabular.linear_model import LinearModel
-from cloakwork.models.tabular.linear_program import linear_program
-from cloakwork.models.tabular.linear_quantisation import LinearQuantisation
-from tests.models.tabular.tree_models import random_tree
+from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.trees.compile_ensemble import compile_ensemble
+from cloakwork.models.trees.ensemble import TreeEnsemble
+from tests.models.trees.tree_models import random_tree
 
 RNG = np.random.default_rng(8)
 

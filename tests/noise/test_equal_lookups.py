@@ -21,10 +21,10 @@ from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import parameter_set, word_dtype
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
-from cloakwork.models.passes.phase_noise import phase_noise, weight_norms
+from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.runtime import Runtime
-from cloakwork.models.tabular.compile_ensemble import compile_ensemble
-from cloakwork.models.tabular.ensemble import Tree, TreeEnsemble
+from cloakwork.models.trees.compile_ensemble import compile_ensemble
+from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 
 ONE_LEVEL = ["toy_two_limb"]
 SEVERAL_LEVELS = ["toy", "toy_binary", "toy_ternary"]

@@ -13,7 +13,7 @@ from cloakwork.fhe_core import _engine, noise
 from cloakwork.fhe_core.encoding import centre
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compiler import compile_onnx
-from cloakwork.models.simulate import simulate
+from cloakwork.models.runtime.simulate import simulate
 
 
 def test_mean_error_is_half_a_unit_times_the_sum_of_the_secret() -> None:

@@ -20,14 +20,14 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Categories, Columns, LabelGroups, Labels, Pick, Stage
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, some
-from cloakwork.models.facts import Facts
+from cloakwork.models.program.facts import Facts
 from cloakwork.training.importers import original_class
 from cloakwork.training.sklearn_compiler import compile_estimator
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.client import ClientKey
     from cloakwork.fhe_core.files import PathLike
-    from cloakwork.models.client import ClientSpecification
+    from cloakwork.models.program.client_specification import ClientSpecification
 
 Mode = Literal["disable", "simulate", "execute"]
 _OWN = ("compiled_", "_encrypted_session")  # what fitting, cloning and pickling drop

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn import ensemble, tree
 
 from cloakwork.models.errors import CompileError
-from cloakwork.models.facts import Facts
+from cloakwork.models.program.facts import Facts
 from cloakwork.training.estimators.encrypted import Decisions, EncryptedEstimator, Mode, Probabilities
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.client_steps import Binarise, InputStep, Polynomials, Project, Standardise
-from cloakwork.models.tabular.linear_model import LinearModel
+from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.training.importers.combining import Part
 from cloakwork.training.importers.nodes import unsupported_option
 

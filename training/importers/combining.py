@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from cloakwork.models.client_steps import Append, InputStep, Select
 from cloakwork.models.errors import UnsupportedOperatorError
-from cloakwork.models.tabular.ensemble import Tree, TreeEnsemble
-from cloakwork.models.tabular.linear_model import LinearModel
+from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 
 Reals: TypeAlias = NDArray[np.float64]
 Model: TypeAlias = TreeEnsemble | LinearModel

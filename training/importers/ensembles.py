@@ -25,9 +25,9 @@ from cloakwork.models.client_steps import (
     Transform,
     final_steps,
 )
-from cloakwork.models.tabular.ensemble import TreeEnsemble
-from cloakwork.models.tabular.linear_model import LinearModel
-from cloakwork.models.tabular.transforms import class_threshold
+from cloakwork.models.client_steps.transforms import class_threshold
+from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers import sklearn_trees
 from cloakwork.training.importers.combining import Model, Part, Reals, mapped, on_one_table, side_by_side, summed
 from cloakwork.training.importers.nodes import unsupported_option

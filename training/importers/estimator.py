@@ -13,9 +13,9 @@ import onnx
 
 from cloakwork.models.client_steps import Columns, Indicators, LabelGroups, Outliers, Transform
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
-from cloakwork.models.tabular.ensemble import Tree, TreeEnsemble
-from cloakwork.models.tabular.linear_model import LinearModel
-from cloakwork.models.tabular.onnx_ml import import_onnx_ml
+from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.onnx_ml.compile_onnx_ml import import_onnx_ml
+from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from cloakwork.training.importers import bayes, ensembles, linear, sklearn_trees
 from cloakwork.training.importers.combining import Part
 from cloakwork.training.importers.lightgbm_trees import lightgbm_nodes

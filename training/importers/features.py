@@ -20,7 +20,7 @@ from cloakwork.models.client_steps import (
     Quantiles,
     Splines,
 )
-from cloakwork.models.tabular.column_flow import ColumnFlow, Recipe
+from cloakwork.models.client_steps.column_flow import ColumnFlow, Recipe
 from cloakwork.training.importers.nodes import unsupported_option
 
 

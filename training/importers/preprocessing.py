@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from cloakwork.models.client_steps import InputStep
+from cloakwork.models.client_steps.column_flow import ColumnFlow, Recipe
 from cloakwork.models.errors import UnsupportedNode, UnsupportedOperatorError
-from cloakwork.models.tabular.column_flow import ColumnFlow, Recipe
 from cloakwork.training.importers import features
 from cloakwork.training.importers.nodes import nearest_of, unsupported_option
 from cloakwork.training.importers.texts import VECTORIZERS, vectorized, weighted

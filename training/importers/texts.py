@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 from cloakwork.models.client_steps import TOKENS, Function, InputStep, Normalise, Standardise, Texts
+from cloakwork.models.client_steps.column_flow import ColumnFlow, Recipe
 from cloakwork.models.errors import some
-from cloakwork.models.tabular.column_flow import ColumnFlow, Recipe
 from cloakwork.training.importers.nodes import unsupported_option
 
 VECTORIZERS: Final = ("CountVectorizer", "HashingVectorizer", "TfidfVectorizer")

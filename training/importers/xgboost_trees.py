@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.models.tabular.ensemble import Tree
+from cloakwork.models.trees.ensemble import Tree
 from cloakwork.training.importers.nodes import placed, unsupported_option
 
 # Objective -> how a raw sum becomes the prediction.

@@ -19,7 +19,7 @@ from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
-from cloakwork.models.ir import Graph
+from cloakwork.models.graph.ir import Graph
 from cloakwork.models.passes.noise_limits import Profile
 from cloakwork.models.report import graph_text, summary
 

@@ -29,7 +29,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding, default_encoding
 from cloakwork.fhe_core.files import locked_folder
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.client import ClientSpecification
+from cloakwork.models.program.client_specification import ClientSpecification
 
 
 def keygen(

@@ -14,7 +14,7 @@ from rich.table import Table
 from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, standard_output, write_json
 from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.fhe_core.files import atomic_writer
-from cloakwork.models.artefact import load_program
+from cloakwork.models.program.artefact import load_program
 
 models = typer.Typer(help="Models of a server.", no_args_is_help=True)
 keys = typer.Typer(help="Your evaluation keys on a server.", no_args_is_help=True)

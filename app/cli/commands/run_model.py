@@ -19,7 +19,7 @@ from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.program import Program
-from cloakwork.models.purpose import check_purpose
+from cloakwork.models.program.purpose import check_purpose
 from cloakwork.models.runtime import WORKING_BYTES, Runtime, samples_at_once
 
 

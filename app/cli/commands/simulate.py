@@ -14,7 +14,7 @@ from cloakwork.app.cli.shared.data_sets import DATA_SETS, classes_of, count_of, 
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.models.client_steps import joined
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.simulate import simulate as simulate_phases
+from cloakwork.models.runtime.simulate import simulate as simulate_phases
 
 _SAMPLES_AT_ONCE = 500
 _NOISE_SAMPLES = 1000  # that the noise is measured on: with ten scores each, within a per cent

@@ -24,8 +24,8 @@ from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.artefact import program_from_bytes
 from cloakwork.models.program import Program
+from cloakwork.models.program.artefact import program_from_bytes
 from cloakwork.models.runtime import Runtime, samples_at_once
 
 _PROGRESS_SECONDS = 0.1

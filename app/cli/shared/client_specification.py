@@ -11,8 +11,8 @@ from cloakwork.app.cli.shared.console import FailureError, WrongCallError
 from cloakwork.app.cli.shared.model_files import find_model
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.models.client import ClientSpecification
-from cloakwork.models.purpose import check_purpose
+from cloakwork.models.program.client_specification import ClientSpecification
+from cloakwork.models.program.purpose import check_purpose
 
 ClientOption = Annotated[
     Path | None,

@@ -14,8 +14,8 @@ from cloakwork.app.cli.shared.console import FailureError, WrongCallError
 from cloakwork.app.cli.shared.digits import digits
 from cloakwork.app.client.table import read_tensors
 from cloakwork.models import zoo
-from cloakwork.models.client import ClientSpecification
 from cloakwork.models.client_steps import named_inputs
+from cloakwork.models.program.client_specification import ClientSpecification
 
 Samples = tuple[NDArray[np.float64], NDArray[np.int64]]
 

@@ -9,8 +9,8 @@ import typer
 
 from cloakwork.app.cli.shared.console import WrongCallError
 from cloakwork.models import zoo
-from cloakwork.models.artefact import MAGIC
 from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.program.artefact import MAGIC
 
 ModelArgument = Annotated[
     str, typer.Argument(metavar="MODEL", help="A model of the zoo ('cloakwork zoo' lists them) or a compiled file.")

@@ -25,9 +25,9 @@ import numpy as np
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.engine import host_session, upload
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.artefact import load_program, save_program
-from cloakwork.models.client import ClientSpecification
 from cloakwork.models.program import Program
+from cloakwork.models.program.artefact import load_program, save_program
+from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime import Runtime
 
 CHECKED = 4

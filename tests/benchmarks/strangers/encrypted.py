@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
+from cloakwork.models.arrays import Reals
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.interpreter import interpret
-from cloakwork.models.ir import Reals
 from cloakwork.models.runtime import Runtime, samples_at_once
-from cloakwork.models.simulate import simulate
+from cloakwork.models.runtime.interpreter import interpret
+from cloakwork.models.runtime.simulate import simulate
 
 from .evaluate import Settings, option, prepare
 from .recipes import STRANGERS

@@ -25,9 +25,9 @@ from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 from cloakwork.fhe_core.client import ClientKey  # noqa: E402
 from cloakwork.fhe_core.server import Session  # noqa: E402
-from cloakwork.models.client import ClientSpecification  # noqa: E402
 from cloakwork.models.compiler import CompiledModel  # noqa: E402
 from cloakwork.models.errors import CompileError, ShapeError  # noqa: E402
+from cloakwork.models.program.client_specification import ClientSpecification  # noqa: E402
 from cloakwork.models.runtime import Runtime  # noqa: E402
 from cloakwork.training import estimators  # noqa: E402
 

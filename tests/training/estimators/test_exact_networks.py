@@ -19,10 +19,10 @@ from sklearn.preprocessing import StandardScaler
 
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.client import ClientSpecification
 from cloakwork.models.client_steps import Columns, Quantise, Standardise
 from cloakwork.models.compiler import CompiledModel, ExactSettings
 from cloakwork.models.errors import CalibratedRangeWarning, ShapeError
+from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.training.estimators import MLPClassifier, MLPRegressor
 from cloakwork.training.sklearn_compiler import compile_estimator
 

@@ -28,8 +28,8 @@ from sklearn import (
 
 from cloakwork.models.client_steps import run_input_steps, run_output_steps
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
-from cloakwork.models.tabular.ensemble import TreeEnsemble
-from cloakwork.models.tabular.linear_model import LinearModel
+from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers import import_part
 from cloakwork.training.sklearn_compiler import compile_estimator
 

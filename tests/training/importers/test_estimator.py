@@ -15,8 +15,8 @@ from sklearn import cluster, datasets, ensemble, linear_model, neural_network, s
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError  # noqa: E402
-from cloakwork.models.tabular.ensemble import TreeEnsemble  # noqa: E402
-from cloakwork.models.tabular.linear_model import LinearModel  # noqa: E402
+from cloakwork.models.linear.linear_model import LinearModel  # noqa: E402
+from cloakwork.models.trees.ensemble import TreeEnsemble  # noqa: E402
 from cloakwork.training.importers import import_estimator  # noqa: E402
 
 lightgbm = pytest.importorskip("lightgbm", reason="LightGBM is not installed")

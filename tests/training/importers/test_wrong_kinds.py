@@ -13,8 +13,8 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 from sklearn import ensemble, linear_model, neural_network, tree
 from sklearn.exceptions import ConvergenceWarning
 
+from cloakwork.models.client_steps.feature_tables import check_column_names
 from cloakwork.models.errors import CompileError, ShapeError, UnsupportedOperatorError
-from cloakwork.models.tabular.columns import check_column_names
 from cloakwork.training.estimators import IsolationForest, MLPClassifier
 from cloakwork.training.importers import import_estimator
 from cloakwork.training.sklearn_compiler import compile_estimator

@@ -17,7 +17,7 @@ from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.models import zoo
 from cloakwork.models.compile.pipeline import APPROXIMATE
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.facts import Facts
+from cloakwork.models.program.facts import Facts
 
 DATA = os.environ.get("CLOAKWORK_DATA", "")
 PASSPHRASE = {"CLOAKWORK_PASSPHRASE": "correct horse"}

@@ -14,7 +14,7 @@ from cloakwork.app.cli.shared.sample_digits import sample_digits
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models import zoo
-from cloakwork.models.artefact import program_to_bytes
+from cloakwork.models.program.artefact import program_to_bytes
 
 
 def test_frames_come_back_and_the_end_is_none():

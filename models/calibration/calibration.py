@@ -1,0 +1,179 @@
+"""What calibration data showed of a model, small enough to travel with it: a model of the zoo compiles without any data set."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cloakwork.fhe_core.errors import SerializationError
+from cloakwork.models import fields as typed
+from cloakwork.models.arrays import Reals, real_numbers
+from cloakwork.models.calibration.tails import largest, tail_end
+from cloakwork.models.errors import CompileError, ShapeError
+from cloakwork.models.graph.ir import (
+    Graph,
+    Linear,
+    places,
+    wires,
+)
+from cloakwork.models.runtime.interpreter import samples_at_once, wire_values
+
+_VERSION = 1
+_DIGITS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Least and largest values: of the input, and of every row of weights [blocks, rows] over samples and positions, node by node."""
+
+    input_range: tuple[float, float]
+    rows: tuple[tuple[Reals, Reals], ...]
+    learned: bool = False  # with the weights, while training: the compiler takes the ranges as they are
+    reach: tuple[tuple[Reals, Reals], ...] | None = None  # like `rows`: ends of fitted tails (calibration/tails.py)
+    inputs: tuple[tuple[float, float], ...] | None = None  # the range of each of several inputs
+
+    def check(self, graph: Graph) -> None:
+        """CompileError when it was taken from another model, or from this one before the passes changed."""
+        expected = [node.bias.shape for node in graph.linears]
+        if [low.shape for low, _ in self.rows] != expected:
+            raise CompileError(
+                f"calibration: expected ranges of {len(expected)} linear layers of shapes {expected}, got {len(self.rows)} of shapes "
+                f"{[low.shape for low, _ in self.rows]}; it belongs to another model: calibrate with data again"
+            )
+
+    def on(self, before: Graph, after: Graph) -> Calibration:
+        """The same for a graph of the same layers, whose blocks a pass has split."""
+
+        def split(seen: tuple[tuple[Reals, Reals], ...]) -> tuple[tuple[Reals, Reals], ...]:
+            return tuple((low[blocks], high[blocks]) for (low, high), blocks in zip(seen, old_blocks, strict=True))
+
+        self.check(before)
+        old_blocks = []
+        for old, new in zip(before.linears, after.linears, strict=True):
+            blocks = np.zeros(len(new.weights), dtype=np.int64)
+            blocks[new.block] = old.block
+            old_blocks.append(blocks)
+        return replace(self, rows=split(self.rows), reach=None if self.reach is None else split(self.reach))
+
+    def to_json(self) -> str:
+        fields = {
+            "cloakwork_calibration": _VERSION,
+            "input_range": list(self.input_range),
+            **({"learned": True} if self.learned else {}),
+            "rows": [{"low": _rounded(low), "high": _rounded(high)} for low, high in self.rows],
+            **({} if self.reach is None else {"reach": [[_rounded(low), _rounded(high)] for low, high in self.reach]}),
+            **({} if self.inputs is None else {"inputs": [list(ends) for ends in self.inputs]}),
+        }
+        return json.dumps(fields, separators=(",", ":")) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Calibration:
+        """SerializationError for anything that `to_json` does not write."""
+        try:
+            fields = typed.parsed_object(text)
+            if fields["cloakwork_calibration"] != _VERSION:
+                raise ValueError("its version is another")
+            low, high = (typed.real(value) for value in typed.entries(fields["input_range"]))
+            rows = tuple((_matrix(row["low"]), _matrix(row["high"])) for row in typed.entries(fields["rows"]))
+            learned = typed.flag(fields.get("learned", False))
+            reach = None
+            if "reach" in fields:
+                pairs = [typed.entries(ends) for ends in typed.entries(fields["reach"])]
+                if any(len(pair) != 2 for pair in pairs):
+                    raise ValueError("tails have two ends")
+                reach = tuple((_matrix(low_end), _matrix(high_end)) for low_end, high_end in pairs)
+                if [a.shape for a, _ in reach] != [a.shape for a, _ in rows]:
+                    raise ValueError("tails are of other rows")
+            inputs = _ranges(fields["inputs"]) if "inputs" in fields else None
+            if not (low <= high and all(a.shape == b.shape and (a <= b).all() for a, b in (*rows, *(reach or ())))):
+                raise ValueError("a range is not one")
+        except (KeyError, TypeError, ValueError) as error:
+            raise SerializationError(
+                f"calibration: expected version {_VERSION} of its JSON; calibrate with data again ({error})"
+            ) from error
+        return cls((low, high), rows, learned, reach, inputs)
+
+
+def observe(graph: Graph, samples: ArrayLike) -> Calibration:
+    """Runs samples [samples, ..] through the graph in clear."""
+    array, size = real_numbers(samples), samples_at_once(graph)
+    if array.ndim == 0 or len(array) == 0:
+        raise ShapeError("calibration: expected at least one sample, got none; pass a few hundred typical inputs")
+    low, high = np.full(graph.input.size, math.inf), np.full(graph.input.size, -math.inf)
+    rows = [_Rows(node) for node in graph.linears]
+    for start in range(0, len(array), size):
+        values = wire_values(graph, array[start : start + size])
+        if not np.isfinite(values).all():
+            raise CompileError(
+                "calibration: the model gives values that are not finite; check the data and the model's functions"
+            )
+        inputs = values[:, wires(graph.input)]
+        low, high = np.minimum(low, inputs.min(axis=0)), np.maximum(high, inputs.max(axis=0))
+        for each in rows:
+            each.add(values)
+    ends = tuple((float(low[place].min()), float(high[place].max())) for place in places(graph.inputs))
+    return Calibration(
+        (float(low.min()), float(high.max())),
+        tuple(each.extremes() for each in rows),
+        reach=tuple(each.reach() for each in rows),
+        inputs=ends or None,
+    )
+
+
+class _Rows:
+    """Of one linear node: extremes and tails of every row, over samples and over the positions that share a block."""
+
+    def __init__(self, node: Linear) -> None:
+        self._node = node
+        self._blocks = np.unique(node.block)
+        self._top: dict[int, Reals] = {}  # [kept, R] of each block
+        self._bottom: dict[int, Reals] = {}  # negated
+        self._count: dict[int, int] = dict.fromkeys(self._blocks.tolist(), 0)
+
+    def add(self, values: Reals) -> None:
+        seen = values[:, wires(self._node)].reshape(len(values), len(self._node.gather), -1)
+        for block in self._blocks.tolist():
+            own = seen[:, self._node.block == block].reshape(-1, seen.shape[2])
+            self._count[block] += len(own)
+            for kept, numbers in ((self._top, own), (self._bottom, -own)):
+                kept[block] = largest(np.concatenate([kept[block], numbers]) if block in kept else numbers)
+
+    def extremes(self) -> tuple[Reals, Reals]:
+        """[G, R]; a block without a position has range 0."""
+        low, high = np.zeros_like(self._node.bias), np.zeros_like(self._node.bias)
+        for block in self._blocks.tolist():
+            low[block], high[block] = -self._bottom[block][0], self._top[block][0]
+        return low, high
+
+    def reach(self) -> tuple[Reals, Reals]:
+        low, high = self.extremes()
+        width = high - low
+        for block in self._blocks.tolist():
+            count = self._count[block]
+            low[block] = -tail_end(self._bottom[block], count, width[block])
+            high[block] = tail_end(self._top[block], count, width[block])
+        return low, np.maximum(low, high)
+
+
+def _rounded(values: Reals) -> list[list[float]]:
+    """Six digits: far finer than the margin that the compiler adds."""
+    return [[float(f"{value:.{_DIGITS}g}") for value in row] for row in values]
+
+
+def _ranges(fields: Any) -> tuple[tuple[float, float], ...]:
+    ranges = [tuple(typed.real(end) for end in typed.entries(ends, 2)) for ends in typed.entries(fields)]
+    if any(len(ends) != 2 or ends[0] > ends[1] for ends in ranges):
+        raise ValueError("a range of an input is none")
+    return tuple((ends[0], ends[1]) for ends in ranges)
+
+
+def _matrix(rows: Any) -> Reals:
+    matrix = typed.reals(rows)
+    if matrix.ndim != 2:
+        raise ValueError("expected finite numbers [blocks, rows]")
+    return matrix

@@ -1,0 +1,56 @@
+"""A table of features as it comes from the user: checked for its columns, their names and its numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cloakwork.models.arrays import Reals, real_numbers
+from cloakwork.models.errors import ShapeError, some
+
+
+def feature_table(x: Any, count: int, names: tuple[str, ...] | None, missing: bool) -> Reals:
+    """[samples, count] in float64. Args: x: an array, or a table with named columns, which must be `names` in that order.
+
+    Raises:
+        ShapeError: the wrong number or names of columns, text, infinities, or NaN where `missing` is false.
+    """
+    check_column_names(x, names)
+    table = real_numbers(x)
+    if table.ndim != 2 or table.shape[1] != count:
+        raise ShapeError(
+            f"input: expected an array of shape ['samples', {count}], got {list(table.shape)}; samples come first"
+        )
+    labels = feature_labels(names, count)
+    bad = np.isinf(table).any(axis=0)
+    if bad.any():
+        raise ShapeError(f"input: expected finite numbers; column '{labels[int(np.argmax(bad))]}' has infinite ones")
+    bad = np.isnan(table).any(axis=0)
+    if bad.any() and not missing:
+        raise ShapeError(
+            f"input: column '{labels[int(np.argmax(bad))]}' has missing values (NaN), which this model does not take; replace them first"
+        )
+    return table
+
+
+def check_column_names(x: Any, names: tuple[str, ...] | None) -> None:
+    """Tables without names pass: their columns are taken in order."""
+    columns = getattr(x, "columns", None)
+    if columns is None or names is None:
+        return
+    found = tuple(str(column) for column in columns)
+    if found == names:
+        return
+    absent = [name for name in names if name not in found]
+    extra = [name for name in found if name not in names]
+    wrong = [f"missing [{some(map(repr, absent))}]"] * bool(absent) + [f"unexpected [{some(map(repr, extra))}]"] * bool(
+        extra
+    )
+    raise ShapeError(
+        f"input: expected the columns of the training data in their order; {', '.join(wrong) or 'the order differs'}"
+    )
+
+
+def feature_labels(names: tuple[str, ...] | None, count: int) -> tuple[str, ...]:
+    return names if names is not None else tuple(f"feature {i}" for i in range(count))

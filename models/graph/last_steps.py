@@ -1,0 +1,116 @@
+"""What a network ends in, done by the client to the decrypted output: softmax, arg-max and the like along an axis, or functions of single numbers.
+
+They are output steps as those of client_steps/answers.py are, which follow them, and run with them (client_steps/running.py). Here, below the
+graph, because it holds them: an imported model says what comes last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models.graph.client_functions import Functions
+
+_Reals: TypeAlias = NDArray[np.float64]
+
+
+def softmax(x: _Reals, axis: int) -> _Reals:
+    """exp(x) / sum exp(x), without overflow."""
+    powers = np.exp(x - x.max(axis=axis, keepdims=True))
+    result: _Reals = powers / powers.sum(axis=axis, keepdims=True)
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class _AlongAxis:
+    """Of values [samples, ..] along an axis that is not the first."""
+
+    axis: int
+    stage: ClassVar[Literal["scores"]] = "scores"
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an output [samples, *shape] has that axis."""
+        rank = len(shape) + 1
+        return -rank <= self.axis < rank and self.axis % rank != 0
+
+    @property
+    def title(self) -> str:
+        """For reports."""
+        return type(self).__name__
+
+
+class Softmax(_AlongAxis):
+    def __call__(self, x: NDArray[Any]) -> _Reals:
+        return softmax(np.asarray(x, dtype=np.float64), self.axis)
+
+
+class LogSoftmax(_AlongAxis):
+    def __call__(self, x: NDArray[Any]) -> _Reals:
+        values = np.asarray(x, dtype=np.float64)
+        shifted = values - values.max(axis=self.axis, keepdims=True)
+        result: _Reals = shifted - np.log(np.exp(shifted).sum(axis=self.axis, keepdims=True))
+        return result
+
+
+class Hardmax(_AlongAxis):
+    """1 for the largest, the first of equal ones, 0 for the others."""
+
+    def __call__(self, x: NDArray[Any]) -> _Reals:
+        values = np.asarray(x, dtype=np.float64)
+        result = np.zeros_like(values)
+        np.put_along_axis(result, ArgMax(self.axis)(values), 1.0, axis=self.axis)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class ArgMax(_AlongAxis):
+    """Where the largest is, the first of equal ones; NaN counts as largest."""
+
+    keepdims: bool = True
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        return np.asarray(np.argmax(np.asarray(x, dtype=np.float64), axis=self.axis, keepdims=self.keepdims))
+
+
+@dataclass(frozen=True, eq=False)
+class ArgMin(_AlongAxis):
+    """Where the least is, the first of equal ones; NaN counts as least."""
+
+    keepdims: bool = True
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        return np.asarray(np.argmin(np.asarray(x, dtype=np.float64), axis=self.axis, keepdims=self.keepdims))
+
+
+@dataclass(frozen=True, eq=False)
+class _Top(_AlongAxis):
+    """The `count` largest or least in their order; the first of equal ones comes first."""
+
+    count: int
+    largest: bool = True
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        return super().fits(shape) and 1 <= self.count <= shape[self.axis % (len(shape) + 1) - 1]
+
+    def _order(self, values: _Reals) -> NDArray[np.int64]:
+        order = np.argsort(-values if self.largest else values, axis=self.axis, kind="stable")
+        return order.take(range(self.count), axis=self.axis)
+
+
+class TopK(_Top):
+    def __call__(self, x: NDArray[Any]) -> _Reals:
+        values = np.asarray(x, dtype=np.float64)
+        result: _Reals = np.take_along_axis(values, self._order(values), axis=self.axis)
+        return result
+
+
+class TopKIndices(_Top):
+    def __call__(self, x: NDArray[Any]) -> NDArray[np.int64]:
+        return self._order(np.asarray(x, dtype=np.float64))
+
+
+LastStep: TypeAlias = Softmax | LogSoftmax | Hardmax | ArgMax | ArgMin | TopK | TopKIndices | Functions
+LAST_STEPS: Final = get_args(LastStep)

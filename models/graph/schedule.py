@@ -1,0 +1,266 @@
+"""A graph lowered, once, to what a machine does for it in order: the schedule. models/runtime/machines/ carries it out, in clear and encrypted.
+
+Between instructions lie *values*, [samples, columns] of whatever a machine computes with, numbered as they are written:
+
+    Extract    writes value 0, the numbers of the input
+    Multiply   writes a linear node: at each of its positions a matrix of weights times what the position gathers
+    LookUp     writes a batch of look-ups that run at once
+    Operate    writes a Product, in graphs in the making; programs have none
+    Drop       frees values that are not read again
+
+Each value is written once, before it is read, and dropped after its last reader; what the output reads stays. Look-ups run level by level,
+as early as they can: all of a level in one batch, but that those with shifts, which take several coefficients out of one rotation, have
+batches of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models.arrays import Indices
+from cloakwork.models.graph.ir import (
+    ZERO_WIRE,
+    Graph,
+    Input,
+    Linear,
+    Lookup,
+    Product,
+    wires,
+)
+
+INPUT: Final = 0  # the value of the graph's input
+
+
+class Layout:
+    """In which value every wire is, and in which of its columns: [wires + 1] each, -1 for wires without a value and, last, for the zero wire."""
+
+    def __init__(self, wire_count: int) -> None:
+        self.value: Indices = np.full(wire_count + 1, -1, dtype=np.int64)
+        self.column: Indices = np.full(wire_count + 1, -1, dtype=np.int64)
+        self.widths: list[int] = []  # by value
+
+    def place(self, nodes: Sequence[Input | Linear | Lookup | Product]) -> int:
+        """The number of a new value that holds the wires of these nodes, one node after the other."""
+        value, width = len(self.widths), 0
+        for node in nodes:
+            self.value[wires(node)] = value
+            self.column[wires(node)] = np.arange(width, width + node.size)
+            width += node.size
+        self.widths.append(width)
+        return value
+
+
+@dataclass(frozen=True, eq=False)
+class Gather:
+    """What an instruction reads."""
+
+    wires: Indices  # [..], -1: the zero wire
+    layout: Layout = field(repr=False)
+
+    @cached_property
+    def values(self) -> tuple[int, ...]:
+        """The values that hold these wires, each once, in ascending order; none where all are the zero wire."""
+        read = np.zeros(len(self.layout.widths) + 1, dtype=bool)
+        read[self.layout.value[self.wires]] = True
+        return tuple(np.flatnonzero(read[:-1]).tolist())
+
+    @cached_property
+    def columns(self) -> NDArray[np.int32]:
+        """[..]: where the wires are when `values` lie side by side; -1: the zero wire."""
+        first = np.zeros(len(self.layout.widths) + 1, dtype=np.int64)
+        held = list(self.values)
+        first[held] = np.cumsum([0, *(self.layout.widths[value] for value in held)])[:-1]
+        own = self.layout.column[self.wires] + first[self.layout.value[self.wires]]
+        return np.where(self.wires == ZERO_WIRE, -1, own).astype(np.int32)
+
+    @property
+    def width(self) -> int:
+        """Columns of `values` side by side."""
+        return sum(self.layout.widths[value] for value in self.values)
+
+    @cached_property
+    def is_everything(self) -> bool:
+        """All columns of its values, in order."""
+        return np.array_equal(self.columns, np.arange(self.width))
+
+    @property
+    def flat(self) -> Gather:
+        """The same as a vector of wires."""
+        return self if self.wires.ndim == 1 else Gather(self.wires.reshape(-1), self.layout)
+
+
+# --- instructions ------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Extract:
+    node: Input
+    writes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Positions of a linear node that have the weights `number`."""
+
+    number: int
+    positions: Indices  # [p], ascending
+    reads: Gather  # [p, K]
+
+
+@dataclass(frozen=True, eq=False)
+class Multiply:
+    node: Linear
+    reads: Gather  # [P, K]
+    writes: int  # P R columns
+    blocks: tuple[Block, ...]  # every position in one of them
+
+    @property
+    def rows(self) -> int:
+        return int(self.node.weights.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class LookUp:
+    """Either any number of nodes without shifts, or one with them."""
+
+    nodes: tuple[Lookup, ...]
+    reads: Gather  # [E], of the nodes one after the other
+    writes: int  # as many columns as the nodes have wires
+    level: int
+    elements: slice  # of all look-ups of the level
+
+
+@dataclass(frozen=True, eq=False)
+class Operate:
+    node: Product
+    reads: Gather  # [E, operands]
+    writes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Drop:
+    values: tuple[int, ...]
+
+
+Reader: TypeAlias = Multiply | LookUp | Operate
+Instruction: TypeAlias = Extract | Reader | Drop
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    steps: tuple[Instruction, ...]
+    output: Gather  # in the graph's shape, read when all steps are done
+
+    @property
+    def products(self) -> list[Multiply]:
+        return [step for step in self.steps if isinstance(step, Multiply)]
+
+    @property
+    def lookups(self) -> list[LookUp]:
+        return [step for step in self.steps if isinstance(step, LookUp)]
+
+    @property
+    def levels(self) -> list[list[LookUp]]:
+        """The batches of each level that has look-ups."""
+        return [list(batches) for _, batches in itertools.groupby(self.lookups, key=lambda step: step.level)]
+
+    @property
+    def bootstraps_per_level(self) -> list[int]:
+        """Of one sample, in levels with look-ups."""
+        return [sum(len(step.reads.wires) for step in level) for level in self.levels]
+
+    def readers(self, value: int) -> list[Reader]:
+        """Instructions that read a value; the output is none."""
+        return [step for step in self.steps if not isinstance(step, Extract | Drop) and value in step.reads.values]
+
+
+# --- lowering ----------------------------------------------------------------------------------------------------------------------------
+
+
+def schedule(graph: Graph) -> Schedule:
+    layout = Layout(graph.wire_count)
+    steps = list(_in_order(graph, layout))
+    output = Gather(graph.output, layout)
+    return Schedule(tuple(_with_drops(steps, output)), output)
+
+
+def _in_order(graph: Graph, layout: Layout) -> Iterator[Extract | Reader]:
+    """The input, then level by level what comes before look-ups and the look-ups."""
+    yield Extract(graph.input, layout.place([graph.input]))
+    for number, (computed, looked_up) in enumerate(_levels(graph)):
+        for node in computed:
+            reads, writes = Gather(node.gather, layout), layout.place([node])
+            if isinstance(node, Linear):
+                yield Multiply(node, reads, writes, _blocks(node.block, reads))
+            else:
+                yield Operate(node, reads, writes)
+        start = 0
+        for batch in _batches(looked_up):
+            gather = np.concatenate([node.gather for node in batch]) if len(batch) > 1 else batch[0].gather
+            elements = slice(start, start + len(gather))
+            yield LookUp(tuple(batch), Gather(gather, layout), layout.place(batch), number, elements)
+            start = elements.stop
+
+
+def _levels(graph: Graph) -> Iterator[tuple[list[Linear | Product], list[Lookup]]]:
+    """As early as possible; a level's look-ups come last, and a program's last level has none."""
+    depth = np.zeros(graph.wire_count + 1, dtype=np.int64)  # look-ups behind a wire
+    computed: dict[int, list[Linear | Product]] = {}
+    looked_up: dict[int, list[Lookup]] = {}
+    for node in graph.nodes[1:]:
+        behind = int(depth[node.gather].max(initial=0))
+        if isinstance(node, Lookup):
+            looked_up.setdefault(behind, []).append(node)
+            behind += 1
+        elif isinstance(node, Linear | Product):
+            computed.setdefault(behind, []).append(node)
+        depth[wires(node)] = behind
+    for number in range(max((*computed, *looked_up), default=-1) + 1):
+        yield computed.get(number, []), looked_up.get(number, [])
+
+
+def _batches(nodes: Sequence[Lookup]) -> list[list[Lookup]]:
+    """Look-ups of one output that follow each other share a batch."""
+    batches: list[list[Lookup]] = []
+    for node in nodes:
+        if batches and node.shifts is None and batches[-1][0].shifts is None:
+            batches[-1].append(node)
+        else:
+            batches.append([node])
+    return batches
+
+
+def _blocks(block: Indices, reads: Gather) -> tuple[Block, ...]:
+    order = np.argsort(block, kind="stable")
+    numbers = block[order]
+    starts = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
+    if not starts:
+        return (Block(int(numbers[0]), order, reads),)
+    return tuple(
+        Block(int(numbers[first]), order[first:end], Gather(reads.wires[order[first:end]], reads.layout))
+        for first, end in itertools.pairwise([0, *starts, len(order)])
+    )
+
+
+def _with_drops(steps: Sequence[Extract | Reader], output: Gather) -> Iterator[Instruction]:
+    """A value goes after its last reader, or at once when it has none; never what the output reads."""
+    last = {step.writes: i for i, step in enumerate(steps)}
+    for i, step in enumerate(steps):
+        if not isinstance(step, Extract):
+            last.update(dict.fromkeys(step.reads.values, i))
+    for value in output.values:
+        last[value] = len(steps)
+    after: dict[int, list[int]] = {}
+    for value, i in last.items():
+        after.setdefault(i, []).append(value)
+    for i, step in enumerate(steps):
+        yield step
+        if i in after:
+            yield Drop(tuple(sorted(after[i])))

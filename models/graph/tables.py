@@ -1,0 +1,88 @@
+"""The look-ups of a level as engine tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cloakwork.fhe_core.lookup_tables import LookupTables
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.errors import CompileError
+from cloakwork.models.graph.ir import Graph, Lookup, wires
+from cloakwork.models.graph.schedule import Schedule
+from cloakwork.models.graph.steps import apply_steps
+
+PhaseFunction = Callable[[Reals], Reals]
+_WHOLE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class BatchTables:
+    """What a batch of look-ups needs beside what it reads."""
+
+    tables: LookupTables  # of its level, the distinct ones
+    index: Indices  # [E], which of them each look-up uses
+    coefficients: Indices | None  # [J] to extract for its shifts
+
+
+def batch_tables(graph: Graph, schedule: Schedule, params: ParameterSet) -> dict[int, BatchTables]:
+    """By the value that a `LookUp` writes."""
+    found: dict[int, BatchTables] = {}
+    for level in schedule.levels:
+        tables, index = _level_tables(graph, [node for step in level for node in step.nodes], params)
+        for step in level:
+            coefficients = shift_coefficients(graph, step.nodes[0], params)
+            found[step.writes] = BatchTables(tables, index[step.elements], coefficients)
+    return found
+
+
+def _level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet) -> tuple[LookupTables, Indices]:
+    """One table per distinct function of phases, and which of them each look-up uses, in order."""
+    functions: list[PhaseFunction] = []
+    index: list[Indices] = []
+    for node in lookups:
+        own, chosen = phase_functions(graph, node)
+        index.append(chosen + len(functions))
+        functions += own
+    return LookupTables.of_activations(params, functions), np.concatenate(index)
+
+
+def shift_coefficients(graph: Graph, node: Lookup, params: ParameterSet) -> Indices | None:
+    """The coefficients [J] to extract for a look-up's shifts: a shift of the argument by 1 / (scale 2N) is one coefficient."""
+    if node.shifts is None:
+        return None
+    assert graph.scale is not None
+    steps = node.shifts * float(graph.scale[node.gather[0]]) * 2 * params.polynomial_size
+    coefficients: Indices = np.rint(steps).astype(np.int64)
+    if np.abs(steps - coefficients).max() > _WHOLE or int(coefficients.max()) >= params.polynomial_size:
+        raise CompileError(
+            f"look-up '{node.origin}': its shifts are not whole coefficients of parameter set '{params.name}'; compile the model again"
+        )
+    return coefficients
+
+
+def phase_functions(graph: Graph, node: Lookup) -> tuple[list[PhaseFunction], Indices]:
+    """phase -> value -> f(value) -> phase; values beyond the calibrated range count as its end."""
+    assert graph.scale is not None and graph.offset is not None and graph.lower is not None and graph.upper is not None
+    facts = [graph.scale, graph.offset, graph.lower, graph.upper]
+    own = graph.scale[wires(node)].reshape(len(node.gather), -1)[:, 0]
+    rows = np.stack([node.function.astype(np.float64), *(fact[node.gather] for fact in facts), own], axis=1)
+    distinct, first, index = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    made = [_phase_function(node, int(i), row) for i, row in zip(first, distinct, strict=True)]
+    return made, index.reshape(-1).astype(np.int64)
+
+
+def _phase_function(node: Lookup, element: int, row: Reals) -> PhaseFunction:
+    _, scale, offset, lower, upper, scale_out = (float(v) for v in row)
+
+    def function(phase: Reals) -> Reals:
+        x = np.clip(phase / scale + offset, lower, upper)
+        y = apply_steps(node.steps, x, np.full(x.shape, node.function[element]))
+        turns = y * scale_out
+        wrapped: Reals = turns - np.rint(turns)  # integer weights act on it: whole turns do not matter
+        return wrapped
+
+    return function

@@ -1,0 +1,1 @@
+"""Linear models as programs without bootstraps."""

@@ -1,0 +1,73 @@
+"""Linear models in a neutral form: what the importers write and the linear compiler reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.models.arrays import Reals
+from cloakwork.models.client_steps import OutputStep, final_steps, run_output_steps
+from cloakwork.models.client_steps.feature_tables import feature_table
+from cloakwork.models.client_steps.transforms import TRANSFORMS, label_array
+from cloakwork.models.errors import CompileError
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """score = coefficients x + intercept; then `transform`, then `labels[argmax]` for classifiers (one column: by its sign or probability).
+
+    Where those cannot say what follows the scores, `after` does, and takes their place.
+    """
+
+    coefficients: Reals  # [outputs, features]
+    intercept: Reals  # [outputs]
+    transform: str = "none"  # one of transforms.TRANSFORMS
+    transform_parameter: float = 1.0
+    labels: NDArray[Any] | None = None  # of the classes; None for regression
+    feature_names: tuple[str, ...] | None = None
+    after: tuple[OutputStep, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises CompileError naming the first thing that is not so."""
+        shape = self.coefficients.shape
+        _demand(len(shape) == 2 and min(shape) > 0, "coefficients [outputs, features]")
+        _demand(self.intercept.shape == shape[:1], f"an intercept [{shape[0]}]")
+        _demand(bool(np.isfinite(self.coefficients).all() and np.isfinite(self.intercept).all()), "finite coefficients")
+        _demand(self.transform in TRANSFORMS, f"one of the transforms {', '.join(TRANSFORMS)}")
+        _demand(self.feature_names is None or len(self.feature_names) == shape[1], f"{shape[1]} feature names")
+        if self.labels is not None:
+            object.__setattr__(self, "labels", label_array(self.labels, shape[0]))
+
+    @property
+    def features(self) -> int:
+        return int(self.coefficients.shape[1])
+
+    @property
+    def outputs(self) -> int:
+        return int(self.coefficients.shape[0])
+
+    def scores(self, x: ArrayLike) -> Reals:
+        """[samples, outputs] for samples [samples, features]."""
+        table = feature_table(x, self.features, self.feature_names, missing=False)
+        result: Reals = table @ self.coefficients.T + self.intercept
+        return result
+
+    def evaluate(self, x: ArrayLike) -> NDArray[Any]:
+        """The prediction in clear: labels of classifiers, transformed values of others, [samples] where there is one output."""
+        return np.asarray(run_output_steps(self.output_steps, self.scores(x)))
+
+    @property
+    def output_steps(self) -> tuple[OutputStep, ...]:
+        """What the client does with the scores."""
+        return final_steps(self.transform, self.transform_parameter, self.labels) if self.after is None else self.after
+
+    def probabilities(self, x: ArrayLike) -> Reals:
+        return np.asarray(run_output_steps(self.output_steps, self.scores(x), "probabilities"))
+
+
+def _demand(condition: bool, rule: str) -> None:
+    if not condition:
+        raise CompileError(f"linear model: expected {rule}; the model is damaged or was imported wrongly")

@@ -1,0 +1,183 @@
+"""The tree operators of ai.onnx.ml: one entry per node (versions 1 and 3), or nodes and leaves apart (version 5).
+
+Every comparison becomes x <= threshold: x < t is x <= the number before t, > and >= exchange the sides.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.trees.ensemble import LEAF, Tree, TreeEnsemble
+
+Attributes = dict[str, Any]
+
+_MODES: Final = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT")  # by their numbers in version 5
+_AGGREGATIONS: Final[dict[Any, Literal["sum", "mean"]]] = {"SUM": "sum", "AVERAGE": "mean", 1: "sum", 0: "mean"}
+_MOST_VALUES: Final = 1 << 25
+_TRANSFORMS_5: Final = {0: "none", 1: "softmax", 2: "sigmoid"}
+
+
+def tree_ensemble(
+    own: Attributes, single: bool, features: int, transform: str, labels: NDArray[Any] | None
+) -> TreeEnsemble:
+    """TreeEnsembleClassifier (with labels) or TreeEnsembleRegressor."""
+    prefix = "target" if labels is None else "class"
+    outputs = int(own.get("n_targets", 1)) if labels is None else len(labels)
+    target = np.asarray(own[f"{prefix}_ids"], dtype=np.int64)
+    weight = _numbers(own, f"{prefix}_weights")
+    if labels is not None and len(labels) == 2 and len(np.unique(target)) == 1:
+        outputs, target = 1, np.zeros_like(target)  # one score, of the second class
+        if transform == "none" and weight.min() < 0:
+            transform = "decision"
+    tree_of_node = np.asarray(own["nodes_treeids"], dtype=np.int64)
+    number = np.asarray(own["nodes_nodeids"], dtype=np.int64)
+    place = {pair: i for i, pair in enumerate(zip(tree_of_node.tolist(), number.tolist(), strict=True))}
+    values = _no_values(len(number), outputs)
+    leaf_tree, leaf_node = own[f"{prefix}_treeids"], own[f"{prefix}_nodeids"]
+    for tree, node, output, value in zip(leaf_tree, leaf_node, target, weight, strict=True):
+        values[place[int(tree), int(node)], output] += value
+    leaf = np.array([mode == "LEAF" for mode in own["nodes_modes"]])
+    children = np.stack([np.asarray(own[f"nodes_{side}nodeids"], dtype=np.int64) for side in ("true", "false")])
+    modes = ["BRANCH_LEQ" if mode == "LEAF" else mode for mode in own["nodes_modes"]]
+    threshold, swapped = _as_at_most(modes, _numbers(own, "nodes_values"), single)
+    tracks = _tracks_true(own, len(number))
+    trees = []
+    for tree in dict.fromkeys(tree_of_node.tolist()):
+        rows = np.flatnonzero(tree_of_node == tree)
+        local = {int(number[row]): i for i, row in enumerate(rows)}
+        true, false = (
+            np.array([LEAF if leaf[row] else local[int(children[side, row])] for row in rows]) for side in (0, 1)
+        )
+        trees.append(
+            _tree(
+                np.asarray(own["nodes_featureids"], dtype=np.int64)[rows],
+                threshold[rows],
+                (true, false),
+                swapped[rows],
+                values[rows],
+                None if tracks is None else tracks[rows],
+            )
+        )
+    base = own.get("base_values") or own.get("base_values_as_tensor")
+    return TreeEnsemble(
+        tuple(trees),
+        features,
+        _aggregation(own.get("aggregate_function", "SUM")),
+        base=_base(base, outputs),
+        single=single,
+        transform=transform,
+        labels=labels,
+    )
+
+
+def tree_ensemble_5(own: Attributes, single: bool, features: int) -> TreeEnsemble:
+    """TreeEnsemble of version 5: scores alone, without classes."""
+    transform = int(own.get("post_transform", 0))
+    if transform not in _TRANSFORMS_5:
+        raise UnsupportedNode(f"post_transform {transform}; expected 0 (none), 1 (softmax) or 2 (logistic)")
+    numbers = np.asarray(own["nodes_modes"]).astype(np.int64)
+    if numbers.max(initial=0) >= len(_MODES):
+        raise UnsupportedNode("tests equality or membership; encode categories as columns of 0 and 1")
+    threshold, swapped = _as_at_most([_MODES[i] for i in numbers], _numbers(own, "nodes_splits"), single)
+    inner = len(threshold)
+    weights, targets = _numbers(own, "leaf_weights"), np.asarray(own["leaf_targetids"], dtype=np.int64)
+    outputs = int(own.get("n_targets", 1))
+    values = _no_values(inner + len(weights), outputs)
+    values[inner + np.arange(len(weights)), targets] = weights
+    children = []
+    for side in ("true", "false"):
+        node = np.asarray(own[f"nodes_{side}nodeids"], dtype=np.int64)
+        is_leaf = np.asarray(own[f"nodes_{side}leafs"], dtype=np.int64) == 1
+        children.append(np.concatenate([node + inner * is_leaf, np.full(len(weights), LEAF)]))
+    tracks = _tracks_true(own, inner)
+    padded = [np.concatenate([column, np.zeros(len(weights), column.dtype)]) for column in (threshold, swapped)]
+    feature = np.concatenate([np.asarray(own["nodes_featureids"], dtype=np.int64), np.zeros(len(weights), np.int64)])
+    missing = None if tracks is None else np.concatenate([tracks, np.zeros(len(weights), np.bool_)])
+    trees = []
+    for root in own["tree_roots"]:
+        order = _from_root(int(root), children[0], children[1])
+        renumbered = np.full(len(feature) + 1, LEAF)
+        renumbered[order] = np.arange(len(order))
+        sides = (renumbered[children[0][order]], renumbered[children[1][order]])
+        own_missing = None if missing is None else missing[order]
+        trees.append(_tree(feature[order], padded[0][order], sides, padded[1][order], values[order], own_missing))
+    return TreeEnsemble(
+        tuple(trees),
+        features,
+        _aggregation(int(own.get("aggregate_function", 1))),
+        single=single,
+        transform=_TRANSFORMS_5[transform],
+    )
+
+
+def _tree(
+    feature: Indices,
+    threshold: Reals,
+    sides: tuple[Indices, Indices],
+    swapped: NDArray[np.bool_],
+    values: Reals,
+    tracks_true: NDArray[np.bool_] | None,
+) -> Tree:
+    """Args: sides: where a true comparison goes and a false one; swapped: it was > or >=, so that <= is its contrary."""
+    true, false = sides
+    left, right = np.where(swapped, false, true), np.where(swapped, true, false)
+    missing = None if tracks_true is None else tracks_true != swapped
+    return Tree.of_nodes(feature, threshold, left, right, values, missing)
+
+
+def _from_root(root: int, true: Indices, false: Indices) -> Indices:
+    order = [root]
+    for node in order:
+        if true[node] != LEAF:
+            if len(order) > len(true):
+                raise UnsupportedNode("a tree runs in a circle")
+            order += [int(true[node]), int(false[node])]
+    return np.array(order, dtype=np.int64)
+
+
+def _as_at_most(modes: list[str], threshold: Reals, single: bool) -> tuple[Reals, NDArray[np.bool_]]:
+    """Thresholds of x <= t, and where the sides are exchanged."""
+    if any(mode not in _MODES for mode in modes):
+        strange = next(mode for mode in modes if mode not in _MODES)
+        raise UnsupportedNode(f"tests {strange}; encode categories as columns of 0 and 1")
+    kind = np.float32 if single else np.float64
+    below = np.nextafter(threshold.astype(kind), kind(-np.inf)).astype(np.float64)
+    open_end = np.array([mode in ("BRANCH_LT", "BRANCH_GTE") for mode in modes], dtype=np.bool_)
+    swapped = np.array([mode in ("BRANCH_GTE", "BRANCH_GT") for mode in modes], dtype=np.bool_)
+    return np.where(open_end, below, threshold), swapped
+
+
+def _tracks_true(own: Attributes, count: int) -> NDArray[np.bool_] | None:
+    """None when no node says where missing values go: then they are refused."""
+    tracks = np.asarray(own.get("nodes_missing_value_tracks_true") or np.zeros(count), dtype=np.bool_)
+    return tracks if tracks.any() else None
+
+
+def _no_values(nodes: int, outputs: int) -> Reals:
+    if not 0 < outputs <= _MOST_VALUES // max(nodes, 1):
+        raise UnsupportedNode(f"has {outputs} outputs for {nodes} nodes; expected at most {_MOST_VALUES} values")
+    return np.zeros((nodes, outputs))
+
+
+def _numbers(own: Attributes, name: str) -> Reals:
+    """A list of floats, or the tensor of newer versions."""
+    tensor = own.get(f"{name}_as_tensor")
+    return np.asarray(own[name] if tensor is None else tensor, dtype=np.float64)
+
+
+def _base(values: ArrayLike | None, outputs: int) -> Reals | None:
+    if values is None:
+        return None
+    base = np.asarray(values, dtype=np.float64)
+    return base[-outputs:] if len(base) >= outputs else np.broadcast_to(base, outputs).copy()
+
+
+def _aggregation(name: str | int) -> Literal["sum", "mean"]:
+    if name not in _AGGREGATIONS:
+        raise UnsupportedNode(f"aggregate_function {name}; expected the sum or the average")
+    return _AGGREGATIONS[name]

@@ -1,0 +1,70 @@
+"""A compiled model: the quantised graph, its schedule and its parameter set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from cloakwork.fhe_core.parameters import ParameterSet, word_dtype
+from cloakwork.models.arrays import Reals
+from cloakwork.models.client_steps import InputStep, OutputStep
+from cloakwork.models.graph.equal_sources import Sources, find_sources
+from cloakwork.models.graph.ir import Graph, Linear, phase_bias
+from cloakwork.models.graph.merge_equal import merge_equal
+from cloakwork.models.graph.schedule import Schedule, schedule
+from cloakwork.models.program.artefact_writer import program_to_bytes
+from cloakwork.models.program.facts import Facts
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    graph: Graph
+    parameters: ParameterSet
+    noise_percent: float
+    layer_noise: Mapping[str, float] = field(default_factory=dict)  # where it is another
+    input_steps: tuple[InputStep, ...] = ()  # by the client, from its table to the graph's input
+    output_steps: tuple[OutputStep, ...] = ()  # by the client, after those that the graph ends in
+    output_unit: float = 0.0  # phase between two values of the output; 0 when they are real numbers
+    facts: Facts = field(default_factory=Facts)  # of the model, for the report
+
+    @property
+    def tail(self) -> tuple[OutputStep, ...]:
+        """All that the client does after decryption."""
+        return (*self.graph.client_steps, *self.output_steps)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """What a machine does, in order."""
+        return schedule(self.graph)
+
+    @cached_property
+    def distinct(self) -> Program:
+        """The same with equal look-ups done once, over whose wires noise is counted; itself for what this version compiles."""
+        graph = merge_equal(self.graph)
+        return self if graph is self.graph else replace(self, graph=graph)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """Which wires hold the same ciphertext, and which rows the same combination."""
+        return find_sources(self.graph)
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 that names the program: the last bytes of its file. Inputs and results carry it as their purpose."""
+        return program_to_bytes(self)[-32:]
+
+    @property
+    def wire_bytes(self) -> int:
+        """A sample's ciphertexts of all wires."""
+        words = self.parameters.large_dimension + 1
+        return self.graph.wire_count * words * word_dtype(self.parameters).itemsize
+
+    @property
+    def bootstraps(self) -> int:
+        """Per sample."""
+        return self.graph.bootstraps
+
+    def phase_bias(self, node: Linear) -> Reals:
+        """[G, R]: the fraction of the torus that a row adds; equal for all positions of a block."""
+        return phase_bias(self.graph, node)

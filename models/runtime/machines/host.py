@@ -1,0 +1,150 @@
+"""The machine of a session on the CPU: ciphertexts in host memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core.arrays import Progress, Words
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts
+from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.parameters import word_dtype
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.arrays import Reals
+from cloakwork.models.graph.schedule import INPUT, Block, Drop, Extract, Gather, LookUp, Multiply, Schedule
+from cloakwork.models.graph.tables import batch_tables
+from cloakwork.models.program import Program
+from cloakwork.models.runtime.machines.machine import execute
+from cloakwork.models.runtime.progress import BootstrapCount
+
+PACKED_WEIGHT_BYTES: Final = 1 << 27
+GATHERED_BYTES = 1 << 28
+
+
+class HostProgram:
+    """A program on a session: what is made once for all runs."""
+
+    def __init__(self, program: Program, session: Session) -> None:
+        self.schedule, self.session, self.bootstraps = program.schedule, session, program.bootstraps
+        self.tables = batch_tables(program.graph, program.schedule, program.parameters)
+        self.bias = {step.writes: program.phase_bias(step.node) for step in program.schedule.products}
+        self.packed_weights = {step.writes: packed_weights(step) for step in packed_products(program.schedule)}
+
+    def run(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
+        """[samples, numbers] -> [samples, outputs]"""
+        packed = x.expand() if isinstance(x, SeededPackedCiphertexts) else x
+        count = BootstrapCount(progress, self.bootstraps * packed.shape[0])
+        return execute(self.schedule, Host(self, packed, count))
+
+
+def packed_products(schedule: Schedule) -> list[Multiply]:
+    """What reads the input while it stays packed; none when anything reads it together with other values or has too many rows, because then the
+    input is extracted anyway."""
+    if INPUT in schedule.output.values:
+        return []
+    found: list[Multiply] = []
+    for step in schedule.readers(INPUT):
+        if not isinstance(step, Multiply) or len(step.reads.values) > 1 or _packed_bytes(step) > PACKED_WEIGHT_BYTES:
+            return []
+        found.append(step)
+    return found
+
+
+def _packed_bytes(step: Multiply) -> int:
+    return 4 * step.node.size * step.reads.width
+
+
+def packed_weights(step: Multiply) -> NDArray[np.int32]:
+    """A row of weights [P R, C] over the whole input for each output of a node that reads nothing else."""
+    node, (positions, columns) = step.node, step.reads.columns.shape
+    weights = np.zeros((positions, step.rows, step.reads.width + 1), dtype=np.int64)  # the last takes the zero wire
+    spread = np.broadcast_to(step.reads.columns[:, None, :], (positions, step.rows, columns))
+    place, row = np.arange(positions)[:, None, None], np.arange(step.rows)[None, :, None]
+    np.add.at(weights, (place, row, spread), node.weights[node.block])
+    return np.ascontiguousarray(weights[..., :-1].reshape(node.size, -1), dtype=np.int32)
+
+
+class Host:
+    """Words of some samples, [samples, columns, kN + 1] for each value."""
+
+    def __init__(self, held: HostProgram, packed: PackedCiphertexts, count: BootstrapCount) -> None:
+        self._held, self._session = held, held.session
+        self._packed = packed
+        self._count = count
+        self._values: dict[int, Words] = {}
+
+    def extract(self, step: Extract) -> None:
+        if not self._held.packed_weights:
+            self._values[step.writes] = self._session.extract(self._packed).words
+
+    def multiply(self, step: Multiply) -> None:
+        packed, bias = self._held.packed_weights.get(step.writes), self._held.bias[step.writes]
+        if packed is None:
+            self._values[step.writes] = self._multiplied(step, bias)
+        else:
+            added = bias[step.node.block].reshape(-1)
+            self._values[step.writes] = (self._session.linear_packed(packed, self._packed) + added).words
+
+    def _multiplied(self, step: Multiply, bias: Reals) -> Words:
+        """[samples, P R, kN + 1]"""
+        out: Words | None = None
+        for block in step.blocks:
+            weights, parts = step.node.weights[block.number], self._parts(block)
+            for positions, columns in zip(
+                np.array_split(block.positions, parts), np.array_split(block.reads.columns, parts), strict=True
+            ):
+                x = self._wrapped(self._read(block.reads.values, columns))
+                y = (self._session.linear(weights, x) + bias[block.number]).words
+                if out is None:
+                    out = np.empty((len(y), len(step.reads.wires), *y.shape[2:]), dtype=y.dtype)
+                out[:, positions] = y
+        assert out is not None
+        return out.reshape(len(out), -1, out.shape[-1])
+
+    def _parts(self, block: Block) -> int:
+        """Calls into which the positions of a block are split, so that the gathered ciphertexts fit memory."""
+        params = self._packed.parameters
+        ciphertext = self._packed.shape[0] * (params.large_dimension + 1) * word_dtype(params).itemsize
+        needed = int(ciphertext * block.reads.wires.size)
+        return min(len(block.positions), max(1, -(-needed // GATHERED_BYTES)))
+
+    def look_up(self, step: LookUp) -> None:
+        batch, held = self._read(step.reads.values, step.reads.columns), self._held.tables[step.writes]
+        result = self._session.activation(
+            self._wrapped(batch),
+            held.tables,
+            table_index=held.index,
+            coefficients=held.coefficients,
+            allow_noise=True,
+            progress=self._count.of(0, batch.shape[0] * batch.shape[1]),
+        )
+        self._values[step.writes] = result.words.reshape(len(batch), -1, batch.shape[-1])
+
+    def drop(self, step: Drop) -> None:
+        for value in step.values:
+            self._values.pop(value, None)  # an input that stays packed is no value of its own
+
+    def output(self, reads: Gather) -> Ciphertexts:
+        """[samples, numbers]"""
+        return self._wrapped(self._read(reads.values, reads.columns.reshape(-1)))
+
+    def _read(self, values: tuple[int, ...], columns: NDArray[np.int32]) -> Words:
+        """[samples, .., kN + 1] of columns of values side by side; the zero wire (-1) is the trivial ciphertext of zero."""
+        if len(values) == 1 and int(columns.min()) >= 0:
+            return self._values[values[0]][:, columns]
+        params = self._packed.parameters
+        out = np.zeros((self._packed.shape[0], *columns.shape, params.large_dimension + 1), word_dtype(params))
+        first = 0
+        for value in values:
+            words = self._values[value]
+            mask = (columns >= first) & (columns < first + words.shape[1])
+            out[:, mask] = words[:, columns[mask] - first]
+            first += words.shape[1]
+        return out
+
+    def _wrapped(self, words: Words) -> Ciphertexts:
+        return Ciphertexts.from_words(
+            self._packed.parameters, words, encoding=Encoding.TORUS, key_id=self._packed.key_id
+        )

@@ -1,0 +1,1 @@
+"""Ensembles of trees as programs: comparisons, covers by look-ups of integer sums, and their plan."""

@@ -1,0 +1,167 @@
+"""Classifiers whose arg-max is taken on encrypted scores: the client decrypts a label and learns no score.
+
+A single tree has a label in every leaf, and its look-ups return the label's number. Several trees of two classes: the sum of leaf values is the
+index of one more look-up, +1/2 on one half of its circle of 2M slots and -1/2 on the other, so leaf values are as coarse as that takes: at most M
+sums on either side of the decision. Votes of 20 trees fit 32 slots.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.models.client_steps import InputStep, Integers, Pick
+from cloakwork.models.client_steps.transforms import best_class, class_threshold
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.errors import CompileError, NoParameterSetError, some
+from cloakwork.models.passes.choose_set import choose_set
+from cloakwork.models.program import Program
+from cloakwork.models.program.facts import Facts
+from cloakwork.models.trees.comparison_bits import ClientBits
+from cloakwork.models.trees.compile_ensemble import compile_ensemble, first_steps, noise_limit_percent, plan_facts
+from cloakwork.models.trees.cover import cover_trees
+from cloakwork.models.trees.cover_costs import Budget
+from cloakwork.models.trees.edges import Edges, edges_of
+from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.flat_trees import Skeleton
+from cloakwork.models.trees.index_weights import MOST_SLOTS
+from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
+from cloakwork.models.trees.lookup_sums import index_of
+from cloakwork.models.trees.plans import CANDIDATES, Plan
+from cloakwork.models.trees.tree_program import (
+    DECISION_UNIT,
+    Layout,
+    OutputGroup,
+    flag_weights,
+    largest_slots,
+    tree_graph,
+    used_edges,
+)
+
+_CLASS_TRANSFORMS: Final = ("none", "sigmoid", "softmax", "decision", "modified_huber")
+_FEWEST_SLOTS: Final = 2
+_NEAR: Final = 1e-9  # of a unit: sums so near to the decision count as ties, which the first class wins
+
+
+def compile_labels(
+    ensemble: TreeEnsemble,
+    *,
+    comparisons: str,
+    leaf_bits: int | None,
+    bin_bits: int | None,
+    p_fail_log2: float,
+    candidates: Sequence[str | ParameterSet] | None,
+    preprocessing: Sequence[InputStep] | None,
+) -> CompiledModel:
+    """Arguments as `compile_ensemble` has them; several trees take the leaf bits that fit."""
+    if ensemble.labels is None or ensemble.transform not in _CLASS_TRANSFORMS:
+        raise CompileError("encrypted_argmax: expected a classifier; regression has no label")
+    if len(ensemble.trees) == 1:
+        options: dict[str, Any] = {"comparisons": comparisons, "bin_bits": bin_bits, "p_fail_log2": p_fail_log2}
+        return _single_tree(ensemble, {**options, "candidates": candidates, "preprocessing": preprocessing})
+    if len(ensemble.labels) != 2:
+        raise CompileError(
+            f"encrypted_argmax: expected a single tree, or two classes; got {len(ensemble.trees)} trees of {len(ensemble.labels)} classes: "
+            "let the client decrypt the scores"
+        )
+    if comparisons == "server":
+        raise CompileError("encrypted_argmax of several trees: expected comparisons='client'")
+    scalar = _difference(ensemble)
+    edges, node_edges = edges_of(scalar, bin_bits)
+    names = CANDIDATES if candidates is None else candidates
+    sets = [parameter_set(name) if isinstance(name, str) else name for name in names]
+    skeleton = Skeleton(scalar.trees, node_edges, edges)
+    chosen = choose_set(
+        sets,
+        lambda params: _plan(scalar, edges, skeleton, params, p_fail_log2),
+        lambda made: made[0].cost,
+    )
+    if chosen is None:
+        raise NoParameterSetError(
+            f"encrypted_argmax: the votes of {len(ensemble.trees)} trees are more than one look-up of {some(p.name for p in sets)} tells "
+            "apart; use fewer trees, or let the client decrypt the scores"
+        )
+    plan, positive_from = chosen
+    bits = ClientBits(edges, used_edges(plan.covers), plan.layout.units, scalar.strict, scalar.single)
+    graph = tree_graph(plan.covers, plan.layout, bits, plan.factor, positive_from)
+    program = Program(
+        graph,
+        plan.params,
+        noise_limit_percent(plan, p_fail_log2),
+        input_steps=(*first_steps(ensemble, preprocessing), bits.step),
+        output_steps=(Integers(), Pick(ensemble.labels)),
+        output_unit=DECISION_UNIT,
+        facts=Facts(trees=plan_facts(scalar, edges, plan, graph, bin_bits), encrypted_argmax=True),
+    )
+    return CompiledModel(program)
+
+
+def _single_tree(ensemble: TreeEnsemble, options: dict[str, Any]) -> CompiledModel:
+    """The number of the label as the value of every leaf."""
+    assert ensemble.labels is not None and ensemble.base is not None
+    (tree,) = ensemble.trees
+    scores = np.where(tree.left[:, None] < 0, tree.values, 0.0) + ensemble.base
+    classes = best_class(scores, class_threshold(ensemble.transform))
+    numbered = replace(tree, values=classes[:, None].astype(np.float64))
+    plain = replace(ensemble, trees=(numbered,), base=None, labels=None, transform="none")
+    bits = max(1, (len(ensemble.labels) - 1).bit_length())
+    program = compile_ensemble(plain, leaf_bits=bits, **options).program
+    return CompiledModel(
+        replace(
+            program,
+            output_steps=(*program.output_steps[:-2], Pick(ensemble.labels)),  # in place of the transform
+            facts=replace(program.facts, encrypted_argmax=True),
+        )
+    )
+
+
+def _difference(ensemble: TreeEnsemble) -> TreeEnsemble:
+    """One score that is positive where the second class wins."""
+    assert ensemble.base is not None
+    if ensemble.outputs == 1:
+        base = ensemble.base - class_threshold(ensemble.transform)
+        return replace(ensemble, base=base, labels=None, transform="none")
+    trees = tuple(replace(tree, values=tree.values[:, 1:] - tree.values[:, :1]) for tree in ensemble.trees)
+    return replace(ensemble, trees=trees, base=ensemble.base[1:] - ensemble.base[:1], labels=None, transform="none")
+
+
+def _plan(
+    scalar: TreeEnsemble, edges: Edges, skeleton: Skeleton, params: ParameterSet, p_fail_log2: float
+) -> tuple[Plan, int] | None:
+    """The plan and the least positive sum; None when no leaf values are coarse enough."""
+    for slots in range(min(largest_slots(params, p_fail_log2), MOST_SLOTS), _FEWEST_SLOTS - 1, -1):
+        finest = _finest(scalar, slots)
+        if finest is None:
+            return None
+        integers, positive_from, steps = finest
+        trees = skeleton.trees([(own.tree, own.values) for own in integers.scalar_trees])
+        covers = cover_trees(trees, edges, Budget(slots, flag_weights(params, slots, p_fail_log2)))
+        lookups = len({index_of(lookup) for cover in covers.trees for lookup in cover.lookups})
+        variance = noise.lookup_variance(params, math.sqrt(lookups))
+        failure = noise.failure_log2(1 / (4 * slots), variance, noise.lookup_offset(params))
+        if failure <= p_fail_log2:
+            low, high = (sum(ends) for ends in zip(*((c.lowest, c.highest) for c in covers.trees), strict=True))
+            members = tuple(range(len(covers.trees)))
+            layout = Layout(slots, 2 * slots, (OutputGroup(members, low, high, lookups),), failure)
+            return Plan(params, integers, covers, layout, steps.bit_length(), server=False), positive_from
+    return None
+
+
+def _finest(scalar: TreeEnsemble, slots: int) -> tuple[LeafIntegers, int, int] | None:
+    """The finest leaf values with at most `slots` sums on either side of the decision, and the least positive sum."""
+    for steps in range(2 * slots, 0, -1):
+        integers = leaf_integers(scalar, 1, 1, steps)
+        leaves = [own.values[scalar.trees[own.tree].leaves] for own in integers.scalar_trees]
+        low, high = sum(int(own.min()) for own in leaves), sum(int(own.max()) for own in leaves)
+        unit = float(integers.scalar_trees[0].contribution[0, 0]) or 1.0
+        positive_from = math.floor(-float(integers.offset[0]) / unit + _NEAR) + 1
+        positive_from = min(max(positive_from, low), high + 1)
+        if positive_from - low <= slots and high - positive_from + 1 <= slots:
+            return integers, positive_from, steps
+    return None

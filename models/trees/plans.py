@@ -1,0 +1,296 @@
+"""The plan of a tree program under one parameter set: integers of leaves, look-ups that cover the trees, sums that share outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.models.arrays import Indices
+from cloakwork.models.errors import NoParameterSetError, some
+from cloakwork.models.passes.choose_set import bootstrap_cost, choose_set
+from cloakwork.models.trees.comparison_bits import FEWEST_CARRY_SLOTS
+from cloakwork.models.trees.cover import Covers, cover_trees
+from cloakwork.models.trees.cover_costs import Budget
+from cloakwork.models.trees.edges import Edges
+from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.flat_trees import Skeleton
+from cloakwork.models.trees.index_weights import MOST_SLOTS
+from cloakwork.models.trees.leaf_integers import LeafIntegers, counted_once, equal_trees, leaf_integers
+from cloakwork.models.trees.tree_program import (
+    Layout,
+    answer_size,
+    choose_layout,
+    flag_weights,
+    largest_norm,
+    largest_slots,
+    most_values,
+)
+
+CANDIDATES: Final = ("lut3", "lut4", "lut5")
+DEFAULT_LEAF_BITS: Final = {"mean": 6, "sum": 8}  # an average has the precision of all its trees together
+_LEAST_LEAF_BITS: Final = 3
+# Above which leaf values get fewer bits by default, errors of many trees averaging out: not fewer than _LEAST_BITS_FOR_SIZE, or where trees are
+# averaged than what leaves an average the standard deviation _ROUNDING_OF_MEAN, in parts of the widest range of leaf values.
+MOST_ANSWER_BYTES: Final = 1_000_000
+_LEAST_BITS_FOR_SIZE: Final = 5
+_ROUNDING_OF_MEAN: Final = 0.002
+_PACKED_LOOKUPS: Final = 8  # of a tree that several outputs are packed into
+_FEWEST_SLOTS: Final = 2
+_MANY_TREES: Final = 32
+_SAMPLED_TREES: Final = 6  # of many, to see which parameter set is cheapest
+_FLAG_SHARE: Final = 0.7  # of the noise of an index on bits from look-ups, for a flag
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything about one parameter set."""
+
+    params: ParameterSet
+    integers: LeafIntegers
+    covers: Covers
+    layout: Layout
+    leaf_bits: int
+    server: bool
+
+    @property
+    def factor(self) -> int:
+        """Steps of a bit's phase in a step of an index."""
+        return 1 if self.server else self.layout.units // (2 * self.layout.slots)
+
+    @property
+    def lookups(self) -> int:
+        return len(self.covers.flags) + sum(group.lookups for group in self.layout.groups)
+
+    @property
+    def cost(self) -> float:
+        return self.lookups * bootstrap_cost(self.params)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    server: bool  # compares
+    leaf_bits: int | None
+    p_fail_log2: float
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Trees whose comparisons are edges."""
+
+    ensemble: TreeEnsemble
+    edges: Edges
+    node_edges: list[Indices]
+
+    @cached_property
+    def skeleton(self) -> Skeleton:
+        return Skeleton(self.ensemble.trees, self.node_edges, self.edges)
+
+    def of_trees(self, chosen: Sequence[int]) -> Compared:
+        ensemble = replace(self.ensemble, trees=tuple(self.ensemble.trees[i] for i in chosen))
+        return Compared(ensemble, self.edges, [self.node_edges[i] for i in chosen])
+
+
+def cheapest_plan(compared: Compared, wishes: Wishes, candidates: Sequence[str | ParameterSet] | None) -> Plan:
+    """Args: candidates: None: CANDIDATES. NoParameterSetError: none has room for the trees."""
+    names = CANDIDATES if candidates is None else candidates
+    sets = [parameter_set(name) if isinstance(name, str) else name for name in names]
+    last = [] if candidates is not None else [params for params in sets if params.name == CANDIDATES[-1]]
+    first = [params for params in sets if params not in last]
+    problems: dict[str, list[str]] = {}  # the sets of each reason
+
+    def planned(params: ParameterSet) -> Plan | None:
+        try:
+            return _plan(compared, wishes, params)
+        except NoParameterSetError as error:
+            problems.setdefault(str(error), []).append(params.name)
+            return None
+
+    if len(compared.ensemble.trees) > _MANY_TREES:
+        found = choose_set([*_by_sample(compared, wishes, first), *last], planned)
+    else:
+        found = choose_set(first, planned, lambda plan: plan.cost) or choose_set(last, planned)
+    if found is None:
+        raise NoParameterSetError(f"no parameter set fits the trees: {_grouped(problems)}")
+    return found
+
+
+def _grouped(problems: Mapping[str, list[str]]) -> str:
+    """Those of the last candidates first, which are the large ones."""
+    reasons = [f"{some(names)}: {reason}" for reason, names in reversed(list(problems.items()))]
+    more = [f"and {len(reasons) - 2} other reasons"] if len(reasons) > 2 else []
+    return "; ".join(reasons[:2] + more)
+
+
+def _by_sample(compared: Compared, wishes: Wishes, sets: Sequence[ParameterSet]) -> list[ParameterSet]:
+    """The sets under which some of many trees cost least; first those that fit."""
+    trees = compared.ensemble.trees
+    chosen = np.linspace(0, len(trees) - 1, _SAMPLED_TREES).astype(int).tolist()
+    sample = compared.of_trees(chosen)
+    costs = []
+    for params in sets:
+        try:
+            costs.append(_plan(sample, wishes, params).cost)
+        except NoParameterSetError:
+            costs.append(math.inf)
+    return [sets[i] for i in np.argsort(costs, kind="stable")]
+
+
+def _plan(compared: Compared, wishes: Wishes, params: ParameterSet) -> Plan:
+    packed = _most_packed(params, wishes.p_fail_log2)
+    if wishes.leaf_bits is not None:
+        return _planned(compared, wishes, params, [wishes.leaf_bits], [packed, 1])
+    most = DEFAULT_LEAF_BITS[compared.ensemble.aggregation]
+    ways = [packed, 1]
+    if len(compared.ensemble.trees) > _MANY_TREES:
+        most, ways = _foreseen(compared, wishes, params, most, ways)
+    plan = _planned(compared, wishes, params, range(most, min(most, _LEAST_LEAF_BITS) - 1, -1), ways)
+    return _small_enough(compared, plan, wishes, ways)
+
+
+def _planned(
+    compared: Compared, wishes: Wishes, params: ParameterSet, leaf_bits: Sequence[int], ways: Sequence[int]
+) -> Plan:
+    """With the first of these leaf bits that fit.
+
+    Args:
+        ways: most values that a tree's outputs may have as digits of one number, 1 for one output each; tried in turn.
+    """
+    slots = _slots(wishes, params)
+    room = most_values(params, slots, wishes.p_fail_log2)
+    for bits in leaf_bits:
+        seen: tuple[int, ...] = ()
+        for packed in ways:
+            integers = leaf_integers(compared.ensemble, bits, packed)
+            sizes = tuple(math.prod(scalar.radix) for scalar in integers.scalar_trees)
+            if max(sizes) > room or sizes == seen:
+                continue
+            seen = sizes
+            found = _laid_out(compared, integers, wishes, params, slots)
+            if found is not None:
+                return Plan(params, *found, bits, wishes.server)
+    raise NoParameterSetError(
+        f"a tree's values do not fit one ciphertext with {max(leaf_bits)} bits; use fewer leaf_bits"
+    )
+
+
+def _foreseen(
+    compared: Compared, wishes: Wishes, params: ParameterSet, most: int, ways: list[int]
+) -> tuple[int, list[int]]:
+    """Leaf bits and ways for many trees whose answers are to have no more than MOST_ANSWER_BYTES, as far as some of the trees tell.
+
+    Numbers of several digits take fewer look-ups, but those of several trees do not add up.
+    """
+    trees = compared.ensemble.trees
+    chosen = np.linspace(0, len(trees) - 1, min(_MANY_TREES, len(trees))).astype(int).tolist()
+    sample, share = compared.of_trees(chosen), len(trees) / len(chosen)
+    smallest: tuple[float, int, list[int]] | None = None
+    for bits in range(most, min(most, _least_bits(compared.ensemble)) - 1, -1):
+        for way in (ways, [1]):
+            try:
+                plan = _planned(sample, wishes, params, [bits], way)
+            except NoParameterSetError:
+                continue
+            size = share * answer_size(plan.layout, params)
+            if size <= MOST_ANSWER_BYTES:
+                return bits, way
+            if smallest is None or size < smallest[0]:
+                smallest = size, bits, way
+    return (most, ways) if smallest is None else smallest[1:]
+
+
+def _small_enough(compared: Compared, plan: Plan, wishes: Wishes, ways: Sequence[int]) -> Plan:
+    """The plan, or one with fewer leaf bits, as many as answers of MOST_ANSWER_BYTES have room for."""
+    least = _least_bits(compared.ensemble)
+    if answer_size(plan.layout, plan.params) <= MOST_ANSWER_BYTES or plan.leaf_bits <= least:
+        return plan
+    kinds, slots = _kinds(plan.integers), plan.layout.slots
+    bits = plan.leaf_bits - 1
+    while bits > least:
+        coarser = plan.leaf_bits - bits
+        layout = choose_layout(plan.covers.trees, kinds, plan.params, slots, wishes.p_fail_log2, coarser)
+        if layout is not None and answer_size(layout, plan.params) <= MOST_ANSWER_BYTES:
+            break
+        bits -= 1
+    try:
+        return _planned(compared, wishes, plan.params, [bits], ways)
+    except NoParameterSetError:
+        return plan
+
+
+def _least_bits(ensemble: TreeEnsemble) -> int:
+    """Of leaf values in large answers. Rounding errors are spread evenly over a step, and those of an average's trees have little to do with
+    each other."""
+    bits = _LEAST_BITS_FOR_SIZE
+    if ensemble.aggregation == "mean":
+        trees = 12 * len(ensemble.trees)
+        while bits > 2 and 1 / ((2 ** (bits - 1) - 1) * math.sqrt(trees)) <= _ROUNDING_OF_MEAN:
+            bits -= 1
+    return bits
+
+
+def _laid_out(
+    compared: Compared, integers: LeafIntegers, wishes: Wishes, params: ParameterSet, slots: int
+) -> tuple[LeafIntegers, Covers, Layout] | None:
+    """With the fewest outputs: equal trees as one that counts as often as they do, or each for itself in a sum with others."""
+    first = equal_trees(compared.ensemble, compared.node_edges, integers)
+    distinct = np.unique(first)
+    chosen = [integers.scalar_trees[i] for i in distinct.tolist()]
+    used_slots, covers = _covers(compared, [(own.tree, own.values) for own in chosen], wishes, params, slots)
+    every = [covers.trees[i] for i in np.searchsorted(distinct, first).tolist()]
+    once, kept = counted_once(integers, first)
+    ways = [(once, tuple(every[i] for i in kept.tolist()))]
+    ways += [(integers, tuple(every))] if len(kept) < len(every) else []
+    found = []
+    for scalar, own in ways:
+        layout = choose_layout(own, _kinds(scalar), params, used_slots, wishes.p_fail_log2)
+        if layout is not None:
+            found.append((scalar, replace(covers, trees=own), layout))
+    return min(found, key=lambda way: (len(way[2].groups), sum(group.lookups for group in way[2].groups)), default=None)
+
+
+def _slots(wishes: Wishes, params: ParameterSet) -> int:
+    slots = min(largest_slots(params, wishes.p_fail_log2), MOST_SLOTS)
+    if slots < (FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
+        raise NoParameterSetError("its look-ups tell no two values apart at this failure probability")
+    return slots
+
+
+def _covers(
+    compared: Compared, chosen: Sequence[tuple[int, Indices]], wishes: Wishes, params: ParameterSet, slots: int
+) -> tuple[int, Covers]:
+    """The slots used and the look-ups; fewer slots where bits that come from look-ups bring too much noise."""
+    trees = compared.skeleton.trees(chosen)
+    share = _FLAG_SHARE if wishes.server else 1.0
+    for fewer in range(slots, (FEWEST_CARRY_SLOTS if wishes.server else slots) - 1, -1):
+        budget = Budget(fewer, flag_weights(params, fewer, wishes.p_fail_log2, share))
+        covers = cover_trees(trees, compared.edges, budget, free_linear=not wishes.server)
+        norm = largest_norm(covers, compared.edges.feature, noise.rotation_correlation_bound(params))
+        if not wishes.server or largest_slots(params, wishes.p_fail_log2, norm) >= fewer:
+            return fewer, covers
+    raise NoParameterSetError("comparison bits from look-ups are too noisy for it; use comparisons='client'")
+
+
+def _kinds(integers: LeafIntegers) -> list[int]:
+    """Scalar trees of one kind may share an output: one digit, and the same unit of the same output."""
+    numbers: dict[bytes, int] = {}
+    kinds = []
+    for i, scalar in enumerate(integers.scalar_trees):
+        key = scalar.contribution.tobytes() if len(scalar.radix) == 1 else str(i).encode()
+        kinds.append(numbers.setdefault(key, len(numbers)))
+    return kinds
+
+
+def _most_packed(params: ParameterSet, p_fail_log2: float) -> int:
+    """Values that an output tells apart after a few look-ups."""
+    variance = _PACKED_LOOKUPS * noise.blind_rotation_variance(params)
+    values = 2
+    while noise.failure_log2(1 / (4 * values), variance) <= p_fail_log2 and values < 1 << 12:
+        values *= 2
+    return values

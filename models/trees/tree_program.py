@@ -1,0 +1,341 @@
+"""The graph of covered trees: comparison bits -> indices -> flags -> indices -> look-ups -> output sums, exact integers all the way.
+
+Phases: a bit is 1/R for true, an index one step of 1/2M, a unit of an output 1/R, with R a multiple of 2M. So the integer weights of an index are
+weight * R/2M, those of an output are the units themselves. A flag that is up is `flag_step` steps of an index, so that a weight on it is a small
+integer too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.ir import Graph
+from cloakwork.models.graph.merge_equal import merge_equal
+from cloakwork.models.program.answers import ROUNDING_SHARE, bits_beside, bytes_of
+from cloakwork.models.trees.comparison_bits import Bit, BitSource
+from cloakwork.models.trees.cover import Cover, Covers, TreeLookup
+from cloakwork.models.trees.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.trees.index_weights import FlagWeights
+from cloakwork.models.trees.lookup_sums import Index, SummedCovers, index_of, sum_covers
+
+DECISION_UNIT: Final = 0.25  # of the torus, between the two values of a decision
+LEAVES: Final = "leaves"  # the name of the look-ups that select leaves
+FLAGS: Final = "flags"  # of those that say how far a sample has come
+MOST_UNITS: Final = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class OutputGroup:
+    """Scalar trees whose values are added up in one output ciphertext."""
+
+    members: tuple[int, ...]
+    lowest: int  # sum of the smallest values
+    highest: int
+    lookups: int  # different indices
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    slots: int  # M
+    units: int  # R
+    groups: tuple[OutputGroup, ...]
+    output_p_fail_log2: float  # of decoding one output, the worst
+
+
+def flag_weights(params: ParameterSet, slots: int, p_fail_log2: float, share: float = 1.0) -> FlagWeights | None:
+    """What an index of M slots may weigh a flag with, so that its look-up fails with at most this probability; None: flags are too noisy.
+
+    Args:
+        share: of the noise that an index may have, in standard deviations, for the flag.
+    """
+    norm = 0
+    while largest_slots(params, p_fail_log2, (norm + 1) / share) >= slots and norm < slots:
+        norm += 1
+    # No index needs a weight of more than half its slots: no two ends that differ are further apart.
+    return FlagWeights(max(1, -(-slots // (2 * norm))), norm) if norm else None
+
+
+def largest_slots(params: ParameterSet, p_fail_log2: float, norm: float = 0.0) -> int:
+    """The largest M at which a look-up fails with at most this probability, for rows of L2 norm `norm` on bootstrap outputs."""
+    variance = noise.lookup_variance(params, norm)
+    slots = 1
+    while noise.failure_log2(1 / (4 * (slots + 1)), variance, noise.lookup_offset(params)) <= p_fail_log2:
+        slots += 1
+    return slots
+
+
+def choose_layout(
+    covers: Sequence[Cover],
+    kinds: Sequence[int],
+    params: ParameterSet,
+    slots: int,
+    p_fail_log2: float,
+    coarser: int = 0,
+) -> Layout | None:
+    """The R with the fewest outputs, and the trees of each; None when a tree alone has too many values.
+
+    Args:
+        kinds: trees of one kind may be added up.
+        coarser: how many bits fewer the leaf values should have: about what would come out, the look-ups being the same.
+    """
+    grouping, best = _Grouping(covers, kinds, params, coarser), None
+    units = 2 * slots
+    while units <= MOST_UNITS:
+        found = grouping.first_fit(units, p_fail_log2, None if best is None else len(best.groups))
+        if found is not None:
+            best = Layout(slots, units, tuple(found), grouping.p_fail_log2(found, units))
+        units += 2 * slots * max(1, units // (16 * slots))
+    return best
+
+
+def most_values(params: ParameterSet, slots: int, p_fail_log2: float) -> int:
+    """Values that an output of one look-up, or of none, tells apart at most."""
+    variance = noise.rerandomisation_variance(params)
+    units = MOST_UNITS
+    while units > 2 * slots and noise.failure_log2(1 / (2 * units), variance) > p_fail_log2:
+        units //= 2
+    return units
+
+
+def answer_size(layout: Layout, params: ParameterSet) -> int:
+    """Bytes of a sample's outputs, about."""
+    most = max(group.lookups for group in layout.groups)
+    variance = most * noise.blind_rotation_variance(params) + noise.rerandomisation_variance(params)
+    return bytes_of(params, len(layout.groups), bits_beside(params, variance))
+
+
+class _Grouping:
+    """What is known of the sums of some covers before they are made."""
+
+    def __init__(self, covers: Sequence[Cover], kinds: Sequence[int], params: ParameterSet, coarser: int = 0) -> None:
+        numbers: dict[Index, int] = {}  # each is one look-up
+        self._covers, self._params = covers, params
+        self._kind = np.array(kinds, dtype=np.int64)
+        width = np.array([cover.highest - cover.lowest for cover in covers], dtype=np.int64)
+        self._width = -(-width >> coarser)
+        self._indices = [
+            frozenset(numbers.setdefault(index_of(lookup), len(numbers)) for lookup in cover.lookups)
+            for cover in covers
+        ]
+        self._lookups = np.array([len(own) for own in self._indices], dtype=np.int64)
+        times = Counter(index for own in self._indices for index in own)
+        alone = [sum(times[index] == 1 for index in own) for own in self._indices]
+        self._alone = np.array(alone, dtype=np.int64)  # look-ups that no other cover has
+        weights = [sum(abs(weight) for weight in cover.linear.values()) for cover in covers]
+        self._weights = np.array(weights, dtype=np.int64)
+        terms = [len(cover.lookups) + 1 for cover in covers]
+        self._terms = self._weights + np.array(terms, dtype=np.int64)
+
+    def first_fit(self, units: int, p_fail_log2: float, fewer_than: int | None) -> list[OutputGroup] | None:
+        """The widest trees first, each into the first sum with room; None when one has none, or when the sums are not fewer."""
+        allowed = self._largest_variance(units, p_fail_log2)
+        if (self._width >= units).any():
+            return None
+        doubtful = np.flatnonzero(self._variance(self._lookups, self._weights, self._terms) > allowed)
+        if any(self._of_members([i]) > allowed for i in doubtful.tolist()):
+            return None
+        if fewer_than is not None and self._least_count(units) >= fewer_than:
+            return None
+        members: list[list[int]] = []
+        indices: list[set[int]] = []
+        count = len(self._covers)
+        kind, width, least, weights, terms = (np.zeros(count, dtype=np.int64) for _ in range(5))
+        for i in np.argsort(-self._width, kind="stable").tolist():
+            made = len(members)
+            fits = (kind[:made] == self._kind[i]) & (width[:made] + self._width[i] < units)
+            # As if the sum had all look-ups that it could have.
+            merged = np.maximum(least[:made] + self._alone[i], self._lookups[i])
+            new_terms = terms[:made] + self._terms[i]
+            fits &= self._variance(merged, np.zeros(made), new_terms) <= allowed
+            for place in np.flatnonzero(fits).tolist():
+                together = least[place] + self._lookups[i] - len(indices[place] & self._indices[i])
+                if self._variance(together, 0.0, new_terms[place]) > allowed:
+                    continue
+                if self._variance(together, weights[place] + self._weights[i], new_terms[place]) <= allowed:
+                    break
+                if self._of_members([*members[place], i]) <= allowed:
+                    break
+            else:
+                if fewer_than is not None and made + 1 >= fewer_than:
+                    return None
+                place = made
+                members.append([])
+                indices.append(set())
+                kind[place] = self._kind[i]
+            members[place].append(i)
+            indices[place] |= self._indices[i]
+            least[place] = len(indices[place])
+            width[place] += self._width[i]
+            weights[place] += self._weights[i]
+            terms[place] += self._terms[i]
+        return [self._group(own, len(found)) for own, found in zip(members, indices, strict=True)]
+
+    def p_fail_log2(self, groups: Sequence[OutputGroup], units: int) -> float:
+        """log2 of the probability that a sum is decoded wrongly, the worst."""
+        return max(noise.failure_log2(1 / (2 * units), self._of_members(group.members)) for group in groups)
+
+    def _group(self, members: list[int], lookups: int) -> OutputGroup:
+        low = sum(self._covers[i].lowest for i in members)
+        return OutputGroup(tuple(members), low, sum(self._covers[i].highest for i in members), lookups)
+
+    def _least_count(self, units: int) -> int:
+        """Sums that the widths alone ask for."""
+        total = np.bincount(self._kind, weights=self._width)
+        return int(np.ceil(total / (units - 1)).sum())
+
+    def _of_members(self, members: Sequence[int]) -> float:
+        """Variance of a sum: linear terms on one bit are added before they are squared."""
+        linear: dict[int, int] = {}
+        for i in members:
+            for edge, weight in self._covers[i].linear.items():
+                linear[edge] = linear.get(edge, 0) + weight
+        squares = sum(weight**2 for weight in linear.values())
+        lookups = len(frozenset().union(*(self._indices[i] for i in members)))
+        terms = int(self._terms[list(members)].sum())
+        return float(self._variance(lookups, math.sqrt(squares), terms))
+
+    def _variance(self, lookups: ArrayLike, weights: ArrayLike, terms: ArrayLike) -> Reals:
+        """Noise, that of rounding the answer's words included; and the rounding of 1/R and of table entries to whole words, taken as if all
+        errors added up."""
+        params = self._params
+        computed = np.asarray(lookups) * noise.blind_rotation_variance(params)
+        computed = computed + np.square(weights, dtype=np.float64) * noise.fresh_variance(params)
+        rounding = np.square(np.asarray(terms) / params.modulus)
+        return np.asarray((computed + noise.rerandomisation_variance(params) + rounding) * (1 + ROUNDING_SHARE))
+
+    def _largest_variance(self, units: int, p_fail_log2: float) -> float:
+        """At which values 1 / units apart are decoded wrongly with at most this probability."""
+        low, high = 0.0, 1.0
+        for _ in range(80):
+            middle = (low + high) / 2
+            fits = noise.failure_log2(1 / (2 * units), middle**2) <= p_fail_log2
+            low, high = (middle, high) if fits else (low, middle)
+        return low**2
+
+
+# --- the graph -------------------------------------------------------------------------------------------------------------------
+
+
+def used_edges(covers: Covers) -> Indices:
+    edges = {bit for lookup in covers.lookups for bit, _ in lookup.weights if bit < covers.edges}
+    edges |= {edge for cover in covers.trees for edge in cover.linear}
+    return np.array(sorted(edges) or [0], dtype=np.int64)  # a program has an input
+
+
+def largest_norm(covers: Covers, feature: Indices, correlation: float = 0.0) -> float:
+    """L2 norm of the weights of an index, the largest.
+
+    Args:
+        feature: [edges]: bits of one feature count as correlated, by at most `correlation`, which makes the norm larger.
+    """
+    return math.sqrt(max((_square(lookup, covers, feature, correlation) for lookup in covers.lookups), default=0.0))
+
+
+def _square(lookup: TreeLookup, covers: Covers, feature: Indices, correlation: float) -> float:
+    squares = float(sum(weight**2 for bit, weight in lookup.weights if bit < covers.edges))
+    of_flags = sum((weight // covers.flag_step) ** 2 for bit, weight in lookup.weights if bit >= covers.edges)
+    together: dict[int, int] = {}
+    for bit, weight in lookup.weights:
+        if bit < covers.edges:
+            together[int(feature[bit])] = together.get(int(feature[bit]), 0) + abs(weight)
+    within = sum(strength**2 for strength in together.values()) - squares
+    return squares + of_flags + correlation * within
+
+
+def tree_graph(
+    covers: Covers, layout: Layout, source: BitSource, factor: int, positive_from: int | None = None
+) -> Graph:
+    """Bits, flags, indices, look-ups, sums. Look-ups on one index in one sum are one, equal ones in different sums too.
+
+    Args:
+        factor: steps of a bit's phase in a step of an index.
+        positive_from: the least sum that counts as positive: the output is then that decision, 0 or 1, instead of the sums. R is 2M then.
+    """
+    builder = GraphBuilder()
+    bits = source.build(builder)
+    _add_flags(builder, covers, layout, bits, factor)
+    sums = [sum_covers(covers.trees[member] for member in group.members) for group in layout.groups]
+    outputs = _add_leaves(builder, [lookup for own in sums for lookup in own.lookups], layout, bits, factor)
+    rows = _sum_rows(sums, outputs, bits)
+    if positive_from is not None:
+        return merge_equal(builder.graph(_decision(builder, rows, layout.slots, positive_from)))
+    low = np.array([float(group.lowest) for group in layout.groups])
+    high = np.array([float(group.highest) for group in layout.groups])
+    scores = builder.linear(rows, Facts(1 / layout.units, low, high, np.floor((low + high) / 2)), "scores")
+    return merge_equal(builder.graph(scores))
+
+
+def _add_flags(builder: GraphBuilder, covers: Covers, layout: Layout, bits: dict[int, Bit], factor: int) -> None:
+    """Level by level; flags become bits. A flag that is up stands `flag_step` steps of an index."""
+    levels = np.array([flag.level for flag in covers.flags], dtype=np.int64)
+    for level in range(int(levels.max(initial=-1)) + 1):
+        own = np.flatnonzero(levels == level).tolist()
+        indices = _indices(builder, [covers.flags[i].lookup for i in own], layout, bits, factor)
+        entries = np.array([covers.flags[i].lookup.entries for i in own])
+        scale = covers.flag_step / (2 * layout.slots)
+        wires = builder.lookup(indices, entries, Facts(scale, entries.min(axis=1), entries.max(axis=1)), FLAGS)
+        for i, wire in zip(own, wires.tolist(), strict=True):
+            bits[covers.edges + i] = Bit(wire, covers.flags[i].offset, covers.flag_step)
+
+
+def _add_leaves(
+    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: Layout, bits: dict[int, Bit], factor: int
+) -> Indices:
+    """Their wires; one batch, after all flags."""
+    outputs = np.zeros(len(lookups), dtype=np.int64)
+    if not lookups:
+        return outputs
+    indices = _indices(builder, lookups, layout, bits, factor)
+    entries = _wrapped(np.array([lookup.entries for lookup in lookups]), layout.units)
+    return builder.lookup(indices, entries, Facts(1 / layout.units, entries.min(axis=1), entries.max(axis=1)), LEAVES)
+
+
+def _indices(
+    builder: GraphBuilder, lookups: Sequence[TreeLookup], layout: Layout, bits: dict[int, Bit], factor: int
+) -> Indices:
+    step, turn, centre = 1 / (2 * layout.slots), 2.0 * layout.slots, (layout.slots - 1) / 2
+    rows = [_row(dict(lookup.weights), lookup.constant, bits, factor) for lookup in lookups]
+    return builder.linear(rows, Facts(step, 0.0, turn - 1, centre), "conditions")
+
+
+def _decision(builder: GraphBuilder, sums: list[Row], slots: int, positive_from: int) -> Indices:
+    """Whether each sum is at least `positive_from`: +1/2 on M slots of the circle and -1/2 on the others."""
+    rows = [Row(row.weights, row.constant - positive_from) for row in sums]
+    facts = Facts(1 / (2 * slots), 0.0, 2.0 * slots - 1, (slots - 1) / 2)
+    indices = builder.linear(rows, facts, "scores")
+    table = np.tile(np.repeat([0.5, -0.5], slots), (len(rows), 1))
+    signs = builder.lookup(indices, table, Facts(DECISION_UNIT, -0.5, 0.5), "decision")
+    readable = [Row({int(sign): 1}, 0.5) for sign in signs]
+    return builder.linear(readable, Facts(DECISION_UNIT, 0.0, 1.0), "decision")
+
+
+def _row(weights: dict[int, int], constant: float, bits: dict[int, Bit], factor: int) -> Row:
+    on_wires = {bits[bit].wire: bits[bit].weight(weight, factor) for bit, weight in weights.items()}
+    return Row(on_wires, constant + sum(weight * bits[bit].constant for bit, weight in weights.items()))
+
+
+def _sum_rows(sums: Sequence[SummedCovers], outputs: Indices, bits: dict[int, Bit]) -> list[Row]:
+    """Every group's sum of look-ups and, with a unit of 1/R each, of bits with weights."""
+    rows, start = [], 0
+    for own in sums:
+        row = _row(own.linear, own.constant, bits, 1)
+        row.weights.update(dict.fromkeys(outputs[start : start + len(own.lookups)].tolist(), 1))
+        start += len(own.lookups)
+        rows.append(row)
+    return rows
+
+
+def _wrapped(entries: Reals, units: int) -> Reals:
+    """The same on the torus, at most half a turn either way."""
+    result: Reals = entries - units * np.rint(entries / units)
+    return result

@@ -1,0 +1,74 @@
+"""Composition of linear nodes and the order of pools and activations: fewer bootstraps, the same values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, helper
+from onnx_models import model, runtime
+
+from cloakwork.models.compile.pipeline import restructure
+from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.passes import separate_levels
+from cloakwork.models.runtime.interpreter import interpret
+
+RNG = np.random.default_rng(8)
+
+
+def network(*tail: str, channels: int = 4, nodes: int = 8) -> ModelProto:
+    """A convolution, then these operators, then a Gemm."""
+    constants: dict[str, Any] = {
+        "w": RNG.standard_normal((channels, 1, 3, 3)).astype(np.float32),
+        "b": RNG.standard_normal(channels).astype(np.float32),
+        "g": RNG.standard_normal((3, nodes)).astype(np.float32),
+    }
+    attributes: dict[str, dict[str, Any]] = {
+        "MaxPool": {"kernel_shape": [2, 2], "strides": [2, 2]},
+        "AveragePool": {"kernel_shape": [2, 2], "strides": [2, 2]},
+    }
+    parts = [helper.make_node("Conv", ["x", "w", "b"], ["t0"], name="conv", pads=[1, 1, 1, 1])]
+    for i, operator in enumerate(tail):
+        parts.append(
+            helper.make_node(operator, [f"t{i}"], [f"t{i + 1}"], name=operator, **attributes.get(operator, {}))
+        )
+    parts.append(helper.make_node("Flatten", [f"t{len(tail)}"], ["f"]))
+    parts.append(helper.make_node("Gemm", ["f", "g"], ["y"], transB=1, name="fc"))
+    return model(parts, [1, 6, 6], constants)
+
+
+@pytest.mark.parametrize(
+    ("tail", "bootstraps"),
+    [
+        (("Relu", "MaxPool"), 36 * 4),  # of every 4 numbers: 3 to find the largest, 1 for its ReLU
+        (("MaxPool", "Relu"), 36 * 4),
+        (("Abs", "MaxPool"), 36 * 4 + 27 * 4),  # not monotone: stays before the pool
+        (("Relu", "AveragePool"), 36 * 4),
+        (("AveragePool", "Relu"), 9 * 4),
+        (("Relu", "GlobalAveragePool"), 36 * 4),
+    ],
+)
+def test_bootstraps_of_a_convolution_and_a_pool(tail: tuple[str, ...], bootstraps: int) -> None:
+    proto = network(*tail, nodes=4 if "GlobalAveragePool" in tail else 36)
+    graph = restructure(import_onnx(proto))
+    assert graph.bootstraps == bootstraps
+    x = RNG.standard_normal((5, 1, 6, 6))
+    np.testing.assert_allclose(interpret(graph, x), runtime(proto, x), rtol=1e-4, atol=1e-4)
+
+
+def test_rows_on_the_same_window_stay_together() -> None:
+    """The differences of a max-pool on a convolution of 4 channels are positions of 4 rows, not rows of their own."""
+    graph = restructure(import_onnx(network("MaxPool", nodes=36)))
+    assert graph.linears[0].gather.shape == (18, 12) and graph.linears[0].weights.shape[1] == 4
+
+
+def test_wide_rows_are_refreshed_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = network("MaxPool", nodes=36)
+    few = restructure(import_onnx(proto))
+    monkeypatch.setattr(separate_levels, "WEIGHTS_PER_BOOTSTRAP", 1)
+    monkeypatch.setattr(separate_levels, "COMPOSED_WIDTH", 4)
+    many = restructure(import_onnx(proto))
+    assert many.bootstraps > few.bootstraps
+    x = RNG.standard_normal((5, 1, 6, 6))
+    np.testing.assert_allclose(interpret(many, x), interpret(few, x), rtol=1e-9, atol=1e-9)

@@ -1,0 +1,145 @@
+"""What a program says of its model: through plain fields and files, and fields of strangers and of other releases."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_models import mlp
+
+from cloakwork.fhe_core.errors import SerializationError
+from cloakwork.models.compiler import compile_onnx
+from cloakwork.models.program import Program
+from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
+from cloakwork.models.program.facts import CheckFacts, ExactFacts, Facts, LinearFacts, TreeFacts, VerdictFacts
+
+TREES = TreeFacts(
+    trees=3,
+    depth=4,
+    comparisons=9,
+    comparisons_by="client",
+    comparison_bits=7,
+    features_compared=5,
+    bin_bits=None,
+    bootstraps_one_per_node=20,
+    leaf_bits=8,
+    leaf_rounding_error=0.01,
+    outputs=2,
+    p_fail_log2=-120.5,
+    lookup_p_fail_log2=-130,
+    output_p_fail_log2=-128.0,
+    bootstraps_of_flags=0,
+    bootstraps_of_leaves=6,
+)
+LINEAR = LinearFacts(features=4, outputs=1, feature_bits=12, weight_bits=11, p_fail_log2=-128.2)
+EXACT = ExactFacts(-64.0, {"layer0": 17, "layer1": 5}, ("layer0",), ())
+CHECK = CheckFacts("agreement", 0.98, 200, {"layer0": 0.1, "a": 0}, 0.0, 0.02, 1)
+SEVERAL = replace(CHECK, outputs={"y": VerdictFacts("determination", 0.9), "a": VerdictFacts("agreement", 1.0)})
+KNOWN: dict[str, Facts] = {
+    "nothing": Facts(),
+    "trees": Facts(trees=TREES, encrypted_argmax=True),
+    "trees of an earlier release": Facts(trees=replace(TREES, bootstraps_of_flags=None, bootstraps_of_leaves=None)),
+    "bins": Facts(trees=replace(TREES, bin_bits=3), estimator="IsolationForest", offset=-0.5),
+    "linear": Facts(linear=LINEAR, estimator="LinearRegression"),
+    "exact": Facts(exact=EXACT, check=CHECK),
+    "network": Facts(check=SEVERAL),
+    "other releases": Facts(others={"kind": "forest", "of": {"a": [1, None]}}, estimator="New"),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_plain_fields_and_back(name: str) -> None:
+    fields = KNOWN[name].to_fields()
+    text = json.dumps(fields)
+    assert Facts.from_fields(json.loads(text)) == KNOWN[name]
+    assert json.dumps(Facts.from_fields(json.loads(text)).to_fields()) == text  # 1 stays an integer
+    assert list(fields) == sorted(fields)
+
+
+def test_names_of_files() -> None:
+    """They are the report's and the service's too."""
+    assert KNOWN["exact"].to_fields().keys() == {
+        "failure_log2_limit",
+        "values",
+        "rounded",
+        "calibrated_ranges",
+        "check",
+    }
+    assert Facts(linear=LINEAR).to_fields() == {
+        "kind": "linear", "features": 4, "outputs": 1, "feature_bits": 12, "weight_bits": 11, "p_fail_log2": -128.2,
+    }  # fmt: skip
+    trees = KNOWN["trees"].to_fields()
+    assert trees["kind"] == "trees" and trees["bin_bits"] is None and trees["encrypted_argmax"] is True
+    assert {"p_fail_log2", "lookup_p_fail_log2", "output_p_fail_log2"} <= trees.keys()
+    assert "bootstraps_of_flags" not in KNOWN["trees of an earlier release"].to_fields()
+    assert KNOWN["network"].to_fields()["check"]["outputs"]["y"] == {"measure": "determination", "value": 0.9}
+    assert "outputs" not in KNOWN["exact"].to_fields()["check"]
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    rng = np.random.default_rng(5)
+    return compile_onnx(mlp(rng, [4, 3, 2]), rng.uniform(-1, 1, (60, 4)), allow_loss=True).program
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_through_a_file(program: Program, name: str) -> None:
+    data = program_to_bytes(replace(program, facts=KNOWN[name]))
+    loaded = program_from_bytes(data)
+    assert loaded.facts == KNOWN[name]
+    assert program_to_bytes(replace(loaded, facts=loaded.facts)) == data  # written anew
+
+
+def with_facts(data: bytes, facts: Any) -> bytes:
+    length = int.from_bytes(data[8:16], "little")
+    header = {**json.loads(data[16 : 16 + length]), "facts": facts}
+    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
+    body = data[:8] + len(text).to_bytes(8, "little") + text + data[16 + length : -32]
+    return body + hashlib.sha256(body).digest()
+
+
+_TREES, _LINEAR, _EXACT, _CHECK = (
+    facts.to_fields() for facts in (Facts(trees=TREES), Facts(linear=LINEAR), Facts(exact=EXACT), Facts(check=SEVERAL))
+)
+HOSTILE: list[Any] = [
+    7, [1], "trees",
+    *({key: value for key, value in _TREES.items() if key != name} for name in ("trees", "bin_bits", "outputs", "p_fail_log2")),
+    *({key: value for key, value in _LINEAR.items() if key != name} for name in ("outputs", "p_fail_log2")),
+    *({key: value for key, value in _EXACT.items() if key != name} for name in _EXACT),
+    *({**_TREES, **changed} for changed in (
+        {"outputs": 0}, {"outputs": True}, {"depth": "4"}, {"comparisons_by": 1}, {"bin_bits": 2.5}, {"leaf_rounding_error": None},
+        {"leaf_rounding_error": float("nan")}, {"p_fail_log2": float("inf")}, {"encrypted_argmax": "yes"}, {"encrypted_argmax": 1},
+        {"bootstraps_of_flags": []},
+    )),
+    *({**_LINEAR, **changed} for changed in ({"outputs": -1}, {"p_fail_log2": "-128"}, {"p_fail_log2": True}, {"features": None})),
+    *({**_EXACT, **changed} for changed in (
+        {"values": [1]}, {"values": {"layer0": "17"}}, {"rounded": "layer0"}, {"rounded": [7]}, {"calibrated_ranges": [None]},
+        {"calibrated_ranges": {}}, {"failure_log2_limit": None},
+    )),
+    {"estimator": 7}, {"estimator": None}, {"offset": "0"}, {"offset": float("nan")}, {"offset": True},
+    {"check": None}, {"check": []}, {"check": {}},
+    *({"check": {key: value for key, value in _CHECK["check"].items() if key != name}} for name in _CHECK["check"] if name != "outputs"),
+    *({"check": {**_CHECK["check"], **changed}} for changed in (
+        {"measure": "luck"}, {"measure": []}, {"value": "1"}, {"value": float("inf")}, {"samples": 2.5}, {"samples": True}, {"layers": [0.1]},
+        {"layers": {"a": None}}, {"asked": False}, {"outputs": [1]}, {"outputs": {"y": 1}}, {"outputs": {"y": {"measure": "agreement"}}},
+        {"outputs": {"y": {"measure": "luck", "value": 1}}}, {"outputs": {"y": {"measure": "agreement", "value": None}}},
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("facts", HOSTILE, ids=range(len(HOSTILE)))
+def test_made_up_facts_are_refused(program: Program, facts: Any) -> None:
+    with pytest.raises(SerializationError, match="made up"):
+        program_from_bytes(with_facts(program_to_bytes(program), facts))
+
+
+def test_files_without_facts_and_with_unknown_ones_are_read(program: Program) -> None:
+    data = program_to_bytes(program)
+    assert program_from_bytes(with_facts(data, {})).facts == Facts()
+    later = {"kind": "clouds", "p_rain_log2": -3, "check": {**_CHECK["check"], "place": "here"}}
+    found = program_from_bytes(with_facts(data, later)).facts
+    assert found.others == {"kind": "clouds", "p_rain_log2": -3} and found.check == SEVERAL

@@ -1,0 +1,101 @@
+"""The arg-max on encrypted scores: the client gets the label of the rounded model, and nothing else."""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.errors import CompileError, NoParameterSetError
+from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.trees.compile_ensemble import compile_ensemble
+from cloakwork.models.trees.ensemble import TreeEnsemble
+from tests.models.trees.tree_models import random_tree
+
+TOY = "toy_two_limb"
+QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+
+
+@functools.cache
+def toy_session():
+    key = ClientKey.generate(TOY)
+    return key, Session(key.evaluation_keys())
+
+
+@st.composite
+def voters(draw):
+    """Forests of two classes whose leaves are votes, so that nothing is rounded; an odd vote more or less as a base."""
+    random, count = np.random.default_rng(draw(st.integers(0, 1 << 32))), draw(st.integers(2, 7))
+    trees = [random_tree(random, 3, draw(st.integers(1, 4)), 1, 5, 2) for _ in range(count)]
+    base = draw(st.integers(-count, 1)) + 0.25
+    return TreeEnsemble(tuple(trees), 3, base=np.array([base]), transform="decision", labels=np.array(["no", "yes"]))
+
+
+@QUICK
+@given(voters(), st.integers(0, 1000))
+def test_votes_of_two_classes(ensemble, seed):
+    model, (key, session) = compile_ensemble(ensemble, encrypted_argmax=True, candidates=[TOY]), toy_session()
+    x = np.random.default_rng(seed).integers(-1, 11, (20, 3)) / 2
+    expected = ensemble.evaluate(x)
+    np.testing.assert_array_equal(model.predict(x), expected)
+    clear = simulate(model.program, model.client.phases(x), noisy=False)
+    np.testing.assert_array_equal(model.client.output(clear), expected)
+    np.testing.assert_array_equal(model.predict(x[:6], "execute", key=key, session=session), expected[:6])
+    assert set(np.unique(model.predict(x, output="scores"))) <= {0.0, 1.0}
+
+
+@QUICK
+@given(st.integers(0, 1 << 32), st.integers(1, 5), st.sampled_from(["none", "softmax", "decision"]))
+def test_a_single_tree_of_any_classes(seed, classes, transform):
+    random = np.random.default_rng(seed)
+    tree, labels = random_tree(random, 3, 4, classes, 5), np.arange(10, 10 + max(classes, 2))
+    ensemble = TreeEnsemble((tree,), 3, transform=transform, labels=labels, base=random.normal(size=classes))
+    model, (key, session) = compile_ensemble(ensemble, encrypted_argmax=True, candidates=[TOY]), toy_session()
+    x = random.integers(-1, 11, (20, 3)) / 2
+    np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
+    np.testing.assert_array_equal(model.predict(x[:4], "execute", key=key, session=session), ensemble.evaluate(x[:4]))
+
+
+def test_a_forest_of_class_shares_on_a_real_set(tmp_path):
+    forests = pytest.importorskip("sklearn.ensemble")
+    from tests.models.trees.tree_models import of_sklearn_forest
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(300, 4))
+    fitted = forests.RandomForestClassifier(15, max_depth=5, random_state=0).fit(x, x[:, 0] + x[:, 1] > 0)
+    model = compile_ensemble(of_sklearn_forest(fitted), encrypted_argmax=True)
+    facts = model.report()
+    assert facts["encrypted_argmax"]
+    assert facts["outputs"] == 1
+    assert facts["output_p_fail_log2"] <= -128
+    assert facts["bootstraps_per_level"][-1] == 1
+    assert (model.predict(x) == fitted.predict(x)).mean() > 0.95
+    model.save(tmp_path / "labels.clkm")
+    loaded = CompiledModel.load(tmp_path / "labels.clkm")
+    np.testing.assert_array_equal(loaded.predict(x, "simulate", seed=1), model.predict(x))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"labels": None}, CompileError, "expected a classifier"),
+        ({"labels": np.arange(3)}, CompileError, "got 2 trees of 3 classes"),
+        ({"count": 40, "labels": np.arange(2)}, NoParameterSetError, "votes of 40 trees are more than one look-up"),
+    ],
+)
+def test_what_has_no_encrypted_arg_max(change, error, message):
+    random, labels = np.random.default_rng(0), change["labels"]
+    outputs = 1 if labels is None else len(labels)
+    trees = tuple(random_tree(random, 3, 3, outputs, 5) for _ in range(change.get("count", 2)))
+    with pytest.raises(error, match=message):
+        compile_ensemble(TreeEnsemble(trees, 3, labels=labels), encrypted_argmax=True, candidates=[TOY])
+
+
+def test_the_server_does_not_compare_and_decide():
+    trees = tuple(random_tree(np.random.default_rng(0), 3, 3, 2, 5) for _ in range(2))
+    with pytest.raises(CompileError, match="comparisons='client'"):
+        compile_ensemble(TreeEnsemble(trees, 3, labels=[0, 1]), encrypted_argmax=True, comparisons="server")
