@@ -543,36 +543,6 @@ class SeededPackedCiphertexts(_Seeded):
         return PackedCiphertexts(self._parameters, words, self._shape, **self._metadata())
 
 
-def load_ciphertexts(
-    data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
-) -> Ciphertexts | PackedCiphertexts:
-    """Any kind from bytes, seeded and switched ones expanded (after `max_bytes` has been checked for the expanded size too)."""
-    header = wire.peek(data)
-    if header.kind is wire.Kind.SWITCHED_CIPHERTEXTS:
-        from cloakwork.fhe_core.switched_ciphertexts import load_results  # which builds on this module
-
-        return load_results(data, parameters=parameters, max_bytes=max_bytes)
-    if header.kind not in (wire.Kind.CIPHERTEXTS, wire.Kind.PACKED_CIPHERTEXTS):
-        raise wire.wrong_kind(header.kind, wire.Kind.CIPHERTEXTS)
-    if header.seeded:
-        full = wire.object_bytes(
-            header.kind, header.parameters, False, header.shape, purpose=header.purpose is not None
-        )
-        wire.check_size(full, max_bytes)
-    options: dict[str, Any] = {"parameters": parameters, "max_bytes": max_bytes}
-    if header.kind is wire.Kind.CIPHERTEXTS:
-        return (
-            SeededCiphertexts.from_bytes(data, **options).expand()
-            if header.seeded
-            else Ciphertexts.from_bytes(data, **options)
-        )
-    return (
-        SeededPackedCiphertexts.from_bytes(data, **options).expand()
-        if header.seeded
-        else PackedCiphertexts.from_bytes(data, **options)
-    )
-
-
 def concatenate(parts: Sequence[Ciphertexts], axis: int = 0) -> Ciphertexts:
     """Joins arrays of one parameter set, key and encoding along an existing axis of their shapes."""
     if not parts:

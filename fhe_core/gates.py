@@ -13,20 +13,17 @@ Source: [DM15], [CGGI20]; ours bootstraps a batch of several gates at once, each
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cloakwork.fhe_core._engine import ParameterSet
-from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.arrays import Progress, Small
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_compatible, concatenate, total_norm
 from cloakwork.fhe_core.encoding import Encoding, torus_constant
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.lookup_tables import LookupTables, slot_polynomials
-
-if TYPE_CHECKING:
-    from cloakwork.fhe_core.server import Session
 
 # Two-input gates: factor of (a + b), and the constant in eighths of the torus.
 TWO_INPUT_GATES = {
@@ -40,7 +37,25 @@ TWO_INPUT_GATES = {
 INPUT_COUNTS = dict.fromkeys(TWO_INPUT_GATES, 2) | {"NOT": 1, "MUX": 3, "MAJORITY": 3, "AND3": 3, "OR3": 3}
 
 
-def evaluate(session: Session, gate: str | ArrayLike, *inputs: Ciphertexts, progress: Progress = None) -> Ciphertexts:
+class Bootstraps(Protocol):
+    """What gates need of a session."""
+
+    @property
+    def parameters(self) -> ParameterSet: ...
+
+    def _rotate(
+        self,
+        ciphertexts: Ciphertexts,
+        tables: LookupTables,
+        table_index: ArrayLike | None,
+        coefficients: Small | None,
+        progress: Progress,
+    ) -> Ciphertexts: ...
+
+
+def evaluate(
+    session: Bootstraps, gate: str | ArrayLike, *inputs: Ciphertexts, progress: Progress = None
+) -> Ciphertexts:
     """One gate for all, or an array of names of two-input gates that broadcasts with the inputs.
 
     Raises:
@@ -68,14 +83,16 @@ def evaluate(session: Session, gate: str | ArrayLike, *inputs: Ciphertexts, prog
             return _two_input(session, gate, a, b, progress)
 
 
-def _two_input(session: Session, gate: str, a: Ciphertexts, b: Ciphertexts, progress: Progress) -> Ciphertexts:
+def _two_input(session: Bootstraps, gate: str, a: Ciphertexts, b: Ciphertexts, progress: Progress) -> Ciphertexts:
     factor, eighths = TWO_INPUT_GATES[gate]
     total = a + b
     scaled = total if factor == 1 else -total if factor == -1 else factor * total
     return _sign(session, scaled.add_torus_constant(eighths, 8), lambda: total.weight_norm, progress)
 
 
-def _mixed(session: Session, gates: np.ndarray, a: Ciphertexts, b: Ciphertexts, *, progress: Progress) -> Ciphertexts:
+def _mixed(
+    session: Bootstraps, gates: np.ndarray, a: Ciphertexts, b: Ciphertexts, *, progress: Progress
+) -> Ciphertexts:
     unknown = ~np.isin(gates, list(TWO_INPUT_GATES))
     if gates.size == 0 or unknown.any():
         names = ", ".join(TWO_INPUT_GATES)
@@ -92,7 +109,7 @@ def _mixed(session: Session, gates: np.ndarray, a: Ciphertexts, b: Ciphertexts, 
     return _sign(session, (total * factors)._add_words(words), lambda: total.weight_norm, progress)
 
 
-def _majority(session: Session, a: Ciphertexts, b: Ciphertexts, c: Ciphertexts, progress: Progress) -> Ciphertexts:
+def _majority(session: Bootstraps, a: Ciphertexts, b: Ciphertexts, c: Ciphertexts, progress: Progress) -> Ciphertexts:
     """sign(a + b + c), or sign(r + c) where r is a + b refreshed to exactly -1/4, 0 or 1/4."""
     params = session.parameters
     norm = total_norm(a, b, c)
@@ -106,7 +123,9 @@ def _majority(session: Session, a: Ciphertexts, b: Ciphertexts, c: Ciphertexts, 
     return _sign(session, refreshed + c, lambda: total_norm(refreshed, c), progress)
 
 
-def _mux(session: Session, select: Ciphertexts, a: Ciphertexts, b: Ciphertexts, *, progress: Progress) -> Ciphertexts:
+def _mux(
+    session: Bootstraps, select: Ciphertexts, a: Ciphertexts, b: Ciphertexts, *, progress: Progress
+) -> Ciphertexts:
     """select ? a : b = OR(AND(select, a), AND(NOT select, b))."""
     try:
         shape = np.broadcast_shapes(select.shape, a.shape, b.shape)
@@ -120,7 +139,7 @@ def _mux(session: Session, select: Ciphertexts, a: Ciphertexts, b: Ciphertexts, 
     return _two_input(session, "OR", both[0], both[1], progress)
 
 
-def _sign(session: Session, total: Ciphertexts, norm: Callable[[], float], progress: Progress) -> Ciphertexts:
+def _sign(session: Bootstraps, total: Ciphertexts, norm: Callable[[], float], progress: Progress) -> Ciphertexts:
     """+1/8 where the phase is in [0, 1/2), -1/8 elsewhere. A GPU is at work on words of its own while their norm is looked into."""
     resident = total.device != "cpu"
     if not resident:

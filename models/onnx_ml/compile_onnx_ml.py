@@ -1,49 +1,27 @@
-"""Models of tables from ONNX-ML files, as skl2onnx, onnxmltools and others write them.
-
-What prepares the columns (columns.py) ends in one model node; what comes after it (ZipMap, casts of labels) only renames results. The
-preparation becomes the client's steps, the node a TreeEnsemble (TreeEnsembleClassifier, TreeEnsembleRegressor, TreeEnsemble) or a LinearModel
-(LinearClassifier, LinearRegressor, SVMClassifier and SVMRegressor with a linear kernel). Without such a node the model is in standard operators
-(scores.py): a LinearModel where its scores are sums of features or their squares, else a network.
-"""
+"""The way in: a model of tables from an ONNX file becomes a CompiledModel, by what it is: trees, a linear model or a network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
 import onnx
-from numpy.typing import NDArray
 
-from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import (
     InputStep,
-    OutputStep,
-    Polynomials,
-    Standardise,
-    final_steps,
     run_input_steps,
 )
 from cloakwork.models.compile.network import compile_network
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
+from cloakwork.models.errors import CompileError
 from cloakwork.models.linear.compile_linear import compile_linear
-from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.models.onnx_import.graph_order import constants_of, ordered_nodes
-from cloakwork.models.onnx_import.importer import TABLE_OPERATORS, load_onnx
-from cloakwork.models.onnx_ml.attributes import Attributes, attributes
-from cloakwork.models.onnx_ml.columns import Tensors, read_columns
-from cloakwork.models.onnx_ml.scores import Head, Sums, read_head, score_sums
-from cloakwork.models.onnx_ml.trees import tree_ensemble, tree_ensemble_5
+from cloakwork.models.onnx_import.importer import load_onnx
+from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
-
-_AFTER: Final = ("ArrayFeatureExtractor", "Cast", "Identity", "Normalizer", "Reshape", "ZipMap")
-_POST_TRANSFORMS: Final = {"NONE": "none", "LOGISTIC": "sigmoid", "SOFTMAX": "softmax"}
 
 
 def compile_onnx_ml(
@@ -93,14 +71,6 @@ def _taken(options: Options, kind: str, taken: tuple[str, ...]) -> dict[str, Any
     return given
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
-    """A model of the numbers that the client's steps make, and what the client does with its result."""
-
-    model: onnx.ModelProto
-    after: tuple[OutputStep, ...]
-
-
 def _compile_network(
     network: Network, steps: tuple[InputStep, ...], calibration: Any, options: Options, on_step: OnStep | None
 ) -> CompiledModel:
@@ -114,235 +84,3 @@ def _compile_network(
         output_steps=(*compiled.program.output_steps, *network.after),
     )
     return replace(compiled, program=program)
-
-
-def import_onnx_ml(model: onnx.ModelProto) -> tuple[tuple[InputStep, ...], TreeEnsemble | LinearModel | Network]:
-    """The client's steps before the model, the first one checking the columns, and the model.
-
-    Raises:
-        UnsupportedOperatorError: names every node that is not part of such a chain.
-    """
-    ordered = ordered_nodes(model.graph)
-    nodes = [node for node in ordered if node.op_type in TABLE_OPERATORS]
-    if not nodes:
-        return _standard_operators(model, ordered)
-    if len(nodes) > 1:
-        raise CompileError(
-            f"model: expected one tree or linear model, got {len(nodes)}: an ensemble of models; compile it from the fitted estimator, "
-            "with cloakwork.training.sklearn_compiler.compile_estimator"
-        )
-    tensors, before, problems = read_columns(model, ordered, nodes[0].input[0])
-    problems += _after(model, nodes[0], before)
-    recipe = tensors.recipes.get(nodes[0].input[0])
-    steps: tuple[InputStep, ...] = ()
-    found: TreeEnsemble | LinearModel | None = None
-    try:
-        if recipe is not None:
-            steps = tensors.flow.finish(recipe)
-        found = _READERS[nodes[0].op_type](attributes(nodes[0]), _single(model), len(recipe or tensors.types))
-    except UnsupportedNode as error:
-        problems.append(Problem(nodes[0].name, nodes[0].op_type, str(error)))
-    except (ValueError, CompileError):
-        if recipe is not None:  # else another number of columns, which follows from what is reported
-            raise
-    if problems or found is None:
-        raise unsupported(problems)
-    if isinstance(found, TreeEnsemble) and found.takes_missing:
-        steps = tensors.flow.finish(recipe or [], missing=True)
-    return steps, found
-
-
-# --- models in standard operators ------------------------------------------------------------------------------------------------
-
-
-def _standard_operators(
-    model: onnx.ModelProto, ordered: list[onnx.NodeProto]
-) -> tuple[tuple[InputStep, ...], LinearModel | Network]:
-    """Raises UnsupportedOperatorError where the graph is no chain of columns, scores and a label."""
-    try:
-        head = read_head(model.graph, ordered, constants_of(model.graph))
-        tensors, before, _ = read_columns(model, ordered, head.scores, table_model=False)
-        inside = {name for node in tensors.model_nodes for name in node.output}
-        read = {name for node in tensors.model_nodes for name in node.input if name in tensors.recipes} - inside
-        if len(read) != 1:
-            raise UnsupportedNode(f"reads {len(read)} tables of columns at its beginning; expected one")
-        (first,) = read
-        _check_after(ordered, before, {head.scores})
-        steps, width = tensors.flow.finish(tensors.recipes[first]), len(tensors.recipes[first])
-        sums = score_sums(tensors.model_nodes, first, width, head.scores, tensors.constants)
-        foreign = [node for node in tensors.model_nodes if node.domain == "ai.onnx.ml"]
-        if sums is None and foreign:
-            raise UnsupportedNode(
-                f"has {foreign[0].op_type} '{foreign[0].name}' within the model; expected it before the first matrix product"
-            )
-    except UnsupportedNode as error:
-        raise unsupported([Problem(model.graph.name, "the graph", str(error))]) from error
-    if sums is not None:
-        return _linear_scores(head, sums, steps)
-    transform = "none" if head.transform == "decision" and head.labels is None else head.transform
-    after = final_steps(transform, 1.0, head.labels)
-    return steps, Network(_cut(model, tensors, first, width, head.scores), after)
-
-
-def _check_after(ordered: list[onnx.NodeProto], before: set[str], made: set[str]) -> None:
-    """That what is not before the scores follows from them and constants alone."""
-    made = made | {name for node in ordered if node.output[0] in before for name in node.output if name in made}
-    for node in ordered:
-        if node.output[0] in before:
-            continue
-        if node.input and not any(name in made for name in node.input) and any(name in before for name in node.input):
-            raise UnsupportedNode(f"has a second result, of node '{node.name}', that does not follow from the scores")
-        made |= set(node.output)
-
-
-def _linear_scores(head: Head, sums: Sums, steps: tuple[InputStep, ...]) -> tuple[tuple[InputStep, ...], LinearModel]:
-    linear, squares, constant = sums.linear[0], sums.squares[0], sums.constant[0]
-    transform = head.transform
-    if head.labels is not None and len(head.labels) == len(constant) == 2 and transform in ("softmax", "decision"):
-        linear, squares, constant = (part[1:] - part[:1] for part in (linear, squares, constant))
-        transform = "sigmoid" if transform == "softmax" else transform
-    if squares.any():
-        used = np.flatnonzero(squares.any(axis=0))
-        curved = np.where(squares != 0, squares, np.nan)
-        centre = np.zeros(linear.shape[1])  # the mean of the classes' own: squares are small around it
-        centre[used] = np.nanmean(-linear[:, used] / (2 * curved[:, used]), axis=0)
-        constant = constant + linear @ centre + squares @ np.square(centre)
-        linear = np.concatenate([linear + 2 * squares * centre, squares[:, used]], axis=1)
-        unit = np.eye(len(centre), dtype=np.int64)
-        steps = (*steps, Standardise(centre, np.ones(len(centre))), Polynomials(np.concatenate([unit, 2 * unit[used]])))
-    if head.labels is None:
-        transform = "none"
-    return steps, LinearModel(linear, constant, transform, labels=head.labels)
-
-
-def _cut(model: onnx.ModelProto, tensors: Tensors, first: str, width: int, wanted: str) -> onnx.ModelProto:
-    """The nodes between the columns and the scores as a model of their own."""
-    read = {name for node in tensors.model_nodes for name in node.input}
-    constants = [
-        onnx.numpy_helper.from_array(np.ascontiguousarray(array), name)
-        for name, array in tensors.constants.items()
-        if name in read
-    ]
-    kind = onnx.TensorProto.FLOAT
-    graph = onnx.helper.make_graph(
-        tensors.model_nodes,
-        model.graph.name or "network",
-        [onnx.helper.make_tensor_value_info(first, kind, ["batch", width])],
-        [onnx.helper.make_empty_tensor_value_info(wanted)],
-        constants,
-    )
-    return onnx.helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version)
-
-
-# --- around the model node ------------------------------------------------------------------------------------------------------
-
-
-def _after(model: onnx.ModelProto, last: onnx.NodeProto, before: set[str]) -> list[Problem]:
-    """A problem for each node that is neither before the model nor a known one after it."""
-    constants = constants_of(model.graph)
-    return [
-        Problem(node.name, node.op_type, f"not one of {', '.join(_AFTER)} after the model")
-        for node in model.graph.node
-        if node.output[0] not in before
-        and node.output[0] != last.output[0]
-        and not _only_renames(node, last, constants)
-    ]
-
-
-def _only_renames(node: onnx.NodeProto, last: onnx.NodeProto, constants: Mapping[str, NDArray[Any]]) -> bool:
-    """Casts, choices and dictionaries of results, times one; shares of classes add up to 1 already."""
-    if node.op_type == "Normalizer":
-        return "Classifier" in last.op_type and attributes(node).get("norm") == "L1"
-    if node.op_type == "Mul":  # onnxmltools
-        return any(bool((constants[name] == 1).all()) for name in node.input if name in constants)
-    return node.op_type in _AFTER
-
-
-def _single(model: onnx.ModelProto) -> bool:
-    """Whether features are float32, as ONNX Runtime then compares them."""
-    return bool(model.graph.input[0].type.tensor_type.elem_type != onnx.TensorProto.DOUBLE)
-
-
-# --- model nodes ------------------------------------------------------------------------------------------------------------------
-
-
-def _linear_regressor(own: Attributes, single: bool, features: int) -> LinearModel:
-    outputs = int(own.get("targets", 1))
-    return LinearModel(
-        _reals(own["coefficients"]).reshape(outputs, features),
-        _reals(own.get("intercepts", np.zeros(outputs))),
-        post_transform(own),
-    )
-
-
-def _linear_classifier(own: Attributes, single: bool, features: int) -> LinearModel:
-    labels = class_labels(own)
-    coefficients = _reals(own["coefficients"]).reshape(-1, features)
-    intercept = _reals(own.get("intercepts", np.zeros(len(coefficients))))
-    if len(labels) == 2 and len(coefficients) == 2 and post_transform(own) != "softmax":
-        if not np.allclose(coefficients[0], -coefficients[1]) or not np.allclose(intercept[0], -intercept[1]):
-            raise UnsupportedNode("two classes with unrelated scores")
-        coefficients, intercept = coefficients[1:], intercept[1:]  # skl2onnx writes [-w, w]
-    name = post_transform(own)
-    return LinearModel(coefficients, intercept, "decision" if name == "none" else name, labels=labels)
-
-
-def _svm_weights(own: Attributes, features: int) -> tuple[Reals, Reals]:
-    """sum_i coefficient_i (sv_i . x) + rho of a linear kernel is one row of weights."""
-    if own.get("kernel_type", "LINEAR") != "LINEAR":
-        raise UnsupportedNode(f"kernel {own['kernel_type']}; only the linear one can run on encrypted data")
-    if own.get("prob_a") or own.get("one_class") or own.get("post_transform", "NONE") != "NONE":
-        raise UnsupportedNode("probabilities or one class; fit with probability=False, for decision values")
-    vectors = own.get("support_vectors")
-    if not vectors or len(own.get("rho", [])) != 1:
-        raise UnsupportedNode("of more than two classes votes for pairs of them; use LinearSVC, which compares scores")
-    weights = _reals(own["coefficients"]) @ _reals(vectors).reshape(-1, features)
-    return weights[None], _reals(own["rho"])
-
-
-def _svm_regressor(own: Attributes, single: bool, features: int) -> LinearModel:
-    return LinearModel(*_svm_weights(own, features))
-
-
-def _svm_classifier(own: Attributes, single: bool, features: int) -> LinearModel:
-    labels = class_labels(own)
-    weights, rho = _svm_weights(own, features)
-    return LinearModel(-weights, -rho, "decision", labels=labels)  # positive for the first class
-
-
-def class_labels(own: Attributes) -> NDArray[Any]:
-    texts = own.get("classlabels_strings")
-    numbers = own.get("classlabels_int64s", own.get("classlabels_ints"))
-    if not texts and not numbers:
-        raise UnsupportedNode("names no classes")
-    return np.asarray(texts or numbers)
-
-
-def post_transform(own: Attributes) -> str:
-    name = own.get("post_transform", "NONE")
-    if name not in _POST_TRANSFORMS:
-        raise UnsupportedNode(f"post_transform {name}; expected one of {', '.join(_POST_TRANSFORMS)}")
-    return _POST_TRANSFORMS[name]
-
-
-def _reals(values: Any) -> Reals:
-    return np.asarray(values, dtype=np.float64)
-
-
-def _trees(classifier: bool) -> Callable[[Attributes, bool, int], TreeEnsemble]:
-    def read(own: Attributes, single: bool, features: int) -> TreeEnsemble:
-        labels = class_labels(own) if classifier else None
-        return tree_ensemble(own, single, features, post_transform(own), labels)
-
-    return read
-
-
-_READERS: Final[dict[str, Callable[[Attributes, bool, int], TreeEnsemble | LinearModel]]] = {
-    "LinearClassifier": _linear_classifier,
-    "LinearRegressor": _linear_regressor,
-    "SVMClassifier": _svm_classifier,
-    "SVMRegressor": _svm_regressor,
-    "TreeEnsemble": tree_ensemble_5,
-    "TreeEnsembleClassifier": _trees(classifier=True),
-    "TreeEnsembleRegressor": _trees(classifier=False),
-}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,7 @@ from cloakwork.fhe_core.parameters import parameter_digest
 from cloakwork.models.client_steps import last_step_to_record, steps_to_fields, tail_to_fields
 from cloakwork.models.graph.ir import Input, Linear, Lookup, Node
 from cloakwork.models.graph.steps import Step
-
-if TYPE_CHECKING:
-    from cloakwork.models.program.program import Program
+from cloakwork.models.program.contents import Contents
 
 MAGIC: Final = b"CLKM"
 VERSION: Final = 1
@@ -25,7 +23,7 @@ INTEGERS: Final = ("<i1", "<i2", "<i4", "<i8")
 FACTS: Final = ("lower", "upper", "scale", "offset")
 
 
-def program_to_bytes(program: Program) -> bytes:
+def program_to_bytes(program: Contents) -> bytes:
     """Of a program that was loaded the bytes of its file, whatever release wrote it, so that it keeps its digest."""
     kept: bytes | None = vars(program).get("file")
     if kept is not None:

@@ -1,37 +1,23 @@
-"""A compiled model: the quantised graph, its schedule and its parameter set."""
+"""A compiled model: what it consists of (contents.py), and what follows from that."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from cloakwork.fhe_core.parameters import ParameterSet, word_dtype
+from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.models.arrays import Reals
-from cloakwork.models.client_steps import InputStep, OutputStep
 from cloakwork.models.graph.equal_sources import Sources, find_sources
-from cloakwork.models.graph.ir import Graph, Linear, phase_bias
+from cloakwork.models.graph.ir import Linear, phase_bias
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.graph.schedule import Schedule, schedule
 from cloakwork.models.program.artefact_writer import program_to_bytes
-from cloakwork.models.program.facts import Facts
+from cloakwork.models.program.contents import Contents
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
-    graph: Graph
-    parameters: ParameterSet
-    noise_percent: float
-    layer_noise: Mapping[str, float] = field(default_factory=dict)  # where it is another
-    input_steps: tuple[InputStep, ...] = ()  # by the client, from its table to the graph's input
-    output_steps: tuple[OutputStep, ...] = ()  # by the client, after those that the graph ends in
-    output_unit: float = 0.0  # phase between two values of the output; 0 when they are real numbers
-    facts: Facts = field(default_factory=Facts)  # of the model, for the report
-
-    @property
-    def tail(self) -> tuple[OutputStep, ...]:
-        """All that the client does after decryption."""
-        return (*self.graph.client_steps, *self.output_steps)
+class Program(Contents):
+    """Its contents, with its schedule, its digest and its costs."""
 
     @cached_property
     def schedule(self) -> Schedule:

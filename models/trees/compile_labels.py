@@ -8,23 +8,21 @@ sums on either side of the decision. Votes of 20 trees fit 32 slots.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
-from cloakwork.models.client_steps import InputStep, Integers, Pick
+from cloakwork.models.client_steps import Integers, Pick
 from cloakwork.models.client_steps.transforms import best_class, class_threshold
-from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, some
 from cloakwork.models.passes.choose_set import choose_set
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
 from cloakwork.models.trees.comparison_bits import ClientBits
-from cloakwork.models.trees.compile_ensemble import compile_ensemble, first_steps, noise_limit_percent, plan_facts
+from cloakwork.models.trees.compile_scores import compile_scores
 from cloakwork.models.trees.cover import cover_trees
 from cloakwork.models.trees.cover_costs import Budget
 from cloakwork.models.trees.edges import Edges, edges_of
@@ -33,6 +31,8 @@ from cloakwork.models.trees.flat_trees import Skeleton
 from cloakwork.models.trees.index_weights import MOST_SLOTS
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.lookup_sums import index_of
+from cloakwork.models.trees.options import TreeOptions
+from cloakwork.models.trees.plan_facts import noise_limit_percent, plan_facts
 from cloakwork.models.trees.plans import CANDIDATES, Plan
 from cloakwork.models.trees.tree_program import (
     DECISION_UNIT,
@@ -49,37 +49,27 @@ _FEWEST_SLOTS: Final = 2
 _NEAR: Final = 1e-9  # of a unit: sums so near to the decision count as ties, which the first class wins
 
 
-def compile_labels(
-    ensemble: TreeEnsemble,
-    *,
-    comparisons: str,
-    leaf_bits: int | None,
-    bin_bits: int | None,
-    p_fail_log2: float,
-    candidates: Sequence[str | ParameterSet] | None,
-    preprocessing: Sequence[InputStep] | None,
-) -> CompiledModel:
-    """Arguments as `compile_ensemble` has them; several trees take the leaf bits that fit."""
+def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
+    """Several trees take the leaf bits that fit."""
     if ensemble.labels is None or ensemble.transform not in _CLASS_TRANSFORMS:
         raise CompileError("encrypted_argmax: expected a classifier; regression has no label")
     if len(ensemble.trees) == 1:
-        options: dict[str, Any] = {"comparisons": comparisons, "bin_bits": bin_bits, "p_fail_log2": p_fail_log2}
-        return _single_tree(ensemble, {**options, "candidates": candidates, "preprocessing": preprocessing})
+        return _single_tree(ensemble, options)
     if len(ensemble.labels) != 2:
         raise CompileError(
             f"encrypted_argmax: expected a single tree, or two classes; got {len(ensemble.trees)} trees of {len(ensemble.labels)} classes: "
             "let the client decrypt the scores"
         )
-    if comparisons == "server":
+    if options.comparisons == "server":
         raise CompileError("encrypted_argmax of several trees: expected comparisons='client'")
     scalar = _difference(ensemble)
-    edges, node_edges = edges_of(scalar, bin_bits)
-    names = CANDIDATES if candidates is None else candidates
+    edges, node_edges = edges_of(scalar, options.bin_bits)
+    names = CANDIDATES if options.candidates is None else options.candidates
     sets = [parameter_set(name) if isinstance(name, str) else name for name in names]
     skeleton = Skeleton(scalar.trees, node_edges, edges)
     chosen = choose_set(
         sets,
-        lambda params: _plan(scalar, edges, skeleton, params, p_fail_log2),
+        lambda params: _plan(scalar, edges, skeleton, params, options.p_fail_log2),
         lambda made: made[0].cost,
     )
     if chosen is None:
@@ -90,19 +80,18 @@ def compile_labels(
     plan, positive_from = chosen
     bits = ClientBits(edges, used_edges(plan.covers), plan.layout.units, scalar.strict, scalar.single)
     graph = tree_graph(plan.covers, plan.layout, bits, plan.factor, positive_from)
-    program = Program(
+    return Program(
         graph,
         plan.params,
-        noise_limit_percent(plan, p_fail_log2),
-        input_steps=(*first_steps(ensemble, preprocessing), bits.step),
+        noise_limit_percent(plan, options.p_fail_log2),
+        input_steps=(*options.first_steps(ensemble), bits.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
         output_unit=DECISION_UNIT,
-        facts=Facts(trees=plan_facts(scalar, edges, plan, graph, bin_bits), encrypted_argmax=True),
+        facts=Facts(trees=plan_facts(scalar, edges, plan, graph, options.bin_bits), encrypted_argmax=True),
     )
-    return CompiledModel(program)
 
 
-def _single_tree(ensemble: TreeEnsemble, options: dict[str, Any]) -> CompiledModel:
+def _single_tree(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     """The number of the label as the value of every leaf."""
     assert ensemble.labels is not None and ensemble.base is not None
     (tree,) = ensemble.trees
@@ -111,13 +100,11 @@ def _single_tree(ensemble: TreeEnsemble, options: dict[str, Any]) -> CompiledMod
     numbered = replace(tree, values=classes[:, None].astype(np.float64))
     plain = replace(ensemble, trees=(numbered,), base=None, labels=None, transform="none")
     bits = max(1, (len(ensemble.labels) - 1).bit_length())
-    program = compile_ensemble(plain, leaf_bits=bits, **options).program
-    return CompiledModel(
-        replace(
-            program,
-            output_steps=(*program.output_steps[:-2], Pick(ensemble.labels)),  # in place of the transform
-            facts=replace(program.facts, encrypted_argmax=True),
-        )
+    program = compile_scores(plain, replace(options, leaf_bits=bits))
+    return replace(
+        program,
+        output_steps=(*program.output_steps[:-2], Pick(ensemble.labels)),  # in place of the transform
+        facts=replace(program.facts, encrypted_argmax=True),
     )
 
 

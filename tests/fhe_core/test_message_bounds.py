@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloakwork.fhe_core import wire
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts, concatenate, load_ciphertexts
+from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts, concatenate
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import ParameterError, PrecisionOverflowError, SerializationError, ShapeError

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from cloakwork.fhe_core import noise, wire
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, load_ciphertexts
+from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
+from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import ParameterError, SerializationError
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_results

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloakwork.fhe_core import parameters, wire
+from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.ciphertexts import (
     Ciphertexts,
     PackedCiphertexts,
     SeededCiphertexts,
     SeededPackedCiphertexts,
     concatenate,
-    load_ciphertexts,
 )
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError, ShapeError

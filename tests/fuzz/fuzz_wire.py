@@ -30,12 +30,12 @@ except ImportError:
     atheris = None
 
 from cloakwork.fhe_core import keystore
+from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.ciphertexts import (
     Ciphertexts,
     PackedCiphertexts,
     SeededCiphertexts,
     SeededPackedCiphertexts,
-    load_ciphertexts,
 )
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloakwork.fhe_core import wire
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts, SeededPackedCiphertexts, load_ciphertexts
+from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys

@@ -12,7 +12,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, load_ciphertexts
+from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
+from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.fhe_core.public_key import PublicKey

@@ -14,7 +14,7 @@ import onnx
 from cloakwork.models.client_steps import Columns, Indicators, LabelGroups, Outliers, Transform
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.models.onnx_ml.compile_onnx_ml import import_onnx_ml
+from cloakwork.models.onnx_ml.importer import import_onnx_ml
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from cloakwork.training.importers import bayes, ensembles, linear, sklearn_trees
 from cloakwork.training.importers.combining import Part

@@ -24,7 +24,7 @@ from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyO
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import find_set
 from cloakwork.app.cli.shared.passphrase import PassphraseFileOption, read_passphrase
-from cloakwork.fhe_core.ciphertexts import load_ciphertexts
+from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding, default_encoding
 from cloakwork.fhe_core.files import locked_folder

@@ -19,7 +19,8 @@ from cloakwork.models.compile.options import Options
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.models.onnx_ml.compile_onnx_ml import Network, compile_onnx_ml, import_onnx_ml
+from cloakwork.models.onnx_ml.compile_onnx_ml import compile_onnx_ml
+from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
 from cloakwork.models.trees.ensemble import TreeEnsemble
 
 X, Y = datasets.load_iris(return_X_y=True)

@@ -8,7 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 from cloakwork.models.client_steps import run_input_steps
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
-from cloakwork.models.onnx_ml.compile_onnx_ml import compile_onnx_ml, import_onnx_ml
+from cloakwork.models.onnx_ml.compile_onnx_ml import compile_onnx_ml
+from cloakwork.models.onnx_ml.importer import import_onnx_ml
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 
 runtime = pytest.importorskip("onnxruntime")

@@ -18,7 +18,7 @@ from cloakwork.models.client_steps import run_input_steps  # noqa: E402
 from cloakwork.models.compiler import compile_onnx  # noqa: E402
 from cloakwork.models.errors import ShapeError, UnsupportedOperatorError  # noqa: E402
 from cloakwork.models.linear.linear_model import LinearModel  # noqa: E402
-from cloakwork.models.onnx_ml.compile_onnx_ml import import_onnx_ml  # noqa: E402
+from cloakwork.models.onnx_ml.importer import import_onnx_ml  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # skl2onnx reads what scikit-learn deprecates
 
