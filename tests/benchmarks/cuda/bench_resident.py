@@ -86,7 +86,7 @@ def bench_linear(name: str, shape: tuple[int, int, int], repeats: int, depth: in
     generator = np.random.default_rng(1)
     matrix = generator.integers(-127, 128, (rows, columns))
     dtype = np.uint32 if params.limb_count == 1 else np.uint64
-    words = generator.integers(0, params.modulus, (samples, columns, params.large_dimension + 1), dtype=dtype)
+    words: Any = generator.integers(0, params.modulus, (samples, columns, params.large_dimension + 1), dtype=dtype)
     array, engine = upload(words, 0), cuda.device_sessions[0]
     weights = engine.upload_weights(matrix.astype(np.int32))
     out = engine.gathered_linear(weights, array)
