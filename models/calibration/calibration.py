@@ -15,12 +15,7 @@ from cloakwork.models import fields as typed
 from cloakwork.models.arrays import Reals, real_numbers
 from cloakwork.models.calibration.tails import largest, tail_end
 from cloakwork.models.errors import CompileError, ShapeError
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    places,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Linear, places, wires
 from cloakwork.models.runtime.interpreter import samples_at_once, wire_values
 
 _VERSION = 1

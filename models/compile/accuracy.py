@@ -12,14 +12,7 @@ import numpy as np
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import named_outputs
 from cloakwork.models.errors import CompileError, some
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    Part,
-    places,
-    source_nodes,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Linear, Part, places, source_nodes, wires
 from cloakwork.models.graph.last_steps import ArgMax, Hardmax, LogSoftmax, Softmax, TopK, TopKIndices
 from cloakwork.models.passes.statistics import output_weights
 from cloakwork.models.program import Program

@@ -12,13 +12,7 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.parameters import ParameterSet, word_dtype
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Indices
-from cloakwork.models.graph.ir import (
-    Graph,
-    Input,
-    Linear,
-    Lookup,
-    Node,
-)
+from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.program import Program
 

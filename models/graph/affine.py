@@ -1,16 +1,11 @@
-"""What the passes about affine look-ups share."""
+"""What is asked of a node: whether it is affine, how its blocks split, who reads it, whether it is an output."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    Lookup,
-    Node,
-)
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, Node
 
 # Positions that need different weights get blocks of their own, up to this many weights in a node.
 MAX_WEIGHTS = 1 << 24

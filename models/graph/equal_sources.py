@@ -21,13 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    Lookup,
-    phase_bias,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, phase_bias, wires
 from cloakwork.models.graph.tables import phase_functions
 
 Hashes: TypeAlias = NDArray[np.uint64]  # [.., 2]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Reals: TypeAlias = NDArray[np.float64]
+from cloakwork.models.arrays import Reals
 
 _SELU_ALPHA = 1.67326319217681884765625  # the operator's defaults in the ONNX specification
 _SELU_GAMMA = 1.05070102214813232421875

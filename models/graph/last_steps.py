@@ -1,7 +1,7 @@
 """What a network ends in, done by the client to the decrypted output: softmax, arg-max and the like along an axis, or functions of single numbers.
 
-They are output steps as those of client_steps/answers.py are, which follow them, and run with them (client_steps/running.py). Here, below the
-graph, because it holds them: an imported model says what comes last.
+They are output steps as those of client_steps/answers.py are, which follow them, and run with them (client_steps/running.py). Here,
+because a graph holds them: an imported model says what comes last.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.graph.client_functions import Functions
 
-_Reals: TypeAlias = NDArray[np.float64]
 
-
-def softmax(x: _Reals, axis: int) -> _Reals:
+def softmax(x: Reals, axis: int) -> Reals:
     """exp(x) / sum exp(x), without overflow."""
     powers = np.exp(x - x.max(axis=axis, keepdims=True))
-    result: _Reals = powers / powers.sum(axis=axis, keepdims=True)
+    result: Reals = powers / powers.sum(axis=axis, keepdims=True)
     return result
 
 
@@ -43,22 +42,22 @@ class _AlongAxis:
 
 
 class Softmax(_AlongAxis):
-    def __call__(self, x: NDArray[Any]) -> _Reals:
+    def __call__(self, x: NDArray[Any]) -> Reals:
         return softmax(np.asarray(x, dtype=np.float64), self.axis)
 
 
 class LogSoftmax(_AlongAxis):
-    def __call__(self, x: NDArray[Any]) -> _Reals:
+    def __call__(self, x: NDArray[Any]) -> Reals:
         values = np.asarray(x, dtype=np.float64)
         shifted = values - values.max(axis=self.axis, keepdims=True)
-        result: _Reals = shifted - np.log(np.exp(shifted).sum(axis=self.axis, keepdims=True))
+        result: Reals = shifted - np.log(np.exp(shifted).sum(axis=self.axis, keepdims=True))
         return result
 
 
 class Hardmax(_AlongAxis):
     """1 for the largest, the first of equal ones, 0 for the others."""
 
-    def __call__(self, x: NDArray[Any]) -> _Reals:
+    def __call__(self, x: NDArray[Any]) -> Reals:
         values = np.asarray(x, dtype=np.float64)
         result = np.zeros_like(values)
         np.put_along_axis(result, ArgMax(self.axis)(values), 1.0, axis=self.axis)
@@ -95,15 +94,15 @@ class _Top(_AlongAxis):
     def fits(self, shape: tuple[int, ...]) -> bool:
         return super().fits(shape) and 1 <= self.count <= shape[self.axis % (len(shape) + 1) - 1]
 
-    def _order(self, values: _Reals) -> NDArray[np.int64]:
+    def _order(self, values: Reals) -> NDArray[np.int64]:
         order = np.argsort(-values if self.largest else values, axis=self.axis, kind="stable")
         return order.take(range(self.count), axis=self.axis)
 
 
 class TopK(_Top):
-    def __call__(self, x: NDArray[Any]) -> _Reals:
+    def __call__(self, x: NDArray[Any]) -> Reals:
         values = np.asarray(x, dtype=np.float64)
-        result: _Reals = np.take_along_axis(values, self._order(values), axis=self.axis)
+        result: Reals = np.take_along_axis(values, self._order(values), axis=self.axis)
         return result
 
 

@@ -15,15 +15,7 @@ from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import regroup
 from cloakwork.models.graph.equal_sources import Sources, find_sources
-from cloakwork.models.graph.ir import (
-    ZERO_WIRE,
-    Graph,
-    Input,
-    Linear,
-    Node,
-    check,
-    wires,
-)
+from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Node, check, wires
 from cloakwork.models.graph.shrink import shrunk
 
 

@@ -25,15 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices
-from cloakwork.models.graph.ir import (
-    ZERO_WIRE,
-    Graph,
-    Input,
-    Linear,
-    Lookup,
-    Product,
-    wires,
-)
+from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup, Product, wires
 
 INPUT: Final = 0  # the value of the graph's input
 

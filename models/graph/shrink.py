@@ -8,12 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices
-from cloakwork.models.graph.ir import (
-    Input,
-    Lookup,
-    Node,
-    Product,
-)
+from cloakwork.models.graph.ir import Input, Lookup, Node, Product
 
 
 def shrunk(node: Node, read: NDArray[np.bool_]) -> tuple[Node | None, Indices]:

@@ -6,12 +6,7 @@ import numpy as np
 
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Reals
-from cloakwork.models.graph.ir import (
-    Graph,
-    Input,
-    Linear,
-    check_levelled,
-)
+from cloakwork.models.graph.ir import Graph, Input, Linear, check_levelled
 from cloakwork.models.linear.linear_quantisation import LinearQuantisation
 from cloakwork.models.program import Program
 

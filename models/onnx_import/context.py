@@ -13,13 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.graph.ir import (
-    ZERO_WIRE,
-    Input,
-    Linear,
-    Lookup,
-    Node,
-)
+from cloakwork.models.graph.ir import ZERO_WIRE, Input, Linear, Lookup, Node
 from cloakwork.models.graph.last_steps import LastStep
 from cloakwork.models.graph.steps import Step
 

@@ -8,10 +8,7 @@ from typing import Any
 
 import onnx
 
-from cloakwork.models.client_steps import (
-    InputStep,
-    run_input_steps,
-)
+from cloakwork.models.client_steps import InputStep, run_input_steps
 from cloakwork.models.compile.network import compile_network
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep

@@ -17,13 +17,7 @@ import onnx
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.client_steps import (
-    InputStep,
-    OutputStep,
-    Polynomials,
-    Standardise,
-    final_steps,
-)
+from cloakwork.models.client_steps import InputStep, OutputStep, Polynomials, Standardise, final_steps
 from cloakwork.models.errors import CompileError, Problem, UnsupportedNode, unsupported
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.onnx_import.graph_order import constants_of, ordered_nodes

@@ -19,12 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    Lookup,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, wires
 from cloakwork.models.graph.steps import apply_steps
 from cloakwork.models.passes.bound_ranges import interval
 

@@ -16,13 +16,7 @@ from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.graph.affine import is_output
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    Lookup,
-    check,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, check, wires
 from cloakwork.models.graph.steps import apply_steps
 from cloakwork.models.passes.integer_rows import holds_integers
 

@@ -17,16 +17,7 @@ import numpy as np
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CompileError
-from cloakwork.models.graph.ir import (
-    ZERO_WIRE,
-    Graph,
-    Linear,
-    Lookup,
-    Node,
-    check,
-    wire_numbers,
-    wires,
-)
+from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Linear, Lookup, Node, check, wire_numbers, wires
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.beyond_ranges import greatest_lines, reachable

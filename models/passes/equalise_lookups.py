@@ -23,14 +23,7 @@ import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.graph.affine import regroup
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    Lookup,
-    Node,
-    check,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, Node, check, wires
 from cloakwork.models.graph.steps import Step, apply_steps
 from cloakwork.models.passes.integer_rows import holds_integers
 from cloakwork.models.passes.statistics import Statistics

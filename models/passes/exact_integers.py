@@ -20,16 +20,7 @@ import numpy as np
 from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output, regroup
-from cloakwork.models.graph.ir import (
-    Graph,
-    Input,
-    Linear,
-    Lookup,
-    Node,
-    check,
-    source_nodes,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, check, source_nodes, wires
 from cloakwork.models.graph.steps import Step, apply_steps
 from cloakwork.models.passes.grids import Grids, after_lookup
 from cloakwork.models.passes.integer_rows import row_steps

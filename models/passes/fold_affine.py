@@ -11,15 +11,7 @@ import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.graph.affine import affine_of, regroup
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    Lookup,
-    Node,
-    identity_renaming,
-    wires,
-    without_dead_nodes,
-)
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, Node, identity_renaming, wires, without_dead_nodes
 
 
 def fold_affine(graph: Graph) -> Graph:

@@ -14,13 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from cloakwork.models.arrays import Indices
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    Lookup,
-    Node,
-    Product,
-)
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, Node, Product
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.fuse_functions import fuse_functions
 

@@ -15,14 +15,7 @@ from cloakwork.models.client_steps import Quantise
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.client_functions import Functions
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    Lookup,
-    Part,
-    places,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, Part, places, wires
 from cloakwork.models.graph.steps import apply_steps, is_chain
 from cloakwork.models.passes.bound_ranges import interval, lookup_bounds
 

@@ -17,13 +17,7 @@ from cloakwork.models.client_steps import Quantise, Rescale, Tensors
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph, Lookup, places
 from cloakwork.models.passes.quantise_ends import without_quantiser
-from cloakwork.models.passes.rescale_input import (
-    RESCALED,
-    column_rescale,
-    on_rescaled,
-    rescale_of_range,
-    whole_range,
-)
+from cloakwork.models.passes.rescale_input import RESCALED, column_rescale, on_rescaled, rescale_of_range, whole_range
 
 
 def quantise_inputs(graph: Graph) -> tuple[Graph, Tensors]:

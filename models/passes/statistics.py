@@ -14,13 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    Lookup,
-    places,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, places, wires
 from cloakwork.models.graph.steps import apply_steps
 from cloakwork.models.passes.round_weights import Compensation, compensated
 from cloakwork.models.runtime.interpreter import wire_values

@@ -9,12 +9,7 @@ from typing import Final
 import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.graph.ir import (
-    Linear,
-    Lookup,
-    Node,
-    Product,
-)
+from cloakwork.models.graph.ir import Linear, Lookup, Node, Product
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.wire_functions import CONSTANT, WireFunctions
 

@@ -11,12 +11,7 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.graph.affine import is_output
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    wire_numbers,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Linear, wire_numbers, wires
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.graph.ir import (
-    ZERO_WIRE,
-    Graph,
-    Input,
-    Linear,
-    Lookup,
-    Node,
-    check_levelled,
-)
+from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup, Node, check_levelled
 from cloakwork.models.graph.steps import Step
 
 

@@ -31,12 +31,7 @@ except ImportError:
 
 from cloakwork.fhe_core import keystore
 from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
-from cloakwork.fhe_core.ciphertexts import (
-    Ciphertexts,
-    PackedCiphertexts,
-    SeededCiphertexts,
-    SeededPackedCiphertexts,
-)
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededCiphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys

@@ -6,14 +6,7 @@ import numpy as np
 
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
-from cloakwork.models.graph.ir import (
-    Graph,
-    Input,
-    Linear,
-    Lookup,
-    Node,
-    check,
-)
+from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, check
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.program import Program
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Binarise, InputStep, Polynomials, Project, Standardise
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.training.importers.combining import Part
 from cloakwork.training.importers.nodes import unsupported_option
-
-Reals = NDArray[np.float64]
 
 CLASSIFIERS: Final = ("BernoulliNB", "ComplementNB", "GaussianNB", "MultinomialNB", "QuadraticDiscriminantAnalysis")
 

@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Append, InputStep, Select
 from cloakwork.models.errors import UnsupportedOperatorError
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 
-Reals: TypeAlias = NDArray[np.float64]
 Model: TypeAlias = TreeEnsemble | LinearModel
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import (
     Combine,
     Curves,
@@ -29,7 +30,7 @@ from cloakwork.models.client_steps.transforms import class_threshold
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers import sklearn_trees
-from cloakwork.training.importers.combining import Model, Part, Reals, mapped, on_one_table, side_by_side, summed
+from cloakwork.training.importers.combining import Model, Part, mapped, on_one_table, side_by_side, summed
 from cloakwork.training.importers.nodes import unsupported_option
 
 Read: TypeAlias = Callable[[Any], Part]

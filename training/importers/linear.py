@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Reals
 from cloakwork.training.importers.nodes import unsupported_option
-
-Reals = NDArray[np.float64]
 
 REGRESSORS: Final = (
     "LinearRegression", "Lasso", "LassoCV", "LassoLars", "LassoLarsCV", "LassoLarsIC", "Lars", "LarsCV", "Ridge", "RidgeCV", "ElasticNet",

@@ -7,11 +7,9 @@ from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import UnsupportedOperatorError
-
-Reals = NDArray[np.float64]
 
 
 def placed(values: Reals, output: int, outputs: int) -> Reals:

@@ -10,12 +10,7 @@ from numpy.typing import ArrayLike
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.errors import ShapeError
 from cloakwork.models.graph.functions import FUNCTIONS
-from cloakwork.models.graph.ir import (
-    Graph,
-    Input,
-    Lookup,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Input, Lookup, wires
 from cloakwork.models.graph.schedule import Block, Drop, Extract, Gather, LookUp, Multiply, Operate
 from cloakwork.models.graph.steps import apply_steps
 

@@ -15,12 +15,7 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Reals
 from cloakwork.models.forecast.probes import probe_input
-from cloakwork.models.graph.ir import (
-    Graph,
-    Linear,
-    Lookup,
-    wires,
-)
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, wires
 from cloakwork.models.program import Program
 from cloakwork.models.runtime import Runtime
 from cloakwork.models.runtime.interpreter import interpret
