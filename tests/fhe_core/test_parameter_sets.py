@@ -121,7 +121,7 @@ def test_a_step_multiplies_by_its_power(name: str) -> None:
     zero = (0,) * rotation.key_bits
     values = {"binary": (0, 1), "ternary": (-1, 0, 1)}[rotation.small_secret]
     assert len({zero, *rotation.keys}) == len(rotation.keys) + 1
-    assert {zero, *rotation.keys} == set(itertools.product(values, repeat=rotation.key_bits))
+    assert {zero, *rotation.keys} <= set(itertools.product(values, repeat=rotation.key_bits))
     mask = [10**i for i in range(1, rotation.key_bits + 1)]
     for secret in (zero, *rotation.keys):
         power = Counter({0: 1})

@@ -49,11 +49,9 @@ void bind_cpu(py::module_& m) {
         .def_property_readonly("instruction_set", [](const cpu::ExpandedKey& key) { return std::string(key.instruction_set()); })
         .def_property_readonly("nbytes", &cpu::ExpandedKey::memory_bytes);
 
-    py::class_<cpu::CpuBackend> session(m, "CpuSession", "Batched operations on the CPU; thread-safe.");
+    py::class_<cpu::CpuBackend, Backend> session(m, "CpuSession", "Batched operations on the CPU; thread-safe.");
     session.def(py::init(&make_session), py::arg("key"), py::arg("threads") = 1)
-        .def_property_readonly("params", &cpu::CpuBackend::parameters)
         .def_property_readonly("threads", &cpu::CpuBackend::threads);
-    bind_operations<HostCall>(session);
     session.def(
         "linear_packed",
         [](cpu::CpuBackend& s, const py::object& weights, const py::object& glwe, std::int64_t samples) {

@@ -71,14 +71,11 @@ using cuda::CudaBackend;
 using cuda::DeviceArray;
 
 // The arrays of one call, all on the host or all on the session's device. Large words of the host are checked on the device.
-class CudaCall {
+class CudaCall final : public ArrayCall {
    public:
-    using Shape = std::vector<std::int64_t>;
-    using Input = HostCall::Input;
-
     explicit CudaCall(CudaBackend& session) : session_(session), params_(session.parameters()) {}
 
-    Input words(const py::object& value, const char* name, std::initializer_list<std::int64_t> shape) {
+    Input words(const py::object& value, const char* name, std::initializer_list<std::int64_t> shape) override {
         const int word_bytes = static_cast<int>(params_.word_bytes());
         if (py::isinstance<DeviceArray>(value)) return device_input(value, name, shape, word_bytes);
         refuse_mixed(name, false);
@@ -86,7 +83,8 @@ class CudaCall {
                                : host_input(checked_array<std::uint64_t>(value, name, shape));
     }
 
-    Input small(const py::object& value, const char* name, std::initializer_list<std::int64_t> shape, std::uint64_t bound) {
+    Input small(const py::object& value, const char* name, std::initializer_list<std::int64_t> shape,
+                std::uint64_t bound) override {
         if (!py::isinstance<DeviceArray>(value)) return host_input(checked_array_below<std::uint32_t>(value, name, shape, bound));
         const Input input = device_input(value, name, shape, 4);
         bool inside = true;
@@ -100,20 +98,19 @@ class CudaCall {
         return input;
     }
 
-    void* words_out(const py::object& into, const Shape& shape) {
+    void* words_out(const py::object& into, const Shape& shape) override {
         return output(into, shape, static_cast<int>(params_.word_bytes()));
     }
-    std::uint32_t* small_out(const py::object& into, const Shape& shape) {
+    std::uint32_t* small_out(const py::object& into, const Shape& shape) override {
         return static_cast<std::uint32_t*>(output(into, shape, 4));
     }
 
     // A call on the device that nobody watches is enqueued and not waited for.
-    Progress progress(const py::object& callback) const {
+    Progress progress(const py::object& callback) const override {
         return callback.is_none() && !inputs_.empty() ? Progress() : checked_progress(callback);
     }
 
-    template <class F>
-    py::object run(F&& work) {
+    py::object run(const std::function<void()>& work) override {
         {
             const py::gil_scoped_release release;
             session_.before(inputs_);
@@ -276,6 +273,7 @@ std::unique_ptr<CudaBackend> make_session(const std::shared_ptr<cuda::ExpandedKe
 
 }  // namespace
 
+// A list of methods, longer than a screen.
 void bind_cuda(py::module_& m) {
     bind_device_arrays(m);
     m.def("cuda_device_count", &cuda::device_count, "Visible CUDA devices; 0 without a driver.");
@@ -296,8 +294,11 @@ void bind_cuda(py::module_& m) {
             "shape", [](const CudaWeights& w) { return py::make_tuple(weight_rows(*w.weights), weight_columns(*w.weights)); })
         .def_property_readonly("device", [](const CudaWeights& w) { return weight_device(*w.weights); });
 
-    py::class_<CudaBackend> session(m, "CudaSession",
-                                    "Batched operations on a CUDA device; thread-safe, calls on one session take turns.");
+    use_arrays("cuda", [](Backend& backend) -> std::unique_ptr<ArrayCall> {
+        return std::make_unique<CudaCall>(static_cast<CudaBackend&>(backend));
+    });
+    py::class_<CudaBackend, Backend> session(m, "CudaSession",
+                                             "Batched operations on a CUDA device; thread-safe, calls on one session take turns.");
     session
         .def(py::init(&make_session), py::arg("key"), py::arg("memory_limit") = 0, py::arg("stream") = py::none(),
              "memory_limit: bytes on the device that batches may use; 0: what is free. Larger batches are cut into pieces. stream: "
@@ -325,7 +326,6 @@ void bind_cuda(py::module_& m) {
              "with out_rows, rows out_rows[p] .. of words[S, out_sample_rows, kN+1].")
         .def("take", &take, py::arg("x"), py::arg("rows"),
              "words[S, W, kN+1] -> words[S, E, kN+1]: rows of each sample, -1 for zeros.")
-        .def_property_readonly("params", &cuda::CudaBackend::parameters)
         .def_property_readonly("matrix_products", &cuda::CudaBackend::matrix_products)
         .def_property_readonly(
             "last_bootstrap",
@@ -341,7 +341,6 @@ void bind_cuda(py::module_& m) {
                 return entry;
             },
             "Seconds of the device in the stages of the last bootstrap, copies not included.");
-    bind_operations<CudaCall>(session);
 }
 
 }  // namespace fhe_core

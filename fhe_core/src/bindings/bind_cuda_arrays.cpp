@@ -349,6 +349,7 @@ cuda::StreamHandle checked_stream(const py::object& stream) {
     return handle == 0 ? kLegacyStream : static_cast<cuda::StreamHandle>(handle);
 }
 
+// A list of methods, longer than a screen.
 void bind_device_arrays(py::module_& m) {
     py::class_<DeviceArray>(
         m, "DeviceArray",

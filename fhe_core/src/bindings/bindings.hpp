@@ -9,6 +9,7 @@ void bind_parameters(pybind11::module_& m);
 void bind_client(pybind11::module_& m);
 void bind_reference(pybind11::module_& m);
 void bind_testing(pybind11::module_& m);
+void bind_backend(pybind11::module_& m);
 void bind_cpu(pybind11::module_& m);
 #ifdef CLOAKWORK_WITH_CUDA
 void bind_cuda(pybind11::module_& m);

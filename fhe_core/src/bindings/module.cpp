@@ -54,6 +54,7 @@ PYBIND11_MODULE(_engine, m) {
     fhe_core::bind_client(m);
     fhe_core::bind_reference(m);
     fhe_core::bind_testing(m);
+    fhe_core::bind_backend(m);
     fhe_core::bind_cpu(m);
 #ifdef CLOAKWORK_WITH_CUDA
     fhe_core::bind_cuda(m);

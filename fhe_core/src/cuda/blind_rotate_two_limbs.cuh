@@ -211,8 +211,9 @@ struct TwoLimbThread {
     };
     template <int first_step, class Twiddles>
     FHE_HD void inverse(const Twiddles& twiddles, std::int32_t (&x)[32]) const {
-        inverse_stages<32>(modulus, x, twiddles, [&](auto step) {
+        static_for<0, 5>([&](auto step) {
             reduce_slots<Config::kInversePlan.reduces[first_step + decltype(step)::value]>(modulus, x);
+            inverse_stage<32, 4 - decltype(step)::value>(modulus, x, twiddles);
         });
     }
 
@@ -221,14 +222,35 @@ struct TwoLimbThread {
         forward_stages<32, 0>(modulus, x, SlotTwiddles{table});
         Row::store_slots(x, tile + component * 1024, lane);
     }
+    // The stages with twiddles of a lane are written out here and below, and in warp_ntt.cuh backwards: through forward_stages and
+    // inverse_stage the same instructions come in an order that costs nn2_wide and lut2_64 2 to 3 % (docs/benchmarks/cuda-log.md).
     FHE_HD void forward_b(int component, std::int32_t (&x)[32]) const {
         Row::load_row(x, tile + component * 1024, lane);
-        forward_stages<32, 0>(modulus, x, LaneTwiddles{table->row, lane});
+        static_for<1, 32>([&](auto number) {
+            constexpr int ordinal = decltype(number)::value, stage = log2_floor(ordinal);
+            constexpr int half = 32 >> (stage + 1), block = ordinal - (1 << stage);
+            const Twiddle w = table->row[(ordinal >> 1) * 32 + lane].x[ordinal & 1];
+            static_for<0, half>([&](auto i) {
+                constexpr int a = block * 2 * half + decltype(i)::value;
+                forward_butterfly(modulus, x[a], x[a + half], w);
+            });
+        });
         Row::store_row(x, tile + component * 1024, lane);
     }
     FHE_HD void inverse_a(int component, std::int32_t (&x)[32]) const {
         Row::load_row(x, tile + component * 1024, lane);
-        inverse<0>(MirroredTwiddles{mirrored->row, lane}, x);
+        static_for<0, 5>([&](auto step) {
+            constexpr int stage = 4 - decltype(step)::value, blocks = 1 << stage, half = 32 >> (stage + 1);
+            reduce_slots<Config::kInversePlan.reduces[decltype(step)::value]>(modulus, x);
+            static_for<0, blocks>([&](auto block) {
+                constexpr int ordinal = 2 * blocks - 1 - decltype(block)::value;
+                const Twiddle w = mirrored->row[(ordinal >> 1) * 32 + 31 - lane].x[ordinal & 1];
+                static_for<0, half>([&](auto i) {
+                    constexpr int a = decltype(block)::value * 2 * half + decltype(i)::value;
+                    inverse_pair<a, a + half>(modulus, x, w);
+                });
+            });
+        });
         reduce_slots<Config::kInversePlan.reduces[5]>(modulus, x);
         Row::store_row(x, tile + component * 1024, lane);
     }

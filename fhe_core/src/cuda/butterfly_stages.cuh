@@ -48,19 +48,15 @@ FHE_HD void forward_stages(M m, Points& x, const TwiddleOf& twiddle) {
     });
 }
 
-// All of them backwards, reduce(Index<step>{}) before each. Blocks are mirrored: the inverse of block i's factor is minus the
-// factor of the last block but i.
-template <int P, class M, class Points, class TwiddleOf, class Reduce>
-FHE_HD void inverse_stages(M m, Points& x, const TwiddleOf& twiddle, const Reduce& reduce) {
-    static_for<0, log2_of(P)>([&](auto step) {
-        constexpr int stage = log2_of(P) - 1 - decltype(step)::value, blocks = 1 << stage, half = P >> (stage + 1);
-        reduce(step);
-        static_for<0, blocks>([&](auto block) {
-            const Twiddle w = twiddle(Index<2 * blocks - 1 - decltype(block)::value>{});
-            static_for<0, half>([&](auto i) {
-                constexpr int a = decltype(block)::value * 2 * half + decltype(i)::value;
-                inverse_pair<a, a + half>(m, x, w);
-            });
+// One stage backwards. Blocks are mirrored: the inverse of block i's factor is minus the factor of the last block but i.
+template <int P, int stage, class M, class Points, class TwiddleOf>
+FHE_HD void inverse_stage(M m, Points& x, const TwiddleOf& twiddle) {
+    constexpr int blocks = 1 << stage, half = P >> (stage + 1);
+    static_for<0, blocks>([&](auto block) {
+        const Twiddle w = twiddle(Index<2 * blocks - 1 - decltype(block)::value>{});
+        static_for<0, half>([&](auto i) {
+            constexpr int a = decltype(block)::value * 2 * half + decltype(i)::value;
+            inverse_pair<a, a + half>(m, x, w);
         });
     });
 }

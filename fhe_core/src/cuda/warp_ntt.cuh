@@ -224,16 +224,30 @@ struct WarpNtt {
         });
     }
 
+    // Written out: through inverse_stage the same instructions come in an order that costs lut2_64 2 %
+    // (docs/benchmarks/cuda-log.md).
     template <int G>
     FHE_HD static void inverse_row(std::int32_t (&x)[G][P], const TwiddlePair* table, int lane) {
-        inverse_stages<P>(M{}, x, MirroredTwiddles{table, lane}, [&](auto step) {
+        static_for<0, p>([&](auto step) {
             static_for<0, G>([&](auto g) { reduce_planned<Z + decltype(step)::value>(x[decltype(g)::value]); });
+            constexpr int stage = p - 1 - decltype(step)::value, blocks = 1 << stage, half = P >> (stage + 1);
+            static_for<0, blocks>([&](auto block) {
+                constexpr int ordinal = 2 * blocks - 1 - decltype(block)::value;
+                const Twiddle w = table[(ordinal >> 1) * 32 + 31 - lane].x[ordinal & 1];
+                static_for<0, half>([&](auto i) {
+                    constexpr int a = decltype(block)::value * 2 * half + decltype(i)::value;
+                    inverse_pair<a, a + half>(M{}, x, w);
+                });
+            });
         });
         static_for<0, G>([&](auto g) { reduce_planned<Z + p>(x[decltype(g)::value]); });  // before the exchange
     }
 
     FHE_HD static void inverse_slots(std::int32_t (&x)[P]) {
-        inverse_stages<P>(M{}, x, ConstantTwiddles{}, [&](auto step) { reduce_planned<Z + p + 1 + decltype(step)::value>(x); });
+        static_for<0, p>([&](auto step) {
+            reduce_planned<Z + p + 1 + decltype(step)::value>(x);
+            inverse_stage<P, p - 1 - decltype(step)::value>(M{}, x, ConstantTwiddles{});
+        });
     }
 
     // --- Whole transforms on the device ---

@@ -7,7 +7,7 @@ out=${1:-build/cuda}
 mkdir -p build/cuda
 flags="-std=c++20 -O3 --expt-relaxed-constexpr -gencode=arch=compute_90,code=sm_90 -Ifhe_core/include -Ifhe_core/src -Itests/benchmarks/cuda"
 reference="fhe_core/src/common/reference.cpp fhe_core/src/common/expand.cpp fhe_core/src/common/chacha20.cpp"
-gemm="fhe_core/src/cuda/linear.cu fhe_core/src/cuda/tiled_int8.cu fhe_core/src/cuda/int8_gemm.cpp fhe_core/src/cuda/runtime.cpp"
+gemm="fhe_core/src/cuda/linear.cu fhe_core/src/cuda/tiled_int8.cu fhe_core/src/cuda/int8_gemm.cpp fhe_core/src/cuda/runtime.cpp fhe_core/src/cuda/device_memory.cpp"
 benches="bench_linear bench_two_limbs bench_blind_rotate"
 
 for name in $benches; do
