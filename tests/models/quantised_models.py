@@ -52,15 +52,20 @@ def quantised(
 ) -> onnx.ModelProto:
     source, target = folder / "float.onnx", folder / "quantised.onnx"
     onnx.save(proto, source)
-    logging.getLogger().setLevel(logging.ERROR)  # the tool recommends pre-processing
-    quantize_static(
-        source,
-        target,
-        Samples(x),
-        quant_format=QuantFormat.QOperator if operators else QuantFormat.QDQ,
-        per_channel=per_channel,
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-        reduce_range=True,  # 7 bits: on CPUs without VNNI ONNX Runtime's own sums of 8-bit products saturate at 16 bits
-    )
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)  # the tool recommends pre-processing
+    try:
+        quantize_static(
+            source,
+            target,
+            Samples(x),
+            quant_format=QuantFormat.QOperator if operators else QuantFormat.QDQ,
+            per_channel=per_channel,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            reduce_range=True,  # 7 bits: on CPUs without VNNI ONNX Runtime's own sums of 8-bit products saturate at 16 bits
+        )
+    finally:
+        root.setLevel(level)
     return onnx.load(target)
