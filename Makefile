@@ -20,8 +20,12 @@ SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/
 demo: install $(VENV)/.demo-tools
 	$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
 
+# A test runs in one of $(WORKERS) processes. Threads of OpenMP sleep while they wait: several runtimes share few cores here.
+JOBS ?= $(shell nproc)
+WORKERS ?= $(shell echo $$(($(JOBS) < 4 ? $(JOBS) : 4)))
+PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 test: install $(VENV)/.test-tools
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 # The engine again in a folder of its own: $(call engine,NAME,COMPILER FLAGS), with the CUDA back end on emulated devices (on the CPU,
 # cuda/emulation), and $(BUILD)/NAME/tree, where Python finds cloakwork with that engine.
@@ -37,15 +41,14 @@ define engine
 	ln -s $(foreach package,$(filter-out fhe_core,$(PACKAGES)),$(abspath $(package))) $(BUILD)/$(1)/tree/cloakwork/
 	ln -s $(abspath $(wildcard fhe_core/*.py)) $(abspath fhe_core/tools) $(abspath $(BUILD)/$(1))/_engine*.so $(BUILD)/$(1)/tree/cloakwork/fhe_core/
 endef
-JOBS ?= $(shell nproc)
 
-# Tests of the engine that need a device, on emulated ones. Kernels run as they are, so batches of hundreds are left out, and kernels that
-# a set without one of its own would run twice.
+# Tests of the engine that need a device, on emulated ones. Kernels run as they are, so long tests (whole bootstraps of shipped sets) and
+# batches of hundreds are left out, and kernels that a set without one of its own would run twice.
 EMULATED_TESTS ?= tests/fhe_core
-EMULATED_LEFT_OUT := 257 or random_batch or shipped or full_domain or all_functions or random_circuits or pinned_memory_that_is_reused or toy_binary-shaped or toy_two_limb-shaped
+EMULATED_LEFT_OUT := 257 or random_batch or shipped or full_domain or all_functions or random_circuits or pinned_memory_that_is_reused or toy_binary-shaped or two_limb-shaped
 test-emulated: install $(VENV)/.test-tools
 	$(call engine,emulated,-O1)
-	PYTHONPATH=$(abspath $(BUILD))/emulated/tree CLOAKWORK_ENGINE=emulated $(BIN)/python -m pytest -m gpu -k "not ($(EMULATED_LEFT_OUT))" $(EMULATED_TESTS) $(PYTEST_ARGS)
+	PYTHONPATH=$(abspath $(BUILD))/emulated/tree CLOAKWORK_ENGINE=emulated $(PYTEST) -m "gpu and not long" -k "not ($(EMULATED_LEFT_OUT))" $(EMULATED_TESTS) $(PYTEST_ARGS)
 
 # The engine under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process at the first finding: tests of the engine, of
 # hostile objects and the wire fuzzer. SANITIZED_ARGS chooses (.ci/run does). No leaks are looked for: Python leaves memory at its end.
@@ -57,7 +60,7 @@ sanitize: install $(VENV)/.test-tools
 	PYTHONPATH=$(abspath $(BUILD))/sanitize/tree CLOAKWORK_ENGINE=sanitize PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 \
-		$(BIN)/python -m pytest $(SANITIZED_ARGS) $(SANITIZED_TESTS) $(PYTEST_ARGS)
+		$(PYTEST) $(SANITIZED_ARGS) $(SANITIZED_TESTS) $(PYTEST_ARGS)
 
 bench: install
 	$(BIN)/python tests/benchmarks/run.py $(BENCH_ARGS)

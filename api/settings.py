@@ -61,6 +61,10 @@ class Settings(BaseSettings):
         description="Room that stays free where the data folder is: uploads and jobs that would leave less are refused with 507, deleting "
         "goes on.",
     )
+    structured_keys: bool = Field(
+        False,
+        description="Serve models, and take evaluation keys, of parameter sets with structured secrets (`.._block`); they are refused otherwise.",
+    )
     zoo: bool = Field(True, description="Compile the models of the zoo into the repository when it does not have them.")
 
     # the engine

@@ -65,20 +65,33 @@ def shift_coefficients(params: ParameterSet, shifts: ArrayLike) -> Small:
         raise ParameterError(
             f"shifts: expected integers in [0, {slots}); the one at position {first_position(outside)} is outside"
         )
-    return (array * (params.polynomial_size // slots)).astype(np.uint32)
+    return (array * (params.table_size // slots)).astype(np.uint32)
 
 
 def checked_coefficients(params: ParameterSet, coefficients: ArrayLike) -> Small:
-    """Within a polynomial."""
+    """Of a table."""
     array: NDArray[Any] = np.asarray(coefficients)
     if array.ndim != 1 or array.dtype.kind not in "iu" or array.size == 0:
         raise ShapeError(
             f"coefficients: expected a vector of integers, got dtype {array.dtype} of shape {list(array.shape)}"
         )
-    outside = (array < 0) | (array >= params.polynomial_size)
+    outside = (array < 0) | (array >= params.table_size)
     if outside.any():
         raise ParameterError(
-            f"coefficients: expected integers in [0, {params.polynomial_size}); "
+            f"coefficients: expected integers in [0, {params.table_size}); "
             f"the one at position {first_position(outside)} is outside"
         )
     return array.astype(np.uint32)
+
+
+def checked_columns(columns: ArrayLike, width: int) -> NDArray[np.int64]:
+    """Of the last axis of values, each at most once."""
+    array: NDArray[Any] = np.asarray(columns)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or array.size == 0:
+        raise ShapeError(
+            f"columns: expected a vector of integers, got dtype {array.dtype} of shape {list(array.shape)}"
+        )
+    chosen = array.astype(np.int64)
+    if not 0 <= int(chosen[0]) <= int(chosen[-1]) < width or bool((np.diff(chosen) <= 0).any()):
+        raise ShapeError(f"columns: expected ascending integers in [0, {width})")
+    return chosen

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.fhe_core import engine
 from cloakwork.fhe_core.arrays import Words
@@ -37,6 +38,20 @@ def extract_on_host(session: HostSession, packed: PackedCiphertexts) -> Words:
         parts.append(session.sample_extract(glwe[full:], np.arange(rest, dtype=np.uint32)))
     rows = [part.reshape(-1, part.shape[-1]) for part in parts]
     return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+
+def extract_columns_on_host(session: HostSession, packed: PackedCiphertexts, columns: NDArray[np.int64]) -> Words:
+    """[items, columns, kN + 1]: of the last axis of the values these columns, ascending, alone."""
+    size, width = packed.parameters.polynomial_size, packed.shape[-1]
+    items = packed.size // width
+    values = (np.arange(items)[:, None] * width + columns).reshape(-1)
+    glwe, group = np.ascontiguousarray(packed.words), values // size
+    parts = np.split(values, np.flatnonzero(np.diff(group)) + 1)
+    rows = [
+        session.sample_extract(glwe[part[0] // size, None], (part % size).astype(np.uint32)).reshape(len(part), -1)
+        for part in parts
+    ]
+    return np.concatenate(rows).reshape(items, len(columns), -1)
 
 
 def extract_on_devices(sessions: Sequence[DeviceSession], packed: Packed) -> Base:

@@ -34,7 +34,7 @@ RealFunction: TypeAlias = Callable[[Reals], ArrayLike]
 
 @dataclass(frozen=True, eq=False)
 class LookupTables:
-    """T tables of one parameter set as `polynomials` [T, N], and the encoding of what they give. Build once, use in many bootstraps."""
+    """T tables of one parameter set as `polynomials` [T, `table_size`], and the encoding of what they give. Build once, use often."""
 
     parameters: ParameterSet
     polynomials: Words
@@ -65,9 +65,9 @@ class LookupTables:
 
     @classmethod
     def of_activations(cls, params: ParameterSet, functions: RealFunction | Sequence[RealFunction]) -> LookupTables:
-        """Real functions on [-1/4, 1/4): coefficient j is f(j / 2N), in the second half -f(j / 2N - 1/2)."""
-        points = np.arange(params.polynomial_size) / (2 * params.polynomial_size)
-        half = params.polynomial_size // 2
+        """Real functions on [-1/4, 1/4): entry j is f(j / 2S), in the second half -f(j / 2S - 1/2)."""
+        points = np.arange(params.table_size) / (2 * params.table_size)
+        half = params.table_size // 2
         points[half:] -= 0.5
         words = _sampled(params, functions, points)
         words[:, half:] = negate(params, words[:, half:])
@@ -75,22 +75,22 @@ class LookupTables:
 
     @classmethod
     def of_negacyclic(cls, params: ParameterSet, functions: RealFunction | Sequence[RealFunction]) -> LookupTables:
-        """Real functions on [0, 1/2): coefficient j is f(j / 2N); x - 1/2 gives -f(x)."""
-        points = np.arange(params.polynomial_size) / (2 * params.polynomial_size)
+        """Real functions on [0, 1/2): entry j is f(j / 2S); x - 1/2 gives -f(x)."""
+        points = np.arange(params.table_size) / (2 * params.table_size)
         return cls(params, _sampled(params, functions, points).astype(word_dtype(params)), Encoding.TORUS)
 
     @classmethod
     def of_sign(cls, params: ParameterSet, magnitude: int, output: Encoding) -> LookupTables:
         """+magnitude (a torus word) on the upper half of the torus, -magnitude on the lower."""
-        polynomials = np.full((1, params.polynomial_size), magnitude, dtype=word_dtype(params))
+        polynomials = np.full((1, params.table_size), magnitude, dtype=word_dtype(params))
         return cls(params, polynomials, output)
 
 
 def slot_polynomials(params: ParameterSet, torus_words: Phases) -> Words:
-    """Tables [T, S] to polynomials [T, N]: LUT[j] = f[floor((j + slot/2) / slot)], the last half slot is -f[0]."""
+    """Entries [T, E] to tables [T, S]: LUT[j] = f[floor((j + slot/2) / slot)], the last half slot is -f[0]."""
     entries = torus_words.shape[1]
-    slot = params.polynomial_size // entries
-    assert slot * entries == params.polynomial_size and slot >= 2
+    slot = params.table_size // entries
+    assert slot * entries == params.table_size and slot >= 2
     polynomials = np.roll(np.repeat(torus_words, slot, axis=1), -(slot // 2), axis=1)
     polynomials[:, -(slot // 2) :] = negate(params, torus_words[:, :1])
     return polynomials.astype(word_dtype(params))

@@ -6,7 +6,8 @@ sources are assumed (docs/parameters.md says what is distinct); a look-up sees
     weight_norm^2 * blind_rotation + keyswitch + modulus_switch.
 
 Source: [CGGI20] the noise of each operation, on average and not in the worst case; [BBB+23] linear layer, keyswitch and bootstrap as one pattern.
-Ours: moments of the digits as they are cut, mean and shared part of the keyswitch error, and no term for a transform, since ours are exact.
+Ours: moments of the digits as they are cut, mean and shared part of the keyswitch error, and no term for a transform where it is exact; sets of
+rounded products have one (`transform_variance`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ __all__ = [
     "NoiseParameters",
     "blind_rotation_variance",
     "combined_variance",
-    "failure_log2",
+    "division_variance",
     "fresh_variance",
-    "full_domain_failure_log2",
+    "full_domain_p_fail_log2",
     "keyswitch_constant_variance",
     "keyswitch_digit_moment",
     "keyswitch_key_variance",
@@ -31,17 +32,19 @@ __all__ = [
     "keyswitch_variance",
     "linear_variance",
     "log2_two_sided_tail",
-    "lookup_failure_log2",
     "lookup_margin",
     "lookup_offset",
+    "lookup_p_fail_log2",
     "lookup_variance",
     "modulus_switch_variance",
+    "p_fail_log2",
     "public_key_variance",
     "rerandomisation_variance",
     "rotation_correlation",
     "rotation_correlation_bound",
     "sample_extraction_variance",
     "step_units",
+    "transform_variance",
     "word_rounding_variance",
 ]
 
@@ -62,11 +65,21 @@ class NoiseParameters(Protocol):
     @property
     def polynomial_size(self) -> int: ...
     @property
+    def extension_factor(self) -> int: ...
+    @property
+    def table_size(self) -> int: ...
+    @property
     def glwe_dimension(self) -> int: ...
     @property
     def limb_count(self) -> int: ...
     @property
     def modulus(self) -> int: ...
+    @property
+    def key_modulus(self) -> int: ...
+    @property
+    def raised(self) -> bool: ...
+    @property
+    def rounded_products(self) -> bool: ...
     @property
     def mask_gadget(self) -> tuple[int, int]: ...
     @property
@@ -78,9 +91,11 @@ class NoiseParameters(Protocol):
     @property
     def glwe_secret(self) -> str: ...
     @property
-    def lwe_secret(self) -> str: ...
+    def small_key_variance(self) -> float: ...
     @property
     def glwe_sigma(self) -> float: ...
+    @property
+    def key_sigma(self) -> float: ...
     @property
     def lwe_dimension(self) -> int: ...
     @property
@@ -218,12 +233,14 @@ def keyswitch_variance(params: NoiseParameters) -> float:
 
 
 def modulus_switch_variance(params: NoiseParameters) -> float:
-    """(n/48 + 1/12) / (2N)^2 for binary small keys (centred mean, error times s - 1/2), (n/18 + 1/12) / (2N)^2 for ternary ones.
+    """(n Var[s] + 1) / 12 / (2 nu N)^2: the body loses the mean of the masks' errors, so each error meets s - E[s].
 
-    Source: [RDV25].
+    Coefficients of a block depend on each other, errors do not: E[e_i e_j] = 0 takes every covariance of s out. Var[s] is 1/4 for `binary` and
+    `binary_pair`, 2/3 for `ternary`, p (1 - p) with p = 1/(l + 1) for blocks of l. It is the mean over keys: of one key whose weight is W it is
+    W (1 - p)^2 + (n - W) p^2 in place of n p (1 - p).
+    Source: [RDV25]; ours for small keys of any mean.
     """
-    masks = params.lwe_dimension * (1 / 4 if params.lwe_secret == "binary" else _SECRET_SQUARE["ternary"])
-    return (masks + 1) / 12 / (2 * params.polynomial_size) ** 2
+    return (params.lwe_dimension * params.small_key_variance + 1) / 12 / (2 * params.table_size) ** 2
 
 
 # Blind rotation (sections 4 to 6)
@@ -244,17 +261,38 @@ def _rounding_variance(params: NoiseParameters, gadget: tuple[int, int]) -> floa
 
 
 def external_product_key_variance(params: NoiseParameters) -> float:
-    """N * (k sum E[d_mask^2] + sum E[d_body^2]) * sigma^2 / Q^2."""
+    """N * (k sum E[d_mask^2] + sum E[d_body^2]) * sigma^2 / Q^2, with the noise and the modulus of the bootstrap key."""
     digits = params.glwe_dimension * _digit_moment(params, params.mask_gadget) + _digit_moment(
         params, params.body_gadget
     )
-    return params.polynomial_size * digits * fresh_variance(params)
+    return params.polynomial_size * digits * (params.key_sigma / params.key_modulus) ** 2
 
 
 def external_product_rounding_variance(params: NoiseParameters) -> float:
     """Phase error of decomposing a GLWE ciphertext: body error plus kN mask errors times the secret."""
     masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
     return _rounding_variance(params, params.body_gadget) + masks * _rounding_variance(params, params.mask_gadget)
+
+
+def division_variance(params: NoiseParameters) -> float:
+    """(kN E[S^2] + 1) / 12 / Q^2 of each step of raised sets: its products, modulo QP, are divided by P and rounded."""
+    masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
+    return (masks + 1) / 12 / params.modulus**2 if params.raised else 0.0
+
+
+def transform_variance(params: NoiseParameters) -> float:
+    """(kN E[S^2] + 1) 4 keys N / 16 * (k B_mask^2 + B_body^2) eps^2 of each step of sets with rounded products, eps = 2^-53; else 0.
+
+    The published variance of a coefficient is 2 u d (B Q sqrt(N) / 4)^2 eps^2 of one product. Ours: u = 2 keys, for the two products of each
+    factor X^e - 1, and B^2 summed over the rows; fitted to measurements of three kinds of steps (docs/benchmarks/fft.md) and tested from both
+    sides. An average for uniform words, not a bound.
+    Source: [XLWX24].
+    """
+    if not params.rounded_products:
+        return 0.0
+    rows = params.glwe_dimension * 4.0 ** params.mask_gadget[0] + 4.0 ** params.body_gadget[0]
+    coefficient = 4 * params.keys_per_step * params.polynomial_size / 16 * rows * 2.0**-106
+    return (params.large_dimension * _SECRET_SQUARE[params.glwe_secret] + 1) * coefficient
 
 
 def step_units(params: NoiseParameters) -> tuple[float, float]:
@@ -270,11 +308,14 @@ def step_units(params: NoiseParameters) -> tuple[float, float]:
 
 
 def blind_rotation_variance(params: NoiseParameters) -> float:
-    """steps * (key units * external product's key noise + rounding units * its rounding), independent of the input's noise."""
+    """steps * (key units * external product's key noise + rounding units * its rounding + division + transform), independent of the input's noise.
+
+    Of each of the nu accumulators where several are one table: each meets the same keys, and its own digits.
+    """
     key_units, rounding_units = step_units(params)
     key = key_units * external_product_key_variance(params)
     rounding = rounding_units * external_product_rounding_variance(params)
-    return params.step_count * (key + rounding)
+    return params.step_count * (key + rounding + division_variance(params) + transform_variance(params))
 
 
 def sample_extraction_variance(variance: float) -> float:
@@ -283,15 +324,18 @@ def sample_extraction_variance(variance: float) -> float:
 
 
 def rotation_correlation(params: NoiseParameters, lag: int) -> float:
-    """Correlation of the noise of two coefficients of one rotation, `lag` in [0, N) apart.
+    """Correlation of the noise of two entries of one rotation, `lag` in [0, nu N) apart.
 
     The key's noise is as good as independent. The rounding error e of a mask brings (e S)_i, and E[(e S)_i (e S)_j] is the negacyclic
     autocorrelation of S: (N - 2 lag) E[s]^2 for each of k polynomials where the secret's mean is not zero, about none where it is.
+    Entries of different accumulators have different e.
     """
     if lag == 0:
         return 1.0
+    if lag % params.extension_factor:
+        return 0.0
     shape = _SECRET_MEAN[params.glwe_secret] ** 2 / _SECRET_SQUARE[params.glwe_secret]
-    return _rounding_share(params) * shape * (1 - 2 * lag / params.polynomial_size)
+    return _rounding_share(params) * shape * (1 - 2 * lag / params.table_size)
 
 
 def rotation_correlation_bound(params: NoiseParameters) -> float:
@@ -305,10 +349,10 @@ def rotation_correlation_bound(params: NoiseParameters) -> float:
 
 def _rounding_share(params: NoiseParameters) -> float:
     """Of the variance of a blind rotation: what rounding masks brings, at most."""
-    rounding = (
-        params.large_dimension * _SECRET_SQUARE[params.glwe_secret] * _rounding_variance(params, params.mask_gadget)
-    )
-    return params.step_count * step_units(params)[1] * rounding / blind_rotation_variance(params)
+    masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
+    gadget = step_units(params)[1] * masks * _rounding_variance(params, params.mask_gadget)
+    rounding = gadget + division_variance(params) + transform_variance(params)
+    return params.step_count * rounding / blind_rotation_variance(params)
 
 
 # A whole look-up
@@ -336,7 +380,7 @@ def lookup_margin(params: NoiseParameters) -> float:
 def lookup_offset(params: NoiseParameters) -> float:
     """Largest shift of the mean towards an edge: half a step of the switched phase (tables are constant on [-slot/2, slot/2)), and the
     keyswitch's mean."""
-    return 1 / (4 * params.polynomial_size) + abs(keyswitch_offset(params))
+    return 1 / (4 * params.table_size) + abs(keyswitch_offset(params))
 
 
 def log2_two_sided_tail(z: float) -> float:
@@ -348,21 +392,21 @@ def log2_two_sided_tail(z: float) -> float:
     return (-(x**2) + math.log(series / (x * math.sqrt(math.pi)))) / math.log(2)
 
 
-def failure_log2(margin: float, variance: float, offset: float = 0.0) -> float:
+def p_fail_log2(margin: float, variance: float, offset: float = 0.0) -> float:
     """log2 of P(noise leaves [-margin, margin]) with the standard deviation inflated by `SD_INFLATION`; 0 when offset >= margin."""
     if offset >= margin:
         return 0.0
     return log2_two_sided_tail((margin - offset) / (SD_INFLATION * math.sqrt(variance)))
 
 
-def lookup_failure_log2(params: NoiseParameters, weight_norm: float | None = None) -> float:
+def lookup_p_fail_log2(params: NoiseParameters, weight_norm: float | None = None) -> float:
     """log2 of the failure probability of one look-up with a padding bit (or of one gate); 0 for approximate rows."""
     if params.kind == "approximate":
         return 0.0
-    return failure_log2(lookup_margin(params), lookup_variance(params, weight_norm), lookup_offset(params))
+    return p_fail_log2(lookup_margin(params), lookup_variance(params, weight_norm), lookup_offset(params))
 
 
-def full_domain_failure_log2(params: NoiseParameters, weight_norm: float | None = None) -> float:
+def full_domain_p_fail_log2(params: NoiseParameters, weight_norm: float | None = None) -> float:
     """log2 of the failure probability of a full-domain look-up (two bootstraps) of p = message_bits bits without padding.
 
     Halving the phase halves the input's noise; the sign look-up sees it with margin 2^-(p+2), the padded look-up after it sees the
@@ -373,7 +417,7 @@ def full_domain_failure_log2(params: NoiseParameters, weight_norm: float | None 
     added = keyswitch_variance(params) + modulus_switch_variance(params)
     halved = linear_variance(fresh, norm) / 4
     margin, offset = lookup_margin(params), lookup_offset(params)
-    sign = failure_log2(margin, halved + added, offset)
-    padded = failure_log2(margin, halved + fresh + added, offset)
+    sign = p_fail_log2(margin, halved + added, offset)
+    padded = p_fail_log2(margin, halved + fresh + added, offset)
     low, high = sorted((sign, padded))
     return high + math.log2(1 + 2.0 ** (low - high))

@@ -20,14 +20,20 @@ __all__ = [
     "expanded_bootstrap_key_bytes",
     "expanded_keyswitch_key_bytes",
     "is_insecure",
+    "key_word_bytes",
+    "key_word_dtype",
     "keyswitch_key_bytes",
     "keyswitch_word_bytes",
+    "offered_sets",
     "parameter_digest",
     "parameter_set",
     "parameter_sets",
     "parameter_text",
+    "products_of",
     "public_key_bytes",
+    "require_structured_keys",
     "seeded_ciphertext_bytes",
+    "structure_of",
     "upload_bytes",
     "word_bytes",
     "word_dtype",
@@ -57,6 +63,7 @@ _DIGEST_FIELDS = (
     "lwe_sigma",
     "keyswitch_gadget",
 )
+_RAISED_FIELDS = ("key_modulus", "key_sigma")  # more lines, of raised sets alone
 
 
 def parameter_set(name: str) -> ParameterSet:
@@ -86,6 +93,40 @@ def parameter_sets() -> list[ParameterSet]:
     return [row for row in rows if _toy_allowed() or not is_insecure(row)]
 
 
+def offered_sets(structured_keys: bool = False) -> list[ParameterSet]:
+    """What programs choose from where no sets are named: every secure one, those with a structured secret where they were asked for.
+
+    Raised sets are taken when named, those with rounded products among them: what they gain depends on model and machine
+    (docs/decisions/modulus-raising.md).
+    """
+    secure = [params for params in parameter_sets() if not is_insecure(params) and not params.raised]
+    return [params for params in secure if structured_keys or not params.structured_secret]
+
+
+def structure_of(params: ParameterSet) -> str:
+    """What a set's security assumes of its small key beside LWE with independent coefficients; empty for most sets."""
+    if not params.structured_secret:
+        return ""
+    bits = params.lwe_dimension // params.step_count
+    return f"structured secret: the small key is block-binary (at most one 1 in each {bits} bits)"
+
+
+def products_of(params: ParameterSet) -> str:
+    """What a set's products are where they are not exact; empty for most sets."""
+    if not params.rounded_products:
+        return ""
+    return "rounded products: double precision in one order of roundings, the same words on processors with AVX2 and FMA and on GPUs"
+
+
+def require_structured_keys(params: ParameterSet, structured_keys: bool, how: str = "structured_keys=True") -> None:
+    """ParameterError for a set with a structured secret that nobody asked for; `how` says how it is asked for."""
+    if params.structured_secret and not structured_keys:
+        raise ParameterError(
+            f"parameter set '{params.name}' has a {structure_of(params)}, which no estimator covers in full (docs/parameters.md); it is "
+            f"taken only when asked for: pass {how}, or choose another set"
+        )
+
+
 def is_insecure(params: ParameterSet) -> bool:
     return params.security_bits < MINIMUM_SECURITY_BITS
 
@@ -97,10 +138,16 @@ def _toy_allowed() -> bool:
 def parameter_text(params: ParameterSet) -> str:
     """The row as canonical text: a title line, then one `field=value` line each, every line ended by a line feed.
 
-    Integers in decimal, gadgets as `base_log,level_count`, sigmas as the shortest decimal that reads back as the same double.
+    Integers in decimal, gadgets as `base_log,level_count`, sigmas as the shortest decimal that reads back as the same double. Sets of rounded
+    products say so in a line; the extension factor is the last line where it is not 1.
     """
+    fields = _DIGEST_FIELDS + _RAISED_FIELDS if params.raised else _DIGEST_FIELDS
+    if params.rounded_products:
+        fields = (*fields, "rounded_products")
+    if params.extension_factor != 1:
+        fields = (*fields, "extension_factor")
     lines = ["cloakwork parameter set 1"]
-    lines += [f"{field}={_value_text(getattr(params, field))}" for field in _DIGEST_FIELDS]
+    lines += [f"{field}={_value_text(getattr(params, field))}" for field in fields]
     return "\n".join(lines) + "\n"
 
 
@@ -126,6 +173,16 @@ def word_bytes(params: ParameterSet) -> int:
     return (params.modulus.bit_length() + 7) // 8
 
 
+def key_word_dtype(params: ParameterSet) -> np.dtype[np.unsignedinteger]:
+    """Type of a word of the bootstrap key in memory: that of a torus word, but uint64 for raised sets."""
+    return np.dtype(np.uint32 if params.key_limb_count == 1 else np.uint64)
+
+
+def key_word_bytes(params: ParameterSet) -> int:
+    """Bytes of a word of the bootstrap key on the wire: ceil(log2 of its modulus / 8)."""
+    return (params.key_modulus.bit_length() + 7) // 8
+
+
 def keyswitch_word_bytes(params: ParameterSet) -> int:
     """Bytes of a word modulo 2^w on the wire: ceil(w / 8)."""
     return (params.keyswitch_modulus_log2 + 7) // 8
@@ -133,7 +190,7 @@ def keyswitch_word_bytes(params: ParameterSet) -> int:
 
 def bootstrap_key_bytes(params: ParameterSet) -> int:
     """Bodies of the bootstrap key on the wire (seeded form)."""
-    return params.bootstrap_key_body_words * word_bytes(params)
+    return params.bootstrap_key_body_words * key_word_bytes(params)
 
 
 def keyswitch_key_bytes(params: ParameterSet) -> int:
@@ -148,7 +205,7 @@ def public_key_bytes(params: ParameterSet) -> int:
 
 def expanded_bootstrap_key_bytes(params: ParameterSet) -> int:
     """The whole bootstrap key in memory, masks included, before a back end's own layout."""
-    return params.bootstrap_key_body_words * (params.glwe_dimension + 1) * word_dtype(params).itemsize
+    return params.bootstrap_key_body_words * (params.glwe_dimension + 1) * key_word_dtype(params).itemsize
 
 
 def expanded_keyswitch_key_bytes(params: ParameterSet) -> int:

@@ -12,7 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core import engine, gates, message_bounds
 from cloakwork.fhe_core._engine import ParameterSet
-from cloakwork.fhe_core.arguments import checked_coefficients, checked_weights, shift_coefficients, table_numbers
+from cloakwork.fhe_core.arguments import (
+    checked_coefficients,
+    checked_columns,
+    checked_weights,
+    shift_coefficients,
+    table_numbers,
+)
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key
 from cloakwork.fhe_core.cores import usable_cores
@@ -21,7 +27,13 @@ from cloakwork.fhe_core.encoding import Encoding, slot_bits, torus_constant
 from cloakwork.fhe_core.engine import DeviceSession, DeviceWeights, EngineSession, HostSession
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys, ExpandedKey, device_memory
-from cloakwork.fhe_core.extraction import Packed, expanded_on_host, extract_on_devices, extract_on_host
+from cloakwork.fhe_core.extraction import (
+    Packed,
+    expanded_on_host,
+    extract_columns_on_host,
+    extract_on_devices,
+    extract_on_host,
+)
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
 from cloakwork.fhe_core.noise import blind_rotation_variance, rerandomisation_variance
 from cloakwork.fhe_core.noise_terms import NoiseTerms
@@ -221,11 +233,11 @@ class Session:
     ) -> Ciphertexts:
         """f(x) for fractions of the torus x in [-1/4, 1/4), with fresh noise; f maps a numpy array to values in [-1/2, 1/2].
 
-        The look-up sees x with the noise of the set (`parameters.noise`) and rounded to 1 / 2N.
+        The look-up sees x with the noise of the set (`parameters.noise`) and rounded to 1 / 2S, S = `parameters.table_size`.
 
         Args:
-            coefficients: integers c in [0, N); adds an axis with f(x + c / 2N) for each, from one rotation. Beyond 1/4 that is
-                -f(x + c / 2N - 1/2).
+            coefficients: integers c in [0, S); adds an axis with f(x + c / 2S) for each, from one rotation. Beyond 1/4 that is
+                -f(x + c / 2S - 1/2).
         """
         self._check_encoding(ciphertexts, Encoding.TORUS, "activation")
         tables = (
@@ -342,6 +354,20 @@ class Session:
             result = self._wrap(extract_on_devices(self._devices, packed), packed.shape, **metadata)
             return result if resident or packed.device != "cpu" else result.to_host()
 
+    def extract_columns(self, packed: Packed, columns: ArrayLike) -> Ciphertexts:
+        """`extract` of some positions of the last axis alone, ascending: [.., columns], in host memory.
+
+        Cost: on the CPU the other values are never made.
+        """
+        chosen = checked_columns(columns, packed.shape[-1] if packed.shape else 0)
+        if self._host is None:
+            every = self.extract(packed)
+            words = np.ascontiguousarray((every if every.device == "cpu" else every.to_host()).words[..., chosen, :])
+        else:
+            check_same_key(self.parameters, self._key.key_id, packed.parameters, packed.key_id, "packed ciphertexts")
+            words = extract_columns_on_host(self._host, expanded_on_host(packed, False), chosen)
+        return self._wrap(words, (*packed.shape[:-1], len(chosen)), **packed._metadata())
+
     # --- the stages of a bootstrap, on raw words (docs/specification.md, sections 2, 3, 6, 7), numpy's or of arrays on a device ---
 
     def keyswitch(self, ciphertexts: Ciphertexts) -> Small:
@@ -350,7 +376,7 @@ class Session:
         return small.reshape((*ciphertexts.shape, small.shape[-1]))
 
     def modulus_switch(self, small_lwe: Small) -> Small:
-        """uint32 [.., n + 1] modulo 2^w -> the same shape modulo 2N."""
+        """uint32 [.., n + 1] modulo 2^w -> the same shape modulo 2 nu N."""
         switched = cast(Small, self._engine.modulus_switch(_rows(small_lwe)))
         return switched.reshape(small_lwe.shape)
 
@@ -362,7 +388,10 @@ class Session:
         table_index: ArrayLike | None = None,
         progress: Progress = None,
     ) -> Words:
-        """uint32 [.., n + 1] modulo 2N -> GLWE words [.., k + 1, N] of phase X^(-phase) * LUT."""
+        """uint32 [.., n + 1] modulo 2 nu N -> GLWE words [.., k + 1, N] of phase X^(-phase) * LUT.
+
+        Where `extension_factor` nu is not 1: [.., nu, k + 1, N], entry c of the rotated table is coefficient c // nu of ciphertext c % nu.
+        """
         shape = switched.shape[:-1]
         index = table_numbers(table_index, len(tables), shape)
         glwe = cast(Words, self._engine.blind_rotate(_rows(switched), tables.polynomials, index, progress))

@@ -62,7 +62,9 @@ class ShardedSession:
             index = None if table_index is None else table_index[share]
             return session.blind_rotate(part, tables, index, report, out=into)
 
-        shape = (self.params.glwe_dimension + 1, self.params.polynomial_size)
+        shape: tuple[int, ...] = (self.params.glwe_dimension + 1, self.params.polynomial_size)
+        if self.params.extension_factor > 1:
+            shape = (self.params.extension_factor, *shape)
         return self._joined(switched, shape, tables.dtype, call, progress, out)
 
     def sample_extract(self, glwe: Batch, coefficients: Small | None = None, out: Batch | None = None) -> Batch:

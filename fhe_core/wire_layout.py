@@ -13,7 +13,14 @@ import numpy as np
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.message_bounds import UNKNOWN, initial_range
-from cloakwork.fhe_core.parameters import keyswitch_word_bytes, parameter_digest, word_bytes, word_dtype
+from cloakwork.fhe_core.parameters import (
+    key_word_bytes,
+    key_word_dtype,
+    keyswitch_word_bytes,
+    parameter_digest,
+    word_bytes,
+    word_dtype,
+)
 
 MAGIC = b"CLKW"
 VERSION = 1
@@ -155,7 +162,12 @@ def section_layout(
                 keyswitch_word_bytes(params),
                 1 << params.keyswitch_modulus_log2,
             )
-            bootstrap = words(params.step_count, params.keys_per_step, params.row_count, size)
+            bootstrap = Planes(
+                (params.step_count, params.keys_per_step, params.row_count, size),
+                key_word_dtype(params),
+                key_word_bytes(params),
+                params.key_modulus,
+            )
             return [seed, bootstrap, keyswitch, seed, words(dimension, size)]
         case Kind.PUBLIC_KEY, _:
             return [seed, words(dimension, size)]

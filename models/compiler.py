@@ -15,11 +15,13 @@ from cloakwork.models.compile.network import clear_errors, compile_network
 from cloakwork.models.compile.options import DEFAULT_ACCURACY, ExactSettings, Options
 from cloakwork.models.compile.pipeline import PREPARING, RESTRUCTURING, OnStep, begin, stages
 from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.criteria.noise_limits import AUTO, PROFILES, Profile
+from cloakwork.models.criteria.tree_comparisons import TreeComparisons
+from cloakwork.models.errors import CompileError
 from cloakwork.models.onnx_import.importer import is_table_model, load_onnx
 from cloakwork.models.onnx_ml.compile_onnx_ml import compile_onnx_ml
-from cloakwork.models.passes.noise_limits import AUTO, PROFILES, Profile
 
-__all__ = ["PROFILES", "CompiledModel", "ExactSettings", "calibrate", "compile_onnx"]
+__all__ = ["PROFILES", "CompiledModel", "ExactSettings", "TreeComparisons", "calibrate", "compile_onnx"]
 
 
 def compile_onnx(
@@ -35,14 +37,17 @@ def compile_onnx(
     margin: float | None = None,
     candidates: Sequence[ParameterSet | str] | None = None,
     exact: ExactSettings | None = None,
+    structured_keys: bool = False,
+    trees: TreeComparisons | None = None,
     on_step: OnStep | None = None,
 ) -> CompiledModel:
-    """Compiles an ONNX model. Trees of ONNX-ML take `candidates` alone, linear models `accuracy` and `margin`; other options are refused for them.
+    """Compiles an ONNX model. Trees of ONNX-ML take `candidates` and `trees`, linear models `accuracy` and `margin`, both `structured_keys`; other
+    options are refused for them.
 
     Args:
         calibration: typical inputs [samples, ..], or what was observed of them; they set the range of every value. A model whose
             quantisers say the ranges (QDQ or QOperator) needs none. Of several inputs a dict of arrays by name, or a tuple of arrays in the
-            model's order.
+            model's order. Trees take the public grid of every feature from them.
         outputs: names of the outputs that are wanted; None: all. Of several `predict` gives a dict of arrays by name.
         profile: how much noise a look-up may see: "auto" what the accuracy allows; "fast" 2 %, "balanced" 1 %, or a number, in per cent of the
             half torus (one standard deviation); "exact" or "exact_64": look-ups on integers that fail with a probability of at most 2^-128
@@ -58,16 +63,23 @@ def compile_onnx(
             data have one value in ten thousand beyond them.
         candidates: parameter sets to choose from, or their names; None: all shipped ones of the profile's kind.
         exact: how the exact profiles round; see ExactSettings.
+        structured_keys: sets whose small key is block-binary may be taken too (`.._block`): faster, and resting on more than LWE
+            (docs/parameters.md). Whoever encrypts for the program has to agree as well.
+        trees: how trees of ONNX-ML compare features with thresholds, and the grid that clients know; see `compile_ensemble`.
         on_step: called with the name of every step of the compiler, and the graph after it.
 
     Raises:
         UnsupportedOperatorError, NoParameterSetError, PrecisionOverflowError, AccuracyError, CompileError.
     """
-    options = Options(outputs, profile, accuracy, allow_loss, task, weight_bits, margin, candidates, exact)
+    options = Options(
+        outputs, profile, accuracy, allow_loss, task, weight_bits, margin, candidates, exact, structured_keys, trees
+    )
     model = load_onnx(model)
     with clear_errors():
         if is_table_model(model):
             return compile_onnx_ml(model, calibration, options, on_step)
+        if trees is not None:
+            raise CompileError("trees: the model is a network and has none; leave the option out")
         return compile_network(model, calibration, options, on_step)
 
 

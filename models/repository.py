@@ -21,10 +21,11 @@ from cloakwork.models.program import Program
 from cloakwork.models.program.answers import answer_bits
 from cloakwork.models.program.artefact import load_program, save_program
 from cloakwork.models.program.client_specification import ClientSpecification
+from cloakwork.models.program.facts import AGREEMENT_FIELDS
 from cloakwork.models.report import Report
 from cloakwork.models.runtime import samples_at_once
 
-FORMAT: Final = 3  # 2 had specifications that did not say their program, and no bits of answers
+FORMAT: Final = 5  # 4 did not say what clients are told of the model
 ARTEFACT: Final = ".clkm"
 
 _log = logging.getLogger("cloakwork.repository")
@@ -50,6 +51,7 @@ def facts_of(program: Program, digest: str) -> dict[str, Any]:
         "parameter_set": params.name,
         "parameter_digest": parameters.parameter_digest(params).hex(),
         "security_bits": params.security_bits,
+        "structured_secret": params.structured_secret,
         "p_fail_log2_per_lookup": costs.p_fail_log2,  # None: approximate look-ups, which have noise instead
         "p_fail_log2_per_program": costs.program_p_fail_log2,
         "input_shape": list(specification.input_shape),
@@ -63,8 +65,15 @@ def facts_of(program: Program, digest: str) -> dict[str, Any]:
         + parameters.expanded_keyswitch_key_bytes(params),
         "largest_batch": samples_at_once(program),
         "client": specification.to_json(),
-        "report": costs.to_fields(),
+        "report": _public(costs.to_fields()),
     }
+
+
+def _public(report: dict[str, Any]) -> dict[str, Any]:
+    """Without what depends on thresholds that stay on the server: how the trees agree with themselves on the grid."""
+    if "grid" not in report:
+        return report
+    return {**report, "grid": {name: value for name, value in report["grid"].items() if name not in AGREEMENT_FIELDS}}
 
 
 def describe(artefact: Path) -> dict[str, Any]:

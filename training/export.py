@@ -12,6 +12,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.training.layers import (
     NoisyMaxPool2d,
     NoisyReLU,
@@ -140,7 +141,9 @@ def compile_options(model: torch.nn.Sequential) -> dict[str, Any]:
     profile = {name: float(np.ceil(percent * 1e4) / 1e4) for name, percent in layer_noise(model).items()}
     noises = [part.noise for part in model.modules() if isinstance(part, SeenByLookup)]
     sets = sorted({noise.parameter_set for noise in noises if noise is not None})
-    return {"profile": profile, "weight_bits": 2, "margin": 0.0, "candidates": sets}
+    options = {"profile": profile, "weight_bits": 2, "margin": 0.0, "candidates": sets}
+    structured = any(parameter_set(name).structured_secret for name in sets)
+    return {**options, **({"structured_keys": True} if structured else {})}
 
 
 def _label(key: str, layer: torch.nn.Module) -> str:

@@ -12,9 +12,10 @@ from typing import Any, Final, cast
 import onnx
 from torch import fx
 
-from cloakwork.fhe_core.parameters import is_insecure, parameter_sets
+from cloakwork.fhe_core.parameters import offered_sets, require_structured_keys
+from cloakwork.fhe_core.parameters import parameter_set as set_of
+from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.passes.choose_parameters import approximate_sets
-from cloakwork.models.passes.choose_set import bootstrap_cost
 from cloakwork.training import export
 from cloakwork.training.instruments import instrumented
 from cloakwork.training.layers import SeenByLookup, Simulating, Tensor, range_penalty, set_simulated
@@ -105,7 +106,9 @@ class Prepared(torch.nn.Module):
         Path(path).write_bytes(self.to_onnx().SerializeToString())
 
 
-def prepare(module: torch.nn.Module, example_input: Tensor, *, parameter_set: str | None = None) -> Prepared:
+def prepare(
+    module: torch.nn.Module, example_input: Tensor, *, parameter_set: str | None = None, structured_keys: bool = False
+) -> Prepared:
     """A copy of a module for a few epochs of training under the noise of a parameter set; the module stays as it is.
 
     Batch normalisation is folded with the statistics that it has, so a network with it is trained before.
@@ -116,20 +119,24 @@ def prepare(module: torch.nn.Module, example_input: Tensor, *, parameter_set: st
         example_input: [batch, ..], typical inputs; ranges start from them, so a batch or more is better than one sample.
         parameter_set: whose noise it is; one that is cheaper than what the compiler takes for the module saves time, the same one gains
             accuracy. None: the cheapest under which the output's error, before training, is at most a third of its spread.
+        structured_keys: sets whose small key is block-binary may be taken (docs/parameters.md).
 
     Raises:
         UnsupportedModuleError: names every step that cannot be simulated.
-        ParameterError: no parameter set has this name.
+        ParameterError: no parameter set has this name, or it has a structured secret and nobody asked for one.
     """
     given = None if parameter_set is None else LookupNoise.of(parameter_set)
+    if parameter_set is not None:
+        require_structured_keys(set_of(parameter_set), structured_keys)
+    names = _sets_by_cost(structured_keys)
     _check_example(example_input)
     device = next((p.device for p in module.parameters()), example_input.device)
     example = example_input.detach().to(device)
     graph = traced(module)
     _warn_of_untrained(module)
-    network = instrumented(graph, example, given or LookupNoise.of(_sets_by_cost()[-1])).to(example)
+    network = instrumented(graph, example, given or LookupNoise.of(names[-1])).to(example)
     _learn_ranges(network, example)
-    prepared = Prepared(network, given or _cheapest_hopeful(network, example), tuple(example.shape[1:]))
+    prepared = Prepared(network, given or _cheapest_hopeful(network, example, names), tuple(example.shape[1:]))
     _use(network, prepared.noise)
     return prepared.train(module.training)
 
@@ -140,7 +147,10 @@ def compile_options(model: Prepared | torch.nn.Sequential) -> dict[str, Any]:
     Of a `Prepared` module beside calibration samples, by which the compiler chooses scales and integers and checks the accuracy; of a `Sequential` of
     the layers of `cloakwork.training.layers` beside the ranges that `ranges_json` writes: integers as trained.
     """
-    return {"candidates": [model.parameter_set]} if isinstance(model, Prepared) else export.compile_options(model)
+    if not isinstance(model, Prepared):
+        return export.compile_options(model)
+    structured = set_of(model.parameter_set).structured_secret
+    return {"candidates": [model.parameter_set], **({"structured_keys": True} if structured else {})}
 
 
 def _check_example(example: Any) -> None:
@@ -163,14 +173,12 @@ def _warn_of_untrained(module: torch.nn.Module) -> None:
             return
 
 
-def _sets_by_cost() -> list[str]:
+def _sets_by_cost(structured_keys: bool) -> list[str]:
     """All that the compiler chooses from."""
-    secure = [params for params in parameter_sets() if not is_insecure(params)]
-    return [params.name for params in sorted(approximate_sets(secure), key=bootstrap_cost)]
+    return [params.name for params in sorted(approximate_sets(offered_sets(structured_keys)), key=bootstrap_cost)]
 
 
-def _cheapest_hopeful(network: fx.GraphModule, example: Tensor) -> LookupNoise:
-    names = _sets_by_cost()
+def _cheapest_hopeful(network: fx.GraphModule, example: Tensor, names: list[str]) -> LookupNoise:
     network.eval()
     devices = [example.device] if example.device.type == "cuda" else []
     with torch.no_grad(), torch.random.fork_rng(devices):

@@ -34,7 +34,7 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
 
     Args:
         calibration: typical samples [samples, columns], such as the training data. Linear models and networks take the ranges of their
-            features from them; trees need them only for what else is asked of them. Missing values in it say that some may come.
+            features from them, trees their public grid. Missing values in it say that some may come.
         options: of `compile_linear`, `compile_ensemble` or `compile_onnx`, whichever the estimator leads to.
 
     Raises:
@@ -59,7 +59,7 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
     if isinstance(model, LinearModel):
         return compile_linear(model, calibration, preprocessing=steps or None, **options)
     if isinstance(model, TreeEnsemble):
-        return compile_ensemble(model, preprocessing=steps or None, **options)
+        return compile_ensemble(model, preprocessing=steps or None, calibration=calibration, **options)
     return _compile_network(model, last, features, steps, options)
 
 
@@ -72,7 +72,7 @@ def _check_options(model: Imported, estimator: Any, options: dict[str, Any]) -> 
     """CompileError for an option that the compiler of this kind of model does not have."""
     compiler, kind = next((c, k) for of, c, k in _COMPILERS if isinstance(model, of))
     signature = inspect.signature(inspect.unwrap(compiler)).parameters.values()
-    known = [p.name for p in signature if p.kind is p.KEYWORD_ONLY and p.name != "preprocessing"]
+    known = [p.name for p in signature if p.kind is p.KEYWORD_ONLY and p.name not in _OWN_OPTIONS]
     strange = sorted(set(options) - set(known))
     if strange:
         raise CompileError(
@@ -80,6 +80,7 @@ def _check_options(model: Imported, estimator: Any, options: dict[str, Any]) -> 
         )
 
 
+_OWN_OPTIONS: Final = ("preprocessing", "calibration")  # which compile_estimator gives itself
 _COMPILERS: Final[tuple[tuple[type, Callable[..., CompiledModel], str], ...]] = (
     (LinearModel, compile_linear, "a linear model"),
     (TreeEnsemble, compile_ensemble, "an ensemble of trees"),

@@ -92,6 +92,7 @@ def _calibration(data: TabularData) -> np.ndarray:
 
 
 def main(folder: Path = zoo.FOLDER) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     for recipe in RECIPES:
         facts = build(recipe, folder)
         sys.stdout.write(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.engine import has_cuda
 from cloakwork.fhe_core.errors import DeviceError
 from cloakwork.fhe_core.evaluation_keys import device_ordinals
 
@@ -22,7 +23,7 @@ def chosen_devices(wanted: tuple[str, ...]) -> tuple[str, ...]:
 
 def _listed() -> list[dict[str, Any]]:
     """Nothing where the build has no CUDA, or the machine no driver; `cloakwork devices` says which."""
-    if not hasattr(_engine, "CudaKey"):
+    if not has_cuda():
         return []
     try:
         found: list[dict[str, Any]] = _engine.cuda_devices()

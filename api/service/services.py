@@ -58,12 +58,14 @@ class Services:
         self.metrics = Metrics()
         self.tenants = Tenants(self.database)
         self.storage = open_storage(settings.storage_url, settings.data_folder)
-        self.models = Models(settings.data_folder / "models", self.database, settings.zoo)
+        self.models = Models(settings.data_folder / "models", self.database, settings.zoo, settings.structured_keys)
         self.disk = Disk(settings.data_folder, settings.disk_reserve_bytes)
         self.keys = Keys(self.database)
         self.usage = Usage(self.database, settings)
         self.dispatcher = Dispatcher(settings, engine_options(settings))
-        self.uploads = Uploads(self.keys, self.storage, self.usage, self.disk, self.dispatcher.forget_key)
+        self.uploads = Uploads(
+            self.keys, self.storage, self.usage, self.disk, self.dispatcher.forget_key, settings.structured_keys
+        )
         self.scoring = Scoring(
             settings, self.dispatcher, self.keys, self.uploads, self.storage, self.usage, self.metrics
         )

@@ -24,6 +24,7 @@ from cloakwork.app.client.keyring import Keyring
 from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url
 from cloakwork.fhe_core.errors import FheError
+from cloakwork.fhe_core.parameters import parameter_set, require_structured_keys
 from cloakwork.models.client_steps import named_inputs
 from cloakwork.models.errors import ShapeError
 
@@ -41,6 +42,7 @@ class _Settings:
         timeout: seconds without a byte from the server.
         verify: as in httpx: False, a certificate bundle's path or an `ssl.SSLContext`.
         allow_plain_http: send an API key over http to other machines than this one.
+        structured_keys: make keys for models whose set has a structured secret (`.._block`) too; without it such models are refused.
 
     Raises:
         ParameterError: a URL that is none, or an API key over plain http to another machine.
@@ -56,11 +58,13 @@ class _Settings:
         timeout: float = 300.0,
         verify: Any = True,
         allow_plain_http: bool = False,
+        structured_keys: bool = False,
     ) -> None:
         self.url = checked_url(url, api_key is not None, allow_plain_http)
         self._keyring = keyring or Keyring(passphrase=passphrase)
         self._models: dict[tuple[str, str | None], RemoteModel] = {}
         self._uploads = Uploads()
+        self._structured_keys = structured_keys
         self._options = (self.url, api_key, timeout, verify)
 
     def __repr__(self) -> str:
@@ -72,6 +76,7 @@ class _Settings:
         if not named and samples is not None and (np.ndim(samples) == 0 or len(samples) == 0):
             raise ShapeError(f"input: expected samples first, at least one, got shape {list(np.shape(samples))}")
         model = yield from self._model(name, version)
+        require_structured_keys(parameter_set(model.specification.parameters), self._structured_keys)
         if named_inputs(model.specification.input_steps) is not None:
             samples = x
         elif named or samples is None:

@@ -6,7 +6,7 @@
                                                                    # log2(sigma/q) that has these bits, for security_curves.json
 
 Needs Sage (passagemath-standard-no-symbolics and passagemath-symbolics from PyPI do) and lattice-estimator at the commit named in
-security_curves.json, on PYTHONPATH. About six seconds per problem.
+security_curves.json, on PYTHONPATH. About six seconds per problem, a minute and more with a block-binary secret (block_security.py).
 
 Source: [APS15], of which lattice-estimator is the successor; [MATZOV22] the cost model.
 """
@@ -22,25 +22,28 @@ import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import block_security
 import parameter_search as search
 
 ESTIMATES = search.HERE / "security_estimates.json"
 
 
-def estimate(secret: str, dimension: int, modulus: int, sigma: float) -> dict[str, float]:
-    """log2 of the cost of each attack, in operations (`rop`)."""
+def estimate(secret: str, dimension: int, modulus: int, sigma: float) -> dict[str, float | None]:
+    """log2 of the cost of each attack, in operations (`rop`); None where the estimator finds no parameters with which it succeeds."""
     warnings.filterwarnings("ignore")
     from estimator import LWE, ND, RC
     from sage.all import oo
 
     logging.disable(logging.CRITICAL)
-    bounds = {"binary": (0, 1), "ternary": (-1, 1), "quinary": (-2, 2)}[secret]
-    problem = LWE.Parameters(n=dimension, q=modulus, Xs=ND.Uniform(*bounds), Xe=ND.DiscreteGaussian(sigma), m=oo)
-    attacks = {"usvp": LWE.primal_usvp, "bdd": LWE.primal_bdd, "dual_hybrid": LWE.dual_hybrid}
-    return {
-        name: round(math.log2(float(attack(problem, red_cost_model=RC.MATZOV)["rop"])), 2)
-        for name, attack in attacks.items()
-    }
+    if secret.startswith("block_"):
+        costs = block_security.estimate(int(secret.removeprefix("block_")), dimension, modulus, sigma)
+    else:
+        bounds = {"binary": (0, 1), "ternary": (-1, 1), "quinary": (-2, 2)}[secret]
+        problem = LWE.Parameters(n=dimension, q=modulus, Xs=ND.Uniform(*bounds), Xe=ND.DiscreteGaussian(sigma), m=oo)
+        attacks = {"usvp": LWE.primal_usvp, "bdd": LWE.primal_bdd, "dual_hybrid": LWE.dual_hybrid}
+        costs = {name: attack(problem, red_cost_model=RC.MATZOV) for name, attack in attacks.items()}
+    bits = {name: math.log2(float(cost["rop"])) for name, cost in costs.items()}
+    return {name: round(found, 2) if math.isfinite(found) else None for name, found in bits.items()}
 
 
 def find_point(secret: str, dimension: int, modulus: int, target: int, guess: float) -> tuple[float, float]:
@@ -48,7 +51,7 @@ def find_point(secret: str, dimension: int, modulus: int, target: int, guess: fl
     tried = []
     log2_alpha = guess
     for _ in range(4):
-        bits = min(estimate(secret, dimension, modulus, modulus * 2**log2_alpha).values())
+        bits = search.least_bits(estimate(secret, dimension, modulus, modulus * 2**log2_alpha))
         tried.append((log2_alpha, bits))
         if abs(bits - target) < 0.05:
             break
@@ -85,13 +88,13 @@ def wanted() -> set[str]:
     return {key for row in search.find_rows() if not search.is_toy(row) for key in search.row_instances(row)}
 
 
-def write(estimates: dict[str, dict[str, float]]) -> None:
+def write(estimates: dict[str, dict[str, float | None]]) -> None:
     """One line per problem."""
     estimator = search.CURVES["estimator"]
     lines = ",\n".join(f"    {json.dumps(key)}: {json.dumps(values)}" for key, values in sorted(estimates.items()))
     key = json.dumps("secret dimension modulus sigma, with sigma in units of 1/modulus")
     ESTIMATES.write_text(
-        f'{{\n  "estimator": {json.dumps(estimator)},\n  "key": {key},\n  "unit": "log2 of operations",\n'
+        f'{{\n  "estimator": {json.dumps(estimator)},\n  "key": {key},\n  "unit": "log2 of operations; null: no attack of this kind succeeds",\n'
         f'  "estimates": {{\n{lines}\n  }}\n}}\n'
     )
 

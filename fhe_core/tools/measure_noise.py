@@ -66,9 +66,9 @@ class Laboratory:
         return words.astype(np.uint32) if self.params.limb_count == 1 else words
 
     def switched_phase(self, switched: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Phase modulo 2N of a modulus-switched ciphertext."""
+        """Phase modulo 2 nu N of a modulus-switched ciphertext."""
         words = switched.astype(np.int64)
-        return (words[:, -1] - words[:, :-1] @ self.small_key) % (2 * self.params.polynomial_size)
+        return (words[:, -1] - words[:, :-1] @ self.small_key) % (2 * self.params.table_size)
 
     # Stages
 
@@ -94,36 +94,41 @@ class Laboratory:
     def modulus_switch(self) -> Stage:
         w = self.params.keyswitch_modulus_log2
         small = self.random.integers(0, 2**w, (SWITCHES, self.params.lwe_dimension + 1), dtype=np.uint32)
-        after = self.switched_phase(self.session.modulus_switch(small)) / (2 * self.params.polynomial_size)
+        after = self.switched_phase(self.session.modulus_switch(small)) / (2 * self.params.table_size)
         errors = (after - self.secret.phase_small(small) / 2.0**w + 0.5) % 1.0 - 0.5
         return Stage("modulus switch", errors, noise.modulus_switch_variance(self.params))
 
     def rotate(self) -> tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]:
         """Blind rotations of a random table by random ciphertexts, and the signed words that their phases should be: X^-phase * table."""
-        n = self.params.polynomial_size
-        switched = self.random.integers(0, 2 * n, (ROTATIONS, self.params.lwe_dimension + 1), dtype=np.uint32)
-        table = self.torus_words(1, n)
+        size = self.params.table_size
+        switched = self.random.integers(0, 2 * size, (ROTATIONS, self.params.lwe_dimension + 1), dtype=np.uint32)
+        table = self.torus_words(1, size)
         signed = np.concatenate([table[0].astype(np.int64), -table[0].astype(np.int64)])
-        expected = signed[(np.arange(n) + self.switched_phase(switched)[:, None]) % (2 * n)]
-        return self.session.blind_rotate(switched, self.tables(table)), expected
+        expected = signed[(np.arange(size) + self.switched_phase(switched)[:, None]) % (2 * size)]
+        rotated = self.session.blind_rotate(switched, self.tables(table))
+        return rotated.reshape(ROTATIONS, self.params.extension_factor, *rotated.shape[-2:]), expected
 
     def blind_rotation(self) -> Stage:
         rotated, expected = self.rotate()
-        errors = centred((self.secret.phase_glwe(rotated).astype(np.int64) - expected).ravel(), self.params.modulus)
+        phases = self.secret.phase_glwe(rotated.reshape(-1, *rotated.shape[-2:])).astype(np.int64)
+        entries = phases.reshape(*rotated.shape[:2], -1).swapaxes(1, 2).reshape(expected.shape)
+        errors = centred((entries - expected).ravel(), self.params.modulus)
         return Stage("blind rotation", errors, noise.blind_rotation_variance(self.params))
 
-    def lookup(self, weight_norm: float | None = None) -> Stage:
-        """What a look-up sees: an integer combination of bootstrap outputs, keyswitch, modulus switch."""
+    def lookup(self, weight_norm: float | None = None, entries: int = 256) -> Stage:
+        """What a look-up sees: an integer combination of bootstrap outputs, of that many entries of a rotation, keyswitch, modulus switch."""
         params = self.params
         weights = integer_weights(params.max_weight_norm if weight_norm is None else weight_norm)
         rotated, expected = self.rotate()
-        coefficients = np.linspace(0, params.polynomial_size - 1, min(params.polynomial_size, 256)).astype(np.uint32)
-        outputs = self.session.sample_extract(rotated, coefficients).reshape(-1, params.large_dimension + 1)
+        coefficients = np.linspace(0, params.table_size - 1, entries).astype(np.uint32)
+        places = [divmod(int(c), params.extension_factor) for c in coefficients]
+        parts = [self.session.sample_extract(np.ascontiguousarray(rotated[:, i]), np.array([j], np.uint32)) for j, i in places]
+        outputs = np.concatenate(parts, axis=1).reshape(-1, params.large_dimension + 1)
         # Every sum takes outputs of different rotations: one group of rotations per weight.
         inputs = outputs.reshape(len(weights), -1, params.large_dimension + 1).swapaxes(0, 1)
         sums = self.session.linear(weights[None, :], np.ascontiguousarray(inputs)).reshape(-1, params.large_dimension + 1)
         ideal = expected[:, coefficients].reshape(len(weights), -1) / params.modulus * weights[:, None]
-        phases = self.switched_phase(self.session.modulus_switch(self.session.keyswitch(sums))) / (2 * params.polynomial_size)
+        phases = self.switched_phase(self.session.modulus_switch(self.session.keyswitch(sums))) / (2 * params.table_size)
         errors = (phases - ideal.sum(axis=0) + 0.5) % 1.0 - 0.5
         norm = float(np.linalg.norm(weights))
         return Stage("look-up", errors, noise.lookup_variance(params, norm), noise.keyswitch_offset(params))

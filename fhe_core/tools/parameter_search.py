@@ -30,9 +30,11 @@ HERE = Path(__file__).resolve().parent
 HEADER = HERE.parent / "include" / "fhe_core" / "parameter_sets.hpp"
 ROTATIONS_FILE = HEADER.with_name("rotations.def")
 LIMB_PRIMES = (132710401, 134176769)
+RAISING_PRIME = 33538049
 SIGMA_FLOOR = 3.19
 SIGMA_LIMIT = 2000.0  # of the sampler (random.hpp)
 TARGET_BITS = 132
+HYPOTHETICAL, HYPOTHETICAL_MARGIN = "block_transform", 4  # of block_security.py
 Gadget = tuple[int, int]  # base_log, level_count
 
 
@@ -63,6 +65,16 @@ class Rotation:
     @property
     def key_bits(self) -> int:
         return len(self.keys[0])
+
+    @property
+    def has_independent_bits(self) -> bool:
+        return len(self.keys) + 1 == {"binary": 2, "ternary": 3}[self.small_secret] ** self.key_bits
+
+    @property
+    def secret_variance(self) -> float:
+        """Of a coefficient of the small key: the values of a step, zero among them, are equally likely."""
+        values, total = len(self.keys) + 1, sum(key[0] for key in self.keys)
+        return (values * sum(key[0] ** 2 for key in self.keys) - total**2) / values**2
 
 
 def _read_rotations() -> dict[str, Rotation]:
@@ -97,6 +109,14 @@ class Row:
     lwe_sigma: float
     keyswitch_gadget: Gadget
     max_weight_norm: float
+    extension_factor: int = 1
+    raised: bool = False
+    raised_sigma: float = 0.0
+    rounded_products: bool = False
+
+    @property
+    def table_size(self) -> int:
+        return self.extension_factor * self.polynomial_size
 
     @property
     def rotation(self) -> Rotation:
@@ -107,8 +127,33 @@ class Row:
         return self.rotation.small_secret
 
     @property
+    def small_key_variance(self) -> float:
+        return self.rotation.secret_variance
+
+    @property
+    def structured_secret(self) -> bool:
+        return not self.rotation.has_independent_bits
+
+    @property
+    def lwe_problem(self) -> str:
+        """The small key's distribution, as the stored curves and estimates name it."""
+        return self.cmux if self.structured_secret else self.lwe_secret
+
+    @property
     def modulus(self) -> int:
         return math.prod(LIMB_PRIMES[: self.limb_count])
+
+    @property
+    def key_modulus(self) -> int:
+        return self.modulus * RAISING_PRIME if self.raised else self.modulus
+
+    @property
+    def key_limb_count(self) -> int:
+        return self.limb_count + self.raised
+
+    @property
+    def key_sigma(self) -> float:
+        return self.raised_sigma if self.raised else self.glwe_sigma
 
     @property
     def large_dimension(self) -> int:
@@ -147,12 +192,17 @@ def _at_target(log2_alpha: float, bits: float, dimension: int, target: int) -> f
     return log2_alpha + (target - bits) * 3.49 * dimension / target**2
 
 
-def lwe_sigma(n: int, w: int, bits: int) -> float:
-    """The smallest keyswitch sigma (units of 2^-w) of a binary small key that has these bits."""
-    points = CURVES["points"]["lwe"][str(bits)]
+def least_bits(estimate: dict[str, float | None]) -> float:
+    """Of all attacks that succeed; four bits more of the hypothetical one on blocks (block_security.py)."""
+    return min(cost + HYPOTHETICAL_MARGIN * (attack == HYPOTHETICAL) for attack, cost in estimate.items() if cost is not None)
+
+
+def lwe_sigma(problem: str, n: int, w: int, bits: int) -> float:
+    """The smallest keyswitch sigma (units of 2^-w) of a small key of this distribution that has these bits."""
+    points = CURVES["points"]["lwe"][str(bits)] if problem == "binary" else CURVES["points"]["blocks"][problem][str(bits)]
     columns = zip(points["dimension"], points["log2_alpha"], points["bits"], strict=True)
     moved = [_at_target(log2_alpha, found, dimension, bits) for dimension, log2_alpha, found in columns]
-    return _confirmed("binary", n, 2**w, 2 ** (_interpolate(points["dimension"], moved, n) + CURVE_MARGIN + w), bits)
+    return _confirmed(problem, n, 2**w, 2 ** (_interpolate(points["dimension"], moved, n) + CURVE_MARGIN + w), bits)
 
 
 def ring_sigma(secret: str, dimension: int, modulus: int, bits: int) -> float | None:
@@ -162,7 +212,7 @@ def ring_sigma(secret: str, dimension: int, modulus: int, bits: int) -> float | 
             log2_alpha = _at_target(point["log2_alpha"], point["bits"], dimension, bits) + CURVE_MARGIN
             return _confirmed(secret, dimension, modulus, modulus * 2**log2_alpha, bits)
     estimate = ESTIMATES.get(estimate_key(secret, dimension, modulus, SIGMA_FLOOR))
-    return SIGMA_FLOOR if estimate is not None and min(estimate.values()) >= bits else None
+    return SIGMA_FLOOR if estimate is not None and least_bits(estimate) >= bits else None
 
 
 def _confirmed(secret: str, dimension: int, modulus: int, sigma: float, bits: int) -> float:
@@ -170,7 +220,7 @@ def _confirmed(secret: str, dimension: int, modulus: int, sigma: float, bits: in
     while True:
         rounded = max(SIGMA_FLOOR, math.ceil(100 * sigma) / 100)
         estimate = ESTIMATES.get(estimate_key(secret, dimension, modulus, rounded))
-        if estimate is None or min(estimate.values()) >= bits:
+        if estimate is None or least_bits(estimate) >= bits:
             return rounded
         sigma = 1.01 * rounded
 
@@ -179,12 +229,12 @@ def estimate_key(secret: str, dimension: int, modulus: int, sigma: float) -> str
     return f"{secret} {dimension} {modulus} {sigma!r}"
 
 
-def row_instances(row: Row) -> tuple[str, str]:
-    """The LWE and the GLWE problem of a row, as keys of security_estimates.json."""
-    return (
-        estimate_key(row.lwe_secret, row.lwe_dimension, 2**row.keyswitch_modulus_log2, row.lwe_sigma),
-        estimate_key(row.glwe_secret, row.large_dimension, row.modulus, row.glwe_sigma),
-    )
+def row_instances(row: Row) -> tuple[str, ...]:
+    """The LWE and the GLWE problems of a row, as keys of security_estimates.json: of ciphertexts, and of a bootstrap key that is raised."""
+    lwe = estimate_key(row.lwe_problem, row.lwe_dimension, 2**row.keyswitch_modulus_log2, row.lwe_sigma)
+    ciphertexts = estimate_key(row.glwe_secret, row.large_dimension, row.modulus, row.glwe_sigma)
+    key = estimate_key(row.glwe_secret, row.large_dimension, row.key_modulus, row.key_sigma)
+    return (lwe, ciphertexts, key) if row.raised else (lwe, ciphertexts)
 
 
 def is_toy(row: Row) -> bool:
@@ -194,7 +244,7 @@ def is_toy(row: Row) -> bool:
 def row_security(row: Row) -> float:
     """Bits: the least of all attacks on both sides, from the stored output of the estimator; nan when it is missing."""
     found = [ESTIMATES.get(instance) for instance in row_instances(row)]
-    return min(min(estimate.values()) for estimate in found if estimate is not None) if all(found) else math.nan
+    return min(least_bits(estimate) for estimate in found if estimate is not None) if all(found) else math.nan
 
 
 # Cost
@@ -202,23 +252,28 @@ def row_security(row: Row) -> float:
 
 def cost(row: Row) -> float:
     """Butterfly equivalents of one bootstrap, keyswitch included: the mean of the devices of kernel_costs.json."""
-    size, outputs, limbs = row.polynomial_size, row.glwe_dimension + 1, row.limb_count
+    size, outputs, limbs = row.polynomial_size, row.glwe_dimension + 1, row.key_limb_count
     butterflies = limbs * size / 2 * math.log2(size)
     products = row.row_count * outputs * row.keys_per_step * limbs * size
     words = outputs * limbs * size
     keyswitch = row.large_dimension * row.keyswitch_gadget[1] * row.lwe_dimension
     total = 0.0
     for device in (COSTS["cuda"], COSTS["cpu"]):
-        reduction = row.keys_per_step * device["reduction_and_factor"] if row.factors_on_products else device["reduction"]
         step = row.row_count * butterflies * device["forward_butterfly"] + outputs * butterflies * device["inverse_butterfly"]
-        step += products * device["multiply_accumulate"] + words * reduction
+        if row.extension_factor > 1:  # digits with keys and with their sum; factors go to the keys, once, and Y to the digits
+            step += products * (1 + 1 / row.keys_per_step) * device["multiply_accumulate"]
+            step += (words + row.row_count * limbs * size) * device["reduction"]
+            step = row.extension_factor * step + products * device["reduction_and_factor"]
+        else:
+            reduction = row.keys_per_step * device["reduction_and_factor"] if row.factors_on_products else device["reduction"]
+            step += products * device["multiply_accumulate"] + words * reduction
         total += row.step_count * step + keyswitch * device["keyswitch_multiply"]
     return total / 2
 
 
 def upload_bytes(row: Row) -> int:
     """Seeded evaluation keys: bodies of the bootstrap key and of the keyswitch key."""
-    word = 4 if row.limb_count == 1 else 7
+    word = 4 if row.key_limb_count == 1 else 7
     bootstrap = row.step_count * row.keys_per_step * row.row_count * row.polynomial_size * word
     return bootstrap + row.large_dimension * row.keyswitch_gadget[1] * ((row.keyswitch_modulus_log2 + 7) // 8)
 
@@ -236,6 +291,9 @@ class Shape:
     mask_gadget: Gadget
     body_gadget: Gadget
     cmux: str = "binary_pair"
+    extension_factor: int = 1
+    raised: bool = False
+    rounded_products: bool = False
 
 
 @dataclass(frozen=True)
@@ -265,6 +323,23 @@ TWO_LIMBS = (
     Shape(4096, 1, 2, (24, 1), (24, 1)),
 )
 ALL_SHAPES = (*ONE_LIMB, *TWO_LIMBS)
+BLOCKS = ("block_3", "block_4", "block_6", "block_8")
+
+
+def _in_blocks(shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
+    """The same shapes with blocks of every length."""
+    return tuple(replace(shape, cmux=cmux) for shape in shapes for cmux in BLOCKS)
+
+
+# Of two limbs, with ciphertexts of one: no others want more than 27 bits for their keys.
+RAISED = tuple(replace(shape, limb_count=1, raised=True) for shape in TWO_LIMBS)
+
+# Several accumulators as one table. A body digit of 22 bits has less noise: of rounding, the body's share is one of a thousand.
+EXTENDED = tuple(Shape(2048, 1, 2, (24, 1), (22, 1), extension_factor=factor) for factor in (2, 4, 8, 16, 32))
+# Blocks of eight alone: the cheapest for every target, and with a modulus switch that half the parts of shorter blocks are enough for at 2^-64.
+EXTENDED_BLOCKS = tuple(replace(shape, cmux="block_8") for shape in EXTENDED[:4])
+# Rounded products. Digits of 24 bits have more error of the transforms than of rounding, of 22 less; either takes a larger n.
+ROUNDED = (Shape(2048, 1, 1, (23, 1), (20, 1), raised=True, rounded_products=True),)
 S192_SHAPES = (
     Shape(512, 3, 1, (6, 3), (7, 2)),
     Shape(1024, 2, 1, (5, 4), (5, 3)),
@@ -281,6 +356,13 @@ TARGETS = (
     Target("gate_128", "gate", 0, -128, SQRT2, ONE_LIMB),
     *(_lut(p, "_64", -64) for p in range(1, 6)),
     *(_lut(p, "", -128) for p in range(1, 6)),
+    _lut(4, "_fft", -128, shapes=ROUNDED),
+    Target("lut6_64", "exact", 6, -64, 4, EXTENDED),
+    Target("lut7_64", "exact", 7, -64, 4, EXTENDED),
+    Target("lut8_64", "exact", 8, -64, 2, EXTENDED),
+    Target("lut6", "exact", 6, -128, 2, EXTENDED),
+    Target("lut7", "exact", 7, -128, 4, EXTENDED),
+    Target("lut8", "exact", 8, -128, 2, EXTENDED),
     Target("nn2", "approximate", 0, 0.01, 4, ALL_SHAPES),
     Target("nn1", "approximate", 0, 0.005, 4, ALL_SHAPES),
     Target("nn05", "approximate", 0, 0.0025, 4, ALL_SHAPES),
@@ -290,6 +372,25 @@ TARGETS = (
     Target("gate_64_s192", "gate", 0, -64, SQRT2, S192_SHAPES, 192),
     Target("gate_128_s192", "gate", 0, -128, SQRT2, S192_SHAPES, 192),
     _lut(2, "_s192", -128, 192, S192_SHAPES),
+    # Block-binary small keys: a structured secret, for who asks for it.
+    Target("gate_64_block", "gate", 0, -64, SQRT2, _in_blocks(ONE_LIMB)),
+    Target("gate_128_block", "gate", 0, -128, SQRT2, _in_blocks(ONE_LIMB)),
+    *(_lut(p, "_block", -128, shapes=_in_blocks(ALL_SHAPES)) for p in range(1, 6)),
+    Target("lut6_64_block", "exact", 6, -64, 4, EXTENDED_BLOCKS),
+    Target("lut7_64_block", "exact", 7, -64, 4, EXTENDED_BLOCKS),
+    Target("lut8_64_block", "exact", 8, -64, 1, EXTENDED_BLOCKS),
+    Target("lut6_block", "exact", 6, -128, 4, EXTENDED_BLOCKS),
+    Target("lut7_block", "exact", 7, -128, 4, EXTENDED_BLOCKS),
+    Target("lut8_block", "exact", 8, -128, 2, EXTENDED_BLOCKS),
+    Target("nn2_block", "approximate", 0, 0.01, 4, _in_blocks(ALL_SHAPES)),
+    Target("nn1_block", "approximate", 0, 0.005, 4, _in_blocks(ALL_SHAPES)),
+    Target("nn05_block", "approximate", 0, 0.0025, 4, _in_blocks(ALL_SHAPES)),
+    # Raised bootstrap keys: half the ciphertext, for who names them.
+    *(_lut(p, "_raised", -128, shapes=RAISED) for p in range(3, 6)),
+    Target("nn05_raised", "approximate", 0, 0.0025, 4, RAISED),
+    Target("nn2_wide_raised", "approximate", 0, 0.01, 256, RAISED),
+    Target("nn1_wide_raised", "approximate", 0, 0.005, 128, RAISED),
+    Target("nn05_wide_raised", "approximate", 0, 0.0025, 64, RAISED),
 )
 KEYSWITCH_GADGETS = tuple((2, levels) for levels in range(5, 12))
 KEYSWITCH_MODULI = (16, 24)  # whole bytes: two or three per word
@@ -300,7 +401,7 @@ def fits(row: Row, target: Target) -> bool:
         return False
     if target.kind == "approximate":
         return noise.SD_INFLATION * math.sqrt(noise.lookup_variance(row)) + abs(noise.keyswitch_offset(row)) <= target.limit
-    return noise.lookup_failure_log2(row) <= target.limit
+    return noise.lookup_p_fail_log2(row) <= target.limit
 
 
 cached_lwe_sigma = cache(lwe_sigma)
@@ -308,17 +409,19 @@ cached_lwe_sigma = cache(lwe_sigma)
 
 def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: Gadget) -> Row | None:
     """The row of least n for this shape, or None."""
-    modulus = math.prod(LIMB_PRIMES[: shape.limb_count])
-    sigma = ring_sigma(secret, shape.polynomial_size * shape.glwe_dimension, modulus, target.bits)
-    if sigma is None:
+    modulus, dimension = math.prod(LIMB_PRIMES[: shape.limb_count]), shape.polynomial_size * shape.glwe_dimension
+    sigma = ring_sigma(secret, dimension, modulus, target.bits)
+    raised_sigma = ring_sigma(secret, dimension, modulus * RAISING_PRIME, target.bits) if shape.raised else 0.0
+    if sigma is None or raised_sigma is None:
         return None
     row = Row(
         target.name, target.kind, target.message_bits, shape.polynomial_size, shape.glwe_dimension, shape.limb_count,
-        shape.mask_gadget, shape.body_gadget, shape.cmux, secret, sigma, 0, w, SIGMA_FLOOR, keyswitch, target.weight_norm,
+        shape.mask_gadget, shape.body_gadget, shape.cmux, secret, sigma, 0, w, SIGMA_FLOOR, keyswitch, target.weight_norm, shape.extension_factor,
+        shape.raised, raised_sigma, shape.rounded_products,
     )  # fmt: skip
 
     def with_dimension(n: int) -> Row:
-        return replace(row, lwe_dimension=n, lwe_sigma=cached_lwe_sigma(n, w, target.bits))
+        return replace(row, lwe_dimension=n, lwe_sigma=cached_lwe_sigma(row.lwe_problem, n, w, target.bits))
 
     bits = row.rotation.key_bits
     first, step = -(-560 // bits) * bits, 16 * bits
@@ -349,6 +452,19 @@ TOYS = (
     Row("toy_two_limb", "exact", 2, 256, 1, 2, (24, 1), (24, 1), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 9), 16.0),
     # Gates, quinary ring secret.
     Row("toy_gate", "gate", 0, 256, 2, 1, (8, 2), (6, 2), "binary_pair", "quinary", 3.19, 32, 16, 3.19, (2, 6), SQRT2),
+    # Blocks of the small key with at most one 1: one limb, two limbs, gates.
+    Row("toy_block", "exact", 2, 256, 1, 1, (7, 3), (7, 3), "block_4", "ternary", 3.19, 36, 24, 4.0, (2, 8), 4.0),
+    Row("toy_block_two_limb", "exact", 2, 256, 1, 2, (24, 1), (24, 1), "block_8", "ternary", 3.19, 40, 24, 4.0, (2, 9), 16.0),
+    Row("toy_block_gate", "gate", 0, 256, 2, 1, (8, 2), (6, 2), "block_3", "quinary", 3.19, 36, 16, 3.19, (2, 6), SQRT2),
+    # Ciphertexts of one limb, a raised bootstrap key; with blocks; one key bit per step, several digits.
+    Row("toy_raised", "exact", 2, 256, 1, 1, (24, 1), (24, 1), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 9), 16.0, 1, True, 4.0),
+    Row("toy_raised_block", "exact", 2, 256, 1, 1, (24, 1), (24, 1), "block_6", "ternary", 3.19, 36, 24, 4.0, (2, 9), 16.0, 1, True, 4.0),
+    Row("toy_raised_binary", "exact", 1, 256, 2, 1, (13, 2), (9, 2), "binary", "binary", 3.19, 24, 16, 3.19, (4, 4), 2.0, 1, True, 5.0),
+    # The same with rounded products, which N = 2048 alone has.
+    Row("toy_fft", "exact", 2, 2048, 1, 1, (23, 1), (20, 1), "binary_pair", "binary", 9.12, 16, 24, 4.0, (2, 8), 16.0, 1, True, 9.12, True),
+    # Several accumulators as one table: pairs and k = 2; blocks, two limbs.
+    Row("toy_extended", "exact", 2, 256, 2, 1, (8, 2), (7, 2), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 8), 4.0, 4),
+    Row("toy_extended_two_limb", "exact", 2, 256, 1, 2, (24, 1), (22, 1), "block_8", "ternary", 3.19, 80, 24, 4.0, (2, 9), 4.0, 8),
 )
 
 
@@ -378,24 +494,30 @@ def _stored_bits(row: Row) -> int:
 
 def _stated_failure(row: Row) -> float:
     """log2 in tenths, rounded towards failure."""
-    return 0.0 if row.kind == "approximate" else math.ceil(10 * noise.lookup_failure_log2(row)) / 10
+    return 0.0 if row.kind == "approximate" else math.ceil(10 * noise.lookup_p_fail_log2(row)) / 10
+
+
+def _raising(row: Row) -> str:
+    return "rounded" if row.rounded_products else "raised"
 
 
 def _cells(row: Row) -> list[str]:
     bits = 0 if is_toy(row) else _stored_bits(row)
     p_fail = _stated_failure(row)
+    extension = "" if row.extension_factor == 1 and not row.raised else f", {row.extension_factor}"
     shape = (
         f"{{{row.polynomial_size}, {row.glwe_dimension}, {row.limb_count}, {{{row.mask_gadget[0]}, {row.mask_gadget[1]}}}, "
-        f"{{{row.body_gadget[0]}, {row.body_gadget[1]}}}, {row.cmux}}}"
+        f"{{{row.body_gadget[0]}, {row.body_gadget[1]}}}, {row.cmux}{extension}{f', {_raising(row)}' if row.raised else ''}}}"
     )
+    raised_sigma = f", {_number(row.raised_sigma)}" if row.raised else ""
     return [
         f'{{"{row.name}"', row.kind, str(row.message_bits), shape, f"s_{row.glwe_secret}", _number(row.glwe_sigma), str(row.lwe_dimension),
         str(row.keyswitch_modulus_log2), _number(row.lwe_sigma), f"{{{row.keyswitch_gadget[0]}, {row.keyswitch_gadget[1]}}}",
-        _number(row.max_weight_norm), _number(p_fail), f"{math.sqrt(noise.lookup_variance(row)):.3e}", f"{bits}}},",
+        _number(row.max_weight_norm), _number(p_fail), f"{math.sqrt(noise.lookup_variance(row)):.3e}", f"{bits}{raised_sigma}}},",
     ]  # fmt: skip
 
 
-COLUMNS = ["name", "kind", "p", "{N, k, limbs, mask, body, cmux}", "ring secret", "sigma", "n", "w", "sigma", "digits", "weights", "p_fail", "noise", "bits"]
+COLUMNS = ["name", "kind", "p", "{N, k, limbs, mask, body, cmux, nu, raising}", "ring secret", "sigma", "n", "w", "sigma", "digits", "weights", "p_fail", "noise", "bits, raised sigma"]
 
 
 def header(rows: list[Row]) -> str:
@@ -412,11 +534,13 @@ def header(rows: list[Row]) -> str:
 // Security: {estimator["name"]} {estimator["commit"]} ({estimator["commit_date"]}), cost model {estimator["cost_model"]}, {estimator["samples"]} samples, the least of primal
 // usvp, primal bdd and dual hybrid, of the LWE and of the GLWE side; from the curves in fhe_core/tools/security_curves.json.
 // Noise and failure probability: fhe_core/noise.py, p_fail with the standard deviation inflated by {round(100 * (noise.SD_INFLATION - 1))} %.
-// Units: gadgets {{base_log, level_count}}; ring sigma 1/Q; keyswitch sigma 2^-w; weights: largest L2 norm of integer weights on
-// fresh outputs; p_fail: log2, 0 for approximate sets; noise: standard deviation at a look-up at that norm, fraction of the torus.
+// Units: gadgets {{base_log, level_count}}; ring sigma 1/Q, of raised keys 1/(QP); keyswitch sigma 2^-w; weights: largest L2 norm
+// of integer weights on fresh outputs; p_fail: log2, 0 for approximate sets; noise: standard deviation at a look-up at that norm,
+// fraction of the torus.
 // toy*: insecure, for tests.
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include "fhe_core/parameters.hpp"
@@ -426,6 +550,7 @@ namespace fhe_core {{
 namespace parameter_table {{
 
 using enum CmuxKind;
+using enum Raising;
 using enum TableKind;
 inline constexpr SecretKind s_binary = SecretKind::binary, s_ternary = SecretKind::ternary, s_quinary = SecretKind::quinary;
 
@@ -434,6 +559,10 @@ inline constexpr std::array kRows = std::to_array<ParameterSet>({{
 {chr(10).join(lines)}
 }});
 // clang-format on
+
+static_assert(std::ranges::all_of(kRows, &ParameterSet::has_whole_steps), "n is a multiple of the key bits of a step");
+static_assert(std::ranges::none_of(kRows, [](const ParameterSet& p) {{ return p.is_raised() && p.extension_factor() > 1; }}),
+              "no back end rotates several accumulators with a raised key");
 
 }}  // namespace parameter_table
 
@@ -446,16 +575,17 @@ inline constexpr auto& kParameterSets = parameter_table::kRows;
 def documentation(rows: list[Row]) -> str:
     """The table of docs/parameters.md."""
     lines = ["| set | shape | mask / body | ring secret | n | weights | p_fail | noise, % of the half torus | bits | upload | cost |", "|" + "---|" * 11]
-    least = min(cost(row) for row in rows if not is_toy(row))
+    unit = cost(next(row for row in rows if row.name == "gate_64"))
     for row in rows:
         if is_toy(row):
             continue
         p_fail = "" if row.kind == "approximate" else f"2^{_stated_failure(row):.1f}"
         (a, b), (c, d) = row.mask_gadget, row.body_gadget
+        extended = f" nu={row.extension_factor}" if row.extension_factor > 1 else ""
         lines.append(
-            f"| `{row.name}` | N={row.polynomial_size} k={row.glwe_dimension}{' two limbs' if row.limb_count == 2 else ''} | {b}x2^{a} / {d}x2^{c} | "
+            f"| `{row.name}` | N={row.polynomial_size} k={row.glwe_dimension}{' two limbs' if row.limb_count == 2 else ' rounded' if row.rounded_products else ' raised' if row.raised else ''}{extended} | {b}x2^{a} / {d}x2^{c} | "
             f"{row.glwe_secret} | {row.lwe_dimension} | {row.max_weight_norm:.4g} | {p_fail} | {200 * math.sqrt(noise.lookup_variance(row)):.2f} | "
-            f"{_stored_bits(row)} | {upload_bytes(row) / 2**20:.1f} MiB | {cost(row) / least:.2f} |"
+            f"{_stored_bits(row)} | {upload_bytes(row) / 2**20:.1f} MiB | {cost(row) / unit:.2f} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -465,16 +595,16 @@ def explain(name: str) -> None:
     rows = choices(target)
     seen: set[object] = set()
     for row in rows:
-        key = (row.polynomial_size, row.glwe_dimension, row.limb_count, row.mask_gadget, row.body_gadget, row.cmux)
+        key = (row.polynomial_size, row.glwe_dimension, row.limb_count, row.mask_gadget, row.body_gadget, row.cmux, row.extension_factor, row.raised)
         if key in seen:
             continue
         seen.add(key)
         sds = [math.sqrt(v) for v in (noise.blind_rotation_variance(row), noise.keyswitch_variance(row), noise.modulus_switch_variance(row))]
         print(
-            f"{cost(row) / 1e6:7.2f} M  N={row.polynomial_size} k={row.glwe_dimension} limbs={row.limb_count} {row.mask_gadget}/{row.body_gadget} "
+            f"{cost(row) / 1e6:7.2f} M  N={row.polynomial_size} k={row.glwe_dimension} limbs={row.limb_count} nu={row.extension_factor} {row.mask_gadget}/{row.body_gadget} "
             f"{row.cmux} {row.glwe_secret} {row.glwe_sigma} n={row.lwe_dimension} w={row.keyswitch_modulus_log2} {row.lwe_sigma} "
             f"{row.keyswitch_gadget} pbs {sds[0]:.2e} ks {sds[1]:.2e} ms {sds[2]:.2e} total {math.sqrt(noise.lookup_variance(row)):.3e} "
-            f"p_fail {noise.lookup_failure_log2(row):.1f} bits {row_security(row):.1f} upload {upload_bytes(row) / 2**20:.1f} MiB"
+            f"p_fail {noise.lookup_p_fail_log2(row):.1f} bits {row_security(row):.1f} upload {upload_bytes(row) / 2**20:.1f} MiB"
         )
 
 

@@ -71,6 +71,7 @@ from cloakwork.models.client_steps.running import (
 )
 from cloakwork.models.client_steps.tensors import Named, Tensors, joined
 from cloakwork.models.client_steps.texts import TOKENS, Texts
+from cloakwork.models.client_steps.thermometer import Thermometer
 
 __all__ = [
     "FUNCTIONS",
@@ -118,6 +119,7 @@ __all__ = [
     "Standardise",
     "Tensors",
     "Texts",
+    "Thermometer",
     "Transform",
     "Wrap",
     "checks_input",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.client_steps.checks import Stage, check_labels, demand
+from cloakwork.models.client_steps.checks import Stage, as_wide, check_labels, demand
 from cloakwork.models.client_steps.transforms import LARGEST, TRANSFORMS, best_class, class_threshold
 from cloakwork.models.errors import ShapeError
 
@@ -36,6 +36,7 @@ class Wrap:
         demand(self.lowest.ndim == 1 and self.modulus > 0, "a lowest value for each output and a positive modulus")
 
     def __call__(self, x: Reals) -> Reals:
+        as_wide(x, len(self.lowest))
         result: Reals = np.remainder(np.rint(x) - self.lowest, self.modulus) + self.lowest
         return result
 

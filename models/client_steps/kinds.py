@@ -48,6 +48,7 @@ from cloakwork.models.client_steps.first import Categories, Columns
 from cloakwork.models.client_steps.nested import Append
 from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
+from cloakwork.models.client_steps.thermometer import Thermometer
 from cloakwork.models.graph.last_steps import LastStep
 
 FirstStep: TypeAlias = Columns | Categories | Texts
@@ -78,6 +79,7 @@ InputStep: TypeAlias = (
     | Quantise
     | Compare
     | Bins
+    | Thermometer
 )
 AnswerStep: TypeAlias = (
     Quantise

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
+from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.distinct_outputs import distinct_outputs
+from cloakwork.models.compile.options import Options
+from cloakwork.models.criteria.noise_limits import AUTO, NoiseLimits, noise_limits, on_layers
 from cloakwork.models.passes.choose_parameters import approximate_sets, attempts
-from cloakwork.models.passes.noise_limits import AUTO, NoiseLimits, noise_limits, on_layers
 from cloakwork.models.program import Program
 
 LEAST_BITS: Final = 5  # of the largest weight of every layer, where nothing checks what rounding loses
@@ -38,13 +39,20 @@ class Search:
 
 def search_of(c: Compilation) -> Search:
     """Programs that are checked may have any noise under any set; others keep to a profile, and to the approximate sets."""
-    asked, bits = c.options.sets, c.options.weight_bits
+    options, bits = c.options, c.options.weight_bits
     auto = c.options.profile == AUTO
     if c.reference is None:
         limits = on_layers(noise_limits(UNSEEN if c.given is None else UNCHECKED), c.graph) if auto else c.limits
-        return Search(limits, bits or LEAST_BITS, approximate_sets(asked))
-    every = [params for params in parameter_sets() if not is_insecure(params)] if auto and asked is None else asked
-    return Search(c.limits, bits or _CHECKED_BITS, approximate_sets(every), _HOPELESS**2 * c.reference.variance)
+        return Search(limits, bits or LEAST_BITS, _sets_of_kind(options))
+    sets = approximate_sets(options.offered) if auto else _sets_of_kind(options)
+    return Search(c.limits, bits or _CHECKED_BITS, sets, _HOPELESS**2 * c.reference.variance)
+
+
+def _sets_of_kind(options: Options) -> list[ParameterSet]:
+    """What the candidates have for approximate look-ups; without candidates the approximate sets alone."""
+    if options.sets is not None:
+        return approximate_sets(options.sets)
+    return [params for params in options.offered if params.kind == "approximate"]
 
 
 def approximate_programs(c: Compilation) -> Iterator[Program]:

@@ -11,8 +11,8 @@ from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import InputStep, Named, OutputStep, Quantise, Tensors
 from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.options import Options
+from cloakwork.models.criteria.noise_limits import NoiseLimits
 from cloakwork.models.graph.ir import Graph
-from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.passes.statistics import Statistics
 from cloakwork.models.program import Program
 

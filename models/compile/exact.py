@@ -69,7 +69,7 @@ def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) ->
     assert unit is not None
     found = exact_integers(c.graph, unit, options, settings.ranges == "calibrated")
     found = replace(found, graph=merge_equal(found.graph))
-    chosen = choose_exact(found, limits.p_fail_log2, approximate, c.options.sets)
+    chosen = choose_exact(found, limits.p_fail_log2, approximate, c.options.offered)
     program = Program(
         found.graph,
         chosen.parameters,

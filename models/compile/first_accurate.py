@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from cloakwork.models.compile.accuracy import Check, Losses, Reference, centred, check_accuracy, losses
+from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.errors import AccuracyError, NoParameterSetError
-from cloakwork.models.passes.choose_set import bootstrap_cost
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import CheckFacts, VerdictFacts
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.fhe_core.parameters import ParameterSet, offered_sets
 from cloakwork.models.compile.accuracy import Task
+from cloakwork.models.criteria.choose_set import named_sets
+from cloakwork.models.criteria.noise_limits import AUTO, NoiseLimits, Profile, noise_limits
+from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.errors import CompileError
-from cloakwork.models.passes.noise_limits import AUTO, NoiseLimits, Profile, noise_limits
 
 DEFAULT_ACCURACY: Final = 0.97
 
@@ -54,6 +56,8 @@ class Options:
     margin: float | None = None
     candidates: Sequence[ParameterSet | str] | None = None
     exact: ExactSettings | None = None
+    structured_keys: bool = False
+    trees: TreeComparisons | None = None
 
     def check(self) -> None:
         """CompileError for what none of the steps looks at."""
@@ -76,6 +80,10 @@ class Options:
 
     @cached_property
     def sets(self) -> list[ParameterSet] | None:
-        if self.candidates is None:
-            return None
-        return [parameter_set(each) if isinstance(each, str) else each for each in self.candidates]
+        """The candidates; ParameterError for one with a structured secret that was not asked for."""
+        return None if self.candidates is None else named_sets(self.candidates, self.structured_keys)
+
+    @property
+    def offered(self) -> list[ParameterSet]:
+        """The candidates, or every shipped set."""
+        return offered_sets(self.structured_keys) if self.sets is None else self.sets

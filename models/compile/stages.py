@@ -13,12 +13,12 @@ from cloakwork.models.compile.approximate import approximate_programs, search_of
 from cloakwork.models.compile.compilation import Compilation, Transformation
 from cloakwork.models.compile.exact import exact_programs
 from cloakwork.models.compile.first_accurate import first_accurate
+from cloakwork.models.criteria.noise_limits import on_layers
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers
 from cloakwork.models.passes.carry_lines import carry_lines
 from cloakwork.models.passes.choose_parameters import least_error
 from cloakwork.models.passes.equalise_lookups import equalise_lookups
-from cloakwork.models.passes.noise_limits import on_layers
 from cloakwork.models.passes.quantise_ends import quantise_input, quantise_output
 from cloakwork.models.passes.quantised_ranges import quantised_ranges, quantiser_bounds
 from cloakwork.models.passes.rescale_input import RESCALED, rescale_input

@@ -11,8 +11,8 @@ import numpy as np
 
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.public_key import LANES
+from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.forecast.work import Work
-from cloakwork.models.passes.choose_set import bootstrap_cost
 
 Part = Literal["fixed", "look-ups", "linear layers", "transfers and answers"]
 
@@ -103,7 +103,8 @@ def nearest_set(params: ParameterSet, measured: Mapping[str, ParameterSet]) -> s
 
 
 def ring(params: ParameterSet) -> tuple[int, int, int]:
-    return params.polynomial_size, params.glwe_dimension, params.limb_count
+    """Of the bootstrap key."""
+    return params.polynomial_size, params.glwe_dimension, params.key_limb_count
 
 
 def _transform_cost(params: ParameterSet) -> float:

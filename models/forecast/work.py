@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cloakwork.models.graph.schedule import Extract
 from cloakwork.models.program import Program
 from cloakwork.models.program.answers import answer_bits
 from cloakwork.models.runtime.machines.host import packed_products
@@ -47,7 +48,8 @@ def work_of(program: Program, samples: int, device: str) -> Work:
     packed = packed_products(schedule) if device == "cpu" else []
     groups = -(-samples * graph.input.size // params.polynomial_size)
     transforms = products = sums = gathered = written = multiplications = calls = 0
-    extracted = 0 if packed else samples * graph.input.size * words
+    taken = next(step for step in schedule.steps if isinstance(step, Extract))
+    extracted = 0 if packed else samples * words * (len(taken.columns) if device == "cpu" else graph.input.size)
     for step in schedule.products:
         if step in packed:
             forms, pieces, cuts = _pieces(samples, graph.input.size, params.polynomial_size)

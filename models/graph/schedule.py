@@ -2,7 +2,7 @@
 
 Between instructions lie *values*, [samples, columns] of whatever a machine computes with, numbered as they are written:
 
-    Extract    writes value 0, the numbers of the input
+    Extract    writes value 0, the numbers of the input; only those that are read, where they are few
     Multiply   writes a linear node: at each of its positions a matrix of weights times what the position gathers
     LookUp     writes a batch of look-ups that run at once
     Operate    writes a Product, in graphs in the making; programs have none
@@ -25,9 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices
-from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup, Product, wires
+from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup, Product, wire_numbers, wires
 
 INPUT: Final = 0  # the value of the graph's input
+_FEW: Final = 2  # one of so many numbers of the input is read, or less: then only those are extracted ..
+_MANY: Final = 1 << 10  # .. of inputs of more numbers than this: smaller ones are a ciphertext or two
 
 
 class Layout:
@@ -38,14 +40,16 @@ class Layout:
         self.column: Indices = np.full(wire_count + 1, -1, dtype=np.int64)
         self.widths: list[int] = []  # by value
 
-    def place(self, nodes: Sequence[Input | Linear | Lookup | Product]) -> int:
+    def place(self, nodes: Sequence[Linear | Lookup | Product]) -> int:
         """The number of a new value that holds the wires of these nodes, one node after the other."""
-        value, width = len(self.widths), 0
-        for node in nodes:
-            self.value[wires(node)] = value
-            self.column[wires(node)] = np.arange(width, width + node.size)
-            width += node.size
-        self.widths.append(width)
+        return self.place_wires(np.concatenate([wire_numbers(node) for node in nodes]))
+
+    def place_wires(self, chosen: Indices) -> int:
+        """The number of a new value that holds these wires."""
+        value = len(self.widths)
+        self.value[chosen] = value
+        self.column[chosen] = np.arange(len(chosen))
+        self.widths.append(len(chosen))
         return value
 
 
@@ -94,7 +98,12 @@ class Gather:
 @dataclass(frozen=True, eq=False)
 class Extract:
     node: Input
+    columns: Indices  # of the input, ascending: what value 0 holds
     writes: int
+
+    @property
+    def is_everything(self) -> bool:
+        return len(self.columns) == self.node.size
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +194,8 @@ def schedule(graph: Graph) -> Schedule:
 
 def _in_order(graph: Graph, layout: Layout) -> Iterator[Extract | Reader]:
     """The input, then level by level what comes before look-ups and the look-ups."""
-    yield Extract(graph.input, layout.place([graph.input]))
+    columns = _read_columns(graph)
+    yield Extract(graph.input, columns, layout.place_wires(graph.input.first_wire + columns))
     for number, (computed, looked_up) in enumerate(_levels(graph)):
         for node in computed:
             reads, writes = Gather(node.gather, layout), layout.place([node])
@@ -199,6 +209,17 @@ def _in_order(graph: Graph, layout: Layout) -> Iterator[Extract | Reader]:
             elements = slice(start, start + len(gather))
             yield LookUp(tuple(batch), Gather(gather, layout), layout.place(batch), number, elements)
             start = elements.stop
+
+
+def _read_columns(graph: Graph) -> Indices:
+    """The numbers of the input that are worth extracting: those that something reads, where they are few, else all."""
+    size, first = graph.input.size, graph.input.first_wire
+    read = np.zeros(graph.wire_count + 1, dtype=bool)
+    for node in graph.nodes[1:]:
+        read[node.gather] = True
+    read[graph.output] = True
+    columns = np.flatnonzero(read[first : first + size])
+    return columns if size > _MANY and 0 < len(columns) * _FEW <= size else np.arange(size)
 
 
 def _levels(graph: Graph) -> Iterator[tuple[list[Linear | Product], list[Lookup]]]:

@@ -51,13 +51,13 @@ def _level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet)
 
 
 def shift_coefficients(graph: Graph, node: Lookup, params: ParameterSet) -> Indices | None:
-    """The coefficients [J] to extract for a look-up's shifts: a shift of the argument by 1 / (scale 2N) is one coefficient."""
+    """The coefficients [J] to extract for a look-up's shifts: a shift of the argument by 1 / (scale 2 nu N) is one coefficient."""
     if node.shifts is None:
         return None
     assert graph.scale is not None
-    steps = node.shifts * float(graph.scale[node.gather[0]]) * 2 * params.polynomial_size
+    steps = node.shifts * float(graph.scale[node.gather[0]]) * 2 * params.table_size
     coefficients: Indices = np.rint(steps).astype(np.int64)
-    if np.abs(steps - coefficients).max() > _WHOLE or int(coefficients.max()) >= params.polynomial_size:
+    if np.abs(steps - coefficients).max() > _WHOLE or int(coefficients.max()) >= params.table_size:
         raise CompileError(
             f"look-up '{node.origin}': its shifts are not whole coefficients of parameter set '{params.name}'; compile the model again"
         )

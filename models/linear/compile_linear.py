@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set, require_structured_keys
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import (
     Columns,
@@ -36,6 +36,7 @@ from cloakwork.models.program.facts import Facts, LinearFacts
 from cloakwork.models.runtime.interpreter import interpret
 
 DEFAULT_SET: Final = "lut3"  # two limbs; trees take it too, so that one key serves both
+STRUCTURED_SET: Final = "lut3_block"  # the same
 DEFAULT_P_FAIL_LOG2: Final = -128.0
 DEFAULT_ACCURACY: Final = 0.97
 _COMPARED: Final = 2000  # calibration samples
@@ -47,29 +48,34 @@ def compile_linear(
     model: LinearModel,
     calibration: Any,
     *,
-    parameters: str | ParameterSet = DEFAULT_SET,
+    parameters: str | ParameterSet | None = None,
     bits: int | None = None,
     margin: float = 0.1,
     p_fail_log2: float = DEFAULT_P_FAIL_LOG2,
     accuracy: float = DEFAULT_ACCURACY,
     preprocessing: Sequence[InputStep] | None = None,
+    structured_keys: bool = False,
 ) -> CompiledModel:
     """A program of one linear node.
 
     Args:
         calibration: typical samples [samples, columns]; they set the range of every feature. Values beyond it saturate, with a warning.
+        parameters: None: lut3, or lut3_block of structured keys: the set of trees, so that one key serves both.
         bits: of an encrypted feature, sign included; None: as many as are best.
         margin: part of the calibrated half range that is kept free on either side.
         p_fail_log2: log2 of the largest probability that an output is decrypted to another integer.
         accuracy: least share of calibration samples with the label of the model in clear; of values, least share of their deviation that is
             kept. 0: any.
         preprocessing: what the client does before, its first step checking the columns; None: that step alone.
+        structured_keys: a set whose small key is block-binary may be taken. Nothing here is faster with one.
 
     Raises:
         CompileError: no calibration samples, another number of features than the model has, or too little accuracy.
         NoParameterSetError: the set is too noisy for so many features.
     """
-    params = parameters if isinstance(parameters, ParameterSet) else parameter_set(parameters)
+    chosen = parameters or (STRUCTURED_SET if structured_keys else DEFAULT_SET)
+    params = chosen if isinstance(chosen, ParameterSet) else parameter_set(chosen)
+    require_structured_keys(params, structured_keys)
     steps = (Columns(model.features, model.feature_names),) if preprocessing is None else tuple(preprocessing)
     features = run_input_steps(steps, calibration)
     lower, upper = feature_ranges(features, model.features, margin)

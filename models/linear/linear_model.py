@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.client_steps import OutputStep, final_steps, run_output_steps
+from cloakwork.models.client_steps import OutputStep
 from cloakwork.models.client_steps.feature_tables import feature_table
+from cloakwork.models.client_steps.scored_model import ScoredModel
 from cloakwork.models.client_steps.transforms import TRANSFORMS, label_array
 from cloakwork.models.errors import CompileError
 
 
 @dataclass(frozen=True, eq=False)
-class LinearModel:
+class LinearModel(ScoredModel):
     """score = coefficients x + intercept; then `transform`, then `labels[argmax]` for classifiers (one column: by its sign or probability).
 
     Where those cannot say what follows the scores, `after` does, and takes their place.
@@ -54,18 +55,6 @@ class LinearModel:
         table = feature_table(x, self.features, self.feature_names, missing=False)
         result: Reals = table @ self.coefficients.T + self.intercept
         return result
-
-    def evaluate(self, x: ArrayLike) -> NDArray[Any]:
-        """The prediction in clear: labels of classifiers, transformed values of others, [samples] where there is one output."""
-        return np.asarray(run_output_steps(self.output_steps, self.scores(x)))
-
-    @property
-    def output_steps(self) -> tuple[OutputStep, ...]:
-        """What the client does with the scores."""
-        return final_steps(self.transform, self.transform_parameter, self.labels) if self.after is None else self.after
-
-    def probabilities(self, x: ArrayLike) -> Reals:
-        return np.asarray(run_output_steps(self.output_steps, self.scores(x), "probabilities"))
 
 
 def _demand(condition: bool, rule: str) -> None:

@@ -81,7 +81,7 @@ def _fit(
     step = min(OUTPUT_LIMIT / total, INPUT_LIMIT / levels)
     variance = noise.linear_variance(noise.fresh_variance(params) + (1 / params.modulus) ** 2, norm)
     variance += noise.rerandomisation_variance(params)
-    reached = noise.failure_log2(step / 2, variance)
+    reached = noise.p_fail_log2(step / 2, variance)
     return LinearQuantisation(weights, levels, gain, step, reached) if reached <= p_fail_log2 else None
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import onnx
 
+from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import InputStep, run_input_steps
 from cloakwork.models.compile.network import compile_network
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.errors import CompileError
+from cloakwork.models.criteria.tree_comparisons import TreeComparisons
+from cloakwork.models.errors import CompileError, some
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.onnx_import.importer import load_onnx
 from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
@@ -28,7 +30,7 @@ def compile_onnx_ml(
     on_step: OnStep | None = None,
 ) -> CompiledModel:
     """Args:
-    calibration: samples, needed by linear models and networks.
+    calibration: samples, needed by linear models and networks, and by trees for their public grid.
     options: of `compile_onnx`; what this kind of model would ignore is refused.
     on_step: see `compile_onnx`; trees and linear models are one step.
     """
@@ -43,11 +45,19 @@ def compile_onnx_ml(
     if isinstance(found, Network):
         return _compile_network(found, steps, calibration, options, on_step)
     if isinstance(found, TreeEnsemble):
-        compiled = compile_ensemble(found, preprocessing=steps, **_taken(options, "trees", ("candidates",)))
+        if isinstance(calibration, Calibration):
+            raise CompileError(
+                "calibration: trees take samples of a table [samples, columns], not the ranges of a network"
+            )
+        taken = _taken(options, "trees", ("candidates", "structured_keys", "trees"))
+        comparisons: TreeComparisons = taken.pop("trees", None) or TreeComparisons()
+        compiled = compile_ensemble(
+            found, preprocessing=steps, calibration=calibration, **comparisons.to_options(), **taken
+        )
     elif calibration is None:
         raise CompileError("linear model: expected calibration samples, which set the range of every feature")
     else:
-        taken = _taken(options, "linear models", ("accuracy", "margin"))
+        taken = _taken(options, "linear models", ("accuracy", "margin", "structured_keys"))
         if "accuracy" in taken:
             taken["accuracy"] = taken["accuracy"] or 0.0  # None: not checked
         compiled = compile_linear(found, calibration, preprocessing=steps, **taken)
@@ -62,7 +72,7 @@ def _taken(options: Options, kind: str, taken: tuple[str, ...]) -> dict[str, Any
     ignored = [name for name in given if name not in taken]
     if ignored:
         raise CompileError(
-            f"{', '.join(ignored)}: {kind} have no such option, they are exact; expected none but {' and '.join(taken)}, "
+            f"{', '.join(ignored)}: {kind} have no such option, they are exact; expected none but {some(taken)}, "
             "or those of compile_estimator"
         )
     return given

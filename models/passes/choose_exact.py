@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cloakwork.fhe_core import noise
-from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set
 from cloakwork.models.errors import NoParameterSetError
 from cloakwork.models.graph.ir import Linear
-from cloakwork.models.passes.choose_set import bootstrap_cost, choose_set
 from cloakwork.models.passes.exact_integers import ExactGraph
 from cloakwork.models.program.phase_noise import Norms, phase_noise, weight_norms
 
@@ -39,13 +39,12 @@ def choose_exact(
     exact: ExactGraph,
     p_fail_log2: float,
     approximate: Mapping[str, float],
-    candidates: Sequence[ParameterSet] | None = None,
+    candidates: Sequence[ParameterSet],
 ) -> ExactChoice:
     """Raises:
     NoParameterSetError: names the layer that asks for most, what it needs and the nearest set.
     """
-    sets = [p for p in parameter_sets() if not is_insecure(p)] if candidates is None else list(candidates)
-    sets = sorted((p for p in sets if p.kind == "exact"), key=bootstrap_cost)
+    sets = sorted((p for p in candidates if p.kind == "exact"), key=bootstrap_cost)
     demands = _demands(exact, approximate)
     inner = [demand for demand in demands if not demand.norms.is_output]
 
@@ -56,7 +55,7 @@ def choose_exact(
     if (chosen := choose_set(sets, serving)) is not None:
         return chosen
     if not sets:
-        raise NoParameterSetError("no exact parameter set is among the candidates; expected some of lut1 .. lut5")
+        raise NoParameterSetError("no exact parameter set is among the candidates; expected some of lut1 .. lut8")
     params, demand = _nearest(sets, inner, p_fail_log2)
     raise NoParameterSetError(
         f"layer '{demand.node.origin}' needs {_wanted(demand, p_fail_log2)}; the nearest set, '{params.name}', "
@@ -75,7 +74,7 @@ def _nearest(
 
 def lookup_failure(params: ParameterSet, norms: Norms, margin: float) -> float:
     """log2 of the probability that a look-up after this linear node sees another value."""
-    return noise.failure_log2(margin, phase_noise(params, norms) ** 2, noise.lookup_offset(params))
+    return noise.p_fail_log2(margin, phase_noise(params, norms) ** 2, noise.lookup_offset(params))
 
 
 def _demands(exact: ExactGraph, approximate: Mapping[str, float]) -> list[_Demand]:
@@ -129,7 +128,7 @@ def _output_unit(exact: ExactGraph, params: ParameterSet, demands: list[_Demand]
     outputs = [demand for demand in demands if demand.norms.is_output]
     unit = exact.of(outputs[0].node).unit
     variance = max(phase_noise(params, demand.norms) for demand in outputs) ** 2
-    return unit if variance == 0 or noise.failure_log2(unit / 2, variance) <= p_fail_log2 else 0.0
+    return unit if variance == 0 or noise.p_fail_log2(unit / 2, variance) <= p_fail_log2 else 0.0
 
 
 def _resolved(params: ParameterSet, demand: _Demand, p_fail_log2: float) -> str:

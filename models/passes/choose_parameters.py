@@ -9,12 +9,12 @@ from typing import Final
 
 import numpy as np
 
-from cloakwork.fhe_core.parameters import ParameterSet, is_insecure, parameter_sets
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.criteria.choose_set import bootstrap_cost, fitting
+from cloakwork.models.criteria.noise_limits import NoiseLimits
 from cloakwork.models.errors import NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.graph.merge_equal import merge_equal
-from cloakwork.models.passes.choose_set import bootstrap_cost, fitting
-from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.passes.quantise_weights import Plan, plan_scales
 from cloakwork.models.passes.row_scales import noise_behind
 from cloakwork.models.passes.statistics import Statistics
@@ -145,11 +145,9 @@ def _signed_bits(largest: float) -> float:
     return math.inf if math.isinf(largest) else int(np.rint(largest)).bit_length() + 1
 
 
-def approximate_sets(candidates: Sequence[ParameterSet] | None = None) -> list[ParameterSet]:
-    """What the candidates have for approximate look-ups (an exact set is one more row of noise figures); None: all shipped approximate ones."""
-    if candidates is not None:
-        return [params for params in candidates if params.kind in ("approximate", "exact")]
-    return [params for params in parameter_sets() if not is_insecure(params) and params.kind == "approximate"]
+def approximate_sets(candidates: Sequence[ParameterSet]) -> list[ParameterSet]:
+    """What the candidates have for approximate look-ups (an exact set is one more row of noise figures)."""
+    return [params for params in candidates if params.kind in ("approximate", "exact")]
 
 
 def _within_noise(plan: Plan, least_bits: int) -> Graph:

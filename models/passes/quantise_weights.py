@@ -17,11 +17,11 @@ import numpy as np
 
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.criteria.noise_limits import NoiseLimits
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output, regroup
 from cloakwork.models.graph.ir import Graph, Linear, check, source_nodes, wires
 from cloakwork.models.passes.integer_rows import LARGEST_WEIGHT, IntegerScales, RowNoise, integer_scales
-from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.passes.round_weights import Compensation, rounded
 from cloakwork.models.passes.row_scales import (
     GUARD,

@@ -23,11 +23,11 @@ import numpy as np
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.criteria.noise_limits import NoiseLimits
 from cloakwork.models.errors import PrecisionOverflowError
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.ir import Graph, Linear, wires
 from cloakwork.models.passes.integer_rows import LARGEST_WEIGHT
-from cloakwork.models.passes.noise_limits import NoiseLimits
 from cloakwork.models.passes.statistics import Statistics
 
 INPUT_LIMIT = 0.25  # of the torus, either way, for what the client encrypts

@@ -139,6 +139,7 @@ def _program(header: dict[str, Any], arrays: _ArrayReader) -> Program:
         others,
         typed.real(header.get("output_unit", 0.0)),
         Facts.from_fields(dict(header.get("facts", {}))),
+        bytes.fromhex(typed.text(header.get("salt", ""))),
     )
 
 

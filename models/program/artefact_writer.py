@@ -40,6 +40,7 @@ def program_to_bytes(program: Contents) -> bytes:
         **tail_to_fields(program.tail, last_step_to_record),
         "output_unit": program.output_unit,
         "facts": program.facts.to_fields(),
+        **({"salt": program.salt.hex()} if program.salt else {}),
         **{name: writer.add(getattr(program.graph, name)) for name in FACTS},
     }
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()

@@ -18,6 +18,8 @@ Numbers: TypeAlias = Mapping[str, float]
 Counts: TypeAlias = Mapping[str, int]
 Texts: TypeAlias = tuple[str, ...]
 
+AGREEMENT_FIELDS: Final = ("measure", "agreement", "samples")  # of GridFacts, which depend on the thresholds
+
 
 @dataclass(frozen=True)
 class _Record:
@@ -71,6 +73,19 @@ class TreeFacts(_Record):
 
     def __post_init__(self) -> None:
         _demand(self.outputs > 0, "outputs")
+
+
+@dataclass(frozen=True)
+class GridFacts(_Record):
+    """Of the public grid with which clients compare features. The last three say how the trees on the grid agree with the original ones."""
+
+    bits: int
+    points: int  # of all features
+    sent: int  # bits of a sample
+    kinds: Counts  # features by kind
+    measure: Measure | None = None
+    agreement: float | None = None
+    samples: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,7 @@ class Facts:
     linear: LinearFacts | None = None
     exact: ExactFacts | None = None
     check: CheckFacts | None = None
+    grid: GridFacts | None = None  # of trees
     encrypted_argmax: bool = False  # the client decrypts labels and no scores
     estimator: str | None = None  # class of cloakwork.training.estimators
     offset: float | None = None  # of an IsolationForest's scores
@@ -142,6 +158,7 @@ class Facts:
             "check": None if self.check is None else self.check.to_fields(),
             "encrypted_argmax": self.encrypted_argmax or None,
             "estimator": self.estimator,
+            "grid": None if self.grid is None else self.grid.to_fields(),
             "offset": self.offset,
         }
         found |= {name: value for name, value in own.items() if value is not None}
@@ -156,6 +173,7 @@ class Facts:
             LinearFacts.taken(rest) if kind == LinearFacts.kind else None,
             ExactFacts.taken(rest) if ExactFacts.keys().keys() & rest.keys() else None,
             CheckFacts.taken(_object(rest.pop("check"))) if "check" in rest else None,
+            GridFacts.taken(_object(rest.pop("grid"))) if "grid" in rest else None,
             typed.flag(rest.pop("encrypted_argmax", False)),
             typed.text(rest.pop("estimator")) if "estimator" in rest else None,
             _number(rest.pop("offset")) if "offset" in rest else None,
@@ -207,9 +225,11 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
         name: VerdictFacts.taken(_object(each)) for name, each in _object(value).items()
     },
     "Measure": _measure,
+    "Measure | None": lambda value: None if value is None else _measure(value),
     "Numbers": lambda value: {name: _number(each) for name, each in _object(value).items()},
     "Texts": lambda value: tuple(map(typed.text, typed.entries(value))),
     "float": _number,
+    "float | None": lambda value: None if value is None else _number(value),
     "int": typed.integer,
     "int | None": lambda value: None if value is None else typed.integer(value),
     "str": typed.text,

@@ -12,6 +12,8 @@ from cloakwork.fhe_core import parameters
 from cloakwork.models.client_steps import named_inputs, named_outputs
 from cloakwork.models.program import Program
 from cloakwork.models.program.answers import answer_bytes
+from cloakwork.models.program.client_specification import ClientSpecification
+from cloakwork.models.report.disclosure import Disclosure, disclosures
 from cloakwork.models.report.layers import Layer, layers_of
 from cloakwork.models.report.timing import estimated_seconds
 
@@ -27,6 +29,11 @@ class Report:
     @classmethod
     def of(cls, program: Program) -> Report:
         return cls(program, layers_of(program), estimated_seconds(program))
+
+    @property
+    def disclosed(self) -> list[Disclosure]:
+        """What every client is told of the model."""
+        return disclosures(ClientSpecification.of(self.program))
 
     @property
     def p_fail_log2(self) -> float | None:
@@ -78,6 +85,7 @@ class Report:
             "program_digest": program.digest.hex(),
             "parameter_set": params.name,
             "security_bits": params.security_bits,
+            "structured_secret": params.structured_secret,
             "noise_limit_percent": program.noise_percent,
             "bootstraps": program.bootstraps,
             "bootstraps_per_level": self.bootstraps_per_level,
@@ -89,6 +97,7 @@ class Report:
             "wrap_log2": self.p_wrap_log2,
             "estimated_seconds": self.seconds,
             "costliest_layer": self.costliest_layer,
+            "discloses": [each.to_fields() for each in self.disclosed],
             "client_steps": [step.title for step in program.graph.client_steps],
             **_tensors(program),
             "layers": [layer.to_fields() for layer in self.layers],

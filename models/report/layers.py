@@ -176,4 +176,4 @@ def _probability(margin: float, variance: float, offset: float) -> float:
     """log2 that noise leaves a margin, which is half a turn at most."""
     if margin <= 0:
         return 0.0
-    return noise.failure_log2(min(margin, 0.5), variance, offset) if variance > 0 else _NEVER
+    return noise.p_fail_log2(min(margin, 0.5), variance, offset) if variance > 0 else _NEVER

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from cloakwork.fhe_core import parameters
 from cloakwork.models.errors import some
 from cloakwork.models.forecast.cache import measured_profiles
 from cloakwork.models.program import Program
-from cloakwork.models.program.facts import CheckFacts, TreeFacts, VerdictFacts
+from cloakwork.models.program.facts import CheckFacts, GridFacts, TreeFacts, VerdictFacts
 from cloakwork.models.report.costs import Report
 from cloakwork.models.report.layers import Layer
 
@@ -25,9 +26,12 @@ def report_text(program: Program) -> str:
     lines = [
         f"program {program.digest.hex()[:16]}",
         f"parameter set {params.name}: {params.security_bits} bits of security, keys of {fields['upload_bytes'] / 2**20:.1f} MiB",
+        *([parameters.structure_of(params)] if params.structured_secret else []),
+        *([parameters.products_of(params)] if params.rounded_products else []),
         _bootstraps(found),
-        *(_trees(program.facts.trees) if program.facts.trees else []),
+        *(_trees(program.facts.trees, program.facts.grid) if program.facts.trees else []),
         *_tensors(fields),
+        f"the client specification tells: {some(each.text() for each in found.disclosed)}",
         f"one sample: {found.input_bytes} bytes in, {fields['output_ciphertext_bytes']} bytes out",
         *_seconds(found),
         *_risks(found),
@@ -47,16 +51,29 @@ def _bootstraps(found: Report) -> str:
     return f"bootstraps per sample: {found.program.bootstraps} ({levels} by level), most of them in {found.costliest_layer}"
 
 
-def _trees(facts: TreeFacts) -> list[str]:
+def _trees(facts: TreeFacts, grid: GridFacts | None) -> list[str]:
     bins = "every threshold" if facts.bin_bits is None else f"at most 2^{facts.bin_bits} thresholds a feature"
     shape = f"{facts.trees} of depth {facts.depth} at most"
-    comparisons = f"{facts.comparison_bits} comparisons on {facts.features_compared} features by the {facts.comparisons_by} ({bins})"
+    by = f"by the {facts.comparisons_by} ({bins})" if grid is None else "picked by the server"
+    comparisons = f"{facts.comparison_bits} comparisons on {facts.features_compared} features {by}"
     flags = [f"flags on long paths: {facts.bootstraps_of_flags} of the bootstraps"] if facts.bootstraps_of_flags else []
     return [
         f"trees: {shape}, {comparisons}; one bootstrap for each node would be {facts.bootstraps_one_per_node}",
+        *([] if grid is None else _grid(grid)),
         *flags,
         f"leaf values: {facts.leaf_bits} bits, a score is off by {facts.leaf_rounding_error:.2g} at most; outputs: {facts.outputs}",
     ]
+
+
+def _grid(grid: GridFacts) -> list[str]:
+    kinds = some(f"{count} {kind}" for kind, count in grid.kinds.items())
+    lines = [f"public grid: {grid.bits} bits, {grid.points} points ({kinds}), {grid.sent} bits sent for a sample"]
+    if grid.agreement is not None:
+        kept = "decide as before on" if grid.measure == "agreement" else "keep of the variance of their values"
+        lines.append(
+            f"on the grid, before leaf values are rounded, the trees {kept} {100 * grid.agreement:.1f} % ({grid.samples} calibration samples)"
+        )
+    return lines
 
 
 def _tensors(fields: dict[str, Any]) -> list[str]:

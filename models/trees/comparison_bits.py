@@ -26,14 +26,14 @@ FEWEST_CARRY_SLOTS: Final = 4  # A + B + C is 0 .. 3
 
 @dataclass(frozen=True, eq=False)
 class Bit:
-    """bit = value of the wire + constant. Args: steps: of an index in the phase of a flag that is up; None: a comparison."""
+    """bit = sum of the wires' values + constant. Args: steps: of an index in the phase of a flag that is up; None: a comparison."""
 
-    wire: int
+    wires: tuple[int, ...]
     constant: float
     steps: int | None = None
 
     def weight(self, weight: int, factor: int) -> int:
-        """On the wire's phase, for one on the bit. Args: factor: of comparisons."""
+        """On the wires' phases, for one on the bit. Args: factor: of comparisons."""
         return weight * factor if self.steps is None else weight // self.steps
 
 
@@ -65,7 +65,7 @@ class ClientBits:
 
     def build(self, builder: GraphBuilder) -> dict[int, Bit]:
         wires = builder.input(len(self.used), Facts(1 / self.units, 0.0, 1.0), "comparisons")
-        return {int(edge): Bit(int(wire), 0.0) for edge, wire in zip(self.used, wires, strict=True)}
+        return {int(edge): Bit((int(wire),), 0.0) for edge, wire in zip(self.used, wires, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ class ServerBits:
         found = {}
         for edge, (wire, _) in state.items():
             assert wire is not None  # a rank has a digit below the largest, or a carry that the next digit decides
-            found[edge] = Bit(wire, 0.5)
+            found[edge] = Bit((wire,), 0.5)
         return found
 
     @property

@@ -14,15 +14,14 @@ from typing import Final
 import numpy as np
 
 from cloakwork.fhe_core import noise
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import Integers, Pick
 from cloakwork.models.client_steps.transforms import best_class, class_threshold
+from cloakwork.models.criteria.choose_set import choose_set
 from cloakwork.models.errors import CompileError, NoParameterSetError, some
-from cloakwork.models.passes.choose_set import choose_set
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
-from cloakwork.models.trees.comparison_bits import ClientBits
-from cloakwork.models.trees.compile_scores import compile_scores
+from cloakwork.models.trees.compile_scores import bit_source, compile_scores
 from cloakwork.models.trees.cover import cover_trees
 from cloakwork.models.trees.cover_costs import Budget
 from cloakwork.models.trees.edges import Edges, edges_of
@@ -33,7 +32,7 @@ from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.lookup_sums import index_of
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import noise_limit_percent, plan_facts
-from cloakwork.models.trees.plans import CANDIDATES, Plan
+from cloakwork.models.trees.plans import Plan
 from cloakwork.models.trees.tree_program import (
     DECISION_UNIT,
     Layout,
@@ -41,7 +40,6 @@ from cloakwork.models.trees.tree_program import (
     flag_weights,
     largest_slots,
     tree_graph,
-    used_edges,
 )
 
 _CLASS_TRANSFORMS: Final = ("none", "sigmoid", "softmax", "decision", "modified_huber")
@@ -60,12 +58,13 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
             f"encrypted_argmax: expected a single tree, or two classes; got {len(ensemble.trees)} trees of {len(ensemble.labels)} classes: "
             "let the client decrypt the scores"
         )
-    if options.comparisons == "server":
-        raise CompileError("encrypted_argmax of several trees: expected comparisons='client'")
+    if options.noisy_bits:
+        raise CompileError(
+            "encrypted_argmax of several trees: expected comparisons='grid' with at most 8 grid_bits, or comparisons='client'"
+        )
     scalar = _difference(ensemble)
     edges, node_edges = edges_of(scalar, options.bin_bits)
-    names = CANDIDATES if options.candidates is None else options.candidates
-    sets = [parameter_set(name) if isinstance(name, str) else name for name in names]
+    sets = options.sets
     skeleton = Skeleton(scalar.trees, node_edges, edges)
     chosen = choose_set(
         sets,
@@ -78,7 +77,7 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
             "apart; use fewer trees, or let the client decrypt the scores"
         )
     plan, positive_from = chosen
-    bits = ClientBits(edges, used_edges(plan.covers), plan.layout.units, scalar.strict, scalar.single)
+    bits = bit_source(scalar, edges, plan, options)
     graph = tree_graph(plan.covers, plan.layout, bits, plan.factor, positive_from)
     return Program(
         graph,
@@ -131,7 +130,7 @@ def _plan(
         covers = cover_trees(trees, edges, Budget(slots, flag_weights(params, slots, p_fail_log2)))
         lookups = len({index_of(lookup) for cover in covers.trees for lookup in cover.lookups})
         variance = noise.lookup_variance(params, math.sqrt(lookups))
-        failure = noise.failure_log2(1 / (4 * slots), variance, noise.lookup_offset(params))
+        failure = noise.p_fail_log2(1 / (4 * slots), variance, noise.lookup_offset(params))
         if failure <= p_fail_log2:
             low, high = (sum(ends) for ends in zip(*((c.lowest, c.highest) for c in covers.trees), strict=True))
             members = tuple(range(len(covers.trees)))

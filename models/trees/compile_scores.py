@@ -10,20 +10,20 @@ from cloakwork.models.program.facts import Facts
 from cloakwork.models.trees.comparison_bits import BitSource, ClientBits, ServerBits
 from cloakwork.models.trees.edges import Edges, edges_of
 from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.grid_bits import GridBits
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import noise_limit_percent, plan_facts
 from cloakwork.models.trees.plans import Compared, Plan, Wishes, cheapest_plan
-from cloakwork.models.trees.tree_program import tree_graph, used_edges
+from cloakwork.models.trees.tree_program import read_edges, tree_graph, used_edges
 
 
 def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     """NoParameterSetError: no candidate has room for the trees."""
     edges, node_edges = edges_of(ensemble, options.bin_bits)
-    options.check()
-    wishes = Wishes(options.comparisons == "server", options.leaf_bits, options.p_fail_log2)
+    wishes = Wishes(options.noisy_bits, options.leaf_bits, options.p_fail_log2)
     compared = Compared(ensemble, edges, node_edges)
-    plan = cheapest_plan(compared, wishes, options.candidates)
-    source = _bit_source(ensemble, edges, plan)
+    plan = cheapest_plan(compared, wishes, options.sets, options.last_resorts)
+    source = bit_source(ensemble, edges, plan, options)
     made = tree_graph(plan.covers, plan.layout, source, plan.factor)
     return Program(
         made,
@@ -36,26 +36,29 @@ def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     )
 
 
-def _bit_source(ensemble: TreeEnsemble, edges: Edges, plan: Plan) -> BitSource:
-    used = used_edges(plan.covers)
-    if not plan.server:
-        return ClientBits(edges, used, plan.layout.units, ensemble.strict, ensemble.single)
-    radix = 1 << (plan.layout.slots.bit_length() - 1)
-    return ServerBits(edges, used, plan.layout.slots, radix, ensemble.strict, ensemble.single)
+def bit_source(ensemble: TreeEnsemble, edges: Edges, plan: Plan, options: TreeOptions) -> BitSource:
+    layout = plan.layout
+    if options.step is not None:
+        return GridBits(edges, read_edges(plan.covers), options.step, layout.units, layout.slots)
+    used = used_edges(plan.covers)  # a program has an input
+    if options.comparisons == "client":
+        return ClientBits(edges, used, layout.units, ensemble.strict, ensemble.single)
+    radix = 1 << (layout.slots.bit_length() - 1)
+    return ServerBits(edges, used, layout.slots, radix, ensemble.strict, ensemble.single)
 
 
 def _output_steps(ensemble: TreeEnsemble, plan: Plan) -> tuple[OutputStep, ...]:
-    """Integers of the groups, their digits, the scores, and what follows them."""
-    radix: list[tuple[int, ...]] = []
-    contributions = []
-    for group in plan.layout.groups:
-        scalar = plan.integers.scalar_trees[group.members[0]]
-        radix.append(scalar.radix if len(scalar.radix) > 1 else (max(group.highest + 1, 2),))
-        contributions.append(scalar.contribution)
-    width = max(len(row) for row in radix)
+    """Integers of the groups, their digits where they have several, the scores, and what follows them."""
+    layout = plan.layout
+    scalar = [plan.integers.scalar_trees[group.members[0]] for group in layout.groups]
+    width = max(len(own.radix) for own in scalar)
+    digits = []
+    if width > 1:
+        rows = [own.radix if len(own.radix) > 1 else (layout.units,) for own in scalar]
+        digits = [Digits(np.array([row + (1,) * (width - len(row)) for row in rows], dtype=np.int64))]
     return (
-        Wrap(np.array([group.lowest for group in plan.layout.groups]), plan.layout.units),
-        Digits(np.array([row + (1,) * (width - len(row)) for row in radix], dtype=np.int64)),
-        Combine(np.concatenate(contributions), plan.integers.offset),
+        Wrap(np.array([group.reads_from(layout.units) for group in layout.groups]), layout.units),
+        *digits,
+        Combine(np.concatenate([own.contribution for own in scalar]), plan.integers.offset),
         *ensemble.output_steps,
     )

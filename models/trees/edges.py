@@ -80,16 +80,17 @@ def _node_edges(ensemble: TreeEnsemble, tree: Tree) -> Reals:
         threshold, -float(limits.max), float(limits.max)
     )  # infinite ones are sides of all finite numbers
     if ensemble.single:
-        threshold = _between_singles(threshold, ensemble.strict)
+        threshold = between_singles(threshold, ensemble.strict)
     return np.stack([tree.feature[inner].astype(np.float64), threshold, missing], axis=1)
 
 
-def _between_singles(threshold: Reals, strict: bool) -> Reals:
+def between_singles(threshold: Reals, strict: bool) -> Reals:
     """The float32 that gives the same comparisons with float32 numbers: the next one down for <=, up for <."""
     rounded = threshold.astype(np.float32)
     wrong = rounded < threshold if strict else rounded > threshold
     towards = np.float32(np.inf if strict else -np.inf)
-    return np.where(wrong, np.nextafter(rounded, towards), rounded).astype(np.float64)
+    with np.errstate(over="ignore"):  # of the largest number, which is not wrong
+        return np.where(wrong, np.nextafter(rounded, towards), rounded).astype(np.float64)
 
 
 def _kept_thresholds(rows: Reals, most: int) -> Reals:

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.client_steps import OutputStep, final_steps, run_output_steps
+from cloakwork.models.client_steps import OutputStep
 from cloakwork.models.client_steps.feature_tables import feature_labels, feature_table
+from cloakwork.models.client_steps.scored_model import ScoredModel
 from cloakwork.models.client_steps.transforms import TRANSFORMS, label_array
 from cloakwork.models.errors import CompileError
 
@@ -91,7 +92,7 @@ class Tree:
 
 
 @dataclass(frozen=True, eq=False)
-class TreeEnsemble:
+class TreeEnsemble(ScoredModel):
     """score = base + (sum or mean over trees of the leaf's values); then `transform`, then `labels[argmax]` for classifiers.
 
     One column with labels (two classes) means the score of the second class. Where transform and labels cannot say what follows the scores,
@@ -159,19 +160,6 @@ class TreeEnsemble:
         total = values.sum(axis=1) if self.aggregation == "sum" else values.mean(axis=1)
         result: Reals = total + self.base
         return result
-
-    def evaluate(self, x: ArrayLike) -> NDArray[Any]:
-        """The prediction in clear: labels of classifiers, transformed values of others, [samples] where there is one output."""
-        return np.asarray(run_output_steps(self.output_steps, self.scores(x)))
-
-    @property
-    def output_steps(self) -> tuple[OutputStep, ...]:
-        """What the client does with the scores."""
-        return final_steps(self.transform, self.transform_parameter, self.labels) if self.after is None else self.after
-
-    def probabilities(self, x: ArrayLike) -> Reals:
-        """What the transform makes of the scores: [samples, classes], or [samples, outputs] without labels."""
-        return np.asarray(run_output_steps(self.output_steps, self.scores(x), "probabilities"))
 
     def label_of(self, feature: int) -> str:
         return feature_labels(self.feature_names, self.features)[feature]

@@ -4,24 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, get_args
 
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.client_steps import Columns, InputStep
+from cloakwork.models.client_steps import Columns, InputStep, Thermometer
+from cloakwork.models.criteria.choose_set import named_sets
+from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids, Ranges
 from cloakwork.models.errors import CompileError
 from cloakwork.models.trees.ensemble import TreeEnsemble
 
-COMPARISONS: Final = ("auto", "client", "server")
+COMPARISONS: Final = get_args(Comparisons)
+CANDIDATES: Final = ("lut3", "lut4", "lut5", "lut6", "lut7", "lut8")
+STRUCTURED_CANDIDATES: Final = tuple(f"{name}_block" for name in CANDIDATES)
+_LAST_RESORTS: Final = (*CANDIDATES[2:], *STRUCTURED_CANDIDATES[2:])  # in turn, where none of the others fits
 
 
 @dataclass(frozen=True, eq=False)
 class TreeOptions:
-    comparisons: Literal["auto", "client", "server"]
+    comparisons: Comparisons
     leaf_bits: int | None
     bin_bits: int | None
     p_fail_log2: float
     candidates: Sequence[str | ParameterSet] | None
     preprocessing: Sequence[InputStep] | None
+    structured_keys: bool = False
+    calibration: Any = None
+    grid: Grids = "auto"
+    grid_bits: int = DEFAULT_GRID_BITS
+    feature_ranges: Ranges | None = None
+    step: Thermometer | None = None  # of comparisons on a grid, once it is known
+
+    @property
+    def wide(self) -> bool:
+        """Whether features are sent in two digits, so that comparisons come from look-ups."""
+        return self.step is not None and bool(self.step.digit.any())
+
+    @property
+    def noisy_bits(self) -> bool:
+        """Whether comparison bits come from look-ups."""
+        return self.comparisons == "server" or self.wide
+
+    @property
+    def sets(self) -> list[ParameterSet]:
+        """The candidates; ParameterError for one with a structured secret that was not asked for."""
+        own = STRUCTURED_CANDIDATES if self.structured_keys else CANDIDATES
+        return named_sets(own if self.candidates is None else self.candidates, self.structured_keys)
+
+    @property
+    def last_resorts(self) -> list[ParameterSet]:
+        """Of the sets that were not named: the dearest, the cheapest of them first."""
+        return [params for params in self.sets if self.candidates is None and params.name in _LAST_RESORTS]
 
     def first_steps(self, ensemble: TreeEnsemble) -> tuple[InputStep, ...]:
         """What the client does before the comparisons."""
@@ -31,3 +63,7 @@ class TreeOptions:
     def check(self) -> None:
         if self.comparisons not in COMPARISONS:
             raise CompileError(f"comparisons: expected one of {', '.join(COMPARISONS)}, got '{self.comparisons}'")
+        if self.comparisons != "grid" and (self.grid != "auto" or self.feature_ranges is not None):
+            raise CompileError(
+                f"grid, feature_ranges: expected comparisons='grid', got comparisons='{self.comparisons}'"
+            )

@@ -23,7 +23,7 @@ def noise_limit_percent(plan: Plan, p_fail_log2: float) -> float:
     offset = noise.lookup_offset(plan.params)
     for _ in range(60):
         middle = math.sqrt(low * high)
-        fits = noise.failure_log2(1 / (4 * plan.layout.slots), middle**2, offset) <= p_fail_log2
+        fits = noise.p_fail_log2(1 / (4 * plan.layout.slots), middle**2, offset) <= p_fail_log2
         low, high = (middle, high) if fits else (low, middle)
     return 200 * low
 
@@ -37,7 +37,7 @@ def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bi
     )
     bootstraps = made.bootstraps
     offset = noise.lookup_offset(params)
-    lookup = noise.failure_log2(1 / (4 * layout.slots), deviation**2, offset)
+    lookup = noise.p_fail_log2(1 / (4 * layout.slots), deviation**2, offset)
     risks = [lookup + math.log2(bootstraps)] if bootstraps else []
     risks.append(layout.output_p_fail_log2 + math.log2(len(layout.groups)))
     one_per_node = ensemble.comparisons + sum(len(tree.leaves) for tree in ensemble.trees)

@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 
 from cloakwork.fhe_core import noise
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
+from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set
 from cloakwork.models.errors import NoParameterSetError, some
-from cloakwork.models.passes.choose_set import bootstrap_cost, choose_set
 from cloakwork.models.trees.comparison_bits import FEWEST_CARRY_SLOTS
 from cloakwork.models.trees.cover import Covers, cover_trees
 from cloakwork.models.trees.cover_costs import Budget
@@ -33,7 +33,6 @@ from cloakwork.models.trees.tree_program import (
     most_values,
 )
 
-CANDIDATES: Final = ("lut3", "lut4", "lut5")
 DEFAULT_LEAF_BITS: Final = {"mean": 6, "sum": 8}  # an average has the precision of all its trees together
 _LEAST_LEAF_BITS: Final = 3
 # Above which leaf values get fewer bits by default, errors of many trees averaging out: not fewer than _LEAST_BITS_FOR_SIZE, or where trees are
@@ -97,11 +96,10 @@ class Compared:
         return Compared(ensemble, self.edges, [self.node_edges[i] for i in chosen])
 
 
-def cheapest_plan(compared: Compared, wishes: Wishes, candidates: Sequence[str | ParameterSet] | None) -> Plan:
-    """Args: candidates: None: CANDIDATES. NoParameterSetError: none has room for the trees."""
-    names = CANDIDATES if candidates is None else candidates
-    sets = [parameter_set(name) if isinstance(name, str) else name for name in names]
-    last = [] if candidates is not None else [params for params in sets if params.name == CANDIDATES[-1]]
+def cheapest_plan(
+    compared: Compared, wishes: Wishes, sets: Sequence[ParameterSet], last: Sequence[ParameterSet] = ()
+) -> Plan:
+    """Args: last: those of the sets that are tried where none of the others fits. NoParameterSetError: none has room for the trees."""
     first = [params for params in sets if params not in last]
     problems: dict[str, list[str]] = {}  # the sets of each reason
 
@@ -291,6 +289,6 @@ def _most_packed(params: ParameterSet, p_fail_log2: float) -> int:
     """Values that an output tells apart after a few look-ups."""
     variance = _PACKED_LOOKUPS * noise.blind_rotation_variance(params)
     values = 2
-    while noise.failure_log2(1 / (4 * values), variance) <= p_fail_log2 and values < 1 << 12:
+    while noise.p_fail_log2(1 / (4 * values), variance) <= p_fail_log2 and values < 1 << 12:
         values *= 2
     return values

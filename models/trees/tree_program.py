@@ -43,6 +43,14 @@ class OutputGroup:
     highest: int
     lookups: int  # different indices
 
+    def reads_from(self, units: int) -> int:
+        """The lowest value as the client takes it: 0 where the torus has room, so that it does not know the lowest."""
+        return 0 if 0 <= self.lowest and self.highest < units else self.lowest
+
+    def centre(self, units: int) -> int:
+        """What has phase 0."""
+        return 0 if self.reads_from(units) == 0 else (self.lowest + self.highest) // 2
+
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -69,7 +77,7 @@ def largest_slots(params: ParameterSet, p_fail_log2: float, norm: float = 0.0) -
     """The largest M at which a look-up fails with at most this probability, for rows of L2 norm `norm` on bootstrap outputs."""
     variance = noise.lookup_variance(params, norm)
     slots = 1
-    while noise.failure_log2(1 / (4 * (slots + 1)), variance, noise.lookup_offset(params)) <= p_fail_log2:
+    while noise.p_fail_log2(1 / (4 * (slots + 1)), variance, noise.lookup_offset(params)) <= p_fail_log2:
         slots += 1
     return slots
 
@@ -102,7 +110,7 @@ def most_values(params: ParameterSet, slots: int, p_fail_log2: float) -> int:
     """Values that an output of one look-up, or of none, tells apart at most."""
     variance = noise.rerandomisation_variance(params)
     units = MOST_UNITS
-    while units > 2 * slots and noise.failure_log2(1 / (2 * units), variance) > p_fail_log2:
+    while units > 2 * slots and noise.p_fail_log2(1 / (2 * units), variance) > p_fail_log2:
         units //= 2
     return units
 
@@ -182,7 +190,7 @@ class _Grouping:
 
     def p_fail_log2(self, groups: Sequence[OutputGroup], units: int) -> float:
         """log2 of the probability that a sum is decoded wrongly, the worst."""
-        return max(noise.failure_log2(1 / (2 * units), self._of_members(group.members)) for group in groups)
+        return max(noise.p_fail_log2(1 / (2 * units), self._of_members(group.members)) for group in groups)
 
     def _group(self, members: list[int], lookups: int) -> OutputGroup:
         low = sum(self._covers[i].lowest for i in members)
@@ -218,7 +226,7 @@ class _Grouping:
         low, high = 0.0, 1.0
         for _ in range(80):
             middle = (low + high) / 2
-            fits = noise.failure_log2(1 / (2 * units), middle**2) <= p_fail_log2
+            fits = noise.p_fail_log2(1 / (2 * units), middle**2) <= p_fail_log2
             low, high = (middle, high) if fits else (low, middle)
         return low**2
 
@@ -227,9 +235,15 @@ class _Grouping:
 
 
 def used_edges(covers: Covers) -> Indices:
+    """Those that something reads, or the first one where nothing does."""
+    found = read_edges(covers)
+    return found if len(found) else np.zeros(1, dtype=np.int64)
+
+
+def read_edges(covers: Covers) -> Indices:
     edges = {bit for lookup in covers.lookups for bit, _ in lookup.weights if bit < covers.edges}
     edges |= {edge for cover in covers.trees for edge in cover.linear}
-    return np.array(sorted(edges) or [0], dtype=np.int64)  # a program has an input
+    return np.array(sorted(edges), dtype=np.int64)
 
 
 def largest_norm(covers: Covers, feature: Indices, correlation: float = 0.0) -> float:
@@ -271,7 +285,8 @@ def tree_graph(
         return merge_equal(builder.graph(_decision(builder, rows, layout.slots, positive_from)))
     low = np.array([float(group.lowest) for group in layout.groups])
     high = np.array([float(group.highest) for group in layout.groups])
-    scores = builder.linear(rows, Facts(1 / layout.units, low, high, np.floor((low + high) / 2)), "scores")
+    centre = np.array([float(group.centre(layout.units)) for group in layout.groups])
+    scores = builder.linear(rows, Facts(1 / layout.units, low, high, centre), "scores")
     return merge_equal(builder.graph(scores))
 
 
@@ -285,7 +300,7 @@ def _add_flags(builder: GraphBuilder, covers: Covers, layout: Layout, bits: dict
         scale = covers.flag_step / (2 * layout.slots)
         wires = builder.lookup(indices, entries, Facts(scale, entries.min(axis=1), entries.max(axis=1)), FLAGS)
         for i, wire in zip(own, wires.tolist(), strict=True):
-            bits[covers.edges + i] = Bit(wire, covers.flags[i].offset, covers.flag_step)
+            bits[covers.edges + i] = Bit((wire,), covers.flags[i].offset, covers.flag_step)
 
 
 def _add_leaves(
@@ -320,7 +335,11 @@ def _decision(builder: GraphBuilder, sums: list[Row], slots: int, positive_from:
 
 
 def _row(weights: dict[int, int], constant: float, bits: dict[int, Bit], factor: int) -> Row:
-    on_wires = {bits[bit].wire: bits[bit].weight(weight, factor) for bit, weight in weights.items()}
+    on_wires: dict[int, int] = {}
+    for bit, weight in weights.items():
+        for wire in bits[bit].wires:  # bits may share one
+            on_wires[wire] = on_wires.get(wire, 0) + bits[bit].weight(weight, factor)
+    on_wires = {wire: weight for wire, weight in on_wires.items() if weight}
     return Row(on_wires, constant + sum(weight * bits[bit].constant for bit, weight in weights.items()))
 
 

@@ -7,7 +7,18 @@ import pytest
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 
-SETS = ["toy", "toy_two_limb", "toy_ternary"]  # two bits each: one limb, two limbs, ternary small key
+# Two bits each: one limb, two limbs, ternary small key, blocks of the small key, raised bootstrap keys, several accumulators as one table.
+SETS = [
+    "toy",
+    "toy_two_limb",
+    "toy_ternary",
+    "toy_block",
+    "toy_block_two_limb",
+    "toy_raised",
+    "toy_raised_block",
+    "toy_extended",
+    "toy_extended_two_limb",
+]
 
 
 @pytest.fixture(scope="module", params=SETS)

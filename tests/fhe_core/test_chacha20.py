@@ -16,7 +16,7 @@ from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import ShapeError
 
 SEED = bytes(range(32))
-PRIMES = (132710401, 134176769)
+PRIMES = (132710401, 134176769, 33538049)
 
 
 def keystream(seed: bytes, nonce: bytes, first_block: int, blocks: int) -> bytes:
@@ -157,10 +157,11 @@ def uniform_modulo_prime(seed: bytes, domain: int, index: int, q: int, count: in
 
 def expected_words(params: _engine.ParameterSet, seed: bytes, domain: int, index: int, count: int) -> list[int]:
     r0 = uniform_modulo_prime(seed, domain, index, PRIMES[0], count)
-    if params.limb_count == 1:
+    if (params.key_limb_count if domain == 1 else params.limb_count) == 1:
         return r0
-    r1 = uniform_modulo_prime(seed, domain + 256, index, PRIMES[1], count)
-    q0, q1 = PRIMES
+    number = 2 if params.raised else 1
+    q0, q1 = PRIMES[0], PRIMES[number]
+    r1 = uniform_modulo_prime(seed, domain + 256 * number, index, q1, count)
     return [(a * q1 * pow(q1, -1, q0) + b * q0 * pow(q0, -1, q1)) % (q0 * q1) for a, b in zip(r0, r1, strict=True)]
 
 
@@ -168,7 +169,7 @@ ONE_LIMB = next(n for n in _engine.parameter_set_names() if _engine.parameter_se
 TWO_LIMBS = next(n for n in _engine.parameter_set_names() if _engine.parameter_set(n).limb_count == 2)
 
 
-@pytest.mark.parametrize("name", [ONE_LIMB, TWO_LIMBS])
+@pytest.mark.parametrize("name", [ONE_LIMB, TWO_LIMBS, "toy_raised"])
 @pytest.mark.parametrize(
     ("domain", "index", "count"), [(1, 0, 4096), (3, 5, 1), (5, 2**40 + 7, 1000), (4, 2**64 - 1, 17)]
 )

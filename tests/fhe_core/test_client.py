@@ -21,11 +21,11 @@ reference = _engine.reference
 
 
 def smallest_sets() -> list[str]:
-    """The set with the smallest bootstrap key of each (cmux, limbs, ring secret), so that every code path is taken."""
-    chosen: dict[tuple[str, int, str], tuple[int, str]] = {}
+    """The set with the smallest bootstrap key of each (cmux, limbs, raised, ring secret), so that every code path is taken."""
+    chosen: dict[tuple[str, int, bool, str], tuple[int, str]] = {}
     for name in _engine.parameter_set_names():
         p = _engine.parameter_set(name)
-        kind, entry = (p.cmux, p.limb_count, p.glwe_secret), (p.bootstrap_key_body_words, name)
+        kind, entry = (p.cmux, p.limb_count, p.raised, p.glwe_secret), (p.bootstrap_key_body_words, name)
         chosen[kind] = min(chosen.get(kind, entry), entry)
     return sorted(name for _, name in chosen.values())
 
@@ -76,7 +76,16 @@ def word_dtype(params: _engine.ParameterSet) -> type:
 
 def test_key_coefficients_have_their_distribution(key: _engine.SecretKey) -> None:
     p = key.params
-    for coefficients, kind in zip(secrets(key), (p.lwe_secret, p.glwe_secret), strict=True):
+    small, large = secrets(key)
+    if p.structured_secret:
+        blocks = small.reshape(p.step_count, -1).sum(axis=1)  # zero or a single 1, every value as likely as the others
+        share = 1 / (p.keys_per_step + 1)
+        assert set(np.unique(small)) <= {0, 1} and blocks.max() <= 1
+        assert abs((blocks == 0).sum() - share * p.step_count) < Z_LIMIT * math.sqrt(p.step_count * share * (1 - share))
+        checked = [(large, p.glwe_secret)]
+    else:
+        checked = [(small, p.lwe_secret), (large, p.glwe_secret)]
+    for coefficients, kind in checked:
         values = {"binary": [0, 1], "ternary": [-1, 0, 1], "quinary": [-2, -1, 0, 1, 2]}[kind]
         share, count = 1 / len(values), coefficients.size
         assert set(np.unique(coefficients)) <= set(values)
@@ -111,6 +120,27 @@ def test_binary_small_key_refuses_minus_one() -> None:
     data[0] = 255
     with pytest.raises(SerializationError, match=r"small key: expected coefficients in \[0, 1\]"):
         _engine.SecretKey.restore(p, bytes(data))
+
+
+@pytest.mark.parametrize("name", [n for n in SETS if _engine.parameter_set(n).structured_secret])
+def test_restore_refuses_a_block_with_two_ones(name: str) -> None:
+    p = _engine.parameter_set(name)
+    size = p.keys_per_step
+    data = bytearray(_engine.SecretKey.generate(p).export())
+    for block in (0, p.step_count - 1):
+        for ones in ((0, 1), (0, size - 1), tuple(range(size))):
+            altered = data.copy()
+            for i in range(size):
+                altered[block * size + i] = i in ones
+            with pytest.raises(
+                SerializationError, match=f"small key: expected blocks of {size} coefficients .*another block"
+            ):
+                _engine.SecretKey.restore(p, bytes(altered))
+        for value in range(-1, size):
+            altered = data.copy()
+            for i in range(size):
+                altered[block * size + i] = i == value
+            assert _engine.SecretKey.restore(p, bytes(altered)).export() == bytes(altered)
 
 
 def test_keys_are_fresh_unless_entropy_is_given() -> None:
@@ -308,12 +338,26 @@ def ggsw_messages(params: _engine.ParameterSet, small: np.ndarray) -> np.ndarray
         return small[:, None]
     if params.cmux == "ternary":
         return np.stack([small == 1, small == -1], axis=1).astype(np.int64)
+    if params.structured_secret:  # key j of a block: its coefficient j
+        return small.reshape(params.step_count, params.keys_per_step)
     first, second = small[0::2], small[1::2]
     return np.stack([first * (1 - second), second * (1 - first), first * second], axis=1)
 
 
+def raised_phases(glwe: np.ndarray, large: np.ndarray, modulus: int) -> np.ndarray:
+    """B - sum of A_i * S_i modulo `modulus`, schoolbook: sums of N words of 52 bits stay below 2^63."""
+    phases = glwe[:, -1].astype(np.int64)
+    for component, secret in enumerate(large):
+        mask = glwe[:, component].astype(np.int64)
+        signed = np.concatenate([-mask, mask], axis=1)  # coefficient i of X^j * A is entry N + i - j
+        size = mask.shape[1]
+        for j in np.flatnonzero(secret):
+            phases = phases - secret[j] * signed[:, size - j : 2 * size - j]
+    return phases % modulus
+
+
 def test_every_bootstrap_key_row(key: _engine.SecretKey, evaluation_keys: tuple[bytes, np.ndarray, np.ndarray]) -> None:
-    """phase = E - m g_l S_i for mask rows and E + m g_l for body rows."""
+    """phase = E - m g_l S_i for mask rows and E + m g_l for body rows, g_l times P for raised keys."""
     p = key.params
     seed, bodies, _ = evaluation_keys
     n, k = p.polynomial_size, p.glwe_dimension
@@ -322,7 +366,7 @@ def test_every_bootstrap_key_row(key: _engine.SecretKey, evaluation_keys: tuple[
     message_polynomials = []
     for component, (base_log, levels) in enumerate([p.mask_gadget] * k + [p.body_gadget]):
         for level in range(levels):
-            weight = 2 ** (bits - base_log * (level + 1))
+            weight = 2 ** (bits - base_log * (level + 1)) * (p.key_modulus // p.modulus)
             one = np.zeros(n, dtype=np.int64)
             one[0] = 1
             message_polynomials.append(weight * (-large[component] if component < k else one))
@@ -331,12 +375,14 @@ def test_every_bootstrap_key_row(key: _engine.SecretKey, evaluation_keys: tuple[
 
     full = reference.expand_bootstrap_key(p, seed, bodies)
     assert full.shape == (p.step_count, p.keys_per_step, p.row_count, k + 1, n)
-    phases = key.phase_glwe(full.reshape(-1, k + 1, n)).reshape(p.step_count, p.keys_per_step, p.row_count, n)
+    glwe = full.reshape(-1, k + 1, n)
+    phases = raised_phases(glwe, large, p.key_modulus) if p.raised else key.phase_glwe(glwe)
+    phases = phases.reshape(p.step_count, p.keys_per_step, p.row_count, n)
     messages = ggsw_messages(p, small)[:, :, None, None] * rows
-    noise = centred(phases.astype(np.int64) - messages, p.modulus)
-    assert_noise(noise, p.glwe_sigma)
+    noise = centred(phases.astype(np.int64) - messages, p.key_modulus)
+    assert_noise(noise, p.key_sigma)
     for row in range(p.row_count):
-        assert_noise(noise[:, :, row], p.glwe_sigma)
+        assert_noise(noise[:, :, row], p.key_sigma)
 
     step, which, row, component = p.step_count - 1, p.keys_per_step - 1, p.row_count - 1, k - 1
     index = ((step * p.keys_per_step + which) * p.row_count + row) * k + component
@@ -347,7 +393,7 @@ def test_evaluation_key_shapes(key: _engine.SecretKey, evaluation_keys: tuple[by
     p = key.params
     seed, bootstrap, keyswitch = evaluation_keys
     assert len(seed) == 32
-    assert bootstrap.dtype == word_dtype(p)
+    assert bootstrap.dtype == (np.uint32 if p.key_limb_count == 1 else np.uint64)
     assert bootstrap.size == p.bootstrap_key_body_words
     assert keyswitch.dtype == np.uint32
     assert keyswitch.size == p.keyswitch_key_rows

@@ -117,6 +117,19 @@ def test_secrets_are_uniform(kind: str, values: list[int]) -> None:
     assert abs(chi_square_z(pairs, np.full(base**2, 1 / base**2))) < Z_LIMIT
 
 
+@pytest.mark.parametrize(("cmux", "size"), [("block_3", 3), ("block_4", 4), ("block_6", 6), ("block_8", 8)])
+def test_blocks_are_uniform(cmux: str, size: int) -> None:
+    """Zero or a single 1, all of them as likely, whatever the block before was."""
+    samples = _engine.testing.sample_steps(cmux, ENTROPY, 200_000).astype(np.int64)
+    assert samples.shape == (200_000, size)
+    assert samples.min() == 0 and samples.sum(axis=1).max() == 1
+    codes = samples @ np.arange(1, size + 1)
+    counts = np.bincount(codes, minlength=size + 1)
+    assert abs(chi_square_z(counts, np.full(size + 1, 1 / (size + 1)))) < Z_LIMIT
+    pairs = np.bincount(codes[0::2] * (size + 1) + codes[1::2], minlength=(size + 1) ** 2)
+    assert abs(chi_square_z(pairs, np.full((size + 1) ** 2, 1 / (size + 1) ** 2))) < Z_LIMIT
+
+
 def test_different_entropy_gives_different_samples() -> None:
     draws = {_engine.testing.sample_gaussian(5.0, bytes([i]) * 32, 64).tobytes() for i in range(20)}
     assert len(draws) == 20

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -35,8 +37,24 @@ class Keys:
         p = self.params
         small = reference.keyswitch(p, self.keyswitch_key, lwe)
         switched = reference.modulus_switch(p, small)
-        rotated = reference.blind_rotate(p, self.bootstrap_key, switched, tables, index)
-        return reference.sample_extract(p, rotated, coefficients)
+        rotated = self.rotate(switched, tables, index)
+        nu = p.extension_factor
+        entries = [
+            reference.sample_extract(p, rotated[:, c % nu].copy(), np.array([c // nu], dtype=np.uint32))
+            for c in coefficients
+        ]
+        return np.concatenate(entries, axis=1)
+
+    def rotate(self, switched: np.ndarray, tables: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """[B, nu, k + 1, N], of sets whose table is one accumulator too."""
+        rotated = reference.blind_rotate(self.params, self.bootstrap_key, switched, tables, index)
+        assert rotated.ndim == (3 if self.params.extension_factor == 1 else 4)
+        return rotated.reshape(len(rotated), self.params.extension_factor, *rotated.shape[-2:])
+
+
+def interleaved(parts: np.ndarray) -> np.ndarray:
+    """[.., nu, N] -> [.., nu N]: entry c of a table is coefficient c // nu of part c % nu."""
+    return parts.swapaxes(-2, -1).reshape(*parts.shape[:-2], -1)
 
 
 @pytest.fixture(scope="module", params=TOYS)
@@ -137,8 +155,11 @@ def test_keyswitch_keeps_the_message(keys: Keys) -> None:
 
 def test_modulus_switch(keys: Keys) -> None:
     p = keys.params
-    two_n = 2 * p.polynomial_size
+    two_n = 2 * p.table_size
     h = p.keyswitch_modulus_log2 - two_n.bit_length() + 1
+    # The mean of a coefficient of the small key: of blocks of l that are zero or have a single 1, of uniform bits, of -1, 0, 1.
+    blocks = {"block_3": 3, "block_4": 4, "block_6": 6, "block_8": 8}
+    mean = Fraction(1, blocks.get(p.cmux, 1) + 1) if p.lwe_secret == "binary" else Fraction(0)
     rng = np.random.default_rng(4)
     small = rng.integers(0, 2**p.keyswitch_modulus_log2, (50, p.lwe_dimension + 1), dtype=np.uint32)
     small[0] = 0
@@ -150,7 +171,7 @@ def test_modulus_switch(keys: Keys) -> None:
         *masks, b = row
         t = [(a + 2 ** (h - 1)) // 2**h for a in masks]
         error = sum(a - x * 2**h for a, x in zip(masks, t, strict=True))
-        t_b = (2 * b - error + 2**h) // 2 ** (h + 1) if p.lwe_secret == "binary" else (b + 2 ** (h - 1)) // 2**h
+        t_b = math.floor((b - mean * error) / Fraction(2**h) + Fraction(1, 2))
         assert switched == [x % two_n for x in [*t, t_b]]
 
 
@@ -160,28 +181,30 @@ def test_modulus_switch(keys: Keys) -> None:
 def test_trivial_rotation(keys: Keys) -> None:
     """All masks zero: the result is X^(-t_b) * LUT exactly, with zero masks."""
     p = keys.params
-    n, q = p.polynomial_size, p.modulus
+    n, q = p.table_size, p.modulus
     table = np.random.default_rng(5).integers(0, q, (1, n), dtype=np.uint64).astype(word_dtype(p))
     rotations = [0, 1, n - 1, n, n + 1, 2 * n - 1]
     switched = np.zeros((len(rotations), p.lwe_dimension + 1), dtype=np.uint32)
     switched[:, -1] = rotations
-    out = reference.blind_rotate(p, keys.bootstrap_key, switched, table, np.zeros(len(rotations), dtype=np.uint32))
-    assert not out[:, :-1].any()
+    out = keys.rotate(switched, table, np.zeros(len(rotations), dtype=np.uint32))
+    assert not out[:, :, :-1].any()
     wide = table[0].astype(object)
     negacyclic = np.concatenate([wide, -wide % q, wide, -wide % q])
     for b, t in enumerate(rotations):
-        assert out[b, -1].tolist() == negacyclic[t : t + n].tolist()
+        assert interleaved(out[b, :, -1]).tolist() == negacyclic[t : t + n].tolist()
 
 
 def test_rotation_by_the_phase(keys: Keys) -> None:
     """Random exponents: the phase of the result is X^(-phase) * LUT up to noise, in every coefficient."""
     p = keys.params
-    n, q = p.polynomial_size, p.modulus
+    n, q = p.table_size, p.modulus
     rng = np.random.default_rng(6)
     switched = rng.integers(0, 2 * n, (3, p.lwe_dimension + 1), dtype=np.uint32)
     tables = rng.integers(0, q, (2, n), dtype=np.uint64).astype(word_dtype(p))
     index = np.array([0, 1, 1], dtype=np.uint32)
-    phases = keys.secret.phase_glwe(reference.blind_rotate(p, keys.bootstrap_key, switched, tables, index))
+    rotated = keys.rotate(switched, tables, index)
+    parts = keys.secret.phase_glwe(rotated.reshape(-1, *rotated.shape[-2:]))
+    phases = interleaved(parts.reshape(*rotated.shape[:2], -1))
     small_key = np.frombuffer(keys.secret.export(), dtype=np.int8)[: p.lwe_dimension].astype(np.int64)
     for b in range(3):
         t = int(switched[b, -1].astype(np.int64) - switched[b, :-1].astype(np.int64) @ small_key) % (2 * n)
@@ -222,7 +245,7 @@ def decode(params: _engine.ParameterSet, phases: np.ndarray, bits: int) -> list[
 
 def table_polynomial(params: _engine.ParameterSet, outputs: np.ndarray) -> np.ndarray:
     """Section 8: 2^p torus words as a polynomial."""
-    n, q = params.polynomial_size, params.modulus
+    n, q = params.table_size, params.modulus
     slot = n // len(outputs)
     table = [int(outputs[(j + slot // 2) // slot]) if j < n - slot // 2 else -int(outputs[0]) % q for j in range(n)]
     return np.array(table, dtype=word_dtype(params))
@@ -247,20 +270,20 @@ def test_a_bootstrap_is_the_four_calls(keys: Keys) -> None:
     p = keys.params
     rng = np.random.default_rng(2)
     lwe = rng.integers(0, p.modulus, (2, p.large_dimension + 1), dtype=np.uint64).astype(word_dtype(p))
-    table = rng.integers(0, p.modulus, p.polynomial_size, dtype=np.uint64).astype(word_dtype(p))
-    for coefficient in (0, p.polynomial_size - 1):
+    table = rng.integers(0, p.modulus, p.table_size, dtype=np.uint64).astype(word_dtype(p))
+    for coefficient in (0, p.extension_factor - 1, p.table_size - 1):
         stages = keys.bootstrap(lwe, table[None], np.zeros(2, np.uint32), np.array([coefficient], np.uint32))
         whole = reference.bootstrap(p, keys.keyswitch_key, keys.bootstrap_key, lwe, table, coefficient)
         np.testing.assert_array_equal(whole, stages[:, 0])
     with pytest.raises(ShapeError, match="coefficient"):
-        reference.bootstrap(p, keys.keyswitch_key, keys.bootstrap_key, lwe, table, p.polynomial_size)
+        reference.bootstrap(p, keys.keyswitch_key, keys.bootstrap_key, lwe, table, p.table_size)
 
 
 def test_one_rotation_serves_several_thresholds(keys: Keys) -> None:
     """Coefficient j of the rotated table is the look-up at phase + j."""
     p, bits = keys.params, 2
     table = table_polynomial(p, encode(p, np.array([0, 1, 2, 3]), bits))[None]
-    slot = p.polynomial_size // 4
+    slot = p.table_size // 4
     coefficients = np.array([0, slot, 2 * slot], dtype=np.uint32)
     messages = np.array([0, 1])
     lwe = keys.secret.encrypt_lwe(encode(p, messages, bits))

@@ -38,7 +38,7 @@ def session(request: pytest.FixtureRequest, keys: EvaluationKeys) -> Iterator[Se
 
 
 def test_activation_at_several_coefficients(key: ClientKey, session: Session) -> None:
-    size = session.parameters.polynomial_size
+    size = session.parameters.table_size
     x, coefficients = np.array([-0.2, -0.05, 0.1]), np.array([0, size // 8, size // 2])
     outputs = session.activation(key.encrypt_torus(x), lambda v: v, coefficients=coefficients)
     moved = x[:, None] + coefficients / (2 * size)
@@ -215,6 +215,22 @@ def test_extraction_from_packed(key: ClientKey, session: Session, count: int) ->
         assert key.decrypt(session.bootstrap(ciphertexts[:4], lambda m: 3 - m)).tolist() == (3 - messages[:4]).tolist()
 
 
+@pytest.mark.parametrize("columns", [[0], [3, 255, 256, 599], [599], list(range(600))])
+def test_extraction_of_some_columns(key: ClientKey, session: Session, columns: list[int]) -> None:
+    """The words of all of them: several samples in a ciphertext, several ciphertexts in a sample."""
+    packed = key.encrypt_packed(np.arange(1800).reshape(3, 600) % 4).with_purpose(bytes(32))
+    every, some = session.extract(packed), session.extract_columns(packed, columns)
+    np.testing.assert_array_equal(some.words, every.words[:, columns])
+    assert some.shape == (3, len(columns)) and some.purpose == every.purpose
+    np.testing.assert_array_equal(key.decrypt(some), np.arange(1800).reshape(3, 600)[:, columns] % 4)
+
+
+@pytest.mark.parametrize("columns", [[], [-1], [600], [2, 1], [1, 1], [[1]], [0.5]])
+def test_columns_that_do_not_exist(key: ClientKey, session: Session, columns: list[int]) -> None:
+    with pytest.raises(ShapeError, match="columns: expected"):
+        session.extract_columns(key.encrypt_packed(np.zeros((1, 600), dtype=np.int64)), columns)
+
+
 # --- stages ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -224,9 +240,12 @@ def test_the_stages_make_the_bootstrap(key: ClientKey, session: Session) -> None
     small = session.keyswitch(ciphertexts)
     switched = session.modulus_switch(small)
     glwe = session.blind_rotate(switched, tables)
+    nu = key.parameters.extension_factor
+    parts = () if nu == 1 else (nu,)
     staged = session.sample_extract(glwe)[..., 0]
     assert small.shape == switched.shape == (2, 2, key.parameters.lwe_dimension + 1)
-    assert glwe.shape == (2, 2, key.parameters.glwe_dimension + 1, key.parameters.polynomial_size)
+    assert glwe.shape == (2, 2, *parts, key.parameters.glwe_dimension + 1, key.parameters.polynomial_size)
+    staged = staged if nu == 1 else staged[..., 0]
     np.testing.assert_array_equal(staged.words, session.bootstrap(ciphertexts, tables).words)
 
 
@@ -238,7 +257,8 @@ def test_the_stages_are_the_reference(key: ClientKey, keys: EvaluationKeys, sess
     bootstrap_key = reference.expand_bootstrap_key(params, keys.seed, keys.bootstrap_bodies)
     switched = reference.modulus_switch(params, reference.keyswitch(params, keyswitch_key, ciphertexts.words))
     glwe = reference.blind_rotate(params, bootstrap_key, switched, tables.polynomials, np.zeros(2, np.uint32))
-    words = reference.sample_extract(params, glwe, np.zeros(1, np.uint32))[:, 0]
+    first = glwe if params.extension_factor == 1 else np.ascontiguousarray(glwe[:, 0])
+    words = reference.sample_extract(params, first, np.zeros(1, np.uint32))[:, 0]
     np.testing.assert_array_equal(session.bootstrap(ciphertexts, tables).words, words)
 
 
@@ -421,8 +441,9 @@ def test_an_exception_in_progress_comes_through(key: ClientKey, session: Session
 # --- a shipped set, end to end ---------------------------------------------------------------------------------------------------
 
 
-def test_lut4_end_to_end() -> None:
-    key = ClientKey.generate("lut4")
+@pytest.mark.parametrize("name", ["lut4", "lut4_fft"])
+def test_four_bits_end_to_end(name: str) -> None:
+    key = ClientKey.generate(name)
     session = Session(EvaluationKeys.from_bytes(key.evaluation_keys().to_bytes()), threads=2)
     messages = np.arange(16)
     fresh = key.encrypt(messages, seeded=True)

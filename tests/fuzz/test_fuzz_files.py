@@ -80,7 +80,8 @@ def tree(comparisons: Any) -> CompiledModel:
         [[0], [0], [9], [2], [5]],
     )
     ensemble = TreeEnsemble((Tree.of_nodes(*columns),), features=3, feature_names=("u", "v", "w"))
-    return compile_ensemble(ensemble, candidates=[TOY], comparisons=comparisons)
+    grid = {"calibration": CALIBRATION, "grid": {"u": [0.5, 0.7]}} if comparisons == "grid" else {}
+    return compile_ensemble(ensemble, candidates=[TOY], comparisons=comparisons, **grid)
 
 
 MODELS: dict[str, Callable[[], CompiledModel]] = {
@@ -90,6 +91,7 @@ MODELS: dict[str, Callable[[], CompiledModel]] = {
     "linear": linear,
     "tree": lambda: tree("client"),
     "bins": lambda: tree("server"),
+    "grid": lambda: tree("grid"),
 }
 # Client's steps that the models above do not have.
 STEPS: list[dict[str, Any]] = [

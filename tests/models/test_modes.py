@@ -70,7 +70,9 @@ def tree() -> CompiledModel:
         [2, 4, -1, -1, -1],
         [[0], [0], [9], [2], [5]],
     )
-    return compile_ensemble(TreeEnsemble((Tree.of_nodes(*columns),), features=4), candidates=[TOY])
+    return compile_ensemble(
+        TreeEnsemble((Tree.of_nodes(*columns),), features=4), candidates=[TOY], comparisons="client"
+    )
 
 
 # name -> model, how far modes may differ, the end at which values saturate (None: no range)

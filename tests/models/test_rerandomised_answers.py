@@ -41,7 +41,9 @@ def linear() -> tuple[CompiledModel, np.ndarray]:
 
 def trees() -> tuple[CompiledModel, np.ndarray]:
     members = tuple(random_tree(RNG, 3, 3, 1, 5) for _ in range(4))
-    compiled = compile_ensemble(TreeEnsemble(members, 3, "mean"), candidates=["toy_two_limb"], p_fail_log2=-30.0)
+    compiled = compile_ensemble(
+        TreeEnsemble(members, 3, "mean"), candidates=["toy_two_limb"], p_fail_log2=-30.0, comparisons="client"
+    )
     return compiled, RNG.integers(0, 5, (4, 3)) / 2
 
 

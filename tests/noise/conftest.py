@@ -31,20 +31,35 @@ def laboratory_of(name: str) -> Any:
     return load_script().Laboratory(name)
 
 
-# One row of every shape of the shipped table (but those of 192 bits and N = 4096, which are slow), and every toy.
+# One row of every shape of the shipped table (but those of 192 bits and N = 4096, which are slow), and every toy. Of the `_block` sets two:
+# test_block_keys.py has them all.
 NAMES = [
     "toy",
     "toy_binary",
     "toy_ternary",
     "toy_two_limb",
     "toy_gate",
+    "toy_block",
+    "toy_block_two_limb",
+    "toy_block_gate",
+    "toy_raised",
+    "toy_raised_block",
+    "toy_raised_binary",
+    "toy_fft",
+    "toy_extended",
+    "toy_extended_two_limb",
     "gate_64",
     "gate_128",
     "lut2",
     "lut3_64",
     "lut4",
+    "lut4_fft",
     "nn2",
     "nn2_wide",
+    "lut3_raised",
+    "lut4_raised",
+    "gate_64_block",
+    "lut2_block",
 ]
 
 

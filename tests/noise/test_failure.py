@@ -30,7 +30,7 @@ def test_wrong_lookups_are_as_frequent_as_the_model_says(toy: Any, z: float) -> 
     zeros, input_variance = noisy_zeros(toy, z, SAMPLES)
     noisy = toy.session.combine(zeros, 1, constant=message)
     phases = toy.switched_phase(toy.session.modulus_switch(toy.session.keyswitch(noisy)))
-    n = params.polynomial_size
+    n = params.table_size
     half_slot = round(margin * 2 * n)
     centre = half_slot if params.kind == "gate" else 0
     errors = (phases - centre + n) % (2 * n) - n
@@ -43,13 +43,13 @@ def test_wrong_lookups_are_as_frequent_as_the_model_says(toy: Any, z: float) -> 
         (half_slot + 0.5 + offset) / sd / math.sqrt(2)
     )
     assert wrong / SAMPLES == pytest.approx(expected, rel=0.06, abs=4 * math.sqrt(expected / SAMPLES))
-    assert 2.0 ** noise.failure_log2(margin, variance, noise.lookup_offset(params)) >= 0.9 * expected
+    assert 2.0 ** noise.p_fail_log2(margin, variance, noise.lookup_offset(params)) >= 0.9 * expected
 
 
 def test_lookup_fails_where_the_switched_phase_left_its_slot(toy: Any) -> None:
     """The blind rotation adds no failures of its own: wrong outputs are exactly those whose switched phase is out of the slot."""
     params = toy.params
-    n = params.polynomial_size
+    n = params.table_size
     half_slot = round(noise.lookup_margin(params) * 2 * n)
     inside, outside = 3 * params.modulus // 8, params.modulus // 8
     table = np.full(n, inside, np.uint64)

@@ -65,8 +65,11 @@ def test_modulus_switch(laboratory: Any) -> None:
 
 
 def test_blind_rotation(laboratory: Any) -> None:
-    stage = laboratory.blind_rotation()
-    check(laboratory, stage, stage.errors.size // 8)
+    stage, params = laboratory.blind_rotation(), laboratory.params
+    # Entries of a rotation are correlated, where digits and transforms bring most of the noise by much.
+    correlations = [noise.rotation_correlation(params, lag) for lag in range(params.table_size)]
+    rotations = stage.errors.size / params.table_size
+    check(laboratory, stage, min(stage.errors.size // 8, int(rotations / np.mean(np.square(correlations)))))
 
 
 def test_whole_lookup(laboratory: Any) -> None:
@@ -87,7 +90,7 @@ def test_linear_layer_scales_as_the_norm(laboratory: Any) -> None:
 def test_switched_noise_of_chained_bootstraps_does_not_grow(toy: Any) -> None:
     """The output of a look-up of a look-up is as noisy as that of the first."""
     params = toy.params
-    table = toy.tables(np.full((1, params.polynomial_size), params.modulus // 8, np.uint64))
+    table = toy.tables(np.full((1, params.table_size), params.modulus // 8, np.uint64))
     lwe = toy.secret.encrypt_lwe(np.full(512, params.modulus // 8, np.uint64))
     deviations = []
     for _ in range(3):

@@ -81,7 +81,14 @@ def test_the_variable_names_the_folder(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"text", gzip.compress(b"abc"), gzip.compress(bytes(20)), gzip.compress(bytes(99))[:-9]]
+    "content",
+    [
+        b"",
+        b"text",
+        gzip.compress(b"abc", mtime=0),
+        gzip.compress(bytes(20), mtime=0),
+        gzip.compress(bytes(99), mtime=0)[:-9],
+    ],
 )
 def test_damaged_files_are_refused(mirror, content):
     address, _ = mirror

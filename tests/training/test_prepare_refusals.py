@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch", reason="training needs PyTorch")
 
 from torch import nn  # noqa: E402
 
-from cloakwork.fhe_core.errors import FheError  # noqa: E402
-from cloakwork.training import UnsupportedModuleError, prepare  # noqa: E402
+from cloakwork.fhe_core.errors import FheError, ParameterError  # noqa: E402
+from cloakwork.training import UnsupportedModuleError, compile_options, prepare  # noqa: E402
 
 
 class Gate(nn.Module):
@@ -97,3 +97,15 @@ def test_an_example_of_another_shape_is_named_with_the_layer() -> None:
 def test_an_unknown_set_is_an_error() -> None:
     with pytest.raises(FheError, match="nn3"):
         prepare(nn.Linear(4, 2), torch.randn(8, 4), parameter_set="nn3")
+
+
+def test_structured_secrets_are_simulated_when_asked_for() -> None:
+    """And `compile_options` then asks the compiler for them."""
+    module, example = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), torch.rand(64, 4) - 0.5
+    with pytest.raises(ParameterError, match="'nn2_block' has a structured secret.*structured_keys=True"):
+        prepare(module, example, parameter_set="nn2_block")
+    asked = prepare(module, example, parameter_set="nn2_block", structured_keys=True)
+    assert compile_options(asked) == {"candidates": ["nn2_block"], "structured_keys": True}
+    assert not prepare(module, example).parameter_set.endswith("_block")
+    assert prepare(module, example, structured_keys=True).parameter_set.endswith("_block"), "they cost less"
+    assert "structured_keys" not in compile_options(prepare(module, example))

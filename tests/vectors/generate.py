@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -25,7 +26,7 @@ from cloakwork.fhe_core.parameters import parameter_text
 from cloakwork.fhe_core.server import Session
 
 FOLDER = Path(__file__).parent
-SETS = ("toy", "toy_two_limb")
+SETS = ("toy", "toy_two_limb", "toy_block")
 ENTROPY = bytes(range(32))
 PASSPHRASE = "cloakwork test vector"
 MESSAGES = [0, 1, 2, 3]
@@ -102,7 +103,7 @@ def readme(files: dict[str, bytes]) -> str:
         f"| `{path}` | {WHAT[path.split(':')[1]]} | {len(data)} | `{hashlib.sha256(data).hexdigest()}` |"
         for path, data in files.items()
     ]
-    table = "\n".join(rows).replace("toy:", "toy_").replace("toy_two_limb:", "toy_two_limb_")
+    table = re.sub(r"(toy\w*):", r"\1_", "\n".join(rows))
     return f"""# Known-answer vectors
 
 For other implementations of [docs/specification.md](../../docs/specification.md) and [docs/wire_format.md](../../docs/wire_format.md),

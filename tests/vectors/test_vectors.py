@@ -19,7 +19,7 @@ from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.fhe_core.public_key import PublicKey
 
 FOLDER = Path(__file__).parent
-SETS = ("toy", "toy_two_limb")
+SETS = ("toy", "toy_two_limb", "toy_block")
 
 
 def _load_generator() -> ModuleType:

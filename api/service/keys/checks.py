@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from cloakwork.api.errors import ChecksumError, MalformedError, WrongParametersError
+from cloakwork.api.errors import ChecksumError, MalformedError, StructuredKeysError, WrongParametersError
 from cloakwork.api.service.keys.keys import KeyRecord
 from cloakwork.api.service.object_headers import PREFIX_BYTES, read_header
 from cloakwork.fhe_core.errors import SerializationError
@@ -17,9 +17,12 @@ from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Header, Kind, check_words
 _READ_BYTES: Final = 1 << 20
 
 
-def known_set(digest: str) -> ParameterSet:
+def known_set(digest: str, structured_keys: bool) -> ParameterSet:
+    """The set of this digest; StructuredKeysError for one with a structured secret unless they are allowed."""
     for params in parameter_sets():
         if parameter_digest(params).hex() == digest:
+            if params.structured_secret and not structured_keys:
+                raise StructuredKeysError.of("evaluation keys", params.name)
             return params
     raise WrongParametersError(
         "no parameter set of this release has this digest; take it from the model's client specification"

@@ -50,19 +50,29 @@ class Progress:
 
 
 class Uploads:
-    """`forget` drops a key from the memory and the devices of the engine."""
+    """`forget` drops a key from the memory and the devices of the engine; keys of sets with structured secrets only come in when they are
+    allowed."""
 
-    def __init__(self, keys: Keys, storage: Storage, usage: Usage, disk: Disk, forget: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        storage: Storage,
+        usage: Usage,
+        disk: Disk,
+        forget: Callable[[str], None],
+        structured_keys: bool = False,
+    ) -> None:
         self._keys = keys
         self._storage = storage
         self._usage = usage
         self._disk = disk
         self.forget = forget
+        self._structured_keys = structured_keys
         self._writing: set[str] = set()
 
     async def open(self, tenant: Tenant, digest: str, size: int, sha256: str) -> tuple[Progress, bool]:
         """The upload for this content, and whether it is new; a key that is there already is complete."""
-        params = known_set(digest)
+        params = known_set(digest, self._structured_keys)
         expected = upload_bytes(params)
         if size > expected:
             raise TooLargeError(f"evaluation keys of parameter set '{params.name}' have {expected} bytes, not {size}")

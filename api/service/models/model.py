@@ -38,6 +38,10 @@ class Model:
         return parameter_set(self.facts["parameter_set"])
 
     @property
+    def structured_secret(self) -> bool:
+        return bool(self.facts["structured_secret"])
+
+    @property
     def input_numbers(self) -> int:
         return int(self.facts["input_numbers"])
 

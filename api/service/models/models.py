@@ -14,22 +14,26 @@ from sqlalchemy import select
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.database.tables import models
-from cloakwork.api.errors import GoneError, UnavailableError, UnknownModelError
+from cloakwork.api.errors import GoneError, StructuredKeysError, UnavailableError, UnknownModelError
 from cloakwork.api.service.clock import now
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.names import NAME_PATTERN, VERSION_PATTERN
 from cloakwork.api.service.tenants.tenants import Tenant
 
 LOADED, UNLOADED, RETIRED = "loaded", "unloaded", "retired"
+REFUSED = "structured_keys_refused"  # a set with a structured secret where they are not allowed; never stored
 
 _log = logging.getLogger("cloakwork.repository")
 
 
 class Models:
-    def __init__(self, repository: Path, database: Database, zoo: bool) -> None:
+    """Models of sets with structured secrets are known and not in service unless they are allowed."""
+
+    def __init__(self, repository: Path, database: Database, zoo: bool, structured_keys: bool = False) -> None:
         self.repository = repository
         self._database = database
         self._zoo = zoo
+        self._structured_keys = structured_keys
         self._versions: dict[str, dict[str, Model]] = {}
         self._states: dict[tuple[str, str], str] = {}
         self._scanning = asyncio.Lock()
@@ -59,6 +63,7 @@ class Models:
         loaded = self.versions(name)
         if version is None:
             if not loaded:
+                self._refuse_structured(name, self._versions[name].values())
                 raise GoneError(
                     f"model '{name}' has no version in service; POST /v2/repository/models/{name}/load loads it"
                 )
@@ -70,6 +75,7 @@ class Models:
             )
         if version not in self._versions[name]:
             raise UnknownModelError(f"model '{name}' has no version '{version}'; it has {[m.version for m in loaded]}")
+        self._refuse_structured(name, [self._versions[name][version]])
         if state == UNLOADED:
             raise GoneError(
                 f"version '{version}' of model '{name}' is not in service; use version {[m.version for m in loaded]}"
@@ -95,7 +101,16 @@ class Models:
         ]
 
     def _state(self, name: str, version: str) -> str:
-        return self._states.get((name, version), LOADED)
+        state = self._states.get((name, version), LOADED)
+        return REFUSED if state == LOADED and self._is_refused(self._versions[name][version]) else state
+
+    def _is_refused(self, model: Model) -> bool:
+        return model.structured_secret and not self._structured_keys
+
+    def _refuse_structured(self, name: str, versions: Iterable[Model]) -> None:
+        for model in versions:
+            if self._is_refused(model) and self._state(name, model.version) == REFUSED:
+                raise StructuredKeysError.of(f"model '{name}'", str(model.facts["parameter_set"]))
 
     # --- changing ---
 
@@ -135,6 +150,8 @@ class Models:
         await self.scan()
         if not self._versions.get(name):
             raise _no_artefact(name)
+        if all(map(self._is_refused, self._versions[name].values())):
+            self._refuse_structured(name, self._versions[name].values())
         await self._set_state(name, LOADED)
 
     async def unload(self, name: str) -> None:

@@ -65,6 +65,10 @@ def linear(
     set_name: SetOption,
     rows: Annotated[int, typer.Option("--rows", min=1, help="Outputs of the matrix.")] = 128,
     columns: Annotated[int, typer.Option("--cols", min=1, help="Inputs of the matrix.")] = 128,
+    arrays: Annotated[
+        measure.Arrays,
+        typer.Option("--arrays", help="Where ciphertexts are before and after: the device, or the host's memory."),
+    ] = measure.Arrays.DEVICE,
     device: DeviceOption = "cpu",
     batch: BatchOption = 16,
     threads: ThreadsOption = 1,
@@ -75,7 +79,7 @@ def linear(
     parameters = find_set(set_name)
     setting = checked_setting(device, batch, threads, repeats)
     with progress(f"linear layer on {set_name}") as update:
-        record = measure.bench_linear(parameters, rows, columns, setting, update)
+        record = measure.bench_linear(parameters, (rows, columns), arrays, setting, update)
     emit(record, json_path, f"Linear layer on {set_name}")
 
 

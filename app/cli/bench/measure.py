@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding, torus_constant
+from cloakwork.fhe_core.engine import host_array
 from cloakwork.fhe_core.gates import INPUT_COUNTS
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import ParameterSet
@@ -42,6 +44,14 @@ class Setting:
     batch: int
     threads: int
     repeats: int | None
+
+
+class Arrays(StrEnum):
+    """Where the ciphertexts of `bench linear` are before and after a call; a CPU takes them where they are."""
+
+    DEVICE = "device"
+    HOST = "host"
+    PAGE_LOCKED = "page-locked"
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,7 @@ def bench_bootstrap(
         "wrong": wrong,
         "p_fail_log2": parameters.p_fail_log2,
         "security_bits": parameters.security_bits,
+        "structured_secret": parameters.structured_secret,
         "least_seconds": min(seconds),
         "most_seconds": max(seconds),
         "repeats": len(seconds),
@@ -243,22 +254,30 @@ def stage_seconds(session: Session, inputs: Ciphertexts, repeats: int | None) ->
 
 
 def bench_linear(
-    parameters: ParameterSet, rows: int, columns: int, setting: Setting, progress: ProgressCallback
+    parameters: ParameterSet, shape: tuple[int, int], arrays: Arrays, setting: Setting, progress: ProgressCallback
 ) -> dict[str, Any]:
     """An integer matrix times a batch of ciphertext vectors. Decrypted phases must equal the clear product modulo Q exactly."""
     key = ClientKey.generate(parameters)
     session = Session(key.evaluation_keys(), device=setting.device, threads=setting.threads)
     rng = np.random.default_rng()
-    weights = rng.integers(-LINEAR_WEIGHT_LIMIT, LINEAR_WEIGHT_LIMIT, (rows, columns))
+    rows, columns = shape
+    weights = rng.integers(-LINEAR_WEIGHT_LIMIT, LINEAR_WEIGHT_LIMIT, shape)
     bits = rng.integers(0, 2, (setting.batch, columns)).astype(np.bool_)
     inputs = key.encrypt(bits, encoding=Encoding.BOOLEAN)
+    if arrays is Arrays.PAGE_LOCKED:
+        locked = host_array(inputs.words.shape, inputs.words.dtype)
+        locked[...] = inputs.words
+        inputs = Ciphertexts.from_words(parameters, locked, encoding=inputs.encoding, key_id=inputs.key_id)
     expected = clear_product(weights, key.phases(inputs), parameters.modulus)
+    prepared = session.weights(weights)
     operation = Operation(
         draw=lambda: ((inputs,), expected),
-        run=lambda batch: session.linear(weights, batch),
+        run=lambda batch: session.linear(prepared, batch),
         count_wrong=lambda outputs, phases: int(np.count_nonzero(key.phases(outputs) != phases)),
     )
-    seconds, wrong = measure(on_device(operation, session), setting.repeats, progress)
+    if arrays is Arrays.DEVICE:
+        operation = on_device(operation, session)
+    seconds, wrong = measure(operation, setting.repeats, progress)
     median = statistics.median(seconds)
     macs = rows * columns * setting.batch * (parameters.large_dimension + 1)
     return {
@@ -266,6 +285,7 @@ def bench_linear(
         "device": setting.device,
         "rows": rows,
         "cols": columns,
+        "arrays": arrays.value,
         "batch": setting.batch,
         "threads": setting.threads,
         "median_seconds": median,

@@ -14,13 +14,13 @@ from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, standar
 from cloakwork.app.cli.shared.data_sets import load_inputs
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
-from cloakwork.app.cli.shared.parameter_sets import find_set
+from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption, find_agreed_set
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
+from cloakwork.models.compiler import CompiledModel, ExactSettings, TreeComparisons, compile_onnx
+from cloakwork.models.criteria.noise_limits import Profile
 from cloakwork.models.graph.ir import Graph
-from cloakwork.models.passes.noise_limits import Profile
 from cloakwork.models.report import graph_text, summary
 
 _EXACT_HELP = "Profile exact: "
@@ -39,6 +39,25 @@ RoundedBits = Annotated[
 ]
 RangesOption = Annotated[
     str | None, typer.Option("--ranges", help=f"{_EXACT_HELP}of accumulators, interval (never wrap) or calibrated.")
+]
+_TREES_HELP = "Trees: "
+ComparisonsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--comparisons",
+        help=f"{_TREES_HELP}grid (thresholds stay on the server, needs --calibration), client or server (every client is told all thresholds). "
+        "Default grid.",
+    ),
+]
+GridOption = Annotated[
+    str | None,
+    typer.Option(
+        "--grid",
+        help=f"{_TREES_HELP}grid that clients know: auto, integers, categories, uniform, quantiles. Default auto.",
+    ),
+]
+GridBits = Annotated[
+    int | None, typer.Option("--grid-bits", help=f"{_TREES_HELP}at most 2^BITS - 1 grid points a feature. Default 6.")
 ]
 ClientOutput = Annotated[
     Path | None,
@@ -101,10 +120,14 @@ def compile_model(
     sets: Annotated[
         list[str] | None, typer.Option("--set", help="Parameter set to choose from; may be repeated.")
     ] = None,
+    structured_keys: StructuredKeysOption = False,
     input_bits: InputBits = None,
     activation_bits: ActivationBits = None,
     rounded_bits: RoundedBits = None,
     ranges: RangesOption = None,
+    comparisons: ComparisonsOption = None,
+    grid: GridOption = None,
+    grid_bits: GridBits = None,
     client: ClientOutput = None,
     picture: PictureOutput = None,
     stages: StagesOption = False,
@@ -118,9 +141,12 @@ def compile_model(
     options["outputs"] = outputs or None
     options["allow_loss"] = allow_loss or None
     options["profile"] = _profiles(profiles) if profiles else None
-    options["candidates"] = [find_set(name) for name in sets] if sets else None
+    options["structured_keys"] = structured_keys or None
+    options["candidates"] = [find_agreed_set(name, structured_keys) for name in sets] if sets else None
     exact = _given(input_bits=input_bits, activation_bits=activation_bits, rounded_bits=rounded_bits, ranges=ranges)
     options["exact"] = ExactSettings(**exact) if exact else None
+    trees = _given(comparisons=comparisons, grid=grid, grid_bits=grid_bits)
+    options["trees"] = TreeComparisons(**trees) if trees else None
     options["on_step"] = _Stages() if stages else None
     model = _compiled(source, calibration, _given(**options))
     model.save(output)

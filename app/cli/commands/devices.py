@@ -9,6 +9,7 @@ from rich.table import Table
 from cloakwork.app.cli.shared.console import JsonOption, standard_output, write_json
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.cores import usable_cores
+from cloakwork.fhe_core.engine import has_cuda
 from cloakwork.fhe_core.errors import FheError
 
 
@@ -30,7 +31,7 @@ def cpu_device() -> dict[str, Any]:
 
 def cuda_devices() -> list[dict[str, Any]]:
     """One entry per device, or one that says why there is none."""
-    if not hasattr(_engine, "CudaKey"):
+    if not has_cuda():
         return [
             {"device": "cuda", "usable": False, "details": f"this build has no CUDA back end: {_engine.without_cuda}"}
         ]

@@ -22,7 +22,7 @@ from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCall
 from cloakwork.app.cli.shared.data_sets import count_of, load_inputs, shaped_for
 from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyOption, load_key
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
-from cloakwork.app.cli.shared.parameter_sets import find_set
+from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption, find_agreed_set, find_set
 from cloakwork.app.cli.shared.passphrase import PassphraseFileOption, read_passphrase
 from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -44,6 +44,7 @@ def keygen(
     existing: Annotated[
         Path | None, typer.Option("--key", help="A secret key that is there: make new evaluation keys for it, alone.")
     ] = None,
+    structured_keys: StructuredKeysOption = False,
     passphrase_file: PassphraseFileOption = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
@@ -52,7 +53,7 @@ def keygen(
     client_path, evaluation_path = existing or folder / CLIENT_KEY, folder / EVALUATION_KEYS
     made = [evaluation_path] if existing else [client_path, evaluation_path]
     if existing is None:
-        parameters = _set_of(set_name, find_specification(client, model))
+        parameters = _set_of(set_name, find_specification(client, model), structured_keys)
         refuse_overwriting(force, *made)
         passphrase = read_passphrase(passphrase_file, confirm=True)
     elif set_name or client or model:
@@ -184,10 +185,14 @@ def decrypt(
         typer.echo(f"noise: sd {record['noise_sd']:.3g}, largest {record['noise_max']:.3g} of the torus", err=True)
 
 
-def _set_of(set_name: str | None, specification: ClientSpecification | None) -> ParameterSet:
+def _set_of(set_name: str | None, specification: ClientSpecification | None, structured_keys: bool) -> ParameterSet:
+    """By its own name, which is asking for it, or a model's."""
     if (set_name is None) == (specification is None):
         raise WrongCallError("expected --set, or a model by --client or --model, one of the two")
-    return find_set(set_name if specification is None else specification.parameters)  # type: ignore[arg-type]
+    if specification is None:
+        assert set_name is not None
+        return find_set(set_name)
+    return find_agreed_set(specification.parameters, structured_keys)
 
 
 def _encrypt_samples(

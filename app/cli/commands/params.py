@@ -22,6 +22,7 @@ FIELDS = (
     "message_bits",
     "polynomial_size",
     "glwe_dimension",
+    "extension_factor",
     "limb_count",
     "mask_gadget",
     "body_gadget",
@@ -37,6 +38,11 @@ FIELDS = (
     "p_fail_log2",
     "noise",
     "security_bits",
+    "structured_secret",
+    "raised",
+    "key_modulus",
+    "key_sigma",
+    "rounded_products",
 )
 
 
@@ -67,7 +73,7 @@ def params(
 
 def sets_table(sets: list[ParameterSet]) -> Table:
     """The columns that a choice needs, within 80 characters; `params NAME` shows the rest."""
-    table = Table(title="Parameter sets", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
+    table = Table(title="Parameter sets", title_justify="left", box=SIMPLE_HEAD, padding=0)
     table.add_column("set", style="bold", no_wrap=True)
     for heading in ("kind", "N.k.limbs", "n", "log2 p", "W", "noise %", "bits", "MiB"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -80,11 +86,15 @@ def sets_table(sets: list[ParameterSet]) -> Table:
             f"{each.p_fail_log2:.0f}" if each.kind != "approximate" else "",
             f"{each.max_weight_norm:.3g}",
             f"{200 * each.noise:.2f}",
-            str(each.security_bits),
+            f"{each.security_bits}{'*' if each.structured_secret else ''}",
             f"{upload_bytes(each) / MIB:.1f}",
         )
     table.caption = (
         "N, k, limbs: the ring; n: the small key. p: that a look-up fails. W: norm of the weights that may act before it. "
         "Noise: sd that it sees at W, of the half torus. Bits: of security. MiB: of evaluation keys, uploaded once."
     )
+    if any(each.raised for each in sets):
+        table.caption += " .._raised: limbs of ciphertexts; the bootstrap key has two. Taken only when named."
+    if any(each.structured_secret for each in sets):
+        table.caption += " *: a structured secret (block-binary small key), which no estimator covers in full; taken only when asked for."
     return table

@@ -44,7 +44,10 @@ def _model_row(metadata: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": metadata["name"],
         "version": metadata["versions"][-1],
-        **{name: fhe.get(name) for name in ("parameter_set", "security_bits", "bootstraps", "evaluation_key_bytes")},
+        **{
+            name: fhe.get(name)
+            for name in ("parameter_set", "security_bits", "structured_secret", "bootstraps", "evaluation_key_bytes")
+        },
     }
 
 

@@ -16,6 +16,7 @@ from cloakwork.app.cli.shared.answers import by_output, check_answers_path, save
 from cloakwork.app.cli.shared.console import JsonOption, emit, progress_of_stages, standard_output
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.output_files import refuse_overwriting
+from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption
 from cloakwork.app.cli.shared.passphrase import (
     ENVIRONMENT_VARIABLE,
     PassphraseFileOption,
@@ -45,6 +46,7 @@ def score(
     key_folder: Annotated[
         Path | None, typer.Option("--keys", help="Folder of your keys; made if needed. Default: your data folder.")
     ] = None,
+    structured_keys: StructuredKeysOption = False,
     api_key_file: ApiKeyFileOption = None,
     certificates: CaOption = None,
     passphrase_file: PassphraseFileOption = None,
@@ -59,7 +61,7 @@ def score(
     with (
         ended_like_ctrl_c(),
         _keyring(key_folder, passphrase_file) as keyring,
-        connect(url, api_key_file, certificates, keyring) as client,
+        connect(url, api_key_file, certificates, keyring, structured_keys) as client,
         _bars() as report,
     ):
         if output is not None:

@@ -33,6 +33,9 @@ def serve(
     database: Annotated[
         str | None, typer.Option("--database", help="postgresql://user@host/name; without it, SQLite in the folder.")
     ] = None,
+    structured_keys: Annotated[
+        bool, typer.Option("--structured-keys", help="Serve models and take keys of sets with structured secrets too.")
+    ] = False,
     tls_certificate: Annotated[Path | None, typer.Option("--tls-certificate", help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its private key, PEM.")] = None,
 ) -> None:
@@ -49,6 +52,7 @@ def serve(
         "DEVICES": devices,
         "THREADS": threads,
         "DATABASE_URL": database,
+        "STRUCTURED_KEYS": "true" if structured_keys else None,
         "TLS_CERTIFICATE": tls_certificate,
         "TLS_KEY": tls_key,
     }

@@ -89,6 +89,7 @@ def costs(model: CompiledModel, run: EncryptedRun, unit: str) -> dict[str, Any]:
         "parameter_set": params.name,
         "p_fail_log2": sample_p_fail_log2(model.program),
         "security_bits": params.security_bits,
+        "structured_secret": params.structured_secret,
     }
 
 

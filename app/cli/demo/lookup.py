@@ -14,6 +14,7 @@ from cloakwork.app.cli.shared.parameter_sets import find_set
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.parameters import structure_of
 from cloakwork.fhe_core.server import Session
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def lookup(
     parameters = find_set(set_name)
     if parameters.kind != "exact":
         raise FailureError(
-            f"the demonstration looks up integers; '{set_name}' is of kind {parameters.kind}, take one of lut1 .. lut5"
+            f"the demonstration looks up integers; '{set_name}' is of kind {parameters.kind}, take one of lut1 .. lut8"
         )
     size = 1 << parameters.message_bits
     numbers = np.arange(size)
@@ -56,6 +57,8 @@ def lookup(
     say(
         f"Parameter set {set_name}: {parameters.security_bits} bits of security, a look-up fails with 2^{parameters.p_fail_log2:.0f}"
     )
+    if parameters.structured_secret:
+        say(structure_of(parameters))
 
     key, keygen_seconds = timed(lambda: ClientKey.generate(parameters))
     evaluation_keys, evaluation_seconds = timed(lambda: key.evaluation_keys().to_bytes())

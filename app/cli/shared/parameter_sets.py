@@ -13,10 +13,19 @@ from cloakwork.fhe_core.parameters import (
     expanded_bootstrap_key_bytes,
     expanded_keyswitch_key_bytes,
     parameter_set,
+    require_structured_keys,
     upload_bytes,
 )
 
 SetOption = Annotated[str, typer.Option("--set", help="Parameter set; 'cloakwork params' lists them.")]
+
+StructuredKeysOption = Annotated[
+    bool,
+    typer.Option(
+        "--structured-keys",
+        help="Sets whose small key is block-binary (.._block) may be taken: faster, and resting on more than LWE.",
+    ),
+]
 
 
 def find_set(name: str) -> ParameterSet:
@@ -25,6 +34,13 @@ def find_set(name: str) -> ParameterSet:
         return parameter_set(name)
     except ParameterError as error:
         raise WrongCallError(str(error)) from error
+
+
+def find_agreed_set(name: str, structured_keys: bool) -> ParameterSet:
+    """The set that a model names, which has a structured secret only where that was asked for."""
+    found = find_set(name)
+    require_structured_keys(found, structured_keys, "--structured-keys")
+    return found
 
 
 def key_sizes(parameters: ParameterSet) -> dict[str, int]:

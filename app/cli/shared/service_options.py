@@ -38,11 +38,17 @@ def api_key(file: Path | None) -> str | None:
     return key
 
 
-def connect(url: str, key_file: Path | None, certificates: Path | None, keyring: Any = None) -> Any:
+def connect(
+    url: str,
+    key_file: Path | None,
+    certificates: Path | None,
+    keyring: Any = None,
+    structured_keys: bool = False,
+) -> Any:
     """A `Client`; imported here, because it needs the extra `client`."""
     import ssl
 
     from cloakwork.app.client.client import Client
 
     verify: Any = True if certificates is None else ssl.create_default_context(cafile=str(certificates))
-    return Client(url, api_key(key_file), keyring=keyring, verify=verify)
+    return Client(url, api_key(key_file), keyring=keyring, verify=verify, structured_keys=structured_keys)

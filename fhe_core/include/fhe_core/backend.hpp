@@ -2,7 +2,8 @@
 //
 // Layouts and arithmetic: docs/specification.md. `Word` is uint32 for one limb and uint64 for two; a batch of LWE ciphertexts is
 // [batch][large_dimension + 1] words, a small one [batch][lwe_dimension + 1] uint32 modulo 2^w, a switched one the same shape in
-// [0, 2N), GLWE [batch][k + 1][N] words. Shapes and ranges are validated at the boundary (bindings), asserted here.
+// [0, 2 nu N), GLWE [batch][k + 1][N] words; nu is extension_factor(), 1 for most sets, and what a blind rotation gives is
+// [batch][nu][k + 1][N]. Shapes and ranges are validated at the boundary (bindings), asserted here.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +19,13 @@ namespace fhe_core {
 using Progress = std::function<bool(std::size_t done, std::size_t total)>;
 
 struct TableView {
-    const void* tables;  // [table_count][N] words in [0, Q)
+    const void* tables;  // [table_count][nu N] words in [0, Q)
     std::size_t table_count;
     const std::uint32_t* index;  // [batch], which table each ciphertext uses; nullptr: table 0 for all
 };
 
 struct ExtractView {
-    const std::uint32_t* coefficients;  // [count], each below N
+    const std::uint32_t* coefficients;  // [count], each below N, of a look-up below nu N
     std::size_t count;                  // outputs per ciphertext
 };
 

@@ -14,13 +14,14 @@ inline constexpr std::uint32_t kDomainKeyswitchKey = 2;
 inline constexpr std::uint32_t kDomainPublicKey = 3;
 inline constexpr std::uint32_t kDomainLwe = 4;
 inline constexpr std::uint32_t kDomainGlwe = 5;
-inline constexpr std::uint32_t kDomainLimbStride = 256;  // limb l uses domain + 256 * l
+inline constexpr std::uint32_t kDomainLimbStride = 256;  // prime number l of kLimbPrimes uses domain + 256 * l
 
 inline constexpr std::size_t kMaxExpandedCount = std::size_t{1} << 20;
 inline constexpr std::uint32_t kBlocksPerRound = 1u << 16;
 inline constexpr std::uint32_t kMaxRounds = 256;
 
-// count <= 2^20 residues in [0, q), q an odd prime below 2^31. One limb: the caller adds kDomainLimbStride * limb to the domain.
+// count <= 2^20 residues in [0, q), q an odd prime below 2^31. One prime: the caller adds kDomainLimbStride times its number to the
+// domain.
 void expand_uniform(const Seed& seed, std::uint32_t domain, std::uint64_t index, std::uint32_t q, std::size_t count,
                     std::uint32_t* out);
 
@@ -29,8 +30,7 @@ void expand_power_of_two(const Seed& seed, std::uint32_t domain, std::uint64_t i
 
 // count words in [0, Q): uint32 for one limb, uint64 (both limbs composed) for two.
 template <class Word>
-void expand_words(const ParameterSet& params, const Seed& seed, std::uint32_t domain, std::uint64_t index, std::size_t count,
-                  Word* out);
+void expand_words(Limbs limbs, const Seed& seed, std::uint32_t domain, std::uint64_t index, std::size_t count, Word* out);
 
 // Seeded ciphertexts in full: number b of the batch has the masks of index b (LWE) or b*k + component (GLWE).
 // bodies [batch] -> [batch][large_dimension + 1]; bodies [batch][N] -> [batch][k + 1][N].

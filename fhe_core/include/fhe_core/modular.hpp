@@ -1,6 +1,7 @@
 // Arithmetic modulo the engine's primes, constexpr so that tables can be computed at compile time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace fhe_core {
@@ -8,9 +9,29 @@ namespace fhe_core {
 using uint128 = unsigned __int128;
 using int128 = __int128;
 
-inline constexpr std::uint32_t kLimbPrimes[2] = {132710401u, 134176769u};  // 11520^2 + 1, 2^27 - 40959; both 1 mod 8192
-inline constexpr std::uint32_t kLimbSqrtMinusOne[2] = {11520u, 9831118u};  // the first is small enough to skip a reduction
-inline constexpr int kLimbBits = 27;
+// q0 = 11520^2 + 1, q1 = 2^27 - 40959, and P = 2^25 - 16383 by which raised bootstrap keys exceed q0; all 1 mod 8192.
+inline constexpr std::uint32_t kLimbPrimes[3] = {132710401u, 134176769u, 33538049u};
+inline constexpr std::uint32_t kLimbSqrtMinusOne[3] = {11520u, 9831118u,
+                                                       12389077u};  // the first is small enough to skip a reduction
+inline constexpr int kLimbBits = 27, kRaisingBits = 25;
+
+// What transforms compute modulo, for prime `number` of kLimbPrimes: the prime, or its multiple of 27 bits, so that one analysis of
+// ranges serves all.
+constexpr std::uint32_t transform_modulus(int number) {
+    return number == 2 ? kLimbPrimes[2] << (kLimbBits - kRaisingBits) : kLimbPrimes[number];
+}
+
+// The primes of a modulus: q0 alone, q0*q1, or q0*P.
+struct Limbs {
+    int count;       // 1 or 2
+    int second = 1;  // number of the second in kLimbPrimes
+
+    constexpr int number(int limb) const { return limb == 0 ? 0 : second; }
+    constexpr std::uint32_t prime(int limb) const { return kLimbPrimes[number(limb)]; }
+    constexpr std::uint64_t modulus() const { return count == 1 ? prime(0) : std::uint64_t{prime(0)} * prime(1); }
+    constexpr std::size_t word_bytes() const { return count == 1 ? 4 : 8; }
+    friend constexpr bool operator==(const Limbs&, const Limbs&) = default;
+};
 
 constexpr std::uint64_t mul_mod(std::uint64_t a, std::uint64_t b, std::uint64_t q) {
     return static_cast<std::uint64_t>(static_cast<uint128>(a) * b % q);
@@ -46,9 +67,10 @@ constexpr std::int64_t centred(std::uint64_t value, std::uint64_t q) {
     return value > (q - 1) / 2 ? static_cast<std::int64_t>(value) - static_cast<std::int64_t>(q) : static_cast<std::int64_t>(value);
 }
 
-// The x in [0, q0*q1) with x = r0 mod q0 and x = r1 mod q1.
+// The x in [0, q0*q1) with x = r0 mod q0 and x = r1 mod q1, for q1 prime number `second` of kLimbPrimes.
+template <int second = 1>
 constexpr std::uint64_t compose_limbs(std::uint32_t r0, std::uint32_t r1) {
-    constexpr std::uint64_t q0 = kLimbPrimes[0], q1 = kLimbPrimes[1];
+    constexpr std::uint64_t q0 = kLimbPrimes[0], q1 = kLimbPrimes[second];
     constexpr std::uint64_t q0_inverse = inverse_mod(q0, q1);
     const std::uint64_t t = sub_mod(r1, r0 % q1, q1) * q0_inverse % q1;  // product below 2^54
     return r0 + q0 * t;

@@ -19,14 +19,28 @@ struct Gadget {
     friend constexpr bool operator==(const Gadget&, const Gadget&) = default;
 };
 
+// What a step's products are modulo (docs/specification.md, section 6).
+enum class Raising : std::uint8_t {
+    none,     // the ciphertexts' Q
+    raised,   // Q*P for Q = q0: ciphertexts of one limb, a bootstrap key of two; every step's products are divided by P and rounded
+    rounded,  // as raised, with products in double precision, in a fixed order of roundings (fft.hpp)
+};
+
 // The part that selects a kernel.
 struct Shape {
     int polynomial_size;  // N
     int glwe_dimension;   // k
-    int limb_count;       // 1: Q = q0, 2: Q = q0*q1
+    int limb_count;       // of ciphertexts; 1: Q = q0, 2: Q = q0*q1
     Gadget mask_gadget;
     Gadget body_gadget;
-    CmuxKind cmux;  // the kind of step: a line of rotations.def
+    CmuxKind cmux;             // the kind of step: a line of rotations.def
+    int extension_factor = 1;  // nu: accumulators that act as one table of nu*N entries; a power of two
+    Raising raising = Raising::none;
+
+    constexpr bool is_raised() const { return raising != Raising::none; }
+    constexpr bool has_rounded_products() const { return raising == Raising::rounded; }
+    constexpr Limbs limbs() const { return {limb_count}; }
+    constexpr Limbs key_limbs() const { return is_raised() ? Limbs{2, 2} : limbs(); }
     friend constexpr bool operator==(const Shape&, const Shape&) = default;
 };
 
@@ -36,37 +50,53 @@ struct ParameterSet {
     int message_bits;  // p of an exact look-up; 0 for gates and approximate sets
     Shape shape;
     SecretKind glwe_secret;
-    double glwe_sigma;           // noise of GLWE samples, units of 1/Q
+    double glwe_sigma;           // noise of ciphertexts and of the public key, units of 1/Q
     int lwe_dimension;           // n
     int keyswitch_modulus_log2;  // w: small ciphertexts live modulo 2^w
     double lwe_sigma;            // noise of the keyswitch key, units of 2^-w
     Gadget keyswitch_gadget;
-    double max_weight_norm;  // L2 norm of integer weights that may act on fresh bootstrap outputs
-    double p_fail_log2;      // of one look-up at that weight norm; 0 for approximate sets
-    double noise;            // sd of the phase a look-up sees at max_weight_norm, fraction of the torus
-    int security_bits;       // min over usvp, bdd, dual hybrid of both the LWE and the GLWE side
+    double max_weight_norm;     // L2 norm of integer weights that may act on fresh bootstrap outputs
+    double p_fail_log2;         // of one look-up at that weight norm; 0 for approximate sets
+    double noise;               // sd of the phase a look-up sees at max_weight_norm, fraction of the torus
+    int security_bits;          // min over usvp, bdd, dual hybrid of both the LWE and the GLWE side
+    double raised_sigma = 0.0;  // noise of a raised bootstrap key, units of 1/(Q*P)
 
     constexpr int polynomial_size() const { return shape.polynomial_size; }
     constexpr int glwe_dimension() const { return shape.glwe_dimension; }
+    constexpr int extension_factor() const { return shape.extension_factor; }
+    constexpr int table_size() const { return shape.extension_factor * shape.polynomial_size; }  // entries of a look-up table
     constexpr int limb_count() const { return shape.limb_count; }
     constexpr int large_dimension() const { return shape.polynomial_size * shape.glwe_dimension; }
-    constexpr std::uint64_t modulus() const {
-        return limb_count() == 1 ? kLimbPrimes[0] : std::uint64_t{kLimbPrimes[0]} * kLimbPrimes[1];
-    }
+    constexpr Limbs limbs() const { return shape.limbs(); }
+    constexpr std::uint64_t modulus() const { return limbs().modulus(); }
     constexpr int modulus_bits() const { return kLimbBits * limb_count(); }
-    constexpr std::size_t word_bytes() const { return limb_count() == 1 ? 4 : 8; }
+    constexpr std::size_t word_bytes() const { return limbs().word_bytes(); }
+    // Of the bootstrap key: the ciphertexts' own, or raised.
+    constexpr bool is_raised() const { return shape.is_raised(); }
+    constexpr bool has_rounded_products() const { return shape.has_rounded_products(); }
+    // Whose number-theoretic transforms an evaluation takes: those of the key, but of rounded products only the ciphertexts'.
+    constexpr Limbs transform_limbs() const { return has_rounded_products() ? limbs() : key_limbs(); }
+    constexpr Limbs key_limbs() const { return shape.key_limbs(); }
+    constexpr std::uint64_t key_modulus() const { return key_limbs().modulus(); }
+    constexpr double key_sigma() const { return is_raised() ? raised_sigma : glwe_sigma; }
     constexpr const Rotation& rotation() const { return rotation_of(shape.cmux); }
     constexpr SecretKind lwe_secret() const { return rotation().small_secret; }
+    // Blocks of the small key depend on each other: security rests on more than LWE with a uniform secret.
+    constexpr bool has_structured_secret() const { return !rotation().has_independent_bits(); }
     constexpr int row_count() const { return shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count; }
     constexpr int keys_per_step() const { return rotation().keys; }
     constexpr int step_count() const { return lwe_dimension / rotation().key_bits; }
     constexpr int gadget_drop_bits(const Gadget& g) const { return modulus_bits() - g.base_log * g.level_count; }
-    constexpr int log2_twice_polynomial_size() const { return std::bit_width(static_cast<unsigned>(shape.polynomial_size)); }
+    constexpr int log2_polynomial_size() const { return std::bit_width(static_cast<unsigned>(shape.polynomial_size)) - 1; }
+    constexpr int log2_twice_table_size() const { return std::bit_width(static_cast<unsigned>(table_size())); }
+    // Of the result of a blind rotation: extension_factor() GLWE ciphertexts.
+    constexpr std::size_t rotated_words() const { return std::size_t(shape.glwe_dimension + 1) * table_size(); }
     // Words of the bodies (seeded form) and of the whole bootstrap key.
     constexpr std::size_t bootstrap_key_body_words() const {
         return std::size_t(step_count()) * keys_per_step() * row_count() * polynomial_size();
     }
     constexpr std::size_t keyswitch_key_rows() const { return std::size_t(large_dimension()) * keyswitch_gadget.level_count; }
+    constexpr bool has_whole_steps() const { return lwe_dimension % rotation().key_bits == 0; }
 };
 
 }  // namespace fhe_core

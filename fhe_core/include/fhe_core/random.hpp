@@ -58,4 +58,8 @@ void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size
 // Uniform over the values of the kind. A rejected draw says nothing about the accepted ones.
 void sample_secret(SecretStream& stream, SecretKind kind, std::size_t count, std::int8_t* out);
 
+// A small key step by step: zero or a key of the rotation's line, each as likely as the others. out [steps][key_bits].
+// Source: [LMSS23] blocks of the small key with at most one 1.
+void sample_steps(SecretStream& stream, const Rotation& rotation, std::size_t steps, std::int8_t* out);
+
 }  // namespace fhe_core

@@ -12,8 +12,8 @@
 
 namespace fhe_core::reference {
 
-using Words = std::vector<std::uint64_t>;       // in [0, Q)
-using SmallWords = std::vector<std::uint32_t>;  // in [0, 2^w) or [0, 2N)
+using Words = std::vector<std::uint64_t>;       // in [0, Q), of bootstrap keys in [0, their modulus)
+using SmallWords = std::vector<std::uint32_t>;  // in [0, 2^w) or [0, 2 nu N)
 using WordsView = std::span<const std::uint64_t>;
 using SmallWordsView = std::span<const std::uint32_t>;
 
@@ -29,23 +29,29 @@ SmallWords keyswitch(const ParameterSet& params, SmallWordsView keyswitch_key, W
 // Step 3 of it: the signed digits of v < 2^T, most significant first.
 std::vector<std::int64_t> keyswitch_digits(const Gadget& gadget, std::uint64_t v);
 
-// Section 3: [n + 1] modulo 2^w -> [n + 1] modulo 2N.
+// Section 3: [n + 1] modulo 2^w -> [n + 1] modulo 2 nu N.
 SmallWords modulus_switch(const ParameterSet& params, SmallWordsView small_lwe);
 
 // Section 4: the digits of a centred coefficient, most significant first.
 std::vector<std::int64_t> decompose(const ParameterSet& params, const Gadget& gadget, std::int64_t centred_value);
 
-// Section 5: ggsw [row][k + 1][N], glwe [k + 1][N].
+// Section 5: ggsw [row][k + 1][N] modulo the key's modulus, glwe [k + 1][N] modulo Q -> modulo the key's.
 Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glwe);
+// Words modulo Q*P -> modulo Q: floor((x + (P - 1)/2) / P).
+Words divide_by_raising(const ParameterSet& params, WordsView raised);
 
-// Section 6: bootstrap key as expand_bootstrap_key gives it, switched [n + 1], lookup_table [N] -> [k + 1][N].
+// Section 6, sets of rounded products: sum over j of (X^e_j - 1) * (K_j [x] ACC) in turns of the torus, in the order of roundings
+// that fft.hpp says. step_key [key][row][k + 1][N], exponents [key], accumulator [k + 1][N].
+std::vector<double> rounded_update(const ParameterSet& params, WordsView step_key, SmallWordsView exponents, WordsView accumulator);
+
+// Section 6: bootstrap key as expand_bootstrap_key gives it, switched [n + 1], lookup_table [nu N] -> [nu][k + 1][N].
 Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWordsView switched, WordsView lookup_table);
 
 // Section 7: glwe [k + 1][N] -> [large_dimension + 1].
 Words sample_extract(const ParameterSet& params, WordsView glwe, std::size_t coefficient);
 
-// The four calls in order: one LWE ciphertext [large_dimension + 1] -> one with fresh noise, the table applied. Keys as the two
-// expansions above give them.
+// The four calls in order: one LWE ciphertext [large_dimension + 1] -> one with fresh noise, the table applied, at an entry below
+// nu N of the rotated table. Keys as the two expansions above give them.
 struct EvaluationKeys {
     SmallWordsView keyswitch_key;
     WordsView bootstrap_key;

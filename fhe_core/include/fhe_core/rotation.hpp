@@ -71,6 +71,44 @@ struct Rotation {
         for (int i = 0; i < key_bits; ++i) values *= secret_bound(small_secret) - secret_lowest(small_secret) + 1;
         return keys + 1 == values;
     }
+    // Whether the `key_bits` coefficients of a step are zero or one of the keys; no branch on the secret.
+    constexpr bool is_step(const std::int8_t* secret) const {
+        unsigned any = 0, found = 0;
+        for (int i = 0; i < key_bits; ++i) any |= static_cast<unsigned>(secret[i]) & 0xFF;
+        for (int j = 0; j < keys; ++j) found |= static_cast<unsigned>(message(secret, j));
+        return (found | (any - 1) >> 31) != 0;
+    }
+
+    // The values that a step may have are equally likely: mean and mean square of a coefficient of the small key are these sums
+    // over their number.
+    constexpr int secret_values() const { return keys + 1; }
+    constexpr int secret_sum(int bit = 0) const {
+        int sum = 0;
+        for (int j = 0; j < keys; ++j) sum += lines[j][bit];
+        return sum;
+    }
+    constexpr int secret_square_sum(int bit = 0) const {
+        int sum = 0;
+        for (int j = 0; j < keys; ++j) sum += lines[j][bit] * lines[j][bit];
+        return sum;
+    }
+    constexpr double secret_variance() const {
+        const int values = secret_values(), sum = secret_sum();
+        return static_cast<double>(values * secret_square_sum() - sum * sum) / (values * values);
+    }
+    constexpr bool has_equal_coefficients() const {
+        for (int i = 1; i < key_bits; ++i)
+            if (secret_sum(i) != secret_sum(0) || secret_square_sum(i) != secret_square_sum(0)) return false;
+        return true;
+    }
+
+    // The body b of a ciphertext modulo 2^(h + log2(2N)), switched to 2N up to multiples of it: round((b - mean * E) / 2^h), halves
+    // up, for the sum E of the rounding errors of the masks (docs/specification.md, section 3).
+    constexpr std::int64_t switched_body(std::int64_t b, std::int64_t errors, int h) const {
+        const std::int64_t v = secret_values(), u = secret_sum();
+        const std::int64_t quotient = (v * (2 * b + (std::int64_t{1} << h)) - 2 * u * errors) >> (h + 1);
+        return (quotient < 0 ? quotient - (v - 1) : quotient) / v;  // rounded down
+    }
 };
 
 namespace rotation_table {
@@ -90,6 +128,8 @@ inline constexpr std::array kRotations = {
 
 static_assert(std::ranges::all_of(kRotations, [](const Rotation& r) { return r.factors_on_products() || r.keys == 1; }),
               "factors on the accumulator go with one key in a step");
+static_assert(std::ranges::all_of(kRotations, &Rotation::has_equal_coefficients),
+              "the modulus switch has one mean and one variance for all coefficients of a small key");
 
 }  // namespace rotation_table
 

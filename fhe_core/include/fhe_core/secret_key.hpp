@@ -17,8 +17,9 @@
 
 namespace fhe_core {
 
-// Never copied, erased on destruction. `Word` is uint32 for one limb, uint64 for two; torus words are in [0, Q). All methods may
-// run in several threads at once: each call draws its own randomness.
+// Never copied, erased on destruction. `Word` is uint32 for one limb, uint64 for two; torus words are in [0, Q). Bodies of a
+// bootstrap key have as many limbs as its modulus. All methods may run in several threads at once: each call draws its own
+// randomness.
 class SecretKey {
    public:
     static std::unique_ptr<SecretKey> generate(const ParameterSet& params);
@@ -59,6 +60,14 @@ class SecretKey {
     SecretKey(const ParameterSet& params, SecretVector<std::int8_t> small_key, SecretVector<std::int8_t> large_key);
     static std::unique_ptr<SecretKey> generate(const ParameterSet& params, SecretStream& stream);
 
+    // What ring samples are modulo, and how noisy they are: ciphertexts and the public key, or a bootstrap key that may be raised.
+    struct Samples {
+        Limbs limbs;
+        const GaussianTable& noise;
+    };
+    Samples ciphertext_samples() const { return {params_.limbs(), glwe_noise_}; }
+    Samples key_samples() const { return {params_.key_limbs(), key_noise_}; }
+
     // The randomness of one call, and the public seed that goes with it.
     struct Randomness {
         SecretStream stream;
@@ -66,13 +75,14 @@ class SecretKey {
     };
     Randomness fresh_randomness() const;
 
-    // products [limb][N][lane] = sum over c of A_c * S_c for up to kLanes rows; load(lane, c, limb, residues) gives mask A_c of a
-    // row.
+    // products [limb][N][lane] = sum over c of A_c * S_c for up to kLanes rows; load(lane, c, prime, residues) gives mask A_c of a
+    // row modulo that number of kLimbPrimes.
     template <class LoadMask>
-    void multiply_masks(std::size_t rows, const LoadMask& load, SecretVector<std::uint32_t>& products) const;
+    void multiply_masks(Limbs limbs, std::size_t rows, const LoadMask& load, SecretVector<std::uint32_t>& products) const;
     // GLWE encryptions of zero under consecutive masks of one domain: bodies[r] = sum over c of A_{first_row + r, c} * S_c + E.
     template <class Word>
-    void encrypt_zero(Randomness& randomness, std::uint32_t domain, std::size_t first_row, std::size_t rows, Word* bodies) const;
+    void encrypt_zero(Randomness& randomness, const Samples& samples, std::uint32_t domain, std::size_t first_row, std::size_t rows,
+                      Word* bodies) const;
     template <class Word>
     void make_bootstrap_bodies(Randomness& randomness, Word* bodies, const Progress& progress) const;
     void make_keyswitch_bodies(Randomness& randomness, std::uint32_t* bodies, const Progress& progress) const;
@@ -81,8 +91,9 @@ class SecretKey {
     SecretVector<std::int8_t> small_key_;  // [n]
     SecretVector<std::int8_t> large_key_;  // [k][N]
     GaussianTable glwe_noise_;
+    GaussianTable key_noise_;
     GaussianTable lwe_noise_;
-    std::vector<NegacyclicNtt> ntt_;                 // [limb]
+    std::vector<NegacyclicNtt> ntt_;                 // [limb] of the bootstrap key, of which ciphertexts have one or all
     std::vector<NegacyclicNtt::Fixed> transformed_;  // [limb][k], the large key
     std::optional<Seed> test_entropy_;               // empty outside tests
     mutable std::atomic<std::uint64_t> test_calls_ = 1;

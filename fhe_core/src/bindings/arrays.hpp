@@ -30,6 +30,13 @@ inline std::string shape_text(std::span<const std::int64_t> shape) {
     return text + "]";
 }
 
+// What a blind rotation gives: [B, k + 1, N], and where several accumulators are one table [B, nu, k + 1, N].
+inline std::vector<std::int64_t> rotated_shape(const ParameterSet& params, std::int64_t batch) {
+    std::vector<std::int64_t> shape{batch, params.glwe_dimension() + 1, params.polynomial_size()};
+    if (params.extension_factor() > 1) shape.insert(shape.begin() + 1, params.extension_factor());
+    return shape;
+}
+
 inline std::string type_name(const pybind11::handle& value) {
     return pybind11::str(pybind11::type::handle_of(value).attr("__name__"));
 }
@@ -88,30 +95,42 @@ inline void check_not_empty(const pybind11::array& array, const char* name) {
                          ": expected a batch of at least one item, got an empty array; skip the call for empty batches");
 }
 
-// Words of a parameter set: uint32 for one limb, uint64 for two. The pointer stays valid while the array lives.
+// Words modulo one limb (uint32) or two (uint64): of a parameter set's ciphertexts, or of its bootstrap key. The pointer stays
+// valid while the array lives.
 struct Words {
     pybind11::array array;
     const void* data() const { return array.data(); }
     std::int64_t shape(int i) const { return array.shape(i); }
 };
 
+inline Words checked_words(Limbs limbs, const pybind11::object& value, const char* name,
+                           std::initializer_list<std::int64_t> shape) {
+    if (limbs.count == 1) return {checked_array_below<std::uint32_t>(value, name, shape, limbs.modulus())};
+    return {checked_array_below<std::uint64_t>(value, name, shape, limbs.modulus())};
+}
 inline Words checked_words(const ParameterSet& params, const pybind11::object& value, const char* name,
                            std::initializer_list<std::int64_t> shape) {
-    if (params.limb_count() == 1) return {checked_array_below<std::uint32_t>(value, name, shape, params.modulus())};
-    return {checked_array_below<std::uint64_t>(value, name, shape, params.modulus())};
+    return checked_words(params.limbs(), value, name, shape);
 }
 
-// An uninitialised array of words of the parameter set.
-inline pybind11::array new_words(const ParameterSet& params, const std::vector<std::int64_t>& shape) {
-    if (params.limb_count() == 1) return pybind11::array_t<std::uint32_t>(shape);
+// An uninitialised array of words.
+inline pybind11::array new_words(Limbs limbs, const std::vector<std::int64_t>& shape) {
+    if (limbs.count == 1) return pybind11::array_t<std::uint32_t>(shape);
     return pybind11::array_t<std::uint64_t>(shape);
 }
+inline pybind11::array new_words(const ParameterSet& params, const std::vector<std::int64_t>& shape) {
+    return new_words(params.limbs(), shape);
+}
 
-// Calls f with a value of the word type of the parameter set.
+// Calls f with a value of the word type.
+template <class F>
+decltype(auto) with_word(Limbs limbs, F&& f) {
+    if (limbs.count == 1) return f(std::uint32_t{});
+    return f(std::uint64_t{});
+}
 template <class F>
 decltype(auto) with_word(const ParameterSet& params, F&& f) {
-    if (params.limb_count() == 1) return f(std::uint32_t{});
-    return f(std::uint64_t{});
+    return with_word(params.limbs(), static_cast<F&&>(f));
 }
 
 inline Seed checked_seed(const pybind11::object& value, const char* name = "seed") {

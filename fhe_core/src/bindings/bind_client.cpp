@@ -157,9 +157,9 @@ py::tuple evaluation_keys(const SecretKey& key, const py::object& progress_value
     const ParameterSet& params = key.params();
     const Progress progress = checked_progress(progress_value);
     py::array bootstrap =
-        new_words(params, {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()});
+        new_words(params.key_limbs(), {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()});
     py::array_t<std::uint32_t> keyswitch(std::vector<std::int64_t>{params.large_dimension(), params.keyswitch_gadget.level_count});
-    const Seed seed = with_word(params, [&]<class Word>(Word) {
+    const Seed seed = with_word(params.key_limbs(), [&]<class Word>(Word) {
         Word* bootstrap_out = static_cast<Word*>(bootstrap.mutable_data());
         std::uint32_t* keyswitch_out = keyswitch.mutable_data();
         const py::gil_scoped_release release;

@@ -18,17 +18,17 @@ using reference::SmallWordsView;
 using reference::WordsView;
 
 // Words of either width as the 64-bit words of the reference.
-reference::Words wide(const ParameterSet& params, const Words& words) {
-    return with_word(params, [&]<class Word>(Word) {
+reference::Words wide(Limbs limbs, const Words& words) {
+    return with_word(limbs, [&]<class Word>(Word) {
         const Word* data = static_cast<const Word*>(words.data());
         return reference::Words(data, data + words.array.size());
     });
 }
 
 // and back, as an array of this shape.
-py::array narrow(const ParameterSet& params, const reference::Words& words, const std::vector<std::int64_t>& shape) {
-    py::array out = new_words(params, shape);
-    with_word(params, [&]<class Word>(Word) {
+py::array narrow(Limbs limbs, const reference::Words& words, const std::vector<std::int64_t>& shape) {
+    py::array out = new_words(limbs, shape);
+    with_word(limbs, [&]<class Word>(Word) {
         std::transform(words.begin(), words.end(), static_cast<Word*>(out.mutable_data()),
                        [](std::uint64_t x) { return static_cast<Word>(x); });
     });
@@ -58,8 +58,9 @@ std::vector<Out> for_each_part(View input, std::size_t batch, F f) {
 
 py::array polynomial_multiply(const ParameterSet& params, const py::object& a, const py::object& b) {
     const std::int64_t n = params.polynomial_size();
-    const auto left = wide(params, checked_words(params, a, "a", {n})), right = wide(params, checked_words(params, b, "b", {n}));
-    return narrow(params, reference::polynomial_multiply(params, left, right), {n});
+    const auto left = wide(params.limbs(), checked_words(params, a, "a", {n})),
+               right = wide(params.limbs(), checked_words(params, b, "b", {n}));
+    return narrow(params.limbs(), reference::polynomial_multiply(params, left, right), {n});
 }
 
 py::array expand_keyswitch_key(const ParameterSet& params, const py::object& seed, const py::object& bodies) {
@@ -75,9 +76,10 @@ std::vector<std::int64_t> bootstrap_key_shape(const ParameterSet& params) {
 }
 
 py::array expand_bootstrap_key(const ParameterSet& params, const py::object& seed, const py::object& bodies) {
+    const Limbs limbs = params.key_limbs();
     const Words checked = checked_words(
-        params, bodies, "bodies", {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()});
-    return narrow(params, reference::expand_bootstrap_key(params, checked_seed(seed), wide(params, checked)),
+        limbs, bodies, "bodies", {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()});
+    return narrow(limbs, reference::expand_bootstrap_key(params, checked_seed(seed), wide(limbs, checked)),
                   bootstrap_key_shape(params));
 }
 
@@ -88,9 +90,9 @@ py::array keyswitch(const ParameterSet& params, const py::object& key_value, con
         small_modulus);
     const Words lwe = checked_words(params, lwe_value, "lwe", {kAny, params.large_dimension() + 1});
     check_not_empty(lwe.array, "lwe");
-    const auto result = for_each_part<std::uint32_t>(WordsView(wide(params, lwe)), lwe.shape(0), [&](WordsView one, std::size_t) {
-        return reference::keyswitch(params, view(key), one);
-    });
+    const auto result =
+        for_each_part<std::uint32_t>(WordsView(wide(params.limbs(), lwe)), lwe.shape(0),
+                                     [&](WordsView one, std::size_t) { return reference::keyswitch(params, view(key), one); });
     return small_array(result, {lwe.shape(0), params.lwe_dimension + 1});
 }
 
@@ -105,20 +107,35 @@ py::array modulus_switch(const ParameterSet& params, const py::object& small_val
 
 py::array blind_rotate(const ParameterSet& params, const py::object& key_value, const py::object& switched_value,
                        const py::object& tables_value, const py::object& index_value) {
-    const std::int64_t n = params.polynomial_size(), k = params.glwe_dimension();
+    const std::int64_t entries = params.table_size();
     const std::vector<std::int64_t> key_shape = bootstrap_key_shape(params);
-    const Words key =
-        checked_words(params, key_value, "bootstrap_key", {key_shape[0], key_shape[1], key_shape[2], key_shape[3], key_shape[4]});
-    const auto switched = checked_array_below<std::uint32_t>(switched_value, "switched", {kAny, params.lwe_dimension + 1}, 2 * n);
+    const Words key = checked_words(params.key_limbs(), key_value, "bootstrap_key",
+                                    {key_shape[0], key_shape[1], key_shape[2], key_shape[3], key_shape[4]});
+    const auto switched =
+        checked_array_below<std::uint32_t>(switched_value, "switched", {kAny, params.lwe_dimension + 1}, 2 * entries);
     check_not_empty(switched, "switched");
-    const Words tables = checked_words(params, tables_value, "tables", {kAny, n});
+    const Words tables = checked_words(params, tables_value, "tables", {kAny, entries});
     check_not_empty(tables.array, "tables");
     const auto index = checked_array_below<std::uint32_t>(index_value, "table_index", {switched.shape(0)}, tables.shape(0));
-    const reference::Words key_words = wide(params, key), table_words = wide(params, tables);
+    const reference::Words key_words = wide(params.key_limbs(), key), table_words = wide(params.limbs(), tables);
     const auto result = for_each_part<std::uint64_t>(view(switched), switched.shape(0), [&](SmallWordsView one, std::size_t b) {
-        return reference::blind_rotate(params, key_words, one, WordsView(table_words).subspan(index.data()[b] * n, n));
+        return reference::blind_rotate(params, key_words, one, WordsView(table_words).subspan(index.data()[b] * entries, entries));
     });
-    return narrow(params, result, {switched.shape(0), k + 1, n});
+    return narrow(params.limbs(), result, rotated_shape(params, switched.shape(0)));
+}
+
+py::array_t<double> rounded_update(const ParameterSet& params, const py::object& key_value, const py::object& exponents_value,
+                                   const py::object& accumulator_value) {
+    const std::vector<std::int64_t> shape = bootstrap_key_shape(params);
+    const Words key = checked_words(params.key_limbs(), key_value, "step_key", {shape[1], shape[2], shape[3], shape[4]});
+    const auto exponents =
+        checked_array_below<std::uint32_t>(exponents_value, "exponents", {shape[1]}, 2 * std::uint64_t(params.table_size()));
+    const Words accumulator = checked_words(params, accumulator_value, "accumulator", {shape[3], shape[4]});
+    const std::vector<double> turns =
+        reference::rounded_update(params, wide(params.key_limbs(), key), view(exponents), wide(params.limbs(), accumulator));
+    py::array_t<double> out(std::vector<std::int64_t>{shape[3], shape[4]});
+    std::copy(turns.begin(), turns.end(), out.mutable_data());
+    return out;
 }
 
 py::array sample_extract(const ParameterSet& params, const py::object& glwe_value, const py::object& coefficients_value) {
@@ -127,15 +144,16 @@ py::array sample_extract(const ParameterSet& params, const py::object& glwe_valu
     const auto coefficients =
         checked_array_below<std::uint32_t>(coefficients_value, "coefficients", {kAny}, params.polynomial_size());
     check_not_empty(coefficients, "coefficients");
-    const auto result = for_each_part<std::uint64_t>(WordsView(wide(params, glwe)), glwe.shape(0), [&](WordsView one, std::size_t) {
-        reference::Words extracted;
-        for (const std::uint32_t coefficient : view(coefficients)) {
-            const reference::Words lwe = reference::sample_extract(params, one, coefficient);
-            extracted.insert(extracted.end(), lwe.begin(), lwe.end());
-        }
-        return extracted;
-    });
-    return narrow(params, result, {glwe.shape(0), coefficients.shape(0), params.large_dimension() + 1});
+    const auto result =
+        for_each_part<std::uint64_t>(WordsView(wide(params.limbs(), glwe)), glwe.shape(0), [&](WordsView one, std::size_t) {
+            reference::Words extracted;
+            for (const std::uint32_t coefficient : view(coefficients)) {
+                const reference::Words lwe = reference::sample_extract(params, one, coefficient);
+                extracted.insert(extracted.end(), lwe.begin(), lwe.end());
+            }
+            return extracted;
+        });
+    return narrow(params.limbs(), result, {glwe.shape(0), coefficients.shape(0), params.large_dimension() + 1});
 }
 
 py::array bootstrap(const ParameterSet& params, const py::object& keyswitch_value, const py::object& bootstrap_value,
@@ -144,19 +162,20 @@ py::array bootstrap(const ParameterSet& params, const py::object& keyswitch_valu
     const auto keyswitch_key = checked_array_below<std::uint32_t>(
         keyswitch_value, "keyswitch_key", {params.large_dimension(), params.keyswitch_gadget.level_count, params.lwe_dimension + 1},
         std::uint64_t{1} << params.keyswitch_modulus_log2);
-    const Words bootstrap_key = checked_words(params, bootstrap_value, "bootstrap_key",
+    const Words bootstrap_key = checked_words(params.key_limbs(), bootstrap_value, "bootstrap_key",
                                               {key_shape[0], key_shape[1], key_shape[2], key_shape[3], key_shape[4]});
     const Words lwe = checked_words(params, lwe_value, "lwe", {kAny, params.large_dimension() + 1});
     check_not_empty(lwe.array, "lwe");
-    const Words table = checked_words(params, table_value, "table", {params.polynomial_size()});
-    if (coefficient >= static_cast<std::size_t>(params.polynomial_size()))
-        throw ShapeError("coefficient: expected a number below " + std::to_string(params.polynomial_size()) + ", got " +
+    const Words table = checked_words(params, table_value, "table", {params.table_size()});
+    if (coefficient >= static_cast<std::size_t>(params.table_size()))
+        throw ShapeError("coefficient: expected a number below " + std::to_string(params.table_size()) + ", got " +
                          std::to_string(coefficient));
-    const reference::Words key_words = wide(params, bootstrap_key), table_words = wide(params, table);
-    const auto result = for_each_part<std::uint64_t>(WordsView(wide(params, lwe)), lwe.shape(0), [&](WordsView one, std::size_t) {
-        return reference::bootstrap(params, {view(keyswitch_key), key_words}, one, table_words, coefficient);
-    });
-    return narrow(params, result, {lwe.shape(0), params.large_dimension() + 1});
+    const reference::Words key_words = wide(params.key_limbs(), bootstrap_key), table_words = wide(params.limbs(), table);
+    const auto result =
+        for_each_part<std::uint64_t>(WordsView(wide(params.limbs(), lwe)), lwe.shape(0), [&](WordsView one, std::size_t) {
+            return reference::bootstrap(params, {view(keyswitch_key), key_words}, one, table_words, coefficient);
+        });
+    return narrow(params.limbs(), result, {lwe.shape(0), params.large_dimension() + 1});
 }
 
 }  // namespace
@@ -173,13 +192,17 @@ void bind_reference(py::module_& parent) {
           "-> words [step, key, row, k + 1, N].");
     m.def("keyswitch", &keyswitch, params, py::arg("keyswitch_key"), py::arg("lwe"),
           "words [B, large_dimension + 1] -> uint32 [B, n + 1].");
-    m.def("modulus_switch", &modulus_switch, params, py::arg("small_lwe"), "uint32 [B, n + 1] modulo 2^w -> modulo 2N.");
+    m.def("modulus_switch", &modulus_switch, params, py::arg("small_lwe"), "uint32 [B, n + 1] modulo 2^w -> modulo 2 nu N.");
     m.def("blind_rotate", &blind_rotate, params, py::arg("bootstrap_key"), py::arg("switched"), py::arg("tables"),
-          py::arg("table_index"), "uint32 [B, n + 1], words [T, N], uint32 [B] -> words [B, k + 1, N].");
+          py::arg("table_index"),
+          "uint32 [B, n + 1], words [T, nu N], uint32 [B] -> words [B, k + 1, N], nu > 1: [B, nu, k + 1, N].");
+    m.def("rounded_update", &rounded_update, params, py::arg("step_key"), py::arg("exponents"), py::arg("accumulator"),
+          "words [key, row, k + 1, N], uint32 [key], words [k + 1, N] -> double [k + 1, N], turns of the torus; sets of rounded "
+          "products.");
     m.def("sample_extract", &sample_extract, params, py::arg("glwe"), py::arg("coefficients"),
           "words [B, k + 1, N], uint32 [J] -> words [B, J, large_dimension + 1].");
     m.def("bootstrap", &bootstrap, params, py::arg("keyswitch_key"), py::arg("bootstrap_key"), py::arg("lwe"), py::arg("table"),
-          py::arg("coefficient") = 0, "words [B, large_dimension + 1], table [N] -> words [B, large_dimension + 1].");
+          py::arg("coefficient") = 0, "words [B, large_dimension + 1], table [nu N] -> words [B, large_dimension + 1].");
 }
 
 }  // namespace fhe_core

@@ -46,12 +46,23 @@ py::array sample_secret_array(const std::string& kind, const py::object& entropy
     return out;
 }
 
+py::array sample_steps_array(const std::string& cmux, const py::object& entropy, std::size_t steps) {
+    check_count(steps, kMaxSamples / Rotation::kMostKeyBits);
+    const auto* rotation = std::ranges::find(kRotations, cmux, &Rotation::name);
+    if (rotation == kRotations.end()) throw ParameterError("cmux: expected a name of rotations.def, got '" + cmux + "'");
+    SecretStream stream(checked_seed(entropy, "entropy"), 0);
+    py::array_t<std::int8_t> out({static_cast<py::ssize_t>(steps), static_cast<py::ssize_t>(rotation->key_bits)});
+    sample_steps(stream, *rotation, steps, out.mutable_data());
+    return out;
+}
+
 py::array expand_words_array(const ParameterSet& params, const py::object& seed, std::uint32_t domain, std::uint64_t index,
                              std::size_t count) {
     check_count(count, kMaxExpandedCount);
-    py::array out = new_words(params, {static_cast<std::int64_t>(count)});
-    with_word(params, [&]<class Word>(Word) {
-        expand_words(params, checked_seed(seed), domain, index, count, static_cast<Word*>(out.mutable_data()));
+    const Limbs limbs = domain == kDomainBootstrapKey ? params.key_limbs() : params.limbs();
+    py::array out = new_words(limbs, {static_cast<std::int64_t>(count)});
+    with_word(limbs, [&]<class Word>(Word) {
+        expand_words(limbs, checked_seed(seed), domain, index, count, static_cast<Word*>(out.mutable_data()));
     });
     return out;
 }
@@ -86,8 +97,8 @@ py::array multiply_small(const ParameterSet& params, const py::object& polynomia
             ntt.inverse(product.data() + limb * lanes.size());
         }
         for (std::size_t i = 0; i < batch * n; ++i)
-            result[i] = static_cast<Word>(
-                compose(product.data() + i % n * NegacyclicNtt::kLanes + i / n, params.limb_count(), lanes.size()));
+            result[i] =
+                static_cast<Word>(compose(product.data() + i % n * NegacyclicNtt::kLanes + i / n, params.limbs(), lanes.size()));
     });
     return out;
 }
@@ -153,6 +164,7 @@ void bind_testing(py::module_& parent) {
           "word.");
     m.def("sample_gaussian", &sample_gaussian_array, py::arg("sigma"), py::arg("entropy"), py::arg("count"));
     m.def("sample_secret", &sample_secret_array, py::arg("kind"), py::arg("entropy"), py::arg("count"));
+    m.def("sample_steps", &sample_steps_array, py::arg("cmux"), py::arg("entropy"), py::arg("steps"));
     m.def("expand_words", &expand_words_array, py::arg("params"), py::arg("seed"), py::arg("domain"), py::arg("index"),
           py::arg("count"));
     m.def("expand_power_of_two", &expand_power_of_two_array, py::arg("seed"), py::arg("domain"), py::arg("index"),

@@ -85,7 +85,8 @@ void bind_bootstrap(py::class_<Backend>& backend) {
             std::uint32_t* out = call->small_out(into, {in.shape[0], small(s)});
             return call->run([&] { s.modulus_switch(static_cast<const std::uint32_t*>(in.data), in.batch(), out); });
         },
-        py::arg("small_lwe"), py::arg("out") = py::none(), "uint32[B, n+1] modulo 2^w -> uint32[B, n+1] in [0, 2N) (section 3).");
+        py::arg("small_lwe"), py::arg("out") = py::none(),
+        "uint32[B, n+1] modulo 2^w -> uint32[B, n+1] in [0, 2 nu N) (section 3).");
 
     backend.def(
         "blind_rotate",
@@ -93,15 +94,16 @@ void bind_bootstrap(py::class_<Backend>& backend) {
            const py::object& progress, const py::object& into) {
             const ParameterSet& p = s.parameters();
             const auto call = arrays_of(s);
-            const auto in = call->small(switched, "switched", {kAny, small(s)}, 2 * p.polynomial_size());
+            const auto in = call->small(switched, "switched", {kAny, small(s)}, 2 * p.table_size());
             const TableArguments table(p, tables, table_index, in.shape[0]);
-            void* out = call->words_out(into, {in.shape[0], p.glwe_dimension() + 1, p.polynomial_size()});
+            void* out = call->words_out(into, rotated_shape(p, in.shape[0]));
             const Progress report = call->progress(progress);
             return call->run(
                 [&] { s.blind_rotate(static_cast<const std::uint32_t*>(in.data), in.batch(), table.view(), out, report); });
         },
         py::arg("switched"), py::arg("tables"), py::arg("table_index") = py::none(), py::arg("progress") = py::none(),
-        py::arg("out") = py::none(), "uint32[B, n+1], tables words[T, N] -> GLWE words[B, k+1, N] (section 6).");
+        py::arg("out") = py::none(),
+        "uint32[B, n+1], tables words[T, nu N] -> GLWE words[B, k+1, N], nu > 1: [B, nu, k+1, N] (section 6).");
 
     backend.def(
         "sample_extract",
@@ -109,7 +111,7 @@ void bind_bootstrap(py::class_<Backend>& backend) {
             const ParameterSet& p = s.parameters();
             const auto call = arrays_of(s);
             const auto in = call->words(glwe, "glwe", {kAny, p.glwe_dimension() + 1, p.polynomial_size()});
-            const auto chosen = checked_coefficients(p, coefficients);
+            const auto chosen = checked_coefficients(coefficients, p.polynomial_size());
             void* out = call->words_out(into, {in.shape[0], chosen.shape(0), large(s)});
             const ExtractView view{chosen.data(), static_cast<std::size_t>(chosen.shape(0))};
             return call->run([&] { s.sample_extract(in.data, in.batch(), view, out); });
@@ -125,7 +127,7 @@ void bind_bootstrap(py::class_<Backend>& backend) {
             const auto call = arrays_of(s);
             const auto in = call->words(lwe, "lwe", {kAny, large(s)});
             const TableArguments table(p, tables, table_index, in.shape[0]);
-            const auto chosen = checked_coefficients(p, coefficients);
+            const auto chosen = checked_coefficients(coefficients, p.table_size());
             void* out = call->words_out(into, {in.shape[0], chosen.shape(0), large(s)});
             const ExtractView extract{chosen.data(), static_cast<std::size_t>(chosen.shape(0))};
             const Progress report = call->progress(progress);
@@ -133,7 +135,7 @@ void bind_bootstrap(py::class_<Backend>& backend) {
         },
         py::arg("lwe"), py::arg("tables"), py::arg("table_index") = py::none(), py::arg("coefficients") = py::none(),
         py::arg("progress") = py::none(), py::arg("out") = py::none(),
-        "words[B, kN+1], tables words[T, N] -> words[B, J, kN+1]: the four stages in order; written to `out` when given.");
+        "words[B, kN+1], tables words[T, nu N] -> words[B, J, kN+1]: the four stages in order; written to `out` when given.");
 }
 
 void bind_sums(py::class_<Backend>& backend) {

@@ -24,7 +24,7 @@ class SeededKeyArguments {
                        const pybind11::object& keyswitch_bodies)
         : params_(params),
           seed_(checked_seed(seed)),
-          bootstrap_(checked_words(params, bootstrap_bodies, "bootstrap_bodies",
+          bootstrap_(checked_words(params.key_limbs(), bootstrap_bodies, "bootstrap_bodies",
                                    {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()})),
           keyswitch_(checked_array_below<std::uint32_t>(keyswitch_bodies, "keyswitch_bodies",
                                                         {params.large_dimension(), params.keyswitch_gadget.level_count},
@@ -39,13 +39,15 @@ class SeededKeyArguments {
     pybind11::array_t<std::uint32_t> keyswitch_;
 };
 
-// Validated tables [T, N] and the index of each ciphertext's table.
+// Validated tables [T, nu N] and the index of each ciphertext's table.
 class TableArguments {
    public:
     TableArguments(const ParameterSet& params, const pybind11::object& tables, const pybind11::object& index, std::int64_t batch)
-        : tables_(checked_words(params, tables, "tables", {kAny, params.polynomial_size()})) {
+        : tables_(checked_words(params, tables, "tables", {kAny, params.table_size()})) {
         const auto count = static_cast<std::uint64_t>(tables_.shape(0));
-        if (count == 0) throw ShapeError("tables: expected at least one table of shape [N], got none");
+        if (count == 0)
+            throw ShapeError("tables: expected at least one table of shape [" + std::to_string(params.table_size()) +
+                             "], got none");
         if (index.is_none()) {
             if (count != 1) {
                 throw ShapeError("table_index: " + std::to_string(count) +
@@ -65,13 +67,14 @@ class TableArguments {
     pybind11::array_t<std::uint32_t> index_{0};
 };
 
-inline pybind11::array_t<std::uint32_t> checked_coefficients(const ParameterSet& params, const pybind11::object& coefficients) {
+// `size`: of the polynomial, or of the table.
+inline pybind11::array_t<std::uint32_t> checked_coefficients(const pybind11::object& coefficients, int size) {
     if (coefficients.is_none()) {
         pybind11::array_t<std::uint32_t> first(1);
         first.mutable_data()[0] = 0;
         return first;
     }
-    auto array = checked_array_below<std::uint32_t>(coefficients, "coefficients", {kAny}, params.polynomial_size());
+    auto array = checked_array_below<std::uint32_t>(coefficients, "coefficients", {kAny}, size);
     check_not_empty(array, "coefficients");
     return array;
 }

@@ -35,18 +35,19 @@ void SecretKey::make_bootstrap_bodies(Randomness& randomness, Word* bodies, cons
     const Rotation& rotation = params_.rotation();
     const Gadget &mask_gadget = params_.shape.mask_gadget, &body_gadget = params_.shape.body_gadget;
     const std::size_t mask_rows = k * mask_gadget.level_count;
-    const std::uint64_t q = params_.modulus();
+    const std::uint64_t q = params_.key_modulus();
+    const std::uint64_t raising = params_.is_raised() ? kLimbPrimes[2] : 1;  // P, by which messages of a raised key are larger
     for (std::size_t start = 0; start < total; start += kRowsPerSlice) {
         const std::size_t slice = std::min(kRowsPerSlice, total - start);
-        encrypt_zero(randomness, kDomainBootstrapKey, start, slice, bodies + start * n);
+        encrypt_zero(randomness, key_samples(), kDomainBootstrapKey, start, slice, bodies + start * n);
         for (std::size_t flat = start; flat < start + slice; ++flat) {
             const std::size_t row = flat % row_count, key = flat / row_count % keys, step = flat / (row_count * keys);
             const std::int8_t bit = rotation.message(small_key_.data() + step * rotation.key_bits, static_cast<int>(key));
             const bool is_mask = row < mask_rows;
             const Gadget& gadget = is_mask ? mask_gadget : body_gadget;
             const int level = static_cast<int>(is_mask ? row % mask_gadget.level_count : row - mask_rows);
-            const std::uint64_t weight = std::uint64_t{1}
-                                         << (params_.gadget_drop_bits(gadget) + gadget.base_log * (gadget.level_count - 1 - level));
+            const int shift = params_.gadget_drop_bits(gadget) + gadget.base_log * (gadget.level_count - 1 - level);
+            const std::uint64_t weight = raising << shift;
             if (is_mask)  // phase E - m * g_l * S_i
                 add_scaled(bodies + flat * n, large_key_.data() + row / mask_gadget.level_count * n, n,
                            static_cast<std::int8_t>(-bit), weight, q);

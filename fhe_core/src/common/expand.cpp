@@ -6,6 +6,7 @@
 #include <cassert>
 #include <vector>
 
+#include "common/words.hpp"
 #include "fhe_core/errors.hpp"
 #include "fhe_core/modular.hpp"
 #include "fhe_core/vector_clones.hpp"
@@ -95,26 +96,24 @@ void expand_power_of_two(const Seed& seed, std::uint32_t domain, std::uint64_t i
 }
 
 template <class Word>
-void expand_words(const ParameterSet& params, const Seed& seed, std::uint32_t domain, std::uint64_t index, std::size_t count,
-                  Word* out) {
+void expand_words(Limbs limbs, const Seed& seed, std::uint32_t domain, std::uint64_t index, std::size_t count, Word* out) {
+    assert(limbs.word_bytes() == sizeof(Word));
     if constexpr (sizeof(Word) == 4) {
-        assert(params.limb_count() == 1);
-        expand_uniform(seed, domain, index, kLimbPrimes[0], count, out);
+        expand_uniform(seed, domain, index, limbs.prime(0), count, out);
     } else {
-        assert(params.limb_count() == 2);
-        std::vector<std::uint32_t> limbs(2 * count);
-        for (std::uint32_t limb = 0; limb < 2; ++limb)
-            expand_uniform(seed, domain + kDomainLimbStride * limb, index, kLimbPrimes[limb], count, limbs.data() + limb * count);
-        for (std::size_t j = 0; j < count; ++j) out[j] = compose_limbs(limbs[j], limbs[count + j]);
+        std::vector<std::uint32_t> residues(2 * count);
+        for (int limb = 0; limb < 2; ++limb)
+            expand_uniform(seed, domain + kDomainLimbStride * limbs.number(limb), index, limbs.prime(limb), count,
+                           residues.data() + limb * count);
+        for (std::size_t j = 0; j < count; ++j) out[j] = compose(residues.data() + j, limbs, count);
     }
-    (void)params;
 }
 
 template <class Word>
 void expand_lwe(const ParameterSet& params, const Seed& seed, const Word* bodies, std::size_t batch, Word* lwe) {
     const std::size_t dimension = params.large_dimension();
     for (std::size_t b = 0; b < batch; ++b, lwe += dimension + 1) {
-        expand_words(params, seed, kDomainLwe, b, dimension, lwe);
+        expand_words(params.limbs(), seed, kDomainLwe, b, dimension, lwe);
         lwe[dimension] = bodies[b];
     }
 }
@@ -123,14 +122,14 @@ template <class Word>
 void expand_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, std::size_t batch, Word* glwe) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
     for (std::size_t b = 0; b < batch; ++b, glwe += (k + 1) * n) {
-        for (std::size_t c = 0; c < k; ++c) expand_words(params, seed, kDomainGlwe, b * k + c, n, glwe + c * n);
+        for (std::size_t c = 0; c < k; ++c) expand_words(params.limbs(), seed, kDomainGlwe, b * k + c, n, glwe + c * n);
         std::copy_n(bodies + b * n, n, glwe + k * n);
     }
 }
 
-#define FHE_CORE_INSTANTIATE(Word)                                                                                  \
-    template void expand_words(const ParameterSet&, const Seed&, std::uint32_t, std::uint64_t, std::size_t, Word*); \
-    template void expand_lwe(const ParameterSet&, const Seed&, const Word*, std::size_t, Word*);                    \
+#define FHE_CORE_INSTANTIATE(Word)                                                                    \
+    template void expand_words(Limbs, const Seed&, std::uint32_t, std::uint64_t, std::size_t, Word*); \
+    template void expand_lwe(const ParameterSet&, const Seed&, const Word*, std::size_t, Word*);      \
     template void expand_glwe(const ParameterSet&, const Seed&, const Word*, std::size_t, Word*);
 FHE_CORE_INSTANTIATE(std::uint32_t)
 FHE_CORE_INSTANTIATE(std::uint64_t)

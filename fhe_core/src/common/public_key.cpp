@@ -42,7 +42,7 @@ std::vector<NegacyclicNtt::Fixed> transform_public_key(const ParameterSet& param
 template <class Word>
 Seed SecretKey::public_key(Word* bodies) const {
     Randomness randomness = fresh_randomness();
-    encrypt_zero(randomness, kDomainPublicKey, 0, params_.glwe_dimension(), bodies);
+    encrypt_zero(randomness, ciphertext_samples(), kDomainPublicKey, 0, params_.glwe_dimension(), bodies);
     return randomness.seed;
 }
 
@@ -95,7 +95,7 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
                 Word* out = glwe + (start + lane) * size + c * n;
                 for (std::size_t j = 0; j < n; ++j) {
                     const std::uint64_t sum = reduce_once(
-                        compose(product.data() + j * kLanes + lane, limbs, n * kLanes) + signed_residue(noise[j], q), q);
+                        compose(product.data() + j * kLanes + lane, params.limbs(), n * kLanes) + signed_residue(noise[j], q), q);
                     out[j] = static_cast<Word>(c == k ? reduce_once(sum + message[j], q) : sum);
                 }
             }

@@ -45,6 +45,21 @@ void gaussian_lanes(const std::int64_t* thresholds, std::size_t threshold_count,
     }
 }
 
+// take(i, draw) for i = 0, .., count - 1 with draws uniform in [0, values), 2 <= values <= 2^16.
+template <class Take>
+void sample_uniform(SecretStream& stream, std::uint32_t values, std::size_t count, const Take& take) {
+    std::uint32_t word = 0;
+    int bits_left = 0;
+    const int bits = std::bit_width(values - 1);
+    for (std::size_t produced = 0; produced < count;) {
+        if (bits_left < bits) stream.fill(&word, 1), bits_left = 32;
+        const std::uint32_t draw = word & ((1u << bits) - 1);
+        word >>= bits, bits_left -= bits;
+        if (draw < values) take(produced++, draw);
+    }
+    erase_memory(&word, sizeof word);
+}
+
 void fill_entropy(Seed& seed) {
     if (getentropy(seed.data(), seed.size()) != 0)
         throw FheError(std::string("expected 32 bytes of operating-system entropy, got the error '") + std::strerror(errno) +
@@ -131,18 +146,21 @@ void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size
 }
 
 void sample_secret(SecretStream& stream, SecretKind kind, std::size_t count, std::int8_t* out) {
-    std::uint32_t word = 0;
-    int bits_left = 0;
-    const int lowest = secret_lowest(kind);
-    const std::uint32_t values = static_cast<std::uint32_t>(secret_bound(kind) - lowest + 1);  // 2, 3 or 5
-    const int bits = std::bit_width(values - 1);
-    for (std::size_t produced = 0; produced < count;) {
-        if (bits_left < bits) stream.fill(&word, 1), bits_left = 32;
-        const std::uint32_t draw = word & ((1u << bits) - 1);
-        word >>= bits, bits_left -= bits;
-        if (draw < values) out[produced++] = static_cast<std::int8_t>(static_cast<int>(draw) + lowest);
-    }
-    erase_memory(&word, sizeof word);
+    const int lowest = secret_lowest(kind), values = secret_bound(kind) - lowest + 1;  // 2, 3 or 5
+    sample_uniform(stream, static_cast<std::uint32_t>(values), count,
+                   [=](std::size_t i, std::uint32_t draw) { out[i] = static_cast<std::int8_t>(static_cast<int>(draw) + lowest); });
+}
+
+void sample_steps(SecretStream& stream, const Rotation& rotation, std::size_t steps, std::int8_t* out) {
+    sample_uniform(stream, static_cast<std::uint32_t>(rotation.keys + 1), steps, [&](std::size_t step, std::uint32_t draw) {
+        std::int8_t* secret = out + step * rotation.key_bits;
+        std::fill_n(secret, rotation.key_bits, std::int8_t{0});
+        for (std::uint32_t key = 0; key < static_cast<std::uint32_t>(rotation.keys); ++key) {
+            const int chosen = -static_cast<int>(((draw ^ (key + 1)) - 1) >> 31);  // all bits set for one key at most
+            for (int i = 0; i < rotation.key_bits; ++i)
+                secret[i] = static_cast<std::int8_t>(secret[i] | (rotation.lines[key][i] & chosen));
+        }
+    });
 }
 
 }  // namespace fhe_core

@@ -6,6 +6,7 @@
 #include <cassert>
 
 #include "fhe_core/expand.hpp"
+#include "fhe_core/fft.hpp"
 #include "fhe_core/modular.hpp"
 
 namespace fhe_core::reference {
@@ -14,36 +15,57 @@ namespace {
 // floor(value / 2^shift), also for negative values.
 std::int64_t floor_shift(std::int64_t value, int shift) { return value >> shift; }
 
+// floor(value / divisor), divisor > 0, also for negative values.
+std::int64_t floor_divide(std::int64_t value, std::int64_t divisor) {
+    const std::int64_t remainder = value % divisor;
+    return value / divisor - (remainder < 0);
+}
+
 // value mod 2^bits in [0, 2^bits).
 std::uint64_t low_bits(std::uint64_t value, int bits) { return value & ((std::uint64_t{1} << bits) - 1); }
 
-Words add(const ParameterSet& params, WordsView a, WordsView b) {
+Words add(WordsView a, WordsView b, std::uint64_t q) {
     Words sum(a.size());
-    for (std::size_t i = 0; i < a.size(); ++i) sum[i] = add_mod(a[i], b[i], params.modulus());
+    for (std::size_t i = 0; i < a.size(); ++i) sum[i] = add_mod(a[i], b[i], q);
     return sum;
 }
 
-Words subtract(const ParameterSet& params, WordsView a, WordsView b) {
+Words subtract(WordsView a, WordsView b, std::uint64_t q) {
     Words difference(a.size());
-    for (std::size_t i = 0; i < a.size(); ++i) difference[i] = sub_mod(a[i], b[i], params.modulus());
+    for (std::size_t i = 0; i < a.size(); ++i) difference[i] = sub_mod(a[i], b[i], q);
     return difference;
 }
 
-// X^exponent * (every polynomial of the GLWE ciphertext), exponent taken modulo 2N.
-Words multiply_by_monomial(const ParameterSet& params, std::int64_t exponent, WordsView glwe) {
-    const std::size_t n = params.polynomial_size();
-    const std::uint64_t shift = static_cast<std::uint64_t>(exponent) % (2 * n);
-    Words rotated(glwe.size());
-    for (std::size_t i = 0; i < glwe.size(); ++i) {
-        const std::size_t degree = (i % n + shift) % (2 * n);  // X^N = -1
-        rotated[i / n * n + degree % n] = degree < n ? glwe[i] : sub_mod(0, glwe[i], params.modulus());
+// X^exponent * the extended ciphertext [nu][k + 1][N] modulo q, exponent taken modulo 2 nu N: coefficient nu*j + i of a long
+// polynomial is coefficient j of its part i.
+Words multiply_by_monomial(const ParameterSet& params, std::int64_t exponent, WordsView accumulators, std::uint64_t q) {
+    const std::size_t n = params.polynomial_size(), nu = params.extension_factor(), size = nu * n;
+    const std::size_t glwe_words = accumulators.size() / nu;
+    const std::uint64_t shift = static_cast<std::uint64_t>(exponent) % (2 * size);
+    Words rotated(accumulators.size());
+    for (std::size_t word = 0; word < accumulators.size(); ++word) {
+        const std::size_t i = word / glwe_words, polynomial = word % glwe_words / n, j = word % n;
+        const std::size_t degree = (nu * j + i + shift) % (2 * size), place = degree % size;  // X^(nu N) = -1
+        rotated[place % nu * glwe_words + polynomial * n + place / nu] =
+            degree < size ? accumulators[word] : sub_mod(0, accumulators[word], q);
     }
     return rotated;
 }
 
-// (X^exponent - 1) * glwe
-Words monomial_minus_one(const ParameterSet& params, std::int64_t exponent, WordsView glwe) {
-    return subtract(params, multiply_by_monomial(params, exponent, glwe), glwe);
+// (X^exponent - 1) * accumulators modulo q
+Words monomial_minus_one(const ParameterSet& params, std::int64_t exponent, WordsView accumulators, std::uint64_t q) {
+    return subtract(multiply_by_monomial(params, exponent, accumulators, q), accumulators, q);
+}
+
+// ggsw [x] each of the nu accumulators: the key encrypts a constant, which has one part.
+Words external_products(const ParameterSet& params, WordsView ggsw, WordsView accumulators) {
+    const std::size_t glwe_words = accumulators.size() / params.extension_factor();
+    Words products;
+    for (std::size_t first = 0; first < accumulators.size(); first += glwe_words) {
+        const Words product = external_product(params, ggsw, accumulators.subspan(first, glwe_words));
+        products.insert(products.end(), product.begin(), product.end());
+    }
+    return products;
 }
 
 // accumulator += digits * polynomial modulo X^N + 1, as exact integers: |digit| < 2^27, word < 2^54, N <= 4096.
@@ -96,16 +118,17 @@ Words expand_bootstrap_key(const ParameterSet& params, const Seed& seed, WordsVi
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
     const std::size_t rows = params.bootstrap_key_body_words() / n;  // [step][key][row] flattened
     Words key(rows * (k + 1) * n);
+    const Limbs limbs = params.key_limbs();
     SmallWords one_limb(n);
     for (std::size_t row = 0; row < rows; ++row) {
         std::uint64_t* polynomials = key.data() + row * (k + 1) * n;
         for (std::size_t component = 0; component < k; ++component) {
             const std::uint64_t index = row * k + component;
-            if (params.limb_count() == 1) {
-                expand_words(params, seed, kDomainBootstrapKey, index, n, one_limb.data());
+            if (limbs.count == 1) {
+                expand_words(limbs, seed, kDomainBootstrapKey, index, n, one_limb.data());
                 std::copy(one_limb.begin(), one_limb.end(), polynomials + component * n);
             } else {
-                expand_words(params, seed, kDomainBootstrapKey, index, n, polynomials + component * n);
+                expand_words(limbs, seed, kDomainBootstrapKey, index, n, polynomials + component * n);
             }
         }
         std::copy_n(bodies.begin() + row * n, n, polynomials + k * n);
@@ -165,11 +188,12 @@ SmallWords keyswitch(const ParameterSet& params, SmallWordsView keyswitch_key, W
 
 // --- Section 3 ------------------------------------------------------------------------------------------------------------------
 
-// Source: [CGGI20] rounding; [RDV25] the mean of its error, taken off the body. Ours: E/2 joins the body before its one rounding.
+// Source: [CGGI20] rounding; [RDV25] the mean of its error, taken off the body. Ours: it joins the body before its one rounding,
+// for small keys of any mean.
 SmallWords modulus_switch(const ParameterSet& params, SmallWordsView small_lwe) {
     const std::size_t n = params.lwe_dimension;
-    const int log2_2n = params.log2_twice_polynomial_size();
-    const int h = params.keyswitch_modulus_log2 - log2_2n;
+    const int log2_steps = params.log2_twice_table_size();  // of the 2 nu N of a turn
+    const int h = params.keyswitch_modulus_log2 - log2_steps;
     assert(h >= 1);
     const std::int64_t half = std::int64_t{1} << (h - 1);
     SmallWords out(n + 1);
@@ -178,13 +202,13 @@ SmallWords modulus_switch(const ParameterSet& params, SmallWordsView small_lwe) 
         const std::int64_t a = small_lwe[i];
         const std::int64_t t = floor_shift(a + half, h);
         error_sum += a - (t << h);
-        out[i] = static_cast<std::uint32_t>(low_bits(static_cast<std::uint64_t>(t), log2_2n));
+        out[i] = static_cast<std::uint32_t>(low_bits(static_cast<std::uint64_t>(t), log2_steps));
     }
     const std::int64_t b = small_lwe[n];
-    const std::int64_t t_b = params.lwe_secret() == SecretKind::binary
-                                 ? floor_shift(2 * b - error_sum + 2 * half, h + 1)  // 2 * half = 2^h
-                                 : floor_shift(b + half, h);
-    out[n] = static_cast<std::uint32_t>(low_bits(static_cast<std::uint64_t>(t_b), log2_2n));
+    // The mean of a coefficient of the small key: u / v.
+    const std::int64_t u = params.rotation().secret_sum(), v = params.rotation().secret_values();
+    const std::int64_t t_b = floor_divide(2 * v * b - 2 * u * error_sum + (v << h), v << (h + 1));
+    out[n] = static_cast<std::uint32_t>(low_bits(static_cast<std::uint64_t>(t_b), log2_steps));
     return out;
 }
 
@@ -223,39 +247,89 @@ Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glw
                 multiply_accumulate(digits[level], ggsw.subspan((row * (k + 1) + out) * n, n), std::span(sums).subspan(out * n, n));
     }
     Words product(sums.size());
-    std::transform(sums.begin(), sums.end(), product.begin(), [&](int128 x) { return reduce(x, params.modulus()); });
+    std::transform(sums.begin(), sums.end(), product.begin(), [&](int128 x) { return reduce(x, params.key_modulus()); });
     return product;
+}
+
+// Source: [SYL+25] modulus raising. Ours: one rounding for all products of a step.
+Words divide_by_raising(const ParameterSet& params, WordsView raised) {
+    const std::uint64_t raising = kLimbPrimes[2];  // P
+    Words rounded(raised.size());
+    std::transform(raised.begin(), raised.end(), rounded.begin(),
+                   [&](std::uint64_t x) { return (x + (raising - 1) / 2) / raising % params.modulus(); });
+    return rounded;
 }
 
 // --- Section 6 ------------------------------------------------------------------------------------------------------------------
 
-// Source: [CGGI20] blind rotation with binary keys; [MP21] with ternary ones; [ZYL+18] and [BMMP18] two key bits per step (the
-// lines of rotations.def). Ours: with several keys in a step, the factors X^e - 1 multiply the products, not the keys; the products
-// share the digits.
+// Source: [CGGI20] external products by a floating-point transform. Ours: one order of roundings, which makes words reproducible.
+std::vector<double> rounded_update(const ParameterSet& params, WordsView step_key, SmallWordsView exponents,
+                                   WordsView accumulator) {
+    constexpr std::size_t rows = 2, n = fft::kDegree;
+    std::vector<fft::Points> digits(rows, fft::Points(fft::kPoints));
+    for (std::size_t row = 0; row < rows; ++row) {
+        const Gadget& gadget = row == 0 ? params.shape.mask_gadget : params.shape.body_gadget;
+        const auto digit = [&](std::size_t j) {
+            return static_cast<double>(decompose(params, gadget, centred(accumulator[row * n + j], params.modulus()))[0]);
+        };
+        for (std::size_t j = 0; j < fft::kPoints; ++j) digits[row][j] = {digit(j), digit(j + fft::kPoints)};
+        fft::forward(digits[row]);
+    }
+    std::vector<double> turns(accumulator.size());
+    for (std::size_t out = 0; out < 2; ++out) {
+        std::vector<fft::Points> keys;  // [row][key]
+        for (std::size_t row = 0; row < rows; ++row)
+            for (std::size_t j = 0; j < exponents.size(); ++j)
+                keys.push_back(fft::key_points(step_key.subspan(((j * rows + row) * 2 + out) * n, n), params.key_modulus()));
+        const fft::Points update = fft::update(keys, digits, exponents);
+        for (std::size_t j = 0; j < fft::kPoints; ++j) {
+            turns[out * n + j] = update[j].re;
+            turns[out * n + j + fft::kPoints] = update[j].im;
+        }
+    }
+    return turns;
+}
+
+// Source: [CGGI20] blind rotation with binary keys; [MP21] with ternary ones; [ZYL+18] and [BMMP18] two key bits per step; [LMSS23]
+// blocks with at most one 1 (the lines of rotations.def); [LY23] several accumulators as one long table. Ours: with several keys in
+// a step, the factors X^e - 1 multiply the products, not the keys; the products share the digits.
 Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWordsView switched, WordsView lookup_table) {
-    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), nu = params.extension_factor();
     const Rotation& rotation = params.rotation();
     const std::size_t ggsw_words = params.row_count() * (k + 1) * n;
     const auto key = [&](std::size_t step, std::size_t j) {
         return bootstrap_key.subspan((step * rotation.keys + j) * ggsw_words, ggsw_words);
     };
 
-    Words accumulator((k + 1) * n, 0);
-    std::copy(lookup_table.begin(), lookup_table.end(), accumulator.begin() + k * n);
-    accumulator = multiply_by_monomial(params, -std::int64_t{switched[params.lwe_dimension]}, accumulator);
+    Words accumulators(nu * (k + 1) * n, 0);
+    for (std::size_t c = 0; c < lookup_table.size(); ++c) accumulators[((c % nu) * (k + 1) + k) * n + c / nu] = lookup_table[c];
+    accumulators = multiply_by_monomial(params, -std::int64_t{switched[params.lwe_dimension]}, accumulators, params.modulus());
 
     for (std::size_t step = 0; step < static_cast<std::size_t>(params.step_count()); ++step) {
-        Words updated = accumulator;
+        if (params.has_rounded_products()) {
+            std::uint32_t exponents[Rotation::kMostKeys];
+            for (int j = 0; j < rotation.keys; ++j) exponents[j] = rotation.exponent(&switched[step * rotation.key_bits], j);
+            const std::vector<double> turns =
+                rounded_update(params, bootstrap_key.subspan(step * rotation.keys * ggsw_words, rotation.keys * ggsw_words),
+                               {exponents, static_cast<std::size_t>(rotation.keys)}, accumulators);
+            for (std::size_t i = 0; i < turns.size(); ++i)
+                accumulators[i] =
+                    add_mod(accumulators[i], residue(fft::word_of_turns(turns[i]), params.modulus()), params.modulus());
+            continue;
+        }
+        Words update(accumulators.size(), 0);
         for (int j = 0; j < rotation.keys; ++j) {
             const std::uint32_t exponent = rotation.exponent(&switched[step * rotation.key_bits], j);
-            const Words update = rotation.factors_on_products()
-                                     ? monomial_minus_one(params, exponent, external_product(params, key(step, j), accumulator))
-                                     : external_product(params, key(step, j), monomial_minus_one(params, exponent, accumulator));
-            updated = add(params, updated, update);
+            const Words product =
+                rotation.factors_on_products()
+                    ? monomial_minus_one(params, exponent, external_products(params, key(step, j), accumulators),
+                                         params.key_modulus())
+                    : external_products(params, key(step, j), monomial_minus_one(params, exponent, accumulators, params.modulus()));
+            update = add(update, product, params.key_modulus());
         }
-        accumulator = std::move(updated);
+        accumulators = add(accumulators, params.is_raised() ? divide_by_raising(params, update) : update, params.modulus());
     }
-    return accumulator;
+    return accumulators;
 }
 
 // --- Section 7 ------------------------------------------------------------------------------------------------------------------
@@ -279,8 +353,9 @@ Words bootstrap(const ParameterSet& params, const EvaluationKeys& keys, WordsVie
                 std::size_t coefficient) {
     const SmallWords small_lwe = keyswitch(params, keys.keyswitch_key, lwe);
     const SmallWords switched = modulus_switch(params, small_lwe);
-    const Words glwe = blind_rotate(params, keys.bootstrap_key, switched, lookup_table);
-    return sample_extract(params, glwe, coefficient);
+    const Words rotated = blind_rotate(params, keys.bootstrap_key, switched, lookup_table);
+    const std::size_t nu = params.extension_factor(), glwe_words = rotated.size() / nu;
+    return sample_extract(params, WordsView(rotated).subspan(coefficient % nu * glwe_words, glwe_words), coefficient / nu);
 }
 
 }  // namespace fhe_core::reference

@@ -25,6 +25,17 @@ void refuse_insecure(const ParameterSet& params) {
         "; choose another set, or set the environment variable CLOAKWORK_ALLOW_TOY=1 in tests that need no secrecy");
 }
 
+// Every step has a value that key generation gives it; all steps are looked at, whatever is found.
+void check_steps(const ParameterSet& params, const SecretVector<std::int8_t>& small_key) {
+    const Rotation& rotation = params.rotation();
+    bool all = true;
+    for (int step = 0; step < params.step_count(); ++step) all &= rotation.is_step(small_key.data() + step * rotation.key_bits);
+    if (!all)
+        throw SerializationError("small key: expected blocks of " + std::to_string(rotation.key_bits) +
+                                 " coefficients that are zero or a key of '" + std::string(rotation.name) +
+                                 "', found another block; the data is damaged or belongs to another parameter set");
+}
+
 }  // namespace
 
 SecretKey::SecretKey(const ParameterSet& params, SecretVector<std::int8_t> small_key, SecretVector<std::int8_t> large_key)
@@ -32,10 +43,12 @@ SecretKey::SecretKey(const ParameterSet& params, SecretVector<std::int8_t> small
       small_key_(std::move(small_key)),
       large_key_(std::move(large_key)),
       glwe_noise_(params.glwe_sigma),
+      key_noise_(params.key_sigma()),
       lwe_noise_(params.lwe_sigma) {
     const std::size_t n = params.polynomial_size();
-    for (int limb = 0; limb < params.limb_count(); ++limb) {
-        ntt_.emplace_back(n, kLimbPrimes[limb]);
+    const Limbs limbs = params.key_limbs();
+    for (int limb = 0; limb < limbs.count; ++limb) {
+        ntt_.emplace_back(n, limbs.prime(limb));
         for (int c = 0; c < params.glwe_dimension(); ++c)
             transformed_.push_back(ntt_[limb].transform_small(large_key_.data() + c * n));
     }
@@ -43,9 +56,12 @@ SecretKey::SecretKey(const ParameterSet& params, SecretVector<std::int8_t> small
 
 std::unique_ptr<SecretKey> SecretKey::generate(const ParameterSet& params, SecretStream& stream) {
     refuse_insecure(params);
-    static_assert(std::ranges::all_of(kRotations, &Rotation::has_independent_bits), "such small keys are sampled step by step");
     SecretVector<std::int8_t> small_key(params.lwe_dimension), large_key(params.large_dimension());
-    sample_secret(stream, params.lwe_secret(), small_key.size(), small_key.data());
+    if (params.rotation().has_independent_bits()) {
+        sample_secret(stream, params.lwe_secret(), small_key.size(), small_key.data());
+    } else {
+        sample_steps(stream, params.rotation(), params.step_count(), small_key.data());
+    }
     sample_secret(stream, params.glwe_secret, large_key.size(), large_key.data());
     return std::unique_ptr<SecretKey>(new SecretKey(params, std::move(small_key), std::move(large_key)));
 }
@@ -78,6 +94,7 @@ std::unique_ptr<SecretKey> SecretKey::restore(const ParameterSet& params, const 
     };
     check(small_key, params.lwe_secret(), "small");
     check(large_key, params.glwe_secret, "large");
+    check_steps(params, small_key);
     return std::unique_ptr<SecretKey>(new SecretKey(params, std::move(small_key), std::move(large_key)));
 }
 
@@ -93,15 +110,15 @@ SecretKey::Randomness SecretKey::fresh_randomness() const {
 }
 
 template <class LoadMask>
-void SecretKey::multiply_masks(std::size_t rows, const LoadMask& load, SecretVector<std::uint32_t>& products) const {
+void SecretKey::multiply_masks(Limbs limbs, std::size_t rows, const LoadMask& load, SecretVector<std::uint32_t>& products) const {
     const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension();
     std::vector<std::uint32_t> mask(n), lanes(n * kLanes);
     std::fill_n(products.data(), products.size(), 0u);
-    for (int limb = 0; limb < params_.limb_count(); ++limb) {
+    for (int limb = 0; limb < limbs.count; ++limb) {
         std::uint32_t* product = products.data() + limb * n * kLanes;
         for (std::size_t c = 0; c < k; ++c) {
             for (std::size_t lane = 0; lane < rows; ++lane) {
-                load(lane, c, limb, mask.data());
+                load(lane, c, limbs.number(limb), mask.data());
                 for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + lane] = mask[j];
             }
             ntt_[limb].forward(lanes.data());
@@ -112,22 +129,22 @@ void SecretKey::multiply_masks(std::size_t rows, const LoadMask& load, SecretVec
 }
 
 template <class Word>
-void SecretKey::encrypt_zero(Randomness& randomness, std::uint32_t domain, std::size_t first_row, std::size_t rows,
-                             Word* bodies) const {
+void SecretKey::encrypt_zero(Randomness& randomness, const Samples& samples, std::uint32_t domain, std::size_t first_row,
+                             std::size_t rows, Word* bodies) const {
     const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension();
-    const int limbs = params_.limb_count();
-    const std::uint64_t q = params_.modulus();
-    SecretVector<std::uint32_t> products(limbs * n * kLanes);
+    const Limbs limbs = samples.limbs;
+    const std::uint64_t q = limbs.modulus();
+    SecretVector<std::uint32_t> products(limbs.count * n * kLanes);
     SecretVector<std::int32_t> noise(n);
     for (std::size_t start = 0; start < rows; start += kLanes) {
         const std::size_t count = std::min(kLanes, rows - start);
-        const auto load_mask = [&](std::size_t lane, std::size_t c, int limb, std::uint32_t* mask) {
-            expand_uniform(randomness.seed, domain + kDomainLimbStride * limb, (first_row + start + lane) * k + c,
-                           kLimbPrimes[limb], n, mask);
+        const auto load_mask = [&](std::size_t lane, std::size_t c, int prime, std::uint32_t* mask) {
+            expand_uniform(randomness.seed, domain + kDomainLimbStride * prime, (first_row + start + lane) * k + c,
+                           kLimbPrimes[prime], n, mask);
         };
-        multiply_masks(count, load_mask, products);
+        multiply_masks(limbs, count, load_mask, products);
         for (std::size_t lane = 0; lane < count; ++lane) {
-            sample_gaussian(randomness.stream, glwe_noise_, n, noise.data());
+            sample_gaussian(randomness.stream, samples.noise, n, noise.data());
             Word* body = bodies + (start + lane) * n;
             for (std::size_t j = 0; j < n; ++j) {
                 const std::uint64_t product = compose(products.data() + j * kLanes + lane, limbs, n * kLanes);
@@ -141,7 +158,7 @@ template <class Word>
 Seed SecretKey::encrypt_glwe_seeded(const std::uint64_t* torus_words, std::size_t batch, Word* bodies) const {
     const std::uint64_t q = params_.modulus();
     Randomness randomness = fresh_randomness();
-    encrypt_zero(randomness, kDomainGlwe, 0, batch, bodies);
+    encrypt_zero(randomness, ciphertext_samples(), kDomainGlwe, 0, batch, bodies);
     const std::size_t count = batch * params_.polynomial_size();
     for (std::size_t j = 0; j < count; ++j) bodies[j] = static_cast<Word>(reduce_once(bodies[j] + torus_words[j], q));
     return randomness.seed;
@@ -150,7 +167,7 @@ Seed SecretKey::encrypt_glwe_seeded(const std::uint64_t* torus_words, std::size_
 template <class Word>
 Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t* torus_words, std::size_t batch, Word* bodies) const {
     const std::size_t dimension = params_.large_dimension();
-    const int limbs = params_.limb_count();
+    const Limbs limbs = params_.limbs();
     const std::uint64_t q = params_.modulus();
     Randomness randomness = fresh_randomness();
     std::vector<std::uint32_t> mask(dimension);
@@ -158,9 +175,10 @@ Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t* torus_words, std::size_t
     sample_gaussian(randomness.stream, glwe_noise_, batch, noise.data());
     std::uint32_t products[2];  // of the masks with the secret
     for (std::size_t b = 0; b < batch; ++b) {
-        for (int limb = 0; limb < limbs; ++limb) {
-            expand_uniform(randomness.seed, kDomainLwe + kDomainLimbStride * limb, b, kLimbPrimes[limb], dimension, mask.data());
-            products[limb] = inner_product_residue(mask.data(), large_key_.data(), dimension, limb);
+        for (int limb = 0; limb < limbs.count; ++limb) {
+            expand_uniform(randomness.seed, kDomainLwe + kDomainLimbStride * limbs.number(limb), b, limbs.prime(limb), dimension,
+                           mask.data());
+            products[limb] = inner_product_residue(mask.data(), large_key_.data(), dimension, limbs.number(limb));
         }
         const std::uint64_t message = reduce_once(torus_words[b] + signed_residue(noise[b], q), q);
         bodies[b] = static_cast<Word>(reduce_once(compose(products, limbs, 1) + message, q));
@@ -172,14 +190,14 @@ Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t* torus_words, std::size_t
 template <class Word>
 void SecretKey::phase_lwe(const Word* lwe, std::size_t batch, std::uint64_t* phases) const {
     const std::size_t dimension = params_.large_dimension();
-    const int limbs = params_.limb_count();
+    const Limbs limbs = params_.limbs();
     const std::uint64_t q = params_.modulus();
     std::vector<std::uint32_t> mask(dimension);
     std::uint32_t products[2];
     for (std::size_t b = 0; b < batch; ++b, lwe += dimension + 1) {
-        for (int limb = 0; limb < limbs; ++limb) {
-            for (std::size_t j = 0; j < dimension; ++j) mask[j] = limb_residue(lwe[j], limb);
-            products[limb] = inner_product_residue(mask.data(), large_key_.data(), dimension, limb);
+        for (int limb = 0; limb < limbs.count; ++limb) {
+            for (std::size_t j = 0; j < dimension; ++j) mask[j] = limb_residue(lwe[j], limbs.number(limb));
+            products[limb] = inner_product_residue(mask.data(), large_key_.data(), dimension, limbs.number(limb));
         }
         phases[b] = reduce_once(lwe[dimension] + q - compose(products, limbs, 1), q);
     }
@@ -189,16 +207,16 @@ void SecretKey::phase_lwe(const Word* lwe, std::size_t batch, std::uint64_t* pha
 template <class Word>
 void SecretKey::phase_glwe(const Word* glwe, std::size_t batch, std::uint64_t* phases) const {
     const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension(), size = (k + 1) * n;
-    const int limbs = params_.limb_count();
+    const Limbs limbs = params_.limbs();
     const std::uint64_t q = params_.modulus();
-    SecretVector<std::uint32_t> products(limbs * n * kLanes);
+    SecretVector<std::uint32_t> products(limbs.count * n * kLanes);
     for (std::size_t start = 0; start < batch; start += kLanes) {
         const std::size_t count = std::min(kLanes, batch - start);
-        const auto load_mask = [&](std::size_t lane, std::size_t c, int limb, std::uint32_t* residues) {
+        const auto load_mask = [&](std::size_t lane, std::size_t c, int prime, std::uint32_t* residues) {
             const Word* mask = glwe + (start + lane) * size + c * n;
-            for (std::size_t j = 0; j < n; ++j) residues[j] = limb_residue(mask[j], limb);
+            for (std::size_t j = 0; j < n; ++j) residues[j] = limb_residue(mask[j], prime);
         };
-        multiply_masks(count, load_mask, products);
+        multiply_masks(limbs, count, load_mask, products);
         for (std::size_t lane = 0; lane < count; ++lane) {
             const Word* body = glwe + (start + lane) * size + k * n;
             std::uint64_t* phase = phases + (start + lane) * n;
@@ -215,11 +233,11 @@ void SecretKey::phase_small(const std::uint32_t* small_lwe, std::size_t batch, s
         phases[b] = (small_lwe[n] - static_cast<std::uint32_t>(inner_product(small_lwe, small_key_.data(), n))) & low_bits;
 }
 
-#define FHE_CORE_INSTANTIATE(Word)                                                                            \
-    template void SecretKey::encrypt_zero(Randomness&, std::uint32_t, std::size_t, std::size_t, Word*) const; \
-    template Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t*, std::size_t, Word*) const;              \
-    template Seed SecretKey::encrypt_glwe_seeded(const std::uint64_t*, std::size_t, Word*) const;             \
-    template void SecretKey::phase_lwe(const Word*, std::size_t, std::uint64_t*) const;                       \
+#define FHE_CORE_INSTANTIATE(Word)                                                                                            \
+    template void SecretKey::encrypt_zero(Randomness&, const Samples&, std::uint32_t, std::size_t, std::size_t, Word*) const; \
+    template Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t*, std::size_t, Word*) const;                              \
+    template Seed SecretKey::encrypt_glwe_seeded(const std::uint64_t*, std::size_t, Word*) const;                             \
+    template void SecretKey::phase_lwe(const Word*, std::size_t, std::uint64_t*) const;                                       \
     template void SecretKey::phase_glwe(const Word*, std::size_t, std::uint64_t*) const;
 FHE_CORE_INSTANTIATE(std::uint32_t)
 FHE_CORE_INSTANTIATE(std::uint64_t)

@@ -19,9 +19,12 @@ inline std::uint64_t reduce_once(std::uint64_t x, std::uint64_t q) {
     return static_cast<std::uint64_t>(d) + (q & static_cast<std::uint64_t>(d >> 63));
 }
 
-// value mod q_limb; the divisor is a constant in each branch, so that no division instruction sees the value.
-inline std::uint32_t limb_residue(std::uint64_t value, int limb) {
-    return static_cast<std::uint32_t>(limb == 0 ? value % kLimbPrimes[0] : value % kLimbPrimes[1]);
+// value modulo prime `number` of kLimbPrimes; the divisor is a constant in each branch, so that no division instruction sees the
+// value.
+inline std::uint32_t limb_residue(std::uint64_t value, int number) {
+    return static_cast<std::uint32_t>(number == 0   ? value % kLimbPrimes[0]
+                                      : number == 1 ? value % kLimbPrimes[1]
+                                                    : value % kLimbPrimes[2]);
 }
 
 // sum over j of residues[j] * secret[j], |secret| <= 2; |sum| < 2^28 * count.
@@ -31,15 +34,18 @@ inline std::int64_t inner_product(const std::uint32_t* residues, const std::int8
     return sum;
 }
 
-// inner_product mod q_limb, count <= 2^20.
-inline std::uint32_t inner_product_residue(const std::uint32_t* residues, const std::int8_t* secret, std::size_t count, int limb) {
-    const std::uint64_t offset = std::uint64_t{kLimbPrimes[limb]} << 20;
-    return limb_residue(static_cast<std::uint64_t>(inner_product(residues, secret, count)) + offset, limb);
+// inner_product modulo prime `number` of kLimbPrimes, count <= 2^20.
+inline std::uint32_t inner_product_residue(const std::uint32_t* residues, const std::int8_t* secret, std::size_t count,
+                                           int number) {
+    const std::uint64_t offset = std::uint64_t{kLimbPrimes[number]} << 20;
+    return limb_residue(static_cast<std::uint64_t>(inner_product(residues, secret, count)) + offset, number);
 }
 
 // One or two limb residues as one word.
-inline std::uint64_t compose(const std::uint32_t* residues, int limb_count, std::size_t stride) {
-    return limb_count == 1 ? residues[0] : compose_limbs(residues[0], residues[stride]);
+inline std::uint64_t compose(const std::uint32_t* residues, Limbs limbs, std::size_t stride) {
+    return limbs.count == 1    ? residues[0]
+           : limbs.second == 1 ? compose_limbs(residues[0], residues[stride])
+                               : compose_limbs<2>(residues[0], residues[stride]);
 }
 
 }  // namespace fhe_core

@@ -15,7 +15,7 @@ const void* at(const void* base, std::size_t bytes) { return static_cast<const c
 void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + bytes; }
 
 std::size_t lwe_bytes(const ParameterSet& p) { return (std::size_t(p.large_dimension()) + 1) * p.word_bytes(); }
-std::size_t glwe_bytes(const ParameterSet& p) { return std::size_t(p.glwe_dimension() + 1) * p.polynomial_size() * p.word_bytes(); }
+std::size_t rotated_bytes(const ParameterSet& p) { return p.rotated_words() * p.word_bytes(); }
 
 const Progress kNoProgress;
 
@@ -39,7 +39,7 @@ void CpuBackend::blind_rotate(const std::uint32_t* switched, std::size_t batch, 
     Monitor monitor(progress, batch * p.step_count());
     parallel_shares(batch, threads_, monitor, [&](std::size_t first, std::size_t last) {
         cpu::blind_rotate(*key_, switched + first * (p.lwe_dimension + 1), last - first, tables, first,
-                          at(glwe, first * glwe_bytes(p)), monitor);
+                          at(glwe, first * rotated_bytes(p)), monitor);
     });
 }
 
@@ -54,13 +54,13 @@ void CpuBackend::bootstrap(const void* lwe, std::size_t batch, const TableView& 
     parallel_shares(batch, threads_, monitor, [&](std::size_t first, std::size_t last) {
         const std::size_t chunk = std::min(kBootstrapChunk, last - first);
         std::vector<std::uint32_t> small(chunk * (p.lwe_dimension + 1));
-        std::vector<std::uint64_t> glwe((chunk * glwe_bytes(p) + 7) / 8);
+        std::vector<std::uint64_t> rotated((chunk * rotated_bytes(p) + 7) / 8);
         for (std::size_t i = first; i < last; i += chunk) {
             const std::size_t count = std::min(chunk, last - i);
             cpu::keyswitch(*key_, at(lwe, i * lwe_bytes(p)), count, small.data());
             cpu::modulus_switch(p, small.data(), count, small.data());
-            cpu::blind_rotate(*key_, small.data(), count, tables, i, glwe.data(), monitor);
-            cpu::sample_extract(p, glwe.data(), count, extract, at(out, i * extract.count * lwe_bytes(p)));
+            cpu::blind_rotate(*key_, small.data(), count, tables, i, rotated.data(), monitor);
+            cpu::extract_entries(p, rotated.data(), count, extract, at(out, i * extract.count * lwe_bytes(p)));
         }
     });
 }

@@ -14,22 +14,26 @@ constexpr std::size_t kMaxBlock = 32;
 constexpr int kStepsPerSlice = 32;  // between two looks at the monitor
 
 std::size_t block_size(const ParameterSet& p) {
-    const std::size_t bytes = std::size_t(p.glwe_dimension() + 1) * p.polynomial_size() * p.word_bytes();
+    const std::size_t bytes = p.rotated_words() * p.word_bytes();
     return std::clamp<std::size_t>(kAccumulatorBytes / bytes, 1, kMaxBlock);
 }
 
-// Body of the accumulator: X^-rotation * table, in offset representation x + (Q-1)/2; masks are 0.
+// Bodies of the accumulators: X^-rotation * table, in offset representation x + (Q-1)/2; masks are 0. Entry nu*j + i of the table
+// is coefficient j of accumulator i.
 template <class Word>
-void initialise(const ParameterSet& p, const Word* table, std::uint32_t rotation, Word* accumulator) {
-    const std::uint32_t n = p.polynomial_size();
+void initialise(const ParameterSet& p, const Word* table, std::uint32_t rotation, Word* accumulators) {
+    const std::uint32_t n = p.polynomial_size(), parts = p.extension_factor(), size = p.table_size();
     const Word q = static_cast<Word>(p.modulus()), half = (q - 1) / 2;
-    Word* body = accumulator + std::size_t(p.glwe_dimension()) * n;
-    std::fill(accumulator, body, half);
-    for (std::uint32_t j = 0; j < n; ++j) {
-        const std::uint32_t at = (j + rotation) & (2 * n - 1);
-        const Word value = table[at & (n - 1)];
-        const Word word = at < n || value == 0 ? value : Word(q - value);
-        body[j] = word < q - half ? Word(word + half) : Word(word - (q - half));
+    for (std::uint32_t part = 0; part < parts; ++part) {
+        Word* body = accumulators + std::size_t(p.glwe_dimension()) * n;
+        std::fill(accumulators, body, half);
+        for (std::uint32_t j = 0; j < n; ++j) {
+            const std::uint32_t at = (parts * j + part + rotation) & (2 * size - 1);
+            const Word value = table[at & (size - 1)];
+            const Word word = at < size || value == 0 ? value : Word(q - value);
+            body[j] = word < q - half ? Word(word + half) : Word(word - (q - half));
+        }
+        accumulators = body + n;
     }
 }
 
@@ -37,13 +41,14 @@ template <class Word>
 void rotate_words(const ExpandedKey& key, const std::uint32_t* switched, std::size_t batch, const TableView& tables,
                   std::size_t first, Word* glwe, Monitor& monitor) {
     const ParameterSet& p = key.parameters();
-    const std::size_t words = std::size_t(p.glwe_dimension() + 1) * p.polynomial_size(), n = p.lwe_dimension;
+    const std::size_t words = p.rotated_words(), n = p.lwe_dimension;
     const Word q = static_cast<Word>(p.modulus()), half = (q - 1) / 2;
     std::vector<std::int32_t> scratch(key.kernels().rotate_scratch_words(p));
     const std::size_t block = block_size(p);
     RotateJob job{};
     job.parameters = &p;
-    for (int limb = 0; limb < p.limb_count(); ++limb) job.tables[limb] = &key.tables(limb).view();
+    const auto rotate = p.has_rounded_products() ? key.kernels().rotate_rounded : key.kernels().rotate;
+    for (int limb = 0; limb < p.transform_limbs().count; ++limb) job.tables[limb] = &key.tables(limb).view();
     job.key = key.bootstrap_key();
     job.key_step_words = key.step_words();
     job.scratch = scratch.data();
@@ -54,13 +59,13 @@ void rotate_words(const ExpandedKey& key, const std::uint32_t* switched, std::si
         job.accumulators = accumulators;
         for (std::size_t i = 0; i < job.batch; ++i) {
             const std::size_t table = tables.index == nullptr ? 0 : tables.index[first + start + i];
-            initialise(p, static_cast<const Word*>(tables.tables) + table * p.polynomial_size(), job.switched[i * (n + 1) + n],
+            initialise(p, static_cast<const Word*>(tables.tables) + table * p.table_size(), job.switched[i * (n + 1) + n],
                        accumulators + i * words);
         }
         for (int step = 0; step < p.step_count(); step += kStepsPerSlice) {
             job.first_step = step;
             job.last_step = std::min(step + kStepsPerSlice, p.step_count());
-            key.kernels().rotate(job);
+            rotate(job);
             monitor.advance(job.batch * (job.last_step - job.first_step));
         }
         for (std::size_t i = 0; i < job.batch * words; ++i) {
@@ -74,6 +79,7 @@ void rotate_words(const ExpandedKey& key, const std::uint32_t* switched, std::si
 
 void blind_rotate(const ExpandedKey& key, const std::uint32_t* switched, std::size_t batch, const TableView& tables,
                   std::size_t first, void* glwe, Monitor& monitor) {
+    if (key.parameters().has_rounded_products()) require_rounding_to_nearest(key.parameters());
     if (key.parameters().limb_count() == 1) {
         rotate_words(key, switched, batch, tables, first, static_cast<std::uint32_t*>(glwe), monitor);
     } else {

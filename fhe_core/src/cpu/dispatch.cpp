@@ -11,7 +11,7 @@ namespace {
 bool runs(std::string_view name) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (name == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
+    if (name == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("fma");
     if (name == "avx512") {
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");

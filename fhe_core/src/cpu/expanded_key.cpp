@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "cpu/tables.hpp"
 #include "fhe_core/errors.hpp"
 #include "fhe_core/expand.hpp"
+#include "fhe_core/fft.hpp"
 #include "fhe_core/parameter_sets.hpp"
 
 namespace fhe_core::cpu {
@@ -19,6 +21,33 @@ namespace {
 // 64-bit sums of the multiply-accumulate hold this many rows (multiply_accumulate.hpp).
 constexpr int kMaxRows = 15;
 static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) { return p.row_count() <= kMaxRows; }));
+
+// What the multiply-accumulate gives an inverse transform, in units of q < 2^32 / 32: digits grow by 1.25 q in each forward stage,
+// keys are up to q/2 and factors 1.25 q; a Montgomery reduction leaves a thirty-second and q/2. The first three inverse stages make
+// it eight times as large before a reduction, which takes 15 q.
+constexpr double largest_product(const ParameterSet& p) {
+    const double digit = 1.25 * p.log2_polynomial_size() + 0.5, reduced = 1.0 / 32;
+    const double terms = p.row_count() * digit / 2 * reduced + 0.5;
+    if (!p.rotation().factors_on_products()) return terms;
+    if (p.row_count() > p.glwe_dimension() + 1) return p.keys_per_step() * terms * 1.25 * reduced + 0.5;
+    return p.keys_per_step() * p.row_count() * (digit * 1.25 * reduced + 0.5) / 2 * reduced + 0.5;  // factors on the digits
+}
+static_assert(std::ranges::all_of(kParameterSets,
+                                  [](const ParameterSet& p) { return p.extension_factor() > 1 || 8 * largest_product(p) <= 15; }),
+              "products of so many rows and keys want a reduction before the inverse transform");
+
+// Several accumulators as one table (extended_product.hpp): factors go to the keys, whose sums hold this many products.
+static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) {
+    return p.extension_factor() == 1 ||
+           (p.rotation().factors_on_products() && std::has_single_bit(unsigned(p.extension_factor())) &&
+            (p.keys_per_step() + 1) * p.row_count() <= 31);
+}));
+
+// Rounded products (rounded_rotation.hpp).
+static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) {
+    return !p.has_rounded_products() || (p.polynomial_size() == fft::kDegree && p.glwe_dimension() == 1 && p.limb_count() == 1 &&
+                                         p.row_count() == 2 && p.shape.cmux == CmuxKind::binary_pair && p.extension_factor() == 1);
+}));
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kTileBytes = 128;  // columns of the keyswitch kernels come in tiles of this size
@@ -37,7 +66,7 @@ std::size_t available_memory() {
 }
 
 std::size_t step_words(const ParameterSet& p) {
-    return std::size_t(p.limb_count()) * p.keys_per_step() * p.row_count() * (p.glwe_dimension() + 1) * p.polynomial_size();
+    return std::size_t(p.key_limbs().count) * p.keys_per_step() * p.row_count() * (p.glwe_dimension() + 1) * p.polynomial_size();
 }
 
 std::size_t keyswitch_columns(const ParameterSet& p) {
@@ -74,10 +103,15 @@ ExpandedKey::ExpandedKey(const SeededEvaluationKeysView& keys, const Progress& p
       keyswitch_columns_(cpu::keyswitch_columns(parameters_)),
       bootstrap_key_(step_words_ * parameters_.step_count() * sizeof(std::int32_t)),
       keyswitch_key_(parameters_.keyswitch_key_rows() * keyswitch_columns_ * (keyswitch_is_short() ? 2 : 4)) {
-    for (int limb = 0; limb < parameters_.limb_count(); ++limb) {
-        tables_[limb] = std::make_unique<TransformTables>(parameters_.polynomial_size(), limb, kernels_.width);
+    const Limbs limbs = parameters_.transform_limbs();
+    for (int limb = 0; limb < limbs.count; ++limb) {
+        tables_[limb] = std::make_unique<TransformTables>(parameters_.polynomial_size(), limbs.number(limb), kernels_.width);
     }
-    expand_bootstrap_key(keys, progress);
+    if (parameters_.has_rounded_products()) {
+        expand_rounded_key(keys, progress);
+    } else {
+        expand_bootstrap_key(keys, progress);
+    }
     if (keyswitch_is_short()) {
         expand_keyswitch_key<std::uint16_t>(keys, progress);
     } else {
@@ -87,11 +121,19 @@ ExpandedKey::ExpandedKey(const SeededEvaluationKeysView& keys, const Progress& p
 
 ExpandedKey::~ExpandedKey() = default;
 
+void require_rounding_to_nearest(const ParameterSet& params) {
+    if (!fft::rounds_to_nearest())
+        throw ParameterError("parameter set '" + std::string(params.name) +
+                             "': its products are rounded to nearest and this thread has another rounding mode; set FE_TONEAREST "
+                             "(fesetround), or choose a set with exact products");
+}
+
 std::string_view ExpandedKey::instruction_set() const { return kernels_.name; }
 
 void ExpandedKey::expand_bootstrap_key(const SeededEvaluationKeysView& keys, const Progress& progress) {
     const ParameterSet& p = parameters_;
     const int n = p.polynomial_size(), components = p.glwe_dimension() + 1, rows = p.row_count();
+    const Limbs limbs = p.key_limbs();
     const std::size_t vector_words = std::size_t(p.keys_per_step()) * rows * components * kernels_.width;
     std::vector<std::uint32_t> polynomial(n);
     std::vector<std::int32_t> scratch(2 * n);
@@ -100,15 +142,15 @@ void ExpandedKey::expand_bootstrap_key(const SeededEvaluationKeysView& keys, con
     for (int step = 0; step < p.step_count(); ++step) {
         for (int j = 0; j < p.keys_per_step(); ++j) {
             for (int row = 0; row < rows; ++row, body += n) {
-                for (int limb = 0; limb < p.limb_count(); ++limb) {
-                    const std::uint64_t q = kLimbPrimes[limb];
+                for (int limb = 0; limb < limbs.count; ++limb) {
+                    const std::uint64_t q = limbs.prime(limb);
                     const std::uint64_t factor = bootstrap_key_scale(p, q);
-                    std::int32_t* slice = key + std::size_t(step) * step_words_ + limb * (step_words_ / p.limb_count());
+                    std::int32_t* slice = key + std::size_t(step) * step_words_ + limb * (step_words_ / limbs.count);
                     for (int c = 0; c < components; ++c) {
                         if (c < p.glwe_dimension()) {
-                            expand_uniform(keys.seed, kDomainBootstrapKey + kDomainLimbStride * limb,
+                            expand_uniform(keys.seed, kDomainBootstrapKey + kDomainLimbStride * limbs.number(limb),
                                            bootstrap_mask_index(p, step, j, row, c), std::uint32_t(q), n, polynomial.data());
-                        } else if (p.limb_count() == 1) {
+                        } else if (limbs.count == 1) {
                             const auto* words = static_cast<const std::uint32_t*>(keys.bootstrap_bodies) + body;
                             polynomial.assign(words, words + n);
                         } else {
@@ -122,6 +164,30 @@ void ExpandedKey::expand_bootstrap_key(const SeededEvaluationKeysView& keys, con
                 }
             }
         }
+        report(progress, step + 1, 2 * std::size_t(p.step_count()));
+    }
+}
+
+void ExpandedKey::expand_rounded_key(const SeededEvaluationKeysView& keys, const Progress& progress) {
+    const ParameterSet& p = parameters_;
+    const std::size_t n = p.polynomial_size(), rows = p.row_count(), keys_per_step = p.keys_per_step();
+    if (kernels_.transform_rounded_key == nullptr)
+        throw ParameterError("parameter set '" + std::string(p.name) + "': its products want fused multiply-adds, which the '" +
+                             std::string(kernels_.name) +
+                             "' kernels lack; use a processor with AVX2 and FMA, or a set with exact products");
+    require_rounding_to_nearest(p);
+    const auto* bodies = static_cast<const std::uint64_t*>(keys.bootstrap_bodies);
+    std::vector<std::uint64_t> mask(n);
+    for (int step = 0; step < p.step_count(); ++step) {
+        auto* slice = reinterpret_cast<double*>(static_cast<std::int32_t*>(bootstrap_key_.data()) + step * step_words_);
+        for (std::size_t j = 0; j < keys_per_step; ++j)
+            for (std::size_t row = 0; row < rows; ++row, bodies += n) {
+                expand_words(p.key_limbs(), keys.seed, kDomainBootstrapKey, bootstrap_mask_index(p, step, j, row, 0), n,
+                             mask.data());
+                for (std::size_t out = 0; out < 2; ++out)
+                    kernels_.transform_rounded_key(out == 0 ? mask.data() : bodies, p.key_modulus(),
+                                                   slice + ((out * rows + row) * keys_per_step + j) * n);
+            }
         report(progress, step + 1, 2 * std::size_t(p.step_count()));
     }
 }

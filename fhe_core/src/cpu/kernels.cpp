@@ -5,6 +5,7 @@
 #include "cpu/keyswitch_tiles.hpp"
 #include "cpu/linear_tiles.hpp"
 #include "cpu/rotation.hpp"
+#include "cpu/rounded_rotation.hpp"
 #include "cpu/transform.hpp"
 
 namespace fhe_core::FHE_CORE_ISA {
@@ -42,11 +43,23 @@ void multiply_polynomials(const NttTables& tables, const std::int32_t* a, const 
     transform_functions(n).inverse_add(scratch, out, tables);
 }
 
+std::size_t scratch_words(const ParameterSet& p) {
+    return p.has_rounded_products() ? kRoundedScratchWords : rotate_scratch_words(p);
+}
+
 #define FHE_CORE_STRING_(x) #x
 #define FHE_CORE_STRING(x) FHE_CORE_STRING_(x)
-constexpr cpu::Kernels kKernels = {
-    FHE_CORE_STRING(FHE_CORE_ISA), kWidth, transform_key,       rotate, rotate_scratch_words, keyswitch<std::uint16_t>,
-    keyswitch<std::uint32_t>,      linear, multiply_polynomials};
+constexpr cpu::Kernels kKernels = {FHE_CORE_STRING(FHE_CORE_ISA),
+                                   kWidth,
+                                   transform_key,
+                                   transform_rounded_key,
+                                   rotate,
+                                   rotate_rounded,
+                                   scratch_words,
+                                   keyswitch<std::uint16_t>,
+                                   keyswitch<std::uint32_t>,
+                                   linear,
+                                   multiply_polynomials};
 
 }  // namespace
 }  // namespace fhe_core::FHE_CORE_ISA

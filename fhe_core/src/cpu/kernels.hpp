@@ -9,8 +9,9 @@
 
 namespace fhe_core::cpu {
 
-// Tables of the negacyclic transform modulo one prime, for vectors of `width` lanes. Twiddles are centred, each with its Shoup
-// companion round(w * 2^32 / q).
+// Tables of the negacyclic transform modulo one prime, for vectors of `width` lanes. Transforms compute modulo q, the prime or a
+// multiple of 27 bits (modular.hpp), Montgomery reductions modulo the prime. Twiddles are centred, each with its Shoup companion
+// round(w * 2^32 / q).
 //
 // Transform domain: memory index B*W^2 + r*W + l (block B, register r, lane l) holds the value at psi^E with
 // E = 2*(brv(r)*N/W + brv(l)*N/W^2 + brv(B)) + 1, brv = bit reversal in log2 W, log2 W and log2(N/W^2) bits.
@@ -18,8 +19,9 @@ struct NttTables {
     int polynomial_size;
     int width;
     std::int32_t q;
-    std::int32_t q_inverse;                // q^-1 mod 2^32
-    std::int32_t sqrt_minus_one;           // psi^(N/2); 11520 for the first prime, not small for the second
+    std::int32_t prime;
+    std::int32_t prime_inverse;            // modulo 2^32
+    std::int32_t sqrt_minus_one;           // psi^(N/2); 11520 for the first prime, not small for the others
     const std::int32_t* forward;           // [N/W][2] twiddle, companion; index m + i of stage with m groups
     const std::int32_t* inverse;           // likewise, inverted
     const std::int32_t* forward_tail;      // [N/W^2][W-1][2][W] vectors of the last log2 W stages, in order of use
@@ -28,15 +30,16 @@ struct NttTables {
     const std::int32_t* power_companions;  // [2N]
     const std::int32_t* lane_exponents;    // [W] 2*brv(l)*N/W^2
     const std::int32_t* vector_exponents;  // [N/W] E at lane 0
+    const std::int32_t* unit_roots;        // [N/W][2][W] psi^E, X itself: roots, companions
 };
 
 // One blind rotation of a block of ciphertexts by one thread.
 struct RotateJob {
     const ParameterSet* parameters;
-    const NttTables* tables[2];
-    const std::int32_t* key;  // [step][limb][vector][key of step][row][component][lane]
+    const NttTables* tables[2];  // of ParameterSet::transform_limbs
+    const std::int32_t* key;  // [step][limb][vector][key of step][row][component][lane]; rounded: Tiles [step][component][row][key]
     std::size_t key_step_words;
-    void* accumulators;             // [batch][k+1][N] words, offset representation x + (Q-1)/2 in [0, Q)
+    void* accumulators;             // [batch][nu][k+1][N] words, offset representation x + (Q-1)/2 in [0, Q)
     const std::uint32_t* switched;  // [batch][n+1]
     std::size_t batch;
     int first_step, last_step;
@@ -50,7 +53,11 @@ struct Kernels {
     // vector v goes to out + v * vector_stride.
     void (*transform_key)(const NttTables& tables, const std::uint32_t* polynomial, std::uint32_t factor, std::int32_t* out,
                           std::size_t vector_stride, std::int32_t* scratch);
+    // The same of sets with rounded products, words modulo `key_modulus` to a Tile (rounded_rotation.hpp); nullptr without fused
+    // multiply-adds of doubles.
+    void (*transform_rounded_key)(const std::uint64_t* polynomial, std::uint64_t key_modulus, double* out);
     void (*rotate)(const RotateJob& job);
+    void (*rotate_rounded)(const RotateJob& job);  // nullptr likewise
     std::size_t (*rotate_scratch_words)(const ParameterSet& parameters);
     // out[c][j] -= sum over rows of digits[c][row] * key[row][j] in 16-bit or 32-bit wrap-around arithmetic. A digit of the 16-bit
     // form stands in both halves of its word, so that one broadcast fills all lanes.

@@ -5,9 +5,9 @@
 namespace fhe_core::cpu {
 
 void modulus_switch(const ParameterSet& params, const std::uint32_t* small_lwe, std::size_t batch, std::uint32_t* switched) {
-    const int h = params.keyswitch_modulus_log2 - params.log2_twice_polynomial_size();
+    const int h = params.keyswitch_modulus_log2 - params.log2_twice_table_size();
     const std::size_t n = params.lwe_dimension;
-    const std::uint32_t mask = 2 * std::uint32_t(params.polynomial_size()) - 1;
+    const std::uint32_t mask = 2 * std::uint32_t(params.table_size()) - 1;
     for (std::size_t i = 0; i < batch; ++i, small_lwe += n + 1, switched += n + 1) {
         std::int64_t errors = 0;
         for (std::size_t j = 0; j < n; ++j) {
@@ -15,13 +15,7 @@ void modulus_switch(const ParameterSet& params, const std::uint32_t* small_lwe, 
             errors += std::int64_t{small_lwe[j]} - (std::int64_t{t} << h);
             switched[j] = t & mask;
         }
-        const std::int64_t b = small_lwe[n];
-        if (params.lwe_secret() == SecretKind::binary) {
-            // Half of the errors meets a secret bit 1: the mean is taken from the body.
-            switched[n] = static_cast<std::uint32_t>((2 * b - errors + (std::int64_t{1} << h)) >> (h + 1)) & mask;
-        } else {
-            switched[n] = static_cast<std::uint32_t>((b + (std::int64_t{1} << (h - 1))) >> h) & mask;
-        }
+        switched[n] = static_cast<std::uint32_t>(params.rotation().switched_body(small_lwe[n], errors, h)) & mask;
     }
 }
 

@@ -1,12 +1,14 @@
 // Blind rotation of a block of ciphertexts, step by step so that one key slice serves the whole block from cache. One step of
 // docs/specification.md, section 6: decompose -> forward transforms -> multiply-accumulate with the key and the monomial
 // factors -> inverse transforms -> add to the accumulator.
-// Source: [CGGI20], [MP21], [BMMP18]. Ours: exact transforms, no floating-point FFT; a block of ciphertexts shares a key slice.
+// Source: [CGGI20], [MP21], [BMMP18], [LY23]. Ours: exact transforms, no floating-point FFT; a block of ciphertexts shares a key
+// slice.
 #pragma once
 
 #include <cstddef>
 #include <type_traits>
 
+#include "cpu/extended_product.hpp"
 #include "cpu/kernels.hpp"
 #include "cpu/multiply_accumulate.hpp"
 #include "cpu/simd.hpp"
@@ -89,6 +91,30 @@ struct StoreComposed {
     }
 };
 
+// Where the inverse transform modulo P writes, the raising prime of raised sets: products x modulo q0*P are divided by P, rounded
+// (docs/specification.md, section 6), x / P = (x0 - c) / P modulo q0 for the centred c = x modulo P, and added to accumulator words
+// in [0, q0). |residues| <= 10 q0 are the first limb's result.
+struct StoreRaised {
+    std::int32_t* data;
+    const std::int32_t* residues;
+    void operator()(std::size_t i, Vec x, Vec) const {
+        constexpr std::int32_t q0 = kLimbPrimes[0], raising = kLimbPrimes[2];
+        constexpr std::int64_t inverse = centred(inverse_mod(raising, q0), q0);
+        constexpr std::int64_t companion = ((inverse << 32) + (inverse < 0 ? -q0 / 2 : q0 / 2)) / q0;
+        const Vec prime0 = set1(q0), prime = set1(raising), half = set1(raising / 2), w = set1(std::int32_t(inverse)),
+                  w_companion = set1(std::int32_t(companion));
+        const Vec quotient = shift_right<kRaisingBits>(add(x, set1(1 << (kRaisingBits - 1))));
+        const Vec lifted = add(sub(x, mul_low(quotient, prime)), half);  // (-0.03 P, 1.03 P)
+        const Vec positive = min_unsigned(lifted, add(lifted, prime));
+        const Vec c = sub(min_unsigned(positive, sub(positive, prime)), half);
+        const Vec product = shoup(sub(load(residues + i), c), w, w_companion, w_companion, prime0);  // (-q0/4, 5 q0/4)
+        const Vec sum = add(load(data + i), product);
+        const Vec least = min_unsigned(sum, add(sum, prime0));  // [0, 2.25 q0)
+        const Vec less = min_unsigned(least, sub(least, prime0));
+        store(data + i, min_unsigned(less, sub(less, prime0)));
+    }
+};
+
 // `small_digits`: at most 2^13 in magnitude, modulo the first prime.
 template <int N, class Load>
 void forward_any(const Load& in, std::int32_t* out, const NttTables& tables, bool small_digits) {
@@ -107,6 +133,10 @@ void inverse_composed(std::int32_t* data, const StoreComposed& out, const NttTab
     inverse_transform<N>(data, out, tables);
 }
 template <int N>
+void inverse_raised(std::int32_t* data, const StoreRaised& out, const NttTables& tables) {
+    inverse_transform<N>(data, out, tables);
+}
+template <int N>
 void inverse_add(std::int32_t* data, std::int32_t* accumulator, const NttTables& tables) {
     inverse_transform<N>(data, StoreAdd{accumulator}, tables);
 }
@@ -119,6 +149,7 @@ struct TransformFunctions {
     void (*inverse_plain)(std::int32_t*, const NttTables&);
     void (*inverse_add)(std::int32_t*, std::int32_t*, const NttTables&);
     void (*inverse_composed)(std::int32_t*, const StoreComposed&, const NttTables&);
+    void (*inverse_raised)(std::int32_t*, const StoreRaised&, const NttTables&);
 };
 
 template <int N>
@@ -128,7 +159,8 @@ constexpr TransformFunctions kTransform = {forward_any<N, LoadPlain>,
                                            forward_any<N, LoadTopDigit>,
                                            inverse_plain<N>,
                                            inverse_add<N>,
-                                           inverse_composed<N>};
+                                           inverse_composed<N>,
+                                           inverse_raised<N>};
 
 const TransformFunctions& transform_functions(int n) {
     switch (n) {
@@ -140,24 +172,16 @@ const TransformFunctions& transform_functions(int n) {
     }
 }
 
-using MultiplyFunction = void (*)(const NttTables&, const std::int32_t*, std::size_t, int, const std::int32_t*, std::size_t,
+using MultiplyFunction = void (*)(const NttTables&, const std::int32_t*, std::size_t, int, int, const std::int32_t*, std::size_t,
                                   Monomial (*)[kMaxKeys], std::int32_t*, std::size_t);
 
-// By number of keys in a step, from 1 to kMaxKeys.
-template <int kComponents, int kCiphertexts, int kKeys = 1>
-MultiplyFunction multiply_function_keys(int keys) {
-    if constexpr (kKeys < kMaxKeys)
-        if (keys > kKeys) return multiply_function_keys<kComponents, kCiphertexts, kKeys + 1>(keys);
-    return multiply_accumulate<kComponents, kKeys, kCiphertexts>;
-}
-
 template <int kCiphertexts>
-MultiplyFunction multiply_function(int components, int keys) {
+MultiplyFunction multiply_function(int components) {
     switch (components) {
-        case 2: return multiply_function_keys<2, kCiphertexts>(keys);
-        case 3: return multiply_function_keys<3, kCiphertexts>(keys);
-        case 4: return multiply_function_keys<4, kCiphertexts>(keys);
-        default: return multiply_function_keys<5, kCiphertexts>(keys);
+        case 2: return multiply_accumulate<2, kCiphertexts>;
+        case 3: return multiply_accumulate<3, kCiphertexts>;
+        case 4: return multiply_accumulate<4, kCiphertexts>;
+        default: return multiply_accumulate<5, kCiphertexts>;
     }
 }
 
@@ -167,10 +191,34 @@ constexpr int kSmallDigitBits = 14;
 constexpr int kTogether = 2;  // ciphertexts that share each key load, where their digits stay in the first-level cache
 constexpr std::size_t kTogetherBytes = std::size_t{32} << 10;
 
+using ExtendedFunction = void (*)(const NttTables&, int, int, int, const std::uint32_t*, const std::int32_t*, const std::int32_t*,
+                                  std::size_t, std::int32_t*, std::int32_t*);
+
+template <int kComponents>
+void multiply_extended(const NttTables& tables, int parts, int rows, int keys, const std::uint32_t* exponents,
+                       const std::int32_t* digits, const std::int32_t* key, std::size_t prefetch, std::int32_t* out,
+                       std::int32_t* scratch) {
+    ExtendedProduct<kComponents>(tables, parts, rows, keys, exponents, scratch).run(digits, key, prefetch, out);
+}
+
+ExtendedFunction extended_function(int components) {
+    switch (components) {
+        case 2: return multiply_extended<2>;
+        case 3: return multiply_extended<3>;
+        case 4: return multiply_extended<4>;
+        default: return multiply_extended<5>;
+    }
+}
+
 std::size_t rotate_scratch_words(const ParameterSet& p) {
     const std::size_t n = p.polynomial_size(), rows = p.row_count(), components = p.glwe_dimension() + 1;
+    if (p.extension_factor() > 1) {
+        const std::size_t parts = p.extension_factor();
+        return parts * (rows + components * p.limb_count()) * n + 64 +
+               extended_scratch_words(int(parts), int(rows), p.keys_per_step(), int(components));
+    }
     const std::size_t transformed = kTogether * rows * n;
-    const std::size_t products = kTogether * components * n * p.limb_count(), difference = components * n * p.limb_count();
+    const std::size_t products = kTogether * components * n * p.key_limbs().count, difference = components * n * p.limb_count();
     return transformed + products + difference + 64;
 }
 
@@ -184,12 +232,13 @@ class BlockRotation {
           n_(p_.polynomial_size()),
           components_(p_.glwe_dimension() + 1),
           rows_(p_.row_count()),
+          parts_(p_.extension_factor()),
           mask_(gadget_constants(p_, p_.shape.mask_gadget)),
           body_(gadget_constants(p_, p_.shape.body_gadget)),
           transform_(transform_functions(n_)),
           transformed_(job.scratch),
           products_(transformed_ + std::size_t(kTogether) * rows_ * n_),
-          difference_(reinterpret_cast<Word*>(products_ + std::size_t(kTogether) * components_ * n_ * p_.limb_count())) {}
+          difference_(reinterpret_cast<Word*>(products_ + std::size_t(kTogether) * components_ * n_ * p_.key_limbs().count)) {}
 
     void run() {
         for (int step = job_.first_step; step < job_.last_step; ++step) {
@@ -197,6 +246,7 @@ class BlockRotation {
             // The last ciphertexts of a step fetch the next step's key.
             const std::size_t next = step + 1 < p_.step_count() ? job_.key_step_words : 0;
             std::size_t i = 0;
+            for (; parts_ > 1 && i < job_.batch; ++i) update_extended(step, i, key, i + 1 == job_.batch ? next : 0);
             const bool together = sizeof(std::int32_t) * kTogether * rows_ * n_ <= kTogetherBytes;
             for (; together && i + kTogether <= job_.batch; i += kTogether)
                 update<kTogether>(step, i, key, i + kTogether >= job_.batch ? next : 0);
@@ -205,12 +255,12 @@ class BlockRotation {
     }
 
    private:
-    Word* accumulator(std::size_t i) const { return static_cast<Word*>(job_.accumulators) + i * components_ * n_; }
+    Word* accumulator(std::size_t i) const { return static_cast<Word*>(job_.accumulators) + i * parts_ * components_ * n_; }
 
-    // The exponents of the monomial factors of one step.
+    // The exponents of the monomial factors of one step, modulo 2 nu N.
     void exponents(int step, std::size_t i, std::uint32_t (&e)[kMaxKeys]) const {
         const std::uint32_t* words = job_.switched + i * (p_.lwe_dimension + 1) + step * rotation_.key_bits;
-        for (int j = 0; j < rotation_.keys; ++j) e[j] = rotation_.exponent(words, j) & (2 * std::uint32_t(n_) - 1);
+        for (int j = 0; j < rotation_.keys; ++j) e[j] = rotation_.exponent(words, j) & (2 * std::uint32_t(parts_ * n_) - 1);
     }
 
     // What is decomposed: the accumulator, or its difference with a rotated copy where that is what the factors multiply.
@@ -246,8 +296,9 @@ class BlockRotation {
     template <int count>
     void update(int step, std::size_t first, const std::int32_t* key, std::size_t prefetch) {
         const std::size_t row_words = std::size_t(rows_) * n_, product_words = std::size_t(components_) * n_;
-        const MultiplyFunction multiply = multiply_function<count>(components_, rotation_.keys);
-        for (int limb = 0; limb < p_.limb_count(); ++limb) {
+        const MultiplyFunction multiply = multiply_function<count>(components_);
+        const int limbs = p_.key_limbs().count;
+        for (int limb = 0; limb < limbs; ++limb) {
             const NttTables& tables = *job_.tables[limb];
             Monomial monomials[count][kMaxKeys];
             for (int t = 0; t < count; ++t) {
@@ -259,28 +310,51 @@ class BlockRotation {
                 transform_digits(decomposed(first + t, e[0]), limb, transformed_ + t * row_words);
             }
             std::int32_t* products = products_ + std::size_t(limb) * count * product_words;
-            multiply(tables, transformed_, row_words, rows_, key, prefetch, monomials, products, product_words);
-            for (int t = 0; t < count; ++t) {
-                for (int c = 0; c < components_; ++c) {
-                    std::int32_t* product = products + t * product_words + std::size_t(c) * n_;
-                    Word* z = accumulator(first + t) + std::size_t(c) * n_;
-                    if constexpr (sizeof(Word) == 4) {
-                        transform_.inverse_add(product, reinterpret_cast<std::int32_t*>(z), tables);
-                    } else if (limb == 0) {
-                        transform_.inverse_plain(product, tables);
-                    } else {
-                        transform_.inverse_composed(product, {z, product - count * product_words}, tables);
-                    }
-                }
-            }
+            multiply(tables, transformed_, row_words, rows_, rotation_.keys, key, prefetch, monomials, products, product_words);
+            for (int t = 0; t < count; ++t)
+                add_products(accumulator(first + t), components_, limb, products + t * product_words, count * product_words,
+                             tables);
             key += std::size_t(rotation_.keys) * rows_ * product_words;
+        }
+    }
+
+    // All parts of one ciphertext, which share the key.
+    void update_extended(int step, std::size_t i, const std::int32_t* key, std::size_t prefetch) {
+        const std::size_t row_words = std::size_t(rows_) * n_, product_words = std::size_t(components_) * n_;
+        std::int32_t* const products = transformed_ + parts_ * row_words;
+        std::int32_t* const scratch = products + p_.limb_count() * parts_ * product_words;
+        std::uint32_t e[kMaxKeys];
+        exponents(step, i, e);
+        for (int limb = 0; limb < p_.limb_count(); ++limb) {
+            const NttTables& tables = *job_.tables[limb];
+            for (int part = 0; part < parts_; ++part)
+                transform_digits(accumulator(i) + part * product_words, limb, transformed_ + part * row_words);
+            std::int32_t* product = products + limb * parts_ * product_words;
+            extended_function(components_)(tables, parts_, rows_, rotation_.keys, e, transformed_, key, prefetch, product, scratch);
+            add_products(accumulator(i), parts_ * components_, limb, product, parts_ * product_words, tables);
+            key += std::size_t(rotation_.keys) * rows_ * product_words;
+        }
+    }
+
+    // Transforms back and adds; two limbs of the key are added when the second one is there, `limb_words` behind the first.
+    void add_products(Word* z, int polynomials, int limb, std::int32_t* product, std::size_t limb_words, const NttTables& tables) {
+        for (int c = 0; c < polynomials; ++c, product += n_, z += n_) {
+            if (limb + 1 < p_.key_limbs().count) {
+                transform_.inverse_plain(product, tables);
+            } else if constexpr (sizeof(Word) == 8) {
+                transform_.inverse_composed(product, {z, product - limb_words}, tables);
+            } else if (p_.is_raised()) {
+                transform_.inverse_raised(product, {reinterpret_cast<std::int32_t*>(z), product - limb_words}, tables);
+            } else {
+                transform_.inverse_add(product, reinterpret_cast<std::int32_t*>(z), tables);
+            }
         }
     }
 
     const RotateJob& job_;
     const ParameterSet& p_;
     const Rotation& rotation_;
-    int n_, components_, rows_;
+    int n_, components_, rows_, parts_;
     GadgetConstants mask_, body_;
     const TransformFunctions& transform_;
     std::int32_t* transformed_;

@@ -14,11 +14,11 @@ std::uint32_t reverse_bits(std::uint32_t value, int bits) {
 int log2_exact(int n) { return std::bit_width(static_cast<unsigned>(n)) - 1; }
 
 // A root of unity of order 2N whose N/2-th power is the listed square root of -1.
-std::uint64_t primitive_root(int polynomial_size, int limb) {
-    const std::uint64_t q = kLimbPrimes[limb];
+std::uint64_t primitive_root(int polynomial_size, int prime) {
+    const std::uint64_t q = kLimbPrimes[prime];
     for (std::uint64_t base = 2;; ++base) {
         const std::uint64_t root = pow_mod(base, (q - 1) / (2 * std::uint64_t(polynomial_size)), q);
-        if (pow_mod(root, polynomial_size / 2, q) == kLimbSqrtMinusOne[limb]) return root;
+        if (pow_mod(root, polynomial_size / 2, q) == kLimbSqrtMinusOne[prime]) return root;
     }
 }
 
@@ -31,18 +31,19 @@ std::int32_t shoup_companion(std::int64_t w, std::int64_t q) {
 
 }  // namespace
 
-TransformTables::TransformTables(int polynomial_size, int limb, int width) {
+TransformTables::TransformTables(int polynomial_size, int prime, int width) {
     const int n = polynomial_size, log_n = log2_exact(n), log_w = log2_exact(width);
     const int scalars = n / width, blocks = n / (width * width);
-    const std::uint64_t q = kLimbPrimes[limb];
-    const std::uint64_t root = primitive_root(n, limb);
+    const std::uint64_t q = kLimbPrimes[prime];
+    const std::uint64_t root = primitive_root(n, prime);
+    const auto modulus = static_cast<std::int32_t>(transform_modulus(prime));
 
     powers_.resize(2 * n);
     power_companions_.resize(2 * n);
     std::uint64_t power = 1;
     for (int e = 0; e < 2 * n; ++e) {
         powers_[e] = static_cast<std::int32_t>(centred(power, q));
-        power_companions_[e] = shoup_companion(powers_[e], static_cast<std::int64_t>(q));
+        power_companions_[e] = shoup_companion(powers_[e], modulus);
         power = mul_mod(power, root, q);
     }
     fill_twiddles(n, width);
@@ -54,13 +55,19 @@ TransformTables::TransformTables(int polynomial_size, int limb, int width) {
         }
     }
 
+    for (const std::int32_t vector_exponent : vector_exponents_)
+        for (const auto* source : {&powers_, &power_companions_})
+            for (const std::int32_t lane_exponent : lane_exponents_)
+                unit_roots_.push_back((*source)[(vector_exponent + lane_exponent) % (2 * n)]);
+
     std::uint32_t q_inverse = 1;  // Newton: doubles the correct bits
     for (int i = 0; i < 5; ++i) q_inverse *= 2 - static_cast<std::uint32_t>(q) * q_inverse;
     view_ = {n,
              width,
+             modulus,
              static_cast<std::int32_t>(q),
              static_cast<std::int32_t>(q_inverse),
-             static_cast<std::int32_t>(kLimbSqrtMinusOne[limb]),
+             static_cast<std::int32_t>(kLimbSqrtMinusOne[prime]),
              forward_.data(),
              inverse_.data(),
              forward_tail_.data(),
@@ -68,7 +75,8 @@ TransformTables::TransformTables(int polynomial_size, int limb, int width) {
              powers_.data(),
              power_companions_.data(),
              lane_exponents_.data(),
-             vector_exponents_.data()};
+             vector_exponents_.data(),
+             unit_roots_.data()};
 }
 
 // Stage with m groups: group i uses psi^brv(m + i) forward, its inverse backward.

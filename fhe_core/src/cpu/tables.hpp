@@ -26,13 +26,14 @@ using TableWords = std::vector<std::int32_t, LineAllocator<std::int32_t>>;
 
 class TransformTables {
    public:
-    TransformTables(int polynomial_size, int limb, int width);
+    TransformTables(int polynomial_size, int prime, int width);  // prime: a number of kLimbPrimes
     const NttTables& view() const { return view_; }
 
    private:
     void fill_twiddles(int polynomial_size, int width);
 
-    TableWords forward_, inverse_, forward_tail_, inverse_tail_, powers_, power_companions_, lane_exponents_, vector_exponents_;
+    TableWords forward_, inverse_, forward_tail_, inverse_tail_, powers_, power_companions_, lane_exponents_, vector_exponents_,
+        unit_roots_;
     NttTables view_{};
 };
 

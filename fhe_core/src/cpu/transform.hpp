@@ -1,5 +1,6 @@
-// The negacyclic number-theoretic transform modulo a prime q < 2^27, vectorised over coefficients. Forward: decimation in
-// frequency order of Cooley-Tukey with the 2N-th roots merged; inverse: Gentleman-Sande. Specification: schoolbook multiplication.
+// The negacyclic number-theoretic transform modulo q < 2^27, a prime or a multiple of one, vectorised over coefficients. Forward:
+// decimation in frequency order of Cooley-Tukey with the 2N-th roots merged; inverse: Gentleman-Sande. Specification: schoolbook
+// multiplication.
 //
 // Signed Shoup products need no exact reduction: with |w| <= q/2 and companion w' = round(w * 2^32 / q),
 // shoup(x) = x*w - q*floor(x*w' / 2^32) lies in (-q/4, 5q/4) for every 32-bit x. A forward stage therefore adds at most 1.25 q:
@@ -27,8 +28,10 @@ constexpr int kOuterRadixLog = kWidth == 16 ? 3 : 2;
 
 struct Modulus {
     Vec q;
-    Vec q_inverse;
-    explicit Modulus(const cpu::NttTables& tables) : q(set1(tables.q)), q_inverse(set1(tables.q_inverse)) {}
+    Vec prime;
+    Vec prime_inverse;
+    explicit Modulus(const cpu::NttTables& tables)
+        : q(set1(tables.q)), prime(set1(tables.prime)), prime_inverse(set1(tables.prime_inverse)) {}
 };
 
 // x * w mod q in (-q/4, 5q/4); `companion_odd` = odd(companion).
@@ -43,8 +46,8 @@ inline Vec reduce(Vec x, Vec q) {
     return sub(x, mul_low(quotient, q));
 }
 
-// 64-bit sums -> sum * 2^-32 mod q in the high half of each lane pair.
-inline Vec montgomery(Vec sum, const Modulus& m) { return sub64(sum, mul_even(mul_even(sum, m.q_inverse), m.q)); }
+// 64-bit sums -> sum * 2^-32 modulo the prime in the high half of each lane pair.
+inline Vec montgomery(Vec sum, const Modulus& m) { return sub64(sum, mul_even(mul_even(sum, m.prime_inverse), m.prime)); }
 
 struct Twiddle {
     Vec w, companion, companion_odd;
@@ -305,7 +308,7 @@ void forward_transform(const Load& in, std::int32_t* out, const cpu::NttTables& 
     }
 }
 
-// Transform domain -> natural order, times N; |data| <= 1.25 q, the result up to 10 q in magnitude. `data` is overwritten.
+// Transform domain -> natural order, times N; |data| <= 1.875 q, the result up to 10 q in magnitude. `data` is overwritten.
 template <int N, class Store>
 void inverse_transform(std::int32_t* data, const Store& out, const cpu::NttTables& tables) {
     constexpr int blocks = N / (kWidth * kWidth);

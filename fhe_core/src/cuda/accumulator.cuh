@@ -112,4 +112,23 @@ __device__ __forceinline__ void store_accumulator(const BlindRotateView& view, i
 
 #endif
 
+// --- Raised sets ---
+
+// y in [0, p0) and an update (x0, x1) of both limbs, |x0| <= 15 p0, |x1| <= 15 * 2^27: y + round(x / P) mod p0.
+FHE_HD std::uint32_t accumulate_raised(std::uint32_t y, std::int32_t x0, std::int32_t x1) {
+    using M0 = Modulus<0>;
+    using M2 = Modulus<2>;
+    constexpr Twiddle inverse = M0::twiddle(inverse_mod(M2::p, M0::p));
+    const auto least = [](std::uint32_t a, std::uint32_t b) { return a < b ? a : b; };
+    const std::uint32_t quotient = static_cast<std::uint32_t>(wrap_add(x1, 1 << (M2::kBits - 1)) >> M2::kBits);
+    std::uint32_t lifted = static_cast<std::uint32_t>(x1) - quotient * M2::p + M2::half;  // [-0.04P, 1.04P)
+    lifted = least(lifted, lifted + M2::p);
+    lifted = least(lifted, lifted - M2::p);  // centred residue + half
+    const std::int32_t difference = wrap(static_cast<std::uint32_t>(x0) + M2::half - lifted);
+    std::uint32_t sum = static_cast<std::uint32_t>(multiply_add(M0{}, wrap(y), difference, inverse));  // [-p0/4, 9p0/4)
+    sum = least(sum, sum + M0::p);
+    sum = least(sum, sum - M0::p);
+    return least(sum, sum - M0::p);
+}
+
 }  // namespace fhe_core::cuda

@@ -24,7 +24,7 @@ struct Tables {
 };
 
 Tables put_tables(State& s, const TableView& view, std::size_t batch) {
-    const std::size_t bytes = view.table_count * s.params().polynomial_size() * s.params().word_bytes();
+    const std::size_t bytes = view.table_count * s.params().table_size() * s.params().word_bytes();
     const auto resident = [&](const void* host, std::size_t size) {
         return place_of(host, s.key.device) == Place::device
                    ? host
@@ -57,6 +57,22 @@ void keyswitch_piece(State& s, const void* lwe, std::size_t batch, std::uint32_t
                           small_lwe, s.compute);
 }
 
+// Keyswitch and modulus switch.
+void switch_piece(State& s, const void* lwe, std::size_t batch, std::uint32_t* switched) {
+    if (batch > most_of_few_keyswitch(s.params())) {
+        keyswitch_piece(s, lwe, batch, switched);
+        return launch_modulus_switch(s.params(), switched, batch, switched, s.compute);
+    }
+    if (s.few_counters.bytes() == 0) {
+        s.few_counters.reserve(few_keyswitch_counters() * sizeof(unsigned long long), "keyswitch");
+        check(cudaMemsetAsync(s.few_counters.data(), 0, s.few_counters.bytes(), s.compute), "keyswitch");
+    }
+    launch_keyswitch_few(s.params(),
+                         {lwe, s.key.keyswitch_planes.as<std::int8_t>(), s.key.slices, s.key.columns,
+                          s.few_counters.as<unsigned long long>(), switched, batch},
+                         s.compute);
+}
+
 struct Piece {
     std::size_t first, count;
 };
@@ -77,8 +93,8 @@ void rotate_plain(State& s, const BlindRotateView& view) {
     const int blocks = std::min(view.batch, s.key.wave());
     PlainRotateView plain{view, {s.key.tables(0), s.key.tables(1)}, nullptr};
     if (!s.key.plain_fits_shared()) {
-        s.plain_scratch.reserve(blocks * plain_rotate_bytes(s.params()), "blind rotation");
-        plain.scratch = s.plain_scratch.as<std::int32_t>();
+        s.rotation_scratch.reserve(blocks * plain_rotate_bytes(s.params()), "blind rotation");
+        plain.scratch = s.rotation_scratch.as<std::int32_t>();
     }
     launch_plain_rotate(s.params(), plain, blocks, s.compute);
 }
@@ -92,20 +108,27 @@ void rotate_piece(State& s, const std::uint32_t* switched, const Tables& tables,
         view.powers = s.key.shaped_powers.as<std::int32_t>();
         view.coefficients = extract.count == 0 ? nullptr : extract.coefficients;
         view.coefficient_count = static_cast<int>(extract.count);
-        check(s.key.shaped->launch(view, s.key.multiprocessors, s.compute), "blind rotation");
+        for (int limb = 0; limb < s.params().key_limbs().count; ++limb)
+            view.plain_twiddles[limb] = s.key.plain_twiddles[limb].data();
+        if (s.key.shaped->scratch_bytes != 0) {
+            s.rotation_scratch.reserve(s.key.at_once * s.key.shaped->scratch_bytes, "blind rotation");
+            view.scratch = s.rotation_scratch.data();
+        }
+        check(launch_rotation(*s.key.shaped, s.key.clusters, view, s.key.at_once, s.compute), "blind rotation");
     } else if (extract.count == 0) {
         rotate_plain(s, view);
     } else {
-        s.glwe.reserve(piece.count * s.glwe_bytes(), "blind rotation");
+        s.glwe.reserve(piece.count * s.rotated_bytes(), "blind rotation");
         view.out = s.glwe.data();
         rotate_plain(s, view);
-        launch_sample_extract(s.params(), s.glwe.data(), piece.count, extract.coefficients, extract.count, out, s.compute);
+        launch_sample_extract(s.params(), s.glwe.data(), s.params().extension_factor(), piece.count, extract.coefficients,
+                              extract.count, out, s.compute);
     }
 }
 
 std::size_t rotate_scratch(const State& s) {
     if (s.key.shaped != nullptr) return 0;
-    return s.glwe_bytes() + (s.key.plain_fits_shared() ? 0 : plain_rotate_bytes(s.params()));
+    return s.rotated_bytes() + (s.key.plain_fits_shared() ? 0 : plain_rotate_bytes(s.params()));
 }
 
 }  // namespace
@@ -196,8 +219,9 @@ void CudaBackend::blind_rotate(const std::uint32_t* switched, std::size_t batch,
     State& s = *state_;
     s.guarded([&] {
         const Tables resident = put_tables(s, tables, batch);
-        const Job job{"blind rotation",          batch, {{switched, s.small_bytes()}, {}}, glwe, s.glwe_bytes(), rotate_scratch(s),
-                      kPieceWaves * s.key.wave()};
+        const Job job{
+            "blind rotation",          batch, {{switched, s.small_bytes()}, {}}, glwe, s.rotated_bytes(), rotate_scratch(s),
+            kPieceWaves * s.key.wave()};
         s.run(job, progress, [&](std::size_t first, std::size_t count, const void* const* in, void* out) {
             rotate_piece(s, static_cast<const std::uint32_t*>(in[0]), resident, {first, count}, {}, out);
         });
@@ -213,7 +237,7 @@ void CudaBackend::sample_extract(const void* glwe, std::size_t batch, const Extr
             "sample extraction", batch, {s.words(glwe, s.glwe_bytes(), "glwe"), {}}, lwe, extract.count * s.lwe_bytes(), 0,
             kMostItems};
         s.run(job, kNoProgress, [&](std::size_t, std::size_t count, const void* const* in, void* out) {
-            launch_sample_extract(s.params(), in[0], count, coefficients, extract.count, out, s.compute);
+            launch_sample_extract(s.params(), in[0], 1, count, coefficients, extract.count, out, s.compute);
         });
     });
 }
@@ -240,8 +264,7 @@ void CudaBackend::bootstrap(const void* lwe, std::size_t batch, const TableView&
             auto* small = s.small.as<std::uint32_t>();
             s.collect(slot);
             slot.started.record(s.compute);
-            keyswitch_piece(s, in[0], count, small);
-            launch_modulus_switch(s.params(), small, count, small, s.compute);
+            switch_piece(s, in[0], count, small);
             slot.switched.record(s.compute);
             rotate_piece(s, small, resident, {first, count}, chosen, result);
             slot.rotated.record(s.compute);
@@ -298,10 +321,12 @@ void CudaBackend::linear(const GatheredLinear& layer) {
         piece.out_sample_rows = layer.out_sample_rows;
         piece.out_rows = static_cast<const std::int32_t*>(resident(layer.out_rows, layer.positions * 4));
         piece.multiprocessors = s.key.multiprocessors;
-        const std::size_t least = linear_item_bytes(s.params(), layer.weights->padded_columns());
+        piece.kernel = s.linear_kernel;
+        const std::size_t least = linear_scratch_bytes(s.params(), layer.weights->padded_columns(), 1);
         const std::size_t wanted =
             linear_scratch_bytes(s.params(), layer.weights->padded_columns(), layer.samples * layer.positions);
-        s.linear_bytes.reserve(std::max(least, std::min(wanted, s.available_bytes() / 2)), "linear layer");
+        if (wanted > s.linear_bytes.bytes())
+            s.linear_bytes.reserve(std::max(least, std::min(wanted, s.available_bytes() / 2)), "linear layer");
         layer.weights->wait_in(s.compute);
         const Job job{"linear layer",
                       layer.samples,

@@ -46,7 +46,8 @@ struct LatencyConfig {
     static constexpr int kWarps = ((kRows > kProductWarps ? kRows : kProductWarps) + 3) / 4 * 4;
     static constexpr int kThreads = kWarps * 32;
     static constexpr int kPositions = kVectorsPerWarp * kRows;  // rows of the key that a warp reads in a step
-    static constexpr int kWantedDepth = P > 16 || kRows > 9 ? 2 : kRows > 6 ? 4 : 6;
+    static constexpr int kWordsAhead = P > 16 || kRows > 9 ? 6 : kRows > 6 ? 12 : 18;  // 16 bytes, of all keys of a step
+    static constexpr int kWantedDepth = kWordsAhead > Pair::kKeys ? kWordsAhead / Pair::kKeys : 1;
     static constexpr int kKeyDepth = kWantedDepth < kPositions ? kWantedDepth : kPositions;
     static constexpr bool kSmallDigits = Pair::is_small(shape.mask_gadget) && Pair::is_small(shape.body_gadget);
     static constexpr int kPerUnit = 1;
@@ -148,7 +149,7 @@ struct LatencyWarp {
     __device__ __forceinline__ void add_sum(std::uint32_t (&accumulator)[P]) const {
         std::int32_t x[1][P];
         Ntt::load_points(x[0], sums + component * N, lane);
-        Ntt::inverse(x, tile(), 0, twiddles, lane);
+        Ntt::template inverse<Config::Pair::kInverseInput>(x, tile(), 0, twiddles, lane);
 #pragma unroll
         for (int r = 0; r < P; ++r) accumulator[r] = accumulate_exact(M{}, accumulator[r], x[0][r]);
         __syncwarp();  // the tile is free

@@ -100,11 +100,11 @@ struct PairConfig {
     static constexpr double kSumBound = kRows * (kForwardBound / 1000.0) / 2;                       // units of p^2
     static constexpr double kProductBound = kSumBound * M::p / 4294967296.0 + 0.5;                  // units of p
     static constexpr double kInputBound = kKeys / 2.0 * kProductBound * M::p / 4294967296.0 + 0.5;  // of the inverse
+    static constexpr int kInverseInput = Ntt::planned_input(kInputBound);
 
     static_assert(Step::kFactorsOnProducts && shape.limb_count == 1, "this kernel takes factors on the products and one limb");
     static_assert(kForwardBound < 16000, "digits overflow 31 bits in the forward transform");
     static_assert(kSumBound * M::p * M::p < 4.6e18, "sums over the rows overflow 62 bits");
-    static_assert(kInputBound * 1000 <= Ntt::kInverseInput, "the inverse transform takes inputs up to 0.7 p");
     static_assert(Layout::groups * 2 <= 16, "a block has 16 named barriers");
     static_assert(kSharedBytes <= 227 * 1024, "shared memory of one multiprocessor");
 };
@@ -250,7 +250,8 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
 
             if constexpr (Layout::buffers == 1) barrier(2 + 2 * group, Config::kGroupThreads);  // everyone has read the rows
             buffer = Layout::buffers == 1 ? 0 : buffer ^ 1;
-            Ntt::inverse(x, digits + buffer * Config::kBufferWords + own_row * N, kRows * N, twiddles, lane);
+            Ntt::template inverse<Config::kInverseInput>(x, digits + buffer * Config::kBufferWords + own_row * N, kRows * N,
+                                                         twiddles, lane);
 #pragma unroll
             for (int m = 0; m < kCount; ++m)
 #pragma unroll

@@ -1,5 +1,5 @@
-// Instances of the two-limb blind rotation for the shapes of the shipped parameter sets.
-#include "cuda/blind_rotate_two_limbs.cuh"
+// Instances of the two-limb blind rotation for the shapes of the shipped parameter sets, in parts as blind_rotate_pair.cu.
+#include "cuda/rotation_layouts.cuh"
 
 #include <cstring>
 
@@ -8,27 +8,7 @@
 namespace fhe_core::cuda {
 namespace {
 
-// Measured on an H200 (docs/benchmarks/cuda-log.md). Throughput: sixteen warps at 128 registers, or twelve at 168 where three
-// components make six of a ciphertext; latency: one ciphertext over as many warps as there is work for.
-constexpr bool has_three_components(const Shape& shape) { return shape.polynomial_size == 1024 && shape.glwe_dimension == 2; }
-constexpr int groups_of(const Shape& shape) {
-    return shape.polynomial_size == 4096 ? 1 : shape.polynomial_size == 2048 ? 2 : has_three_components(shape) ? 2 : 4;
-}
-constexpr int warps_of(const Shape& shape) { return has_three_components(shape) ? 3 : 2; }
-constexpr int latency_warps_of(const Shape& shape) { return shape.polynomial_size == 4096 ? 2 : 4; }
-
-template <std::size_t index>
-struct ShapeAt {
-    static constexpr Shape s = kTwoLimbShapes.shapes[index];
-    using type = ShapeType<s>;
-    using Throughput = TwoLimbConfig<type, groups_of(s), warps_of(s)>;
-    using Latency = TwoLimbConfig<type, 1, latency_warps_of(s)>;
-};
-
-template <class At>
-cudaError_t launch_rotation(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
-    return launch_by_batch<typename At::Throughput, typename At::Latency>(view, multiprocessors, stream);
-}
+constexpr int kThisPart = FHE_CORE_PART;
 
 template <class Config>
 std::vector<std::uint8_t> table_bytes() {
@@ -38,29 +18,31 @@ std::vector<std::uint8_t> table_bytes() {
     return bytes;
 }
 
-template <std::size_t index>
-ShapedKernel kernel_at() {
-    using At = ShapeAt<index>;
-    using Config = typename At::Throughput;
-    return {At::s,
+template <Shape s>
+ShapedKernel kernel_for() {
+    using Layouts = LayoutsOf<ShapeType<s>>;
+    using Config = typename Layouts::Throughput;
+    return {s,
             KeyOrder::warp,
             32 * Config::kParts,
             Config::kCiphertexts,
-            Config::kSharedBytes,
+            Layouts::Small::kSharedBytes,
             table_bytes<Config>,
             two_limb_powers<Config>,
-            launch_rotation<At>};
+            launch_fitting<Config, typename Layouts::Small, typename Layouts::Latency>};
 }
 
 template <std::size_t... index>
-std::vector<ShapedKernel> all_kernels(std::index_sequence<index...>) {
-    return {kernel_at<index>()...};
+std::vector<ShapedKernel> kernels_of_part(std::index_sequence<index...>) {
+    return {kernel_for<kTwoLimbShapes.shapes[index * kShapedKernelParts + kThisPart]>()...};
 }
 
 }  // namespace
 
-std::span<const ShapedKernel> two_limb_kernels() {
-    static const std::vector<ShapedKernel> kernels = all_kernels(std::make_index_sequence<kTwoLimbShapes.count>{});
+template <>
+std::span<const ShapedKernel> two_limb_kernels<kThisPart>() {
+    static const std::vector<ShapedKernel> kernels =
+        kernels_of_part(std::make_index_sequence<count_of_part(kTwoLimbShapes, kThisPart)>{});
     return kernels;
 }
 

@@ -47,7 +47,7 @@ struct TwoLimbThread {
 
     int thread, lane, limb, part, number;  // number: w
     LimbModulus modulus;
-    typename Config::PowerTable powers;  // of this limb
+    typename Config::PowerTable powers;  // of this limb; deep: of factors
     const PartTwiddles* table;           // of this part
     const PartTwiddles* mirrored;        // of the mirror part, for the inverse
     std::int32_t* group_tiles;           // T[limb][part][component][1024]
@@ -64,7 +64,7 @@ struct TwoLimbThread {
         t.limb = warp / H % 2;  // warps of one w are neighbours, so that the four schedulers share them evenly
         t.part = warp % H;
         t.number = warp / (2 * H);
-        t.modulus = LimbModulus::of(t.limb);
+        t.modulus = LimbModulus::of<Config::kSecond>(t.limb);
         t.powers.words = powers + t.limb * Config::PowerTable::kWords;
         t.table = tables + t.limb * H + t.part;
         t.mirrored = tables + t.limb * H + (H - 1 - t.part);
@@ -311,6 +311,99 @@ struct TwoLimbThread {
         }
     }
 
+    // --- The same, key after key ---
+
+    using Factors = FactorTable<N, Config::kPowersShared>;
+
+    // The words of one key of one vector, all rows and outputs, loaded one key ahead.
+    struct DeepKey {
+        static constexpr int kStride = Config::kWarpsPerPart * kVectorWords;  // to the next vector of the warp
+
+        const Vec4* words;
+        Vec4 rows[kComponents][kRows];
+
+        FHE_HD void load(const Vec4* from) {
+#pragma unroll
+            for (int output = 0; output < kComponents; ++output)
+#pragma unroll
+                for (int row = 0; row < kRows; ++row)
+                    rows[output][row] = load_key(from + output * static_cast<int>(Config::kOutputVectors) + row * kKeys * kLanes);
+        }
+        // What comes after key j.
+        template <int j>
+        FHE_HD void refill(bool last) {
+            if constexpr (j + 1 < kKeys)
+                load(words + (j + 1) * kLanes);
+            else if (!last)
+                load(words + kStride);
+        }
+    };
+    FHE_HD DeepKey deep_key(int step) const {
+        DeepKey ahead;
+        ahead.words = key_of(step);
+        ahead.load(ahead.words);
+        return ahead;
+    }
+
+    // `exponent_of(j)`: raised e_j.
+    template <class ExponentOf>
+    FHE_HD void deep_product(DeepKey ahead, const ExponentOf& exponent_of) const {
+        const Factors factors{powers.words};
+#pragma unroll 1
+        for (int vector = number; vector < Config::kVectors; vector += Config::kWarpsPerPart) {
+            const bool last = vector + Config::kWarpsPerPart >= Config::kVectors;
+            const std::uint32_t turns = lane_root + 2 * kLanes * reverse_position(static_cast<std::uint32_t>(vector), 3);
+            std::int32_t* const word = tile + Row::row_chunk(lane, vector);
+            std::int64_t sums[kComponents][kRows][4] = {};
+            static_for<0, kKeys>([&](auto key_index) {
+                constexpr int j = decltype(key_index)::value;
+                const std::uint32_t exponent = exponent_of(j), at = exponent * turns;
+                const std::int32_t sign = Factors::sign(exponent);
+                std::int32_t factor[4];
+                factors.neighbours(at, sign, factor[0], factor[1]);
+                factors.neighbours(at + exponent * (16 * kLanes), sign, factor[2], factor[3]);
+#pragma unroll
+                for (int output = 0; output < kComponents; ++output)
+#pragma unroll
+                    for (int row = 0; row < kRows; ++row) multiply_accumulate(sums[output][row], factor, ahead.rows[output][row].x);
+                ahead.template refill<j>(last);
+            });
+            Vec4 products[kComponents];
+            std::int64_t totals[kComponents][4] = {};
+#pragma unroll
+            for (int row = 0; row < kRows; ++row) {
+                const Vec4 digit = *reinterpret_cast<const Vec4*>(word + row * 1024);
+#pragma unroll
+                for (int output = 0; output < kComponents; ++output)
+                    multiply_reduced(modulus, totals[output], digit.x, sums[output][row]);
+            }
+#pragma unroll
+            for (int output = 0; output < kComponents; ++output) products[output] = montgomery(modulus, totals[output]);
+#pragma unroll
+            for (int output = 0; output < kComponents; ++output) *reinterpret_cast<Vec4*>(word + output * 1024) = products[output];
+            ahead.words += DeepKey::kStride;
+        }
+    }
+
+    // --- Coefficients in shared memory ---
+
+    FHE_HD void load_share(Share& y, const Vec4* memory) const {
+        auto* words = &y[0][0][0];
+#pragma unroll
+        for (int v = 0; v < Config::kShareVectors; ++v) {
+            const Vec4 four = memory[v * Config::kGroupThreads + thread];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) words[4 * v + i] = static_cast<std::uint32_t>(four.x[i]);
+        }
+    }
+    FHE_HD void store_share(const Share& y, Vec4* memory) const {
+        const auto* words = &y[0][0][0];
+#pragma unroll
+        for (int v = 0; v < Config::kShareVectors; ++v)
+            memory[v * Config::kGroupThreads + thread] = {
+                {wrap(words[4 * v]), wrap(words[4 * v + 1]), wrap(words[4 * v + 2]), wrap(words[4 * v + 3])}};
+    }
+
     FHE_HD void product(Ahead& ahead, const std::uint32_t (&exponents)[kKeys]) const {
 #pragma unroll 1
         for (int vector = number; vector < Config::kVectors; vector += Config::kWarpsPerPart) {
@@ -344,7 +437,11 @@ template <class Config>
 __device__ __forceinline__ void load_two_limb_tables(const BlindRotateView& view, std::int32_t* shared) {
     using Powers = typename Config::PowerTable;
     copy_table<Config::kThreads>(shared + Config::kPowerWords, view.twiddles, Config::kTableWords);
-    if constexpr (Config::kPowersShared) {
+    if constexpr (Config::kPowersShared && Config::kDeep) {
+        using Factors = FactorTable<Config::N>;
+        copy_factors<Config::kThreads, Factors>(shared, view.powers);
+        copy_factors<Config::kThreads, Factors>(shared + Factors::kWords, view.powers + Factors::kSize);
+    } else if constexpr (Config::kPowersShared) {
         copy_powers<Config::kThreads, Powers>(shared, view.powers);
         copy_powers<Config::kThreads, Powers>(shared + Powers::kWords, view.powers + Powers::kSize);
     }
@@ -354,14 +451,18 @@ __device__ __forceinline__ void load_two_limb_tables(const BlindRotateView& view
 template <class Config>
 __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_kernel(const BlindRotateView view) {
     using Thread = TwoLimbThread<Config>;
+    using Step = typename Config::Step;
+    constexpr int kKeys = Config::kKeys;
     extern __shared__ __align__(16) std::int32_t shared[];
     load_two_limb_tables<Config>(view, shared);
 
     const int group = threadIdx.x / Config::kGroupThreads;
+    std::int32_t* const group_words = shared + Config::kPowerWords + Config::kTableWords + group * Config::kGroupWords;
     const auto thread = Thread::make(threadIdx.x % Config::kGroupThreads, Config::kPowersShared ? shared : view.powers,
-                                     reinterpret_cast<PartTwiddles*>(shared + Config::kPowerWords),
-                                     shared + Config::kPowerWords + Config::kTableWords + group * Config::kGroupWords,
+                                     reinterpret_cast<PartTwiddles*>(shared + Config::kPowerWords), group_words,
                                      static_cast<const Vec4*>(view.key));
+    auto* const memory = reinterpret_cast<Vec4*>(shared + Config::kPowerWords + Config::kTableWords +
+                                                 Config::kGroups * Config::kGroupWords + group * Config::kShareWords);
     const auto group_barrier = [&] { barrier(1 + group, Config::kGroupThreads); };
     const auto part_barrier = [&] {
         if constexpr (Config::kWarpsPerPart > 1)
@@ -370,13 +471,19 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
     };
 
     for (int number = group * gridDim.x + blockIdx.x; number < view.batch; number += gridDim.x * Config::kGroups) {
-        const std::uint32_t* switched = switched_of<typename Config::Step>(view, number);
+        const std::uint32_t* switched = switched_of<Step>(view, number);
         typename Thread::Share y;
-        thread.start(y, table_of<std::uint64_t>(view, number, Config::N), rotation_of_table<typename Config::Step>(view, number));
+        thread.start(y, table_of<std::uint64_t>(view, number, Config::N), rotation_of_table<Step>(view, number));
+        if constexpr (Config::kInMemory) thread.store_share(y, memory);
 #pragma unroll 1
         for (int step = 0; step < view.steps; ++step) {
-            std::uint32_t exponents[Config::kKeys];
-            Config::Step::load_exponents(switched, step, exponents);
+            std::uint32_t exponents[Config::kDeep ? 1 : kKeys];  // deep: lane j holds e_j
+            if constexpr (Config::kDeep)
+                exponents[0] = Thread::Factors::raised(Step::load_exponent(switched, step, thread.lane % kKeys));
+            else
+                Step::load_exponents(switched, step, exponents);
+            if constexpr (Config::kDeep) prefetch_key<Config::kStepBytes>(view, step + 1);
+            if constexpr (Config::kInMemory) thread.load_share(y, memory);
             thread.decompose(y);
             group_barrier();  // the digits are there
 #pragma unroll 1
@@ -386,10 +493,16 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
                 __syncwarp();
                 thread.forward_b(component, x);
             }
-            typename Thread::Ahead ahead(thread.key_of(step));
-            ahead.fill();    // earlier would cost registers that the transforms need
-            part_barrier();  // all components are there
-            thread.product(ahead, exponents);
+            if constexpr (Config::kDeep) {
+                const typename Thread::DeepKey ahead = thread.deep_key(step);
+                part_barrier();
+                thread.deep_product(ahead, [&](int j) { return __shfl_sync(0xffffffffu, exponents[0], j); });
+            } else {
+                typename Thread::Ahead ahead(thread.key_of(step));
+                ahead.fill();    // earlier would cost registers that the transforms need
+                part_barrier();  // all components are there
+                thread.product(ahead, exponents);
+            }
             part_barrier();
 #pragma unroll 1
             for (int component = thread.number; component < Config::kComponents; component += Config::kWarpsPerPart) {
@@ -399,7 +512,9 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
                 thread.inverse_b(component, x);
             }
             group_barrier();  // the updates are there
+            if constexpr (Config::kInMemory) thread.load_share(y, memory);
             thread.accumulate(y);
+            if constexpr (Config::kInMemory) thread.store_share(y, memory);
         }
 
         group_barrier();  // everyone has read the updates
@@ -410,9 +525,9 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
     }
 }
 
-template <class KernelShapeOf, int groups, int warps, bool keys_first>
-RotationKernel kernel_of(TwoLimbConfig<KernelShapeOf, groups, warps, keys_first>) {
-    return blind_rotate_two_limbs_kernel<TwoLimbConfig<KernelShapeOf, groups, warps, keys_first>>;
+template <class KernelShapeOf, int groups, int warps, TwoLimbProduct product>
+RotationKernel kernel_of(TwoLimbConfig<KernelShapeOf, groups, warps, product>) {
+    return blind_rotate_two_limbs_kernel<TwoLimbConfig<KernelShapeOf, groups, warps, product>>;
 }
 
 #endif

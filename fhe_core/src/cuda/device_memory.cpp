@@ -6,6 +6,8 @@
 #include <map>
 #include <string>
 
+#include "cuda/host_copies.hpp"
+#include "cuda/host_memory.hpp"
 #include "fhe_core/cuda/device_array.hpp"
 #include "fhe_core/errors.hpp"
 
@@ -14,6 +16,7 @@ namespace {
 
 constexpr std::size_t kPinnedGranularity = std::size_t{1} << 20;
 constexpr std::size_t kCommandBytes = std::size_t{32} << 10;    // copied into the command itself by the driver
+constexpr std::size_t kStagedBytes = std::size_t{12} << 20;     // copied by the host while the link has the part before
 constexpr std::size_t kMostPinnedBytes = std::size_t{4} << 30;  // lent and kept, of the process
 
 // Page-locked blocks, kept for reuse: locking pages costs more than the copy.
@@ -36,15 +39,12 @@ class PinnedPool {
         }
         while (total_ + wanted > kMostPinnedBytes && !free_.empty()) {
             const auto largest = std::prev(free_.end());
-            cudaFreeHost(largest->second);
+            free_locked(largest->second);
             total_ -= largest->first;
             free_.erase(largest);
         }
-        void* data = nullptr;
-        if (total_ + wanted > kMostPinnedBytes || cudaMallocHost(&data, wanted) != cudaSuccess) {
-            cudaGetLastError();
-            return nullptr;
-        }
+        void* const data = total_ + wanted > kMostPinnedBytes ? nullptr : allocate_locked(wanted);
+        if (data == nullptr) return nullptr;
         total_ += wanted;
         return lent(data, wanted);
     }
@@ -201,8 +201,13 @@ void DevicePool::release(DeviceMemory& memory) {
 void DevicePool::copy_in(void* data, const void* host, std::size_t bytes, cudaStream_t stream, const char* what) {
     const bool small = bytes <= kCommandBytes && place_of(host, device_) == Place::pageable;
     const std::shared_ptr<void> staged = small ? nullptr : pinned_memory(bytes);
-    if (staged != nullptr) std::memcpy(staged.get(), host, bytes);
-    check(cudaMemcpyAsync(data, staged == nullptr ? host : staged.get(), bytes, cudaMemcpyHostToDevice, stream), what);
+    for (std::size_t first = 0; first < bytes && staged != nullptr; first += kStagedBytes) {
+        const std::size_t count = std::min(kStagedBytes, bytes - first);
+        char* const part = static_cast<char*>(staged.get()) + first;
+        copy_on_host(part, static_cast<const char*>(host) + first, count);
+        check(cudaMemcpyAsync(static_cast<char*>(data) + first, part, count, cudaMemcpyHostToDevice, stream), what);
+    }
+    if (staged == nullptr) check(cudaMemcpyAsync(data, host, bytes, cudaMemcpyHostToDevice, stream), what);
     if (small) return;
     auto use = std::make_unique<DeviceMemory::Use>(stream);
     use->event.record(stream);

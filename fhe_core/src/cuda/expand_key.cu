@@ -5,15 +5,17 @@
 #include "cuda/expand_key.hpp"
 
 #include "cuda/block.cuh"
+#include "cuda/complex_fft.cuh"
 #include "cuda/words.cuh"
 
 namespace fhe_core::cuda {
 namespace {
 
-template <int limb>
+// Limb 0 or 1 of the key, modulo prime `number` of kLimbPrimes.
+template <int limb, int number>
 struct ExpandPolynomial {
     static constexpr int kThreads = 256;
-    using M = Modulus<limb>;
+    using M = Modulus<number>;
     BootstrapKeyPart part;
     Twiddle scale;
     bool wide;  // words of bodies: uint64
@@ -29,7 +31,7 @@ struct ExpandPolynomial {
         if (component < masks) {
             block.each(size / 16, [&](int i) {
                 std::uint32_t words[16];
-                uniform_block<M>(part.seed, kDomainBootstrapKey + kDomainLimbStride * limb, flat * masks + component, i, words);
+                uniform_block<M>(part.seed, kDomainBootstrapKey + kDomainLimbStride * number, flat * masks + component, i, words);
                 for (int j = 0; j < 16; ++j) x[16 * i + j] = static_cast<std::int32_t>(words[j]);
             });
         } else {
@@ -43,20 +45,68 @@ struct ExpandPolynomial {
         const int row = static_cast<int>(flat % layout.rows), key = static_cast<int>(flat / layout.rows % layout.keys);
         const std::size_t step = flat / layout.rows / layout.keys;
         block.each(size, [&](int i) {
-            const std::int32_t value = multiply_add(M{}, 0, x[i], scale);  // [-p/4, 5p/4)
-            part.key[layout.offset(step, limb, component, row, key, i)] =
-                value > M::half ? value - static_cast<std::int32_t>(M::p) : value;
+            part.key[layout.offset(step, limb, component, row, key, i)] = centre(M{}, multiply_add(M{}, 0, x[i], scale));
         });
     }
 };
 
-template <int limb>
+template <int limb, int number>
 void launch_limb(const ParameterSet& params, const BootstrapKeyPart& part, cudaStream_t stream) {
-    using M = Modulus<limb>;
+    using M = Modulus<number>;
     const std::uint64_t scale = bootstrap_key_scale(params, M::p);
     const std::size_t blocks = std::size_t(part.steps) * part.layout.keys * part.layout.rows * part.layout.outputs;
-    launch(ExpandPolynomial<limb>{part, M::twiddle(scale), params.limb_count() == 2}, blocks, 4u << part.layout.log_size, stream);
+    launch(ExpandPolynomial<limb, number>{part, M::twiddle(scale), params.key_limbs().count == 2}, blocks,
+           4u << part.layout.log_size, stream);
 }
+
+// A block per polynomial [step][key][row][component] of a set with rounded products: words modulo QP, centred, to doubles;
+// transform, stage by stage in the order of fft.hpp; scale.
+struct ExpandRoundedPolynomial {
+    static constexpr int kThreads = 256;
+    static constexpr std::size_t kSharedBytes = fft::kPoints * sizeof(Complex);
+    BootstrapKeyPart part;
+    std::uint64_t modulus;
+    double scale;
+
+    template <class Block>
+    FHE_HD void operator()(const Block& block, unsigned char* shared) const {
+        auto* x = reinterpret_cast<Complex*>(shared);
+        const KeyLayout& layout = part.layout;
+        const auto& roots = *static_cast<const LaneRoots*>(part.lane_roots);
+        const int component = static_cast<int>(block.number() % layout.outputs);
+        const std::size_t local_row = block.number() / layout.outputs;  // [step][key][row] of this part
+        const std::size_t flat = local_row + std::size_t(part.first_step) * layout.keys * layout.rows;
+        const auto put = [&](int i, std::uint64_t word) {
+            const double value = static_cast<double>(centred(word, modulus));
+            (i < fft::kPoints ? x[i].re : x[i - fft::kPoints].im) = value;
+        };
+        if (component == 0) {
+            block.each(fft::kDegree / 16, [&](int i) {
+                std::uint32_t low[16], high[16];
+                uniform_block<Modulus<0>>(part.seed, kDomainBootstrapKey, flat, i, low);
+                uniform_block<Modulus<2>>(part.seed, kDomainBootstrapKey + 2 * kDomainLimbStride, flat, i, high);
+                for (int j = 0; j < 16; ++j) put(16 * i + j, compose_limbs<2>(low[j], high[j]));
+            });
+        } else {
+            const auto* bodies = static_cast<const std::uint64_t*>(part.bodies) + local_row * fft::kDegree;
+            block.each(fft::kDegree, [&](int i) { put(i, bodies[i]); });
+        }
+        for (int stage = 0; stage < fft::kLogPoints; ++stage) {
+            const int half = fft::kPoints >> (stage + 1);
+            block.each(fft::kPoints / 2, [&](int i) {
+                const int number = i / half, a = 2 * half * number + i % half;
+                const std::uint32_t reversed = stage == 0 ? 0 : reverse_position(number, stage);
+                butterfly<0>(x[a], x[a + half], roots.power((1 + 4 * reversed) << (fft::kLogPoints - 1 - stage)));
+            });
+        }
+        const int row = static_cast<int>(flat % layout.rows), key = static_cast<int>(flat / layout.rows % layout.keys);
+        const std::size_t step = flat / layout.rows / layout.keys;
+        block.each(fft::kPoints, [&](int p) {
+            reinterpret_cast<Complex*>(part.key)[layout.point_offset(step, component, row, key, p)] = {
+                fixed::multiply(x[p].re, scale), fixed::multiply(x[p].im, scale)};
+        });
+    }
+};
 
 struct ExpandKeyswitchKey {
     static constexpr int kThreads = 128;
@@ -125,8 +175,17 @@ struct ExpandCiphertexts {
 }  // namespace
 
 void launch_expand_bootstrap_key(const ParameterSet& params, const BootstrapKeyPart& part, cudaStream_t stream) {
-    launch_limb<0>(params, part, stream);
-    if (params.limb_count() == 2) launch_limb<1>(params, part, stream);
+    if (params.has_rounded_products()) {
+        const std::size_t blocks = std::size_t(part.steps) * part.layout.keys * part.layout.rows * part.layout.outputs;
+        launch(ExpandRoundedPolynomial{part, params.key_modulus(), fft::key_scale(params.key_modulus())}, blocks,
+               ExpandRoundedPolynomial::kSharedBytes, stream);
+        return;
+    }
+    launch_limb<0, 0>(params, part, stream);
+    if (params.is_raised())
+        launch_limb<1, 2>(params, part, stream);
+    else if (params.limb_count() == 2)
+        launch_limb<1, 1>(params, part, stream);
 }
 
 void launch_expand_keyswitch_key(const ParameterSet& params, const KeyswitchKeyView& view, cudaStream_t stream) {

@@ -19,6 +19,7 @@ struct BootstrapKeyPart {
     const void* bodies;
     std::int32_t* key;
     int first_step, steps;
+    const void* lane_roots;  // of rounded products (complex_fft.cuh)
 };
 void launch_expand_bootstrap_key(const ParameterSet& params, const BootstrapKeyPart& part, cudaStream_t stream);
 

@@ -17,7 +17,7 @@ constexpr int kMostDigitLog2 = 7;  // digits of the keyswitch are signed bytes
 constexpr bool is_supported(const ParameterSet& p) {
     const std::int64_t largest_sum = std::int64_t(p.keyswitch_key_rows()) * 128 << (p.keyswitch_gadget.base_log - 1);
     return p.polynomial_size() >= 256 && p.polynomial_size() <= 4096 && p.glwe_dimension() >= 1 && p.glwe_dimension() <= 4 &&
-           p.keyswitch_modulus_log2 <= kMostModulusLog2 && p.keyswitch_modulus_log2 > p.log2_twice_polynomial_size() &&
+           p.keyswitch_modulus_log2 <= kMostModulusLog2 && p.keyswitch_modulus_log2 > p.log2_twice_table_size() &&
            p.keyswitch_gadget.base_log <= kMostDigitLog2 && largest_sum < (std::int64_t{1} << 31) && p.row_count() <= 20 &&
            p.shape.mask_gadget.base_log <= 26 && p.shape.body_gadget.base_log <= 26;
 }
@@ -49,12 +49,12 @@ DeviceBuffer uploaded(const std::vector<T>& values, const char* what) {
     return buffer;
 }
 
-template <int limb>
+template <int limb, int number = limb>
 void make_plain_tables(ExpandedKey::State& state) {
     const ParameterSet& p = state.params;
     state.plain_twiddles[limb] =
-        uploaded(plain_twiddles<limb>(p.polynomial_size(), p.log2_twice_polynomial_size() - 1), "tables of the transform");
-    state.plain_powers[limb] = uploaded(plain_powers<limb>(p.polynomial_size()), "tables of the transform");
+        uploaded(plain_twiddles<number>(p.polynomial_size(), p.log2_polynomial_size()), "tables of the transform");
+    state.plain_powers[limb] = uploaded(plain_powers<number>(p.polynomial_size()), "tables of the transform");
 }
 
 void report(const Progress& progress, std::size_t done, std::size_t total) {
@@ -63,7 +63,7 @@ void report(const Progress& progress, std::size_t done, std::size_t total) {
 
 void expand_bootstrap_key(ExpandedKey::State& state, const SeededEvaluationKeysView& keys, const Progress& progress) {
     const ParameterSet& p = state.params;
-    const std::size_t steps = p.step_count(), step_bytes = p.bootstrap_key_body_words() / steps * p.word_bytes();
+    const std::size_t steps = p.step_count(), step_bytes = p.bootstrap_key_body_words() / steps * p.key_limbs().word_bytes();
     state.bootstrap_key.reserve(state.layout.step_words() * steps * sizeof(std::int32_t), "bootstrap key");
     const DeviceBuffer bodies(kStepsPerPiece * step_bytes, "bodies of the bootstrap key");
     const Stream stream;
@@ -79,7 +79,8 @@ void expand_bootstrap_key(ExpandedKey::State& state, const SeededEvaluationKeysV
                                      bodies.data(),
                                      state.bootstrap_key.as<std::int32_t>(),
                                      static_cast<int>(first),
-                                     static_cast<int>(count)},
+                                     static_cast<int>(count),
+                                     state.params.has_rounded_products() ? state.shaped_twiddles.data() : nullptr},
                                     stream);
         stream.synchronize();
         report(progress, first + count, steps + 1);
@@ -152,15 +153,29 @@ ExpandedKey::ExpandedKey(const SeededEvaluationKeysView& keys, int device, Kerne
     launch_probe();
     state.multiprocessors = properties.multiProcessorCount;
     state.shared_bytes = properties.sharedMemPerBlockOptin;
-    state.shaped = choice == KernelChoice::shaped ? find_shaped_kernel(state.params.shape) : nullptr;
+    const bool wants_shaped = choice == KernelChoice::shaped || state.params.has_rounded_products();
+    state.shaped = wants_shaped ? find_shaped_kernel(state.params.shape) : nullptr;
     if (state.shaped != nullptr && state.shaped->shared_bytes > state.shared_bytes) state.shaped = nullptr;
+    state.at_once = state.multiprocessors;
+    if (state.shaped != nullptr && state.shaped->at_once != nullptr) {
+        check(state.shaped->at_once(&state.at_once), "layout of the blind rotation");
+        if (state.at_once == 0) state.shaped = nullptr;
+    }
+    if (state.shaped == nullptr && state.params.has_rounded_products())
+        throw UnsupportedError(
+            "parameter set '" + std::string(state.params.name) +
+            "': this device has less shared memory than the rotation with rounded products wants; use device='cpu'");
     state.layout = state.shaped == nullptr ? KeyLayout::make(state.params, KeyOrder::plain, 32)
                                            : KeyLayout::make(state.params, state.shaped->key_order, state.shaped->lanes);
     make_plain_tables<0>(state);
-    if (state.params.limb_count() == 2) make_plain_tables<1>(state);
+    if (state.params.transform_limbs().second == 2)
+        make_plain_tables<1, 2>(state);
+    else if (state.params.limb_count() == 2)
+        make_plain_tables<1>(state);
     if (state.shaped != nullptr) {
         state.shaped_twiddles = uploaded(state.shaped->twiddles(), "tables of the transform");
-        state.shaped_powers = uploaded(state.shaped->powers(), "tables of the transform");
+        if (state.shaped->powers != nullptr) state.shaped_powers = uploaded(state.shaped->powers(), "tables of the transform");
+        check(choose_cluster_kernels(state.params.shape, state.clusters), "layouts of the blind rotation");
     }
     expand_bootstrap_key(state, keys, progress);
     expand_keyswitch_key(state, keys);

@@ -4,38 +4,11 @@
 #include "cuda/stages.hpp"
 
 #include "cuda/block.cuh"
+#include "cuda/keyswitch_digits.cuh"
 #include "cuda/words.cuh"
 
 namespace fhe_core::cuda {
 namespace {
-
-FHE_HD std::uint64_t multiply_high_unsigned(std::uint64_t a, std::uint64_t b) {
-#ifdef __CUDA_ARCH__
-    return __umul64hi(a, b);
-#else
-    return static_cast<std::uint64_t>(static_cast<uint128>(a) * b >> 64);
-#endif
-}
-
-// floor((x * 2^w + floor(Q/2)) / Q) mod 2^w by a reciprocal and corrections; w <= 26.
-struct ModulusRounding {
-    std::uint64_t modulus, reciprocal;
-    int w;
-
-    static ModulusRounding make(const ParameterSet& params) {
-        const int w = params.keyswitch_modulus_log2;
-        return {params.modulus(), static_cast<std::uint64_t>((static_cast<uint128>(1) << (64 + w)) / params.modulus()), w};
-    }
-    FHE_HD std::uint32_t operator()(std::uint64_t x) const {
-        std::uint64_t quotient = multiply_high_unsigned(x, reciprocal);
-        std::uint64_t remainder = (x << w) + modulus / 2 - quotient * modulus;  // exact modulo 2^64, in [0, 3Q)
-        while (remainder >= modulus) {
-            remainder -= modulus;
-            ++quotient;
-        }
-        return static_cast<std::uint32_t>(quotient) & ((1u << w) - 1);
-    }
-};
 
 template <class Word>
 struct KeyswitchDigits {
@@ -44,8 +17,9 @@ struct KeyswitchDigits {
     std::int8_t* digits;
     std::uint32_t* bodies;
     ModulusRounding round;
+    KeyswitchCut cut;
     std::size_t batch;
-    int dimension, base_log, level_count;
+    int dimension;
 
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char*) const {
@@ -57,18 +31,7 @@ struct KeyswitchDigits {
                 bodies[number] = y;
                 return;
             }
-            const int kept = base_log * level_count, dropped = round.w - kept;
-            std::uint32_t v = dropped == 0 ? y : (y + (1u << (dropped - 1))) >> dropped & ((1u << kept) - 1);
-            const std::uint32_t base = 1u << base_log, half = base / 2, lowest = v & 1;
-            std::int8_t* out = digits + (number * dimension + j) * level_count;
-            for (int level = level_count - 1; level >= 0; --level) {  // step 3
-                const std::uint32_t r = v & (base - 1);
-                v >>= base_log;
-                const std::uint32_t tie = level == 0 ? lowest : v >> (base_log - 1) & 1;
-                const std::uint32_t carry = (r > half) | ((r == half) & tie);
-                out[level] = static_cast<std::int8_t>(static_cast<std::int32_t>(r) - static_cast<std::int32_t>(carry << base_log));
-                v += carry;
-            }
+            cut(y, digits + (number * dimension + j) * cut.level_count);
         });
     }
 };
@@ -99,14 +62,14 @@ struct KeyswitchSums {
 void launch_keyswitch_digits(const ParameterSet& params, const void* lwe, std::size_t batch, std::int8_t* digits,
                              std::uint32_t* bodies, cudaStream_t stream) {
     with_words(params, [&]<class Word>(Word) {
-        const KeyswitchDigits<Word> body{static_cast<const Word*>(lwe),
-                                         digits,
-                                         bodies,
-                                         ModulusRounding::make(params),
-                                         batch,
-                                         params.large_dimension(),
-                                         params.keyswitch_gadget.base_log,
-                                         params.keyswitch_gadget.level_count};
+        const KeyswitchDigits<Word> body{
+            static_cast<const Word*>(lwe),
+            digits,
+            bodies,
+            ModulusRounding::make(params),
+            {params.keyswitch_modulus_log2, params.keyswitch_gadget.base_log, params.keyswitch_gadget.level_count},
+            batch,
+            params.large_dimension()};
         launch_over(body, batch * (params.large_dimension() + 1), stream);
     });
 }

@@ -3,14 +3,19 @@
 //
 // As many items (positions of samples) at a time as scratch has room for: gather and transpose words [column][word] to bytes
 // [slice][item, word][column], product and recombination in one kernel (linear_product.cuh). The gathered words are never written.
+// Devices of compute capability 9.0 have another way (linear_wgmma.cu), for layers where it is faster.
 #include "cuda/linear.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "cuda/block.cuh"
+#include "cuda/hopper.cuh"
 #include "cuda/linear_product.cuh"
+#include "cuda/linear_wgmma.hpp"
+#include "cuda/split_words.cuh"
 #include "fhe_core/errors.hpp"
 
 namespace fhe_core::cuda {
@@ -20,97 +25,17 @@ constexpr std::int64_t kMaxRowNorm = std::int64_t{1} << 35;  // as the CPU back 
 constexpr std::size_t kMostColumns = (std::size_t{1} << 17) - 16;
 constexpr int kRowAlignment = 16;
 constexpr std::size_t kMostBytes = UINT32_MAX;                   // offsets of the product kernel
-constexpr std::size_t kPreferredBytes = std::size_t{160} << 20;  // of one product: measured, fewer are slower
+constexpr std::size_t kPreferredBytes = std::size_t{320} << 20;  // of one product: measured, fewer are slower
+constexpr std::size_t kGroupWords = 64;                          // tiles of words are whole (wgmma_words.cuh)
 
 int padded(std::size_t count, int alignment) { return static_cast<int>((count + alignment - 1) / alignment * alignment); }
 
-// Bytes `selector` (nibbles, lowest first) of the eight bytes a, b.
-FHE_HD std::uint32_t pick_bytes(std::uint32_t a, std::uint32_t b, std::uint32_t selector) {
-#ifdef __CUDA_ARCH__
-    return __byte_perm(a, b, selector);
-#else
-    const std::uint64_t both = std::uint64_t{b} << 32 | a;
-    std::uint32_t picked = 0;
-    for (int i = 0; i < 4; ++i) picked |= static_cast<std::uint32_t>(both >> (8 * (selector >> (4 * i) & 7)) & 255) << (8 * i);
-    return picked;
-#endif
+std::size_t bytes_of_words(const ParameterSet& params, std::size_t padded_columns, std::size_t words) {
+    return std::size_t(word_slices(params)) * words * padded_columns;
 }
-
-// x[i] gets byte i of all four.
-FHE_HD void transpose_bytes(std::uint32_t (&x)[4]) {
-    const std::uint32_t low01 = pick_bytes(x[0], x[1], 0x5140), high01 = pick_bytes(x[0], x[1], 0x7362);
-    const std::uint32_t low23 = pick_bytes(x[2], x[3], 0x5140), high23 = pick_bytes(x[2], x[3], 0x7362);
-    x[0] = pick_bytes(low01, low23, 0x5410);
-    x[1] = pick_bytes(low01, low23, 0x7632);
-    x[2] = pick_bytes(high01, high23, 0x5410);
-    x[3] = pick_bytes(high01, high23, 0x7632);
+std::size_t item_bytes(const ParameterSet& params, std::size_t padded_columns) {
+    return bytes_of_words(params, padded_columns, params.large_dimension() + 1);
 }
-
-template <class Word>
-struct SplitWords {
-    static constexpr int kThreads = 256;
-    static constexpr int kTile = 64;  // words and columns of a tile
-    static constexpr int kWordSlices = sizeof(Word) == 4 ? 4 : 7;
-    static constexpr Word kOffset = static_cast<Word>(sizeof(Word) == 4 ? 0x80808080u : 0x80808080808080u);
-    const Word* lwe;  // [sample][sample_rows][words]
-    const std::int32_t* gather;
-    std::int8_t* bytes;
-    std::size_t sample_rows, first_item;
-    int words, columns, padded_columns, positions, items;
-
-    FHE_HD int word_tiles() const { return (words + kTile - 1) / kTile; }
-    FHE_HD int column_tiles() const { return (padded_columns + kTile - 1) / kTile; }
-    FHE_HD std::size_t blocks() const { return std::size_t(items) * word_tiles() * column_tiles(); }
-
-    template <class Block>
-    FHE_HD void operator()(const Block& block, unsigned char* shared) const {
-        auto* tile = reinterpret_cast<Word*>(shared);  // [column][word], padded against bank conflicts
-        const int in_item = static_cast<int>(block.number() % (word_tiles() * column_tiles())),
-                  item = static_cast<int>(block.number() / (word_tiles() * column_tiles()));
-        const int word0 = in_item % word_tiles() * kTile, column0 = in_item / word_tiles() * kTile;
-        const std::size_t sample = (first_item + item) / positions, position = (first_item + item) % positions;
-        block.each(kThreads, [&](int thread) {  // neighbouring threads, neighbouring words; all loads at once
-            constexpr int kLoads = kTile * kTile / kThreads, kColumnStep = kThreads / kTile;
-            const int word = word0 + thread % kTile, first = thread / kTile;
-            const Word* const in = lwe + sample * sample_rows * words + word;
-            const std::int32_t* const rows = gather == nullptr ? nullptr : gather + position * columns;
-            Word values[kLoads];
-#pragma unroll
-            for (int i = 0; i < kLoads; ++i) {
-                const int column = column0 + first + i * kColumnStep;
-                const bool inside = column < columns && word < words;
-                const int row = !inside ? -1 : rows == nullptr ? column : rows[column];
-                values[i] = row < 0 ? Word{0} : in[std::size_t(row) * words];
-            }
-#pragma unroll
-            for (int i = 0; i < kLoads; ++i)  // zero has zero bytes only with the offset
-                tile[(first + i * kColumnStep) * (kTile + 1) + thread % kTile] = static_cast<Word>(values[i] + kOffset);
-        });
-        block.each(kThreads, [&](int thread) {
-            constexpr int kQuads = kTile / 4, kWordStep = kThreads / kQuads;
-            const int quad = thread % kQuads;
-            const std::size_t plane = std::size_t(items) * words * padded_columns;
-#pragma unroll
-            for (int word = thread / kQuads; word < kTile; word += kWordStep) {
-                if (word0 + word >= words || column0 + 4 * quad >= padded_columns) continue;
-                std::uint32_t four[sizeof(Word) / 4][4];
-#pragma unroll
-                for (int c = 0; c < 4; ++c) {
-                    const Word value = tile[(4 * quad + c) * (kTile + 1) + word];
-#pragma unroll
-                    for (int half = 0; half < static_cast<int>(sizeof(Word) / 4); ++half)
-                        four[half][c] = static_cast<std::uint32_t>(value >> (16 * half) >> (16 * half));
-                }
-#pragma unroll
-                for (auto& part : four) transpose_bytes(part);
-                std::int8_t* out = bytes + (std::size_t(item) * words + word0 + word) * padded_columns + column0 + 4 * quad;
-#pragma unroll
-                for (int slice = 0; slice < kWordSlices; ++slice, out += plane)
-                    *reinterpret_cast<std::uint32_t*>(out) = four[slice / 4][slice % 4] ^ 0x80808080u;  // minus 128 in each byte
-            }
-        });
-    }
-};
 
 template <class Tile>
 void launch_product(const LinearProductView& view, int multiprocessors, cudaStream_t stream) {
@@ -169,9 +94,8 @@ void launch_words(const ParameterSet& params, const LinearPiece& piece, cudaStre
     using Word = typename LinearTile<limbs, 1, 2, true>::Word;
     const int words = params.large_dimension() + 1;
     const std::size_t items = piece.samples * piece.positions;
-    const std::size_t item_bytes = linear_item_bytes(params, piece.padded_columns);
     const std::size_t most =
-        std::min({items, std::min(piece.bytes_space, kMostBytes) / item_bytes, std::size_t{INT32_MAX} / words});
+        std::min({items, linear_items_at_once(params, piece.padded_columns, piece.bytes_space), std::size_t{INT32_MAX} / words});
     const std::size_t products = (items + most - 1) / most, at_once = (items + products - 1) / products;  // of equal sizes
     LinearProductView view{};
     make_shifts<0>(view.shift[0]);
@@ -250,17 +174,58 @@ SlicedWeights slice_weights(const std::int32_t* weights, std::size_t rows, std::
     return sliced;
 }
 
-std::size_t linear_item_bytes(const ParameterSet& params, std::size_t padded_columns) {
-    return std::size_t(word_slices(params)) * (params.large_dimension() + 1) * padded_columns;
+std::vector<std::int8_t> tile_weights(const SlicedWeights& sliced) {
+    constexpr std::size_t kLine = kOperandColumns, kRows = 64, kTile = kRows * kLine;
+    static_assert(kLine == kLinearColumns);
+    if (sliced.columns > static_cast<int>(kWgmmaColumns)) return {};
+    const std::size_t blocks = (sliced.rows + kRows - 1) / kRows, stages = sliced.padded_columns / kLine;
+    std::vector<std::int8_t> tiles(sliced.slice_count * blocks * stages * kTile, 0);
+    for (int slice = 0; slice < sliced.slice_count; ++slice)
+        for (int row = 0; row < sliced.rows; ++row) {
+            const std::int8_t* const line =
+                sliced.slices.data() + (std::size_t(slice) * sliced.padded_rows + row) * sliced.padded_columns;
+            std::int8_t* const tile = tiles.data() + (slice * blocks + row / kRows) * stages * kTile;
+            for (std::size_t chunk = 0; chunk < stages * kLine / 16; ++chunk)
+                std::copy_n(line + 16 * chunk, 16,
+                            tile + chunk / 4 * kTile + operand_offset(row % static_cast<int>(kRows), static_cast<int>(chunk % 4)));
+        }
+    return tiles;
+}
+
+bool has_wgmma(int device) {
+    int major = 0, minor = 0;
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "properties of the device");
+    check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "properties of the device");
+    return major == 9 && minor == 0;
+}
+
+LinearKernel chosen_linear_kernel(int device) {
+    const char* const variable = std::getenv("CLOAKWORK_LINEAR");
+    const std::string_view value = variable == nullptr ? "auto" : variable;
+    if (value == "auto") return LinearKernel::automatic;
+    if (value == "mma") return LinearKernel::mma;
+    if (value != "wgmma") throw ParameterError("CLOAKWORK_LINEAR: expected auto, mma or wgmma, got '" + std::string(value) + "'");
+    if (!has_wgmma(device))
+        throw DeviceError("CLOAKWORK_LINEAR: wgmma needs a device of compute capability 9.0, which cuda:" + std::to_string(device) +
+                          " is not; set it to auto or mma");
+    return LinearKernel::wgmma;
 }
 
 std::size_t linear_scratch_bytes(const ParameterSet& params, std::size_t padded_columns, std::size_t items) {
-    const std::size_t item = linear_item_bytes(params, padded_columns);
-    return item * std::min(std::max<std::size_t>(1, kPreferredBytes / item), items);
+    const std::size_t item = item_bytes(params, padded_columns);
+    return item * std::min(std::max<std::size_t>(1, kPreferredBytes / item), items) +
+           bytes_of_words(params, padded_columns, kGroupWords);
+}
+
+std::size_t linear_items_at_once(const ParameterSet& params, std::size_t padded_columns, std::size_t bytes_space) {
+    return (std::min(bytes_space, kMostBytes) - bytes_of_words(params, padded_columns, kGroupWords)) /
+           item_bytes(params, padded_columns);
 }
 
 void launch_linear(const ParameterSet& params, const LinearPiece& piece, cudaStream_t stream) {
-    if (params.limb_count() == 1)
+    if (takes_wgmma(params, piece))
+        launch_linear_wgmma(params, piece, stream);
+    else if (params.limb_count() == 1)
         launch_words<1>(params, piece, stream);
     else
         launch_words<2>(params, piece, stream);

@@ -19,11 +19,22 @@ struct SlicedWeights {
 // ParameterError when a row's absolute values sum to 2^35 or more, or a product sum could leave 31 bits.
 SlicedWeights slice_weights(const std::int32_t* weights, std::size_t rows, std::size_t columns);
 
+// The same slices in tiles of 64 rows and columns, [slice][64 rows][64 columns], as the products of hopper.cuh read them; none
+// where a layer has more columns than their sums.
+std::vector<std::int8_t> tile_weights(const SlicedWeights& sliced);
+
+// CLOAKWORK_LINEAR: auto (or unset), mma, wgmma. ParameterError for another value, DeviceError for wgmma on a device that has none.
+enum class LinearKernel : std::uint8_t { automatic, mma, wgmma };
+LinearKernel chosen_linear_kernel(int device);
+bool has_wgmma(int device);  // compute capability 9.0
+
 constexpr int word_slices(const ParameterSet& params) { return params.limb_count() == 1 ? 4 : 7; }
 
 // All pointers are of the device. A position of a sample is one gathered vector of ciphertexts.
 struct LinearPiece {
     const std::int8_t* weights;  // as SlicedWeights
+    const std::int8_t* tiles;    // the same as tile_weights; nullptr: not on this device
+    LinearKernel kernel;
     int slice_count, rows, columns, padded_rows, padded_columns;
     const void* lwe;             // [samples][sample_rows][kN + 1]
     std::size_t sample_rows;     // without a gather at least `columns`
@@ -35,13 +46,13 @@ struct LinearPiece {
     const std::int32_t* out_rows;  // [positions], or nullptr: p * rows
     std::size_t samples;
     std::int8_t* bytes;       // scratch
-    std::size_t bytes_space;  // of it, at least linear_item_bytes
+    std::size_t bytes_space;  // of it, at least linear_scratch_bytes of one item
     int multiprocessors;
 };
 
-// Scratch of one position of one sample, and what is enough for `items` of them to run at full speed.
-std::size_t linear_item_bytes(const ParameterSet& params, std::size_t padded_columns);
+// Scratch that is enough for `items` (positions of samples) to run at full speed, and how many fit into scratch.
 std::size_t linear_scratch_bytes(const ParameterSet& params, std::size_t padded_columns, std::size_t items);
+std::size_t linear_items_at_once(const ParameterSet& params, std::size_t padded_columns, std::size_t bytes_space);
 void launch_linear(const ParameterSet& params, const LinearPiece& piece, cudaStream_t stream);
 
 }  // namespace fhe_core::cuda

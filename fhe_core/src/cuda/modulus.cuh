@@ -1,5 +1,6 @@
-// Arithmetic modulo a limb prime p < 2^27 on signed 32-bit words. Every function says the range of its result; the sums of a whole
-// forward transform fit 32 bits without a reduction (limit 16 p < 2^31).
+// Arithmetic modulo a limb prime p < 2^27 on signed 32-bit words. Transforms compute modulo q, which is p or (for P, a prime of 25
+// bits) its multiple of 27 bits; ranges are in units of q. Every function says the range of its result; the sums of a whole forward
+// transform fit 32 bits without a reduction (limit 16 q < 2^31).
 // Source: [Har14] products by constants; [Sei18] algorithm 3, Montgomery with signs. Ours: Montgomery on sums of a whole row.
 //
 // Host and device: tests/fhe_core/cuda/emulate_blind_rotate.cpp runs the same functions on the CPU.
@@ -17,7 +18,7 @@
 
 namespace fhe_core::cuda {
 
-// w in [-(p-1)/2, (p-1)/2] and round(w * 2^32 / p), for products by w without a division (Shoup).
+// w in [-(p-1)/2, (p-1)/2] and round(w * 2^32 / q), for products by w without a division (Shoup).
 struct Twiddle {
     std::int32_t value;
     std::int32_t companion;
@@ -39,10 +40,11 @@ constexpr std::uint32_t root_of_unity(std::uint32_t p, std::uint32_t order, std:
 }
 
 // A limb prime known to the compiler. Operations below take it, or a LimbModulus, as their first argument.
-template <int limb>
+template <int limb, std::uint32_t transform = transform_modulus(limb)>
 struct Modulus {
-    static constexpr std::uint32_t p = kLimbPrimes[limb];
-    static constexpr std::uint32_t p_negated = 0u - p;
+    static constexpr int kBits = limb == 2 ? kRaisingBits : kLimbBits;
+    static constexpr std::uint32_t p = kLimbPrimes[limb], q = transform;
+    static constexpr std::uint32_t q_negated = 0u - q;
     static constexpr std::uint32_t p_inverse = inverse_mod_word(p);
     static constexpr std::int32_t half = static_cast<std::int32_t>((p - 1) / 2);
     static constexpr std::int32_t sqrt_minus_one = static_cast<std::int32_t>(kLimbSqrtMinusOne[limb]);
@@ -50,18 +52,20 @@ struct Modulus {
     static constexpr std::int32_t centre(std::uint64_t value) { return static_cast<std::int32_t>(centred(value % p, p)); }
     static constexpr Twiddle twiddle(std::uint64_t value) {
         const std::int64_t w = centre(value);
-        const std::int64_t scaled = w * (std::int64_t{1} << 32) + (w < 0 ? -half : half);
-        return {static_cast<std::int32_t>(w), static_cast<std::int32_t>(scaled / static_cast<std::int64_t>(p))};
+        const std::int64_t half_q = (q - 1) / 2, scaled = w * (std::int64_t{1} << 32) + (w < 0 ? -half_q : half_q);
+        return {static_cast<std::int32_t>(w), static_cast<std::int32_t>(scaled / static_cast<std::int64_t>(q))};
     }
 };
 
-// One that a thread chooses when it runs: one code path for both limbs.
+// One that a thread chooses when it runs: one code path for both limbs, the second prime number `second` of kLimbPrimes.
 struct LimbModulus {
-    std::uint32_t p, p_negated, p_inverse;
+    std::uint32_t p, q_negated, p_inverse;
 
+    template <int second = 1>
     FHE_HD static LimbModulus of(int limb) {
-        const std::uint32_t p = limb == 0 ? Modulus<0>::p : Modulus<1>::p;
-        return {p, 0u - p, limb == 0 ? Modulus<0>::p_inverse : Modulus<1>::p_inverse};
+        using M0 = Modulus<0>;
+        using M1 = Modulus<second>;
+        return {limb == 0 ? M0::p : M1::p, limb == 0 ? M0::q_negated : M1::q_negated, limb == 0 ? M0::p_inverse : M1::p_inverse};
     }
 };
 
@@ -84,15 +88,15 @@ FHE_HD std::int32_t multiply_high(std::int32_t a, std::int32_t b) {
 
 FHE_HD std::int64_t multiply_wide(std::int32_t a, std::int32_t b) { return std::int64_t{a} * b; }
 
-// a + x*w modulo p; x*w contributes a value in [-p/4, 5p/4).
+// a + x*w modulo q; x*w contributes a value in [-q/4, 5q/4).
 template <class M>
 FHE_HD std::int32_t multiply_add(M m, std::int32_t a, std::int32_t x, Twiddle w) {
     const std::uint32_t quotient = static_cast<std::uint32_t>(multiply_high(x, w.companion));
     const std::uint32_t sum = static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(x) * static_cast<std::uint32_t>(w.value);
-    return wrap(sum + quotient * m.p_negated);
+    return wrap(sum + quotient * m.q_negated);
 }
 
-// Cooley-Tukey: (a, b) -> (a + b*w, a - b*w); both grow by at most 5p/4.
+// Cooley-Tukey: (a, b) -> (a + b*w, a - b*w); both grow by at most 5q/4.
 template <class M>
 FHE_HD void forward_butterfly(M m, std::int32_t& a, std::int32_t& b, Twiddle w) {
     const std::int32_t sum = multiply_add(m, a, b, w);
@@ -101,7 +105,7 @@ FHE_HD void forward_butterfly(M m, std::int32_t& a, std::int32_t& b, Twiddle w) 
 }
 
 // Gentleman-Sande with the inverse of w_mirror's mirror root, which is -w_mirror: (a, b) -> (a + b, (b - a)*w_mirror).
-// |a| + |b| < 2^31; the second result is in [-p/4, 5p/4).
+// |a| + |b| < 2^31; the second result is in [-q/4, 5q/4).
 template <class M>
 FHE_HD void inverse_butterfly(M m, std::int32_t& a, std::int32_t& b, Twiddle w_mirror) {
     const std::int32_t difference = wrap_sub(b, a);
@@ -109,11 +113,20 @@ FHE_HD void inverse_butterfly(M m, std::int32_t& a, std::int32_t& b, Twiddle w_m
     b = multiply_add(m, 0, difference, w_mirror);
 }
 
-// |x| <= 15p -> |x| < 0.69p
+// |x| <= 15q -> |x| < 0.69q
 template <class M>
 FHE_HD std::int32_t reduce(M m, std::int32_t x) {
     const std::uint32_t quotient = static_cast<std::uint32_t>(wrap_add(x, 1 << 26) >> 27);
-    return wrap(static_cast<std::uint32_t>(x) + quotient * m.p_negated);
+    return wrap(static_cast<std::uint32_t>(x) + quotient * m.q_negated);
+}
+
+// |x| <= 15q -> the centred residue of x modulo p.
+template <class M>
+FHE_HD std::int32_t centre(M, std::int32_t x) {
+    const std::uint32_t quotient = static_cast<std::uint32_t>(wrap_add(x, 1 << (M::kBits - 1)) >> M::kBits);
+    std::int32_t centred = wrap(static_cast<std::uint32_t>(x) - quotient * M::p);  // |.| < 0.69p
+    if (centred > M::half) centred -= static_cast<std::int32_t>(M::p);
+    return centred < -M::half ? centred + static_cast<std::int32_t>(M::p) : centred;
 }
 
 // |sum| < 2^62 -> sum * 2^-32 modulo p, at most |sum| / 2^32 + p/2 in size.
@@ -123,11 +136,12 @@ FHE_HD std::int32_t montgomery(M m, std::int64_t sum) {
     return wrap_sub(static_cast<std::int32_t>(sum >> 32), multiply_high(wrap(quotient), static_cast<std::int32_t>(m.p)));
 }
 
-// y in [0, p) and delta in [-15p, 15p] -> (y + delta) mod p in [0, p).
+// y in [0, p) and delta in [-15p, 15p] -> (y + delta) mod p in [0, p); a limb of ciphertexts, q = p.
 template <class M>
 FHE_HD std::uint32_t accumulate_exact(M m, std::uint32_t y, std::int32_t delta) {
+    if constexpr (requires { M::q; }) static_assert(M::q == M::p);  // known to the compiler; a LimbModulus: of limbs 0 and 1
     const std::uint32_t lifted = y + static_cast<std::uint32_t>(delta) + 15 * m.p;  // [0, 31p) < 2^32
-    const std::uint32_t reduced = lifted + (lifted >> 27) * m.p_negated;            // [0, 1.37p)
+    const std::uint32_t reduced = lifted + (lifted >> 27) * m.q_negated;            // [0, 1.37p)
     const std::uint32_t less = reduced - m.p;
     return reduced < less ? reduced : less;
 }

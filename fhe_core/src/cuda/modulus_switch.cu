@@ -13,8 +13,8 @@ struct ModulusSwitch {
     const std::uint32_t* small_lwe;
     std::uint32_t* switched;
     int n, h;
-    std::uint32_t mask;  // 2N - 1
-    bool centred_mean;
+    std::uint32_t mask;  // 2 nu N - 1
+    Rotation rotation;
 
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char* shared) const {
@@ -31,12 +31,7 @@ struct ModulusSwitch {
             partial[thread] = errors;
         });
         for (int half = kThreads / 2; half > 0; half /= 2) block.each(half, [&](int i) { partial[i] += partial[i + half]; });
-        block.each(1, [&](int) {
-            const std::int64_t b = in[n];
-            const std::int64_t rounded =
-                centred_mean ? (2 * b - partial[0] + (std::int64_t{1} << h)) >> (h + 1) : (b + (std::int64_t{1} << (h - 1))) >> h;
-            out[n] = static_cast<std::uint32_t>(rounded) & mask;
-        });
+        block.each(1, [&](int) { out[n] = static_cast<std::uint32_t>(rotation.switched_body(in[n], partial[0], h)) & mask; });
     }
 };
 
@@ -44,13 +39,9 @@ struct ModulusSwitch {
 
 void launch_modulus_switch(const ParameterSet& params, const std::uint32_t* small_lwe, std::size_t batch, std::uint32_t* switched,
                            cudaStream_t stream) {
-    const int h = params.keyswitch_modulus_log2 - params.log2_twice_polynomial_size();
-    const ModulusSwitch body{small_lwe,
-                             switched,
-                             params.lwe_dimension,
-                             h,
-                             2 * static_cast<std::uint32_t>(params.polynomial_size()) - 1,
-                             params.lwe_secret() == SecretKind::binary};
+    const int h = params.keyswitch_modulus_log2 - params.log2_twice_table_size();
+    const ModulusSwitch body{
+        small_lwe, switched, params.lwe_dimension, h, 2 * static_cast<std::uint32_t>(params.table_size()) - 1, params.rotation()};
     launch(body, batch, ModulusSwitch::kThreads * sizeof(std::int64_t), stream);
 }
 

@@ -41,6 +41,27 @@ FHE_HD void neighbour_factors(std::int32_t power, std::int32_t sign, std::int32_
     odd = (power ^ sign) - sign - 1;
 }
 
+// The same factors for exponents whose log2(2N) bits are the highest of a word, so that they wrap by themselves. In shared memory
+// the table holds X^e - 1 itself, word x at x + x/32; else it is the one of powers.
+template <int polynomial_size, bool in_shared_memory = true>
+struct FactorTable {
+    static constexpr int kSize = 2 * polynomial_size, kShift = 32 - log2_of(kSize);
+    static constexpr int kWords = Powers<polynomial_size, in_shared_memory>::kWords;
+    const std::int32_t* words;
+
+    FHE_HD static int word_of(int x) { return in_shared_memory ? x + (x >> 5) : x; }
+    FHE_HD static std::int32_t entry(std::int32_t power) { return in_shared_memory ? power - 1 : power; }
+    FHE_HD static std::uint32_t raised(std::uint32_t exponent) { return exponent << kShift; }
+    // 0 or -1: whether neighbouring positions have opposite powers.
+    FHE_HD static std::int32_t sign(std::uint32_t raised_exponent) { return wrap(raised_exponent << (31 - kShift)) >> 31; }
+    // At two neighbouring positions; `turned`: the raised exponent times 2*brv(first of them) + 1.
+    FHE_HD void neighbours(std::uint32_t turned, std::int32_t sign, std::int32_t& even, std::int32_t& odd) const {
+        const std::uint32_t x = turned >> kShift;
+        even = in_shared_memory ? words[x + (turned >> (kShift + 5))] : words[x] - 1;
+        odd = (even ^ sign) + sign;  // -(even + 1) - 1
+    }
+};
+
 // The factors of one exponent at the points of a lane, P*lane + q, for code that unrolls over q.
 template <class Ntt>
 struct MonomialFactors {

@@ -38,23 +38,31 @@ __device__ __forceinline__ void copy_powers(std::int32_t* to, const std::int32_t
     for (int x = threadIdx.x; x < Powers::kSize; x += threads) to[Powers::word_of(x)] = from[x];
 }
 
+template <int threads, class Factors>
+__device__ __forceinline__ void copy_factors(std::int32_t* to, const std::int32_t* powers) {
+    for (int x = threadIdx.x; x < Factors::kSize; x += threads) to[Factors::word_of(x)] = Factors::entry(powers[x]);
+}
+
+// Step `step` of the key, `bytes` of a step, on its way to L2 while the blocks are at an earlier one: each of the first blocks asks
+// for its part. Blocks that run ahead wait for memory, so that all are within about a step of each other.
+template <std::uint32_t bytes>
+__device__ __forceinline__ void prefetch_key([[maybe_unused]] const BlindRotateView& view, [[maybe_unused]] int step) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    constexpr std::uint32_t kBlocks = 64, kPart = bytes / kBlocks;
+    static_assert(bytes % (16 * kBlocks) == 0, "blocks ask for equally many vectors");
+    if (threadIdx.x == 0 && blockIdx.x < kBlocks && step < view.steps)
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(static_cast<const char*>(view.key) +
+                                                                        std::size_t(step) * bytes + blockIdx.x * kPart),
+                     "r"(kPart));
+#endif
+}
+
 // Enqueues it; view.batch >= 1.
 template <class Config>
 cudaError_t launch_persistent(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
     const int units = (view.batch + Config::kPerUnit - 1) / Config::kPerUnit;
     const int blocks = units < multiprocessors ? units : multiprocessors;
     return enqueue(kernel_of(Config{}), blocks, Config::kThreads, Config::kSharedBytes, stream, view);
-}
-
-// The ciphertexts of a view from number `first` on.
-inline BlindRotateView rest_of(const Shape& shape, BlindRotateView view, int first) {
-    const std::size_t words = std::size_t(shape.glwe_dimension) * shape.polynomial_size;
-    const std::size_t out = view.coefficients == nullptr ? words + shape.polynomial_size : view.coefficient_count * (words + 1);
-    view.switched += std::size_t(first) * (rotation_of(shape.cmux).key_bits * view.steps + 1);
-    if (view.table_index != nullptr) view.table_index += first;
-    view.out = static_cast<char*>(view.out) + first * out * (shape.limb_count == 1 ? 4 : 8);
-    view.batch -= first;
-    return view;
 }
 
 inline constexpr int kLatencyCiphertexts = 1;  // of a multiprocessor, up to which the latency layout is faster
@@ -72,6 +80,20 @@ cudaError_t launch_by_batch(const BlindRotateView& view, int multiprocessors, cu
     const cudaError_t status = launch_persistent<Throughput>(waves, multiprocessors, stream);
     const BlindRotateView rest = rest_of(Throughput::shape, view, waves.batch);
     return status == cudaSuccess ? launch_persistent<Latency>(rest, multiprocessors, stream) : status;
+}
+
+// Throughput, or Small where a multiprocessor of the device lacks the shared memory for it.
+template <class Throughput, class Small, class Latency>
+cudaError_t launch_fitting(const BlindRotateView& view, int multiprocessors, cudaStream_t stream) {
+    if constexpr (Throughput::kSharedBytes > Small::kSharedBytes) {
+        int device = 0, most = 0;
+        cudaError_t status = cudaGetDevice(&device);
+        if (status == cudaSuccess) status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+        if (status != cudaSuccess) return status;
+        if (Throughput::kSharedBytes > static_cast<std::size_t>(most))
+            return launch_by_batch<Small, Latency>(view, multiprocessors, stream);
+    }
+    return launch_by_batch<Throughput, Latency>(view, multiprocessors, stream);
 }
 
 #endif

@@ -54,6 +54,11 @@ struct KeyAhead {
 #pragma unroll
         for (int j = 0; j < keys; ++j) multiply_accumulate(sums[j], digit.x, rows[position % depth][j].x);
     }
+    // sum += factor of key j * word of key j in row `position`, over all j.
+    FHE_HD void multiply_factors(int position, const std::int32_t (&factor)[keys][4], std::int64_t (&sum)[4]) const {
+#pragma unroll
+        for (int j = 0; j < keys; ++j) multiply_accumulate(sum, factor[j], rows[position % depth][j].x);
+    }
     // In the place of row `position` the one `depth` later, of `positions`.
     FHE_HD void refill(int position, int positions) {
         if (position + depth >= positions) return;

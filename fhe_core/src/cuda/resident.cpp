@@ -21,11 +21,25 @@ ResidentWeights::ResidentWeights(const std::int32_t* weights, std::size_t rows, 
                                  cudaStream_t stream)
     : shape_(slice_weights(weights, rows, columns)) {
     memory_ = uploaded(shape_.slices.data(), shape_.slices.size(), device, stream, "weights");
+    if (const std::vector<std::int8_t> tiles = has_wgmma(device) ? tile_weights(shape_) : std::vector<std::int8_t>();
+        !tiles.empty())
+        tiles_ = uploaded(tiles.data(), tiles.size(), device, stream, "weights");
     shape_.slices = {};
+}
+
+void ResidentWeights::wait_in(cudaStream_t stream) const {
+    memory_.wait_in(reinterpret_cast<StreamHandle>(stream));
+    if (!tiles_.empty()) tiles_.wait_in(reinterpret_cast<StreamHandle>(stream));
+}
+
+void ResidentWeights::record_read(cudaStream_t stream) const {
+    memory_.record_read(reinterpret_cast<StreamHandle>(stream));
+    if (!tiles_.empty()) tiles_.record_read(reinterpret_cast<StreamHandle>(stream));
 }
 
 void ResidentWeights::fill(LinearPiece& piece) const {
     piece.weights = static_cast<const std::int8_t*>(memory_.data());
+    piece.tiles = tiles_.empty() ? nullptr : static_cast<const std::int8_t*>(tiles_.data());
     piece.slice_count = shape_.slice_count;
     piece.rows = shape_.rows;
     piece.columns = shape_.columns;

@@ -16,21 +16,21 @@ namespace fhe_core::cuda {
 
 class ResidentWeights {
    public:
-    // Byte slices on the current device.
+    // Byte slices on the current device, for each of the kernels that it has.
     ResidentWeights(const std::int32_t* weights, std::size_t rows, std::size_t columns, int device, cudaStream_t stream);
     void fill(LinearPiece& piece) const;
     // Work that is enqueued on a stream of the current device reads the weights.
-    void wait_in(cudaStream_t stream) const { memory_.wait_in(reinterpret_cast<StreamHandle>(stream)); }
-    void record_read(cudaStream_t stream) const { memory_.record_read(reinterpret_cast<StreamHandle>(stream)); }
+    void wait_in(cudaStream_t stream) const;
+    void record_read(cudaStream_t stream) const;
     std::size_t rows() const { return shape_.rows; }
     std::size_t columns() const { return shape_.columns; }
     std::size_t padded_columns() const { return shape_.padded_columns; }
     int device() const { return memory_.device(); }
-    std::size_t bytes() const { return memory_.bytes(); }
+    std::size_t bytes() const { return memory_.bytes() + tiles_.bytes(); }
 
    private:
     SlicedWeights shape_;  // without the slices
-    DeviceArray memory_;
+    DeviceArray memory_, tiles_;
 };
 
 // Least recently used contents leave when the limit is passed. Of one session, which locks.

@@ -1,6 +1,7 @@
 #include "cuda/runtime.hpp"
 
 #include "cuda/device_memory.hpp"
+#include "cuda/host_memory.hpp"
 #include "fhe_core/errors.hpp"
 
 namespace fhe_core::cuda {
@@ -70,16 +71,14 @@ void DeviceBuffer::release() noexcept {
     bytes_ = 0;
 }
 
-PinnedBuffer::~PinnedBuffer() {
-    if (data_ != nullptr) cudaFreeHost(data_);
-}
+PinnedBuffer::~PinnedBuffer() { free_locked(data_); }
 
 void PinnedBuffer::reserve(std::size_t bytes) {
     if (bytes <= bytes_) return;
-    if (data_ != nullptr) cudaFreeHost(data_);
-    data_ = nullptr;
+    free_locked(std::exchange(data_, nullptr));
     bytes_ = 0;
-    check(cudaMallocHost(&data_, bytes), "page-locked host memory");
+    data_ = allocate_locked(bytes);
+    if (data_ == nullptr) check(cudaErrorMemoryAllocation, "page-locked host memory");
     bytes_ = bytes;
 }
 

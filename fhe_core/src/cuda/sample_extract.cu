@@ -1,6 +1,6 @@
-// Sample extraction of whole GLWE ciphertexts: docs/specification.md, section 7; one word per thread. Kernels made for a shape
-// extract for themselves (accumulator.cuh). CPU counterpart: cpu/sample_extract.cpp.
-// Source: [CGGI20] sample extraction.
+// Sample extraction of whole GLWE ciphertexts, or of several that a blind rotation made of one table: docs/specification.md,
+// section 7; one word per thread. Kernels made for a shape extract for themselves (accumulator.cuh). CPU counterpart:
+// cpu/sample_extract.cpp. Source: [CGGI20] sample extraction.
 #include "cuda/stages.hpp"
 
 #include "cuda/accumulator.cuh"
@@ -18,7 +18,7 @@ struct SampleExtract {
     Word* lwe;
     std::size_t batch, count;
     Word modulus;
-    int size, k;
+    int size, k, parts;  // ciphertexts [batch][parts][k + 1][N]: coefficient c is coefficient c / parts of part c mod parts
 
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char*) const {
@@ -27,16 +27,16 @@ struct SampleExtract {
             const int at = static_cast<int>(item % words), component = at / size, j = at - component * size;
             const std::size_t output = item / words, number = output / count;
             const int c = static_cast<int>(coefficients[output % count]);
-            const Word* polynomial = glwe + (number * (k + 1) + component) * size;
-            lwe[item] = component == k ? polynomial[c] : extracted_word(polynomial, size, c, j, modulus);
+            const Word* polynomial = glwe + ((number * parts + c % parts) * (k + 1) + component) * size;
+            lwe[item] = component == k ? polynomial[c / parts] : extracted_word(polynomial, size, c / parts, j, modulus);
         });
     }
 };
 
 }  // namespace
 
-void launch_sample_extract(const ParameterSet& params, const void* glwe, std::size_t batch, const std::uint32_t* coefficients,
-                           std::size_t count, void* lwe, cudaStream_t stream) {
+void launch_sample_extract(const ParameterSet& params, const void* glwe, int parts, std::size_t batch,
+                           const std::uint32_t* coefficients, std::size_t count, void* lwe, cudaStream_t stream) {
     with_words(params, [&]<class Word>(Word) {
         const SampleExtract<Word> body{static_cast<const Word*>(glwe),
                                        coefficients,
@@ -45,7 +45,8 @@ void launch_sample_extract(const ParameterSet& params, const void* glwe, std::si
                                        count,
                                        static_cast<Word>(params.modulus()),
                                        params.polynomial_size(),
-                                       params.glwe_dimension()};
+                                       params.glwe_dimension(),
+                                       parts};
         launch_over(body, batch * count * (params.large_dimension() + 1), stream);
     });
 }

@@ -9,6 +9,7 @@
 
 #include "cuda/device_memory.hpp"
 #include "cuda/expanded_key.hpp"
+#include "cuda/host_copies.hpp"
 #include "cuda/int8_gemm.hpp"
 #include "cuda/resident.hpp"
 #include "cuda/rows.hpp"
@@ -42,17 +43,22 @@ struct Job {
 
 struct CudaBackend::State {
     State(const ExpandedKey::State& expanded, std::size_t limit, std::optional<StreamHandle> stream)
-        : key(expanded), memory_limit(limit), compute(compute_stream(stream)) {}
+        : key(expanded),
+          memory_limit(limit),
+          linear_kernel(chosen_linear_kernel(expanded.device)),
+          compute(compute_stream(stream)) {}
 
     const ExpandedKey::State& key;
     const std::size_t memory_limit;
+    const LinearKernel linear_kernel;
     std::mutex mutex;
     std::string failure;  // of the device, for good
     Stream compute, upload, download;
     Int8Gemm gemm;
     ResidentCache resident;
 
-    // Two pieces in flight.
+    // Pieces in flight: one on each way, one at work, one that the host copies.
+    static constexpr std::size_t kSlots = 4;
     struct Slot {
         PinnedBuffer pinned_in[2], pinned_out;
         DeviceBuffer in[2], out;
@@ -60,18 +66,17 @@ struct CudaBackend::State {
         Event started{true}, switched{true}, rotated{true};
         bool timed = false;
         std::size_t first = 0, count = 0;  // items that the host is still to fetch or to report
-    } slots[2];
+    } slots[kSlots];
     std::size_t current = 0;  // slot of the piece being enqueued
-    DeviceBuffer digits, sums, bodies, small, glwe, plain_scratch, linear_bytes, outside;
+    DeviceBuffer digits, sums, bodies, few_counters, small, glwe, rotation_scratch, linear_bytes, outside;
     PinnedBuffer outside_on_host;
     StageSeconds seconds{};
 
     const ParameterSet& params() const { return key.params; }
     std::size_t lwe_bytes() const { return (std::size_t(params().large_dimension()) + 1) * params().word_bytes(); }
     std::size_t small_bytes() const { return (std::size_t(params().lwe_dimension) + 1) * 4; }
-    std::size_t glwe_bytes() const {
-        return std::size_t(params().glwe_dimension() + 1) * params().polynomial_size() * params().word_bytes();
-    }
+    std::size_t glwe_bytes() const { return rotated_bytes() / params().extension_factor(); }
+    std::size_t rotated_bytes() const { return params().rotated_words() * params().word_bytes(); }
     Input words(const void* data, std::size_t item_bytes, const char* name) const {
         return {data, item_bytes, name, params().modulus(), static_cast<int>(params().word_bytes())};
     }
@@ -110,15 +115,17 @@ struct CudaBackend::State {
     // enqueue(first, count, in, out) puts the work of a piece on `compute`.
     template <class Enqueue>
     void run(const Job& job, const Progress& progress, Enqueue&& enqueue) {
-        const Call call = start(job, progress);
+        Call call = start(job, progress);
         const std::size_t piece = plan(call);
+        const std::size_t copied = job.batch * (job.inputs[0].item_bytes + job.inputs[1].item_bytes + job.out_bytes);
+        call.is_one_piece = piece >= job.batch && copied <= kSmallCopy;
         for (std::size_t first = 0, number = 0; first < job.batch; first += piece, ++number) {
-            current = number % 2;
+            current = number % kSlots;
             Slot& slot = slots[current];
             fetch(slot, call);
             const std::size_t count = std::min(piece, job.batch - first);
             const void* in[2] = {put_in(slot, call, 0, first, count), put_in(slot, call, 1, first, count)};
-            slot.uploaded.wait_in(compute);
+            if (!call.is_one_piece) slot.uploaded.wait_in(compute);
             if (call.out == Place::device) {
                 enqueue(first, count, in, at(job.out, first * job.out_bytes));
             } else {
@@ -131,13 +138,15 @@ struct CudaBackend::State {
             if (call.out != Place::device) start_download(slot, call);
         }
         const std::size_t pieces = (job.batch + piece - 1) / piece;
-        fetch(slots[pieces % 2], call);
-        fetch(slots[(pieces + 1) % 2], call);
+        for (std::size_t i = 0; i < kSlots; ++i) fetch(slots[(pieces + i) % kSlots], call);
         finish(call);
     }
 
    private:
-    static constexpr std::size_t kPieceBytes = std::size_t{48} << 20;    // of one input or output buffer
+    static constexpr std::size_t kPieceBytes = std::size_t{48} << 20;   // of one input or output buffer
+    static constexpr std::size_t kCopiedBytes = std::size_t{12} << 20;  // the same where the device has less to do than the link
+    static constexpr std::size_t kSmallCopy = std::size_t{1} << 20;
+    static constexpr std::size_t kSmallBytes = std::size_t{32} << 20;    // of a call: not worth asking how much memory is free
     static constexpr std::size_t kCheckedOnHost = std::size_t{1} << 16;  // words: a kernel for fewer costs more
 
     struct Call {
@@ -145,6 +154,7 @@ struct CudaBackend::State {
         const Progress& progress;
         Place in[2], out;
         bool checked_on_device;
+        bool is_one_piece;  // and a small one: all of it is on `compute`, streams that wait for each other cost more than they gain
     };
 
     static Stream compute_stream(std::optional<StreamHandle> stream) {
@@ -156,7 +166,7 @@ struct CudaBackend::State {
     }
 
     Call start(const Job& job, const Progress& progress) {
-        Call call{job, progress, {Place::device, Place::device}, place_of(job.out, key.device), false};
+        Call call{job, progress, {Place::device, Place::device}, place_of(job.out, key.device), false, false};
         for (int i = 0; i < 2; ++i) {
             const Input& input = job.inputs[i];
             if (input.item_bytes == 0) continue;
@@ -193,13 +203,13 @@ struct CudaBackend::State {
 
     std::size_t held_bytes() const {
         std::size_t bytes = 0;
-        for (const DeviceBuffer* buffer : {&digits, &sums, &bodies, &small, &glwe, &plain_scratch, &linear_bytes})
+        for (const DeviceBuffer* buffer : {&digits, &sums, &bodies, &small, &glwe, &rotation_scratch, &linear_bytes})
             bytes += buffer->bytes();
         for (const Slot& slot : slots) bytes += slot.in[0].bytes() + slot.in[1].bytes() + slot.out.bytes();
         return bytes;
     }
 
-    // Items of a piece such that two pieces and their scratch fit. Operands on the device are there already.
+    // Items of a piece such that all slots and the scratch fit. Operands on the device are there already.
     std::size_t plan(const Call& call) const {
         const Job& job = call.job;
         std::size_t largest = call.out == Place::device ? 0 : job.out_bytes, buffers = largest;
@@ -208,14 +218,17 @@ struct CudaBackend::State {
             largest = std::max(largest, job.inputs[i].item_bytes);
             buffers += job.inputs[i].item_bytes;
         }
-        const std::size_t item = std::max<std::size_t>(1, 2 * buffers + job.scratch_bytes), available = available_bytes();
+        const std::size_t item = std::max<std::size_t>(1, kSlots * buffers + job.scratch_bytes), wanted = item * job.batch;
+        const bool is_small = wanted <= (memory_limit == 0 ? kSmallBytes : std::min(kSmallBytes, memory_limit));
+        const std::size_t available = is_small ? wanted : available_bytes();
         const std::size_t fitting = available / item;
         if (fitting == 0)
             throw OutOfDeviceMemory(std::string(job.name) + ": one item needs " + mebibytes(item) + " on the device, " +
                                     mebibytes(available) +
                                     " are free; free other sessions, keys and arrays or use a device with more memory");
         const bool reports = static_cast<bool>(call.progress);
-        const std::size_t by_bytes = largest == 0 ? kMostItems : std::max<std::size_t>(1, kPieceBytes / largest);
+        const std::size_t most = job.preferred == kMostItems ? kCopiedBytes : kPieceBytes;
+        const std::size_t by_bytes = largest == 0 ? kMostItems : std::max<std::size_t>(1, most / largest);
         const std::size_t by_waves = buffers == 0 && !reports ? kResidentPieces * job.preferred : job.preferred;
         return std::min({fitting, by_bytes, std::max<std::size_t>(by_waves, 1), kMostItems, job.batch});
     }
@@ -253,15 +266,16 @@ struct CudaBackend::State {
         if (call.in[i] == Place::pageable) {
             slot.uploaded.synchronize();  // of the call before
             slot.pinned_in[i].reserve(bytes);
-            std::memcpy(slot.pinned_in[i].data(), source, bytes);
+            copy_on_host(slot.pinned_in[i].data(), source, bytes);
             source = static_cast<const char*>(slot.pinned_in[i].data());
         }
         slot.in[i].reserve(bytes, call.job.name);
-        slot.computed.wait_in(upload);  // the buffer's last use
-        check(cudaMemcpyAsync(slot.in[i].data(), source, bytes, cudaMemcpyHostToDevice, upload), call.job.name);
-        slot.uploaded.record(upload);
+        const cudaStream_t stream = call.is_one_piece ? compute : upload;
+        if (!call.is_one_piece) slot.computed.wait_in(upload);  // the buffer's last use
+        check(cudaMemcpyAsync(slot.in[i].data(), source, bytes, cudaMemcpyHostToDevice, stream), call.job.name);
+        slot.uploaded.record(stream);
         if (call.checked_on_device && input.bound != 0) {
-            slot.uploaded.wait_in(compute);
+            if (!call.is_one_piece) slot.uploaded.wait_in(compute);
             launch_range_check(slot.in[i].data(), input.word_bytes, bytes / input.word_bytes, input.bound,
                                outside.as<std::uint32_t>(), compute);
         }
@@ -275,9 +289,10 @@ struct CudaBackend::State {
             slot.pinned_out.reserve(bytes);
             target = slot.pinned_out.data();
         }
-        slot.computed.wait_in(download);
-        check(cudaMemcpyAsync(target, slot.out.data(), bytes, cudaMemcpyDeviceToHost, download), call.job.name);
-        slot.downloaded.record(download);
+        const cudaStream_t stream = call.is_one_piece ? compute : download;
+        if (!call.is_one_piece) slot.computed.wait_in(download);
+        check(cudaMemcpyAsync(target, slot.out.data(), bytes, cudaMemcpyDeviceToHost, stream), call.job.name);
+        slot.downloaded.record(stream);
     }
 
     // Waits for a piece whose result or progress the host is to see.
@@ -292,7 +307,7 @@ struct CudaBackend::State {
         } else {
             slot.downloaded.synchronize();
             if (call.out == Place::pageable)
-                std::memcpy(at(job.out, slot.first * job.out_bytes), slot.pinned_out.data(), count * job.out_bytes);
+                copy_on_host(at(job.out, slot.first * job.out_bytes), slot.pinned_out.data(), count * job.out_bytes);
         }
         collect(slot);
         if (call.progress && !call.progress(done, job.batch)) throw CancelledError("the call was cancelled; no result was written");
@@ -300,7 +315,8 @@ struct CudaBackend::State {
 
     void finish(const Call& call) {
         for (int i = 0; i < 2; ++i)
-            if (call.out == Place::device && call.in[i] == Place::pinned) upload.synchronize();  // the caller may change it now
+            if (call.out == Place::device && call.in[i] == Place::pinned)  // the caller may change it now
+                for (const Slot& slot : slots) slot.uploaded.synchronize();
         if (!call.checked_on_device) return;
         outside_on_host.reserve(4);
         check(cudaMemcpyAsync(outside_on_host.data(), outside.data(), 4, cudaMemcpyDeviceToHost, compute), call.job.name);

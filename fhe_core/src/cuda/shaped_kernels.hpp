@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "cuda/blind_rotate.hpp"
 #include "fhe_core/parameter_sets.hpp"
@@ -14,13 +15,25 @@ namespace fhe_core::cuda {
 inline constexpr int kShapedKernelParts = 4;  // translation units that share the instantiations
 
 constexpr bool has_pair_kernel(const Shape& shape) {
-    return rotation_of(shape.cmux).factors_on_products() && shape.limb_count == 1 && shape.polynomial_size >= 256 &&
-           shape.polynomial_size <= 1024;
+    return shape.extension_factor == 1 && rotation_of(shape.cmux).factors_on_products() && shape.limb_count == 1 &&
+           !shape.is_raised() && shape.polynomial_size >= 256 && shape.polynomial_size <= 1024;
 }
 
+// Of the key; raised sets, whose ciphertexts have one, among them.
 constexpr bool has_two_limb_kernel(const Shape& shape) {
-    return rotation_of(shape.cmux).factors_on_products() && shape.limb_count == 2 && shape.polynomial_size >= 1024 &&
-           shape.mask_gadget == shape.body_gadget && shape.mask_gadget.level_count == 1 && shape.mask_gadget.base_log <= 24;
+    return shape.extension_factor == 1 && rotation_of(shape.cmux).factors_on_products() && shape.key_limbs().count == 2 &&
+           shape.polynomial_size >= 1024 && shape.mask_gadget == shape.body_gadget && shape.mask_gadget.level_count == 1 &&
+           shape.mask_gadget.base_log <= 24 && !shape.has_rounded_products();
+}
+
+// Sets of rounded products have this kernel alone.
+constexpr bool has_rounded_kernel(const Shape& shape) { return shape.has_rounded_products(); }
+
+constexpr bool has_extended_kernel(const Shape& shape) {
+    return shape.extension_factor > 1 && shape.extension_factor <= 32 && rotation_of(shape.cmux).factors_on_products() &&
+           shape.polynomial_size == 2048 && shape.glwe_dimension == 1 && shape.limb_count == 2 &&
+           shape.mask_gadget.level_count == 1 && shape.body_gadget.level_count == 1 && shape.mask_gadget.base_log <= 25 &&
+           shape.body_gadget.base_log <= 25;
 }
 
 constexpr bool is_toy(const ParameterSet& params) { return params.name.starts_with("toy"); }
@@ -28,10 +41,11 @@ constexpr bool is_toy(const ParameterSet& params) { return params.name.starts_wi
 static_assert(
     std::ranges::all_of(kParameterSets,
                         [](const ParameterSet& params) {
-                            return is_toy(params) || has_pair_kernel(params.shape) || has_two_limb_kernel(params.shape);
+                            return is_toy(params) || has_pair_kernel(params.shape) || has_two_limb_kernel(params.shape) ||
+                                   has_extended_kernel(params.shape) || has_rounded_kernel(params.shape);
                         }),
     "a row of the parameter table has a shape that no kernel is made for, and would run on the plain one: give it a shape that "
-    "has_pair_kernel or has_two_limb_kernel takes, or write a kernel");
+    "has_pair_kernel, has_two_limb_kernel, has_extended_kernel or has_rounded_kernel takes, or write a kernel");
 
 // An emulated build is for tests, which run toy sets; tests/fhe_core/cuda/emulate_kernels.cpp runs other shapes.
 constexpr bool is_built(const ParameterSet& params) {
@@ -58,21 +72,48 @@ consteval ShapeList shaped_list(bool (*has_kernel)(const Shape&)) {
     return list;
 }
 
-inline constexpr ShapeList kPairShapes = shaped_list(has_pair_kernel);
+// How many shapes part `part` has.
+constexpr std::size_t count_of_part(const ShapeList& list, int part) {
+    return (list.count + kShapedKernelParts - 1 - part) / kShapedKernelParts;
+}
 
+inline constexpr ShapeList kPairShapes = shaped_list(has_pair_kernel);
+inline constexpr ShapeList kTwoLimbShapes = shaped_list(has_two_limb_kernel);
+inline constexpr ShapeList kExtendedShapes = shaped_list(has_extended_kernel);
+inline constexpr ShapeList kRoundedShapes = shaped_list(has_rounded_kernel);
+
+// Layouts over clusters, of the same shapes.
+struct ClusterKernels {
+    Shape shape;
+    std::vector<ClusterKernel> kernels;
+};
+inline constexpr ShapeList kClusterShapes =
+    shaped_list([](const Shape& shape) { return has_pair_kernel(shape) || has_two_limb_kernel(shape); });
+
+std::span<const ShapedKernel> rounded_kernels();  // not in parts: they are few
+// Of one part: shapes part, part + kShapedKernelParts, .. of each list.
 template <int part>
 std::span<const ShapedKernel> pair_kernels();
-template <>
-std::span<const ShapedKernel> pair_kernels<0>();
-template <>
-std::span<const ShapedKernel> pair_kernels<1>();
-template <>
-std::span<const ShapedKernel> pair_kernels<2>();
-template <>
-std::span<const ShapedKernel> pair_kernels<3>();
-static_assert(kShapedKernelParts == 4);
-
-inline constexpr ShapeList kTwoLimbShapes = shaped_list(has_two_limb_kernel);
+template <int part>
 std::span<const ShapedKernel> two_limb_kernels();
+template <int part>
+std::span<const ShapedKernel> extended_kernels();
+template <int part>
+std::span<const ClusterKernels> cluster_kernels();
+#define FHE_CORE_DECLARE_PART(part)                         \
+    template <>                                             \
+    std::span<const ShapedKernel> pair_kernels<part>();     \
+    template <>                                             \
+    std::span<const ShapedKernel> two_limb_kernels<part>(); \
+    template <>                                             \
+    std::span<const ShapedKernel> extended_kernels<part>(); \
+    template <>                                             \
+    std::span<const ClusterKernels> cluster_kernels<part>();
+FHE_CORE_DECLARE_PART(0)
+FHE_CORE_DECLARE_PART(1)
+FHE_CORE_DECLARE_PART(2)
+FHE_CORE_DECLARE_PART(3)
+#undef FHE_CORE_DECLARE_PART
+static_assert(kShapedKernelParts == 4);
 
 }  // namespace fhe_core::cuda

@@ -24,9 +24,23 @@ void launch_keyswitch_sums(const ParameterSet& params, const std::int32_t* sums,
 void launch_modulus_switch(const ParameterSet& params, const std::uint32_t* small_lwe, std::size_t batch, std::uint32_t* switched,
                            cudaStream_t stream);
 
-// Section 7: glwe [batch][k + 1][N] -> lwe [batch][count][kN + 1].
-void launch_sample_extract(const ParameterSet& params, const void* glwe, std::size_t batch, const std::uint32_t* coefficients,
-                           std::size_t count, void* lwe, cudaStream_t stream);
+// Sections 2 and 3 of few ciphertexts in one launch.
+struct KeyswitchFewView {
+    const void* lwe;            // [batch][kN + 1]
+    const std::int8_t* planes;  // the key: [slices][columns][kN * level_count]
+    int slices, columns;
+    // Of few_keyswitch_counters() words, zero before the first launch; each launch leaves zeros.
+    unsigned long long* counters;
+    std::uint32_t* switched;  // [batch][n + 1]
+    std::size_t batch;        // <= most_of_few_keyswitch(params)
+};
+std::size_t most_of_few_keyswitch(const ParameterSet& params);
+std::size_t few_keyswitch_counters();
+void launch_keyswitch_few(const ParameterSet& params, const KeyswitchFewView& view, cudaStream_t stream);
+
+// Section 7: glwe [batch][parts][k + 1][N] -> lwe [batch][count][kN + 1], parts 1 or, of a blind rotation's table, nu.
+void launch_sample_extract(const ParameterSet& params, const void* glwe, int parts, std::size_t batch,
+                           const std::uint32_t* coefficients, std::size_t count, void* lwe, cudaStream_t stream);
 
 // out = scale_x * x + scale_y * y + (0, .., 0, constant); y may be null.
 struct CombineView {

@@ -20,7 +20,14 @@ struct alignas(16) PartTwiddles {
     Twiddle slot[32];
 };
 
-template <class KernelShapeOf, int groups_per_block, int warps_per_part, bool keys_first = true>
+// How the product of a two-limb kernel goes.
+enum class TwoLimbProduct : std::uint8_t {
+    keys,  // words of a product loaded ahead. Two rows: sums over the keys of factor times key, reduced, times digits; more rows:
+           // sums over the rows of digit times key, reduced, times factors
+    deep,  // sums over the keys, one key after the other: those of all rows and outputs grow together
+};
+
+template <class KernelShapeOf, int groups_per_block, int warps_per_part, TwoLimbProduct product = TwoLimbProduct::keys>
 struct TwoLimbConfig {
     static constexpr Shape shape = KernelShapeOf::value;
     using Row = WarpNtt<0, 1024>;  // coordinates and ranges, which do not depend on the limb
@@ -33,9 +40,11 @@ struct TwoLimbConfig {
     static constexpr int kWarpsPerGroup = 2 * kParts * kWarpsPerPart;
     static constexpr int kGroupThreads = kWarpsPerGroup * 32, kThreads = kGroupThreads * kGroups;
     static constexpr int kShare = kComponents * 1024 / kGroupThreads;  // coefficients of a thread, times kParts
-    static constexpr int kDrop = 2 * kLimbBits - shape.mask_gadget.base_log;
+    static constexpr bool kRaised = shape.is_raised();
+    static constexpr int kSecond = shape.key_limbs().second;  // prime of limb 1, number in kLimbPrimes
+    static constexpr int kDrop = shape.limb_count * kLimbBits - shape.mask_gadget.base_log;
 
-    static constexpr int kPerUnit = 1, kCiphertexts = kGroups;  // of a group at once, of a block
+    static constexpr int kPerUnit = 1, kCiphertexts = kGroups;  // of a group, of a block
 
     static constexpr bool kPowersShared = N < 4096;  // else they do not fit
     using PowerTable = Powers<N, kPowersShared>;     // of one limb
@@ -43,18 +52,21 @@ struct TwoLimbConfig {
     static constexpr int kTableWords = 2 * kParts * static_cast<int>(sizeof(PartTwiddles) / 4);
     static constexpr int kTileWords = kComponents * 1024;  // of a limb and part
     static constexpr int kGroupWords = 2 * kParts * kTileWords;
-    static constexpr int kBarriers = 1 + (kWarpsPerPart > 1 ? 2 * kParts : 0);  // named, of a group
-    // Few rows: factors times keys, then one reduction and one product per row; else sums over the rows, reduced and times factors.
-    static constexpr bool kKeysFirst = keys_first && kRows == 2;
-    static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + kTableWords + kGroups * kGroupWords);
+    static constexpr bool kDeep = product == TwoLimbProduct::deep;
+    static constexpr bool kKeysFirst = kDeep || kRows == 2;
+    static constexpr bool kInMemory = kDeep && N < 4096;  // coefficients wait in shared memory, where they fit, not in registers
+    static constexpr int kShareVectors = kShare * kParts * 2 / 4;  // 16 bytes, the coefficients of a thread
+    static constexpr int kShareWords = kInMemory ? kShareVectors * 4 * kGroupThreads : 0;
+    static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + kTableWords + kGroups * (kGroupWords + kShareWords));
     static constexpr std::size_t kOutputVectors = std::size_t(kVectors) * kRows * kKeys * 32 * kParts;  // one output of one limb
+    static constexpr std::uint32_t kStepBytes = 16 * 2 * kComponents * kOutputVectors;
 
-    // Units of p.
+    // Units of q.
     static constexpr double kForwardBound = 0.07 + 1.25 * kLogSize;
-    static constexpr double kRatio = Modulus<1>::p / 4294967296.0;  // p / 2^32
+    static constexpr double kRatio = Modulus<kSecond>::q / 4294967296.0;  // q / 2^32
     static constexpr double kProductBound = (kKeysFirst ? kKeys / 4.0 : kRows * kForwardBound / 2) * kRatio + 0.5;
     static constexpr double kInputBound = (kKeysFirst ? kRows * kForwardBound : kKeys / 2.0) * kProductBound * kRatio + 0.5;
-    static constexpr int kInverseInput = kInputBound <= 0.7 ? 700 : 1000;
+    static constexpr int kInverseInput = kInputBound <= 0.7 || kInputBound > 1 ? Row::planned_input(kInputBound) : 1000;
     static constexpr typename Row::InversePlan kInversePlan = Row::make_inverse_plan(kInverseInput);
 
     // The inverse as WarpNtt plans it; then the slots whose H-fold would be too much for accumulate_exact are reduced.
@@ -82,7 +94,7 @@ struct TwoLimbConfig {
     }
     static constexpr std::array<bool, 32> kReducedSlots = reduced_slots();
 
-    static_assert(Step::kFactorsOnProducts && shape.limb_count == 2 && shape.mask_gadget == shape.body_gadget &&
+    static_assert(Step::kFactorsOnProducts && shape.key_limbs().count == 2 && shape.mask_gadget == shape.body_gadget &&
                       shape.mask_gadget.level_count == 1 && shape.mask_gadget.base_log <= 24,
                   "this kernel takes factors on the products, two limbs and one digit");
     static_assert(kParts == 1 || kParts == 2 || kParts == 4, "N is 1024, 2048 or 4096");
@@ -91,7 +103,7 @@ struct TwoLimbConfig {
     static_assert(kInputBound * 1000 <= kInverseInput && kInversePlan.result <= 15000,
                   "the inverse transform plans for its inputs");
     static_assert(kComponents * 1024 % kGroupThreads == 0 && kShare > 0, "threads share the coefficients evenly");
-    static_assert(kGroups * kBarriers <= 15, "a block has 16 named barriers");
+    static_assert(kGroups + (kWarpsPerPart > 1 ? kGroups * 2 * kParts : 0) <= 15, "a block has 16 named barriers");
     static_assert(kSharedBytes <= 227 * 1024, "shared memory of one multiprocessor");
 };
 
@@ -122,7 +134,7 @@ template <class Config>
 std::vector<PartTwiddles> two_limb_tables() {
     std::vector<PartTwiddles> tables;
     append_part_twiddles<Config, 0>(tables);
-    append_part_twiddles<Config, 1>(tables);
+    append_part_twiddles<Config, Config::kSecond>(tables);
     return tables;
 }
 
@@ -130,7 +142,7 @@ std::vector<PartTwiddles> two_limb_tables() {
 template <class Config>
 std::vector<std::int32_t> two_limb_powers() {
     std::vector<std::int32_t> powers = plain_powers<0>(Config::N);
-    const std::vector<std::int32_t> second = plain_powers<1>(Config::N);
+    const std::vector<std::int32_t> second = plain_powers<Config::kSecond>(Config::N);
     powers.insert(powers.end(), second.begin(), second.end());
     return powers;
 }

@@ -11,7 +11,7 @@
 // vector read (one chunk per lane) touch every bank once. __syncwarp separates writing and reading; callers separate reuse.
 //
 // Ranges: in units of p, forward grows by 5/4 per stage from |digit| << p (static_assert of each kernel's Config); the inverse
-// takes |x| <= 0.7 and reduces where its plan says so. Specification: NegacyclicNtt (common/ntt.cpp) and schoolbook multiplication.
+// reduces where the plan for its input says so. Specification: NegacyclicNtt (common/ntt.cpp) and schoolbook multiplication.
 //
 // Source: [LN16] merged twiddles; [Har14] late reduction. Ours: signed, one warp a polynomial, one exchange through shared memory.
 #pragma once
@@ -203,18 +203,25 @@ struct WarpNtt {
         for (int s = 0; s < P; ++s) plan.result = bound[s] > plan.result ? bound[s] : plan.result;
         return plan;
     }
-    static constexpr InversePlan kInversePlan = make_inverse_plan(kInverseInput);
-    static_assert(kInversePlan.result <= 15000, "accumulate_exact takes results up to 15 p");
+    // The least input, a multiple of 50 from kInverseInput on, for which a plan is made, that covers `bound` (units of p).
+    static constexpr int planned_input(double bound) {
+        int input = kInverseInput;
+        while (input < bound * 1000) input += 50;
+        return input;
+    }
+    template <int input>
+    static constexpr InversePlan kInversePlan = make_inverse_plan(input);
 
-    template <int step>
+    template <int input, int step>
     FHE_HD static void reduce_planned(std::int32_t (&x)[P]) {
-        reduce_slots<kInversePlan.reduces[step]>(M{}, x);
+        static_assert(kInversePlan<input>.result <= 15000, "accumulate_exact takes results up to 15 p");
+        reduce_slots<kInversePlan<input>.reduces[step]>(M{}, x);
     }
 
-    template <int z, int G>
+    template <int input, int z, int G>
     FHE_HD static void inverse_lane_stage(std::int32_t (&x)[G][P], const TwiddlePair* table, int lane) {
 #pragma unroll
-        for (int g = 0; g < G; ++g) reduce_planned<Z - 1 - z>(x[g]);
+        for (int g = 0; g < G; ++g) reduce_planned<input, Z - 1 - z>(x[g]);
         static_for<0, P / 2>([&](auto pair) {
             constexpr int ordinal = P + z * P / 2 + P / 2 - 1 - decltype(pair)::value;
             constexpr int a = pair_slot(z, decltype(pair)::value), b = a | 1 << (p - 1 - z);
@@ -226,10 +233,10 @@ struct WarpNtt {
 
     // Written out: through inverse_stage the same instructions come in an order that costs lut2_64 2 %
     // (docs/benchmarks/cuda-log.md).
-    template <int G>
+    template <int input, int G>
     FHE_HD static void inverse_row(std::int32_t (&x)[G][P], const TwiddlePair* table, int lane) {
         static_for<0, p>([&](auto step) {
-            static_for<0, G>([&](auto g) { reduce_planned<Z + decltype(step)::value>(x[decltype(g)::value]); });
+            static_for<0, G>([&](auto g) { reduce_planned<input, Z + decltype(step)::value>(x[decltype(g)::value]); });
             constexpr int stage = p - 1 - decltype(step)::value, blocks = 1 << stage, half = P >> (stage + 1);
             static_for<0, blocks>([&](auto block) {
                 constexpr int ordinal = 2 * blocks - 1 - decltype(block)::value;
@@ -240,12 +247,13 @@ struct WarpNtt {
                 });
             });
         });
-        static_for<0, G>([&](auto g) { reduce_planned<Z + p>(x[decltype(g)::value]); });  // before the exchange
+        static_for<0, G>([&](auto g) { reduce_planned<input, Z + p>(x[decltype(g)::value]); });  // before the exchange
     }
 
+    template <int input>
     FHE_HD static void inverse_slots(std::int32_t (&x)[P]) {
         static_for<0, p>([&](auto step) {
-            reduce_planned<Z + p + 1 + decltype(step)::value>(x);
+            reduce_planned<input, Z + p + 1 + decltype(step)::value>(x);
             inverse_stage<P, p - 1 - decltype(step)::value>(M{}, x, ConstantTwiddles{});
         });
     }
@@ -286,23 +294,24 @@ struct WarpNtt {
         });
     }
 
-    template <int G>
+    // |x| <= input thousandths of p.
+    template <int input, int G>
     __device__ __forceinline__ static void inverse(std::int32_t (&x)[G][P], std::int32_t* tiles, int tile_stride,
                                                    const TwiddlePair* table, int lane) {
         static_for<0, Z>([&](auto step) {
             constexpr int z = Z - 1 - decltype(step)::value;
-            inverse_lane_stage<z>(x, table, lane);
+            inverse_lane_stage<input, z>(x, table, lane);
 #pragma unroll
             for (int g = 0; g < G; ++g) swap_with_lanes<z>(x[g], lane);
         });
-        inverse_row(x, table, lane);
+        inverse_row<input>(x, table, lane);
 #pragma unroll
         for (int g = 0; g < G; ++g) store_row(x[g], tiles + g * tile_stride, lane);
         __syncwarp();
 #pragma unroll
         for (int g = 0; g < G; ++g) {
             load_slots(x[g], tiles + g * tile_stride, lane);
-            inverse_slots(x[g]);
+            inverse_slots<input>(x[g]);
         }
     }
 #endif

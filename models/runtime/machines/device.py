@@ -92,7 +92,9 @@ class Device:
     def extract(self, step: Extract) -> None:
         numbers, part = self._x.shape[1], self._part
         rows = extract_values(self._session, self._x, part.start * numbers, part.stop * numbers)
-        self._values[step.writes] = rows.reshape((part.stop - part.start, numbers, rows.shape[-1]))
+        every = rows.reshape((part.stop - part.start, numbers, rows.shape[-1]))
+        chosen = step.columns.astype(np.int32)
+        self._values[step.writes] = every if step.is_everything else self._session.take(every, chosen)
 
     def multiply(self, step: Multiply) -> None:
         store, columns = self._side_by_side(step.reads), step.reads.columns

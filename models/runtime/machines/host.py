@@ -41,8 +41,10 @@ class HostProgram:
 
 def packed_products(schedule: Schedule) -> list[Multiply]:
     """What reads the input while it stays packed; none when anything reads it together with other values or has too many rows, because then the
-    input is extracted anyway."""
-    if INPUT in schedule.output.values:
+    input is extracted anyway, or when few of its numbers are read, which are then fewer than products have coefficients."""
+    if INPUT in schedule.output.values or not all(
+        step.is_everything for step in schedule.steps if isinstance(step, Extract)
+    ):
         return []
     found: list[Multiply] = []
     for step in schedule.readers(INPUT):
@@ -77,7 +79,13 @@ class Host:
 
     def extract(self, step: Extract) -> None:
         if not self._held.packed_weights:
-            self._values[step.writes] = self._session.extract(self._packed).words
+            every = step.is_everything
+            found = (
+                self._session.extract(self._packed)
+                if every
+                else self._session.extract_columns(self._packed, step.columns)
+            )
+            self._values[step.writes] = found.words
 
     def multiply(self, step: Multiply) -> None:
         packed, bias = self._held.packed_weights.get(step.writes), self._held.bias[step.writes]

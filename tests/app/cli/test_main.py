@@ -52,6 +52,21 @@ def test_params_table_and_json_agree(run):
         assert name in table
 
 
+def test_the_table_of_secure_sets_fits_80_columns(run):
+    table = run("params", environment={"COLUMNS": "80", "CLOAKWORK_ALLOW_TOY": "0"}).stdout
+    assert "nn05_wide_raised" in table and "…" not in table
+
+
+def test_params_marks_structured_secrets(run):
+    record = json.loads(run("params", "--json", "-").stdout)
+    structured = {each["name"] for each in record["sets"] if each["structured_secret"]}
+    assert "gate_64_block" in structured and "gate_64" not in structured
+    lines = run("params", environment={"COLUMNS": "250"}).stdout.splitlines()
+    marked = {line.split()[0] for line in lines if line.split() and any(cell.endswith("*") for cell in line.split())}
+    assert structured <= marked
+    assert any("structured secret" in line for line in lines)
+
+
 def test_params_of_one_set_has_the_bench_names(run):
     record = json.loads(run("params", "gate_64", "--json", "-").stdout)
     assert record["name"] == "gate_64"

@@ -20,7 +20,7 @@ import numpy as np
 from cloakwork.fhe_core import _engine
 
 CHECKED = 3
-LINEAR_SHAPES = [(1024, 1024, 16), (128, 784, 16)]
+LINEAR_SHAPES = [(1024, 1024, 64), (1024, 1024, 16), (128, 784, 16)]
 
 
 def bench_set(name: str, batches: list[int], repeats: int) -> list[dict[str, Any]]:
@@ -77,24 +77,52 @@ def bench_batch(name: str, secret: Any, cpu: Any, session: Any, batch: int, repe
     return record
 
 
-def bench_linear(name: str, repeats: int) -> None:
+def bench_linear(name: str, repeats: int) -> list[dict[str, Any]]:
+    """Numpy arrays in and out; weights are on the device, results in page-locked memory unless said. Multiply-adds as in bench_resident.py."""
     params = _engine.parameter_set(name)
     secret = _engine.SecretKey.generate(params)
-    session = _engine.CudaSession(_engine.CudaKey(params, *secret.evaluation_keys()))
+    keys = secret.evaluation_keys()
+    session = _engine.CudaSession(_engine.CudaKey(params, *keys))
+    cpu = _engine.CpuSession(_engine.CpuKey(params, *keys), 16)
     generator = np.random.default_rng(1)
     dtype = np.uint32 if params.limb_count == 1 else np.uint64
+    slices = 4 if params.limb_count == 1 else 7
+    records = []
     for rows, columns, samples in LINEAR_SHAPES:
-        weights = generator.integers(-127, 128, (rows, columns), dtype=np.int32)
-        lwe = generator.integers(0, params.modulus, (samples, columns, params.large_dimension + 1), dtype=dtype)
-        seconds = []
-        for _ in range(repeats + 1):
-            start = time.perf_counter()
-            session.linear(weights, lwe)
-            seconds.append(time.perf_counter() - start)
-        print(
-            f"{name} linear {rows} x {columns}, {samples} samples: host {statistics.median(seconds[1:]) * 1e3:.1f} ms",
-            flush=True,
+        matrix = generator.integers(-127, 128, (rows, columns), dtype=np.int32)
+        weights = session.upload_weights(matrix)
+        ordinary: Any = generator.integers(
+            0, params.modulus, (samples, columns, params.large_dimension + 1), dtype=dtype
         )
+        locked = _engine.pinned_empty(ordinary.shape, dtype)
+        locked[...] = ordinary
+        expected = cpu.linear(matrix, ordinary[:1].copy())
+        macs = rows * columns * samples * (params.large_dimension + 1) * slices
+        result = np.zeros((samples, rows, params.large_dimension + 1), dtype)
+        ways = (
+            ("ordinary", ordinary, None),
+            ("page-locked", locked, None),
+            ("ordinary, results too", ordinary, result),
+        )
+        for memory, lwe, into in ways:
+            seconds = []
+            for _ in range(repeats + 2):
+                start = time.perf_counter()
+                out = session.gathered_linear(weights, lwe, out=into)
+                seconds.append(time.perf_counter() - start)
+            wrong = int((out[:1] != expected).any(axis=2).sum())
+            median = statistics.median(seconds[2:])
+            record = {"set": name, "rows": rows, "columns": columns, "samples": samples, "memory": memory}
+            record |= {"host_seconds": median, "macs_per_second": macs / median, "wrong": wrong}
+            records.append(record)
+            print(
+                f"{name} linear {rows} x {columns}, {samples} samples, {memory} arrays: {median * 1e3:.2f} ms (least "
+                f"{min(seconds[2:]) * 1e3:.2f}, first call {seconds[0] * 1e3:.0f}), {macs / median / 1e12:.1f} T multiply-adds/s, "
+                f"{lwe.nbytes / median / 1e9:.1f} GB/s in, "
+                f"{out.nbytes / median / 1e9:.1f} GB/s out, wrong {wrong}",
+                flush=True,
+            )
+    return records
 
 
 def main() -> None:
@@ -102,12 +130,14 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=["gate_64", "nn2", "lut2_64", "lut3_64", "lut4"])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 132, 528, 16384])
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", nargs="+", default=["bootstrap", "linear"])
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     records = []
-    for name in arguments.sets:
+    for name in arguments.sets if "bootstrap" in arguments.only else []:
         records += bench_set(name, arguments.batches, arguments.repeats)
-    bench_linear(arguments.sets[0], arguments.repeats)
+    if "linear" in arguments.only:
+        records += bench_linear(arguments.sets[0], arguments.repeats)
     if arguments.json:
         arguments.json.write_text(json.dumps(records, indent=1), encoding="utf-8")
 

@@ -5,10 +5,12 @@ set -u
 cd "$(dirname "$0")/../../.."
 out=${1:-build/cuda}
 mkdir -p build/cuda
-flags="-std=c++20 -O3 --expt-relaxed-constexpr -gencode=arch=compute_90,code=sm_90 -Ifhe_core/include -Ifhe_core/src -Itests/benchmarks/cuda"
-reference="fhe_core/src/common/reference.cpp fhe_core/src/common/expand.cpp fhe_core/src/common/chacha20.cpp"
-gemm="fhe_core/src/cuda/linear.cu fhe_core/src/cuda/tiled_int8.cu fhe_core/src/cuda/int8_gemm.cpp fhe_core/src/cuda/runtime.cpp fhe_core/src/cuda/device_memory.cpp"
-benches="bench_linear bench_two_limbs bench_blind_rotate"
+flags="-std=c++20 -O3 --expt-relaxed-constexpr -Ifhe_core/include -Ifhe_core/src -Itests/benchmarks/cuda"
+reference="fhe_core/src/common/reference.cpp fhe_core/src/common/expand.cpp fhe_core/src/common/chacha20.cpp fhe_core/src/common/fft.cpp"
+memory=$(printf 'fhe_core/src/cuda/%s ' tiled_int8.cu int8_gemm.cpp runtime.cpp device_memory.cpp host_memory.cpp host_copies.cpp)
+gemm="fhe_core/src/cuda/linear.cu fhe_core/src/cuda/linear_wgmma.cu $memory"
+stages="fhe_core/src/cuda/keyswitch.cu fhe_core/src/cuda/keyswitch_few.cu fhe_core/src/cuda/modulus_switch.cu $memory"
+benches="bench_linear bench_two_limbs bench_raised bench_rounded bench_blind_rotate bench_clusters bench_stages"
 
 for name in $benches; do
     bench=build/cuda/$name
@@ -16,8 +18,10 @@ for name in $benches; do
     if [ "$out" = build ] || ! timeout 60 $bench check >/dev/null 2>&1; then
         echo "building $bench"
         sources=$reference
-        [ $name = bench_linear ] && sources=$gemm
-        nvcc $flags tests/benchmarks/cuda/$name.cu $sources -o $bench || exit 1
+        architecture=sm_90
+        [ $name = bench_linear ] && sources=$gemm architecture=sm_90a
+        [ $name = bench_stages ] && sources=$stages
+        nvcc $flags -arch=$architecture tests/benchmarks/cuda/$name.cu $sources -o $bench || exit 1
     fi
 done
 [ "$out" = build ] && exit 0
@@ -29,7 +33,7 @@ if command -v ncu >/dev/null; then
     for name in $benches; do
         timeout 150 ncu --clock-control none --section SpeedOfLight --section ComputeWorkloadAnalysis --section MemoryWorkloadAnalysis \
             --section SchedulerStats --section WarpStateStats --section InstructionStats build/cuda/$name profile >"$out/ncu_$name.txt" 2>&1
-        grep -E "blind_rotate|linear_product|block_kernel|Duration|SM Busy|Issue Slots Busy|Throughput|Hit Rate|No Eligible|Executed Ipc Active|Warp Cycles Per Issued|stall|pipeline" \
+        grep -E "blind_rotate|linear_product|linear_wgmma|block_kernel|Duration|SM Busy|Issue Slots Busy|Throughput|Hit Rate|No Eligible|Executed Ipc Active|Warp Cycles Per Issued|stall|pipeline" \
             "$out/ncu_$name.txt" | cut -c1-180
     done
 fi

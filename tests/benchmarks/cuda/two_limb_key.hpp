@@ -7,11 +7,11 @@
 
 namespace fhe_core::cuda {
 
-template <class Config, int limb>
-void expand_limb(const ParameterSet& params, const reference::Words& key, std::vector<std::int32_t>& out) {
-    using M = Modulus<limb>;
+// The limb modulo prime `number` of kLimbPrimes.
+template <class Config, int number>
+void expand_limb(const KeyLayout& layout, const reference::Words& key, int limb, std::vector<std::int32_t>& out) {
+    using M = Modulus<number>;
     constexpr int N = Config::N;
-    const KeyLayout layout = KeyLayout::make(params, KeyOrder::warp, 32 * Config::kParts);
     const std::uint64_t root = root_of_unity(M::p, 2 * N, M::sqrt_minus_one);
     const std::uint64_t scale = mul_mod(pow_mod(2, 64, M::p), inverse_mod(N, M::p), M::p);
     std::vector<std::uint64_t> roots(N), x(N);
@@ -33,13 +33,13 @@ void expand_limb(const ParameterSet& params, const reference::Words& key, std::v
     }
 }
 
-// Coefficients [step][key][row][k + 1][N] modulo Q -> KeyOrder::warp.
+// Coefficients [step][key][row][k + 1][N] modulo the key's modulus -> the order of a kernel.
 template <class Config>
-std::vector<std::int32_t> two_limb_key(const ParameterSet& params, const reference::Words& key) {
-    const KeyLayout layout = KeyLayout::make(params, KeyOrder::warp, 32 * Config::kParts);
+std::vector<std::int32_t> two_limb_key(const ParameterSet& params, const reference::Words& key, KeyOrder order = KeyOrder::warp) {
+    const KeyLayout layout = KeyLayout::make(params, order, 32 * Config::kParts);
     std::vector<std::int32_t> words(layout.step_words() * params.step_count());
-    expand_limb<Config, 0>(params, key, words);
-    expand_limb<Config, 1>(params, key, words);
+    expand_limb<Config, 0>(layout, key, 0, words);
+    expand_limb<Config, Config::kSecond>(layout, key, 1, words);
     return words;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <string>
 
 #include "fhe_core/reference.hpp"
 #include "host_key.hpp"
@@ -13,7 +14,7 @@ namespace {
 std::int64_t largest_forward = 0, largest_inverse = 0;
 
 // 32 lanes of one warp, one polynomial.
-template <class Ntt>
+template <class Ntt, int inverse_input>
 struct Warp {
     std::int32_t x[32][1][Ntt::P];
 
@@ -46,17 +47,17 @@ struct Warp {
     void inverse(const TwiddlePair* table) {
         static_for<0, Ntt::Z>([&](auto step) {
             constexpr int z = Ntt::Z - 1 - decltype(step)::value;
-            for (int lane = 0; lane < 32; ++lane) Ntt::template inverse_lane_stage<z>(x[lane], table, lane);
+            for (int lane = 0; lane < 32; ++lane) Ntt::template inverse_lane_stage<inverse_input, z>(x[lane], table, lane);
             swap_with_lanes<z>();
         });
         alignas(16) std::int32_t tile[Ntt::N];
         for (int lane = 0; lane < 32; ++lane) {
-            Ntt::inverse_row(x[lane], table, lane);
+            Ntt::template inverse_row<inverse_input>(x[lane], table, lane);
             Ntt::store_row(x[lane][0], tile, lane);
         }
         for (int lane = 0; lane < 32; ++lane) {
             Ntt::load_slots(x[lane][0], tile, lane);
-            Ntt::inverse_slots(x[lane][0]);
+            Ntt::template inverse_slots<inverse_input>(x[lane][0]);
         }
     }
 
@@ -66,15 +67,18 @@ struct Warp {
     }
 };
 
+template <class Config>
+using WarpOf = Warp<typename Config::Ntt, Config::kInverseInput>;
+
 template <class Config, Gadget gadget>
-void transform_rows(const Warp<typename Config::Ntt>& accumulator, const TwiddlePair* table, std::vector<Vec4>& rows) {
+void transform_rows(const WarpOf<Config>& accumulator, const TwiddlePair* table, std::vector<Vec4>& rows) {
     using Ntt = typename Config::Ntt;
     constexpr int kRowVectors = Config::kVectors * 32;
     const std::size_t first = rows.size();
     rows.resize(first + gadget.level_count * kRowVectors);
     Digits<typename Ntt::M, gadget> digits;
     for (int level = gadget.level_count - 1; level >= 0; --level) {
-        Warp<Ntt> digit;
+        WarpOf<Config> digit;
         for (int lane = 0; lane < 32; ++lane)
             for (int r = 0; r < Ntt::P; ++r) digit.x[lane][0][r] = digits.of(accumulator.x[lane][0][r]);
         digits.next();
@@ -88,21 +92,21 @@ void transform_rows(const Warp<typename Config::Ntt>& accumulator, const Twiddle
 }
 
 template <class Config>
-void product(const std::vector<Vec4>& rows, const Vec4* key, const std::uint32_t (&exponents)[3], const Powers<Config::N>& powers,
-             Warp<typename Config::Ntt>& result) {
+void product(const std::vector<Vec4>& rows, const Vec4* key, const std::uint32_t (&exponents)[Config::kKeys],
+             const Powers<Config::N>& powers, WarpOf<Config>& result) {
     using Ntt = typename Config::Ntt;
     using M = typename Ntt::M;
     for (int lane = 0; lane < 32; ++lane)
         static_for<0, Config::kVectors>([&](auto vector) {
             std::int64_t total[4] = {};
-            for (int j = 0; j < 3; ++j) {
+            for (int j = 0; j < Config::kKeys; ++j) {
                 const auto factors = MonomialFactors<Ntt>::make(exponents[j], root_of_lane(lane, 5));
                 std::int32_t factor[4];
                 factors.template at<decltype(vector)::value>(powers, factor);
                 std::int64_t sum[4] = {};
                 for (int row = 0; row < Config::kRows; ++row)
                     multiply_accumulate(sum, rows[(row * Config::kVectors + vector) * 32 + lane].x,
-                                        key[((vector * Config::kRows + row) * 3 + j) * 32 + lane].x);
+                                        key[((vector * Config::kRows + row) * Config::kKeys + j) * 32 + lane].x);
                 multiply_reduced(M{}, total, factor, sum);
             }
             const Vec4 four = montgomery(M{}, total);
@@ -131,15 +135,15 @@ bool layout_agrees(const ParameterSet& params, std::vector<std::uint64_t> key, c
     return same;
 }
 
-template <int... numbers>
+template <CmuxKind cmux, int... numbers>
 bool check(int lwe_dimension, std::uint64_t seed) {
-    using Config = PairConfig<KernelShape<numbers..., CmuxKind::binary_pair>, PairLayout<1, 1, 1, 1, 1>>;
+    using Config = PairConfig<KernelShape<numbers..., cmux>, PairLayout<1, 1, 1, 1, 1>>;
     constexpr Shape shape = Config::shape;
     using Ntt = typename Config::Ntt;
     using M = typename Ntt::M;
     constexpr int N = Config::N, k = Config::k;
     const ParameterSet params = bench_parameters(shape, lwe_dimension);
-    const auto key = random_words(std::size_t(params.step_count()) * 3 * Config::kRows * (k + 1) * N, M::p, seed);
+    const auto key = random_words(params.bootstrap_key_body_words() * (k + 1), M::p, seed);
     const auto table = random_words(N, M::p, seed + 1);
     const auto wide = random_words(lwe_dimension + 1, 2 * N, seed + 2);
     const reference::SmallWords switched(wide.begin(), wide.end());
@@ -152,7 +156,7 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     std::vector<std::int32_t> powers(Powers<N>::kWords);
     for (int x = 0; x < 2 * N; ++x) powers[Powers<N>::word_of(x)] = plain_powers[x];
 
-    std::vector<Warp<Ntt>> accumulator(k + 1), update(k + 1);
+    std::vector<WarpOf<Config>> accumulator(k + 1), update(k + 1);
     for (int c = 0; c <= k; ++c)
         for (int lane = 0; lane < 32; ++lane)
             for (int r = 0; r < Ntt::P; ++r) {
@@ -164,10 +168,12 @@ bool check(int lwe_dimension, std::uint64_t seed) {
         std::vector<Vec4> rows;
         for (int c = 0; c < k; ++c) transform_rows<Config, shape.mask_gadget>(accumulator[c], twiddles.data(), rows);
         transform_rows<Config, shape.body_gadget>(accumulator[k], twiddles.data(), rows);
-        const std::uint32_t first = switched[2 * step], second = switched[2 * step + 1];
+        std::uint32_t exponents[Config::kKeys];
+        for (int j = 0; j < Config::kKeys; ++j)
+            exponents[j] = params.rotation().exponent(&switched[std::size_t(step) * Config::Step::kKeyBits], j);
         for (int c = 0; c <= k; ++c) {
-            product<Config>(rows, device_key.data() + std::size_t(step * (k + 1) + c) * Config::kStepVectors,
-                            {first, second, first + second}, {powers.data()}, update[c]);
+            product<Config>(rows, device_key.data() + std::size_t(step * (k + 1) + c) * Config::kStepVectors, exponents,
+                            {powers.data()}, update[c]);
             update[c].inverse(twiddles.data());
             update[c].note_largest(largest_inverse);
             for (int lane = 0; lane < 32; ++lane)
@@ -182,10 +188,11 @@ bool check(int lwe_dimension, std::uint64_t seed) {
             for (int r = 0; r < Ntt::P; ++r)
                 wrong +=
                     without_half(M{}, static_cast<std::uint32_t>(accumulator[c].x[lane][0][r])) != expected[c * N + lane + 32 * r];
-    std::printf("N=%d k=%d digits %d+%d n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen %.2f)\n",
-                N, k, shape.mask_gadget.level_count, shape.body_gadget.level_count, lwe_dimension, wrong,
-                Config::kForwardBound / 1000.0, double(largest_forward) / M::p, Ntt::kInversePlan.result / 1000.0,
-                double(largest_inverse) / M::p);
+    std::printf(
+        "N=%d k=%d digits %d+%d %s n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen %.2f)\n", N,
+        k, shape.mask_gadget.level_count, shape.body_gadget.level_count, std::string(params.rotation().name).c_str(), lwe_dimension,
+        wrong, Config::kForwardBound / 1000.0, double(largest_forward) / M::p,
+        Ntt::template kInversePlan<Config::kInverseInput>.result / 1000.0, double(largest_inverse) / M::p);
     largest_forward = largest_inverse = 0;
     return wrong == 0;
 }
@@ -196,11 +203,15 @@ bool check(int lwe_dimension, std::uint64_t seed) {
 int main() {
     using namespace fhe_core;
     using namespace fhe_core::cuda;
-    bool good = check<512, 2, 1, 8, 2, 8, 2>(6, 1);
-    good &= check<512, 2, 1, 6, 3, 7, 2>(4, 2);
-    good &= check<512, 2, 1, 6, 3, 5, 3>(4, 3);
-    good &= check<1024, 1, 1, 5, 4, 4, 4>(4, 4);
-    good &= check<256, 1, 1, 7, 3, 7, 3>(6, 5);
-    good &= check<256, 4, 1, 8, 2, 8, 2>(4, 6);
+    using enum CmuxKind;
+    bool good = check<binary_pair, 512, 2, 1, 8, 2, 8, 2>(6, 1);
+    good &= check<binary_pair, 512, 2, 1, 6, 3, 7, 2>(4, 2);
+    good &= check<binary_pair, 512, 2, 1, 6, 3, 5, 3>(4, 3);
+    good &= check<binary_pair, 1024, 1, 1, 5, 4, 4, 4>(4, 4);
+    good &= check<binary_pair, 256, 1, 1, 7, 3, 7, 3>(6, 5);
+    good &= check<binary_pair, 256, 4, 1, 8, 2, 8, 2>(4, 6);
+    good &= check<block_3, 512, 2, 1, 8, 2, 7, 2>(6, 7);
+    good &= check<block_4, 1024, 1, 1, 5, 4, 5, 3>(4, 8);
+    good &= check<block_6, 512, 2, 1, 5, 4, 5, 3>(12, 9);  // the inverse is planned for more than 0.7 p
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -23,7 +23,7 @@ bool check(Shape shape, std::int64_t largest, int items_at_once) {
     const auto wide_bias = random_words(rows, params.modulus(), 2);
     const std::vector<Word> lwe(wide.begin(), wide.end()), bias(wide_bias.begin(), wide_bias.end());
     const SlicedWeights sliced = slice_weights(weights.data(), rows, columns);
-    std::vector<std::int8_t> scratch(items_at_once * linear_item_bytes(params, sliced.padded_columns), 0x55);
+    std::vector<std::int8_t> scratch(linear_scratch_bytes(params, sliced.padded_columns, items_at_once), 0x55);
     const int out_sample_rows = positions * rows + 2;
     std::vector<Word> out(std::size_t(samples) * out_sample_rows * words, Word(-1)), expected = out;
 

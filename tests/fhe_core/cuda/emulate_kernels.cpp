@@ -1,7 +1,7 @@
-// The rotation kernels of both layouts and the two-limb kernel as they are, every CUDA thread a fibre (cuda/emulation/threads.hpp),
-// against reference::blind_rotate and sample_extract. Needs no GPU: test_emulated_kernels.py compiles and runs it.
-#include "cuda/blind_rotate_latency.cuh"
-#include "cuda/blind_rotate_two_limbs.cuh"
+// The rotation kernels as they are, in the layouts that the engine takes (rotation_layouts.cuh) and others, every CUDA thread a
+// fibre (cuda/emulation/threads.hpp), against reference::blind_rotate and sample_extract. Needs no GPU: test_emulated_kernels.py
+// compiles and runs it.
+#include "cuda/rotation_layouts.cuh"
 #include "fhe_core/reference.hpp"
 #include "host_key.hpp"
 #include "two_limb_key.hpp"
@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace fhe_core::cuda {
 namespace {
@@ -19,31 +20,23 @@ void require(cudaError_t status) {
     std::exit(EXIT_FAILURE);
 }
 
-template <class Pair, bool latency>
-void run_kernel(const BlindRotateView& view) {
-    if constexpr (latency)
-        require(launch_persistent<LatencyConfig<Pair>>(view, 1, nullptr));
-    else
-        require(launch_persistent<Pair>(view, 2, nullptr));
-}
-
-template <class Layout, bool latency, int... numbers>
-bool check_pair(int lwe_dimension, std::uint64_t seed) {
-    using Config = PairConfig<KernelShape<numbers..., CmuxKind::binary_pair>, Layout>;
+// One limb: all words of whole GLWE ciphertexts, then extracted ones.
+template <class KernelShapeOf, class Config>
+bool check_one_limb(const char* layout, int lwe_dimension, std::uint64_t seed, std::size_t batch = 5, int blocks = 2) {
     using M = typename Config::M;
     constexpr int N = Config::N, k = Config::k;
-    constexpr std::size_t kBatch = latency ? 2 : 5, kTables = 2;
+    constexpr std::size_t kTables = 2;
     const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
-    const auto key = random_words(std::size_t(params.step_count()) * 3 * Config::kRows * (k + 1) * N, M::p, seed);
+    const auto key = random_words(params.bootstrap_key_body_words() * (k + 1), M::p, seed);
     const auto tables = random_words(kTables * N, M::p, seed + 1);
-    const auto wide = random_words(kBatch * (lwe_dimension + 1), 2 * N, seed + 2);
+    const auto wide = random_words(batch * (lwe_dimension + 1), 2 * N, seed + 2);
     const std::vector<std::uint32_t> switched(wide.begin(), wide.end()), narrow_tables(tables.begin(), tables.end());
     const std::vector<std::uint32_t> table_index{1, 0, 0, 1, 1}, coefficients{0, 5, N - 1};
 
-    const auto device_key = kernel_key<Config>(key);
+    const auto device_key = kernel_key<PairConfig<KernelShapeOf, PairLayout<1, 1, 1, 1, 1>>>(key);
     const auto twiddles = twiddle_table<typename Config::Ntt>();
     const auto powers = power_table<typename Config::Ntt>();
-    std::vector<std::uint32_t> glwe(kBatch * (k + 1) * N, 0xdeadbeef), lwe(kBatch * coefficients.size() * (k * N + 1), 0xdeadbeef);
+    std::vector<std::uint32_t> glwe(batch * (k + 1) * N, 0xdeadbeef), lwe(batch * coefficients.size() * (k * N + 1), 0xdeadbeef);
     BlindRotateView view{};
     view.switched = switched.data();
     view.key = device_key.data();
@@ -52,16 +45,16 @@ bool check_pair(int lwe_dimension, std::uint64_t seed) {
     view.tables = narrow_tables.data();
     view.table_index = table_index.data();
     view.out = glwe.data();
-    view.batch = kBatch;
+    view.batch = batch;
     view.steps = params.step_count();
-    run_kernel<Config, latency>(view);
+    require(launch_persistent<Config>(view, blocks, nullptr));
     view.coefficients = coefficients.data();
     view.coefficient_count = static_cast<int>(coefficients.size());
     view.out = lwe.data();
-    run_kernel<Config, latency>(view);
+    require(launch_persistent<Config>(view, blocks, nullptr));
 
     int wrong = 0, wrong_extracted = 0;
-    for (std::size_t item = 0; item < kBatch; ++item) {
+    for (std::size_t item = 0; item < batch; ++item) {
         const auto* first = switched.data() + item * (lwe_dimension + 1);
         const auto* table = tables.data() + table_index[item] * N;
         const reference::Words expected = reference::blind_rotate(
@@ -73,32 +66,35 @@ bool check_pair(int lwe_dimension, std::uint64_t seed) {
                 wrong_extracted += lwe[(item * coefficients.size() + j) * (k * N + 1) + i] != sample[i];
         }
     }
-    std::printf("N=%d k=%d %d rows, %s: %d wrong words, %d extracted\n", N, k, Config::kRows, latency ? "latency" : "throughput",
-                wrong, wrong_extracted);
+    std::printf("N=%d k=%d %d rows, %s, %s: %d wrong words, %d extracted\n", N, k, Config::kRows,
+                std::string(params.rotation().name).c_str(), layout, wrong, wrong_extracted);
     return wrong == 0 && wrong_extracted == 0;
 }
 
-template <int N, int k, int groups, int warps>
+// Two limbs, or raised.
+template <class Config>
 bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
-    using Config = TwoLimbConfig<KernelShape<N, k, 2, 24, 1, 24, 1, CmuxKind::binary_pair>, groups, warps>;
-    constexpr std::size_t kBatch = groups + 1;
+    using Word = std::conditional_t<Config::kRaised, std::uint32_t, std::uint64_t>;
+    constexpr int N = Config::N, k = Config::k;
+    constexpr std::size_t kBatch = Config::kGroups + 1;
     const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
-    const auto key = random_words(std::size_t(params.step_count()) * 3 * Config::kRows * (k + 1) * N, params.modulus(), seed);
+    const auto key = random_words(params.bootstrap_key_body_words() * (k + 1), params.key_modulus(), seed);
     const auto table = random_words(N, params.modulus(), seed + 1);
     const auto wide = random_words(kBatch * (lwe_dimension + 1), 2 * N, seed + 2);
     const std::vector<std::uint32_t> switched(wide.begin(), wide.end()), coefficients{0, 5, N - 1};
+    const std::vector<Word> device_table(table.begin(), table.end());
     const std::vector<std::int32_t> key_words = two_limb_key<Config>(params, key);
     std::vector<Vec4> device_key(key_words.size() / 4);
     std::memcpy(device_key.data(), key_words.data(), key_words.size() * 4);
     const auto tables = two_limb_tables<Config>();
     const auto powers = two_limb_powers<Config>();
-    std::vector<std::uint64_t> lwe(kBatch * coefficients.size() * (k * N + 1), 0xdeadbeef);
+    std::vector<Word> lwe(kBatch * coefficients.size() * (k * N + 1), Word(0xdeadbeef));
     BlindRotateView view{};
     view.switched = switched.data();
     view.key = device_key.data();
     view.twiddles = tables.data();
     view.powers = powers.data();
-    view.tables = table.data();
+    view.tables = device_table.data();
     view.out = lwe.data();
     view.batch = kBatch;
     view.steps = params.step_count();
@@ -116,34 +112,92 @@ bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
             for (int i = 0; i <= k * N; ++i) wrong += lwe[(item * coefficients.size() + j) * (k * N + 1) + i] != sample[i];
         }
     }
-    std::printf("N=%d k=%d two limbs, %d groups x %d warps: %d wrong words\n", N, k, groups, Config::kWarpsPerGroup, wrong);
+    std::printf("N=%d k=%d %s, %s, %d groups x %d warps: %d wrong words\n", N, k, Config::kRaised ? "raised" : "two limbs",
+                std::string(params.rotation().name).c_str(), Config::kGroups, Config::kWarpsPerGroup, wrong);
     return wrong == 0;
 }
+
+template <CmuxKind cmux, int... numbers>
+struct OneLimb {
+    using Shape = KernelShape<numbers..., cmux>;
+
+    static bool latency(int lwe_dimension, std::uint64_t seed) {
+        return check_one_limb<Shape, LatencyConfig<PairConfig<Shape, PairLayout<1, 1, 1, 1, 1>>>>("latency", lwe_dimension, seed, 2,
+                                                                                                  1);
+    }
+    template <class Layout>
+    static bool groups(int lwe_dimension, std::uint64_t seed) {
+        return check_one_limb<Shape, PairConfig<Shape, Layout>>("groups", lwe_dimension, seed);
+    }
+    static bool chosen(int lwe_dimension, std::uint64_t seed) {
+        return check_one_limb<Shape, typename LayoutsOf<Shape>::Throughput>("as chosen", lwe_dimension, seed);
+    }
+};
+
+template <CmuxKind cmux, int N, int k, Raising raising = Raising::none>
+struct TwoLimbs {
+    using Shape = KernelShape<N, k, raising == Raising::raised ? 1 : 2, 24, 1, 24, 1, cmux, 1, raising>;
+    using Layouts = LayoutsOf<Shape>;
+
+    static bool chosen(int lwe_dimension, std::uint64_t seed) {
+        return check_two_limbs<typename Layouts::Throughput>(lwe_dimension, seed);
+    }
+    static bool small(int lwe_dimension, std::uint64_t seed) {
+        return check_two_limbs<typename Layouts::Small>(lwe_dimension, seed);
+    }
+    static bool latency(int lwe_dimension, std::uint64_t seed) {
+        return check_two_limbs<typename Layouts::Latency>(lwe_dimension, seed);
+    }
+};
 
 }  // namespace
 }  // namespace fhe_core::cuda
 
 int main() {
     using namespace fhe_core::cuda;
-    using Plain = PairLayout<1, 1, 1, 1, 1>;
-    bool good = check_pair<Plain, true, 512, 2, 1, 8, 2, 7, 2>(6, 1);
-    good &= check_pair<Plain, true, 512, 2, 1, 6, 3, 7, 2>(4, 2);
-    good &= check_pair<Plain, true, 512, 2, 1, 6, 3, 5, 3>(4, 3);
-    good &= check_pair<Plain, true, 512, 2, 1, 5, 4, 5, 3>(4, 4);
-    good &= check_pair<Plain, true, 512, 3, 1, 6, 3, 7, 2>(4, 5);
-    good &= check_pair<Plain, true, 1024, 1, 1, 5, 4, 5, 3>(4, 6);
-    good &= check_pair<Plain, true, 1024, 2, 1, 5, 4, 5, 3>(4, 7);
-    good &= check_pair<Plain, true, 256, 1, 1, 7, 3, 7, 3>(6, 8);
-    good &= check_pair<PairLayout<2, 1, 1, 2, 2>, false, 512, 2, 1, 8, 2, 7, 2>(6, 1);
-    good &= check_pair<PairLayout<2, 1, 1, 2, 2, true>, false, 512, 2, 1, 8, 2, 7, 2>(6, 2);
-    good &= check_pair<PairLayout<2, 1, 2, 3, 2, true>, false, 512, 2, 1, 6, 3, 5, 3>(6, 3);
-    good &= check_pair<PairLayout<2, 1, 1, 1, 2, true>, false, 512, 2, 1, 6, 3, 7, 2>(6, 4);
-    good &= check_pair<PairLayout<2, 1, 2, 3, 2>, false, 512, 2, 1, 6, 3, 7, 2>(6, 5);
-    good &= check_pair<PairLayout<1, 1, 1, 1, 1, true>, false, 1024, 1, 1, 5, 4, 5, 3>(4, 6);
-    good &= check_two_limbs<2048, 1, 2, 2>(4, 1);
-    good &= check_two_limbs<2048, 1, 1, 4>(4, 2);
-    good &= check_two_limbs<1024, 2, 2, 3>(4, 3);
-    good &= check_two_limbs<1024, 2, 1, 4>(4, 4);
-    good &= check_two_limbs<4096, 1, 1, 2>(2, 5);
+    using enum fhe_core::CmuxKind;
+    bool good = OneLimb<binary_pair, 512, 2, 1, 8, 2, 7, 2>::latency(6, 1);
+    good &= OneLimb<binary_pair, 512, 2, 1, 6, 3, 7, 2>::latency(4, 2);
+    good &= OneLimb<binary_pair, 512, 2, 1, 6, 3, 5, 3>::latency(4, 3);
+    good &= OneLimb<binary_pair, 512, 2, 1, 5, 4, 5, 3>::latency(4, 4);
+    good &= OneLimb<binary_pair, 512, 3, 1, 6, 3, 7, 2>::latency(4, 5);
+    good &= OneLimb<binary_pair, 1024, 1, 1, 5, 4, 5, 3>::latency(4, 6);
+    good &= OneLimb<binary_pair, 1024, 2, 1, 5, 4, 5, 3>::latency(4, 7);
+    good &= OneLimb<binary_pair, 256, 1, 1, 7, 3, 7, 3>::latency(6, 8);
+    good &= OneLimb<binary_pair, 512, 2, 1, 8, 2, 7, 2>::groups<PairLayout<2, 1, 1, 2, 2>>(6, 1);
+    good &= OneLimb<binary_pair, 512, 2, 1, 8, 2, 7, 2>::groups<PairLayout<2, 1, 1, 2, 2, true>>(6, 2);
+    good &= OneLimb<binary_pair, 512, 2, 1, 6, 3, 5, 3>::groups<PairLayout<2, 1, 2, 3, 2, true>>(6, 3);
+    good &= OneLimb<binary_pair, 512, 2, 1, 6, 3, 7, 2>::groups<PairLayout<2, 1, 1, 1, 2, true>>(6, 4);
+    good &= OneLimb<binary_pair, 512, 2, 1, 6, 3, 7, 2>::groups<PairLayout<2, 1, 2, 3, 2>>(6, 5);
+    good &= OneLimb<binary_pair, 1024, 1, 1, 5, 4, 5, 3>::groups<PairLayout<1, 1, 1, 1, 1, true>>(4, 6);
+    good &= OneLimb<block_3, 512, 2, 1, 8, 2, 7, 2>::chosen(6, 11);
+    good &= OneLimb<block_4, 512, 2, 1, 8, 2, 7, 2>::latency(8, 12);
+    good &= OneLimb<block_8, 512, 2, 1, 8, 2, 7, 2>::latency(16, 13);
+    good &= OneLimb<block_4, 512, 2, 1, 6, 3, 5, 3>::chosen(8, 14);
+    good &= OneLimb<block_6, 512, 2, 1, 8, 2, 7, 2>::chosen(12, 15);
+    good &= OneLimb<block_8, 512, 2, 1, 6, 3, 7, 2>::chosen(16, 16);
+    good &= OneLimb<block_6, 512, 2, 1, 6, 3, 5, 3>::chosen(12, 17);
+    good &= OneLimb<block_8, 512, 2, 1, 5, 4, 5, 3>::chosen(16, 20);
+    good &= OneLimb<binary_pair, 1024, 1, 1, 5, 4, 5, 3>::chosen(4, 18);
+    good &= OneLimb<block_8, 1024, 1, 1, 5, 4, 5, 3>::chosen(16, 19);
+    good &= TwoLimbs<binary_pair, 2048, 1>::chosen(4, 21);
+    good &= TwoLimbs<binary_pair, 2048, 1>::small(4, 22);
+    good &= TwoLimbs<binary_pair, 2048, 1>::latency(4, 23);
+    good &= TwoLimbs<binary_pair, 1024, 2>::chosen(4, 24);
+    good &= TwoLimbs<binary_pair, 1024, 2>::latency(4, 25);
+    good &= TwoLimbs<binary_pair, 4096, 1>::chosen(2, 26);
+    good &= TwoLimbs<block_3, 2048, 1>::latency(6, 27);
+    good &= TwoLimbs<block_4, 2048, 1>::chosen(8, 28);
+    good &= TwoLimbs<block_8, 2048, 1>::chosen(16, 29);
+    good &= TwoLimbs<block_8, 1024, 2>::chosen(16, 30);
+    good &= TwoLimbs<block_8, 4096, 1>::chosen(8, 31);
+    using enum fhe_core::Raising;
+    good &= TwoLimbs<binary_pair, 2048, 1, raised>::chosen(4, 32);
+    good &= TwoLimbs<binary_pair, 2048, 1, raised>::latency(4, 33);
+    good &= TwoLimbs<binary_pair, 1024, 2, raised>::chosen(4, 34);
+    good &= TwoLimbs<binary_pair, 4096, 1, raised>::chosen(2, 35);
+    good &= TwoLimbs<block_4, 2048, 1, raised>::chosen(8, 36);
+    good &= TwoLimbs<binary_pair, 1024, 2, raised>::small(4, 37);
+    good &= TwoLimbs<binary_pair, 1024, 2, raised>::latency(4, 38);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

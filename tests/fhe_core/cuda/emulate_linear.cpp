@@ -48,7 +48,7 @@ bool check(const Case& c) {
     view.weights = weights.data();
     view.bytes = bytes.data();
     view.out = out.data();
-    if (!emulation::run_grid(c.blocks, Tile::kThreads, Tile::kSharedBytes, [&] { linear_product_kernel<Tile>(view); }))
+    if (!emulation::run_grid(c.blocks, 1, Tile::kThreads, Tile::kSharedBytes, [&] { linear_product_kernel<Tile>(view); }))
         return false;
 
     for (int number = 0; number < view.byte_words; ++number)

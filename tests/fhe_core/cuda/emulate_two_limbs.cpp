@@ -15,13 +15,13 @@ namespace fhe_core::cuda {
 namespace {
 
 // Coefficients [step][key][row][k + 1][N] in [0, Q) -> what expand_key.cu leaves in device memory.
-template <int N, int k, int W, bool keys_first = true>
+template <CmuxKind cmux, int N, int k, int W, TwoLimbProduct product = TwoLimbProduct::keys>
 bool check(int lwe_dimension, std::uint64_t seed) {
-    using Config = TwoLimbConfig<KernelShape<N, k, 2, 24, 1, 24, 1, CmuxKind::binary_pair>, 1, W, keys_first>;
+    using Config = TwoLimbConfig<KernelShape<N, k, 2, 24, 1, 24, 1, cmux>, 1, W, product>;
     using Thread = TwoLimbThread<Config>;
     constexpr std::uint64_t modulus = std::uint64_t{kLimbPrimes[0]} * kLimbPrimes[1];
     const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
-    const auto key = random_words(std::size_t(params.step_count()) * 3 * Config::kRows * (k + 1) * N, modulus, seed);
+    const auto key = random_words(params.bootstrap_key_body_words() * (k + 1), modulus, seed);
     const auto table = random_words(N, modulus, seed + 1);
     const auto wide = random_words(lwe_dimension + 1, 2 * N, seed + 2);
     const reference::SmallWords switched(wide.begin(), wide.end());
@@ -36,7 +36,8 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     std::vector<std::int32_t> powers(Config::kPowersShared ? Config::kPowerWords : 4 * N);
     for (int x = 0; x < 4 * N; ++x) {
         const int at = x % (2 * N);
-        powers[x / (2 * N) * Config::PowerTable::kWords + Config::PowerTable::word_of(at)] = plain[x];
+        powers[x / (2 * N) * Config::PowerTable::kWords + Config::PowerTable::word_of(at)] =
+            Config::kDeep ? Thread::Factors::entry(plain[x]) : plain[x];
     }
     std::vector<Vec4> group_words(Config::kGroupWords / 4);
     auto* words = reinterpret_cast<std::int32_t*>(group_words.data());
@@ -62,11 +63,17 @@ bool check(int lwe_dimension, std::uint64_t seed) {
                 if (t.number == c % W) t.forward_b(c, x);
         }
         largest(largest_forward);
+        std::uint32_t exponents[Config::kKeys];
+        for (int j = 0; j < Config::kKeys; ++j)
+            exponents[j] = params.rotation().exponent(&switched[std::size_t(step) * Config::Step::kKeyBits], j);
         for (const Thread& t : threads) {
-            typename Thread::Ahead ahead(t.key_of(step));
-            ahead.fill();
-            const std::uint32_t first = switched[2 * step], second = switched[2 * step + 1];
-            t.product(ahead, {first, second, first + second});
+            if constexpr (Config::kDeep) {
+                t.deep_product(t.deep_key(step), [&](int j) { return Thread::Factors::raised(exponents[j]); });
+            } else {
+                typename Thread::Ahead ahead(t.key_of(step));
+                ahead.fill();
+                t.product(ahead, exponents);
+            }
         }
         for (int c = 0; c <= k; ++c) {
             for (const Thread& t : threads)
@@ -81,9 +88,12 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     int wrong = 0;
     for (int i = 0; i < (k + 1) * N; ++i) wrong += reinterpret_cast<const std::uint64_t*>(words)[i] != expected[i];
     std::printf("N=%d k=%d, %d warps%s, n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen %.2f)\n",
-                N, k, Config::kWarpsPerGroup, Config::kKeysFirst ? ", keys first" : "", lwe_dimension, wrong, Config::kForwardBound,
-                double(largest_forward) / Modulus<0>::p, Thread::Row::kPairLimit / 1000.0 / Config::kParts,
-                double(largest_inverse) / Modulus<0>::p);
+                N, k, Config::kWarpsPerGroup,
+                Config::kDeep        ? ", deep"
+                : Config::kKeysFirst ? ", keys first"
+                                     : "",
+                lwe_dimension, wrong, Config::kForwardBound, double(largest_forward) / Modulus<0>::p,
+                Thread::Row::kPairLimit / 1000.0 / Config::kParts, double(largest_inverse) / Modulus<0>::p);
     return wrong == 0;
 }
 
@@ -92,14 +102,22 @@ bool check(int lwe_dimension, std::uint64_t seed) {
 
 int main() {
     using namespace fhe_core::cuda;
-    bool good = check<2048, 1, 1>(4, 1);
-    good &= check<2048, 1, 1, false>(4, 1);
-    good &= check<2048, 1, 2>(4, 2);
-    good &= check<2048, 1, 4>(4, 3);
-    good &= check<1024, 2, 1>(4, 4);
-    good &= check<1024, 2, 3>(4, 5);
-    good &= check<1024, 2, 4>(4, 6);
-    good &= check<4096, 1, 1>(2, 7);
-    good &= check<4096, 1, 2>(2, 8);
+    using enum fhe_core::CmuxKind;
+    constexpr TwoLimbProduct deep = TwoLimbProduct::deep;
+    bool good = check<binary_pair, 2048, 1, 1>(4, 1);
+    good &= check<binary_pair, 2048, 1, 2>(4, 2);
+    good &= check<binary_pair, 2048, 1, 4>(4, 3);
+    good &= check<binary_pair, 1024, 2, 1>(4, 4);
+    good &= check<binary_pair, 1024, 2, 3>(4, 5);
+    good &= check<binary_pair, 1024, 2, 4>(4, 6);
+    good &= check<binary_pair, 4096, 1, 1>(2, 7);
+    good &= check<binary_pair, 4096, 1, 2>(2, 8);
+    good &= check<binary_pair, 2048, 1, 2, deep>(4, 9);
+    good &= check<block_3, 2048, 1, 2, deep>(6, 10);
+    good &= check<block_4, 2048, 1, 4, deep>(8, 11);
+    good &= check<block_6, 2048, 1, 2, deep>(12, 12);
+    good &= check<block_6, 1024, 2, 1, deep>(12, 13);
+    good &= check<block_4, 1024, 2, 4, deep>(8, 14);
+    good &= check<block_3, 4096, 1, 2, deep>(3, 15);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -15,15 +15,23 @@ import pytest
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]
 ENGINE = REPOSITORY / "fhe_core"
-FOLDERS = [ENGINE / "include", ENGINE / "src", ENGINE / "src/cuda/emulation", REPOSITORY / "tests/benchmarks/cuda"]
-FLAGS = ["-std=c++20", "-O1", "-U_FORTIFY_SOURCE", "-Wno-unknown-pragmas", *(f"-I{folder}" for folder in FOLDERS)]
-REFERENCE = [f"src/common/{stem}.cpp" for stem in ("reference", "expand", "chacha20")]
+BENCHMARKS = REPOSITORY / "tests/benchmarks/cuda"
+FOLDERS = [ENGINE / "include", ENGINE / "src", ENGINE / "src/cuda/emulation", BENCHMARKS, BENCHMARKS / "spikes"]
+OPTIONS = ["-std=c++20", "-O1", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-Wno-unknown-pragmas"]
+FLAGS = [*OPTIONS, *(f"-I{folder}" for folder in FOLDERS)]
+REFERENCE = [f"src/common/{stem}.cpp" for stem in ("reference", "expand", "chacha20", "fft")]
+MEMORY = [f"src/cuda/{stem}.cpp" for stem in ("runtime", "device_memory", "host_memory", "host_copies")]
 EMULATORS = {  # program -> sources of the engine, by their names under fhe_core
     "emulate_blind_rotate": REFERENCE,
     "emulate_two_limbs": REFERENCE,
     "emulate_kernels": REFERENCE,
+    "emulate_rounded": REFERENCE,
+    "emulate_common_mask": REFERENCE,
+    "emulate_clusters": REFERENCE,
+    "emulate_extended": REFERENCE,
     "emulate_linear": [],
-    "emulate_gather": ["src/cuda/linear.cu", "src/cuda/runtime.cpp", "src/cuda/device_memory.cpp"],
+    "emulate_linear_wgmma": MEMORY,
+    "emulate_gather": ["src/cuda/linear.cu", "src/cuda/linear_wgmma.cu", *MEMORY],
 }
 COMPILER = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++") or ""
 

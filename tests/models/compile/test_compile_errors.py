@@ -9,9 +9,9 @@ from onnx_models import mlp, model, runtime, single
 
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.compiler import compile_onnx
+from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError, UnsupportedOperatorError
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.choose_set import bootstrap_cost
 from cloakwork.models.runtime.interpreter import interpret
 
 RNG = np.random.default_rng(3)

@@ -128,6 +128,22 @@ def test_shipped_sets_are_chosen_by_cost_and_failure() -> None:
     assert names["exact"].startswith("lut") and names["exact_64"].endswith("_64")
 
 
+@pytest.mark.parametrize("structured_keys", [False, True])
+def test_accumulators_of_seven_and_eight_bits(structured_keys: bool) -> None:
+    """More values than one accumulator resolves: tables over several, encrypted as in clear."""
+    x = RNG.uniform(-1, 1, (100, 8))
+    exact = ExactSettings(input_bits=4, activation_bits=4)
+    network, options = mlp(np.random.default_rng(0), [8, 6, 4, 3]), {"exact": exact, "structured_keys": structured_keys}
+    made = compile_onnx(network, x, profile="exact_64", weight_bits=3, accuracy=None, **options)
+    params = made.program.parameters
+    assert params.structured_secret is structured_keys
+    assert 128 < made.program.facts.exact.values["layer0"] <= 256
+    assert params.name.startswith(("lut7", "lut8")) and params.extension_factor > 1
+    key = ClientKey.generate(params)
+    found = made.predict(x[:2], fhe="execute", key=key, session=Session(key.evaluation_keys(), threads=2))
+    np.testing.assert_array_equal(found, made.predict(x[:2]))
+
+
 def test_what_no_set_resolves_is_refused_with_the_layer_or_rounded() -> None:
     x = RNG.uniform(-1, 1, (100, 20))
     proto = mlp(RNG, [20, 8, 3])
@@ -163,7 +179,7 @@ def test_look_ups_say_how_far_a_wrong_value_is(rounded_bits: int | None) -> None
     hidden = layers_of(program)[0]
     nearest = min(float(wrong_distance(graph, lookup).min()) for lookup in graph.lookups)
     assert hidden.risk.deviations == pytest.approx(nearest / (hidden.noise_percent / 200))
-    assert hidden.risk.p_fail_log2 == noise.failure_log2(
+    assert hidden.risk.p_fail_log2 == noise.p_fail_log2(
         nearest, (hidden.noise_percent / 200) ** 2, noise.lookup_offset(TOY)
     )
     assert hidden.risk.p_wrap_log2 is None

@@ -76,7 +76,7 @@ def test_parts_are_modules_of_the_compiler() -> None:
     models = Path(compile_onnx.__code__.co_filename).parent
     modules = {
         path.stem
-        for folder in ("graph", "calibration", "passes", "compile", "onnx_import")
+        for folder in ("graph", "criteria", "calibration", "passes", "compile", "onnx_import")
         for path in (models / folder).glob("*.py")
     }
     for step in (*APPROXIMATE, *EXACT):
@@ -133,9 +133,10 @@ def test_options_that_trees_would_ignore_are_refused(option: str, tree: ModelPro
 
 
 def test_trees_take_the_sets_to_choose_from(tree: ModelProto) -> None:
-    assert compile_onnx(tree, candidates=["lut5"]).program.parameters.name == "lut5"
+    x = np.random.default_rng(3).standard_normal((50, 3))
+    assert compile_onnx(tree, x, candidates=["lut5"]).program.parameters.name == "lut5"
     steps: list[str] = []
-    compile_onnx(tree, on_step=lambda name, _: steps.append(name))
+    compile_onnx(tree, x, on_step=lambda name, _: steps.append(name))
     assert steps == ["compile_ensemble"]
 
 

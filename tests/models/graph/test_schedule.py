@@ -47,6 +47,7 @@ class WireNumbers:
 
     def extract(self, step: Extract) -> None:
         self._write(step.writes, step.node)
+        self.held[step.writes] = step.node.first_wire + step.columns
 
     def multiply(self, step: Multiply) -> None:
         self.read(step.reads)

@@ -77,7 +77,7 @@ def test_the_failure_probability_is_the_noise_models(limit: float) -> None:
     found = quantise_linear(np.random.default_rng(1).normal(size=(3, 17)), params, limit)
     norm = math.sqrt(float(np.square(found.weights).sum(axis=1).max()))
     variance = noise.linear_variance(noise.fresh_variance(params), norm)
-    assert noise.failure_log2(found.step / 2, variance) == pytest.approx(found.p_fail_log2, rel=0.02)
+    assert noise.p_fail_log2(found.step / 2, variance) == pytest.approx(found.p_fail_log2, rel=0.02)
     assert found.p_fail_log2 <= limit
     finer = quantise_linear(np.random.default_rng(1).normal(size=(3, 17)), params, limit / 2)
     assert finer.step <= found.step

@@ -5,8 +5,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from cloakwork.models import zoo
+from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import run_input_steps
-from cloakwork.models.compiler import compile_onnx
+from cloakwork.models.compiler import TreeComparisons, compile_onnx
 from cloakwork.models.errors import CompileError, UnsupportedOperatorError
 from cloakwork.models.onnx_ml.compile_onnx_ml import compile_onnx_ml
 from cloakwork.models.onnx_ml.importer import import_onnx_ml
@@ -97,7 +99,9 @@ def test_missing_values_follow_their_flags():
     x[::3, 0], x[::5, 1] = np.nan, np.nan
     steps, ensemble = import_onnx_ml(model)
     np.testing.assert_allclose(ensemble.evaluate(run_input_steps(steps, x)), outputs_of(model, x)[0][:, 0])
-    compiled = compile_ensemble(ensemble, preprocessing=steps, candidates=["toy_two_limb"], leaf_bits=6)
+    compiled = compile_ensemble(
+        ensemble, preprocessing=steps, candidates=["toy_two_limb"], leaf_bits=6, comparisons="client"
+    )
     np.testing.assert_allclose(
         compiled.predict(x), ensemble.evaluate(x), atol=compiled.report()["leaf_rounding_error"] + 1e-9
     )
@@ -229,13 +233,59 @@ def test_what_skl2onnx_writes(name):
     options = {} if name.startswith("Decision") else {"n_estimators": 5}
     fitted = kind(max_depth=3, random_state=0, **options).fit(x, y)
     model = skl2onnx.to_onnx(fitted, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
-    compiled = compile_onnx(model)
+    compiled = compile_onnx(model, trees=TreeComparisons("client"))
     assert compiled.report()["kind"] == "trees"
     error = compiled.report()["leaf_rounding_error"]
     scores = import_onnx_ml(model)[1].scores(x)
     np.testing.assert_allclose(compiled.predict(x, output="scores"), scores, atol=error + 1e-9)
     _, ensemble = import_onnx_ml(model)
     np.testing.assert_allclose(ensemble.evaluate(x), fitted.predict(x), rtol=1e-5)
+
+
+def small_forest():
+    node = tree_node(
+        "TreeEnsembleRegressor",
+        ("BRANCH_LEQ", "BRANCH_LEQ"),
+        outputs=["y"],
+        n_targets=1,
+        **leaves("target", [0] * 6, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+    )
+    return model_of([node], [("y", TensorProto.FLOAT)])
+
+
+def test_thresholds_of_a_file_stay_on_the_server():
+    x = RANDOM.integers(0, 9, (60, 2)) / 4
+    model = small_forest()
+    compiled = compile_onnx(model, x)
+    np.testing.assert_allclose(compiled.predict(x), outputs_of(model, x.astype(np.float32))[0][:, 0], atol=1e-6)
+    assert compiled.report()["grid"]["agreement"] == 1
+    assert not any("threshold" in each["what"] for each in compiled.report()["discloses"])
+    fine = compile_onnx(model, x, trees=TreeComparisons(grid="uniform", grid_bits=8))
+    assert fine.report()["grid"]["points"] == 2 * 255
+    only_ranges = compile_onnx(model, trees=TreeComparisons(feature_ranges={0: (0, 2), 1: (0, 2)}))
+    assert only_ranges.report()["grid"]["kinds"] == {"uniform": 2} and "agreement" not in only_ranges.report()["grid"]
+
+
+def test_what_a_grid_needs_of_a_file_is_said():
+    with pytest.raises(CompileError, match="comparisons='grid': expected calibration samples, or feature_ranges"):
+        compile_onnx(small_forest())
+    with pytest.raises(CompileError, match="trees take samples of a table"):
+        compile_onnx(small_forest(), Calibration.from_json(zoo_ranges()))
+    network = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "network",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])],
+    )
+    made = helper.make_model(network, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    with pytest.raises(CompileError, match="trees: the model is a network and has none"):
+        compile_onnx(made, RANDOM.normal(size=(50, 2)), trees=TreeComparisons())
+
+
+def zoo_ranges():
+    found = zoo.calibration_of(zoo.card("mnist-mlp-1x30"))
+    assert found is not None
+    return found.to_json()
 
 
 def test_what_onnxmltools_writes_of_xgboost():

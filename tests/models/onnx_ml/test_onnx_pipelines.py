@@ -15,7 +15,7 @@ from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringT
 from sklearn import compose, impute, linear_model, pipeline, preprocessing, svm, tree  # noqa: E402
 
 from cloakwork.models.client_steps import run_input_steps  # noqa: E402
-from cloakwork.models.compiler import compile_onnx  # noqa: E402
+from cloakwork.models.compiler import TreeComparisons, compile_onnx  # noqa: E402
 from cloakwork.models.errors import ShapeError, UnsupportedOperatorError  # noqa: E402
 from cloakwork.models.linear.linear_model import LinearModel  # noqa: E402
 from cloakwork.models.onnx_ml.importer import import_onnx_ml  # noqa: E402
@@ -92,7 +92,7 @@ def test_a_column_transformer_of_numbers() -> None:
     columns = compose.ColumnTransformer(parts)
     fitted = pipeline.make_pipeline(columns, preprocessing.MaxAbsScaler(), tree.DecisionTreeClassifier(max_depth=3))
     fitted.fit(X, CLASSES[3])
-    compiled = compile_onnx(exported(fitted))
+    compiled = compile_onnx(exported(fitted), trees=TreeComparisons("client"))
     assert (compiled.predict(X) == fitted.predict(X)).mean() >= 0.99  # float32 scaling next to thresholds
     with pytest.raises(ShapeError, match="expected an array of shape"):
         compiled.predict(X[:, :3])

@@ -38,7 +38,10 @@ def voters(draw):
 @QUICK
 @given(voters(), st.integers(0, 1000))
 def test_votes_of_two_classes(ensemble, seed):
-    model, (key, session) = compile_ensemble(ensemble, encrypted_argmax=True, candidates=[TOY]), toy_session()
+    model, (key, session) = (
+        compile_ensemble(ensemble, encrypted_argmax=True, candidates=[TOY], comparisons="client"),
+        toy_session(),
+    )
     x = np.random.default_rng(seed).integers(-1, 11, (20, 3)) / 2
     expected = ensemble.evaluate(x)
     np.testing.assert_array_equal(model.predict(x), expected)
@@ -54,7 +57,10 @@ def test_a_single_tree_of_any_classes(seed, classes, transform):
     random = np.random.default_rng(seed)
     tree, labels = random_tree(random, 3, 4, classes, 5), np.arange(10, 10 + max(classes, 2))
     ensemble = TreeEnsemble((tree,), 3, transform=transform, labels=labels, base=random.normal(size=classes))
-    model, (key, session) = compile_ensemble(ensemble, encrypted_argmax=True, candidates=[TOY]), toy_session()
+    model, (key, session) = (
+        compile_ensemble(ensemble, encrypted_argmax=True, candidates=[TOY], comparisons="client"),
+        toy_session(),
+    )
     x = random.integers(-1, 11, (20, 3)) / 2
     np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
     np.testing.assert_array_equal(model.predict(x[:4], "execute", key=key, session=session), ensemble.evaluate(x[:4]))
@@ -67,7 +73,7 @@ def test_a_forest_of_class_shares_on_a_real_set(tmp_path):
     random = np.random.default_rng(0)
     x = random.normal(size=(300, 4))
     fitted = forests.RandomForestClassifier(15, max_depth=5, random_state=0).fit(x, x[:, 0] + x[:, 1] > 0)
-    model = compile_ensemble(of_sklearn_forest(fitted), encrypted_argmax=True)
+    model = compile_ensemble(of_sklearn_forest(fitted), encrypted_argmax=True, comparisons="client")
     facts = model.report()
     assert facts["encrypted_argmax"]
     assert facts["outputs"] == 1
@@ -92,7 +98,9 @@ def test_what_has_no_encrypted_arg_max(change, error, message):
     outputs = 1 if labels is None else len(labels)
     trees = tuple(random_tree(random, 3, 3, outputs, 5) for _ in range(change.get("count", 2)))
     with pytest.raises(error, match=message):
-        compile_ensemble(TreeEnsemble(trees, 3, labels=labels), encrypted_argmax=True, candidates=[TOY])
+        compile_ensemble(
+            TreeEnsemble(trees, 3, labels=labels), encrypted_argmax=True, candidates=[TOY], comparisons="client"
+        )
 
 
 def test_the_server_does_not_compare_and_decide():

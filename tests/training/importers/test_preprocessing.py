@@ -71,7 +71,7 @@ def test_the_client_makes_the_features_of_the_pipeline(chain: tuple[Any, ...]) -
 def test_a_pipeline_of_numbers_ends_in_a_tree() -> None:
     x = RNG.normal(size=(100, 3))
     fitted = make(preprocessing.StandardScaler(), tree.DecisionTreeClassifier(max_depth=3)).fit(x, x[:, 0] > 0)
-    compiled = compile_estimator(fitted, x)
+    compiled = compile_estimator(fitted, x, comparisons="client")
     assert (compiled.predict(x) == fitted.predict(x)).all()
     assert split_pipeline(make("passthrough", tree.DecisionTreeClassifier()))[0] == ()
 

@@ -49,13 +49,13 @@ def test_an_isolation_forest_tells_outliers(contamination: Any) -> None:
     fitted = ensemble.IsolationForest(n_estimators=4, max_samples=12, contamination=contamination, random_state=0).fit(
         X
     )
-    compiled = compile_estimator(fitted, X)
+    compiled = compile_estimator(fitted, X, comparisons="client")
     found = compiled.predict(X)
     assert set(found.tolist()) <= {-1, 1} and found.shape == (150,)
     assert (found == fitted.predict(X)).mean() > 0.95  # the offset lies between scores that are close
     assert np.abs(compiled.predict(X, output="probabilities")[:, 0] - fitted.score_samples(X)).max() < 0.02
     own = IsolationForest.from_sklearn(fitted)
-    own.compile(X)
+    own.compile(X, comparisons="client")
     assert (own.predict(X) == found).all()
 
 
@@ -65,7 +65,7 @@ def test_xgboost_with_two_targets() -> None:
     fitted = xgboost.XGBRegressor(n_estimators=4, max_depth=3).fit(X, targets)
     model: Any = import_estimator(fitted)
     np.testing.assert_allclose(model.evaluate(X), fitted.predict(X), atol=1e-5)
-    compiled = compile_estimator(fitted, X)
+    compiled = compile_estimator(fitted, X, comparisons="client")
     assert np.abs(compiled.predict(X) - fitted.predict(X)).max() < 0.05
     several = xgboost.XGBClassifier(n_estimators=4, max_depth=3).fit(X, LABELS)
     model = import_estimator(several)
@@ -105,7 +105,7 @@ def test_no_samples_to_calibrate_with(calibration: Any) -> None:
     for fitted in (linear_model.Ridge().fit(X, Y), tree.DecisionTreeRegressor(max_depth=2).fit(X, Y), network()):
         with pytest.raises(CompileError, match="calibration: expected typical samples, .* got none"):
             compile_estimator(fitted, calibration)
-    compiled = compile_estimator(tree.DecisionTreeRegressor(max_depth=2).fit(X, Y), X)
+    compiled = compile_estimator(tree.DecisionTreeRegressor(max_depth=2).fit(X, Y), X, grid_bits=8)
     with pytest.raises(ShapeError, match="at least one sample"):
         compiled.predict(X[:0])
 

@@ -30,16 +30,20 @@ class Buffer {
     std::size_t bytes_ = 0;
 };
 
+// ParameterError unless this thread rounds to nearest, which products in double precision take for granted.
+void require_rounding_to_nearest(const ParameterSet& params);
+
 class ExpandedKey {
    public:
-    // DeviceError when the memory does not suffice, CancelledError when `progress` says so.
+    // ParameterError when this processor or thread cannot give the words of rounded products, DeviceError when the memory does not
+    // suffice, CancelledError when `progress` says so.
     ExpandedKey(const SeededEvaluationKeysView& keys, const Progress& progress);
     ~ExpandedKey();
 
     const ParameterSet& parameters() const { return parameters_; }
     const Kernels& kernels() const { return kernels_; }
     std::string_view instruction_set() const;
-    const TransformTables& tables(int limb) const { return *tables_[limb]; }
+    const TransformTables& tables(int limb) const { return *tables_[limb]; }  // of ParameterSet::transform_limbs
 
     const std::int32_t* bootstrap_key() const { return static_cast<const std::int32_t*>(bootstrap_key_.data()); }
     std::size_t step_words() const { return step_words_; }
@@ -51,6 +55,7 @@ class ExpandedKey {
 
    private:
     void expand_bootstrap_key(const SeededEvaluationKeysView& keys, const Progress& progress);
+    void expand_rounded_key(const SeededEvaluationKeysView& keys, const Progress& progress);
     template <class Word>
     void expand_keyswitch_key(const SeededEvaluationKeysView& keys, const Progress& progress);
 

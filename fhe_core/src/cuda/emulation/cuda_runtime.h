@@ -27,11 +27,17 @@ enum cudaError_t {
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaMemoryType { cudaMemoryTypeUnregistered, cudaMemoryTypeHost, cudaMemoryTypeDevice, cudaMemoryTypeManaged };
-enum cudaDeviceAttr { cudaDevAttrMemoryPoolsSupported, cudaDevAttrMaxSharedMemoryPerBlockOptin };
+enum cudaDeviceAttr {
+    cudaDevAttrMemoryPoolsSupported,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin,
+    cudaDevAttrMultiProcessorCount,
+    cudaDevAttrComputeCapabilityMajor,
+    cudaDevAttrComputeCapabilityMinor,
+};
 enum cudaMemAllocationType { cudaMemAllocationTypePinned };
 enum cudaMemLocationType { cudaMemLocationTypeDevice };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold, cudaMemPoolAttrReservedMemCurrent, cudaMemPoolAttrUsedMemCurrent };
-enum { cudaEventDefault = 0, cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
+enum { cudaEventDefault = 0, cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostRegisterPortable = 1 };
 struct cudaDeviceProp {
     char name[256];
     int major, minor, multiProcessorCount;
@@ -84,7 +90,12 @@ inline cudaError_t cudaSetDevice(int device) {
 }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-    return *value = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? emulation::kSharedBytes : 1, cudaSuccess;
+    switch (attribute) {  // every kernel is emulated, those of 9.0 too
+        case cudaDevAttrMaxSharedMemoryPerBlockOptin: return *value = emulation::kSharedBytes, cudaSuccess;
+        case cudaDevAttrComputeCapabilityMajor: return *value = 9, cudaSuccess;
+        case cudaDevAttrComputeCapabilityMinor: return *value = 0, cudaSuccess;
+        default: return *value = 1, cudaSuccess;
+    }
 }
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     *properties = {"emulated on the CPU", 0, 0, 2, kEmulatedMemory, emulation::kSharedBytes};
@@ -119,6 +130,16 @@ inline cudaError_t cudaFree(void* data) {
 }
 inline cudaError_t cudaMallocHost(void** data, std::size_t bytes) { return emulatedAllocate(data, bytes, -1); }
 inline cudaError_t cudaFreeHost(void* data) { return cudaFree(data); }
+inline cudaError_t cudaHostRegister(void* data, std::size_t bytes, unsigned) {
+    const std::lock_guard lock(EmulatedMemory::all().mutex);
+    EmulatedMemory::all().blocks[static_cast<const char*>(data)] = {bytes, -1};
+    return cudaSuccess;
+}
+inline cudaError_t cudaHostUnregister(void* data) {
+    const std::lock_guard lock(EmulatedMemory::all().mutex);
+    if (EmulatedMemory::all().blocks.erase(static_cast<const char*>(data)) != 1) std::abort();  // unknown
+    return cudaSuccess;
+}
 inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
     EmulatedMemory& memory = EmulatedMemory::all();
     const std::lock_guard lock(memory.mutex);

@@ -1,7 +1,8 @@
-// The threads of a CUDA grid on one CPU thread: blocks one after the other, the threads of a block as fibres that give way at
-// barriers, shuffles and tensor-core instructions. Between two barriers a thread runs alone, in an order that changes from block to
-// block, so that a missing barrier shows as wrong words, and a barrier that not all threads reach ends the launch with an error.
-// Copies that a kernel starts (cp.async) happen when it waits for them, at the last moment that the hardware allows.
+// The threads of a CUDA grid on one CPU thread: clusters of blocks (of one, mostly) one after the other, the threads of a cluster
+// as fibres that give way at barriers, shuffles and tensor-core instructions. Between two barriers a thread runs alone, in an order
+// that changes from cluster to cluster, so that a missing barrier shows as wrong words, and a barrier that not all threads reach
+// ends the launch with an error. Copies that a kernel starts (cp.async) happen when it waits for them, at the last moment that the
+// hardware allows; words that blocks of a cluster send each other (cluster.hpp) at that moment or at once, in turn.
 #pragma once
 
 #include <setjmp.h>
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -64,19 +66,39 @@ struct Copy {
     const void* from;
 };
 
+// A product of a warpgroup (wgmma), this thread's share of it.
+struct Product {
+    std::int32_t* sums;
+    int count;
+    const std::int8_t *rows, *columns;
+    bool add;
+};
+
+// What the threads of a block share.
+struct BlockState {
+    Barrier all;
+    std::array<Barrier, 16> named;
+    std::vector<Warp> warps;
+    std::unique_ptr<char[]> memory;  // shared memory of a block of a cluster
+};
+
 struct Thread {
-    unsigned index = 0, generation = 0, exchanges = 0;
+    unsigned index = 0, block = 0, generation = 0, exchanges = 0;  // block: of the cluster
     bool started = false, finished = false;
     const Barrier* waits_for = nullptr;
+    std::function<bool()> waits_until;
+    unsigned cluster_generation = 0;
     std::vector<Copy> copies;             // cp.async, not waited for yet
     std::vector<std::size_t> group_ends;  // in `copies`
+    std::vector<Product> products;        // not waited for yet
+    std::vector<std::size_t> product_ends;
     ucontext_t first;
     jmp_buf resume;
     std::unique_ptr<char[]> stack{new char[kStackBytes]};
     void* fake_stack = nullptr;  // of AddressSanitizer
 };
 
-// The block that a CPU thread runs. Fibres are kept from launch to launch.
+// The cluster that a CPU thread runs, and its block whose turn it is. Fibres are kept from launch to launch.
 class Block {
    public:
     static Block& own() {
@@ -89,16 +111,23 @@ class Block {
     }
 
     // Whether all threads of all blocks ended.
-    bool run(unsigned blocks, unsigned threads, std::size_t shared_bytes, void (*kernel)(const void*), const void* arguments,
-             void (*fill_shared)(std::size_t)) {
+    bool run(unsigned blocks, unsigned cluster, unsigned threads, std::size_t shared_bytes, void (*kernel)(const void*),
+             const void* arguments, void (*fill_shared)(std::size_t)) {
         kernel_ = kernel;
         arguments_ = arguments;
         gridDim.x = blocks;
         blockDim.x = threads;
-        while (threads_.size() < threads) threads_.push_back(std::make_unique<Thread>());
-        for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+        states_.resize(cluster);
+        while (threads_.size() < std::size_t{cluster} * threads) threads_.push_back(std::make_unique<Thread>());
+        for (first_block_ = 0; first_block_ < blocks; first_block_ += cluster) {
             fill_shared(shared_bytes);
-            if (!run_block(threads)) return threads_.clear(), false;
+            for (BlockState& state : states_) {
+                state.memory.reset();
+                if (cluster == 1) continue;
+                state.memory.reset(new char[shared_bytes]);
+                std::memset(state.memory.get(), 0x5a, shared_bytes);
+            }
+            if (!run_cluster(threads)) return threads_.clear(), states_.clear(), false;
         }
         return true;
     }
@@ -113,41 +142,70 @@ class Block {
         running_->generation = barrier.generation;
         give_way();
     }
-    void wait_for_all() { wait(all_, blockDim.x); }
-    void wait_for_named(int id, int threads) { wait(named_.at(id), threads); }
-    void wait_for_warp() { wait(warps_[threadIdx.x / 32].barrier, 32); }
+    void wait_for_all() { wait(state().all, blockDim.x); }
+    void wait_for_named(int id, int threads) { wait(state().named.at(id), threads); }
+    void wait_for_warp() { wait(state().warps[threadIdx.x / 32].barrier, 32); }
+    void wait_until(std::function<bool()> condition) {
+        running_->waits_until = std::move(condition);
+        give_way();
+    }
+
+    // The two halves of the cluster's barrier.
+    void arrive_at_cluster() {
+        running_->cluster_generation = cluster_.generation;
+        if (++cluster_.arrived == states_.size() * blockDim.x) cluster_ = {0, cluster_.generation + 1};
+    }
+    void wait_for_cluster() {
+        wait_until([this, before = running_->cluster_generation] { return cluster_.generation != before; });
+    }
 
     // Shows `mine` to the warp and returns what all lanes show.
     const std::array<Exchange, 32>& exchange(const Exchange& mine) {
-        Warp& warp = warps_[threadIdx.x / 32];
+        Warp& warp = state().warps[threadIdx.x / 32];
         auto& shown = warp.shown[running_->exchanges++ % 2];
         shown[threadIdx.x % 32] = mine;
         wait(warp.barrier, 32);
         return shown;
     }
     Thread& thread() { return *running_; }
+    unsigned rank() const { return running_->block; }
+    unsigned cluster() const { return first_block_ / static_cast<unsigned>(states_.size()); }
+    // nullptr where a cluster is one block, whose shared memory has a name.
+    char* memory(unsigned rank) const { return states_[rank].memory.get(); }
 
    private:
-    bool run_block(unsigned threads) {
-        all_ = {};
-        named_ = {};
-        warps_.assign((threads + 31) / 32, {});
+    BlockState& state() { return states_[running_->block]; }
+
+    bool run_cluster(unsigned threads_of_block) {
+        for (BlockState& state : states_) {
+            state.all = {};
+            state.named = {};
+            state.warps.assign((threads_of_block + 31) / 32, {});
+        }
+        cluster_ = {};
+        const unsigned threads = threads_of_block * static_cast<unsigned>(states_.size());
         for (unsigned i = 0; i < threads; ++i) {
             Thread& thread = *threads_[i];
-            thread.index = i;
+            thread.index = i % threads_of_block;
+            thread.block = i / threads_of_block;
             thread.finished = false;
             thread.waits_for = nullptr;
+            thread.waits_until = nullptr;
             thread.exchanges = 0;
             thread.copies.clear();
             thread.group_ends.clear();
+            thread.products.clear();
+            thread.product_ends.clear();
         }
-        const unsigned stride = stride_of_block(threads);
+        const unsigned stride = stride_of_cluster(threads);
         for (unsigned left = threads; left > 0;) {
             bool moved = false;
             for (unsigned i = 0, at = 0; i < threads; ++i, at = (at + stride) % threads) {
                 Thread& thread = *threads_[at];
                 if (thread.finished || (thread.waits_for != nullptr && thread.waits_for->generation == thread.generation)) continue;
+                if (thread.waits_until && !thread.waits_until()) continue;
                 thread.waits_for = nullptr;
+                thread.waits_until = nullptr;
                 moved = true;
                 resume(thread);
                 left -= thread.finished;
@@ -157,8 +215,8 @@ class Block {
         return true;
     }
     // Up, down, and in leaps.
-    static unsigned stride_of_block(unsigned threads) {
-        unsigned stride = blockIdx.x % 3 == 0 ? 1 : blockIdx.x % 3 == 1 ? threads - 1 : threads / 2 + 7;
+    unsigned stride_of_cluster(unsigned threads) const {
+        unsigned stride = cluster() % 3 == 0 ? 1 : cluster() % 3 == 1 ? threads - 1 : threads / 2 + 7;
         while (std::gcd(stride, threads) != 1) ++stride;
         return stride;
     }
@@ -175,6 +233,7 @@ class Block {
     void resume(Thread& thread) {
         running_ = &thread;
         threadIdx.x = thread.index;
+        blockIdx.x = first_block_ + thread.block;
         leave(&scheduler_fake_stack_, thread.stack.get(), kStackBytes);
         if (_setjmp(scheduler_) == 0) {
             if (running_->started) _longjmp(running_->resume, 1);
@@ -210,9 +269,9 @@ class Block {
     void (*kernel_)(const void*) = nullptr;
     const void* arguments_ = nullptr;
     std::vector<std::unique_ptr<Thread>> threads_;
-    std::vector<Warp> warps_;
-    Barrier all_;
-    std::array<Barrier, 16> named_;
+    std::vector<BlockState> states_;
+    Barrier cluster_;
+    unsigned first_block_ = 0;
     Thread* running_ = nullptr;
     jmp_buf scheduler_;
     void* scheduler_fake_stack_ = nullptr;
@@ -227,6 +286,25 @@ inline void __syncwarp() { emulation::Block::own().wait_for_warp(); }
 inline std::int32_t __shfl_xor_sync(unsigned, std::int32_t word, int mask) {
     const auto& shown = emulation::Block::own().exchange({{static_cast<std::uint32_t>(word)}, nullptr});
     return static_cast<std::int32_t>(shown[threadIdx.x % 32 ^ mask].words[0]);
+}
+inline std::uint32_t __shfl_sync(unsigned, std::uint32_t word, int lane) {
+    return emulation::Block::own().exchange({{word}, nullptr})[lane].words[0];
+}
+inline int __reduce_add_sync(unsigned, int word) {
+    std::uint32_t sum = 0;
+    for (const auto& lane : emulation::Block::own().exchange({{static_cast<std::uint32_t>(word)}, nullptr})) sum += lane.words[0];
+    return static_cast<int>(sum);
+}
+inline void __threadfence() {}
+inline unsigned long long atomicAdd(unsigned long long* address, unsigned long long value) {
+    const unsigned long long before = *address;
+    *address += value;
+    return before;
+}
+inline unsigned long long atomicExch(unsigned long long* address, unsigned long long value) {
+    const unsigned long long before = *address;
+    *address = value;
+    return before;
 }
 template <class T>
 T __ldg(const T* address) {
@@ -243,7 +321,7 @@ namespace fhe_core::cuda {
 
 // What kernels declare as extern __shared__.
 alignas(16) inline __thread std::int32_t shared[emulation::kSharedBytes / 4];
-alignas(16) inline __thread std::int8_t stages[emulation::kSharedBytes];
+alignas(1024) inline __thread std::int8_t stages[emulation::kSharedBytes];
 alignas(16) inline __thread unsigned char shared_bytes[emulation::kSharedBytes];
 
 }  // namespace fhe_core::cuda
@@ -264,12 +342,12 @@ inline void fill_shared(std::size_t bytes) {
     }
 }
 
-// kernel() by every thread of every block.
+// kernel() by every thread of every block; `cluster` blocks run together.
 template <class Kernel>
-bool run_grid(unsigned blocks, unsigned threads, std::size_t shared_bytes, const Kernel& kernel) {
-    if (shared_bytes > static_cast<std::size_t>(kSharedBytes) || threads > 1024) return false;
+bool run_grid(unsigned blocks, unsigned cluster, unsigned threads, std::size_t shared_bytes, const Kernel& kernel) {
+    if (shared_bytes > static_cast<std::size_t>(kSharedBytes) || threads > 1024 || blocks % cluster != 0) return false;
     return Block::own().run(
-        blocks, threads, shared_bytes, [](const void* arguments) { (*static_cast<const Kernel*>(arguments))(); }, &kernel,
+        blocks, cluster, threads, shared_bytes, [](const void* arguments) { (*static_cast<const Kernel*>(arguments))(); }, &kernel,
         fill_shared);
 }
 

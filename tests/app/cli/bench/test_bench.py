@@ -87,11 +87,11 @@ def test_pbs_writes_the_same_keys(run, name):
     assert record["wrong"] == 0
 
 
-def test_linear(run):
-    record = one_object(
-        run("bench", "linear", "--rows", "3", "--cols", "5", "--batch", "2", "--set", "toy", "--json", "-")
-    )
-    assert record["wrong"] == 0
+@pytest.mark.parametrize("arrays", ["device", "host", "page-locked"])
+def test_linear(run, arrays):
+    layer = ["--rows", "3", "--cols", "5", "--batch", "2", "--arrays", arrays]
+    record = one_object(run("bench", "linear", *layer, "--set", "toy", "--json", "-"))
+    assert (record["wrong"], record["arrays"]) == (0, arrays)
     assert record["macs_per_second"] > 0
     assert record["median_seconds"] > 0
 

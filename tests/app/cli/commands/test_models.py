@@ -40,6 +40,39 @@ def small_network() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def small_tree() -> onnx.ModelProto:
+    """x0 <= 0.5, else x1 <= 0.25."""
+    helper = onnx.helper
+    nodes = {
+        "nodes_treeids": [0] * 5, "nodes_nodeids": [0, 1, 2, 3, 4], "nodes_featureids": [0, 0, 1, 0, 0], "nodes_values": [0.5, 0.0, 0.25, 0.0, 0.0],
+        "nodes_modes": ["BRANCH_LEQ", "LEAF", "BRANCH_LEQ", "LEAF", "LEAF"], "nodes_truenodeids": [1, 0, 3, 0, 0],
+        "nodes_falsenodeids": [2, 0, 4, 0, 0], "target_treeids": [0] * 3, "target_nodeids": [1, 3, 4], "target_ids": [0] * 3,
+        "target_weights": [1.0, 2.0, 3.0], "n_targets": 1,
+    }  # fmt: skip
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", **nodes)
+    ends = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", n]) for name, n in (("x", 2), ("y", 1))
+    ]
+    graph = helper.make_graph([node], "tree", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def test_trees_of_a_file_are_compared_as_is_asked_for(call, tmp_path):
+    onnx.save(small_tree(), tmp_path / "tree.onnx")
+    np.save(tmp_path / "data.npy", np.random.default_rng(0).normal(size=(200, 2)))
+    told = call("compile", "tree.onnx", "--comparisons", "client", "-o", "told.clkm", "--json", "-")
+    assert json.loads(told.stdout)["discloses"][0] == {"what": "thresholds of the model", "count": 2}
+    refused = call("compile", "tree.onnx", "-o", "none.clkm")
+    assert refused.returncode == 1 and "expected calibration samples" in refused.stderr
+    calibrated = ("compile", "tree.onnx", "--calibration", "data.npy")
+    found = call(*calibrated, "--grid-bits", "8", "--grid", "quantiles", "-o", "grid.clkm", "--json", "-")
+    assert found.returncode == 0, found.stderr
+    report = json.loads(found.stdout)
+    assert report["grid"]["kinds"] == {"quantiles": 2} and report["grid"]["points"] == 2 * 199
+    assert report["discloses"][0] == {"what": "points of public grids", "count": 2 * 199}
+
+
 @pytest.fixture
 def compiled(call, tmp_path: Path) -> dict[str, object]:
     """small.onnx and data.npy, compiled to small.clkm and client.json; the report."""
@@ -195,6 +228,23 @@ def test_a_zoo_model_compiles_with_another_profile_and_no_data(call, tmp_path):
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["noise_limit_percent"] == 1.0
     assert CompiledModel.load(tmp_path / "m.clkm").program.bootstraps == 30
+
+
+def test_structured_keys_want_to_be_asked_for(call, tmp_path, compiled, error_line):
+    """compile, and keygen for a program of such a set; naming the set to keygen is asking."""
+    assert compiled["structured_secret"] is False
+    arguments = ["compile", "small.onnx", "--calibration", "data.npy", "--accuracy", "0", "--client", "b.json"]
+    refused = call(*arguments, "-o", "block.clkm", "--set", "nn2_block")
+    assert refused.returncode != 0 and "--structured-keys" in error_line(refused.stderr)
+    result = call(*arguments, "-o", "block.clkm", "--structured-keys", "--json", "-")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["structured_secret"] is True and report["parameter_set"].endswith("_block")
+    refused = call("keygen", "--client", "b.json", "--out", "keys", environment=PASSPHRASE)
+    assert refused.returncode != 0 and "--structured-keys" in error_line(refused.stderr)
+    for wanted in (["--client", "b.json", "--structured-keys"], ["--set", "toy_block"]):
+        made = call("keygen", *wanted, "--out", f"keys-{len(wanted)}", environment=PASSPHRASE)
+        assert made.returncode == 0, made.stderr
 
 
 def test_the_steps_of_the_compiler_are_shown_on_request(call):

@@ -1,0 +1,217 @@
+// Blind rotation of raised sets: ciphertexts and accumulator modulo q0, the bootstrap key and a step's products modulo q0*P,
+// divided by P and rounded: ACC += round((sum_j (X^e_j - 1) * (K_j [x] ACC)) / P), all steps in one persistent kernel
+// (docs/specification.md, section 6; reference::blind_rotate). One digit per component, N = H * 1024, H = 1, 2, 4.
+//
+// Who does what, the exchange tiles, barriers and the key are those of blind_rotate_two_limbs.cuh, limb 1 being P. A coefficient is
+// one word: its digit is cut as it stands, and the update (x0, x1) of both limbs is divided by one product modulo q0,
+//
+//     (x0 - c) / P modulo q0,   c the centred residue of x1.
+//
+// Source: as blind_rotate_two_limbs.cuh; modulus raising of [SYL+25].
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/blind_rotate_two_limbs.cuh"
+
+namespace fhe_core::cuda {
+
+template <class KernelShapeOf, int groups_per_block, int warps_per_part>
+struct RaisedConfig : TwoLimbConfig<KernelShapeOf, groups_per_block, warps_per_part> {
+    static_assert(KernelShapeOf::value.is_raised(), "this kernel takes raised sets");
+};
+
+template <class Config>
+struct RaisedThread : TwoLimbThread<Config> {
+    using Base = TwoLimbThread<Config>;
+    using Base::group_tiles, Base::place, Base::thread, Base::words_of;
+    static constexpr int H = Config::kParts, N = Config::N, kComponents = Config::kComponents, kShare = Config::kShare;
+    static constexpr int kTileWords = Config::kTileWords;
+
+    FHE_HD static RaisedThread make(int thread, const std::int32_t* powers, const PartTwiddles* tables, std::int32_t* group_words,
+                                    const Vec4* key) {
+        return {Base::make(thread, powers, tables, group_words, key)};
+    }
+
+    // --- Coefficients: words y[r][h] = x + (p0-1)/2 in [0, p0) for the centred x ---
+
+    using Share = std::uint32_t[kShare][H];
+
+    FHE_HD void start(Share& y, const std::uint32_t* test_table, std::uint32_t rotation) const {
+#pragma unroll
+        for (int r = 0; r < kShare; ++r)
+#pragma unroll
+            for (int h = 0; h < H; ++h) {
+                const bool is_body = place(r) >> 10 == kComponents - 1;
+                const std::uint32_t index = ((place(r) & 1023) + 1024 * h + rotation) & (2 * N - 1);
+                const std::uint32_t word = is_body ? test_table[index & (N - 1)] : 0;
+                y[r][h] = with_half(Modulus<0>{}, rotated_residue(Modulus<0>{}, word, index >= N));
+            }
+    }
+
+    template <class M>
+    struct FoldTwiddles {
+        static constexpr std::uint32_t root = root_of_unity(M::p, 2 * N, M::sqrt_minus_one);
+        static constexpr Twiddle w1 = M::twiddle(pow_mod(root, N / 2, M::p)), w2 = M::twiddle(pow_mod(root, N / 4, M::p)),
+                                 w3 = M::twiddle(pow_mod(root, N / 4 * 3, M::p));
+    };
+
+    // The digits of the coefficients; then the first log2 H stages of the transform of both limbs.
+    FHE_HD void decompose(const Share& y) const {
+#pragma unroll
+        for (int r = 0; r < kShare; ++r) {
+            std::int32_t digit[H];
+#pragma unroll
+            for (int h = 0; h < H; ++h) digit[h] = (wrap(y[r][h]) - Modulus<0>::half + (1 << (Config::kDrop - 1))) >> Config::kDrop;
+            std::int32_t* const word = words_of(r);
+            fold<Modulus<0>>(digit, word);
+            fold<Modulus<2>>(digit, word + H * kTileWords);
+        }
+    }
+    template <class M>
+    FHE_HD static void fold(const std::int32_t (&digit)[H], std::int32_t* word) {
+        using Fold = FoldTwiddles<M>;
+        std::int32_t x[H];
+#pragma unroll
+        for (int h = 0; h < H; ++h) x[h] = digit[h];
+        if constexpr (H == 4) {
+            forward_butterfly(M{}, x[0], x[2], Fold::w1);
+            forward_butterfly(M{}, x[1], x[3], Fold::w1);
+            forward_butterfly(M{}, x[0], x[1], Fold::w2);
+            forward_butterfly(M{}, x[2], x[3], Fold::w3);
+        } else if constexpr (H == 2) {
+            forward_butterfly(M{}, x[0], x[1], Fold::w1);
+        }
+#pragma unroll
+        for (int h = 0; h < H; ++h) word[h * kTileWords] = x[h];
+    }
+
+    // The last log2 H stages of the inverse transforms, and ACC += round(update / P).
+    FHE_HD void accumulate(Share& y) const {
+#pragma unroll
+        for (int r = 0; r < kShare; ++r) {
+            const std::int32_t* word = words_of(r);
+            std::int32_t first[H], second[H];
+            unfold<Modulus<0>>(word, first);
+            unfold<Modulus<2>>(word + H * kTileWords, second);
+#pragma unroll
+            for (int h = 0; h < H; ++h) y[r][h] = accumulate_raised(y[r][h], first[h], second[h]);
+        }
+    }
+    template <class M>
+    FHE_HD static void unfold(const std::int32_t* word, std::int32_t (&x)[H]) {
+        using Fold = FoldTwiddles<M>;
+#pragma unroll
+        for (int h = 0; h < H; ++h) x[h] = word[h * kTileWords];
+        if constexpr (H == 4) {
+            inverse_butterfly(M{}, x[0], x[1], Fold::w3);
+            inverse_butterfly(M{}, x[2], x[3], Fold::w2);
+            inverse_butterfly(M{}, x[0], x[2], Fold::w1);
+            inverse_butterfly(M{}, x[1], x[3], Fold::w1);
+        } else if constexpr (H == 2) {
+            inverse_butterfly(M{}, x[0], x[1], Fold::w1);
+        }
+    }
+
+    // [component][N] words in [0, q0) in place of T.
+    FHE_HD void store_words(const Share& y) const {
+        auto* words = reinterpret_cast<std::uint32_t*>(group_tiles);
+#pragma unroll
+        for (int r = 0; r < kShare; ++r)
+#pragma unroll
+            for (int h = 0; h < H; ++h)
+                words[(place(r) >> 10) * N + 1024 * h + (place(r) & 1023)] = without_half(Modulus<0>{}, y[r][h]);
+    }
+
+    // The result from those words: the whole GLWE ciphertext, or the LWE ciphertexts of section 7.
+    FHE_HD void store_result(const BlindRotateView& view, int result) const {
+        constexpr int kWords = (kComponents - 1) * N;  // of the mask
+        const auto* words = reinterpret_cast<const std::uint32_t*>(group_tiles);
+        auto* out = static_cast<std::uint32_t*>(view.out);
+        if (view.coefficients == nullptr) {
+            for (int i = thread; i < kComponents * N; i += Config::kGroupThreads)
+                out[std::size_t(result) * kComponents * N + i] = words[i];
+            return;
+        }
+        for (int i = 0; i < view.coefficient_count; ++i) {
+            const int coefficient = view.coefficients[i];
+            std::uint32_t* lwe = out + (std::size_t(result) * view.coefficient_count + i) * (kWords + 1);
+            for (int j = thread; j < kWords; j += Config::kGroupThreads) {
+                const int at = j & (N - 1);
+                lwe[j] = extracted_word(words + (j - at), N, coefficient, at, Modulus<0>::p);
+            }
+            if (thread == 0) lwe[kWords] = words[kWords + coefficient];
+        }
+    }
+};
+
+#if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
+
+template <class Config>
+__global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_raised_kernel(const BlindRotateView view) {
+    using Thread = RaisedThread<Config>;
+    extern __shared__ __align__(16) std::int32_t shared[];
+    load_two_limb_tables<Config>(view, shared);
+
+    const int group = threadIdx.x / Config::kGroupThreads;
+    const auto thread = Thread::make(threadIdx.x % Config::kGroupThreads, Config::kPowersShared ? shared : view.powers,
+                                     reinterpret_cast<const PartTwiddles*>(shared + Config::kPowerWords),
+                                     shared + Config::kPowerWords + Config::kTableWords + group * Config::kGroupWords,
+                                     static_cast<const Vec4*>(view.key));
+    const auto group_barrier = [&] { barrier(1 + group, Config::kGroupThreads); };
+    const auto part_barrier = [&] {
+        if constexpr (Config::kWarpsPerPart > 1)
+            barrier(1 + Config::kGroups + group * 2 * Config::kParts + thread.limb * Config::kParts + thread.part,
+                    32 * Config::kWarpsPerPart);
+    };
+
+    for (int number = group * gridDim.x + blockIdx.x; number < view.batch; number += gridDim.x * Config::kGroups) {
+        const std::uint32_t* switched = switched_of<typename Config::Step>(view, number);
+        typename Thread::Share y;
+        thread.start(y, table_of<std::uint32_t>(view, number, Config::N), rotation_of_table<typename Config::Step>(view, number));
+#pragma unroll 1
+        for (int step = 0; step < view.steps; ++step) {
+            std::uint32_t exponents[Config::kKeys];
+            Config::Step::load_exponents(switched, step, exponents);
+            thread.decompose(y);
+            group_barrier();  // the digits are there
+#pragma unroll 1
+            for (int component = thread.number; component < Config::kComponents; component += Config::kWarpsPerPart) {
+                std::int32_t x[32];
+                thread.forward_a(component, x);
+                __syncwarp();
+                thread.forward_b(component, x);
+            }
+            typename Thread::Ahead ahead(thread.key_of(step));
+            ahead.fill();    // earlier would cost registers that the transforms need
+            part_barrier();  // all components are there
+            thread.product(ahead, exponents);
+            part_barrier();
+#pragma unroll 1
+            for (int component = thread.number; component < Config::kComponents; component += Config::kWarpsPerPart) {
+                std::int32_t x[32];
+                thread.inverse_a(component, x);
+                __syncwarp();
+                thread.inverse_b(component, x);
+            }
+            group_barrier();  // the updates are there
+            thread.accumulate(y);
+        }
+
+        group_barrier();  // everyone has read the updates
+        thread.store_words(y);
+        group_barrier();  // the words are there
+        thread.store_result(view, number);
+        group_barrier();  // T is free
+    }
+}
+
+template <class KernelShapeOf, int groups, int warps>
+RotationKernel kernel_of(RaisedConfig<KernelShapeOf, groups, warps>) {
+    return blind_rotate_raised_kernel<RaisedConfig<KernelShapeOf, groups, warps>>;
+}
+
+#endif
+
+}  // namespace fhe_core::cuda

@@ -1,0 +1,31 @@
+"""How trees compare features with thresholds, as it is asked for; `compile_ensemble` says what each means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from numpy.typing import ArrayLike
+
+Comparisons: TypeAlias = Literal["grid", "client", "server"]
+
+GridKind: TypeAlias = Literal["auto", "integers", "categories", "uniform", "quantiles"]
+Grids: TypeAlias = GridKind | Mapping[str | int, GridKind | ArrayLike]
+"""One kind for all features, or for some of them, by name or number, a kind or the points themselves."""
+
+Ranges: TypeAlias = Mapping[str | int, tuple[float, float]]
+
+DEFAULT_GRID_BITS: Final = 6
+
+
+@dataclass(frozen=True)
+class TreeComparisons:
+    comparisons: Comparisons = "grid"
+    grid: Grids = "auto"
+    grid_bits: int = DEFAULT_GRID_BITS
+    feature_ranges: Ranges | None = None
+
+    def to_options(self) -> dict[str, Any]:
+        """Of `compile_ensemble`."""
+        return asdict(self)

@@ -1,0 +1,140 @@
+"""What a client specification tells of a model, read off its steps: numbers that were learnt or chosen, counted, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cloakwork.models.client_steps import (
+    Append,
+    Binarise,
+    Bins,
+    Categories,
+    Combine,
+    Compare,
+    Curves,
+    Equal,
+    Impute,
+    InputStep,
+    LabelGroups,
+    Labels,
+    Outliers,
+    OutputStep,
+    Pick,
+    Polynomials,
+    Power,
+    Project,
+    Quantiles,
+    Quantise,
+    Rescale,
+    Saturate,
+    Splines,
+    Standardise,
+    Tensors,
+    Texts,
+    Thermometer,
+    Transform,
+)
+from cloakwork.models.program.client_specification import ClientSpecification
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """So many numbers (or texts) of a kind."""
+
+    what: str
+    count: int
+
+    def text(self) -> str:
+        return f"{self.count} {self.what}"
+
+    def to_fields(self) -> dict[str, Any]:
+        return {"what": self.what, "count": self.count}
+
+
+def disclosures(specification: ClientSpecification) -> list[Disclosure]:
+    """In the order of the steps; equal kinds are added up. Shapes, the parameter set and the program's digest are not named."""
+    counts: dict[str, int] = {}
+    for step in (*_flat(specification.input_steps), *_flat(specification.output_steps)):
+        for what, count in _told(step):
+            counts[what] = counts.get(what, 0) + count
+    if not any(isinstance(step, Combine) for step in specification.output_steps) and specification.output_unit == 0:
+        counts["scales and offsets of outputs"] = len(
+            np.unique(
+                np.stack([specification.output_scale.reshape(-1), specification.output_offset.reshape(-1)]), axis=1
+            ).T
+        )
+    return [Disclosure(what, count) for what, count in counts.items() if count]
+
+
+def _flat(steps: Sequence[InputStep | OutputStep]) -> Iterator[Any]:
+    """Those inside of others too."""
+    for step in steps:
+        yield step
+        if isinstance(step, Append):
+            yield from _flat(step.steps)
+        elif isinstance(step, Tensors):
+            for own in step.steps:
+                yield from _flat(own)
+
+
+def _told(step: Any) -> list[tuple[str, int]]:
+    reader = _READERS.get(type(step))
+    return [] if reader is None else reader(step)
+
+
+def _one(what: str, field: str) -> Callable[[Any], list[tuple[str, int]]]:
+    """So many as the field has entries."""
+    return lambda step: [(what, int(np.asarray(getattr(step, field), dtype=object).size))]
+
+
+def _thresholds(step: Compare | Bins) -> list[tuple[str, int]]:
+    if isinstance(step, Compare):
+        pairs = np.unique(np.stack([step.feature.astype(np.float64), step.threshold]), axis=1)
+        return [("thresholds of the model", pairs.shape[1])]
+    own = {
+        (int(feature), float(value))
+        for feature, first, end in zip(step.feature, step.start[:-1], step.start[1:], strict=True)
+        for value in step.threshold[first:end]
+    }
+    return [("thresholds of the model", len(own))]
+
+
+def _combined(step: Combine) -> list[tuple[str, int]]:
+    """Equal units of several sums are one number."""
+    units = np.unique(np.abs(step.matrix[step.matrix != 0]))
+    return [("units of scores", len(units)), ("constants of scores", int(np.count_nonzero(step.offset)))]
+
+
+_READERS: Final[Mapping[type, Callable[[Any], list[tuple[str, int]]]]] = {
+    Thermometer: lambda step: [
+        ("ends and steps of public grids", 2 * int(np.count_nonzero(step.spacing))),
+        ("points of public grids", len(step.points)),
+    ],
+    Compare: _thresholds,
+    Bins: _thresholds,
+    Equal: _one("values that features are compared with", "value"),
+    Binarise: _one("thresholds of the preprocessing", "threshold"),
+    Categories: lambda step: [("categories of the training data", sum(len(known) for known in step.known))],
+    Texts: _one("words", "vocabulary"),
+    Impute: _one("fill values", "fill"),
+    Standardise: _one("means and scales of features", "offset"),
+    Saturate: _one("ranges of features in the calibration data", "lower"),
+    Rescale: _one("ranges of features in the calibration data", "lower"),
+    Quantise: lambda _: [("quantisers", 1)],
+    Project: _one("numbers of a projection", "matrix"),
+    Polynomials: _one("powers", "powers"),
+    Power: _one("exponents", "exponent"),
+    Quantiles: _one("quantiles of the training data", "quantiles"),
+    Splines: _one("knots", "knots"),
+    Combine: _combined,
+    Curves: _one("points of a calibration", "x"),
+    Transform: lambda step: [("parameters of a transform", int(step.parameter != 1.0))],
+    Outliers: lambda _: [("offset of outliers", 1)],
+    Labels: _one("labels", "labels"),
+    LabelGroups: _one("labels", "labels"),
+    Pick: _one("labels", "labels"),
+}

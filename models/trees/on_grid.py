@@ -1,0 +1,93 @@
+"""An ensemble on the public grid that clients know: its grid, its thresholds moved there, and how well it still agrees with itself."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from cloakwork.models.arrays import Reals
+from cloakwork.models.client_steps import Thermometer, column_labels, run_input_steps, run_output_steps
+from cloakwork.models.errors import AccuracyWarning, CompileError, some
+from cloakwork.models.program.facts import GridFacts, Measure
+from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.grid_bits import grid_step
+from cloakwork.models.trees.options import TreeOptions
+from cloakwork.models.trees.public_grid import FeatureGrid, public_grid
+from cloakwork.models.trees.snapping import snapped
+
+ENOUGH_AGREEMENT: Final = 0.98  # with less there is a warning
+_COMPARED: Final = 2000  # calibration samples
+_MOST_NAMED: Final = 3
+
+
+@dataclass(frozen=True, eq=False)
+class OnGrid:
+    ensemble: TreeEnsemble  # with thresholds on the grid
+    step: Thermometer
+    facts: GridFacts
+
+
+def on_grid(ensemble: TreeEnsemble, options: TreeOptions) -> OnGrid:
+    """CompileError: no samples and no ranges, or wishes that cannot be fulfilled. AccuracyWarning: the grid is too coarse."""
+    first = options.first_steps(ensemble)
+    samples = None if options.calibration is None else _table(options.calibration, ensemble, options)
+    names = column_labels(first, np.zeros((1, ensemble.features))) or ()
+    grids = public_grid(samples, names, options.grid, options.feature_ranges, options.grid_bits)
+    step = grid_step(ensemble, grids, options.grid_bits)
+    found = snapped(ensemble, grids, samples)
+    facts = _facts(ensemble, found.ensemble, grids, step, options.grid_bits, samples)
+    if facts.agreement is not None and facts.agreement < ENOUGH_AGREEMENT:
+        worst = [names[i] for i in np.argsort(-found.moved, kind="stable")[:_MOST_NAMED] if found.moved[i]]
+        warnings.warn(_warning(facts, worst), AccuracyWarning, stacklevel=3)
+    return OnGrid(found.ensemble, step, facts)
+
+
+def _table(calibration: Any, ensemble: TreeEnsemble, options: TreeOptions) -> Reals:
+    table = np.asarray(run_input_steps(options.first_steps(ensemble), calibration), dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] != ensemble.features or not len(table):
+        raise CompileError(
+            f"calibration: expected samples of {ensemble.features} features, got an array of shape {list(table.shape)}; pass training samples"
+        )
+    strange = np.isinf(table) if ensemble.takes_missing else ~np.isfinite(table)
+    if strange.any():
+        raise CompileError(
+            f"calibration: expected finite features of the trees, got another in sample {int(np.argmax(strange.any(axis=1)))} after the steps "
+            "before them; leave such samples out"
+        )
+    return table
+
+
+def _facts(
+    ensemble: TreeEnsemble, moved: TreeEnsemble, grids: tuple[FeatureGrid, ...], step: Thermometer, bits: int, samples: Reals | None
+) -> GridFacts:  # fmt: skip
+    kinds = dict(sorted(Counter(grid.kind for grid in grids).items()))
+    points, sent = int(step.count.sum()), int(step.widths.sum())
+    if samples is None:
+        return GridFacts(bits, points, sent, kinds)
+    chosen = samples[np.linspace(0, len(samples) - 1, min(_COMPARED, len(samples))).astype(int)]
+    measure, value = agreement(ensemble, moved, chosen)
+    return GridFacts(bits, points, sent, kinds, measure, value, len(chosen))
+
+
+def agreement(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> tuple[Measure, float]:
+    """The share of samples with the same label, or the share of the values' variance that is kept."""
+    clear, found = (np.asarray(run_output_steps(each.output_steps, each.scores(samples))) for each in (ensemble, other))
+    if clear.dtype.kind != "f" or ensemble.labels is not None:
+        return "agreement", float((clear == found).mean())
+    spread, error = float(np.square(clear - clear.mean(axis=0)).sum()), float(np.square(found - clear).sum())
+    return "determination", (1 - error / spread) if spread > 0 else float(error == 0)
+
+
+def _warning(facts: GridFacts, worst: list[str]) -> str:
+    assert facts.agreement is not None
+    kept = "decide as before on" if facts.measure == "agreement" else "keep of the variance of their values"
+    where = f", most by the grid of {some(worst)}" if worst else ""
+    return (
+        f"public grid of {facts.bits} bits: on {facts.samples} calibration samples the trees {kept} {100 * facts.agreement:.1f} %{where}; more "
+        "grid_bits help, and where few values lie far from the others grid='quantiles', which tells clients about the calibration data, or "
+        "feature_ranges"
+    )
