@@ -2,7 +2,7 @@
 
     CLOAKWORK_ALLOW_TOY=1 python fhe_core/tools/measure_noise.py gate_64 lut4   # a Markdown table; without names, every shipped set
 
-Keys and noise follow from fixed entropy, so the numbers repeat exactly. Errors are centred differences of torus words, as fractions of the torus.
+Keys and noise follow from fixed entropy, so the numbers repeat exactly, but for public-key encryption, which draws its own. Errors are centred differences of torus words, as fractions of the torus.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cloakwork.fhe_core._engine import ParameterSet
 Errors = NDArray[np.float64]
 ROTATIONS = 32  # blind rotations; each gives N noise samples
 SWITCHES = 4096  # keyswitches
+PUBLIC = 64  # polynomials encrypted under a public key: of a binary key, a sixth of the variance lies in one pair of frequencies each
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Laboratory:
         return Stage("fresh", errors, noise.fresh_variance(self.params))
 
     def public_key(self) -> Stage:
-        messages = self.torus_words(8, self.params.polynomial_size)
+        messages = self.torus_words(PUBLIC, self.params.polynomial_size)
         seed, bodies = self.secret.public_key()
         phases = self.secret.phase_glwe(_engine.public_encrypt_glwe(self.params, seed, bodies, messages))
         errors = centred(subtract(phases, messages).ravel(), self.params.modulus)

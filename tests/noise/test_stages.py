@@ -51,7 +51,9 @@ def test_seeded_glwe_encryption(laboratory: Any) -> None:
 
 def test_public_key_encryption(laboratory: Any) -> None:
     stage = laboratory.public_key()
-    check(laboratory, stage, stage.errors.size // 4)  # coefficients of one polynomial share u and e
+    # Coefficients of one polynomial share u, e and e_c, and secrets of mean 1/2 gather a sixth of the variance in one pair of frequencies.
+    # Over 60 draws the measured deviation varied by 1.2 % (lut4, lut4_fft) and 0.4 % (gate_64, nn2): limits are over six of them away.
+    check(laboratory, stage, stage.errors.size // 32)
 
 
 def test_keyswitch(laboratory: Any) -> None:
