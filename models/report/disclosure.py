@@ -25,6 +25,7 @@ from cloakwork.models.client_steps import (
     OutputStep,
     Pick,
     Polynomials,
+    Positions,
     Power,
     Project,
     Quantiles,
@@ -103,6 +104,13 @@ def _thresholds(step: Compare | Bins) -> list[tuple[str, int]]:
     return [("thresholds of the model", len(own))]
 
 
+def _grids(step: Thermometer | Positions) -> list[tuple[str, int]]:
+    return [
+        ("ends and steps of public grids", 2 * int(np.count_nonzero(step.spacing))),
+        ("points of public grids", len(step.points)),
+    ]
+
+
 def _combined(step: Combine) -> list[tuple[str, int]]:
     """Equal units of several sums are one number."""
     units = np.unique(np.abs(step.matrix[step.matrix != 0]))
@@ -110,10 +118,8 @@ def _combined(step: Combine) -> list[tuple[str, int]]:
 
 
 _READERS: Final[Mapping[type, Callable[[Any], list[tuple[str, int]]]]] = {
-    Thermometer: lambda step: [
-        ("ends and steps of public grids", 2 * int(np.count_nonzero(step.spacing))),
-        ("points of public grids", len(step.points)),
-    ],
+    Thermometer: _grids,
+    Positions: _grids,
     Compare: _thresholds,
     Bins: _thresholds,
     Equal: _one("values that features are compared with", "value"),

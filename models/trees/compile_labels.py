@@ -63,7 +63,7 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
             "encrypted_argmax of several trees: expected comparisons='grid' with at most 8 grid_bits, or comparisons='client'"
         )
     scalar = _difference(ensemble)
-    edges, node_edges = edges_of(scalar, options.bin_bits)
+    edges, node_edges = edges_of(scalar)
     sets = options.sets
     skeleton = Skeleton(scalar.trees, node_edges, edges)
     chosen = choose_set(
@@ -82,11 +82,11 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     return Program(
         graph,
         plan.params,
-        noise_limit_percent(plan, options.p_fail_log2),
+        noise_limit_percent(plan.params, 1 / (4 * plan.layout.slots), options.p_fail_log2),
         input_steps=(*options.first_steps(ensemble), bits.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
         output_unit=DECISION_UNIT,
-        facts=Facts(trees=plan_facts(scalar, edges, plan, graph, options.bin_bits), encrypted_argmax=True),
+        facts=Facts(trees=plan_facts(scalar, edges, plan, graph), encrypted_argmax=True),
     )
 
 

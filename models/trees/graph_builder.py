@@ -25,7 +25,7 @@ class Row:
 class Facts:
     """How wires are encrypted: phase = (value - offset) * scale; numbers, or one for each wire."""
 
-    scale: float
+    scale: ArrayLike
     lower: ArrayLike
     upper: ArrayLike
     offset: ArrayLike = 0.0

@@ -27,8 +27,9 @@ _MOST_NAMED: Final = 3
 @dataclass(frozen=True, eq=False)
 class OnGrid:
     ensemble: TreeEnsemble  # with thresholds on the grid
-    step: Thermometer
-    facts: GridFacts
+    grids: tuple[FeatureGrid, ...]
+    step: Thermometer | None  # of comparisons="grid"; else it follows from the parameter set
+    facts: GridFacts  # but for what is sent
 
 
 def on_grid(ensemble: TreeEnsemble, options: TreeOptions) -> OnGrid:
@@ -37,13 +38,13 @@ def on_grid(ensemble: TreeEnsemble, options: TreeOptions) -> OnGrid:
     samples = None if options.calibration is None else _table(options.calibration, ensemble, options)
     names = column_labels(first, np.zeros((1, ensemble.features))) or ()
     grids = public_grid(samples, names, options.grid, options.feature_ranges, options.grid_bits)
-    step = grid_step(ensemble, grids, options.grid_bits)
+    step = grid_step(ensemble, grids, options.grid_bits) if options.comparisons == "grid" else None
     found = snapped(ensemble, grids, samples)
-    facts = _facts(ensemble, found.ensemble, grids, step, options.grid_bits, samples)
+    facts = _facts(ensemble, found.ensemble, grids, options.grid_bits, samples)
     if facts.agreement is not None and facts.agreement < ENOUGH_AGREEMENT:
         worst = [names[i] for i in np.argsort(-found.moved, kind="stable")[:_MOST_NAMED] if found.moved[i]]
         warnings.warn(_warning(facts, worst), AccuracyWarning, stacklevel=3)
-    return OnGrid(found.ensemble, step, facts)
+    return OnGrid(found.ensemble, grids, step, facts)
 
 
 def _table(calibration: Any, ensemble: TreeEnsemble, options: TreeOptions) -> Reals:
@@ -62,15 +63,15 @@ def _table(calibration: Any, ensemble: TreeEnsemble, options: TreeOptions) -> Re
 
 
 def _facts(
-    ensemble: TreeEnsemble, moved: TreeEnsemble, grids: tuple[FeatureGrid, ...], step: Thermometer, bits: int, samples: Reals | None
-) -> GridFacts:  # fmt: skip
+    ensemble: TreeEnsemble, moved: TreeEnsemble, grids: tuple[FeatureGrid, ...], bits: int, samples: Reals | None
+) -> GridFacts:
     kinds = dict(sorted(Counter(grid.kind for grid in grids).items()))
-    points, sent = int(step.count.sum()), int(step.widths.sum())
+    points = sum(grid.count for grid in grids)
     if samples is None:
-        return GridFacts(bits, points, sent, kinds)
+        return GridFacts(bits, points, 0, kinds)
     chosen = samples[np.linspace(0, len(samples) - 1, min(_COMPARED, len(samples))).astype(int)]
     measure, value = agreement(ensemble, moved, chosen)
-    return GridFacts(bits, points, sent, kinds, measure, value, len(chosen))
+    return GridFacts(bits, points, 0, kinds, measure, value, len(chosen))
 
 
 def agreement(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> tuple[Measure, float]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.client_steps.thermometer import MOST_GRID_POINTS
+from cloakwork.models.client_steps.grids import MOST_GRID_POINTS
 from cloakwork.models.criteria.tree_comparisons import GridKind, Grids, Ranges
 from cloakwork.models.errors import CompileError, closest_first, some
 
@@ -78,7 +78,7 @@ def public_grid(
     unknown = [name for i, name in enumerate(names) if i not in spans and not _is_points(by_feature.get(i))]
     if samples is None and unknown:
         raise CompileError(
-            f"comparisons='grid': expected calibration samples, or feature_ranges, for the public grid of {some(unknown)}; thresholds then stay "
+            f"calibration: expected calibration samples, or feature_ranges, for the public grid of {some(unknown)}; thresholds then stay "
             "on the server. comparisons='client' needs neither and tells every client all thresholds"
         )
     found = []
