@@ -267,7 +267,7 @@ def test_thresholds_of_a_file_stay_on_the_server():
 
 
 def test_what_a_grid_needs_of_a_file_is_said():
-    with pytest.raises(CompileError, match="comparisons='grid': expected calibration samples, or feature_ranges"):
+    with pytest.raises(CompileError, match="calibration: expected calibration samples, or feature_ranges"):
         compile_onnx(small_forest())
     with pytest.raises(CompileError, match="trees take samples of a table"):
         compile_onnx(small_forest(), Calibration.from_json(zoo_ranges()))

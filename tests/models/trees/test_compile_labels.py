@@ -105,5 +105,8 @@ def test_what_has_no_encrypted_arg_max(change, error, message):
 
 def test_the_server_does_not_compare_and_decide():
     trees = tuple(random_tree(np.random.default_rng(0), 3, 3, 2, 5) for _ in range(2))
+    calibration = np.random.default_rng(0).integers(0, 6, (60, 3)).astype(float)
     with pytest.raises(CompileError, match="comparisons='client'"):
-        compile_ensemble(TreeEnsemble(trees, 3, labels=[0, 1]), encrypted_argmax=True, comparisons="server")
+        compile_ensemble(
+            TreeEnsemble(trees, 3, labels=[0, 1]), encrypted_argmax=True, comparisons="server", calibration=calibration
+        )
