@@ -71,6 +71,13 @@ def test_trees_of_a_file_are_compared_as_is_asked_for(call, tmp_path):
     report = json.loads(found.stdout)
     assert report["grid"]["kinds"] == {"quantiles": 2} and report["grid"]["points"] == 2 * 199
     assert report["discloses"][0] == {"what": "points of public grids", "count": 2 * 199}
+    placed = call(*calibrated, "--comparisons", "server", "--grid-bits", "8", "-o", "places.clkm", "--json", "-")
+    assert placed.returncode == 0, placed.stderr
+    report = json.loads(placed.stdout)
+    assert report["grid"]["sent"] == 2 * -(-8 // report["grid"]["digit_bits"])
+    assert report["discloses"][0] == {"what": "ends and steps of public grids", "count": 4}
+    wrong = call(*calibrated, "--comparisons", "nobody", "-o", "wrong.clkm")
+    assert wrong.returncode in (1, 2) and "expected one of grid, client, server" in wrong.stderr
 
 
 @pytest.fixture
