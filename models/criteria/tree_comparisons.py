@@ -1,4 +1,7 @@
-"""How trees compare features with thresholds, as it is asked for; `compile_ensemble` says what each means."""
+"""How trees compare features with thresholds, as it is asked for; `compile_ensemble` says what each means.
+
+"grid" and "server" keep the thresholds secret, "client" tells them.
+"""
 
 from __future__ import annotations
 

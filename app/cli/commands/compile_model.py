@@ -45,8 +45,8 @@ ComparisonsOption = Annotated[
     str | None,
     typer.Option(
         "--comparisons",
-        help=f"{_TREES_HELP}grid (thresholds stay on the server, needs --calibration), client or server (every client is told all thresholds). "
-        "Default grid.",
+        help=f"{_TREES_HELP}grid (thresholds stay on the server, needs --calibration), server (they do too; small uploads, more bootstraps) or "
+        "client (every client is told all thresholds). Default grid.",
     ),
 ]
 GridOption = Annotated[
