@@ -70,7 +70,7 @@ def test_names() -> None:
     ]
     two_limbs = ["lut3", "lut4", "lut5", "nn05", "nn2_wide", "nn1_wide", "nn05_wide"]
     raised = [f"{name}_raised" for name in two_limbs]
-    assert set(SHIPPED) == {"gate_64", "gate_128", *s192, *exact, *networks, *blocks, *raised, "lut4_fft"}
+    assert set(SHIPPED) == {"gate_64", "gate_128", *s192, *exact, *networks, *blocks, *raised, "lut4_fft", "large16"}
     assert list(ROWS) == NAMES
     assert {name for name in SHIPPED if _engine.parameter_set(name).structured_secret} == set(blocks)
     assert {name for name in SHIPPED if _engine.parameter_set(name).raised} == {*raised, "lut4_fft"}
