@@ -470,7 +470,7 @@ TOYS = (
     # The same with rounded products, which N = 2048 alone has.
     Row("toy_fft", "exact", 2, 2048, 1, 1, (23, 1), (20, 1), "binary_pair", "binary", 9.12, 16, 24, 4.0, (2, 8), 16.0, 1, True, 9.12, True),
     # Two limbs, two digits.
-    Row("toy_large", "exact", 4, 2048, 1, 2, (16, 2), (16, 2), "binary_pair", "ternary", 3.19, 16, 24, 4.0, (2, 8), 256.0),
+    Row("toy_large", "exact", 4, 2048, 1, 2, (16, 2), (16, 2), "binary_pair", "ternary", 15.08, 16, 24, 4.0, (2, 8), 256.0),
     # Several accumulators as one table: pairs and k = 2; blocks, two limbs.
     Row("toy_extended", "exact", 2, 256, 2, 1, (8, 2), (7, 2), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 8), 4.0, 4),
     Row("toy_extended_two_limb", "exact", 2, 256, 1, 2, (24, 1), (22, 1), "block_8", "ternary", 3.19, 80, 24, 4.0, (2, 9), 4.0, 8),

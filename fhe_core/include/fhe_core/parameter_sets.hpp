@@ -90,7 +90,7 @@ inline constexpr std::array kRows = std::to_array<ParameterSet>({
     {"toy_raised_block",      exact,       2, {256, 1, 1, {24, 1}, {24, 1}, block_6, 1, raised},       s_ternary,   3.19,  36,   24, 4.0,    {2, 9},  16.0,               -1531.7,  1.311e-03, 0, 4.0},
     {"toy_raised_binary",     exact,       1, {256, 2, 1, {13, 2}, {9, 2}, binary, 1, raised},         s_binary,    3.19,  24,   16, 3.19,   {4, 4},  2.0,                -104.8,   1.028e-02, 0, 5.0},
     {"toy_fft",               exact,       2, {2048, 1, 1, {23, 1}, {20, 1}, binary_pair, 1, rounded}, s_binary,    9.12,  16,   24, 4.0,    {2, 8},  16.0,               -50434.3, 2.312e-04, 0, 9.12},
-    {"toy_large",             exact,       4, {2048, 1, 2, {16, 2}, {16, 2}, binary_pair},             s_ternary,   3.19,  16,   24, 4.0,    {2, 8},  256.0,              -3176.6,  2.293e-04, 0},
+    {"toy_large",             exact,       4, {2048, 1, 2, {16, 2}, {16, 2}, binary_pair},             s_ternary,   15.08, 16,   24, 4.0,    {2, 8},  256.0,              -3176.2,  2.293e-04, 0},
     {"toy_extended",          exact,       2, {256, 2, 1, {8, 2}, {7, 2}, binary_pair, 4},             s_ternary,   3.19,  32,   24, 4.0,    {2, 8},  4.0,                -323.4,   2.903e-03, 0},
     {"toy_extended_two_limb", exact,       2, {256, 1, 2, {24, 1}, {22, 1}, block_8, 8},               s_ternary,   3.19,  80,   24, 4.0,    {2, 9},  4.0,                -60484.2, 2.112e-04, 0},
 });
