@@ -49,9 +49,9 @@ bool check(int lwe_dimension, std::uint64_t seed) {
         typename Thread::Share& { return *reinterpret_cast<typename Thread::Share*>(memory[t.thread].data()); };
     std::int32_t x[32];
     std::int64_t largest_forward = 0, largest_inverse = 0;
-    // Of every `levels`th tile: all digits, or the updates, which lie where first digits lay.
-    const auto largest = [&](std::int64_t& value, int levels) {
-        for (int tile = 0; tile < Config::kGroupWords / 1024; tile += levels)
+    // Of one tile in `every`: all digits, or the updates, which lie where first digits lay.
+    const auto largest = [&](std::int64_t& value, int every) {
+        for (int tile = 0; tile < Config::kGroupWords / 1024; tile += every)
             for (int i = 0; i < 1024; ++i) value = std::max(value, std::abs(std::int64_t{words[tile * 1024 + i]}));
     };
 
