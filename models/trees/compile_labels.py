@@ -18,10 +18,11 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import Integers, Pick
 from cloakwork.models.client_steps.transforms import best_class, class_threshold
 from cloakwork.models.criteria.choose_set import choose_set
-from cloakwork.models.errors import CompileError, NoParameterSetError, some
+from cloakwork.models.errors import CompileError
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
 from cloakwork.models.trees.compile_scores import bit_source, compile_scores
+from cloakwork.models.trees.compile_winner import compile_winner
 from cloakwork.models.trees.cover import cover_trees
 from cloakwork.models.trees.cover_costs import Budget
 from cloakwork.models.trees.edges import Edges, edges_of
@@ -53,15 +54,8 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         raise CompileError("encrypted_argmax: expected a classifier; regression has no label")
     if len(ensemble.trees) == 1:
         return _single_tree(ensemble, options)
-    if len(ensemble.labels) != 2:
-        raise CompileError(
-            f"encrypted_argmax: expected a single tree, or two classes; got {len(ensemble.trees)} trees of {len(ensemble.labels)} classes: "
-            "let the client decrypt the scores"
-        )
-    if options.noisy_bits:
-        raise CompileError(
-            "encrypted_argmax of several trees: expected comparisons='grid' with at most 8 grid_bits, or comparisons='client'"
-        )
+    if len(ensemble.labels) != 2 or options.noisy_bits:
+        return compile_winner(ensemble, options)
     scalar = _difference(ensemble)
     edges, node_edges = edges_of(scalar)
     sets = options.sets
@@ -72,10 +66,7 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         lambda made: made[0].cost,
     )
     if chosen is None:
-        raise NoParameterSetError(
-            f"encrypted_argmax: the votes of {len(ensemble.trees)} trees are more than one look-up of {some(p.name for p in sets)} tells "
-            "apart; use fewer trees, or let the client decrypt the scores"
-        )
+        return compile_winner(ensemble, options)
     plan, positive_from = chosen
     bits = bit_source(scalar, edges, plan, options)
     graph = tree_graph(plan.covers, plan.layout, bits, plan.factor, positive_from)

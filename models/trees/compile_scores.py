@@ -38,7 +38,7 @@ def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         made,
         plan.params,
         noise_limit_percent(plan.params, 1 / (4 * plan.layout.slots), options.p_fail_log2),
-        _other_limits(made, plan, options.p_fail_log2),
+        other_limits(made, plan, options.p_fail_log2),
         input_steps=(*options.first_steps(ensemble), source.step),
         output_steps=_output_steps(ensemble, plan),
         output_unit=1 / plan.layout.units,
@@ -70,7 +70,7 @@ def _comparison_lookups(
     return lookups
 
 
-def _other_limits(made: Graph, plan: Plan, p_fail_log2: float) -> dict[str, float]:
+def other_limits(made: Graph, plan: Plan, p_fail_log2: float) -> dict[str, float]:
     """Noise limits of the layers whose look-ups tell more or fewer values apart than those of leaves."""
     usual = 1 / (4 * plan.layout.slots)
     return {

@@ -164,7 +164,7 @@ def _planned(
     Args:
         ways: most values that a tree's outputs may have as digits of one number, 1 for one output each; tried in turn.
     """
-    slots = _slots(wishes, params)
+    slots = slots_of(wishes, params)
     room = most_values(params, slots, wishes.p_fail_log2)
     for bits in leaf_bits:
         seen: tuple[int, ...] = ()
@@ -245,7 +245,7 @@ def _laid_out(
     first = equal_trees(compared.ensemble, compared.node_edges, integers)
     distinct = np.unique(first)
     chosen = [integers.scalar_trees[i] for i in distinct.tolist()]
-    used_slots, covers = _covers(compared, [(own.tree, own.values) for own in chosen], wishes, params, slots)
+    used_slots, covers = covers_of(compared, [(own.tree, own.values) for own in chosen], wishes, params, slots)
     every = [covers.trees[i] for i in np.searchsorted(distinct, first).tolist()]
     once, kept = counted_once(integers, first)
     ways = [(once, tuple(every[i] for i in kept.tolist()))]
@@ -258,14 +258,14 @@ def _laid_out(
     return min(found, key=lambda way: (len(way[2].groups), sum(group.lookups for group in way[2].groups)), default=None)
 
 
-def _slots(wishes: Wishes, params: ParameterSet) -> int:
+def slots_of(wishes: Wishes, params: ParameterSet) -> int:
     slots = min(largest_slots(params, wishes.p_fail_log2), MOST_SLOTS)
     if slots < (_FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
         raise NoParameterSetError("its look-ups tell no two values apart at this failure probability")
     return slots
 
 
-def _covers(
+def covers_of(
     compared: Compared, chosen: Sequence[tuple[int, Indices]], wishes: Wishes, params: ParameterSet, slots: int
 ) -> tuple[int, Covers]:
     """The slots used and the look-ups; fewer slots where bits that come from look-ups bring too much noise."""
