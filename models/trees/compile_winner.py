@@ -29,12 +29,13 @@ from cloakwork.models.trees.graph_builder import GraphBuilder, Row
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import noise_limit_percent, plan_facts
-from cloakwork.models.trees.plans import DEFAULT_LEAF_BITS, Compared, Plan, Wishes, covers_of, slots_of
+from cloakwork.models.trees.plans import Compared, Plan, Wishes, covers_of, slots_of
 from cloakwork.models.trees.tree_program import Layout, OutputGroup, largest_slots, score_rows
 from cloakwork.models.trees.winner import Contest, SignPlan, plan_signs
 
 CANDIDATES: Final = ("large16",)  # whose look-ups add little noise to a score
 MOST_CLASSES: Final = 64
+_MOST_LEAF_BITS: Final = {"mean": 8, "sum": 10}  # tried first: finer scores take hardly more look-ups
 _LEAST_LEAF_BITS: Final = 3
 _SHARES: Final = (1.0, 0.7, 0.5)  # of the noise for differences of scores, tried in turn
 _FRACTION: Final = 1 << 20  # of a unit: to which constants of scores are rounded, so that equal ones stay equal
@@ -153,10 +154,10 @@ def _plan(
     Args:
         share: of the noise that differences of scores may have.
     """
-    most = DEFAULT_LEAF_BITS[compared.ensemble.aggregation] if wishes.leaf_bits is None else wishes.leaf_bits
+    most = _MOST_LEAF_BITS[compared.ensemble.aggregation] if wishes.leaf_bits is None else wishes.leaf_bits
     least = min(most, _LEAST_LEAF_BITS) if wishes.leaf_bits is None else most
     try:
-        slots = 1 << (slots_of(wishes, params).bit_length() - 1)  # so that 2^B is a multiple of a circle
+        slots = 1 << (slots_of(wishes, params).bit_length() - 1)
         for bits in range(most, least - 1, -1):
             integers = leaf_integers(compared.ensemble, bits, 1)
             chosen = [(own.tree, own.values) for own in integers.scalar_trees]
@@ -188,12 +189,14 @@ def _scores(integers: LeafIntegers, covers: list[tuple[int, int, int]], ensemble
 def _contest(scores: _Scores, wishes: Wishes, params: ParameterSet, slots: int, share: float) -> Contest | None:
     leads = scores.leads()
     contest = Contest(SignPlan(1, (1,)), slots, leads)
-    bits, norm = scores.sign_bits(contest.pairs), scores.norm(contest.pairs)
+    bits = max(scores.sign_bits(contest.pairs), slots.bit_length())  # 2^B is a multiple of a circle
+    norm = scores.norm(contest.pairs)
 
     def fits(width: int, factor_log2: int) -> bool:
         # Every bit that was subtracted is one look-up more at most.
         own = 2.0**factor_log2 * math.hypot(norm, math.sqrt(2 * bits)) / share
-        return largest_slots(params, wishes.p_fail_log2, own) >= 1 << (width - 1)
+        variance = noise.lookup_variance(params, own)
+        return noise.p_fail_log2(2.0 ** -(width + 1), variance, noise.lookup_offset(params)) <= wishes.p_fail_log2
 
     plan = plan_signs(bits, fits)
     if plan is None or largest_slots(params, wishes.p_fail_log2, math.sqrt(slots)) < slots:
