@@ -124,7 +124,7 @@ class PositionBits:
             if self._stages(feature) == 0:
                 found[edge] = Bit((at_most[feature, 0, self._flips(edge)][point],), 0.5)
         signs: dict[int, int] = {}  # of the digits so far
-        for stage in range(max(map(self._stages, self._features))):
+        for stage in range(max(self._stages(feature) for feature, _ in self._points.values())):
             self._signs(builder, stage, inputs, at_most, signs)
         return found | {edge: Bit((wire,), 0.5) for edge, wire in signs.items()}
 
@@ -133,10 +133,6 @@ class PositionBits:
     @cached_property
     def _points(self) -> dict[int, tuple[int, int]]:
         return grid_points(self.edges, self.used, self.step)
-
-    @property
-    def _features(self) -> list[int]:
-        return sorted({feature for feature, _ in self._points.values()})
 
     def _flips(self, edge: int) -> bool:
         """Whether a missing value, which is sent as position 0, where everything holds, has to fail."""
