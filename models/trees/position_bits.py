@@ -160,7 +160,7 @@ class PositionBits:
         return min(self.code.together, int(self.step.digits.max()))
 
     def _scale(self, feature: int, digit: int) -> float:
-        """Of the results for a digit: 2^i steps of half an index on the digit at place i of a sum, which are two results, or one for i = 0."""
+        """Of the results for a digit: one index of a sum for the lowest digit, 2^(i - 1) for the two results of that at place i."""
         if self._stages(feature) == 0:
             return 1 / (2 * self.slots)
         place = (digit - 1) % (self.code.together - 1) + 1 if digit else 0
