@@ -277,7 +277,9 @@ def covers_of(
         norm = largest_norm(covers, compared.edges.feature, noise.rotation_correlation_bound(params))
         if not wishes.server or largest_slots(params, wishes.p_fail_log2, norm) >= fewer:
             return fewer, covers
-    raise NoParameterSetError("comparison bits from look-ups are too noisy for it; use comparisons='client'")
+    raise NoParameterSetError(
+        "comparison bits from look-ups are too noisy for it; use comparisons='grid' with at most 8 grid_bits"
+    )
 
 
 def _kinds(integers: LeafIntegers) -> list[int]:

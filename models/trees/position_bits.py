@@ -7,7 +7,7 @@ position is at most the threshold where sum 2^i c_i, an odd number, is positive:
 are the amplitudes of the digits' tables, so that the noise of k digits is that of 2k - 1 results, which no weight multiplies. Where positions have
 more digits than one sign tells apart, the sign of the lowest digits stands for c_0 of those above them.
 
-Every threshold reads as many results with as large weights, those at the ends of a digit too (what always or never holds is another coefficient of
+Every threshold reads as many results in one block of weights, those at the ends of a digit too (what always or never holds is another coefficient of
 the same rotation), so that neither noise nor sizes depend on where thresholds are. Missing values: half a turn on an index flips its bit.
 
 Source: [CIM19] several results of one rotation. Ours: shifts of one table, which are other coefficients of the accumulator, and digits by amplitude.
@@ -28,10 +28,11 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Positions
 from cloakwork.models.errors import CompileError, NoParameterSetError
+from cloakwork.models.graph.ir import ZERO_WIRE
 from cloakwork.models.trees.comparison_bits import Bit
 from cloakwork.models.trees.edges import Edges
 from cloakwork.models.trees.ensemble import TreeEnsemble
-from cloakwork.models.trees.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.trees.graph_builder import Facts, GraphBuilder
 from cloakwork.models.trees.grid_bits import MOST_BITS, grid_points
 from cloakwork.models.trees.index_weights import MOST_SLOTS
 from cloakwork.models.trees.public_grid import FeatureGrid
@@ -124,7 +125,7 @@ class PositionBits:
             if self._stages(feature) == 0:
                 found[edge] = Bit((at_most[feature, 0, self._flips(edge)][point],), 0.5)
         signs: dict[int, int] = {}  # of the digits so far
-        for stage in range(max(map(self._stages, self._features))):
+        for stage in range(max(self._stages(feature) for feature, _ in self._points.values())):
             self._signs(builder, stage, inputs, at_most, signs)
         return found | {edge: Bit((wire,), 0.5) for edge, wire in signs.items()}
 
@@ -133,10 +134,6 @@ class PositionBits:
     @cached_property
     def _points(self) -> dict[int, tuple[int, int]]:
         return grid_points(self.edges, self.used, self.step)
-
-    @property
-    def _features(self) -> list[int]:
-        return sorted({feature for feature, _ in self._points.values()})
 
     def _flips(self, edge: int) -> bool:
         """Whether a missing value, which is sent as position 0, where everything holds, has to fail."""
@@ -154,78 +151,76 @@ class PositionBits:
         return sorted(found)
 
     def _stages(self, feature: int) -> int:
-        """Signs, one after the other, that compare with a threshold: the first of `together` digits, each other of one less."""
-        digits, together = int(self.step.digits[feature]), self.code.together
-        return 0 if digits == 1 else 1 + max(0, -(-(digits - together) // (together - 1)))
-
-    def _role(self, digit: int) -> tuple[int, int]:
-        """The stage of a digit, and its place in the sum there."""
-        together = self.code.together
-        if digit < together:
-            return 0, digit
-        stage, place = divmod(digit - together, together - 1)
-        return stage + 1, place + 1
+        """Signs, one after the other, that compare with a threshold."""
+        return -(-(int(self.step.digits[feature]) - 1) // (self.code.together - 1))
 
     @cached_property
-    def _turn(self) -> int:
-        """Indices of a sign, whole turn: as many as the longest sum has, in all stages."""
-        return 1 << min(self.code.together, int(self.step.digits.max()))
+    def _places(self) -> int:
+        """Digits of the longest sum. In all sums they are at the same places, with 2^places indices to a turn."""
+        return min(self.code.together, int(self.step.digits.max()))
 
-    # --- the graph ---------------------------------------------------------------------------------------------------------------
+    def _scale(self, feature: int, digit: int) -> float:
+        """Of the results for a digit: one index of a sum for the lowest digit, 2^(i - 1) for the two results of that at place i."""
+        if self._stages(feature) == 0:
+            return 1 / (2 * self.slots)
+        place = (digit - 1) % (self.code.together - 1) + 1 if digit else 0
+        return 2.0 ** (max(0, place - 1) - self._places)
+
+    # --- the graph: nodes of one block, so that rows differ in nothing but what they read ------------------------------------------
 
     def _compared(self, builder: GraphBuilder, inputs: Indices) -> dict[_Column, list[int]]:
         """The wires that say whether a digit is at most e, by e = 0 .. 2^b - 1; the last always does."""
-        radix, rows, scales = self.code.radix, [], []
-        for feature, digit, flips in self._columns:
-            row = {int(inputs[self.step.starts[feature] + digit]): 2}
-            if flips:
-                row[self._missing(inputs, feature)] = 2 * radix
-            rows.append(Row(row, 0.0))
-            place = self._role(digit)[1]
-            one_digit = self._stages(feature) == 0
-            scales.append(1 / (2 * self.slots) if one_digit else 2.0 ** max(0, place - 1) / self._turn)
+        radix, columns = self.code.radix, self._columns
+        gather = [
+            [int(inputs[self.step.starts[feature] + digit]), *self._flip(inputs, feature, flips)]
+            for feature, digit, flips in columns
+        ]
         circle = Facts(1 / (2 * radix), 0.0, 2.0 * radix - 1, (radix - 1) / 2)
-        indices = builder.linear(rows, circle, "digits")
-        table = np.tile(np.repeat([0.5, -0.5], radix), (len(rows), 1))
-        facts = Facts(np.repeat(scales, radix), -0.5, 0.5)
-        outputs = builder.lookup(indices, table, facts, "digits", list(range(radix)))  # shift 2^b - 1 - e
-        return dict(zip(self._columns, outputs.reshape(len(rows), radix)[:, ::-1].tolist(), strict=True))
+        indices = builder.sums(gather, [2, *[2 * radix] * self.step.missing], 0.0, circle, "digits")
+        table = np.tile(np.repeat([0.5, -0.5], radix), (len(columns), 1))
+        scales = np.repeat([self._scale(feature, digit) for feature, digit, _ in columns], radix)
+        outputs = builder.lookup(indices, table, Facts(scales, -0.5, 0.5), "digits", list(range(radix)))
+        return dict(zip(columns, outputs.reshape(len(columns), radix)[:, ::-1].tolist(), strict=True))
 
     def _signs(
         self, builder: GraphBuilder, stage: int, inputs: Indices, at_most: dict[_Column, list[int]], signs: dict[int, int]
     ) -> None:  # fmt: skip
         """Puts the comparison with every threshold, of the digits up to this stage, into `signs`."""
-        rows, scales, edges = [], [], []
+        gather, scales, edges = [], [], []
         for edge, (feature, point) in self._points.items():
-            stages = self._stages(feature)
-            if stage >= stages:
+            last = self._stages(feature) - 1
+            if stage > last:
                 continue
-            row = {signs[edge]: 1} if stage else {}
-            row |= self._sum(feature, point, stage, at_most)
-            if stage == stages - 1 and self._flips(edge):
-                row[self._missing(inputs, feature)] = -2 * self.code.radix
-            rows.append(Row(row, (self._turn - 1) / 2))
-            scales.append(1 / (2 * self.slots) if stage == stages - 1 else 1 / self._turn)
+            lowest = signs[edge] if stage else at_most[feature, 0, False][self._digit(point, 0)]
+            flip = self._flip(inputs, feature, stage == last and self._flips(edge))
+            gather.append([lowest, *self._higher(feature, point, stage, at_most), *flip])
+            scales.append(1 / (2 * self.slots) if stage == last else 2.0**-self._places)
             edges.append(edge)
+        turn, half = 1 << self._places, 1 << (self._places - 1)
+        weights = [1, *[1, 1, -1] * (self._places - 1), *[-2 * self.code.radix] * self.step.missing]
         name = f"comparisons {stage + 1}" if stage else "comparisons"
-        half = self._turn // 2
-        indices = builder.linear(rows, Facts(1 / self._turn, 0.0, self._turn - 1.0, (half - 1) / 2), name)
-        table = np.tile(np.repeat([-0.5, 0.5], half), (len(rows), 1))
+        indices = builder.sums(gather, weights, (turn - 1) / 2, Facts(1 / turn, 0.0, turn - 1.0, (half - 1) / 2), name)
+        table = np.tile(np.repeat([-0.5, 0.5], half), (len(edges), 1))
         outputs = builder.lookup(indices, table, Facts(np.array(scales), -0.5, 0.5), name)
         signs.update(zip(edges, outputs.tolist(), strict=True))
 
-    def _sum(self, feature: int, point: int, stage: int, at_most: dict[_Column, list[int]]) -> dict[int, int]:
-        """Weights of half of sum 2^i c_i."""
-        row = {}
-        for digit in range(int(self.step.digits[feature])):
-            own, place = self._role(digit)
-            if own != stage:
+    def _higher(self, feature: int, point: int, stage: int, at_most: dict[_Column, list[int]]) -> list[int]:
+        """Three wires for each place of a sum but the lowest: [x <= t], [x <= t - 1], and for t = 0, in its place what always holds, subtracted."""
+        found = []
+        for place in range(1, self._places):
+            digit = stage * (self.code.together - 1) + place
+            if digit >= self.step.digits[feature]:
+                found += [ZERO_WIRE] * 3
                 continue
-            wires, value = at_most[feature, digit, False], point >> self.code.bits * digit & (self.code.radix - 1)
-            row[wires[value]] = 1
-            if place > 0:
-                row |= {wires[value - 1]: 1} if value else {wires[-1]: -1}
-        return row
+            wires, value = at_most[feature, digit, False], self._digit(point, digit)
+            found += [wires[value], *((wires[value - 1], ZERO_WIRE) if value else (ZERO_WIRE, wires[-1]))]
+        return found
 
-    def _missing(self, inputs: Indices, feature: int) -> int:
-        return int(inputs[self.step.starts[feature] + self.step.digits[feature]])
+    def _digit(self, point: int, digit: int) -> int:
+        return point >> self.code.bits * digit & (self.code.radix - 1)
+
+    def _flip(self, inputs: Indices, feature: int, flips: bool) -> list[int]:
+        """The wire that turns an index by half where the value is missing; none where no value can be."""
+        if not self.step.missing:
+            return []
+        return [int(inputs[self.step.starts[feature] + self.step.digits[feature]]) if flips else ZERO_WIRE]

@@ -1,5 +1,5 @@
-// Blind rotation with two key bits per step, two limbs, one or two digits per component: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC), all
-// steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). N = H * 1024, H = 1, 2, 4.
+// Blind rotation with two key bits per step, two limbs, one or two digits per component: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC),
+// all steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). N = H * 1024, H = 1, 2, 4.
 //
 // Who does what. A group of 2*H*W warps owns one ciphertext. Warp (w, limb, part) works modulo one limb prime on positions
 // part*1024 .. part*1024 + 1023 of the transform: it transforms the digits w, w + W, .. and multiplies the 4-point groups
@@ -18,7 +18,8 @@
 // a transform need __syncwarp.
 //
 // Shared memory: powers of the 2N-th roots of both limbs, word x at x + x/32; twiddles (TwoLimbTables); per group T[limb][part]
-// [digit][1024], the digits of a component together, the most significant first; its update lies where that one lay. The modulus is a run-time value: one code path for both limbs.
+// [digit][1024], the digits of a component together, the most significant first; its update lies where that one lay. The modulus is
+// a run-time value: one code path for both limbs.
 //
 // Key: KeyOrder::warp with 32*H lanes (lane part*32 + l of KeyLayout is lane l of that part), each word K * 2^64 / N modulo its
 // limb's prime, centred. Sizes as in blind_rotate_pair.cuh.
@@ -272,8 +273,8 @@ struct TwoLimbThread {
     static constexpr int kVectorWords = kRows * kKeys * kLanes;  // of the key, one output
     static constexpr int kAhead = Config::kAhead;
 
-    // The next kAhead vectors of the key, in the order in which the products of a vector take them: output by output, each row by row
-    // with all its keys, or (rows first) key by key with all its rows.
+    // The next kAhead vectors of the key, in the order in which the products of a vector take them: output by output, each row by
+    // row with all its keys, or (rows first) key by key with all its rows.
     struct Ahead {
         static constexpr int kOutput = kRows * kKeys, kVector = kComponents * kOutput;  // vectors of the key
 
@@ -291,8 +292,8 @@ struct TwoLimbThread {
                    (Config::kKeysFirst ? i : i % kRows * kKeys + i / kRows) * kLanes;
         }
         FHE_HD const Vec4& at(int position) const { return held[position % kAhead]; }
-        // In its place the one kAhead later, of the warp's next vector after the last. Behind the last vector lies the second output:
-        // read, not used.
+        // In its place the one kAhead later, of the warp's next vector after the last. Behind the last vector lies the second
+        // output: read, not used.
         FHE_HD void refill(int position) {
             const int next = position + kAhead;
             const Vec4* const from = next < kVector ? words : words + Config::kWarpsPerPart * kVectorWords;

@@ -42,7 +42,7 @@ struct TwoLimbConfig {
     static constexpr int kGroupThreads = kWarpsPerGroup * 32, kThreads = kGroupThreads * kGroups;
     static constexpr int kShare = kComponents * 1024 / kGroupThreads;  // coefficients of a thread, times kParts
     static constexpr bool kRaised = shape.is_raised();
-    static constexpr int kSecond = shape.key_limbs().second;  // prime of limb 1, number in kLimbPrimes
+    static constexpr int kSecond = shape.key_limbs().second;           // prime of limb 1, number in kLimbPrimes
     static constexpr int kModulusBits = shape.limb_count * kLimbBits;  // of ciphertexts
     static constexpr int kDrop = kModulusBits - shape.mask_gadget.base_log * kLevels;
 
@@ -106,7 +106,8 @@ struct TwoLimbConfig {
     static_assert(kRows * kForwardBound / 2 < 256, "sums over the rows overflow 62 bits");  // 2^8 * p^2 < 2^62
     static_assert(kInputBound * 1000 <= kInverseInput && kInversePlan.result <= 15000,
                   "the inverse transform plans for its inputs");
-    static_assert(kComponents * kRows * kKeys % kAhead == 0 && kAhead <= kRows * kKeys, "the held vectors come round with each vector");
+    static_assert(kComponents * kRows * kKeys % kAhead == 0 && kAhead <= kRows * kKeys,
+                  "the held vectors come round with each vector");
     static_assert(kComponents * 1024 % kGroupThreads == 0 && kShare > 0, "threads share the coefficients evenly");
     static_assert(kGroups + (kWarpsPerPart > 1 ? kGroups * 2 * kParts : 0) <= 15, "a block has 16 named barriers");
     static_assert(kSharedBytes <= 227 * 1024, "shared memory of one multiprocessor");

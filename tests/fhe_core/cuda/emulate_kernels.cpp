@@ -112,8 +112,9 @@ bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
             for (int i = 0; i <= k * N; ++i) wrong += lwe[(item * coefficients.size() + j) * (k * N + 1) + i] != sample[i];
         }
     }
-    std::printf("N=%d k=%d %d digits, %s, %s, %d groups x %d warps: %d wrong words\n", N, k, Config::kRows, Config::kRaised ? "raised" : "two limbs",
-                std::string(params.rotation().name).c_str(), Config::kGroups, Config::kWarpsPerGroup, wrong);
+    std::printf("N=%d k=%d %d digits, %s, %s, %d groups x %d warps: %d wrong words\n", N, k, Config::kRows,
+                Config::kRaised ? "raised" : "two limbs", std::string(params.rotation().name).c_str(), Config::kGroups,
+                Config::kWarpsPerGroup, wrong);
     return wrong == 0;
 }
 

@@ -89,13 +89,15 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     for (const Thread& t : threads) t.store_words(share(t));
     int wrong = 0;
     for (int i = 0; i < (k + 1) * N; ++i) wrong += reinterpret_cast<const std::uint64_t*>(words)[i] != expected[i];
-    std::printf("N=%d k=%d, %d digits, %d warps%s, n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen %.2f)\n",
-                N, k, Config::kRows, Config::kWarpsPerGroup,
-                Config::kDeep        ? ", deep"
-                : Config::kKeysFirst ? ", keys first"
-                                     : "",
-                lwe_dimension, wrong, Config::kForwardBound, double(largest_forward) / Modulus<0>::p,
-                Thread::Row::kPairLimit / 1000.0 / Config::kParts, double(largest_inverse) / Modulus<0>::p);
+    std::printf(
+        "N=%d k=%d, %d digits, %d warps%s, n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen "
+        "%.2f)\n",
+        N, k, Config::kRows, Config::kWarpsPerGroup,
+        Config::kDeep        ? ", deep"
+        : Config::kKeysFirst ? ", keys first"
+                             : "",
+        lwe_dimension, wrong, Config::kForwardBound, double(largest_forward) / Modulus<0>::p,
+        Thread::Row::kPairLimit / 1000.0 / Config::kParts, double(largest_inverse) / Modulus<0>::p);
     return wrong == 0;
 }
 

@@ -113,8 +113,8 @@ def without_digests(text):
     return fields
 
 
-def moved(ensemble, random):
-    """The same trees, every feature's thresholds mapped to others in the same order."""
+def moved(ensemble, random, most=60):
+    """The same trees, every feature's thresholds mapped to others below `most` in the same order."""
     maps = []
     for feature in range(ensemble.features):
         own = np.unique(
@@ -124,7 +124,7 @@ def moved(ensemble, random):
             dict(
                 zip(
                     own.tolist(),
-                    np.sort(random.choice(np.arange(1, 60), len(own), replace=False)).tolist(),
+                    np.sort(random.choice(np.arange(1, most), len(own), replace=False)).tolist(),
                     strict=True,
                 )
             )

@@ -308,22 +308,15 @@ def test_sets_that_do_not_compare_are_refused():
 # --- what a client is told -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bits", [6, 8])
-def test_nothing_that_a_client_is_told_depends_on_the_thresholds(bits):
-    """The specification and all metadata of the service, digests aside, which are salted."""
+@pytest.mark.parametrize(("bits", "most"), [(6, 60), (8, 250), (12, 4000)])
+def test_nothing_that_a_client_is_told_depends_on_the_thresholds(bits, most):
+    """The specification and all metadata of the service, digests aside, which are salted; thresholds at ends of digits among them."""
     random = np.random.default_rng(7)
-    trees = tuple(random_tree(random, 4, 4, 1, 8, 4, missing=True) for _ in range(6))
-    x = random.integers(0, 60 if bits == 6 else 240, (300, 4)).astype(float)
-    models = [
-        compile_ensemble(
-            moved(TreeEnsemble(trees, 4), random),
-            comparisons="server",
-            calibration=x,
-            grid_bits=bits,
-            candidates=["lut3"],
-        )
-        for _ in range(4)
-    ]
+    ensemble = TreeEnsemble(tuple(random_tree(random, 4, 4, 1, 8, 4, missing=True) for _ in range(6)), 4)
+    x = random.integers(0, most, (300, 4)).astype(float)
+    x[:2] = [[0] * 4, [most - 1] * 4]
+    options = {"comparisons": "server", "grid_bits": bits, "candidates": ["lut3"], "calibration": x}
+    models = [compile_ensemble(moved(ensemble, random, most), **options) for _ in range(4)]
     assert len({model.predict(x, output="scores").tobytes() for model in models}) == 4, "they are other models"
     known = [facts_of(model.program, "") for model in models]
     for facts in known:
