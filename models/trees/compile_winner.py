@@ -162,7 +162,7 @@ def _plan(
             integers = leaf_integers(compared.ensemble, bits, 1)
             chosen = [(own.tree, own.values) for own in integers.scalar_trees]
             used_slots, covers = covers_of(compared, chosen, wishes, params, slots)
-            scores = _scores(integers, [(c.lowest, c.highest, len(c.lookups)) for c in covers.trees], compared.ensemble)
+            scores = _scores(integers, [(c.lowest, c.highest, len(c.lookups)) for c in covers.trees])
             contest = _contest(scores, wishes, params, slots, share)
             if contest is not None:
                 layout = Layout(used_slots, 1 << contest.plan.bits, scores.groups, _output_p_fail_log2(params, contest))
@@ -172,16 +172,16 @@ def _plan(
     return None
 
 
-def _scores(integers: LeafIntegers, covers: list[tuple[int, int, int]], ensemble: TreeEnsemble) -> _Scores:
-    """Scalar trees that contribute alike are one group."""
+def _scores(integers: LeafIntegers, covers: list[tuple[int, int, int]]) -> _Scores:
+    """Scalar trees that contribute alike are one group. Args: covers: lowest and highest value and look-ups of each."""
     unit = max(float(np.abs(own.contribution).max()) for own in integers.scalar_trees) or 1.0
     members: dict[tuple[int, ...], list[int]] = {}
     for number, own in enumerate(integers.scalar_trees):
         members.setdefault(tuple(np.rint(own.contribution[0] / unit).astype(int).tolist()), []).append(number)
     groups = []
-    for own in members.values():
-        low, high, lookups = (sum(column) for column in zip(*(covers[i] for i in own), strict=True))
-        groups.append(OutputGroup(tuple(own), low, high, lookups))
+    for alike in members.values():
+        low, high, lookups = (sum(column) for column in zip(*(covers[i] for i in alike), strict=True))
+        groups.append(OutputGroup(tuple(alike), low, high, lookups))
     constants = np.rint(integers.offset / unit * _FRACTION).astype(np.int64)
     return _Scores(np.array(list(members), dtype=np.int64), constants, tuple(groups))
 

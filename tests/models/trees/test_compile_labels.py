@@ -73,7 +73,7 @@ def test_a_forest_of_class_shares_on_a_real_set(tmp_path):
     random = np.random.default_rng(0)
     x = random.normal(size=(300, 4))
     fitted = forests.RandomForestClassifier(15, max_depth=5, random_state=0).fit(x, x[:, 0] + x[:, 1] > 0)
-    model = compile_ensemble(of_sklearn_forest(fitted), encrypted_argmax=True, comparisons="client")
+    model = compile_ensemble(of_sklearn_forest(fitted), encrypted_argmax=True, comparisons="client", calibration=x)
     facts = model.report()
     assert facts["encrypted_argmax"]
     assert facts["outputs"] == 1

@@ -127,4 +127,4 @@ def test_windows_are_as_wide_as_noise_allows():
     assert sum(narrow.windows) == 15
     assert narrow.windows[0] <= 4
     assert narrow.lookups == 6
-    assert plan_signs(8, lambda width, factor_log2: factor_log2 < 3) is None
+    assert plan_signs(8, lambda width, factor_log2: width < 4 and factor_log2 < 4) is None

@@ -320,11 +320,3 @@ def test_wishes_that_do_not_fit_are_refused(options, message):
     tree = Tree.of_nodes([0, 0, 0], [0.5, 0, 0], [1, -1, -1], [2, -1, -1], [[0], [0], [1]])
     with pytest.raises((CompileError, ShapeError), match=message):
         compile_ensemble(TreeEnsemble((tree,), 1), **options)
-
-
-def test_labels_alone_of_a_grid_in_digits():
-    trees = tuple(random_tree(np.random.default_rng(i), 2, 2, 1, 300) for i in range(3))
-    ensemble = TreeEnsemble(trees, 2, labels=np.array([0, 1]), transform="sigmoid")
-    x = np.random.default_rng(0).integers(0, 600, (100, 2)) / 2
-    with pytest.raises(CompileError, match="at most 8 grid_bits"):
-        compile_ensemble(ensemble, calibration=x, encrypted_argmax=True, grid_bits=10, candidates=[TOY])

@@ -393,11 +393,3 @@ def test_the_report_and_the_file(tmp_path):
 def test_wishes_that_do_not_fit_are_refused(options, message):
     with pytest.raises((CompileError, ShapeError), match=message):
         compile_ensemble(stump(0.5), comparisons="server", **options)
-
-
-def test_votes_of_several_trees_are_not_decided_by_it():
-    trees = tuple(random_tree(np.random.default_rng(i), 2, 2, 1, 300) for i in range(3))
-    ensemble = TreeEnsemble(trees, 2, labels=np.array([0, 1]), transform="sigmoid")
-    x = np.random.default_rng(0).integers(0, 600, (100, 2)) / 2
-    with pytest.raises(CompileError, match="encrypted_argmax of several trees: expected comparisons='grid'"):
-        compile_ensemble(ensemble, comparisons="server", calibration=x, encrypted_argmax=True, candidates=[TOY])
