@@ -54,12 +54,13 @@ def compile_ensemble(
         p_fail_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.
         candidates: parameter sets to choose from; None: lut3, lut4, and lut5 to lut8 for deep trees. One key serves all models of one set.
         preprocessing: what the client does before the comparisons, its first step checking the columns; None: that step alone.
-        encrypted_argmax: of classifiers: the client decrypts the label and no score. A single tree gives it at no cost; several trees of two
-            classes take one look-up more, and leaf values so coarse that their sum is the index of one look-up.
+        encrypted_argmax: of classifiers: the client decrypts the label and no score. A single tree gives it at no cost. Several trees of two
+            classes take one look-up more where leaf values may be so coarse; else the scores of all classes are compared in pairs, with
+            candidates None under large16.
         structured_keys: sets whose small key is block-binary may be taken; without candidates lut3_block to lut8_block.
 
     Warns:
-        AccuracyWarning: on the grid less than 98 % of the calibration samples are decided as before.
+        AccuracyWarning: on the grid less than 98 % of the calibration samples are decided as before; or a label is decided by coarse leaf values.
 
     Raises:
         CompileError: a grid without calibration samples or ranges of all features, or with too many points for a sample.
