@@ -38,7 +38,11 @@ from cloakwork.models.client_steps import (
     Thermometer,
     Transform,
 )
+from cloakwork.models.criteria.feature_ranges import are_round
 from cloakwork.models.program.client_specification import ClientSpecification
+
+ROUND_RANGES: Final = "ranges of features in round numbers"
+OTHER_RANGES: Final = "ranges of features to all digits"
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,13 @@ def _combined(step: Combine) -> list[tuple[str, int]]:
     return [("units of scores", len(units)), ("constants of scores", int(np.count_nonzero(step.offset)))]
 
 
+def _ranges(step: Saturate | Rescale) -> list[tuple[str, int]]:
+    """Of Rescale offset and scale follow from them, but for one factor."""
+    ends = zip(step.lower.reshape(-1), step.upper.reshape(-1), strict=True)
+    rounded = sum(are_round(float(low), float(high)) for low, high in ends)
+    return [(ROUND_RANGES, rounded), (OTHER_RANGES, step.lower.size - rounded)]
+
+
 _READERS: Final[Mapping[type, Callable[[Any], list[tuple[str, int]]]]] = {
     Thermometer: lambda step: [
         ("ends and steps of public grids", 2 * int(np.count_nonzero(step.spacing))),
@@ -122,8 +133,8 @@ _READERS: Final[Mapping[type, Callable[[Any], list[tuple[str, int]]]]] = {
     Texts: _one("words", "vocabulary"),
     Impute: _one("fill values", "fill"),
     Standardise: _one("means and scales of features", "offset"),
-    Saturate: _one("ranges of features in the calibration data", "lower"),
-    Rescale: _one("ranges of features in the calibration data", "lower"),
+    Saturate: _ranges,
+    Rescale: _ranges,
     Quantise: lambda _: [("quantisers", 1)],
     Project: _one("numbers of a projection", "matrix"),
     Polynomials: _one("powers", "powers"),
