@@ -9,11 +9,12 @@ from typing import Any
 import onnx
 
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.client_steps import InputStep, run_input_steps
+from cloakwork.models.client_steps import InputStep, column_labels, run_input_steps
 from cloakwork.models.compile.network import compile_network
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep
 from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.linear.compile_linear import compile_linear
@@ -30,7 +31,7 @@ def compile_onnx_ml(
     on_step: OnStep | None = None,
 ) -> CompiledModel:
     """Args:
-    calibration: samples, needed by linear models and networks, and by trees for their public grid.
+    calibration: samples, needed by linear models (unless `feature_ranges` has all features) and networks, and by trees for their public grid.
     options: of `compile_onnx`; what this kind of model would ignore is refused.
     on_step: see `compile_onnx`; trees and linear models are one step.
     """
@@ -49,15 +50,15 @@ def compile_onnx_ml(
             raise CompileError(
                 "calibration: trees take samples of a table [samples, columns], not the ranges of a network"
             )
-        taken = _taken(options, "trees", ("candidates", "structured_keys", "trees"))
+        taken = _taken(options, "trees", ("candidates", "structured_keys", "trees", OPTION))
         comparisons: TreeComparisons = taken.pop("trees", None) or TreeComparisons()
+        if OPTION in taken and comparisons.feature_ranges is not None:
+            raise CompileError(f"{OPTION}: given twice, beside trees and within; leave one of them out")
         compiled = compile_ensemble(
-            found, preprocessing=steps, calibration=calibration, **comparisons.to_options(), **taken
+            found, preprocessing=steps, calibration=calibration, **{**comparisons.to_options(), **taken}
         )
-    elif calibration is None:
-        raise CompileError("linear model: expected calibration samples, which set the range of every feature")
     else:
-        taken = _taken(options, "linear models", ("accuracy", "margin", "structured_keys"))
+        taken = _taken(options, "linear models", ("accuracy", "margin", "structured_keys", OPTION))
         if "accuracy" in taken:
             taken["accuracy"] = taken["accuracy"] or 0.0  # None: not checked
         compiled = compile_linear(found, calibration, preprocessing=steps, **taken)
@@ -84,6 +85,10 @@ def _compile_network(
     if options.outputs is not None:
         raise CompileError("outputs: a model of tables has one answer; leave the option out")
     features = None if calibration is None else run_input_steps(steps, calibration)
+    if options.feature_ranges is not None and features is not None:
+        names = column_labels(steps, features)
+        assert names is not None
+        options = replace(options, feature_ranges=ranges_by_number(options.feature_ranges, names))
     compiled = compile_network(network.model, features, options, on_step)
     program = replace(
         compiled.program,

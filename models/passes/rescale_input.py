@@ -70,14 +70,26 @@ def rescale_input(graph: Graph, samples: Reals, ranges: InputRanges) -> tuple[Gr
 
 def column_rescale(samples: Reals, ranges: InputRanges) -> Rescale | None:
     """To [-1, 1] for samples [samples, ..], column by column (channel by channel); None where they are alike and no range is given."""
-    shape = samples.shape[1:]
-    channels = samples.reshape(len(samples), shape[0], -1) if len(shape) > 1 else samples.reshape(len(samples), -1, 1)
-    values = np.moveaxis(channels, 1, -1).reshape(-1, channels.shape[1])  # [samples and positions, columns]
+    values = _by_column(samples)
     low, high = values.min(axis=0), values.max(axis=0)
     known = (high > low) & ~_sparse(values, low, high)
     if not ranges.given and (known.sum() < 2 or _alike(low[known], high[known])):
         return None
-    return _rescale(*ranges.of_columns(*_widened(values, low, high)), shape)
+    return _rescale(*ranges.of_columns(*_widened(values, low, high)), samples.shape[1:])
+
+
+def column_ranges(samples: Reals, ranges: InputRanges) -> dict[int, tuple[float, float]]:
+    """Of all columns (channels) of samples [samples, ..], by number, also where they are alike."""
+    values = _by_column(samples)
+    ends = ranges.of_columns(*_widened(values, values.min(axis=0), values.max(axis=0)))
+    return dict(enumerate(zip(*(side.tolist() for side in ends), strict=True)))
+
+
+def _by_column(samples: Reals) -> Reals:
+    """[samples and positions, columns]."""
+    shape = samples.shape[1:]
+    channels = samples.reshape(len(samples), shape[0], -1) if len(shape) > 1 else samples.reshape(len(samples), -1, 1)
+    return np.asarray(np.moveaxis(channels, 1, -1).reshape(-1, channels.shape[1]))
 
 
 def rescale_of_range(low: float, high: float, shape: tuple[int, ...]) -> Rescale:
