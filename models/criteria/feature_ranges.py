@@ -12,7 +12,8 @@ import numpy as np
 from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CompileError, closest_first, some
 
-FeatureRanges: TypeAlias = Mapping[str | int, tuple[float, float]]
+Range: TypeAlias = tuple[float, float]
+FeatureRanges: TypeAlias = Mapping[str, Range] | Mapping[int, Range] | Mapping[str | int, Range]
 """Lowest and highest value of features, by name or number."""
 
 OPTION: Final = "feature_ranges"
@@ -24,7 +25,7 @@ _DIGITS: Final = 15  # that a number has surely
 _INTEGER_BITS: Final = range(1, 33)
 
 
-def by_number(given: Mapping[str | int, Any], names: Sequence[str], option: str) -> dict[int, Any]:
+def by_number(given: Mapping[Any, Any], names: Sequence[str], option: str) -> dict[int, Any]:
     """What was given of features by name or number, by number.
 
     Raises:
@@ -57,12 +58,12 @@ def _number(key: Any, names: Sequence[str], option: str) -> int:
     return number
 
 
-def ranges_by_number(given: FeatureRanges | None, names: Sequence[str]) -> dict[int, tuple[float, float]]:
+def ranges_by_number(given: FeatureRanges | None, names: Sequence[str]) -> dict[int, Range]:
     """CompileError for an unknown feature, and for what is no range of two ascending finite numbers."""
     return {number: _range(ends, names[number]) for number, ends in by_number(given or {}, names, OPTION).items()}
 
 
-def _range(ends: Any, name: str) -> tuple[float, float]:
+def _range(ends: Any, name: str) -> Range:
     wanted = f"{OPTION}: expected two ascending finite numbers for '{name}'"
     if isinstance(ends, (str, bytes)):
         raise CompileError(f"{wanted}, got text")
@@ -75,7 +76,7 @@ def _range(ends: Any, name: str) -> tuple[float, float]:
     return low, high
 
 
-def outwards(low: float, high: float, near: float = _NEAR) -> tuple[float, float]:
+def outwards(low: float, high: float, near: float = _NEAR) -> Range:
     """To multiples of 1, 2 or 5 times a power of ten, at least twenty of them in the range. Args: near: part of such a step that is overlooked."""
     if not LEAST_RANGE <= high - low < math.inf:
         return low, high
@@ -95,14 +96,14 @@ def public_ends(low: Reals, high: Reals) -> tuple[Reals, Reals]:
     return np.array([a for a, _ in pairs]), np.array([b for _, b in pairs])
 
 
-def _short(low: float, high: float) -> tuple[float, float]:
+def _short(low: float, high: float) -> Range:
     """0.7 for 0.7000000000000001."""
     ends = float(f"{low:.{_DIGITS}g}"), float(f"{high:.{_DIGITS}g}")
     moved = max(abs(ends[0] - low), abs(ends[1] - high))
     return ends if moved <= _NEAREST * (high - low) / _ROUND_ENDS else (low, high)
 
 
-def _public_ends(low: float, high: float) -> tuple[float, float]:
+def _public_ends(low: float, high: float) -> Range:
     if (low, high) in _TYPES:
         return low, high
     if high - low >= LEAST_RANGE:

@@ -20,12 +20,13 @@ def import_network(estimator: Any, scaling: Standardise | None = None) -> onnx.M
     """The logits (classifiers) or values (regressors) of a fitted multilayer perceptron, `x` [batch, features] to `y` [batch, outputs].
 
     Args:
-        scaling: what comes before it; offsets and scales become part of the first layer.
+        scaling: what comes before it; offsets and scales become part of the first layer, and numbers float64: a large offset cancels there.
     """
     if estimator.activation not in (*_ACTIVATIONS, "identity"):
         raise UnsupportedOperatorError(
             f"{type(estimator).__name__}: expected one of the activations {', '.join(_ACTIVATIONS)}, identity, got '{estimator.activation}'"
         )
+    kind, dtype = (TensorProto.FLOAT, np.float32) if scaling is None else (TensorProto.DOUBLE, np.float64)
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
     name, last = "x", len(estimator.coefs_) - 1
@@ -34,7 +35,7 @@ def import_network(estimator: Any, scaling: Standardise | None = None) -> onnx.M
             weights = np.asarray(weights, dtype=np.float64) * scaling.scale[:, None]
             bias = bias - scaling.offset @ weights
         for label, array in ((f"weights{i}", weights), (f"bias{i}", bias)):
-            constants.append(numpy_helper.from_array(np.asarray(array, dtype=np.float64), label))
+            constants.append(numpy_helper.from_array(np.asarray(array, dtype=dtype), label))
         out = "y" if i == last else f"sum{i}"
         nodes.append(helper.make_node("Gemm", [name, f"weights{i}", f"bias{i}"], [out], name=f"layer {i}"))
         name = out
@@ -45,8 +46,8 @@ def import_network(estimator: Any, scaling: Standardise | None = None) -> onnx.M
     graph = helper.make_graph(
         nodes,
         type(estimator).__name__,
-        [helper.make_tensor_value_info("x", TensorProto.DOUBLE, ["batch", int(estimator.n_features_in_)])],
-        [helper.make_tensor_value_info("y", TensorProto.DOUBLE, ["batch", len(estimator.intercepts_[-1])])],
+        [helper.make_tensor_value_info("x", kind, ["batch", int(estimator.n_features_in_)])],
+        [helper.make_tensor_value_info("y", kind, ["batch", len(estimator.intercepts_[-1])])],
         constants,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
