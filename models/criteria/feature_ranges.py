@@ -65,12 +65,10 @@ def ranges_by_number(given: FeatureRanges | None, names: Sequence[str]) -> dict[
 
 def _range(ends: Any, name: str) -> Range:
     wanted = f"{OPTION}: expected two ascending finite numbers for '{name}'"
-    if isinstance(ends, (str, bytes)):
-        raise CompileError(f"{wanted}, got text")
     try:
-        low, high = (float(end) for end in ends)
-    except (TypeError, ValueError) as error:
-        raise CompileError(f"{wanted}, got {type(ends).__name__} of something else") from error
+        low, high = (math.nan if isinstance(end, str | bytes) else float(end) for end in ends)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CompileError(f"{wanted}, got {type(ends).__name__}, not a pair of numbers") from error
     if not (math.isfinite(low) and math.isfinite(high) and LEAST_RANGE <= high - low < math.inf):
         raise CompileError(f"{wanted}, got {low:g} and {high:g}")
     return low, high

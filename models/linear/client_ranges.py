@@ -49,6 +49,10 @@ def _check(samples: Reals, count: int) -> None:
 
 
 def _of_samples(samples: Reals, margin: float) -> tuple[Reals, Reals]:
+    """What is always 0 gets the median range of the others, around 0."""
     low, high = samples.min(axis=0), samples.max(axis=0)
-    aside = (high / 2 - low / 2) * margin
+    half = high / 2 - low / 2
+    aside = half * margin
+    if (half > 0).any():
+        aside = np.where((half == 0) & (low == 0), np.median(half[half > 0]), aside)
     return public_ends(low - aside, high + aside)

@@ -29,7 +29,7 @@ from cloakwork.models.client_steps import (
 )
 from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.criteria.feature_ranges import FeatureRanges
+from cloakwork.models.criteria.feature_ranges import OPTION, FeatureRanges
 from cloakwork.models.errors import CompileError
 from cloakwork.models.linear.client_ranges import client_ranges
 from cloakwork.models.linear.linear_model import LinearModel
@@ -94,12 +94,11 @@ def compile_linear(
     last = (Rescale(lower, upper, centre, quantised.levels / half), Round())
     after = _output_steps(model, quantised)
     if features is not None:
-        seen, report = features[:_COMPARED], RangeReport()
-        report.add(last[0].outside(features), tuple(names))
-        report.warn("feature_ranges", "the range that was given")
+        outside = _warn_of_samples(last[0], features, names)
+        seen = features[:_COMPARED]
         found = run_output_steps(after, interpret(program.graph, run_input_steps(last, seen)))
         clear = run_output_steps(model.output_steps, model.scores(seen))
-        _check_accuracy(found, clear, quantised, accuracy)
+        _check_accuracy(found, clear, _bits(quantised) + outside, accuracy)
     return CompiledModel(
         Program(
             program.graph,
@@ -112,8 +111,25 @@ def compile_linear(
     )
 
 
-def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], quantised: LinearQuantisation, accuracy: float) -> None:
-    """CompileError where the quantised model is another than the one in clear."""
+def _warn_of_samples(rescale: Rescale, features: Reals, names: Sequence[str]) -> str:
+    """One CalibratedRangeWarning where calibration samples lie outside of ranges that were given; the same as part of a message."""
+    beyond, report = rescale.outside(features), RangeReport()
+    report.add(beyond, tuple(names))
+    report.warn(OPTION, "the range that was given")
+    count = int(beyond.any(axis=1).sum())
+    return f", and with {count} samples beyond the ranges that were given in {OPTION}," if count else ""
+
+
+def _bits(quantised: LinearQuantisation) -> str:
+    feature_bits, weight_bits = (
+        int(quantised.levels).bit_length(),
+        int(np.abs(quantised.weights).max()).bit_length() + 1,
+    )
+    return f"{feature_bits} bits of features and {weight_bits} of weights"
+
+
+def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accuracy: float) -> None:
+    """CompileError where the quantised model is another than the one in clear. Args: made: how, for the message."""
     if clear.dtype.kind == "f":
         deviation = float(np.std(clear))
         error = float(np.sqrt(np.mean(np.square(found - clear)))) / deviation if deviation > 0 else 0.0
@@ -124,11 +140,10 @@ def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], quantised: LinearQ
         reached, wrong = 1 - differing / clear.size, differing > _FEW  # of few samples one or two say nothing
         what = "agrees with the model in clear on {:.1%} of the calibration samples"
     if wrong and reached < accuracy:
-        bits = f"{int(quantised.levels).bit_length()} bits of features and {int(np.abs(quantised.weights).max()).bit_length() + 1} of weights"
         raise CompileError(
-            f"linear model: with {bits} it {what.format(max(reached, 0.0))}, expected {accuracy:.1%}: its weights, times the range of their "
-            "features, are of too different sizes. Scale or leave out features, regularise more (GaussianNB: a larger var_smoothing), "
-            "or pass accuracy=0 to go on"
+            f"linear model: with {made} it {what.format(max(reached, 0.0))}, expected {accuracy:.1%}: its weights, times the range of their "
+            "features, are of too different sizes, or given ranges too narrow. Scale or leave out features, regularise more (GaussianNB: a larger "
+            "var_smoothing), or pass accuracy=0 to go on"
         )
 
 
@@ -146,19 +161,11 @@ def _names(model: LinearModel, steps: tuple[InputStep, ...]) -> tuple[str, ...]:
 
 
 def _effects(model: LinearModel, centre: Reals, half: Reals) -> Effects:
-    """CompileError where they overflow."""
     with np.errstate(all="ignore"):
-        found = Effects(
-            model.coefficients * half,
-            model.intercept + model.coefficients @ centre,
-            compared=model.labels is not None and model.after is None,
-        )
-        finite = np.isfinite(found.of_features.sum(axis=1)) & np.isfinite(found.at_centre)
-    if not finite.all():
-        raise CompileError(
-            "linear model: its coefficients, times the ranges of their features, overflow; expected smaller ranges in feature_ranges or in the "
-            "calibration data, or scaled features"
-        )
+        at_centre = model.intercept + model.coefficients @ centre
+        of_features = model.coefficients * half
+    found = Effects(of_features, at_centre, compared=model.labels is not None and model.after is None)
+    found.check()
     return found
 
 

@@ -28,7 +28,8 @@ OUTPUT_LIMIT: Final = 0.49  # of the torus, either way, for the sums
 INPUT_LIMIT: Final = 0.25  # for the features; what `encrypt_torus` takes
 LEAST_BITS: Final = 4  # of features and of weights, below which a model is refused
 MOST_BITS: Final = 20
-LEAST_EFFECT: Final = 1e-290  # on a score that is one
+LEAST_EFFECT: Final = 1e-140  # on a score that is one, and the largest one: their squares are numbers
+LARGEST_EFFECT: Final = 1e140
 _STEP_BITS: Final = 8  # of a step that is rounded down; one that takes more is what the noise asks for
 
 
@@ -45,6 +46,16 @@ class Effects:
     of_features: Reals
     at_centre: Reals
     compared: bool = False
+
+    def check(self) -> None:
+        """CompileError for effects that are not finite, or too large or small to be squared."""
+        with np.errstate(all="ignore"):
+            sums = np.abs(self.of_features).sum(axis=1) + np.abs(self.at_centre)
+        if not ((sums == 0) | ((sums >= LEAST_EFFECT) & (sums <= LARGEST_EFFECT))).all():
+            raise CompileError(
+                f"linear model: its coefficients, times the ranges of their features, overflow or vanish; expected scores between {LEAST_EFFECT:g} "
+                f"and {LARGEST_EFFECT:g}, or 0: scale the targets, or pass other ranges in feature_ranges"
+            )
 
     def peaks(self) -> Reals:
         """[outputs]: the largest effect of a feature; of a model that is constant the score."""
