@@ -43,17 +43,20 @@ class InputRanges:
 
     def of_all(self, low: float, high: float) -> tuple[float, float]:
         """Of all numbers of an input, from what samples show."""
-        (lowest,), (highest,) = self.of_columns(np.array([low]), np.array([high]))
+        (lowest,), (highest,) = self._seen(np.array([low]), np.array([high]))
         return float(lowest), float(highest)
 
     def of_columns(self, low: Reals, high: Reals) -> tuple[Reals, Reals]:
-        """[columns] each, from what samples show; those that are constant get a range around their value."""
-        low, high = _with_room(low, high)
-        if self.rounded:
-            low, high = public_ends(low, high)
+        """[columns] each, from what samples show where no range is given."""
+        low, high = self._seen(low, high)
         for column, ends in self.given.items():
             low[column], high[column] = ends
         return low, high
+
+    def _seen(self, low: Reals, high: Reals) -> tuple[Reals, Reals]:
+        """Constants get a range around their value."""
+        low, high = _with_room(low, high)
+        return public_ends(low, high) if self.rounded else (low, high)
 
 
 def rescale_input(graph: Graph, samples: Reals, ranges: InputRanges) -> tuple[Graph, Rescale | None]:

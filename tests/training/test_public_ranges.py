@@ -1,0 +1,179 @@
+"""What clients learn of fitted estimators: with the same `feature_ranges`, of two models the same but for what the report names."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+import pandas as pd
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.svm import LinearSVC
+
+from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.errors import CompileError
+from cloakwork.training.sklearn_compiler import compile_estimator
+
+ROUND, OTHER = "ranges of features in round numbers", "ranges of features to all digits"
+SCALING = "means and scales of features"
+LEVELS, UNITS, SCALE = "levels of features", "units of scores", "scale of what is encrypted"
+CONSTANTS, OUTPUTS = "constants of scores", "scales and offsets of outputs"
+
+# What the report names, and where a specification has it.
+FIELDS: dict[str, Callable[[tuple[Any, ...]], bool]] = {
+    LEVELS: lambda path: path[0] == "input_range" or (path[0] == "input_steps" and path[-2] == "scale"),
+    SCALE: lambda path: path[0] in ("input_scale", "output_scale"),
+    UNITS: lambda path: (path[0] == "output_steps" and path[-3] == "matrix") or path[0] == "output_scale",
+    CONSTANTS: lambda path: path[0] == "output_steps" and path[-2] == "offset",
+    OUTPUTS: lambda path: path[0] in ("output_scale", "output_offset"),
+}
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
+    """Numbers and texts of nested JSON by where they are."""
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return {inner: leaf for key, each in items for inner, leaf in leaves(each, (*path, key)).items()}
+    return {path: value}
+
+
+def told(compiled: CompiledModel) -> dict[str, int]:
+    return {each["what"]: each["count"] for each in compiled.report()["discloses"]}
+
+
+def differences(first: CompiledModel, second: CompiledModel) -> set[tuple[Any, ...]]:
+    """Where two specifications differ, but for the digest, and for what both reports name; one factor may be in all scales of the input."""
+    specifications = [leaves(json.loads(each.client.to_json())) for each in (first, second)]
+    assert specifications[0].keys() == specifications[1].keys()
+    named = [FIELDS[what] for what in FIELDS.keys() & told(first).keys() & told(second).keys()]
+    ratios = set()
+    found = set()
+    for path, value in specifications[0].items():
+        other = specifications[1][path]
+        if value == other or path == ("program_digest",):
+            continue
+        if path[0] == "input_steps" and path[-2] == "scale" and LEVELS in told(first):
+            ratios.add(round(math.log2(value / other), 9))
+        if not any(holds(path) for holds in named):
+            found.add(path)
+    assert len(ratios) <= 1 and all(ratio == round(ratio) for ratio in ratios), "one power of two"
+    return found
+
+
+def halves(load: Callable[..., Any], seed: int) -> tuple[list[tuple[Any, Any]], dict[int, tuple[float, float]]]:
+    """Two disjoint samples of a population, and public ranges: whole numbers around all of it."""
+    x, y = load(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(x))
+    parts = [(x[own], y[own]) for own in np.array_split(order, 2)]
+    ends = zip(np.floor(x.min(axis=0)) - 1, np.ceil(x.max(axis=0)) + 1, strict=True)
+    return parts, {i: (float(low), float(high)) for i, (low, high) in enumerate(ends)}
+
+
+def fitted(estimator: Any, x: Any, y: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return estimator.fit(x, y)
+
+
+ESTIMATORS: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
+    "logistic regression": (lambda: LogisticRegression(max_iter=300), load_breast_cancer),
+    "scaled logistic regression": (lambda: make_pipeline(StandardScaler(), LogisticRegression()), load_wine),
+    "scaled support vectors": (lambda: make_pipeline(MinMaxScaler(), LinearSVC()), load_breast_cancer),
+    "ridge regression": (lambda: make_pipeline(StandardScaler(), Ridge()), load_diabetes),
+    "least squares": (lambda: LinearRegression(), load_diabetes),
+    "scaled network": (
+        lambda: make_pipeline(StandardScaler(), MLPClassifier((8,), max_iter=100, random_state=0)),
+        load_wine,
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_two_models_tell_the_same_but_for_what_the_report_names(name: str, seed: int) -> None:
+    make, load = ESTIMATORS[name]
+    parts, ranges = halves(load, seed)
+    first, second = (compile_estimator(fitted(make(), x, y), x, feature_ranges=ranges, accuracy=0.9) for x, y in parts)
+    assert first.program.digest != second.program.digest
+    assert differences(first, second) == set()
+    for compiled in (first, second):
+        assert SCALING not in told(compiled)
+        assert told(compiled)[ROUND] + told(compiled).get(OTHER, 0) == len(ranges)
+        if OUTPUTS not in told(compiled):  # linear: few round numbers
+            assert told(compiled)[LEVELS] == told(compiled)[SCALE] == told(compiled)[UNITS] == 1
+            assert told(compiled).get(CONSTANTS, 0) <= 1
+
+
+def test_the_comparison_finds_what_is_not_named() -> None:
+    """Without public ranges, and with statistics of the training data in the client's steps."""
+    parts, ranges = halves(load_wine, 0)
+    free = [compile_estimator(fitted(LogisticRegression(max_iter=300), x, y), x) for x, y in parts]
+    assert {path[2] for path in differences(*free)} >= {"lower", "upper"}
+    curved = [compile_estimator(fitted(GaussianNB(), x, y), x, accuracy=0) for x, y in parts]
+    assert {path[2] for path in differences(*curved) if path[:2] == ("input_steps", 1)} == {"offset", "scale"}
+    assert told(curved[0])[SCALING] == len(ranges)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("network", [False, True])
+def test_ranges_go_by_the_columns_of_the_table(network: bool, scaled: bool) -> None:
+    x, y = load_wine(return_X_y=True, as_frame=True)
+    last = MLPClassifier((6,), max_iter=100, random_state=0) if network else LogisticRegression(max_iter=300)
+    estimator = fitted(make_pipeline(StandardScaler(), last) if scaled else last, x, y)
+    given = {"alcohol": (10.0, 16.0), "proline": (200.0, 2000.0)}
+    compiled = compile_estimator(estimator, x, feature_ranges=given, accuracy=0.9)
+    (step,) = [step for step in compiled.program.input_steps if hasattr(step, "lower")]
+    for column, ends in given.items():
+        place = list(x.columns).index(column)
+        assert (step.lower[place], step.upper[place]) == ends
+    assert told(compiled)[ROUND] == x.shape[1] and SCALING not in told(compiled)
+    agreement = float((compiled.predict(x) == estimator.predict(x)).mean())
+    assert agreement > 0.97
+    with pytest.raises(CompileError, match="there is no feature 'alcool'; expected alcohol, "):
+        compile_estimator(estimator, x, feature_ranges={"alcool": (10, 16)})
+
+
+def test_a_scaled_column_with_a_large_offset_keeps_its_digits() -> None:
+    """Seconds since 1970, of one day: what the scaler takes away cancels in float64."""
+    rng = np.random.default_rng(0)
+    x = np.column_stack([1.7e9 + rng.uniform(0, 86400, 500), rng.normal(size=500)])
+    y = ((x[:, 0] - 1.7e9) / 86400 + 0.2 * x[:, 1] > 0.5).astype(int)
+    for last in (LogisticRegression(), MLPClassifier((8,), max_iter=300, random_state=0)):
+        estimator = fitted(make_pipeline(StandardScaler(), last), x, y)
+        compiled = compile_estimator(estimator, x)
+        assert float((compiled.predict(x) == estimator.predict(x)).mean()) > 0.98
+        assert SCALING not in told(compiled)
+
+
+def test_an_onnx_pipeline_takes_names_of_columns() -> None:
+    skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
+    x, y = load_wine(return_X_y=True)
+    x = x.astype(np.float32)
+    given = {12: (200.0, 2000.0)}
+    for last in (LogisticRegression(max_iter=300), MLPClassifier((6,), max_iter=200, random_state=0)):
+        estimator = fitted(make_pipeline(StandardScaler(), last), x, y)
+        options = {"zipmap": False}
+        proto = skl2onnx.to_onnx(estimator, x[:1], options={id(estimator): options}, target_opset=17)
+        compiled = compile_onnx(proto, x, feature_ranges=given if last is not None and hasattr(last, "coef_") else None)
+        assert float((compiled.predict(x) == y).mean()) > 0.9
+        assert (SCALING in told(compiled)) == hasattr(last, "coefs_")  # networks of ONNX keep the client's scaler
+
+
+def test_a_dataframe_of_another_order_is_still_refused() -> None:
+    x, y = load_wine(return_X_y=True, as_frame=True)
+    compiled = compile_estimator(make_pipeline(StandardScaler(), LogisticRegression()).fit(x, y), x)
+    with pytest.raises(ValueError, match="the order differs"):
+        compiled.predict(pd.DataFrame(x[x.columns[::-1]]))
