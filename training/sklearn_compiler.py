@@ -15,23 +15,20 @@ from cloakwork.models.client_steps import (
     Indicators,
     InputStep,
     OutputStep,
-    Standardise,
     Transform,
-    column_labels,
     final_steps,
     run_input_steps,
 )
+from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compiler import CompiledModel, compile_onnx
-from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
+from cloakwork.models.criteria.feature_ranges import OPTION
 from cloakwork.models.criteria.noise_limits import AUTO, noise_limits
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.models.passes.rescale_input import InputRanges, column_ranges
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers.estimator import Imported, feature_names, import_part, unwrapped
-from cloakwork.training.importers.networks import import_network
 from cloakwork.training.importers.preprocessing import split_pipeline
 
 
@@ -66,13 +63,7 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         return compile_linear(model, calibration, preprocessing=steps or None, **options)
     if isinstance(model, TreeEnsemble):
         return compile_ensemble(model, preprocessing=steps or None, calibration=calibration, **options)
-    steps = steps or (_columns(last),)
-    options = _with_numbers(options, steps, len(np.transpose(features)))
-    if isinstance(scaling := steps[-1], Standardise):
-        steps, model = steps[:-1], import_network(last, scaling)
-        features = run_input_steps(steps, calibration)
-        options = _with_all_ranges(options, features)
-    return _compile_network(model, last, features, steps, options)
+    return _compile_network(model, last, steps or (_columns(last),), calibration, options)
 
 
 def _check_samples(calibration: Any) -> None:
@@ -100,33 +91,20 @@ _COMPILERS: Final[tuple[tuple[type, Callable[..., CompiledModel], str], ...]] = 
 )
 
 
-def _with_numbers(options: dict[str, Any], steps: tuple[InputStep, ...], columns: int) -> dict[str, Any]:
-    """Ranges of features by number: the names are those of the steps' columns."""
-    names = column_labels(steps, np.zeros((0, columns)))
-    assert names is not None
-    return {**options, OPTION: ranges_by_number(options.get(OPTION), names)}
-
-
-def _with_all_ranges(options: dict[str, Any], features: Any) -> dict[str, Any]:
-    """Ranges of all features, in place of the means and scales that the model has taken in: columns stay of one size."""
-    exact = noise_limits(options.get("profile", AUTO)).p_fail_log2 is not None
-    ranges = InputRanges(options[OPTION], rounded=not exact)
-    return {**options, OPTION: column_ranges(np.asarray(features, dtype=np.float64), ranges)}
-
-
 def _compile_network(
-    model: onnx.ModelProto, estimator: Any, features: Any, steps: tuple[InputStep, ...], options: dict[str, Any]
+    model: onnx.ModelProto, estimator: Any, steps: tuple[InputStep, ...], calibration: Any, options: dict[str, Any]
 ) -> CompiledModel:
-    samples = np.asarray(features, dtype=np.float64)
+    exact = noise_limits(options.get("profile", AUTO)).p_fail_log2 is not None
+    columns = ScaledColumns.of(model, steps, calibration, options.get(OPTION), rounded=not exact)
     several = (
         estimator.out_activation_ == "logistic" and estimator.n_outputs_ > 1
     )  # labels that do not exclude each other
     task = "classification" if hasattr(estimator, "classes_") and not several else "regression"
-    compiled = compile_onnx(model, samples, **{"task": task, **options})
+    compiled = compile_onnx(columns.model, columns.samples, **{"task": task, **options, OPTION: columns.ranges})
     inner = compiled.program  # with steps of its own where its profile or the model rounds
     program = replace(
         inner,
-        input_steps=(*steps, *inner.input_steps),
+        input_steps=(*columns.steps, *inner.input_steps),
         output_steps=(*inner.output_steps, *_network_results(estimator)),
     )
     return replace(compiled, program=program)

@@ -9,12 +9,13 @@ from typing import Any
 import onnx
 
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.client_steps import InputStep, column_labels, run_input_steps
+from cloakwork.models.client_steps import InputStep
 from cloakwork.models.compile.network import compile_network
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep
+from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
+from cloakwork.models.criteria.feature_ranges import OPTION
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.linear.compile_linear import compile_linear
@@ -84,15 +85,11 @@ def _compile_network(
 ) -> CompiledModel:
     if options.outputs is not None:
         raise CompileError("outputs: a model of tables has one answer; leave the option out")
-    features = None if calibration is None else run_input_steps(steps, calibration)
-    if options.feature_ranges is not None and features is not None:
-        names = column_labels(steps, features)
-        assert names is not None
-        options = replace(options, feature_ranges=ranges_by_number(options.feature_ranges, names))
-    compiled = compile_network(network.model, features, options, on_step)
+    columns = ScaledColumns.of(network.model, steps, calibration, options.feature_ranges, rounded=not options.is_exact)
+    compiled = compile_network(columns.model, columns.samples, replace(options, feature_ranges=columns.ranges), on_step)
     program = replace(
         compiled.program,
-        input_steps=(*steps, *compiled.program.input_steps),
+        input_steps=(*columns.steps, *compiled.program.input_steps),
         output_steps=(*compiled.program.output_steps, *network.after),
     )
     return replace(compiled, program=program)

@@ -15,16 +15,16 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 import pandas as pd
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import LinearSVC
 
 from cloakwork.models.compiler import CompiledModel, compile_onnx
-from cloakwork.models.errors import CompileError
+from cloakwork.models.errors import CompileError, ShapeError
 from cloakwork.training.sklearn_compiler import compile_estimator
 
 ROUND, OTHER = "ranges of features in round numbers", "ranges of features to all digits"
@@ -32,45 +32,45 @@ SCALING = "means and scales of features"
 LEVELS, UNITS, SCALE = "levels of features", "units of scores", "scale of what is encrypted"
 CONSTANTS, OUTPUTS = "constants of scores", "scales and offsets of outputs"
 
-# What the report names, and where a specification has it.
-FIELDS: dict[str, Callable[[tuple[Any, ...]], bool]] = {
-    LEVELS: lambda path: path[0] == "input_range" or (path[0] == "input_steps" and path[-2] == "scale"),
-    SCALE: lambda path: path[0] in ("input_scale", "output_scale"),
-    UNITS: lambda path: (path[0] == "output_steps" and path[-3] == "matrix") or path[0] == "output_scale",
-    CONSTANTS: lambda path: path[0] == "output_steps" and path[-2] == "offset",
-    OUTPUTS: lambda path: path[0] in ("output_scale", "output_offset"),
+# What the report names, and which fields of a specification are told by it.
+FIELDS: dict[str, set[tuple[str, ...]]] = {
+    LEVELS: {("input_range",), ("Rescale", "scale")},
+    SCALE: {("input_scale",), ("output_scale",)},
+    UNITS: {("Combine", "matrix")},
+    CONSTANTS: {("Combine", "offset")},
+    OUTPUTS: {("output_scale",), ("output_offset",)},
 }
+ELSEWHERE = {("program_digest",), ("parameter_set",), ("parameter_digest",)}  # which the report says too
 
 
-def leaves(value: Any, path: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
-    """Numbers and texts of nested JSON by where they are."""
-    if isinstance(value, dict | list):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        return {inner: leaf for key, each in items for inner, leaf in leaves(each, (*path, key)).items()}
-    return {path: value}
+def leaves(value: Any) -> list[Any]:
+    """Numbers and texts of nested lists."""
+    return [leaf for each in value for leaf in leaves(each)] if isinstance(value, list) else [value]
 
 
 def told(compiled: CompiledModel) -> dict[str, int]:
     return {each["what"]: each["count"] for each in compiled.report()["discloses"]}
 
 
-def differences(first: CompiledModel, second: CompiledModel) -> set[tuple[Any, ...]]:
-    """Where two specifications differ, but for the digest, and for what both reports name; one factor may be in all scales of the input."""
-    specifications = [leaves(json.loads(each.client.to_json())) for each in (first, second)]
-    assert specifications[0].keys() == specifications[1].keys()
-    named = [FIELDS[what] for what in FIELDS.keys() & told(first).keys() & told(second).keys()]
-    ratios = set()
-    found = set()
-    for path, value in specifications[0].items():
-        other = specifications[1][path]
-        if value == other or path == ("program_digest",):
-            continue
-        if path[0] == "input_steps" and path[-2] == "scale" and LEVELS in told(first):
-            ratios.add(round(math.log2(value / other), 9))
-        if not any(holds(path) for holds in named):
-            found.add(path)
-    assert len(ratios) <= 1 and all(ratio == round(ratio) for ratio in ratios), "one power of two"
-    return found
+def fields(compiled: CompiledModel) -> dict[tuple[str, ...], list[Any]]:
+    """Of its client specification: (field,) or (kind of step, field) to its numbers and texts. No kind of step is there twice."""
+    content = json.loads(compiled.client.to_json())
+    steps = [*content.pop("input_steps"), *content.pop("output_steps")]
+    assert len({step["step"] for step in steps}) == len(steps)
+    found = {(name,): leaves(value) for name, value in content.items()}
+    return found | {(step["step"], name): leaves(value) for step in steps for name, value in step.items()}
+
+
+def differences(first: CompiledModel, second: CompiledModel) -> set[tuple[str, ...]]:
+    """Fields in which two specifications differ, but for what both reports name. One factor may be in all scales of the input."""
+    one, other = fields(first), fields(second)
+    assert one.keys() == other.keys()
+    named = set().union(*(FIELDS[what] for what in FIELDS.keys() & told(first).keys() & told(second).keys()))
+    scales = ("Rescale", "scale")
+    if scales in one and scales in named:
+        factor = np.array(one[scales]) / np.array(other[scales])
+        assert np.ptp(np.log2(factor)) < 1e-9 and math.log2(factor[0]) == pytest.approx(round(math.log2(factor[0])))
+    return {field for field in one if one[field] != other[field]} - named - ELSEWHERE
 
 
 def halves(load: Callable[..., Any], seed: int) -> tuple[list[tuple[Any, Any]], dict[int, tuple[float, float]]]:
@@ -121,10 +121,16 @@ def test_the_comparison_finds_what_is_not_named() -> None:
     """Without public ranges, and with statistics of the training data in the client's steps."""
     parts, ranges = halves(load_wine, 0)
     free = [compile_estimator(fitted(LogisticRegression(max_iter=300), x, y), x) for x, y in parts]
-    assert {path[2] for path in differences(*free)} >= {"lower", "upper"}
-    curved = [compile_estimator(fitted(GaussianNB(), x, y), x, accuracy=0) for x, y in parts]
-    assert {path[2] for path in differences(*curved) if path[:2] == ("input_steps", 1)} == {"offset", "scale"}
-    assert told(curved[0])[SCALING] == len(ranges)
+    assert differences(free[0], free[0]) == set()
+    with pytest.raises(AssertionError):
+        differences(*free)
+    pipelines = [make_pipeline(StandardScaler(), PCA(5), LogisticRegression()) for _ in parts]
+    projected = [compile_estimator(fitted(each, x, y), x) for each, (x, y) in zip(pipelines, parts, strict=True)]
+    one, other = (fields(each) for each in projected)
+    assert all(one[("Standardise", name)] != other[("Standardise", name)] for name in ("offset", "scale"))
+    assert told(projected[0])[SCALING] == len(ranges) and told(projected[0])["numbers of a projection"] == 5 * len(
+        ranges
+    )
 
 
 @pytest.mark.parametrize("scaled", [False, True])
@@ -158,22 +164,24 @@ def test_a_scaled_column_with_a_large_offset_keeps_its_digits() -> None:
         assert SCALING not in told(compiled)
 
 
-def test_an_onnx_pipeline_takes_names_of_columns() -> None:
+@pytest.mark.parametrize("network", [False, True])
+def test_an_onnx_pipeline_takes_in_its_scaler(network: bool) -> None:
     skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
     x, y = load_wine(return_X_y=True)
     x = x.astype(np.float32)
-    given = {12: (200.0, 2000.0)}
-    for last in (LogisticRegression(max_iter=300), MLPClassifier((6,), max_iter=200, random_state=0)):
-        estimator = fitted(make_pipeline(StandardScaler(), last), x, y)
-        options = {"zipmap": False}
-        proto = skl2onnx.to_onnx(estimator, x[:1], options={id(estimator): options}, target_opset=17)
-        compiled = compile_onnx(proto, x, feature_ranges=given if last is not None and hasattr(last, "coef_") else None)
-        assert float((compiled.predict(x) == y).mean()) > 0.9
-        assert (SCALING in told(compiled)) == hasattr(last, "coefs_")  # networks of ONNX keep the client's scaler
+    last = MLPClassifier((6,), max_iter=300, random_state=0) if network else LogisticRegression(max_iter=300)
+    estimator = fitted(make_pipeline(StandardScaler(), last), x, y)
+    proto = skl2onnx.to_onnx(estimator, x[:1], options={id(estimator): {"zipmap": False}}, target_opset=17)
+    compiled = compile_onnx(proto, x, feature_ranges={12: (200.0, 2000.0)})
+    assert float((compiled.predict(x) == estimator.predict(x)).mean()) > 0.97
+    assert SCALING not in told(compiled) and told(compiled)[ROUND] == x.shape[1]
+    (step,) = [step for step in compiled.program.input_steps if hasattr(step, "lower")]
+    assert (step.lower[12], step.upper[12]) == (200.0, 2000.0)
 
 
 def test_a_dataframe_of_another_order_is_still_refused() -> None:
     x, y = load_wine(return_X_y=True, as_frame=True)
-    compiled = compile_estimator(make_pipeline(StandardScaler(), LogisticRegression()).fit(x, y), x)
-    with pytest.raises(ValueError, match="the order differs"):
-        compiled.predict(pd.DataFrame(x[x.columns[::-1]]))
+    for last in (LogisticRegression(), MLPClassifier((4,), max_iter=50, random_state=0)):
+        compiled = compile_estimator(fitted(make_pipeline(StandardScaler(), last), x, y), x, accuracy=0.5)
+        with pytest.raises(ShapeError, match="the order differs"):
+            compiled.predict(pd.DataFrame(x[x.columns[::-1]]))

@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from cloakwork.models.client_steps import Standardise
 from cloakwork.models.errors import UnsupportedOperatorError
 
 _ACTIVATIONS: Final = {"relu": "Relu", "tanh": "Tanh", "logistic": "Sigmoid"}
@@ -16,26 +15,18 @@ _OPSET: Final = 17
 _IR_VERSION: Final = 8
 
 
-def import_network(estimator: Any, scaling: Standardise | None = None) -> onnx.ModelProto:
-    """The logits (classifiers) or values (regressors) of a fitted multilayer perceptron, `x` [batch, features] to `y` [batch, outputs].
-
-    Args:
-        scaling: what comes before it; offsets and scales become part of the first layer, and numbers float64: a large offset cancels there.
-    """
+def import_network(estimator: Any) -> onnx.ModelProto:
+    """The logits (classifiers) or values (regressors) of a fitted multilayer perceptron, `x` [batch, features] to `y` [batch, outputs]."""
     if estimator.activation not in (*_ACTIVATIONS, "identity"):
         raise UnsupportedOperatorError(
             f"{type(estimator).__name__}: expected one of the activations {', '.join(_ACTIVATIONS)}, identity, got '{estimator.activation}'"
         )
-    kind, dtype = (TensorProto.FLOAT, np.float32) if scaling is None else (TensorProto.DOUBLE, np.float64)
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
     name, last = "x", len(estimator.coefs_) - 1
     for i, (weights, bias) in enumerate(zip(estimator.coefs_, estimator.intercepts_, strict=True)):
-        if i == 0 and scaling is not None:
-            weights = np.asarray(weights, dtype=np.float64) * scaling.scale[:, None]
-            bias = bias - scaling.offset @ weights
         for label, array in ((f"weights{i}", weights), (f"bias{i}", bias)):
-            constants.append(numpy_helper.from_array(np.asarray(array, dtype=dtype), label))
+            constants.append(numpy_helper.from_array(np.asarray(array, dtype=np.float32), label))
         out = "y" if i == last else f"sum{i}"
         nodes.append(helper.make_node("Gemm", [name, f"weights{i}", f"bias{i}"], [out], name=f"layer {i}"))
         name = out
@@ -46,8 +37,8 @@ def import_network(estimator: Any, scaling: Standardise | None = None) -> onnx.M
     graph = helper.make_graph(
         nodes,
         type(estimator).__name__,
-        [helper.make_tensor_value_info("x", kind, ["batch", int(estimator.n_features_in_)])],
-        [helper.make_tensor_value_info("y", kind, ["batch", len(estimator.intercepts_[-1])])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", int(estimator.n_features_in_)])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", len(estimator.intercepts_[-1])])],
         constants,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
