@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import InputStep, Standardise, column_labels, run_input_steps
+from cloakwork.models.client_steps.scaling import split_scaling
 from cloakwork.models.criteria.feature_ranges import FeatureRanges, ranges_by_number
 from cloakwork.models.passes.rescale_input import InputRanges, column_ranges
 
@@ -41,7 +42,7 @@ class ScaledColumns:
         given: FeatureRanges | None,
         rounded: bool,
     ) -> ScaledColumns:
-        """With means and scales at the end of the steps, where they are, taken into the network; columns then get ranges of their own.
+        """With means and scales right before the network, where they are, taken in by it; columns then get ranges of their own.
 
         Args:
             steps: the first one checks the columns.
@@ -51,16 +52,15 @@ class ScaledColumns:
         Raises:
             CompileError: ranges that are none.
         """
-        scaling = steps[-1] if isinstance(steps[-1], Standardise) and bool(steps[-1].scale.all()) else None
         if calibration is None:
             return cls(model, steps, None, given or {})
-        before = steps if scaling is None else steps[:-1]
+        before, scaling = split_scaling(steps)
         samples = run_input_steps(before, calibration)
         names = column_labels(before, samples)
         assert names is not None
         ranges = ranges_by_number(given, names)
         if scaling is None:
-            return cls(model, steps, samples, ranges)
+            return cls(model, before, samples, ranges)
         return cls(_with_scaling(model, scaling), before, samples, column_ranges(samples, InputRanges(ranges, rounded)))
 
 

@@ -33,9 +33,10 @@ def by_number(given: Mapping[Any, Any], names: Sequence[str], option: str) -> di
     """
     if not isinstance(given, Mapping):
         raise CompileError(f"{option}: expected a dict by name or number of a feature, got {type(given).__name__}")
+    places = {name: i for i, name in reversed(list(enumerate(names)))}
     found: dict[int, Any] = {}
     for key, value in given.items():
-        number = _number(key, names, option)
+        number = _number(key, places, len(names), option)
         if number in found:
             raise CompileError(
                 f"{option}: '{names[number]}' is given twice, by name and by number; leave one of them out"
@@ -44,17 +45,17 @@ def by_number(given: Mapping[Any, Any], names: Sequence[str], option: str) -> di
     return found
 
 
-def _number(key: Any, names: Sequence[str], option: str) -> int:
+def _number(key: Any, places: Mapping[str, int], count: int, option: str) -> int:
     if isinstance(key, str):
-        if key not in names:
-            raise CompileError(f"{option}: there is no feature '{key}'; expected {some(closest_first(key, names))}")
-        return names.index(key)
+        if key not in places:
+            raise CompileError(f"{option}: there is no feature '{key}'; expected {some(closest_first(key, places))}")
+        return places[key]
     try:
         number = -1 if isinstance(key, bool) else operator.index(key)
     except TypeError:
         number = -1
-    if not 0 <= number < len(names):
-        raise CompileError(f"{option}: expected names of features, or numbers from 0 to {len(names) - 1}, got {key!r}")
+    if not 0 <= number < count:
+        raise CompileError(f"{option}: expected names of features, or numbers from 0 to {count - 1}, got {key!r}")
     return number
 
 

@@ -22,12 +22,12 @@ from cloakwork.models.client_steps import (
     OutputStep,
     Rescale,
     Round,
-    Standardise,
     column_labels,
     run_input_steps,
     run_output_steps,
 )
 from cloakwork.models.client_steps.range_report import RangeReport
+from cloakwork.models.client_steps.scaling import split_scaling
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import OPTION, FeatureRanges
 from cloakwork.models.errors import CompileError
@@ -84,7 +84,8 @@ def compile_linear(
     params = chosen if isinstance(chosen, ParameterSet) else parameter_set(chosen)
     require_structured_keys(params, structured_keys)
     steps = (Columns(model.features, model.feature_names),) if preprocessing is None else tuple(preprocessing)
-    model, steps = _with_scaling(model, steps)
+    steps, scaling = split_scaling(steps)
+    model = model if scaling is None else model.on_unscaled(scaling)
     features = None if calibration is None else run_input_steps(steps, calibration)
     names = _names(model, steps)
     lower, upper = client_ranges(features, names, feature_ranges, margin)
@@ -145,13 +146,6 @@ def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accurac
             "features, are of too different sizes, or given ranges too narrow. Scale or leave out features, regularise more (GaussianNB: a larger "
             "var_smoothing), or pass accuracy=0 to go on"
         )
-
-
-def _with_scaling(model: LinearModel, steps: tuple[InputStep, ...]) -> tuple[LinearModel, tuple[InputStep, ...]]:
-    """Offsets and scales of columns at the end of the steps as part of the model."""
-    while isinstance(last := steps[-1], Standardise):
-        model, steps = model.on_unscaled(last), steps[:-1]
-    return model, steps
 
 
 def _names(model: LinearModel, steps: tuple[InputStep, ...]) -> tuple[str, ...]:

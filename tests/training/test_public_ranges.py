@@ -14,13 +14,15 @@ import pytest
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 import pandas as pd
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
 from cloakwork.models.compiler import CompiledModel, compile_onnx
@@ -185,3 +187,31 @@ def test_a_dataframe_of_another_order_is_still_refused() -> None:
         compiled = compile_estimator(fitted(make_pipeline(StandardScaler(), last), x, y), x, accuracy=0.5)
         with pytest.raises(ShapeError, match="the order differs"):
             compiled.predict(pd.DataFrame(x[x.columns[::-1]]))
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_scalers_beside_one_hot_codes_and_imputers(network: bool) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, 400),
+            "city": rng.choice(["a", "b", "c"], 400),
+            "income": rng.lognormal(10, 1, 400),
+        }
+    )
+    labels = (table.age / 60 + (table.city == "a") + np.log(table.income) / 20 > 1.6).astype(int)
+    table.loc[::7, "income"] = np.nan
+    columns = make_column_transformer(
+        (StandardScaler(), ["age"]),
+        (OneHotEncoder(), ["city"]),
+        (make_pipeline(SimpleImputer(), StandardScaler()), ["income"]),
+    )
+    last = MLPClassifier((8,), max_iter=300, random_state=0) if network else LogisticRegression()
+    estimator = fitted(make_pipeline(columns, last), table, labels)
+    compiled = compile_estimator(estimator, table, feature_ranges={"age": (0, 120), "city[1]": (0, 1)})
+    assert SCALING not in told(compiled) and told(compiled)[ROUND] == 5
+    assert float((compiled.predict(table) == estimator.predict(table)).mean()) > 0.98
+    (step,) = [step for step in compiled.program.input_steps if hasattr(step, "lower")]
+    assert (step.lower[0], step.upper[0]) == (0, 120)
+    scores = compiled.predict(table, output="probabilities")
+    assert np.abs(scores - estimator.predict_proba(table)).max() < 0.1
