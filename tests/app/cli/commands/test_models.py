@@ -82,7 +82,7 @@ def test_ranges_of_features_are_said_or_refused(call, tmp_path):
     (grid,) = [each for each in json.loads((tmp_path / "tree.json").read_text())["input_steps"] if "spacing" in each]
     assert grid["low"] == [-5.0, -10.0]
     onnx.save(small_network(), tmp_path / "small.onnx")
-    network = ("compile", "small.onnx", "--calibration", "data.npy", "-o", "small.clkm", "--force")
+    network = ("compile", "small.onnx", "--calibration", "data.npy", "--accuracy", "0", "-o", "small.clkm", "--force")
     found = call(*network, "--feature-range", "2=-9:9.25", "--client", "small.json")
     assert found.returncode == 0, found.stderr
     (step,) = json.loads((tmp_path / "small.json").read_text())["input_steps"]
