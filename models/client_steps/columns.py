@@ -132,7 +132,7 @@ class Select:
 
 @dataclass(frozen=True, eq=False)
 class Saturate:
-    """Values beyond [lower, upper] of their column count as its end; `run_input_steps` reports them."""
+    """Values beyond [lower, upper] of their column count as its end; `run_input_steps` reports them. In linear models of earlier releases."""
 
     lower: Reals
     upper: Reals
