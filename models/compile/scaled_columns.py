@@ -42,7 +42,7 @@ class ScaledColumns:
         given: FeatureRanges | None,
         rounded: bool,
     ) -> ScaledColumns:
-        """With means and scales right before the network, where they are, taken in by it; columns then get ranges of their own.
+        """With means and scales right before the network, where they are, taken in by its first layer; columns then get ranges of their own.
 
         Args:
             steps: the first one checks the columns.
@@ -54,7 +54,7 @@ class ScaledColumns:
         """
         if calibration is None:
             return cls(model, steps, None, given or {})
-        before, scaling = split_scaling(steps)
+        before, scaling = split_scaling(steps) if _starts_linear(model) else (steps, None)
         samples = run_input_steps(before, calibration)
         names = column_labels(before, samples)
         assert names is not None
@@ -62,6 +62,13 @@ class ScaledColumns:
         if scaling is None:
             return cls(model, before, samples, ranges)
         return cls(_with_scaling(model, scaling), before, samples, column_ranges(samples, InputRanges(ranges, rounded)))
+
+
+def _starts_linear(model: onnx.ModelProto) -> bool:
+    """Whether matrix products alone read the input, so that scales fold into them; a quantiser of the input (QDQ) has to stay the client's."""
+    entering = model.graph.input[0].name
+    readers = {node.op_type for node in model.graph.node if entering in node.input}
+    return bool(readers) and readers <= {"Gemm", "MatMul"}
 
 
 def _with_scaling(model: onnx.ModelProto, scaling: Standardise) -> onnx.ModelProto:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_models import mlp, model
+from onnx_models import mlp, model, runtime, single
 from several_tensors import image_and_table, network, samples
 
-from cloakwork.models.client_steps import Rescale
+from cloakwork.models.client_steps import Columns, Rescale, Standardise
+from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
 from cloakwork.models.criteria.feature_ranges import are_round
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError
@@ -151,3 +152,22 @@ def test_what_is_wrong_is_named(proto: Any, x: Any, ranges: Any, message: str) -
     with warnings.catch_warnings(), pytest.raises(CompileError, match=message):
         warnings.simplefilter("error")
         compile_onnx(proto, x, feature_ranges=ranges)
+
+
+def test_a_scaler_becomes_part_of_a_network_that_starts_with_a_matrix() -> None:
+    scaling = Standardise(COLUMNS.mean(axis=0) + [0, 0, 7, 0], np.array([0.5, 1e-3, -2e3, 1.0]))
+    steps = (Columns(4, ("a", "b", "c", "d")), scaling)
+    found = ScaledColumns.of(NETWORK, steps, COLUMNS, {"b": (-5000, 5000)}, rounded=True)
+    assert found.steps == steps[:1] and found.ranges[1] == (-5000, 5000)  # type: ignore[index]
+    assert all(are_round(*ends) for ends in found.ranges.values())
+    values = compile_onnx(found.model, COLUMNS, accuracy=None, feature_ranges=found.ranges).predict_float(COLUMNS)
+    expected = runtime(NETWORK, scaling(COLUMNS))
+    np.testing.assert_allclose(values, expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("proto", [rounding("p"), single("Relu", [2])], ids=["quantiser", "function"])
+def test_a_scaler_stays_the_clients_elsewhere(proto: Any) -> None:
+    steps = (Columns(2), Standardise(np.ones(2), np.full(2, 2.0)))
+    found = ScaledColumns.of(proto, steps, COLUMNS[:, :2], None, rounded=True)
+    assert found.model is proto and found.steps == steps and not found.ranges
+    np.testing.assert_array_equal(found.samples, (COLUMNS[:, :2] - 1) * 2)
