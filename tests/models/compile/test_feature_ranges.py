@@ -155,7 +155,7 @@ def test_what_is_wrong_is_named(proto: Any, x: Any, ranges: Any, message: str) -
 
 
 def test_a_scaler_becomes_part_of_a_network_that_starts_with_a_matrix() -> None:
-    scaling = Standardise(COLUMNS.mean(axis=0) + [0, 0, 7, 0], np.array([0.5, 1e-3, -2e3, 1.0]))
+    scaling = Standardise(COLUMNS.mean(axis=0) + np.array([0, 0, 7, 0]), np.array([0.5, 1e-3, -2e3, 1.0]))
     steps = (Columns(4, ("a", "b", "c", "d")), scaling)
     found = ScaledColumns.of(NETWORK, steps, COLUMNS, {"b": (-5000, 5000)}, rounded=True)
     assert found.steps == steps[:1] and found.ranges[1] == (-5000, 5000)  # type: ignore[index]
