@@ -10,7 +10,8 @@ from typing import Any
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import InputStep, Positions
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids, Ranges
+from cloakwork.models.criteria.feature_ranges import FeatureRanges
+from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids
 from cloakwork.models.program import Program
 from cloakwork.models.program.contents import SALT_BYTES
 from cloakwork.models.program.facts import GridFacts
@@ -28,7 +29,7 @@ def compile_ensemble(
     calibration: Any = None,
     grid: Grids = "auto",
     grid_bits: int = DEFAULT_GRID_BITS,
-    feature_ranges: Ranges | None = None,
+    feature_ranges: FeatureRanges | None = None,
     leaf_bits: int | None = None,
     p_fail_log2: float = -128.0,
     candidates: Sequence[str | ParameterSet] | None = None,

@@ -9,7 +9,8 @@ from typing import Any, Final, get_args
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import Columns, InputStep, Thermometer
 from cloakwork.models.criteria.choose_set import named_sets
-from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids, Ranges
+from cloakwork.models.criteria.feature_ranges import FeatureRanges
+from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids
 from cloakwork.models.errors import CompileError
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.public_grid import FeatureGrid
@@ -31,7 +32,7 @@ class TreeOptions:
     calibration: Any = None
     grid: Grids = "auto"
     grid_bits: int = DEFAULT_GRID_BITS
-    feature_ranges: Ranges | None = None
+    feature_ranges: FeatureRanges | None = None
     grids: tuple[FeatureGrid, ...] = ()  # of the features, once they are known
     step: Thermometer | None = None  # of comparisons="grid", likewise
 
