@@ -149,7 +149,15 @@ def _range_of_all(specification: ClientSpecification) -> list[tuple[str, int]]:
     return _ranges(np.array([low]), np.array([high]))
 
 
-_OF_A_RANGE: Final = (Saturate, Rescale, Quantise, Thermometer, Compare, Bins)  # what they give is in a range of theirs
+_OF_A_RANGE: Final = (
+    Saturate,
+    Rescale,
+    Quantise,
+    Thermometer,
+    Positions,
+    Compare,
+    Bins,
+)  # what they give is in a range of theirs
 _READERS: Final[Mapping[type, Callable[[Any], list[tuple[str, int]]]]] = {
     Thermometer: _grids,
     Positions: _grids,

@@ -108,7 +108,11 @@ def test_a_forest_of_three_classes_on_the_real_set(tmp_path):
     assert facts["outputs"] == 1
     assert max(facts["lookup_p_fail_log2"], facts["output_p_fail_log2"]) <= -128
     assert (model.predict(x[1::2]) == fitted.predict(x[1::2])).mean() >= 0.97
-    assert {told["what"] for told in facts["discloses"]} == {"ends and steps of public grids", "labels"}
+    assert {told["what"] for told in facts["discloses"]} == {
+        "ends and steps of public grids",
+        "labels",
+        "scale of what is encrypted",
+    }
     model.save(tmp_path / "labels.clkm")
     loaded = CompiledModel.load(tmp_path / "labels.clkm")
     np.testing.assert_array_equal(loaded.predict(x[1::2], "simulate", seed=1), model.predict(x[1::2]))
