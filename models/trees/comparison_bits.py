@@ -7,8 +7,8 @@ from typing import Protocol
 
 from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Compare, InputStep
+from cloakwork.models.graph.graph_builder import Facts, GraphBuilder
 from cloakwork.models.trees.edges import Edges
-from cloakwork.models.trees.graph_builder import Facts, GraphBuilder
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import Integers, Pick
 from cloakwork.models.client_steps.transforms import best_class, class_threshold
 from cloakwork.models.criteria.choose_set import choose_set
+from cloakwork.models.criteria.slots import largest_slots
 from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
@@ -41,7 +42,6 @@ from cloakwork.models.trees.tree_program import (
     Layout,
     OutputGroup,
     flag_weights,
-    largest_slots,
     tree_graph,
 )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -16,25 +17,24 @@ from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps import Integers, Pick
 from cloakwork.models.client_steps.transforms import class_threshold
 from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set, named_sets
+from cloakwork.models.criteria.slots import ARGMAX_CANDIDATES, MOST_CLASSES, plan_contest, winner_p_fail_log2
 from cloakwork.models.errors import CompileError, NoParameterSetError, some
+from cloakwork.models.graph.graph_builder import GraphBuilder, Row
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.graph.merge_equal import merge_equal
+from cloakwork.models.graph.winner import Contest
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts, TreeFacts
 from cloakwork.models.trees.comparison_bits import BitSource
 from cloakwork.models.trees.compile_scores import bit_source, other_limits
 from cloakwork.models.trees.edges import edges_of
 from cloakwork.models.trees.ensemble import TreeEnsemble
-from cloakwork.models.trees.graph_builder import GraphBuilder, Row
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import noise_limit_percent, plan_facts
 from cloakwork.models.trees.plans import Compared, Plan, Wishes, covers_of, slots_of
-from cloakwork.models.trees.tree_program import Layout, OutputGroup, largest_slots, score_rows
-from cloakwork.models.trees.winner import Contest, SignPlan, plan_signs
+from cloakwork.models.trees.tree_program import Layout, OutputGroup, score_rows
 
-CANDIDATES: Final = ("large16",)  # whose look-ups add little noise to a score
-MOST_CLASSES: Final = 64
 _MOST_LEAF_BITS: Final = {"mean": 8, "sum": 10}  # tried first: finer scores take hardly more look-ups
 _LEAST_LEAF_BITS: Final = 3
 _SHARES: Final = (1.0, 0.7, 0.5)  # of the noise for differences of scores, tried in turn
@@ -81,7 +81,7 @@ def compile_winner(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
             f"encrypted_argmax: expected at most {MOST_CLASSES} classes, got {classes}: every pair is compared; let the client decrypt the scores"
         )
     plain = _with_score_of_each(ensemble)
-    sets = named_sets(CANDIDATES, False) if options.candidates is None else options.sets
+    sets = named_sets(ARGMAX_CANDIDATES, False) if options.candidates is None else options.sets
     edges, node_edges = edges_of(plain)
     compared = Compared(plain, edges, node_edges)
     wishes = Wishes(options.noisy_bits, options.leaf_bits, options.p_fail_log2)
@@ -163,9 +163,9 @@ def _plan(
             chosen = [(own.tree, own.values) for own in integers.scalar_trees]
             used_slots, covers = covers_of(compared, chosen, wishes, params, slots)
             scores = _scores(integers, [(c.lowest, c.highest, len(c.lookups)) for c in covers.trees])
-            contest = _contest(scores, wishes, params, slots, share)
+            contest = _contest(scores, wishes, params, share)
             if contest is not None:
-                layout = Layout(used_slots, 1 << contest.plan.bits, scores.groups, _output_p_fail_log2(params, contest))
+                layout = Layout(used_slots, 1 << contest.plan.bits, scores.groups, winner_p_fail_log2(params, contest))
                 return Plan(params, integers, covers, layout, bits, wishes.server), contest, scores
     except NoParameterSetError:
         return None
@@ -186,27 +186,11 @@ def _scores(integers: LeafIntegers, covers: list[tuple[int, int, int]]) -> _Scor
     return _Scores(np.array(list(members), dtype=np.int64), constants, tuple(groups))
 
 
-def _contest(scores: _Scores, wishes: Wishes, params: ParameterSet, slots: int, share: float) -> Contest | None:
+def _contest(scores: _Scores, wishes: Wishes, params: ParameterSet, share: float) -> Contest | None:
     leads = scores.leads()
-    contest = Contest(SignPlan(1, (1,)), slots, leads)
-    bits = max(scores.sign_bits(contest.pairs), slots.bit_length())  # 2^B is a multiple of a circle
-    norm = scores.norm(contest.pairs)
-
-    def fits(width: int, factor_log2: int) -> bool:
-        # Every bit that was subtracted is one look-up more at most.
-        own = 2.0**factor_log2 * math.hypot(norm, math.sqrt(2 * bits)) / share
-        variance = noise.lookup_variance(params, own)
-        return noise.p_fail_log2(2.0 ** -(width + 1), variance, noise.lookup_offset(params)) <= wishes.p_fail_log2
-
-    plan = plan_signs(bits, fits)
-    if plan is None or largest_slots(params, wishes.p_fail_log2, math.sqrt(slots)) < slots:
-        return None
-    return replace(contest, plan=plan)
-
-
-def _output_p_fail_log2(params: ParameterSet, contest: Contest) -> float:
-    variance = contest.classes * noise.blind_rotation_variance(params) + noise.rerandomisation_variance(params)
-    return noise.p_fail_log2(contest.output_unit / 2, variance)
+    pairs = list(combinations(range(len(leads)), 2))
+    variance = (scores.norm(pairs) / share) ** 2 * noise.blind_rotation_variance(params)
+    return plan_contest(leads, scores.sign_bits(pairs), variance, params, wishes.p_fail_log2)
 
 
 def _of_class(groups: list[Row], members: Reals) -> Row:

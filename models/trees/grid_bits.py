@@ -16,10 +16,10 @@ import numpy as np
 from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Positions, Thermometer
 from cloakwork.models.errors import CompileError
+from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.trees.comparison_bits import Bit
 from cloakwork.models.trees.edges import Edges, between_singles
 from cloakwork.models.trees.ensemble import TreeEnsemble
-from cloakwork.models.trees.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.trees.public_grid import FeatureGrid
 
 MOST_IN_ONE_PIECE: Final = (1 << 8) - 1  # points

@@ -14,6 +14,7 @@ from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
 from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set
+from cloakwork.models.criteria.slots import largest_slots
 from cloakwork.models.errors import NoParameterSetError, some
 from cloakwork.models.trees.cover import Covers, cover_trees
 from cloakwork.models.trees.cover_costs import Budget
@@ -28,7 +29,6 @@ from cloakwork.models.trees.tree_program import (
     choose_layout,
     flag_weights,
     largest_norm,
-    largest_slots,
     most_values,
     read_edges,
 )

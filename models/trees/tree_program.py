@@ -19,12 +19,13 @@ from numpy.typing import ArrayLike
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.criteria.slots import largest_slots
+from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.program.answers import ROUNDING_SHARE, bits_beside, bytes_of
 from cloakwork.models.trees.comparison_bits import Bit, BitSource
 from cloakwork.models.trees.cover import Cover, Covers, TreeLookup
-from cloakwork.models.trees.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.trees.index_weights import FlagWeights
 from cloakwork.models.trees.lookup_sums import Index, SummedCovers, index_of, sum_covers
 
@@ -71,15 +72,6 @@ def flag_weights(params: ParameterSet, slots: int, p_fail_log2: float, share: fl
         norm += 1
     # No index needs a weight of more than half its slots: no two ends that differ are further apart.
     return FlagWeights(max(1, -(-slots // (2 * norm))), norm) if norm else None
-
-
-def largest_slots(params: ParameterSet, p_fail_log2: float, norm: float = 0.0) -> int:
-    """The largest M at which a look-up fails with at most this probability, for rows of L2 norm `norm` on bootstrap outputs."""
-    variance = noise.lookup_variance(params, norm)
-    slots = 1
-    while noise.p_fail_log2(1 / (4 * (slots + 1)), variance, noise.lookup_offset(params)) <= p_fail_log2:
-        slots += 1
-    return slots
 
 
 def choose_layout(

@@ -14,6 +14,7 @@ from onnx_models import model, runtime
 from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import CompiledModel, ExactSettings, compile_onnx
 from cloakwork.models.graph.equal_sources import find_sources
+from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, check_levelled, wires
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.graph.steps import Step
@@ -22,7 +23,6 @@ from cloakwork.models.passes.separate_levels import separate_levels
 from cloakwork.models.program import Program
 from cloakwork.models.program.phase_noise import weight_norms
 from cloakwork.models.runtime.interpreter import interpret
-from cloakwork.models.trees.graph_builder import Facts, GraphBuilder, Row
 
 SLOTS = 8
 

@@ -13,7 +13,6 @@ from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.runtime.simulate import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
-from cloakwork.models.trees.winner import plan_signs
 from tests.models.trees.tree_models import of_sklearn_forest, random_tree
 
 TOY = "toy_large"  # the shape and output noise of large16, a small key of 16 bits
@@ -67,13 +66,12 @@ def test_equal_trees_that_vote_for_several_classes(seed):
     check(model, ensemble, random.integers(-1, 11, (20, 3)) / 2, executed=3)
 
 
-def test_more_classes_than_a_look_up_counts():
-    """34 comparisons of each class, in two look-ups and one on both."""
+def test_forty_classes():
     random = np.random.default_rng(5)
-    trees = tuple(random_tree(random, 3, 3, 35, 5, 6) for _ in range(2))
-    ensemble = TreeEnsemble(trees, 3, transform="softmax", labels=np.array([f"class {i}" for i in range(35)]))
+    trees = tuple(random_tree(random, 3, 3, 40, 5, 6) for _ in range(2))
+    ensemble = TreeEnsemble(trees, 3, transform="softmax", labels=np.array([f"class {i}" for i in range(40)]))
     model = compiled(ensemble)
-    assert model.report()["bootstraps_per_level"][-2:] == [70, 35]
+    assert model.report()["bootstraps_per_level"][-2:] == [780, 40]
     check(model, ensemble, random.integers(-1, 11, (40, 3)) / 2, executed=2)
 
 
@@ -120,15 +118,3 @@ def test_a_forest_of_three_classes_on_the_real_set(tmp_path):
     np.testing.assert_array_equal(
         loaded.predict(x[1:60:30], "execute", key=key, session=session), model.predict(x[1:60:30])
     )
-
-
-def test_windows_are_as_wide_as_noise_allows():
-    assert plan_signs(5, lambda width, _: width <= 5).windows == (5,)
-    wide = plan_signs(16, lambda width, _: width <= 5)
-    assert (sorted(wide.windows), wide.lookups) == ([1, 5, 5, 5], 6)
-    # A large factor leaves room for four bits at a time.
-    narrow = plan_signs(15, lambda width, factor_log2: width <= (4 if factor_log2 > 8 else 5))
-    assert sum(narrow.windows) == 15
-    assert narrow.windows[0] <= 4
-    assert narrow.lookups == 6
-    assert plan_signs(8, lambda width, factor_log2: width < 4 and factor_log2 < 4) is None

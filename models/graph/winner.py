@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from cloakwork.models.arrays import Indices
-from cloakwork.models.trees.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 
 SIGNS: Final = "signs"
 WINNER: Final = "winner"
@@ -137,10 +137,10 @@ def _not_negative(builder: GraphBuilder, rows: list[Row], plan: SignPlan, slots:
     place, unit = 0, 2.0**-plan.bits
     for width in plan.windows[:-1]:
         half, weight = 1 << (width - 1), 1 << place
-        # The highest bit t as (t - 1/2) of its weight.
-        top = np.repeat([-0.5, 0.5], half) * half * 2 * weight
+        # The highest bit t, whose weight is half * weight, as (t - 1/2) of that.
+        top = np.repeat([-0.5, 0.5], half) * half * weight
         bits = _looked_up(builder, rows, plan, place, width, top, Facts(unit, top.min(), top.max()))
-        rows = [_without(row, wire, float(half * weight)) for row, wire in zip(rows, bits.tolist(), strict=True)]
+        rows = [_without(row, wire, half * weight / 2) for row, wire in zip(rows, bits.tolist(), strict=True)]
         if width > 1:
             low = np.arange(half) * float(weight)
             table = np.concatenate([low, -low])

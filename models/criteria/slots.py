@@ -1,0 +1,54 @@
+"""How many values a look-up tells apart under a set, and whether numbers can be compared under it."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.arrays import Indices
+from cloakwork.models.graph.winner import Contest, plan_signs
+
+ARGMAX_CANDIDATES: Final = ("large16",)  # whose look-ups add little noise to a difference of scores
+MOST_CLASSES: Final = 64  # of an encrypted arg-max: all pairs are compared
+
+
+def largest_slots(params: ParameterSet, p_fail_log2: float, norm: float = 0.0) -> int:
+    """The largest M at which a look-up fails with at most this probability, for rows of L2 norm `norm` on bootstrap outputs."""
+    variance = noise.lookup_variance(params, norm)
+    slots = 1
+    while noise.p_fail_log2(1 / (4 * (slots + 1)), variance, noise.lookup_offset(params)) <= p_fail_log2:
+        slots += 1
+    return slots
+
+
+def plan_contest(
+    leads: Indices, bits: int, variance: float, params: ParameterSet, p_fail_log2: float
+) -> Contest | None:
+    """How to find the largest of several integers, with the fewest look-ups; None where noise leaves no room.
+
+    Args:
+        leads: [classes, classes], of `Contest`.
+        bits: of every difference, sign included.
+        variance: of a difference, as part of the torus.
+    """
+    slots = 1 << (largest_slots(params, p_fail_log2).bit_length() - 1)
+    if slots < 2 or largest_slots(params, p_fail_log2, math.sqrt(slots)) < slots:
+        return None
+    bits = max(bits, slots.bit_length())  # 2^B is a multiple of a circle
+    # Every bit that is subtracted is one look-up more at most.
+    of_row = variance + 2 * bits * noise.blind_rotation_variance(params)
+
+    def fits(width: int, factor_log2: int) -> bool:
+        seen = noise.lookup_variance(params, 0.0) + 4.0**factor_log2 * of_row
+        return noise.p_fail_log2(2.0 ** -(width + 1), seen, noise.lookup_offset(params)) <= p_fail_log2
+
+    plan = plan_signs(bits, fits)
+    return None if plan is None else Contest(plan, slots, leads)
+
+
+def winner_p_fail_log2(params: ParameterSet, contest: Contest) -> float:
+    """log2 of the probability that the client decrypts another number than that of the winner."""
+    variance = contest.classes * noise.blind_rotation_variance(params) + noise.rerandomisation_variance(params)
+    return noise.p_fail_log2(contest.output_unit / 2, variance)
