@@ -1,0 +1,424 @@
+"""Large precision: any function without a padding bit, and floor, sign and digits of integers of up to 32 bits.
+
+    eval_bin_gate(session, "XOR", a, b)     a Boolean gate
+    eval_func(session, x, f)                f(m) for any function of a small modulus, 2 rotations (1 for f(m + q/2) = -f(m))
+    eval_floor(session, x, bits=3)          m with its lowest 3 bits removed
+    eval_sign(session, x)                   the top bit: 1 where m >= 2^(B-1)
+    eval_decomp(session, x, digits=[4, 4])  the digits, lowest first
+
+Values are `ModularIntegers`. What look-ups a call makes is its `Plan` (large_plan.py), the cheapest one that fails with at most `p_fail_log2`, all
+look-ups of one value together, by the noise model of the session's set and the noise that the value has. Nothing here is a GPU's or a CPU's:
+plans are carried out by linear operations and look-ups of `Session`.
+
+Source: [LMP21]; docs/large-precision.md says where ours differs and which call of OpenFHE's binfhe is which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.fhe_core import large_plan
+from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.arrays import Phases, Progress
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key
+from cloakwork.fhe_core.encoding import Encoding, slot_bits, torus_constant
+from cloakwork.fhe_core.errors import ParameterError, ShapeError
+from cloakwork.fhe_core.large_plan import Input, Output, Plan, Rotation
+from cloakwork.fhe_core.lookup_tables import LookupTables
+from cloakwork.fhe_core.modular_integers import ModularIntegers, checked_modulus, encode_integers
+from cloakwork.fhe_core.parameters import word_dtype
+from cloakwork.fhe_core.server import Session
+
+__all__ = ["P_FAIL_LOG2", "eval_bin_gate", "eval_decomp", "eval_floor", "eval_func", "eval_sign", "plan_of"]
+
+P_FAIL_LOG2: Final = -128.0
+_LEAST_P_FAIL_LOG2: Final = -1000.0
+_MOST_SHIFT: Final = 30  # factors of ciphertexts are below 2^31
+
+IntegerFunction: TypeAlias = Callable[[int], int] | ArrayLike
+
+
+def eval_bin_gate(session: Session, gate: str, *inputs: Ciphertexts, progress: Progress = None) -> Ciphertexts:
+    """AND, OR, NAND, NOR, XOR, XNOR, ANDNY, ANDYN, ORNY or ORYN of two bits, NOT of one, MAJORITY, AND3 or OR3 of three, MUX(select, a, b).
+
+    Bits are of encoding `boolean` (`ClientKey.encrypt_bits`). It is `Session.gate`: docs in `cloakwork.fhe_core.gates`.
+    """
+    return session.gate(gate, *inputs, progress=progress)
+
+
+def eval_func(
+    session: Session,
+    x: ModularIntegers,
+    function: IntegerFunction,
+    *,
+    output_modulus: int | None = None,
+    p_fail_log2: float = P_FAIL_LOG2,
+    progress: Progress = None,
+) -> ModularIntegers:
+    """f(m) modulo `output_modulus` for any function of an integer modulo q, with fresh noise.
+
+    Args:
+        function: of one integer in [0, q), or q integers. Taken modulo the output's modulus.
+        output_modulus: 2 to 2^32; None: q.
+        p_fail_log2: of one value.
+
+    Cost: two rotations; one where q is even and f(m + q/2) = -f(m).
+
+    Raises:
+        ParameterError: a modulus, or noise, that the set does not tell apart at `p_fail_log2`; the message says which modulus it does.
+    """
+    _check(session, x, p_fail_log2, "eval_func")
+    modulus = x.modulus if output_modulus is None else checked_modulus(output_modulus)
+    value = Input(0, x.weight_norm, x.rounding)
+    one = large_plan.function_p_fail_log2(session.parameters, x.modulus, value, True)
+    if x.modulus % 2 or one > p_fail_log2:
+        _check_function(session.parameters, x.modulus, value, p_fail_log2)
+    outputs = _function_values(function, x.modulus, modulus)
+    half = x.modulus // 2
+    if x.modulus % 2 == 0 and not ((outputs[half:] + outputs[:half]) % np.uint64(modulus)).any():
+        phase = x.ciphertexts.add_torus_constant(1, 2 * x.modulus)
+        table = _integer_table(session.parameters, outputs[:half], modulus)
+        found = session.bootstrap_negacyclic(phase, table, allow_noise=True, progress=progress)
+        return ModularIntegers(found, modulus, 0.5)
+    _check_function(session.parameters, x.modulus, value, p_fail_log2)
+    # m / 2q with half a slot, or half a turn more: its sign is taken away, and what is left lies in half of the torus.
+    phase = x.ciphertexts.add_torus_constant(1, 2 * x.modulus)._halved()
+    sign = LookupTables.of_sign(session.parameters, torus_constant(session.parameters, 1, 4), Encoding.TORUS)
+    found = session.bootstrap_negacyclic(phase, sign, allow_noise=True, progress=_share(progress, 0, 2))
+    lower = phase + found.add_torus_constant(-1, 4)
+    table = _integer_table(session.parameters, outputs, modulus)
+    found = session.bootstrap_negacyclic(lower, table, allow_noise=True, progress=_share(progress, 1, 2))
+    return ModularIntegers(found, modulus, 0.5)
+
+
+def eval_floor(
+    session: Session,
+    x: ModularIntegers,
+    bits: int,
+    *,
+    p_fail_log2: float = P_FAIL_LOG2,
+    progress: Progress = None,
+) -> ModularIntegers:
+    """m without its lowest `bits` bits: floor(m / 2^bits), a value of B - bits bits. bits = 0 gives x.
+
+    The noise is that of x and of the outputs that were subtracted (`weight_norm`), so results have few bits on sets whose outputs are noisy;
+    they are checked to decode, within the same `p_fail_log2`.
+
+    Raises:
+        ParameterError: a modulus that is no power of two, or more bits than the set and the noise allow; the message says how many.
+    """
+    _check(session, x, p_fail_log2, "eval_floor")
+    removed = _count(bits, "bits")
+    if removed >= x.bits:
+        raise ParameterError(f"bits: expected fewer than the value's {x.bits} bits, got {removed}; nothing would be left")
+    if removed == 0:
+        return x
+    plan = plan_of("floor", session.parameters, _value(x), bits=removed, p_fail_log2=p_fail_log2)
+    found = _carried_out(session, x, plan, progress)
+    (output,) = plan.outputs
+    return ModularIntegers(
+        x.ciphertexts - _summed(plan, found, output), 1 << (x.bits - removed), x.rounding + len(output.parts)
+    )
+
+
+def eval_sign(
+    session: Session,
+    x: ModularIntegers,
+    *,
+    output: Encoding | None = None,
+    p_fail_log2: float = P_FAIL_LOG2,
+    progress: Progress = None,
+) -> Ciphertexts:
+    """1 where m >= 2^(B-1), which in two's complement is a negative value, else 0: one fresh ciphertext per value.
+
+    Args:
+        output: `message` (where the set has messages), `full_domain`, or `boolean` (any set) for gates.
+
+    Raises:
+        ParameterError: as `eval_floor`.
+    """
+    _check(session, x, p_fail_log2, "eval_sign")
+    encoding = _digit_encoding(session.parameters, output)
+    plan = plan_of("sign", session.parameters, _value(x), output=encoding, p_fail_log2=p_fail_log2)
+    found = _carried_out(session, x, plan, progress)[-1]
+    if encoding is Encoding.BOOLEAN:
+        found = found.add_torus_constant(-1, 8)
+    return _bounded(found.with_encoding(encoding), 1)
+
+
+def eval_decomp(
+    session: Session,
+    x: ModularIntegers,
+    digits: Sequence[int] | None = None,
+    *,
+    digit_bits: int | None = None,
+    output: Encoding | None = None,
+    p_fail_log2: float = P_FAIL_LOG2,
+    progress: Progress = None,
+) -> list[Ciphertexts]:
+    """The digits of m, lowest first, as messages that look-ups of the set take.
+
+    Args:
+        digits: bits of each, which add up to B; or `digit_bits`: all of this length, the last one of what is left.
+        output: `message` (padded, for `Session.bootstrap`) or `full_domain`.
+
+    Raises:
+        ParameterError: as `eval_floor`; digits that do not add up, or longer than a message of the set.
+    """
+    _check(session, x, p_fail_log2, "eval_decomp")
+    lengths = _digit_lengths(x.bits, digits, digit_bits)
+    encoding = Encoding.MESSAGE if output is None else output
+    if encoding not in (Encoding.MESSAGE, Encoding.FULL_DOMAIN):
+        raise ParameterError(f"output: expected encoding message or full_domain for digits, got {encoding.label}")
+    plan = plan_of(
+        "decomp", session.parameters, _value(x), digits=lengths, output=encoding, p_fail_log2=p_fail_log2
+    )
+    found = _carried_out(session, x, plan, progress)
+    return [
+        _bounded(_summed(plan, found, part).with_encoding(encoding), (1 << bits) - 1)
+        for part, bits in zip(plan.outputs, lengths, strict=True)
+    ]
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------------------
+
+
+def plan_of(
+    operation: str,
+    parameters: ParameterSet,
+    value: Input,
+    *,
+    bits: int = 0,
+    digits: Sequence[int] = (),
+    output: Encoding | None = None,
+    p_fail_log2: float = P_FAIL_LOG2,
+) -> Plan:
+    """The look-ups of a `sign`, of a `floor` by so many `bits`, or of a `decomp` into `digits`, and what they fail with.
+
+    Args:
+        value: its bits and noise; of a fresh encryption `Input(bits, encryption_norm(parameters, 1 << bits))`.
+
+    Raises:
+        ParameterError: nothing reaches `p_fail_log2` with this set and this noise; the message says what does.
+    """
+    match operation:
+        case "sign":
+            scale = _sign_scale(parameters, _digit_encoding(parameters, output), value.bits)
+            plan = large_plan.sign_plan(parameters, value, scale, p_fail_log2)
+        case "floor":
+            plan = large_plan.floor_plan(parameters, value, bits, p_fail_log2)
+        case "decomp":
+            plan = _decomposition_plan(parameters, value, tuple(digits), output or Encoding.MESSAGE, p_fail_log2)
+        case _:
+            raise ParameterError(f"operation: expected sign, floor or decomp, got '{operation}'")
+    if plan is None:
+        raise ParameterError(
+            f"eval_{operation}: no look-ups of parameter set '{parameters.name}' do this for a value of {value.bits} bits with a failure "
+            f"probability of 2^{p_fail_log2:g} at a noise of {value.norm:.3g} times a look-up's output; "
+            + _way_out(operation, parameters, value, bits, p_fail_log2)
+        )
+    return plan
+
+
+def _decomposition_plan(
+    params: ParameterSet, value: Input, digits: tuple[int, ...], output: Encoding, p_fail_log2: float
+) -> Plan | None:
+    slots, longest = slot_bits(params, output), params.message_bits
+    if not digits or max(digits) > longest:
+        raise ParameterError(
+            f"digits: expected at most {longest} bits each, a message of parameter set '{params.name}', got {list(digits)}; split them"
+        )
+    return large_plan.decomposition_plan(params, value, digits, slots, p_fail_log2)
+
+
+def _way_out(operation: str, params: ParameterSet, value: Input, bits: int, p_fail_log2: float) -> str:
+    """What would do: the most bits, or nothing of this set."""
+    if operation == "decomp":
+        return "use shorter digits, a value with less noise, or a set whose look-ups have less"
+
+    def possible(count: int) -> bool:
+        if operation == "sign":
+            return large_plan.sign_plan(params, Input(count, value.norm, value.rounding), count + 1, p_fail_log2) is not None
+        return large_plan.floor_plan(params, value, value.bits - count, p_fail_log2) is not None
+
+    low, high = 0, value.bits - (bits if operation == "floor" else 0)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if possible(middle) else (low, middle)
+    if low == 0:
+        return "use a value with less noise, or a set whose look-ups have less"
+    what = "results" if operation == "floor" else "values"
+    return f"{what} of up to {low} bits are possible; or use a value with less noise, or a set whose look-ups have less"
+
+
+def _value(x: ModularIntegers) -> Input:
+    return Input(x.bits, x.weight_norm, x.rounding)
+
+
+def _digit_encoding(params: ParameterSet, output: Encoding | None) -> Encoding:
+    chosen = output if output is not None else Encoding.MESSAGE if params.message_bits else Encoding.BOOLEAN
+    if not isinstance(chosen, Encoding) or chosen is Encoding.TORUS:
+        raise ParameterError("output: expected encoding message, full_domain or boolean; a sign is no fraction of the torus")
+    return chosen
+
+
+def _sign_scale(params: ParameterSet, encoding: Encoding, bits: int) -> int:
+    """1 is at 2^-slots of the torus; booleans are a quarter turn apart."""
+    return bits - 1 + (2 if encoding is Encoding.BOOLEAN else slot_bits(params, encoding))
+
+
+# --- carrying out -----------------------------------------------------------------------------------------------------------------
+
+
+def _carried_out(session: Session, x: ModularIntegers, plan: Plan, progress: Progress) -> list[Ciphertexts]:
+    """The output of every rotation: the bits it found, at its scale."""
+    found: list[Ciphertexts] = []
+    window: tuple[int, int, tuple[int, ...]] | None = None
+    for number, rotation in enumerate(plan.rotations):
+        if window != (rotation.position, rotation.top, rotation.removed):
+            window = (rotation.position, rotation.top, rotation.removed)
+            phase = _times_power(x.ciphertexts, plan.bits - rotation.top)
+            for i in rotation.removed:
+                phase = phase - _times_power(found[i], plan.rotations[i].scale - rotation.top)
+            phase = phase.add_torus_constant(plan.margin_words(rotation), 2 << rotation.top)
+        share = _share(progress, number, len(plan.rotations))
+        found.append(_found(session, phase, rotation, share))
+    return found
+
+
+def _found(session: Session, phase: Ciphertexts, rotation: Rotation, progress: Progress) -> Ciphertexts:
+    lowest, end = rotation.found
+    params = session.parameters
+    if not rotation.sign:
+        values = np.arange(1 << (end - lowest), dtype=np.uint64)
+        table = _integer_table(params, values, 1 << (rotation.scale - lowest))
+        return session.bootstrap_negacyclic(phase, table, allow_noise=True, progress=progress)
+    half = 2 << (rotation.scale - lowest)  # the bit is 2 / half: the sign gives 1 / half for 0 and -1 / half for 1
+    sign = LookupTables.of_sign(params, torus_constant(params, 1, half), Encoding.TORUS)
+    found = session.bootstrap_negacyclic(phase, sign, allow_noise=True, progress=progress)
+    return (-found).add_torus_constant(1, half)
+
+
+def _summed(plan: Plan, found: list[Ciphertexts], output: Output) -> Ciphertexts:
+    parts = [_times_power(found[i], plan.rotations[i].scale - output.scale) for i in output.parts]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _times_power(ciphertexts: Ciphertexts, exponent: int) -> Ciphertexts:
+    """Times 2^exponent."""
+    while exponent > 0:
+        shift = min(exponent, _MOST_SHIFT)
+        ciphertexts, exponent = ciphertexts * (1 << shift), exponent - shift
+    return ciphertexts
+
+
+def _bounded(ciphertexts: Ciphertexts, largest: int) -> Ciphertexts:
+    return ciphertexts.with_message_bound(0, largest) if ciphertexts.encoding is Encoding.MESSAGE else ciphertexts
+
+
+def _integer_table(params: ParameterSet, values: NDArray[np.uint64], modulus: int) -> LookupTables:
+    """E entries for [0, 1/2) in slots from 0 on, v at v / modulus: entry i of S is number floor(i E / S)."""
+    words = _phases(params, values, modulus)
+    chosen = np.arange(params.table_size) * len(values) // params.table_size
+    return LookupTables(params, words[chosen][None].astype(word_dtype(params)), Encoding.TORUS)
+
+
+def _phases(params: ParameterSet, values: NDArray[np.uint64], modulus: int) -> Phases:
+    if modulus <= 1 << 32:
+        return encode_integers(params, values, modulus)
+    words = [int(value) * params.modulus // modulus for value in values]  # few, of a fine scale
+    return np.array(words, dtype=np.uint64)
+
+
+def _share(progress: Progress, number: int, count: int) -> Progress:
+    """Of one of several rotations of the same batch: counts all of them."""
+    if progress is None:
+        return None
+    return partial(_forwarded, progress, number, count)
+
+
+def _forwarded(progress: Callable[[int, int], bool | None], number: int, count: int, done: int, total: int) -> bool | None:
+    return progress(number * total + done, count * total)
+
+
+# --- what a caller says -----------------------------------------------------------------------------------------------------------
+
+
+def _check(session: Session, x: ModularIntegers, p_fail_log2: float, name: str) -> None:
+    if not isinstance(x, ModularIntegers):
+        raise ShapeError(
+            f"{name}: expected ModularIntegers, got {type(x).__name__}; encrypt with encrypt_integers, or wrap torus ciphertexts"
+        )
+    check_same_key(session.parameters, session.expanded_key.key_id, x.parameters, x.ciphertexts.key_id, "integers")
+    if x.size == 0:
+        raise ShapeError(f"{name}: expected a batch of at least one, got shape {list(x.shape)}; skip the call for empty batches")
+    if isinstance(p_fail_log2, bool) or not isinstance(p_fail_log2, int | float | np.number):
+        raise ShapeError(f"p_fail_log2: expected a number, got {type(p_fail_log2).__name__}")
+    if not _LEAST_P_FAIL_LOG2 <= p_fail_log2 < 0:
+        raise ParameterError(f"p_fail_log2: expected log2 of a probability, from -1000 to below 0, got {p_fail_log2:g}")
+
+
+def _count(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise ShapeError(f"{name}: expected an integer, got {type(value).__name__}")
+    if value < 0:
+        raise ParameterError(f"{name}: expected an integer of at least 0, got {value}")
+    return int(value)
+
+
+def _digit_lengths(bits: int, digits: Sequence[int] | None, digit_bits: int | None) -> tuple[int, ...]:
+    if (digits is None) == (digit_bits is None):
+        raise ParameterError("digits: expected either digits (bits of each) or digit_bits (of all), got both or neither")
+    if digit_bits is not None:
+        length = min(_count(digit_bits, "digit_bits"), bits)
+        if length == 0:
+            raise ParameterError("digit_bits: expected at least 1, got 0")
+        whole = (length,) * (bits // length)
+        return whole if bits % length == 0 else (*whole, bits % length)
+    if isinstance(digits, str | bytes) or not isinstance(digits, Sequence | np.ndarray):
+        raise ShapeError(f"digits: expected a list of integers, got {type(digits).__name__}")
+    lengths = tuple(_count(length, "digits") for length in digits)
+    if 0 in lengths or sum(lengths) != bits:
+        raise ParameterError(f"digits: expected lengths of at least 1 that add up to {bits} bits, got {list(lengths)}")
+    return lengths
+
+
+def _check_function(params: ParameterSet, modulus: int, value: Input, p_fail_log2: float) -> None:
+    def p_fail(candidate: int) -> float:
+        return large_plan.function_p_fail_log2(params, candidate, value, False)
+
+    if p_fail(modulus) <= p_fail_log2:
+        return
+    largest = 1
+    while p_fail(largest + 1) <= p_fail_log2:
+        largest += 1
+    possible = f"moduli up to {largest} are possible; " if largest > 1 else ""
+    raise ParameterError(
+        f"eval_func: parameter set '{params.name}' does not tell values modulo {modulus} apart with a failure probability of 2^{p_fail_log2:g} at a "
+        f"noise of {value.norm:.3g} times a look-up's output; {possible}take the digits of a larger value (eval_decomp), or a set of more message bits"
+    )
+
+
+def _function_values(function: IntegerFunction, inputs: int, modulus: int) -> NDArray[np.uint64]:
+    """f of 0 .. inputs - 1, modulo the output's modulus."""
+    values = [function(m) for m in range(inputs)] if callable(function) else function
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise ShapeError("function: expected one integer for each input, got arrays of different lengths") from None
+    if array.dtype.kind not in "iub" or array.shape != (inputs,):
+        raise ShapeError(
+            f"function: expected {inputs} integers, one for each input, got dtype {array.dtype} of shape {list(array.shape)}; "
+            "return Python integers, or round"
+        )
+    wide = array.astype(np.uint64 if array.dtype.kind == "u" else np.int64)
+    residues: NDArray[np.uint64] = (wide % wide.dtype.type(modulus)).astype(np.uint64)
+    return residues
