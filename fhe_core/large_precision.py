@@ -17,17 +17,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from cloakwork.fhe_core import large_plan
+from cloakwork.fhe_core import large_plan, large_search
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Phases, Progress
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key
+from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.encoding import Encoding, slot_bits, torus_constant
-from cloakwork.fhe_core.errors import ParameterError, ShapeError
+from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.large_arguments import (
+    IntegerFunction,
+    check_call,
+    check_modulus,
+    checked_count,
+    checked_output,
+    digit_lengths,
+    function_values,
+)
 from cloakwork.fhe_core.large_plan import Input, Output, Plan, Rotation
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.modular_integers import ModularIntegers, checked_modulus, encode_integers
@@ -37,10 +46,7 @@ from cloakwork.fhe_core.server import Session
 __all__ = ["P_FAIL_LOG2", "eval_bin_gate", "eval_decomp", "eval_floor", "eval_func", "eval_sign", "plan_of"]
 
 P_FAIL_LOG2: Final = -128.0
-_LEAST_P_FAIL_LOG2: Final = -1000.0
 _MOST_SHIFT: Final = 30  # factors of ciphertexts are below 2^31
-
-IntegerFunction: TypeAlias = Callable[[int], int] | ArrayLike
 
 
 def eval_bin_gate(session: Session, gate: str, *inputs: Ciphertexts, progress: Progress = None) -> Ciphertexts:
@@ -72,20 +78,20 @@ def eval_func(
     Raises:
         ParameterError: a modulus, or noise, that the set does not tell apart at `p_fail_log2`; the message says which modulus it does.
     """
-    _check(session, x, p_fail_log2, "eval_func")
+    check_call(session, x, p_fail_log2, "eval_func")
     modulus = x.modulus if output_modulus is None else checked_modulus(output_modulus)
     value = Input(0, x.weight_norm, x.rounding)
     one = large_plan.function_p_fail_log2(session.parameters, x.modulus, value, True)
     if x.modulus % 2 or one > p_fail_log2:
-        _check_function(session.parameters, x.modulus, value, p_fail_log2)
-    outputs = _function_values(function, x.modulus, modulus)
+        check_modulus(session.parameters, x.modulus, value, p_fail_log2)
+    outputs = function_values(function, x.modulus, modulus)
     half = x.modulus // 2
     if x.modulus % 2 == 0 and not ((outputs[half:] + outputs[:half]) % np.uint64(modulus)).any():
         phase = x.ciphertexts.add_torus_constant(1, 2 * x.modulus)
         table = _integer_table(session.parameters, outputs[:half], modulus)
         found = session.bootstrap_negacyclic(phase, table, allow_noise=True, progress=progress)
         return ModularIntegers(found, modulus, 0.5)
-    _check_function(session.parameters, x.modulus, value, p_fail_log2)
+    check_modulus(session.parameters, x.modulus, value, p_fail_log2)
     # m / 2q with half a slot, or half a turn more: its sign is taken away, and what is left lies in half of the torus.
     phase = x.ciphertexts.add_torus_constant(1, 2 * x.modulus)._halved()
     sign = LookupTables.of_sign(session.parameters, torus_constant(session.parameters, 1, 4), Encoding.TORUS)
@@ -112,10 +118,12 @@ def eval_floor(
     Raises:
         ParameterError: a modulus that is no power of two, or more bits than the set and the noise allow; the message says how many.
     """
-    _check(session, x, p_fail_log2, "eval_floor")
-    removed = _count(bits, "bits")
+    check_call(session, x, p_fail_log2, "eval_floor")
+    removed = checked_count(bits, "bits")
     if removed >= x.bits:
-        raise ParameterError(f"bits: expected fewer than the value's {x.bits} bits, got {removed}; nothing would be left")
+        raise ParameterError(
+            f"bits: expected fewer than the value's {x.bits} bits, got {removed}; nothing would be left"
+        )
     if removed == 0:
         return x
     plan = plan_of("floor", session.parameters, _value(x), bits=removed, p_fail_log2=p_fail_log2)
@@ -142,8 +150,8 @@ def eval_sign(
     Raises:
         ParameterError: as `eval_floor`.
     """
-    _check(session, x, p_fail_log2, "eval_sign")
-    encoding = _digit_encoding(session.parameters, output)
+    check_call(session, x, p_fail_log2, "eval_sign")
+    encoding = _sign_encoding(session.parameters, output)
     plan = plan_of("sign", session.parameters, _value(x), output=encoding, p_fail_log2=p_fail_log2)
     found = _carried_out(session, x, plan, progress)[-1]
     if encoding is Encoding.BOOLEAN:
@@ -170,14 +178,10 @@ def eval_decomp(
     Raises:
         ParameterError: as `eval_floor`; digits that do not add up, or longer than a message of the set.
     """
-    _check(session, x, p_fail_log2, "eval_decomp")
-    lengths = _digit_lengths(x.bits, digits, digit_bits)
-    encoding = Encoding.MESSAGE if output is None else output
-    if encoding not in (Encoding.MESSAGE, Encoding.FULL_DOMAIN):
-        raise ParameterError(f"output: expected encoding message or full_domain for digits, got {encoding.label}")
-    plan = plan_of(
-        "decomp", session.parameters, _value(x), digits=lengths, output=encoding, p_fail_log2=p_fail_log2
-    )
+    check_call(session, x, p_fail_log2, "eval_decomp")
+    lengths = digit_lengths(x.bits, digits, digit_bits)
+    encoding = _digit_encoding(output)
+    plan = plan_of("decomp", session.parameters, _value(x), digits=lengths, output=encoding, p_fail_log2=p_fail_log2)
     found = _carried_out(session, x, plan, progress)
     return [
         _bounded(_summed(plan, found, part).with_encoding(encoding), (1 << bits) - 1)
@@ -208,12 +212,18 @@ def plan_of(
     """
     match operation:
         case "sign":
-            scale = _sign_scale(parameters, _digit_encoding(parameters, output), value.bits)
-            plan = large_plan.sign_plan(parameters, value, scale, p_fail_log2)
+            scale = _sign_scale(parameters, _sign_encoding(parameters, output), value.bits)
+            plan = large_search.sign_plan(parameters, value, scale, p_fail_log2)
         case "floor":
-            plan = large_plan.floor_plan(parameters, value, bits, p_fail_log2)
+            plan = large_search.floor_plan(parameters, value, bits, p_fail_log2)
         case "decomp":
-            plan = _decomposition_plan(parameters, value, tuple(digits), output or Encoding.MESSAGE, p_fail_log2)
+            plan = _decomposition_plan(
+                parameters,
+                value,
+                tuple(digits),
+                checked_output(output, (Encoding.MESSAGE, Encoding.FULL_DOMAIN)),
+                p_fail_log2,
+            )
         case _:
             raise ParameterError(f"operation: expected sign, floor or decomp, got '{operation}'")
     if plan is None:
@@ -233,7 +243,7 @@ def _decomposition_plan(
         raise ParameterError(
             f"digits: expected at most {longest} bits each, a message of parameter set '{params.name}', got {list(digits)}; split them"
         )
-    return large_plan.decomposition_plan(params, value, digits, slots, p_fail_log2)
+    return large_search.decomposition_plan(params, value, digits, slots, p_fail_log2)
 
 
 def _way_out(operation: str, params: ParameterSet, value: Input, bits: int, p_fail_log2: float) -> str:
@@ -243,8 +253,11 @@ def _way_out(operation: str, params: ParameterSet, value: Input, bits: int, p_fa
 
     def possible(count: int) -> bool:
         if operation == "sign":
-            return large_plan.sign_plan(params, Input(count, value.norm, value.rounding), count + 1, p_fail_log2) is not None
-        return large_plan.floor_plan(params, value, value.bits - count, p_fail_log2) is not None
+            return (
+                large_search.sign_plan(params, Input(count, value.norm, value.rounding), count + 1, p_fail_log2)
+                is not None
+            )
+        return large_search.floor_plan(params, value, value.bits - count, p_fail_log2) is not None
 
     low, high = 0, value.bits - (bits if operation == "floor" else 0)
     while high - low > 1:
@@ -260,11 +273,13 @@ def _value(x: ModularIntegers) -> Input:
     return Input(x.bits, x.weight_norm, x.rounding)
 
 
-def _digit_encoding(params: ParameterSet, output: Encoding | None) -> Encoding:
-    chosen = output if output is not None else Encoding.MESSAGE if params.message_bits else Encoding.BOOLEAN
-    if not isinstance(chosen, Encoding) or chosen is Encoding.TORUS:
-        raise ParameterError("output: expected encoding message, full_domain or boolean; a sign is no fraction of the torus")
-    return chosen
+def _digit_encoding(output: Encoding | None) -> Encoding:
+    return checked_output(output, (Encoding.MESSAGE, Encoding.FULL_DOMAIN))
+
+
+def _sign_encoding(params: ParameterSet, output: Encoding | None) -> Encoding:
+    allowed = (Encoding.MESSAGE, Encoding.FULL_DOMAIN, Encoding.BOOLEAN)
+    return checked_output(output, allowed if params.message_bits else allowed[::-1])
 
 
 def _sign_scale(params: ParameterSet, encoding: Encoding, bits: int) -> int:
@@ -345,80 +360,7 @@ def _share(progress: Progress, number: int, count: int) -> Progress:
     return partial(_forwarded, progress, number, count)
 
 
-def _forwarded(progress: Callable[[int, int], bool | None], number: int, count: int, done: int, total: int) -> bool | None:
+def _forwarded(
+    progress: Callable[[int, int], bool | None], number: int, count: int, done: int, total: int
+) -> bool | None:
     return progress(number * total + done, count * total)
-
-
-# --- what a caller says -----------------------------------------------------------------------------------------------------------
-
-
-def _check(session: Session, x: ModularIntegers, p_fail_log2: float, name: str) -> None:
-    if not isinstance(x, ModularIntegers):
-        raise ShapeError(
-            f"{name}: expected ModularIntegers, got {type(x).__name__}; encrypt with encrypt_integers, or wrap torus ciphertexts"
-        )
-    check_same_key(session.parameters, session.expanded_key.key_id, x.parameters, x.ciphertexts.key_id, "integers")
-    if x.size == 0:
-        raise ShapeError(f"{name}: expected a batch of at least one, got shape {list(x.shape)}; skip the call for empty batches")
-    if isinstance(p_fail_log2, bool) or not isinstance(p_fail_log2, int | float | np.number):
-        raise ShapeError(f"p_fail_log2: expected a number, got {type(p_fail_log2).__name__}")
-    if not _LEAST_P_FAIL_LOG2 <= p_fail_log2 < 0:
-        raise ParameterError(f"p_fail_log2: expected log2 of a probability, from -1000 to below 0, got {p_fail_log2:g}")
-
-
-def _count(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ShapeError(f"{name}: expected an integer, got {type(value).__name__}")
-    if value < 0:
-        raise ParameterError(f"{name}: expected an integer of at least 0, got {value}")
-    return int(value)
-
-
-def _digit_lengths(bits: int, digits: Sequence[int] | None, digit_bits: int | None) -> tuple[int, ...]:
-    if (digits is None) == (digit_bits is None):
-        raise ParameterError("digits: expected either digits (bits of each) or digit_bits (of all), got both or neither")
-    if digit_bits is not None:
-        length = min(_count(digit_bits, "digit_bits"), bits)
-        if length == 0:
-            raise ParameterError("digit_bits: expected at least 1, got 0")
-        whole = (length,) * (bits // length)
-        return whole if bits % length == 0 else (*whole, bits % length)
-    if isinstance(digits, str | bytes) or not isinstance(digits, Sequence | np.ndarray):
-        raise ShapeError(f"digits: expected a list of integers, got {type(digits).__name__}")
-    lengths = tuple(_count(length, "digits") for length in digits)
-    if 0 in lengths or sum(lengths) != bits:
-        raise ParameterError(f"digits: expected lengths of at least 1 that add up to {bits} bits, got {list(lengths)}")
-    return lengths
-
-
-def _check_function(params: ParameterSet, modulus: int, value: Input, p_fail_log2: float) -> None:
-    def p_fail(candidate: int) -> float:
-        return large_plan.function_p_fail_log2(params, candidate, value, False)
-
-    if p_fail(modulus) <= p_fail_log2:
-        return
-    largest = 1
-    while p_fail(largest + 1) <= p_fail_log2:
-        largest += 1
-    possible = f"moduli up to {largest} are possible; " if largest > 1 else ""
-    raise ParameterError(
-        f"eval_func: parameter set '{params.name}' does not tell values modulo {modulus} apart with a failure probability of 2^{p_fail_log2:g} at a "
-        f"noise of {value.norm:.3g} times a look-up's output; {possible}take the digits of a larger value (eval_decomp), or a set of more message bits"
-    )
-
-
-def _function_values(function: IntegerFunction, inputs: int, modulus: int) -> NDArray[np.uint64]:
-    """f of 0 .. inputs - 1, modulo the output's modulus."""
-    values = [function(m) for m in range(inputs)] if callable(function) else function
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise ShapeError("function: expected one integer for each input, got arrays of different lengths") from None
-    if array.dtype.kind not in "iub" or array.shape != (inputs,):
-        raise ShapeError(
-            f"function: expected {inputs} integers, one for each input, got dtype {array.dtype} of shape {list(array.shape)}; "
-            "return Python integers, or round"
-        )
-    wide = array.astype(np.uint64 if array.dtype.kind == "u" else np.int64)
-    residues: NDArray[np.uint64] = (wide % wide.dtype.type(modulus)).astype(np.uint64)
-    return residues

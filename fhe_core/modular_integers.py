@@ -133,7 +133,7 @@ class ModularIntegers:
         return self + (-other if isinstance(other, ModularIntegers) else _negated(other, self.modulus))
 
     def __rsub__(self, other: Any) -> ModularIntegers:
-        return -self + other
+        return (-self).__add__(other)
 
     def __mul__(self, factor: Any) -> ModularIntegers:
         factors = _residues(factor, self.modulus, "multiplication").astype(np.int64)
@@ -183,14 +183,16 @@ def encode_integers(params: ParameterSet, residues: NDArray[np.uint64], modulus:
 
 def decode_integers(params: ParameterSet, phases: Phases, modulus: int) -> NDArray[np.int64]:
     """round(phase q / Q) mod q, exact: long division, eight bits of q at a time, of products below 2^63."""
-    whole, rest = np.zeros_like(phases), np.zeros_like(phases)
+    size = np.uint64(params.modulus)
+    whole: NDArray[np.uint64] = np.zeros_like(phases)
+    rest: NDArray[np.uint64] = np.zeros_like(phases)
     for shift in range((modulus.bit_length() - 1) // _DIGIT_BITS * _DIGIT_BITS, -1, -_DIGIT_BITS):
         digit = modulus >> shift & ((1 << _DIGIT_BITS) - 1)
-        total = (rest << np.uint64(_DIGIT_BITS)) + phases * np.uint64(digit)
-        whole = (whole << np.uint64(_DIGIT_BITS)) + total // np.uint64(params.modulus)
-        rest = total % np.uint64(params.modulus)
-    rounded = whole + (rest > np.uint64(params.modulus // 2))
-    return (rounded % np.uint64(modulus)).astype(np.int64)
+        total: NDArray[np.uint64] = (rest << np.uint64(_DIGIT_BITS)) + phases * np.uint64(digit)
+        whole, rest = (whole << np.uint64(_DIGIT_BITS)) + total // size, total % size
+    rounded: NDArray[np.uint64] = whole + (rest > np.uint64(params.modulus // 2)).astype(np.uint64)
+    values: NDArray[np.int64] = (rounded % np.uint64(modulus)).astype(np.int64)
+    return values
 
 
 def residues_to_encrypt(values: ArrayLike, modulus: int) -> NDArray[np.uint64]:
