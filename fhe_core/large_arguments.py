@@ -18,6 +18,8 @@ from cloakwork.fhe_core.server import Session
 
 IntegerFunction: TypeAlias = Callable[[int], int] | ArrayLike
 
+MOST_BITS: Final = 32
+
 _LEAST_P_FAIL_LOG2: Final = -1000.0
 
 
@@ -46,6 +48,19 @@ def check_call(session: Session, x: ModularIntegers, p_fail_log2: float, name: s
         raise ShapeError(f"p_fail_log2: expected a number, got {type(p_fail_log2).__name__}")
     if not _LEAST_P_FAIL_LOG2 <= p_fail_log2 < 0:
         raise ParameterError(f"p_fail_log2: expected log2 of a probability, from -1000 to below 0, got {p_fail_log2:g}")
+
+
+def check_plan(operation: str, value: Input, bits: int, digits: Sequence[int]) -> None:
+    if operation not in ("sign", "floor", "decomp"):
+        raise ParameterError(f"operation: expected sign, floor or decomp, got '{operation}'")
+    if not 1 <= value.bits <= MOST_BITS:
+        raise ParameterError(f"value: expected 1 to {MOST_BITS} bits, got {value.bits}")
+    if operation == "floor" and not 1 <= bits < value.bits:
+        raise ParameterError(
+            f"bits: expected fewer than the value's {value.bits} bits, got {bits}; nothing would be left"
+        )
+    if operation == "decomp" and sum(digits) != value.bits:
+        raise ParameterError(f"digits: expected lengths that add up to {value.bits} bits, got {list(digits)}")
 
 
 def checked_count(value: object, name: str) -> int:

@@ -32,6 +32,7 @@ from cloakwork.fhe_core.large_arguments import (
     IntegerFunction,
     check_call,
     check_modulus,
+    check_plan,
     checked_count,
     checked_output,
     digit_lengths,
@@ -120,10 +121,6 @@ def eval_floor(
     """
     check_call(session, x, p_fail_log2, "eval_floor")
     removed = checked_count(bits, "bits")
-    if removed >= x.bits:
-        raise ParameterError(
-            f"bits: expected fewer than the value's {x.bits} bits, got {removed}; nothing would be left"
-        )
     if removed == 0:
         return x
     plan = plan_of("floor", session.parameters, _value(x), bits=removed, p_fail_log2=p_fail_log2)
@@ -210,6 +207,7 @@ def plan_of(
     Raises:
         ParameterError: nothing reaches `p_fail_log2` with this set and this noise; the message says what does.
     """
+    check_plan(operation, value, bits, digits)
     match operation:
         case "sign":
             scale = _sign_scale(parameters, _sign_encoding(parameters, output), value.bits)

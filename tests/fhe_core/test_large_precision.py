@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import re
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +20,7 @@ from cloakwork.fhe_core.errors import CancelledError, FheError, KeyMismatchError
 from cloakwork.fhe_core.large_plan import Input, Plan
 from cloakwork.fhe_core.large_precision import eval_bin_gate, eval_decomp, eval_floor, eval_func, eval_sign, plan_of
 from cloakwork.fhe_core.modular_integers import ModularIntegers, decode_integers, encode_integers, encryption_norm
-from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.fhe_core.server import Session
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -315,18 +319,41 @@ def test_plans_are_right_in_exact_arithmetic(name: str, target: float) -> None:
             ]
 
 
-def test_rotations_of_shipped_sets() -> None:
-    """Costs that docs/large-precision.md states."""
+def stated_rotations() -> dict[str, list[int]]:
+    """Rows of the table of docs/large-precision.md."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "large-precision.md"
+    rows = re.findall(r"^\| `(\w+)` \| ([\d| ]+) \|$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {name: [int(number) for number in numbers.split(" | ")] for name, numbers in rows}
 
-    def rotations(operation: str, name: str, length: int, **options: object) -> int:
-        params = parameter_set(name)
+
+@pytest.mark.parametrize(("name", "stated"), stated_rotations().items())
+def test_rotations_are_those_of_the_documentation(name: str, stated: list[int]) -> None:
+    params = parameter_set(name)
+
+    def rotations(operation: str, length: int, **options: object) -> int:
         value = Input(length, encryption_norm(params, 1 << length))
         return len(plan_of(operation, params, value, **options).rotations)  # type: ignore[arg-type]
 
-    assert [rotations("sign", "lut4", bits) for bits in (8, 16, 32)] == [3, 7, 15]
-    assert [rotations("sign", "lut8", bits) for bits in (8, 16, 32)] == [1, 3, 7]
-    assert [rotations("floor", "lut4", bits, bits=bits - 8) for bits in (12, 16)] == [2, 6]
-    assert rotations("decomp", "lut4", 16, digits=[4] * 4) == 12
+    def digits(length: int) -> list[int]:
+        return [min(params.message_bits, length - start) for start in range(0, length, params.message_bits)]
+
+    found = [rotations("sign", bits) for bits in (8, 16, 24, 32)]
+    left = next(left for left in range(1, 24) if floor_of_24_bits(params, left) is None) - 1
+    found += [left, *(rotations("floor", bits, bits=bits - 8) for bits in (12, 16, 32))]
+    found += [rotations("decomp", bits, digits=digits(bits)) for bits in (8, 16, 32)]
+    for negacyclic in (False, True):
+        fits = functools.partial(function_fits, params, negacyclic=negacyclic)
+        found.append(next(q for q in itertools.count(2, 1 + negacyclic) if not fits(q + 1 + negacyclic)))
+    assert found == stated
+
+
+def floor_of_24_bits(params: ParameterSet, left: int) -> Plan | None:
+    return large_search.floor_plan(params, Input(24, encryption_norm(params, 1 << 24)), 24 - left, -128.0)
+
+
+def function_fits(params: ParameterSet, modulus: int, *, negacyclic: bool) -> bool:
+    value = Input(0, encryption_norm(params, modulus))
+    return large_plan.function_p_fail_log2(params, modulus, value, negacyclic) <= -128
 
 
 def test_more_noise_or_a_smaller_failure_probability_never_takes_fewer_rotations() -> None:
