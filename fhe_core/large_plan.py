@@ -48,7 +48,7 @@ class Input:
     Args:
         bits: B.
         norm: standard deviation of its noise, in units of a fresh look-up's output.
-        rounding: how far plaintext constants moved its phase, in words, at most.
+        rounding: how far its phase is moved beside the noise, in words, at most.
     """
 
     bits: int
@@ -112,6 +112,10 @@ class Plan:
         found = [self.rotations[i].found for i in rotation.removed]
         lowest = min([rotation.position, *(first for first, end in found if end <= rotation.position)])
         return (1 << rotation.position) - (1 << lowest) + 1
+
+    def left_below(self, output: Output) -> int:
+        """2^c - 1, c the lowest bit of an output: what may be left below it."""
+        return (1 << min(self.rotations[i].found[0] for i in output.parts)) - 1
 
 
 # --- failure ----------------------------------------------------------------------------------------------------------------------

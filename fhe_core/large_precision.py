@@ -114,7 +114,7 @@ def eval_floor(
     """m without its lowest `bits` bits: floor(m / 2^bits), a value of B - bits bits. bits = 0 gives x.
 
     The noise is that of x and of the outputs that were subtracted (`weight_norm`), so results have few bits on sets whose outputs are noisy;
-    they are checked to decode, within the same `p_fail_log2`.
+    they are checked to decode, within the same `p_fail_log2`. Bits that are worth less than that noise may stay; `rounding` counts them.
 
     Raises:
         ParameterError: a modulus that is no power of two, or more bits than the set and the noise allow; the message says how many.
@@ -126,9 +126,10 @@ def eval_floor(
     plan = plan_of("floor", session.parameters, _value(x), bits=removed, p_fail_log2=p_fail_log2)
     found = _carried_out(session, x, plan, progress)
     (output,) = plan.outputs
-    return ModularIntegers(
-        x.ciphertexts - _summed(plan, found, output), 1 << (x.bits - removed), x.rounding + len(output.parts)
-    )
+    left = plan.left_below(output)
+    floor = (x.ciphertexts - _summed(plan, found, output)).add_torus_constant(-left, 2 << x.bits)
+    moved = x.rounding + len(output.parts) + 1 + left * session.parameters.modulus / (2 << x.bits)
+    return ModularIntegers(floor, 1 << (x.bits - removed), moved)
 
 
 def eval_sign(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.large_plan import (
@@ -52,6 +52,8 @@ class _Window:
             return self.uses
         return (self.top,) if self.overlapping else (self.top, *self.uses)
 
+
+_BELOW_NOISE_LOG2: Final = 2
 
 _Bits: TypeAlias = tuple[int, int]  # [position, end)
 _Uses: TypeAlias = Callable[
@@ -203,7 +205,10 @@ def _sign_plan(params: ParameterSet, value: Input, scale: int, target_log2: floa
 
 
 def floor_plan(params: ParameterSet, value: Input, bits: int, target_log2: float) -> Plan | None:
-    """The lowest `bits` bits at the value's own scale, to be taken away; the result counts as wrong when it does not decode."""
+    """The lowest `bits` bits at the value's own scale, to be taken away; the result counts as wrong when it does not decode.
+
+    Bits that come to no more than a quarter of an output's noise, either way, are left: `Plan.left_below`.
+    """
     return _floor_plan(params, value.rounded(), bits, target_log2)
 
 
@@ -211,10 +216,14 @@ def floor_plan(params: ParameterSet, value: Input, bits: int, target_log2: float
 def _floor_plan(params: ParameterSet, value: Input, bits: int, target_log2: float) -> Plan | None:
     noise, widest = LookupNoise.of(params), widest_window(params, target_log2)
 
+    least = max(0, min(bits - 1, math.floor(value.bits + 1 + math.log2(noise.output) / 2 - _BELOW_NOISE_LOG2)))
+
     def plans() -> Iterator[Plan]:
         for parts, overlaps in _arrangements(lambda w: _layouts(0, bits, w), widest, value.bits):
             for depth in (1, 2):
-                windows = _windows(parts, overlaps, depth, 0, lambda position, end: (value.bits,))
+                windows = _windows(
+                    parts, overlaps, depth, 0, lambda position, end: (value.bits,) if end > least else ()
+                )
                 for gap in _gaps(windows):
                     builder = _built(windows, depth, gap)
                     outputs = Output(value.bits, _below(builder, windows, value.bits))
@@ -223,8 +232,8 @@ def _floor_plan(params: ParameterSet, value: Input, bits: int, target_log2: floa
     def rate(plan: Plan) -> float:
         (removed,) = plan.outputs
         squares = value.norm**2 + sum(4.0 ** (plan.rotations[i].scale - removed.scale) for i in removed.parts)
-        margin = 2.0 ** (bits - value.bits - 1)
-        result = p_fail_log2(margin, squares * noise.output, (value.rounding + 1) / noise.modulus)
+        margin, left = 2.0 ** (bits - value.bits - 1), plan.left_below(removed) / 2.0 ** (value.bits + 1)
+        result = p_fail_log2(margin, squares * noise.output, left + (value.rounding + 1) / noise.modulus)
         return sum_log2([rotations_p_fail_log2(plan, noise, value), result])
 
     return _cheapest(plans(), rate, target_log2)

@@ -37,7 +37,7 @@ class ModularIntegers:
     Args:
         ciphertexts: of encoding `torus`, such as `ClientKey.encrypt_integers` and `Session.extract` give them.
         modulus: q, an integer in [2, 2^32]; 2^B for values of B bits.
-        rounding: how far plaintext constants have moved a phase from m / q, in words, at most.
+        rounding: how far constants, and bits that a floor left, have moved a phase from m / q, in words, at most.
     """
 
     ciphertexts: Ciphertexts

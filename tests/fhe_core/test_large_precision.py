@@ -57,12 +57,17 @@ def digits_of(m: np.ndarray, lengths: list[int]) -> list[np.ndarray]:
     return [m >> start & ((1 << bits) - 1) for start, bits in zip(starts, lengths, strict=True)]
 
 
+def some_of(session: Session, m: np.ndarray) -> np.ndarray:
+    """All on a CPU, a few on a device, which may be emulated."""
+    return m if session.device == "cpu" else m[:: max(1, len(m) // 4)]
+
+
 # --- every function --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bits", range(1, 7))
 def test_every_value_of_few_bits(key: ClientKey, session: Session, bits: int) -> None:
-    m = np.arange(1 << bits)
+    m = some_of(session, np.arange(1 << bits))
     x = key.encrypt_integers(m, 1 << bits)
     np.testing.assert_array_equal(key.decrypt(eval_sign(session, x)), m >> (bits - 1))
     for removed in range(bits):
@@ -81,7 +86,7 @@ def test_signs_and_digits_of_many_bits(key: ClientKey, session: Session, bits: i
         with pytest.raises(ParameterError, match="modulus: expected at most"):
             key.encrypt_integers([0], 1 << bits)
         return
-    m = edges_and_random(bits)
+    m = some_of(session, edges_and_random(bits))
     x = key.encrypt_integers(m, 1 << bits)
     np.testing.assert_array_equal(key.decrypt(eval_sign(session, x)), m >> (bits - 1))
     lengths = [1, 2, 2] + [2] * ((bits - 5) // 2) + [1] * ((bits - 5) % 2)
@@ -245,7 +250,7 @@ def test_noise_of_a_value_counts(two_limbs: tuple[ClientKey, Session]) -> None:
 def test_words_on_a_device_are_those_on_the_host(key: ClientKey) -> None:
     keys = key.evaluation_keys()
     host, device = Session(keys), Session(keys, device="cuda")
-    m = edges_and_random(10)
+    m = some_of(device, edges_and_random(10))
     x = key.encrypt_integers(m, 1 << 10)
     there = x.to_device("cuda")
     np.testing.assert_array_equal(eval_sign(device, there).to_host().words, eval_sign(host, x).words)
@@ -303,7 +308,8 @@ def test_plans_are_right_in_exact_arithmetic(name: str, target: float) -> None:
             floor = large_search.floor_plan(params, value, removed, target)
             for m in values if floor else ():
                 assert floor is not None
-                assert summed(floor, clear_outputs(floor, m)) == [Fraction(m % (1 << removed), q)]
+                (taken,) = summed(floor, clear_outputs(floor, m))
+                assert 0 <= Fraction(m % (1 << removed), q) - taken <= Fraction(floor.left_below(floor.outputs[0]), q)
         sign = large_search.sign_plan(params, value, bits + 1, target)
         assert sign is not None and sign.p_fail_log2 <= target
         for m in values:
@@ -524,9 +530,9 @@ def test_refusals_say_what_is_possible(two_limbs: tuple[ClientKey, Session]) -> 
     """And what they say is."""
     key, session = two_limbs
     x = key.encrypt_integers([1, 1 << 31], 1 << 32)
-    with pytest.raises(ParameterError, match=r"results of up to 13 bits are possible"):
+    with pytest.raises(ParameterError, match=r"results of up to 14 bits are possible"):
         eval_floor(session, x, 8)
-    np.testing.assert_array_equal(key.decrypt_integers(eval_floor(session, x, 19)), [0, 1 << 12])
+    np.testing.assert_array_equal(key.decrypt_integers(eval_floor(session, x, 18)), [0, 1 << 13])
 
 
 def test_progress_counts_all_rotations_and_cancels(two_limbs: tuple[ClientKey, Session]) -> None:
