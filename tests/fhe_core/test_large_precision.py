@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cloakwork.fhe_core import large_plan, large_search, noise
+from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import CancelledError, FheError, KeyMismatchError, ParameterError, ShapeError
@@ -272,7 +274,17 @@ def test_words_on_a_device_are_those_on_the_host(key: ClientKey) -> None:
 
 def clear_outputs(plan: Plan, m: int) -> list[Fraction]:
     """Every rotation in exact arithmetic: its input lies no nearer to an edge of a slot than the plan's margin, and it finds the right bits."""
+    return [found for _, found in clear_rotations(plan, m)]
+
+
+def clear_inputs(plan: Plan, m: int) -> list[Fraction]:
+    return [phase for phase, _ in clear_rotations(plan, m)]
+
+
+def clear_rotations(plan: Plan, m: int) -> list[tuple[Fraction, Fraction]]:
+    """Input and output of each."""
     found: list[Fraction] = []
+    phases = []
     for rotation in plan.rotations:
         phase = Fraction(m, 1 << rotation.top) + Fraction(plan.margin(rotation))
         for i in rotation.removed:
@@ -287,7 +299,8 @@ def clear_outputs(plan: Plan, m: int) -> list[Fraction]:
         bits = int(phase * 2) if rotation.sign else int(phase / slot)
         assert bits == m >> lowest & ((1 << (end - lowest)) - 1)
         found.append(Fraction(bits, 1 << (rotation.scale - lowest)))
-    return found
+        phases.append(phase)
+    return list(zip(phases, found, strict=True))
 
 
 def summed(plan: Plan, found: list[Fraction]) -> list[Fraction]:
@@ -395,6 +408,44 @@ def test_noise_of_a_chain_is_what_its_weight_norm_says(name: str) -> None:
     assert floor.weight_norm > 1.5
     assert ratio == pytest.approx(floor.weight_norm, rel=5 / math.sqrt(len(m)))
     assert float(np.std(unit)) == pytest.approx(math.sqrt(noise.blind_rotation_variance(key.parameters)), rel=0.3)
+
+
+class Recording(Session):
+    """Keeps what look-ups are given."""
+
+    seen: list[Ciphertexts]
+
+    def bootstrap_negacyclic(self, ciphertexts: Ciphertexts, *arguments: Any, **options: Any) -> Ciphertexts:
+        self.seen.append(ciphertexts)
+        return super().bootstrap_negacyclic(ciphertexts, *arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "operation"), [("toy", "sign"), ("toy_two_limb", "sign"), ("toy", "decomp"), ("toy_two_limb", "floor")]
+)
+def test_inputs_of_look_ups_have_the_noise_that_plans_count(name: str, operation: str) -> None:
+    """Each look-up's, in units of plain ones under the same key; 2,000 values: standard error of a ratio 2.2 %, bounds of five."""
+    key = ClientKey._from_entropy(name, bytes(range(1, 33)))
+    session = Recording(key.evaluation_keys())
+    bits = 8
+    m = np.random.default_rng(8).integers(0, 1 << bits, 2000)
+    x = key.encrypt_integers(m, 1 << bits)
+    _, unit = key.decrypt(session.bootstrap(key.encrypt(m % 4), [0, 1, 2, 3]), return_noise=True)
+    session.seen = []
+    options: dict[str, Any] = {"sign": {}, "decomp": {"digits": [2, 2, 2, 2]}, "floor": {"bits": 4}}[operation]
+    {"sign": eval_sign, "decomp": eval_decomp, "floor": eval_floor}[operation](session, x, **options)  # type: ignore[operator]
+    plan = plan_of(operation, key.parameters, Input(bits, x.weight_norm), **options)
+    clear = np.array([[float(phase) for phase in clear_inputs(plan, int(v))] for v in m])
+    counted = []
+    for i, (rotation, given) in enumerate(zip(plan.rotations, session.seen, strict=True)):
+        errors = key.phases(given) / key.parameters.modulus - clear[:, i]
+        errors -= np.rint(errors)
+        squares = sum(4.0 ** (plan.rotations[j].scale - rotation.top) for j in rotation.removed)
+        if squares:
+            counted.append(squares)
+            norm = float(np.sqrt(np.mean(errors**2) / np.mean(unit**2)))
+            assert norm == pytest.approx(math.sqrt(squares), rel=5 / math.sqrt(len(m)))
+    assert counted and max(counted) > 1
 
 
 def with_noise(key: ClientKey, session: Session, m: np.ndarray, modulus: int, share: float) -> ModularIntegers:
