@@ -248,6 +248,58 @@ def test_noise_of_a_value_counts(two_limbs: tuple[ClientKey, Session]) -> None:
         eval_sign(session, ModularIntegers(noisy.ciphertexts, 1 << 24))
 
 
+@pytest.mark.parametrize("public", [False, True])
+def test_encryptions_have_the_noise_of_their_weight_norm(two_limbs: tuple[ClientKey, Session], public: bool) -> None:
+    """4,096 values: standard error of the deviation 1.1 %; bounds of five (false alarm 10^-6), and 6 % for the key's own part of public ones."""
+    key, session = two_limbs
+    m = np.random.default_rng(9).integers(0, 1 << 16, 4096)
+    x = key.encrypt_integers(m, 1 << 16)
+    if public:
+        x = ModularIntegers(session.extract(key.public_key().encrypt_integers(m, 1 << 16)), 1 << 16)
+    modulus = key.parameters.modulus
+    words = encode_integers(key.parameters, m.astype(np.uint64), 1 << 16)
+    errors = (key.phases(x.ciphertexts) - words).astype(np.int64)
+    errors = np.where(
+        errors > modulus // 2, errors - modulus, np.where(errors < -(modulus // 2), errors + modulus, errors)
+    )
+    unit = math.sqrt(noise.blind_rotation_variance(key.parameters)) * modulus
+    assert float(errors.std()) == pytest.approx(x.weight_norm * unit, rel=0.06 + 0.06 * public)
+
+
+def test_what_constants_and_floors_move_is_counted(two_limbs: tuple[ClientKey, Session]) -> None:
+    """Phases with constants are off by no more than `rounding`, exactly; values that far off are refused."""
+    key, session = two_limbs
+    modulus, q = key.parameters.modulus, 1000
+    x = key.encrypt_integers(np.zeros(500, int), q)
+    constants = np.arange(500)
+    moved = 37 * (x + constants) + constants
+    assert moved.rounding == 37 * 0.5 + 0.5
+    noise_alone = 37 * key.phases(x.ciphertexts).astype(object)
+    off = [
+        (int(phase) - int(before) - Fraction(38 * int(c) * modulus, q) + Fraction(modulus, 2)) % modulus
+        - Fraction(modulus, 2)
+        for phase, before, c in zip(key.phases(moved.ciphertexts), noise_alone, constants, strict=True)
+    ]
+    assert moved.rounding / 2 < max(map(abs, off)) <= moved.rounding
+    params = key.parameters
+    for rounding, fits in ((modulus / 2**18, True), (modulus / 2**17, False)):
+        assert (large_search.sign_plan(params, Input(16, 1e-9, rounding), 18, -128.0) is not None) is fits
+        assert (large_search.floor_plan(params, Input(16, 1e-9, rounding), 8, -128.0) is not None) is fits
+    value = Input(32, encryption_norm(params, 1 << 32))
+    plan = plan_of("floor", params, value, bits=24)
+    left = plan.left_below(plan.outputs[0])
+    floor = eval_floor(session, key.encrypt_integers([0, (1 << 32) - 1], 1 << 32), 24)
+    assert 0 < left / 2**33 <= floor.rounding / modulus <= left / 2**33 + 20 / modulus
+
+
+@pytest.mark.parametrize("name", ["toy", "lut3", "lut4_64"])
+@pytest.mark.parametrize("norm", [0.0, 1.0, 2.0])
+def test_functions_fail_as_full_domain_look_ups_do(name: str, norm: float) -> None:
+    params = parameter_set(name)
+    found = large_plan.function_p_fail_log2(params, 1 << params.message_bits, Input(0, norm), False)
+    assert found == pytest.approx(noise.full_domain_p_fail_log2(params, norm), rel=1e-4)
+
+
 @pytest.mark.gpu
 def test_words_on_a_device_are_those_on_the_host(key: ClientKey) -> None:
     keys = key.evaluation_keys()
