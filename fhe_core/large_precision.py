@@ -114,7 +114,8 @@ def eval_floor(
     """m without its lowest `bits` bits: floor(m / 2^bits), a value of B - bits bits. bits = 0 gives x.
 
     The noise is that of x and of the outputs that were subtracted (`weight_norm`), so results have few bits on sets whose outputs are noisy;
-    they are checked to decode, within the same `p_fail_log2`. Bits that are worth less than that noise may stay; `rounding` counts them.
+    they are checked to decode, within the same `p_fail_log2`. Bits that come to less than that noise, or 1/256 of half a slot, may stay:
+    `rounding` counts them.
 
     Raises:
         ParameterError: a modulus that is no power of two, or more bits than the set and the noise allow; the message says how many.

@@ -54,6 +54,7 @@ class _Window:
 
 
 _BELOW_NOISE_LOG2: Final = 2
+_BELOW_MARGIN_LOG2: Final = 8
 
 _Bits: TypeAlias = tuple[int, int]  # [position, end)
 _Uses: TypeAlias = Callable[
@@ -207,7 +208,7 @@ def _sign_plan(params: ParameterSet, value: Input, scale: int, target_log2: floa
 def floor_plan(params: ParameterSet, value: Input, bits: int, target_log2: float) -> Plan | None:
     """The lowest `bits` bits at the value's own scale, to be taken away; the result counts as wrong when it does not decode.
 
-    Bits that come to no more than a quarter of an output's noise, either way, are left: `Plan.left_below`.
+    Bits that come to no more than a quarter of an output's noise, or 1/256 of half a slot of the result, either way, are left (`Plan.left_below`).
     """
     return _floor_plan(params, value.rounded(), bits, target_log2)
 
@@ -216,7 +217,8 @@ def floor_plan(params: ParameterSet, value: Input, bits: int, target_log2: float
 def _floor_plan(params: ParameterSet, value: Input, bits: int, target_log2: float) -> Plan | None:
     noise, widest = LookupNoise.of(params), widest_window(params, target_log2)
 
-    least = max(0, min(bits - 1, math.floor(value.bits + 1 + math.log2(noise.output) / 2 - _BELOW_NOISE_LOG2)))
+    below_noise = math.floor(value.bits + 1 + math.log2(noise.output) / 2) - _BELOW_NOISE_LOG2
+    least = max(0, min(below_noise, bits - 1), bits - _BELOW_MARGIN_LOG2)
 
     def plans() -> Iterator[Plan]:
         for parts, overlaps in _arrangements(lambda w: _layouts(0, bits, w), widest, value.bits):

@@ -111,6 +111,9 @@ class ModularIntegers:
     def to_host(self) -> ModularIntegers:
         return self._with(self.ciphertexts.to_host())
 
+    def to(self, device: str) -> ModularIntegers:
+        return self._with(self.ciphertexts.to(device))
+
     __array_ufunc__ = None  # array + integers asks __radd__ instead of going element by element
 
     def __neg__(self) -> ModularIntegers:

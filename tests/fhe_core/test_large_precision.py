@@ -306,7 +306,7 @@ def test_words_on_a_device_are_those_on_the_host(key: ClientKey) -> None:
     host, device = Session(keys), Session(keys, device="cuda")
     m = some_of(device, edges_and_random(10))
     x = key.encrypt_integers(m, 1 << 10)
-    there = x.to_device("cuda")
+    there = x.to("cuda")
     np.testing.assert_array_equal(eval_sign(device, there).to_host().words, eval_sign(host, x).words)
     floor = eval_floor(device, there + 3, 6)
     assert floor.device.startswith("cuda")
@@ -390,10 +390,18 @@ def test_plans_are_right_in_exact_arithmetic(name: str, target: float) -> None:
             ]
 
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "large-precision.md"
+
+
+def test_the_example_of_the_documentation_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)[0]
+    exec(compile(code, str(PAGE), "exec"), {})
+    assert capsys.readouterr().out.splitlines() == re.findall(r"^print.*  # (.*)$", code, flags=re.MULTILINE)
+
+
 def stated_rotations() -> dict[str, list[int]]:
     """Rows of the table of docs/large-precision.md."""
-    page = Path(__file__).resolve().parents[2] / "docs" / "large-precision.md"
-    rows = re.findall(r"^\| `(\w+)` \| ([\d| ]+) \|$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| ([\d| ]+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {name: [int(number) for number in numbers.split(" | ")] for name, numbers in rows}
 
 
