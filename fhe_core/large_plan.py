@@ -38,7 +38,7 @@ __all__ = [
     "widest_window",
 ]
 
-_NORM_STEPS: Final = 4  # norms of inputs are rounded up to powers of 2^(1/4), so that few plans are made
+_NORM_STEPS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,16 @@ class Input:
     rounding: float = 0.0
 
     def rounded(self) -> Input:
-        """At least as noisy, of few different norms."""
-        norm = 0.0 if self.norm == 0 else 2.0 ** (math.ceil(math.log2(self.norm) * _NORM_STEPS - 1e-6) / _NORM_STEPS)
-        return Input(self.bits, norm, float(math.ceil(self.rounding)))
+        """At least as noisy, of few different numbers, so that few plans are made."""
+        norm, rounding = (
+            _rounded_up(number, steps) for number, steps in ((self.norm, _NORM_STEPS), (self.rounding, 1))
+        )
+        return Input(self.bits, norm, rounding)
+
+
+def _rounded_up(number: float, steps: int) -> float:
+    """To a power of 2^(1/steps)."""
+    return 0.0 if number == 0 else 2.0 ** (math.ceil(math.log2(number) * steps - 1e-6) / steps)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Phases
-from cloakwork.fhe_core.ciphertexts import Ciphertexts
+from cloakwork.fhe_core.ciphertexts import MAX_SCALAR, Ciphertexts
 from cloakwork.fhe_core.encoding import Encoding, first_position
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.noise import blind_rotation_variance, fresh_variance, p_fail_log2, public_key_variance
@@ -142,7 +142,11 @@ class ModularIntegers:
         factors = _residues(factor, self.modulus, "multiplication").astype(np.int64)
         nearest = np.where(factors > self.modulus // 2, factors - self.modulus, factors)
         largest = int(np.abs(nearest).max(initial=0))
-        return replace(self, ciphertexts=self.ciphertexts * nearest, rounding=self.rounding * largest)
+        if largest < MAX_SCALAR:
+            return replace(self, ciphertexts=self.ciphertexts * nearest, rounding=self.rounding * largest)
+        half = nearest // 2  # of 2^31, which ciphertexts do not take
+        parts = self.__mul__(half), self.__mul__(nearest - half)
+        return parts[0] + parts[1]
 
     __rmul__ = __mul__
 

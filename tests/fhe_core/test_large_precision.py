@@ -207,6 +207,18 @@ def test_arithmetic_is_that_of_integers(two_limbs: tuple[ClientKey, Session], mo
         np.testing.assert_array_equal(signed % modulus, clear % modulus)
 
 
+def test_multiples_grow_the_noise_and_are_refused(two_limbs: tuple[ClientKey, Session]) -> None:
+    """2^31 is as far as a multiple modulo 2^32 goes: the same words as by a sum, and no bits left."""
+    key, session = two_limbs
+    x = key.encrypt_integers([3, 5], 1 << 32)
+    far = x * [1 << 31, -(1 << 31)]
+    twice = x * (1 << 30) + x * (1 << 30)
+    np.testing.assert_array_equal(far.ciphertexts.words, twice.ciphertexts.words)
+    assert far.weight_norm == pytest.approx(2.0**31 * x.weight_norm)
+    with pytest.raises(ParameterError, match="eval_sign: no look-ups"):
+        eval_sign(session, far)
+
+
 @pytest.mark.parametrize("modulus", [2, 3, 255, 256, 65537, (1 << 32) - 1, 1 << 32])
 @pytest.mark.parametrize("name", ["toy", "toy_two_limb"])
 def test_encoding_is_exact(name: str, modulus: int) -> None:
