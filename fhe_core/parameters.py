@@ -19,6 +19,7 @@ __all__ = [
     "ciphertext_bytes",
     "expanded_bootstrap_key_bytes",
     "expanded_keyswitch_key_bytes",
+    "has_fine_outputs",
     "is_insecure",
     "key_word_bytes",
     "key_word_dtype",
@@ -97,10 +98,16 @@ def offered_sets(structured_keys: bool = False) -> list[ParameterSet]:
     """What programs choose from where no sets are named: every secure one, those with a structured secret where they were asked for.
 
     Raised sets are taken when named, those with rounded products among them: what they gain depends on model and machine
-    (docs/decisions/modulus-raising.md).
+    (docs/decisions/modulus-raising.md). So are sets with fine outputs, which look-ups of a few bits do not gain from.
     """
     secure = [params for params in parameter_sets() if not is_insecure(params) and not params.raised]
-    return [params for params in secure if structured_keys or not params.structured_secret]
+    coarse = [params for params in secure if not has_fine_outputs(params)]
+    return [params for params in coarse if structured_keys or not params.structured_secret]
+
+
+def has_fine_outputs(params: ParameterSet) -> bool:
+    """Whether two limbs are cut into several digits: outputs of a thousandth of the noise that a look-up may see, at half as much work again."""
+    return params.limb_count == 2 and params.mask_gadget[1] > 1
 
 
 def structure_of(params: ParameterSet) -> str:

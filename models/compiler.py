@@ -15,6 +15,7 @@ from cloakwork.models.compile.network import clear_errors, compile_network
 from cloakwork.models.compile.options import DEFAULT_ACCURACY, ExactSettings, Options
 from cloakwork.models.compile.pipeline import PREPARING, RESTRUCTURING, OnStep, begin, stages
 from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, PROFILES, Profile
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.errors import CompileError
@@ -39,10 +40,11 @@ def compile_onnx(
     exact: ExactSettings | None = None,
     structured_keys: bool = False,
     trees: TreeComparisons | None = None,
+    feature_ranges: FeatureRanges | None = None,
     on_step: OnStep | None = None,
 ) -> CompiledModel:
-    """Compiles an ONNX model. Trees of ONNX-ML take `candidates` and `trees`, linear models `accuracy` and `margin`, both `structured_keys`; other
-    options are refused for them.
+    """Compiles an ONNX model. Trees of ONNX-ML take `candidates` and `trees`, linear models `accuracy` and `margin`, both `structured_keys` and
+    `feature_ranges`; other options are refused for them.
 
     Args:
         calibration: typical inputs [samples, ..], or what was observed of them; they set the range of every value. A model whose
@@ -66,13 +68,26 @@ def compile_onnx(
         structured_keys: sets whose small key is block-binary may be taken too (`.._block`): faster, and resting on more than LWE
             (docs/parameters.md). Whoever encrypts for the program has to agree as well.
         trees: how trees of ONNX-ML compare features with thresholds, and the grid that clients know; see `compile_ensemble`.
+        feature_ranges: lowest and highest value of features, by name or number ("feature 3" or 3 where columns have no names; channels of images), in
+            place of what the calibration samples show: no client is told anything of these. Of several inputs by their names, one range each.
         on_step: called with the name of every step of the compiler, and the graph after it.
 
     Raises:
         UnsupportedOperatorError, NoParameterSetError, PrecisionOverflowError, AccuracyError, CompileError.
     """
     options = Options(
-        outputs, profile, accuracy, allow_loss, task, weight_bits, margin, candidates, exact, structured_keys, trees
+        outputs,
+        profile,
+        accuracy,
+        allow_loss,
+        task,
+        weight_bits,
+        margin,
+        candidates,
+        exact,
+        structured_keys,
+        trees,
+        feature_ranges,
     )
     model = load_onnx(model)
     with clear_errors():

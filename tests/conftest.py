@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Toy parameter sets are insecure and refused everywhere but here.
@@ -15,6 +16,11 @@ os.environ.setdefault("CLOAKWORK_ALLOW_TOY", "1")
 # A shell that runs this in the background lets it ignore Ctrl-C, and with it every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# A run that fails, fails again: tests that look further afield draw on purpose (tests/fuzz).
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.load_profile("repeatable")
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,10 @@ from cloakwork.models.client_steps import (
     final_steps,
     run_input_steps,
 )
+from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.criteria.feature_ranges import OPTION
+from cloakwork.models.criteria.noise_limits import AUTO, noise_limits
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
@@ -60,7 +63,7 @@ def compile_estimator(estimator: Any, calibration: Any, **options: Any) -> Compi
         return compile_linear(model, calibration, preprocessing=steps or None, **options)
     if isinstance(model, TreeEnsemble):
         return compile_ensemble(model, preprocessing=steps or None, calibration=calibration, **options)
-    return _compile_network(model, last, features, steps, options)
+    return _compile_network(model, last, steps or (_columns(last),), calibration, options)
 
 
 def _check_samples(calibration: Any) -> None:
@@ -89,17 +92,19 @@ _COMPILERS: Final[tuple[tuple[type, Callable[..., CompiledModel], str], ...]] = 
 
 
 def _compile_network(
-    model: onnx.ModelProto, estimator: Any, features: Any, steps: tuple[InputStep, ...], options: dict[str, Any]
+    model: onnx.ModelProto, estimator: Any, steps: tuple[InputStep, ...], calibration: Any, options: dict[str, Any]
 ) -> CompiledModel:
+    exact = noise_limits(options.get("profile", AUTO)).p_fail_log2 is not None
+    columns = ScaledColumns.of(model, steps, calibration, options.get(OPTION), rounded=not exact)
     several = (
         estimator.out_activation_ == "logistic" and estimator.n_outputs_ > 1
     )  # labels that do not exclude each other
     task = "classification" if hasattr(estimator, "classes_") and not several else "regression"
-    compiled = compile_onnx(model, np.asarray(features, dtype=np.float64), **{"task": task, **options})
+    compiled = compile_onnx(columns.model, columns.samples, **{"task": task, **options, OPTION: columns.ranges})
     inner = compiled.program  # with steps of its own where its profile or the model rounds
     program = replace(
         inner,
-        input_steps=(*(steps or (_columns(estimator),)), *inner.input_steps),
+        input_steps=(*columns.steps, *inner.input_steps),
         output_steps=(*inner.output_steps, *_network_results(estimator)),
     )
     return replace(compiled, program=program)

@@ -307,6 +307,7 @@ class Target:
     weight_norm: float
     shapes: tuple[Shape, ...]
     bits: int = TARGET_BITS
+    output_noise: float = math.inf  # the largest standard deviation of a look-up's output, torus units
 
 
 # Each shape is a GPU kernel, so rows share them where that costs a few per cent.
@@ -340,6 +341,8 @@ EXTENDED = tuple(Shape(2048, 1, 2, (24, 1), (22, 1), extension_factor=factor) fo
 EXTENDED_BLOCKS = tuple(replace(shape, cmux="block_8") for shape in EXTENDED[:4])
 # Rounded products. Digits of 24 bits have more error of the transforms than of rounding, of 22 less; either takes a larger n.
 ROUNDED = (Shape(2048, 1, 1, (23, 1), (20, 1), raised=True, rounded_products=True),)
+# Two digits: outputs of low noise, of which many multiples fit into one look-up and many bits into one number.
+TWO_DIGITS = tuple(Shape(2048, 1, 2, (base_log, 2), (base_log, 2)) for base_log in (15, 16, 17, 18))
 S192_SHAPES = (
     Shape(512, 3, 1, (6, 3), (7, 2)),
     Shape(1024, 2, 1, (5, 4), (5, 3)),
@@ -391,6 +394,8 @@ TARGETS = (
     Target("nn2_wide_raised", "approximate", 0, 0.01, 256, RAISED),
     Target("nn1_wide_raised", "approximate", 0, 0.005, 128, RAISED),
     Target("nn05_wide_raised", "approximate", 0, 0.0025, 64, RAISED),
+    # Integers of 16 bits and more in one ciphertext, for who names it. 2^-130: their floor and sign are several look-ups.
+    Target("large16", "exact", 4, -130, 256, TWO_DIGITS, output_noise=2**-23.25),
 )
 KEYSWITCH_GADGETS = tuple((2, levels) for levels in range(5, 12))
 KEYSWITCH_MODULI = (16, 24)  # whole bytes: two or three per word
@@ -398,6 +403,8 @@ KEYSWITCH_MODULI = (16, 24)  # whole bytes: two or three per word
 
 def fits(row: Row, target: Target) -> bool:
     if row.lwe_sigma > SIGMA_LIMIT:
+        return False
+    if noise.SD_INFLATION * math.sqrt(noise.blind_rotation_variance(row)) > target.output_noise:
         return False
     if target.kind == "approximate":
         return noise.SD_INFLATION * math.sqrt(noise.lookup_variance(row)) + abs(noise.keyswitch_offset(row)) <= target.limit
@@ -462,6 +469,8 @@ TOYS = (
     Row("toy_raised_binary", "exact", 1, 256, 2, 1, (13, 2), (9, 2), "binary", "binary", 3.19, 24, 16, 3.19, (4, 4), 2.0, 1, True, 5.0),
     # The same with rounded products, which N = 2048 alone has.
     Row("toy_fft", "exact", 2, 2048, 1, 1, (23, 1), (20, 1), "binary_pair", "binary", 9.12, 16, 24, 4.0, (2, 8), 16.0, 1, True, 9.12, True),
+    # Two limbs, two digits.
+    Row("toy_large", "exact", 4, 2048, 1, 2, (16, 2), (16, 2), "binary_pair", "ternary", 15.08, 16, 24, 4.0, (2, 8), 256.0),
     # Several accumulators as one table: pairs and k = 2; blocks, two limbs.
     Row("toy_extended", "exact", 2, 256, 2, 1, (8, 2), (7, 2), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 8), 4.0, 4),
     Row("toy_extended_two_limb", "exact", 2, 256, 1, 2, (24, 1), (22, 1), "block_8", "ternary", 3.19, 80, 24, 4.0, (2, 9), 4.0, 8),

@@ -59,6 +59,7 @@ from cloakwork.models.client_steps.json_fields import (
 from cloakwork.models.client_steps.kinds import FirstStep, InputStep, OutputStep
 from cloakwork.models.client_steps.last_fields import last_step_from_record, last_step_to_record
 from cloakwork.models.client_steps.nested import Append
+from cloakwork.models.client_steps.positions import Positions
 from cloakwork.models.client_steps.running import (
     checks_input,
     column_labels,
@@ -104,6 +105,7 @@ __all__ = [
     "OutputStep",
     "Pick",
     "Polynomials",
+    "Positions",
     "Power",
     "Present",
     "Project",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps.checks import MOST_COLUMNS, Stage, demand
 from cloakwork.models.errors import ShapeError
+
+_SLACK: Final = 1e-9  # of a range: values beyond it by less count as its end without a word
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +132,7 @@ class Select:
 
 @dataclass(frozen=True, eq=False)
 class Saturate:
-    """Values beyond [lower, upper] of their column count as its end; `run_input_steps` reports them."""
+    """Values beyond [lower, upper] of their column count as its end; `run_input_steps` reports them. In linear models of earlier releases."""
 
     lower: Reals
     upper: Reals
@@ -142,8 +144,7 @@ class Saturate:
         return np.clip(x, self.lower, self.upper)
 
     def outside(self, x: Reals) -> NDArray[np.bool_]:
-        result: NDArray[np.bool_] = (x < self.lower) | (x > self.upper)
-        return result
+        return _outside(x, self.lower, self.upper)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,9 +171,14 @@ class Rescale:
         return np.asarray((clipped - self.offset) * self.scale)
 
     def outside(self, x: Reals) -> NDArray[np.bool_]:
-        slack = 1e-9 * (self.upper - self.lower)
-        result: NDArray[np.bool_] = (x < self.lower - slack) | (x > self.upper + slack)
-        return result
+        return _outside(x, self.lower, self.upper)
+
+
+def _outside(x: Reals, lower: Reals, upper: Reals) -> NDArray[np.bool_]:
+    """By more than rounding."""
+    slack = _SLACK * (upper - lower)
+    result: NDArray[np.bool_] = (x < lower - slack) | (x > upper + slack)
+    return result
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,6 +46,7 @@ from cloakwork.models.client_steps.features import (
 )
 from cloakwork.models.client_steps.first import Categories, Columns
 from cloakwork.models.client_steps.nested import Append
+from cloakwork.models.client_steps.positions import Positions
 from cloakwork.models.client_steps.tensors import Named, Tensors
 from cloakwork.models.client_steps.texts import Texts
 from cloakwork.models.client_steps.thermometer import Thermometer
@@ -80,6 +81,7 @@ InputStep: TypeAlias = (
     | Compare
     | Bins
     | Thermometer
+    | Positions
 )
 AnswerStep: TypeAlias = (
     Quantise

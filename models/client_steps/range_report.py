@@ -34,15 +34,15 @@ class RangeReport:
         if labels is not None and len(labels) == rows.shape[1]:
             self._columns.update(dict.fromkeys(labels[i] for i in np.flatnonzero(rows.any(axis=0))))
 
-    def warn(self) -> None:
-        """One CalibratedRangeWarning, at the user's line, when anything was added."""
+    def warn(self, what: str = "input", beyond: str = "the calibrated range") -> None:
+        """One CalibratedRangeWarning, at the user's line, when anything was added. Args: what: that is at fault; beyond: which range."""
         if self._samples is None:
             return
         names = [f"'{name}'" for name in self._columns]
         more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
         where = f" in columns {', '.join(names[:_MOST_NAMED] + more)}" if names else ""
         warnings.warn(
-            f"input: {int(self._samples.sum())} of {len(self._samples)} samples have values beyond the calibrated range "
+            f"{what}: {int(self._samples.sum())} of {len(self._samples)} samples have values beyond {beyond} "
             f"({self._values} value{'s' * (self._values != 1)}{where}); they count as its end",
             CalibratedRangeWarning,
             stacklevel=_levels_to_user(),

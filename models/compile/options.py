@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from cloakwork.fhe_core.parameters import ParameterSet, offered_sets
 from cloakwork.models.compile.accuracy import Task
 from cloakwork.models.criteria.choose_set import named_sets
+from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, NoiseLimits, Profile, noise_limits
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.errors import CompileError
@@ -58,6 +59,7 @@ class Options:
     exact: ExactSettings | None = None
     structured_keys: bool = False
     trees: TreeComparisons | None = None
+    feature_ranges: FeatureRanges | None = None
 
     def check(self) -> None:
         """CompileError for what none of the steps looks at."""

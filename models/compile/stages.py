@@ -7,13 +7,17 @@ from dataclasses import replace
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration import Calibration, observe
-from cloakwork.models.client_steps import Quantise, Tensors
+from cloakwork.models.client_steps import Quantise, Rescale, Tensors
+from cloakwork.models.client_steps.feature_tables import feature_labels
+from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.approximate import approximate_programs, search_of
 from cloakwork.models.compile.compilation import Compilation, Transformation
 from cloakwork.models.compile.exact import exact_programs
 from cloakwork.models.compile.first_accurate import first_accurate
+from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
 from cloakwork.models.criteria.noise_limits import on_layers
+from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers
 from cloakwork.models.passes.carry_lines import carry_lines
@@ -21,7 +25,7 @@ from cloakwork.models.passes.choose_parameters import least_error
 from cloakwork.models.passes.equalise_lookups import equalise_lookups
 from cloakwork.models.passes.quantise_ends import quantise_input, quantise_output
 from cloakwork.models.passes.quantised_ranges import quantised_ranges, quantiser_bounds
-from cloakwork.models.passes.rescale_input import RESCALED, rescale_input
+from cloakwork.models.passes.rescale_input import RESCALED, InputRanges, rescale_input
 from cloakwork.models.passes.several_inputs import input_bounds, quantise_inputs, rescale_inputs
 from cloakwork.models.passes.statistics import statistics
 from cloakwork.models.program import Program
@@ -73,17 +77,46 @@ def _quantised(c: Compilation) -> tuple[Reals, Reals]:
 def bring_inputs_to_one_scale(c: Compilation) -> Compilation:
     assert c.seen is not None
     first = c.before[0] if c.before else None
+    ranges = InputRanges(_given_ranges(c), rounded=not (c.options.is_exact or c.seen.learned))
     if isinstance(first, Tensors):
-        made = rescale_inputs(c.graph, first, c.seen, c.samples)
+        made = rescale_inputs(c.graph, first, c.seen, c.samples, ranges)
         samples = None if c.samples is None else made.step(made.step.apart(c.samples))
         return replace(c, graph=made.graph, before=(made.step,), seen=made.calibration, grid=made.grid, samples=samples)
-    if c.samples is None or first is not None:
+    if first is not None:
         return c
-    graph, rescale = rescale_input(c.graph, c.samples)
+    graph, rescale = (c.graph, None) if c.samples is None else rescale_input(c.graph, c.samples, ranges)
     if rescale is None:
-        return c
+        entering = ranges.of_all(*c.seen.input_range) if ranges.rounded else c.seen.input_range
+        return replace(c, seen=replace(c.seen, input_range=entering))
+    assert c.samples is not None
+    if ranges.given:
+        _warn_of_samples(rescale, c.samples)
     seen = replace(c.seen.on(c.graph, graph), input_range=RESCALED)
     return replace(c, graph=graph, before=(rescale,), seen=seen, samples=rescale(c.samples))
+
+
+def _given_ranges(c: Compilation) -> dict[int, tuple[float, float]]:
+    """By number of the column, channel or input. CompileError where the model or recorded ranges say them already."""
+    shape, parts = c.graph.input.shape, c.graph.inputs
+    names = tuple(part.name for part in parts) or feature_labels(None, shape[0] if shape else 1)
+    given = ranges_by_number(c.options.feature_ranges, names)
+    first = c.before[0] if c.before else None
+    if given and (all(first.steps) if isinstance(first, Tensors) else first is not None):
+        raise CompileError(
+            f"{OPTION}: the model's own quantiser (QDQ or QOperator) says the range of its input; leave the option out"
+        )
+    if given and c.samples is None:
+        raise CompileError(
+            f"{OPTION}: expected calibration samples beside it, not recorded ranges; pass typical inputs [samples, ..]"
+        )
+    return given
+
+
+def _warn_of_samples(rescale: Rescale, samples: Reals) -> None:
+    """One CalibratedRangeWarning where calibration samples lie outside of ranges that were given."""
+    report = RangeReport()
+    report.add(rescale.outside(samples), feature_labels(None, samples.shape[1]) if samples.ndim == 2 else None)
+    report.warn(OPTION, "the range that was given")
 
 
 def bound(c: Compilation) -> Compilation:

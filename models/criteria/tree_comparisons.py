@@ -1,4 +1,7 @@
-"""How trees compare features with thresholds, as it is asked for; `compile_ensemble` says what each means."""
+"""How trees compare features with thresholds, as it is asked for; `compile_ensemble` says what each means.
+
+"grid" and "server" keep the thresholds secret, "client" tells them.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 from numpy.typing import ArrayLike
 
+from cloakwork.models.criteria.feature_ranges import FeatureRanges
+
 Comparisons: TypeAlias = Literal["grid", "client", "server"]
 
 GridKind: TypeAlias = Literal["auto", "integers", "categories", "uniform", "quantiles"]
 Grids: TypeAlias = GridKind | Mapping[str | int, GridKind | ArrayLike]
 """One kind for all features, or for some of them, by name or number, a kind or the points themselves."""
-
-Ranges: TypeAlias = Mapping[str | int, tuple[float, float]]
 
 DEFAULT_GRID_BITS: Final = 6
 
@@ -24,7 +27,7 @@ class TreeComparisons:
     comparisons: Comparisons = "grid"
     grid: Grids = "auto"
     grid_bits: int = DEFAULT_GRID_BITS
-    feature_ranges: Ranges | None = None
+    feature_ranges: FeatureRanges | None = None
 
     def to_options(self) -> dict[str, Any]:
         """Of `compile_ensemble`."""

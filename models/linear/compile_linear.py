@@ -20,17 +20,21 @@ from cloakwork.models.client_steps import (
     InputStep,
     Integers,
     OutputStep,
+    Rescale,
     Round,
-    Saturate,
-    Standardise,
+    column_labels,
     run_input_steps,
     run_output_steps,
 )
+from cloakwork.models.client_steps.range_report import RangeReport
+from cloakwork.models.client_steps.scaling import split_scaling
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.errors import CompileError, ShapeError
+from cloakwork.models.criteria.feature_ranges import OPTION, FeatureRanges
+from cloakwork.models.errors import CompileError
+from cloakwork.models.linear.client_ranges import client_ranges
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.linear.linear_program import linear_program
-from cloakwork.models.linear.linear_quantisation import LinearQuantisation, quantise_linear
+from cloakwork.models.linear.linear_quantisation import Effects, LinearQuantisation, quantise_linear
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts, LinearFacts
 from cloakwork.models.runtime.interpreter import interpret
@@ -41,12 +45,11 @@ DEFAULT_P_FAIL_LOG2: Final = -128.0
 DEFAULT_ACCURACY: Final = 0.97
 _COMPARED: Final = 2000  # calibration samples
 _FEW: Final = 2
-_CONSTANT_RANGE: Final = 1e-6  # of its size: the half range that a feature gets which is always the same
 
 
 def compile_linear(
     model: LinearModel,
-    calibration: Any,
+    calibration: Any = None,
     *,
     parameters: str | ParameterSet | None = None,
     bits: int | None = None,
@@ -54,39 +57,49 @@ def compile_linear(
     p_fail_log2: float = DEFAULT_P_FAIL_LOG2,
     accuracy: float = DEFAULT_ACCURACY,
     preprocessing: Sequence[InputStep] | None = None,
+    feature_ranges: FeatureRanges | None = None,
     structured_keys: bool = False,
 ) -> CompiledModel:
     """A program of one linear node.
 
     Args:
-        calibration: typical samples [samples, columns]; they set the range of every feature. Values beyond it saturate, with a warning.
+        calibration: typical samples [samples, columns]; they set the range of every feature, rounded outwards to round numbers. Values beyond it
+            saturate, with a warning. None: with `feature_ranges` of all features; the accuracy is not checked then.
         parameters: None: lut3, or lut3_block of structured keys: the set of trees, so that one key serves both.
         bits: of an encrypted feature, sign included; None: as many as are best.
-        margin: part of the calibrated half range that is kept free on either side.
+        margin: part of the half range of the samples that is kept free on either side, at least.
         p_fail_log2: log2 of the largest probability that an output is decrypted to another integer.
         accuracy: least share of calibration samples with the label of the model in clear; of values, least share of their deviation that is
             kept. 0: any.
-        preprocessing: what the client does before, its first step checking the columns; None: that step alone.
+        preprocessing: what the client does before, its first step checking the columns; None: that step alone. Offsets and scales of columns at
+            its end become part of the model, which spares the client them.
+        feature_ranges: lowest and highest value of features, by name or number, in place of what samples show: no client is told anything of these.
         structured_keys: a set whose small key is block-binary may be taken. Nothing here is faster with one.
 
     Raises:
-        CompileError: no calibration samples, another number of features than the model has, or too little accuracy.
+        CompileError: no calibration samples, another number of features than the model has, ranges that are none, or too little accuracy.
         NoParameterSetError: the set is too noisy for so many features.
     """
     chosen = parameters or (STRUCTURED_SET if structured_keys else DEFAULT_SET)
     params = chosen if isinstance(chosen, ParameterSet) else parameter_set(chosen)
     require_structured_keys(params, structured_keys)
     steps = (Columns(model.features, model.feature_names),) if preprocessing is None else tuple(preprocessing)
-    features = run_input_steps(steps, calibration)
-    lower, upper = feature_ranges(features, model.features, margin)
-    centre, half = (upper + lower) / 2, (upper - lower) / 2
-    quantised = quantise_linear(model.coefficients * half, params, p_fail_log2, bits)
+    steps, scaling = split_scaling(steps)
+    model = model if scaling is None else model.on_unscaled(scaling)
+    features = None if calibration is None else run_input_steps(steps, calibration)
+    names = _names(model, steps)
+    lower, upper = client_ranges(features, names, feature_ranges, margin)
+    centre, half = lower / 2 + upper / 2, upper / 2 - lower / 2
+    quantised = quantise_linear(_effects(model, centre, half), params, p_fail_log2, bits)
     program = linear_program(quantised, params, "linear model")
-    last = (Saturate(lower, upper), Standardise(centre, quantised.levels / half), Round())
-    after = _output_steps(model, quantised, centre)
-    seen = features[:_COMPARED]
-    found = run_output_steps(after, interpret(program.graph, run_input_steps(last, seen)))
-    _check_accuracy(found, run_output_steps(model.output_steps, model.scores(seen)), quantised, accuracy)
+    last = (Rescale(lower, upper, centre, quantised.levels / half), Round())
+    after = _output_steps(model, quantised)
+    if features is not None:
+        outside = _warn_of_samples(last[0], features, names)
+        seen = features[:_COMPARED]
+        found = run_output_steps(after, interpret(program.graph, run_input_steps(last, seen)))
+        clear = run_output_steps(model.output_steps, model.scores(seen))
+        _check_accuracy(found, clear, _bits(quantised) + outside, accuracy)
     return CompiledModel(
         Program(
             program.graph,
@@ -99,8 +112,25 @@ def compile_linear(
     )
 
 
-def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], quantised: LinearQuantisation, accuracy: float) -> None:
-    """CompileError where the quantised model is another than the one in clear."""
+def _warn_of_samples(rescale: Rescale, features: Reals, names: Sequence[str]) -> str:
+    """One CalibratedRangeWarning where calibration samples lie outside of ranges that were given; the same as part of a message."""
+    beyond, report = rescale.outside(features), RangeReport()
+    report.add(beyond, tuple(names))
+    report.warn(OPTION, "the range that was given")
+    count = int(beyond.any(axis=1).sum())
+    return f", and with {count} samples beyond the ranges that were given in {OPTION}," if count else ""
+
+
+def _bits(quantised: LinearQuantisation) -> str:
+    feature_bits, weight_bits = (
+        int(quantised.levels).bit_length(),
+        int(np.abs(quantised.weights).max()).bit_length() + 1,
+    )
+    return f"{feature_bits} bits of features and {weight_bits} of weights"
+
+
+def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accuracy: float) -> None:
+    """CompileError where the quantised model is another than the one in clear. Args: made: how, for the message."""
     if clear.dtype.kind == "f":
         deviation = float(np.std(clear))
         error = float(np.sqrt(np.mean(np.square(found - clear)))) / deviation if deviation > 0 else 0.0
@@ -111,33 +141,31 @@ def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], quantised: LinearQ
         reached, wrong = 1 - differing / clear.size, differing > _FEW  # of few samples one or two say nothing
         what = "agrees with the model in clear on {:.1%} of the calibration samples"
     if wrong and reached < accuracy:
-        bits = f"{int(quantised.levels).bit_length()} bits of features and {int(np.abs(quantised.weights).max()).bit_length() + 1} of weights"
         raise CompileError(
-            f"linear model: with {bits} it {what.format(max(reached, 0.0))}, expected {accuracy:.1%}: its weights, times the range of their "
-            "features, are of too different sizes. Scale or leave out features, regularise more (GaussianNB: a larger var_smoothing), "
-            "or pass accuracy=0 to go on"
+            f"linear model: with {made} it {what.format(max(reached, 0.0))}, expected {accuracy:.1%}: its weights, times the range of their "
+            "features, are of too different sizes, or given ranges too narrow. Scale or leave out features, regularise more (GaussianNB: a larger "
+            "var_smoothing), or pass accuracy=0 to go on"
         )
 
 
-def feature_ranges(features: Reals, count: int, margin: float) -> tuple[Reals, Reals]:
-    """[features] each: what the samples show, widened; a feature that is always the same keeps a narrow range around it."""
-    if features.ndim != 2 or features.shape[1] != count or not len(features):
-        raise ShapeError(
-            f"calibration: expected samples of {count} features, got an array of shape {list(features.shape)}; pass training samples"
-        )
-    if margin < 0:
-        raise CompileError(f"margin: expected a share of the range, 0 or more, got {margin}")
-    low, high = features.min(axis=0), features.max(axis=0)
-    half = (high - low) / 2 * (1 + margin)
-    half = np.maximum(half, _CONSTANT_RANGE * np.maximum(np.abs(low), 1.0))
-    centre = (high + low) / 2
-    return centre - half, centre + half
+def _names(model: LinearModel, steps: tuple[InputStep, ...]) -> tuple[str, ...]:
+    names = column_labels(steps, np.zeros((0, model.features)))
+    assert names is not None
+    return names
 
 
-def _output_steps(model: LinearModel, quantised: LinearQuantisation, centre: Reals) -> tuple[OutputStep, ...]:
+def _effects(model: LinearModel, centre: Reals, half: Reals) -> Effects:
+    with np.errstate(all="ignore"):
+        at_centre = model.intercept + model.coefficients @ centre
+        of_features = model.coefficients * half
+    found = Effects(of_features, at_centre, compared=model.labels is not None and model.after is None)
+    found.check()
+    return found
+
+
+def _output_steps(model: LinearModel, quantised: LinearQuantisation) -> tuple[OutputStep, ...]:
     scale = np.diag(1.0 / (quantised.gain * quantised.levels))
-    offset = model.intercept + model.coefficients @ centre
-    return Integers(), Combine(scale, offset), *model.output_steps
+    return Integers(), Combine(scale, quantised.told), *model.output_steps
 
 
 def _facts(model: LinearModel, quantised: LinearQuantisation) -> LinearFacts:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.client_steps import OutputStep
+from cloakwork.models.client_steps import OutputStep, Standardise
 from cloakwork.models.client_steps.feature_tables import feature_table
 from cloakwork.models.client_steps.scored_model import ScoredModel
 from cloakwork.models.client_steps.transforms import TRANSFORMS, label_array
@@ -49,6 +49,12 @@ class LinearModel(ScoredModel):
     @property
     def outputs(self) -> int:
         return int(self.coefficients.shape[0])
+
+    def on_unscaled(self, step: Standardise) -> LinearModel:
+        """The same model on what the step is made from: its offsets and scales become part of the coefficients and the intercept."""
+        _demand(step.scale.shape == (self.features,), f"offsets and scales of {self.features} columns before it")
+        coefficients = self.coefficients * step.scale
+        return replace(self, coefficients=coefficients, intercept=self.intercept - coefficients @ step.offset)
 
     def scores(self, x: ArrayLike) -> Reals:
         """[samples, outputs] for samples [samples, features]."""

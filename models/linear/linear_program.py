@@ -12,17 +12,17 @@ from cloakwork.models.program import Program
 
 
 def linear_program(quantised: LinearQuantisation, params: ParameterSet, origin: str) -> Program:
-    """Integers q [features] -> sums [outputs], both at `step` of the torus for a unit."""
+    """Integers q [features] -> sums and what is added to them [outputs], both at `step` of the torus for a unit."""
     outputs, features = quantised.weights.shape
     node = Linear(
         features,
         np.arange(features, dtype=np.int64)[None],
         np.zeros(1, dtype=np.int64),
         quantised.weights[None],
-        np.zeros((1, outputs)),
+        quantised.added[None].astype(np.float64),
         origin,
     )
-    largest = np.abs(quantised.weights).sum(axis=1) * float(quantised.levels)
+    largest = np.abs(quantised.weights).sum(axis=1) * float(quantised.levels) + np.abs(quantised.added)
     upper: Reals = np.concatenate([np.full(features, float(quantised.levels)), np.maximum(largest, 1.0)])
     scale, offset = np.full(features + outputs, quantised.step), np.zeros(features + outputs)
     graph = Graph(

@@ -9,11 +9,13 @@ from typing import Any
 import onnx
 
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.client_steps import InputStep, run_input_steps
+from cloakwork.models.client_steps import InputStep
 from cloakwork.models.compile.network import compile_network
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep
+from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.criteria.feature_ranges import OPTION
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.linear.compile_linear import compile_linear
@@ -30,7 +32,7 @@ def compile_onnx_ml(
     on_step: OnStep | None = None,
 ) -> CompiledModel:
     """Args:
-    calibration: samples, needed by linear models and networks, and by trees for their public grid.
+    calibration: samples, needed by linear models (unless `feature_ranges` has all features) and networks, and by trees for their public grid.
     options: of `compile_onnx`; what this kind of model would ignore is refused.
     on_step: see `compile_onnx`; trees and linear models are one step.
     """
@@ -49,15 +51,15 @@ def compile_onnx_ml(
             raise CompileError(
                 "calibration: trees take samples of a table [samples, columns], not the ranges of a network"
             )
-        taken = _taken(options, "trees", ("candidates", "structured_keys", "trees"))
+        taken = _taken(options, "trees", ("candidates", "structured_keys", "trees", OPTION))
         comparisons: TreeComparisons = taken.pop("trees", None) or TreeComparisons()
+        if OPTION in taken and comparisons.feature_ranges is not None:
+            raise CompileError(f"{OPTION}: given twice, beside trees and within; leave one of them out")
         compiled = compile_ensemble(
-            found, preprocessing=steps, calibration=calibration, **comparisons.to_options(), **taken
+            found, preprocessing=steps, calibration=calibration, **{**comparisons.to_options(), **taken}
         )
-    elif calibration is None:
-        raise CompileError("linear model: expected calibration samples, which set the range of every feature")
     else:
-        taken = _taken(options, "linear models", ("accuracy", "margin", "structured_keys"))
+        taken = _taken(options, "linear models", ("accuracy", "margin", "structured_keys", OPTION))
         if "accuracy" in taken:
             taken["accuracy"] = taken["accuracy"] or 0.0  # None: not checked
         compiled = compile_linear(found, calibration, preprocessing=steps, **taken)
@@ -83,11 +85,11 @@ def _compile_network(
 ) -> CompiledModel:
     if options.outputs is not None:
         raise CompileError("outputs: a model of tables has one answer; leave the option out")
-    features = None if calibration is None else run_input_steps(steps, calibration)
-    compiled = compile_network(network.model, features, options, on_step)
+    columns = ScaledColumns.of(network.model, steps, calibration, options.feature_ranges, rounded=not options.is_exact)
+    compiled = compile_network(columns.model, columns.samples, replace(options, feature_ranges=columns.ranges), on_step)
     program = replace(
         compiled.program,
-        input_steps=(*steps, *compiled.program.input_steps),
+        input_steps=(*columns.steps, *compiled.program.input_steps),
         output_steps=(*compiled.program.output_steps, *network.after),
     )
     return replace(compiled, program=program)

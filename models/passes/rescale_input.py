@@ -3,19 +3,21 @@
     u = (x - offset) scale in [-1, 1],   W x = (W / scale) u + W offset
 
 One scale for all would leave the small ones below the noise and the weights of the large ones with a bit or two. Inputs whose columns are alike,
-such as the pixels of an image, keep one range for all: that says less of the data that the model was calibrated with.
+such as the pixels of an image, keep one range for all: that says less of the data that the model was calibrated with. Ranges that come from samples
+are rounded outwards to round numbers (criteria/feature_ranges.py); those that the caller gives are taken as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.calibration.tails import largest, tail_end
 from cloakwork.models.client_steps import Rescale
+from cloakwork.models.criteria.feature_ranges import public_ends
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import regroup
 from cloakwork.models.graph.ir import Graph, Linear, Node, check, wires
@@ -27,32 +29,75 @@ RESCALED = (-1.0, 1.0)  # the range of rescaled inputs
 _LEAST_SHARE = 1 / 64  # of the median range, for columns that are constant
 
 
-def rescale_input(graph: Graph, samples: Reals) -> tuple[Graph, Rescale | None]:
+@dataclass(frozen=True)
+class InputRanges:
+    """Where the ranges of columns, channels or inputs come from.
+
+    Args:
+        given: lowest and highest value, by number, in place of what samples show.
+        rounded: whether the ends that samples show are rounded outwards to round numbers.
+    """
+
+    given: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    rounded: bool = True
+
+    def of_all(self, low: float, high: float) -> tuple[float, float]:
+        """Of all numbers of an input, from what samples show."""
+        (lowest,), (highest,) = self._seen(np.array([low]), np.array([high]))
+        return float(lowest), float(highest)
+
+    def of_columns(self, low: Reals, high: Reals) -> tuple[Reals, Reals]:
+        """[columns] each, from what samples show where no range is given."""
+        low, high = self._seen(low, high)
+        for column, ends in self.given.items():
+            low[column], high[column] = ends
+        return low, high
+
+    def _seen(self, low: Reals, high: Reals) -> tuple[Reals, Reals]:
+        """Constants get a range around their value."""
+        low, high = _with_room(low, high)
+        return public_ends(low, high) if self.rounded else (low, high)
+
+
+def rescale_input(graph: Graph, samples: Reals, ranges: InputRanges) -> tuple[Graph, Rescale | None]:
     """The graph on rescaled inputs, and the client's step; itself and None where the columns are alike.
 
     Args:
         graph: levelled.
         samples: [samples, *shape of the input].
+        ranges: of columns (channels).
     """
-    step = column_rescale(samples)
+    step = column_rescale(samples, ranges)
     return (graph, None) if step is None else (on_rescaled(graph, [step], [graph.input.shape]), step)
 
 
-def column_rescale(samples: Reals) -> Rescale | None:
-    """To [-1, 1] for samples [samples, ..], column by column (channel by channel); None where they are alike."""
-    shape = samples.shape[1:]
-    channels = samples.reshape(len(samples), shape[0], -1) if len(shape) > 1 else samples.reshape(len(samples), -1, 1)
-    values = np.moveaxis(channels, 1, -1).reshape(-1, channels.shape[1])  # [samples and positions, columns]
+def column_rescale(samples: Reals, ranges: InputRanges) -> Rescale | None:
+    """To [-1, 1] for samples [samples, ..], column by column (channel by channel); None where they are alike and no range is given."""
+    values = _by_column(samples)
     low, high = values.min(axis=0), values.max(axis=0)
     known = (high > low) & ~_sparse(values, low, high)
-    if known.sum() < 2 or _alike(low[known], high[known]):
+    if not ranges.given and (known.sum() < 2 or _alike(low[known], high[known])):
         return None
-    return _rescale(*_widened(values, low, high), shape)
+    return _rescale(*ranges.of_columns(*_widened(values, low, high)), samples.shape[1:])
+
+
+def column_ranges(samples: Reals, ranges: InputRanges) -> dict[int, tuple[float, float]]:
+    """Of all columns (channels) of samples [samples, ..], by number, also where they are alike."""
+    values = _by_column(samples)
+    ends = ranges.of_columns(*_widened(values, values.min(axis=0), values.max(axis=0)))
+    return dict(enumerate(zip(*(side.tolist() for side in ends), strict=True)))
+
+
+def _by_column(samples: Reals) -> Reals:
+    """[samples and positions, columns]."""
+    shape = samples.shape[1:]
+    channels = samples.reshape(len(samples), shape[0], -1) if len(shape) > 1 else samples.reshape(len(samples), -1, 1)
+    return np.asarray(np.moveaxis(channels, 1, -1).reshape(-1, channels.shape[1]))
 
 
 def rescale_of_range(low: float, high: float, shape: tuple[int, ...]) -> Rescale:
     """To [-1, 1] for all numbers of an input alike, which are between low and high."""
-    return _rescale(np.array([low]), np.array([high]), shape)
+    return _rescale(*_with_room(np.array([low]), np.array([high])), shape)
 
 
 def whole_range(samples: Reals) -> tuple[float, float]:
@@ -62,17 +107,21 @@ def whole_range(samples: Reals) -> tuple[float, float]:
     return float(low[0]), float(high[0])
 
 
+def _with_room(low: Reals, high: Reals) -> tuple[Reals, Reals]:
+    """[columns] each: those that are constant get a range around their value."""
+    half = (high - low) / 2
+    varies = half[half > 0]
+    floor = _LEAST_SHARE * float(np.median(varies)) if len(varies) else 1.0
+    aside = np.where(half > 0, 0.0, np.maximum(np.abs(low) / 2, floor))
+    return low - aside, high + aside
+
+
 def _rescale(low: Reals, high: Reals, shape: tuple[int, ...]) -> Rescale:
     """Args: low, high: [columns], or of all numbers [1]."""
     if len(shape) > 1:  # padding is zero, and stays it
         offset, half = np.zeros_like(low), np.maximum(np.abs(low), np.abs(high))
     else:
-        offset, half = (low + high) / 2, (high - low) / 2
-    varies = half[half > 0]
-    floor = _LEAST_SHARE * float(np.median(varies)) if len(varies) else 1.0
-    constant = half <= 0
-    half = np.where(constant, np.maximum(np.abs(low) / 2, floor), half)
-    low, high = np.where(constant, offset - half, low), np.where(constant, offset + half, high)
+        offset, half = low / 2 + high / 2, high / 2 - low / 2
     own = (-1, *[1] * (len(shape) - 1))
     return Rescale(*(np.ascontiguousarray(facts.reshape(own)) for facts in (low, high, offset, 1 / half)))
 

@@ -17,7 +17,14 @@ from cloakwork.models.client_steps import Quantise, Rescale, Tensors
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph, Lookup, places
 from cloakwork.models.passes.quantise_ends import without_quantiser
-from cloakwork.models.passes.rescale_input import RESCALED, column_rescale, on_rescaled, rescale_of_range, whole_range
+from cloakwork.models.passes.rescale_input import (
+    RESCALED,
+    InputRanges,
+    column_rescale,
+    on_rescaled,
+    rescale_of_range,
+    whole_range,
+)
 
 
 def quantise_inputs(graph: Graph) -> tuple[Graph, Tensors]:
@@ -68,11 +75,14 @@ def input_bounds(step: Tensors) -> tuple[Reals, Reals]:
     return np.concatenate(lower), np.concatenate(upper)
 
 
-def rescale_inputs(graph: Graph, step: Tensors, calibration: Calibration, samples: Reals | None) -> Rescaled:
+def rescale_inputs(
+    graph: Graph, step: Tensors, calibration: Calibration, samples: Reals | None, ranges: InputRanges
+) -> Rescaled:
     """Args:
     graph: levelled.
     step: with the quantisers of inputs.
     samples: [samples, numbers], as the step gives them; None: the ranges that were observed of each input.
+    ranges: of inputs, by number.
     """
     quantisers = [own[0] for own in step.steps if own]
     if len(quantisers) == len(step.steps):
@@ -80,7 +90,7 @@ def rescale_inputs(graph: Graph, step: Tensors, calibration: Calibration, sample
         range_of_all = (min(q.low / q.unit for q in quantisers), max(q.high / q.unit for q in quantisers))
         grid = 1.0
     else:
-        rescales = _to_one(graph, calibration, samples)
+        rescales = _to_one(graph, calibration, samples, ranges)
         range_of_all, grid = RESCALED, None
     steps = tuple((*own, rescale) for own, rescale in zip(step.steps, rescales, strict=True))
     rescaled = on_rescaled(graph, rescales, step.shapes)
@@ -93,17 +103,20 @@ def _to_integers(quantiser: Quantise) -> Rescale:
     return Rescale(*(np.array([fact]) for fact in facts))
 
 
-def _to_one(graph: Graph, calibration: Calibration, samples: Reals | None) -> Sequence[Rescale]:
-    if samples is None:
-        if calibration.inputs is None or len(calibration.inputs) != len(graph.inputs):
-            raise CompileError(
-                f"calibration: expected ranges of {len(graph.inputs)} inputs; it belongs to another model: calibrate with data again"
-            )
-        return [
-            rescale_of_range(*ends, part.shape) for ends, part in zip(calibration.inputs, graph.inputs, strict=True)
-        ]
+def _to_one(graph: Graph, calibration: Calibration, samples: Reals | None, ranges: InputRanges) -> Sequence[Rescale]:
+    if samples is None and (calibration.inputs is None or len(calibration.inputs) != len(graph.inputs)):
+        raise CompileError(
+            f"calibration: expected ranges of {len(graph.inputs)} inputs; it belongs to another model: calibrate with data again"
+        )
     rescales = []
-    for part, place in zip(graph.inputs, places(graph.inputs), strict=True):
-        own = samples[:, place].reshape(len(samples), *part.shape)
-        rescales.append(column_rescale(own) or rescale_of_range(*whole_range(own), part.shape))
+    for i, (part, place) in enumerate(zip(graph.inputs, places(graph.inputs), strict=True)):
+        if i in ranges.given:
+            rescales.append(rescale_of_range(*ranges.given[i], part.shape))
+        elif samples is None:
+            assert calibration.inputs is not None
+            rescales.append(rescale_of_range(*ranges.of_all(*calibration.inputs[i]), part.shape))
+        else:
+            own = samples[:, place].reshape(len(samples), *part.shape)
+            by_column = column_rescale(own, replace(ranges, given={}))
+            rescales.append(by_column or rescale_of_range(*ranges.of_all(*whole_range(own)), part.shape))
     return rescales

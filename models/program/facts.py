@@ -60,7 +60,6 @@ class TreeFacts(_Record):
     comparisons_by: str  # client or server
     comparison_bits: int
     features_compared: int
-    bin_bits: int | None
     bootstraps_one_per_node: int
     leaf_bits: int
     leaf_rounding_error: float
@@ -77,15 +76,17 @@ class TreeFacts(_Record):
 
 @dataclass(frozen=True)
 class GridFacts(_Record):
-    """Of the public grid with which clients compare features. The last three say how the trees on the grid agree with the original ones."""
+    """Of the public grid with which clients compare features, or on which they say where theirs are. `measure`, `agreement` and `samples` say how the
+    trees on the grid agree with the original ones."""
 
     bits: int
     points: int  # of all features
-    sent: int  # bits of a sample
+    sent: int  # bits of a sample, or numbers of digit_bits
     kinds: Counts  # features by kind
     measure: Measure | None = None
     agreement: float | None = None
     samples: int | None = None
+    digit_bits: int | None = None  # of positions, which the server compares; None: clients send comparisons
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import (
     Append,
     Binarise,
@@ -25,6 +26,7 @@ from cloakwork.models.client_steps import (
     OutputStep,
     Pick,
     Polynomials,
+    Positions,
     Power,
     Project,
     Quantiles,
@@ -38,7 +40,12 @@ from cloakwork.models.client_steps import (
     Thermometer,
     Transform,
 )
+from cloakwork.models.criteria.feature_ranges import are_round
 from cloakwork.models.program.client_specification import ClientSpecification
+
+ROUND_RANGES: Final = "ranges of features in round numbers"
+OTHER_RANGES: Final = "ranges of features to all digits"
+_NEAR: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -59,15 +66,22 @@ def disclosures(specification: ClientSpecification) -> list[Disclosure]:
     """In the order of the steps; equal kinds are added up. Shapes, the parameter set and the program's digest are not named."""
     counts: dict[str, int] = {}
     for step in (*_flat(specification.input_steps), *_flat(specification.output_steps)):
-        for what, count in _told(step):
-            counts[what] = counts.get(what, 0) + count
+        _add(counts, _told(step))
+    if not any(isinstance(step, _OF_A_RANGE) for step in _flat(specification.input_steps)):
+        _add(counts, _range_of_all(specification))
     if not any(isinstance(step, Combine) for step in specification.output_steps) and specification.output_unit == 0:
         counts["scales and offsets of outputs"] = len(
             np.unique(
                 np.stack([specification.output_scale.reshape(-1), specification.output_offset.reshape(-1)]), axis=1
             ).T
         )
+    counts["scale of what is encrypted"] = 1
     return [Disclosure(what, count) for what, count in counts.items() if count]
+
+
+def _add(counts: dict[str, int], told: list[tuple[str, int]]) -> None:
+    for what, count in told:
+        counts[what] = counts.get(what, 0) + count
 
 
 def _flat(steps: Sequence[InputStep | OutputStep]) -> Iterator[Any]:
@@ -103,17 +117,50 @@ def _thresholds(step: Compare | Bins) -> list[tuple[str, int]]:
     return [("thresholds of the model", len(own))]
 
 
+def _grids(step: Thermometer | Positions) -> list[tuple[str, int]]:
+    return [
+        ("ends and steps of public grids", 2 * int(np.count_nonzero(step.spacing))),
+        ("points of public grids", len(step.points)),
+    ]
+
+
 def _combined(step: Combine) -> list[tuple[str, int]]:
     """Equal units of several sums are one number."""
     units = np.unique(np.abs(step.matrix[step.matrix != 0]))
     return [("units of scores", len(units)), ("constants of scores", int(np.count_nonzero(step.offset)))]
 
 
+def _ranges(lower: Reals, upper: Reals) -> list[tuple[str, int]]:
+    ends = zip(lower.reshape(-1), upper.reshape(-1), strict=True)
+    rounded = sum(are_round(float(low), float(high)) for low, high in ends)
+    return [(ROUND_RANGES, rounded), (OTHER_RANGES, lower.size - rounded)]
+
+
+def _rescaled(step: Rescale) -> list[tuple[str, int]]:
+    """Offset and scale follow from the range where it becomes [-1, 1]; else the scale is told too."""
+    reach = np.maximum(np.abs(step.lower - step.offset), np.abs(step.upper - step.offset)) * step.scale
+    other = np.unique(np.round(reach[np.abs(reach - 1) > _NEAR], 3))
+    return [*_ranges(step.lower, step.upper), ("levels of features", len(other))]
+
+
+def _range_of_all(specification: ClientSpecification) -> list[tuple[str, int]]:
+    """The one that all numbers of the input share."""
+    low, high = specification.input_range
+    return _ranges(np.array([low]), np.array([high]))
+
+
+_OF_A_RANGE: Final = (
+    Saturate,
+    Rescale,
+    Quantise,
+    Thermometer,
+    Positions,
+    Compare,
+    Bins,
+)  # what they give is in a range of theirs
 _READERS: Final[Mapping[type, Callable[[Any], list[tuple[str, int]]]]] = {
-    Thermometer: lambda step: [
-        ("ends and steps of public grids", 2 * int(np.count_nonzero(step.spacing))),
-        ("points of public grids", len(step.points)),
-    ],
+    Thermometer: _grids,
+    Positions: _grids,
     Compare: _thresholds,
     Bins: _thresholds,
     Equal: _one("values that features are compared with", "value"),
@@ -122,8 +169,8 @@ _READERS: Final[Mapping[type, Callable[[Any], list[tuple[str, int]]]]] = {
     Texts: _one("words", "vocabulary"),
     Impute: _one("fill values", "fill"),
     Standardise: _one("means and scales of features", "offset"),
-    Saturate: _one("ranges of features in the calibration data", "lower"),
-    Rescale: _one("ranges of features in the calibration data", "lower"),
+    Saturate: lambda step: _ranges(step.lower, step.upper),
+    Rescale: _rescaled,
     Quantise: lambda _: [("quantisers", 1)],
     Project: _one("numbers of a projection", "matrix"),
     Polynomials: _one("powers", "powers"),

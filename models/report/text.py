@@ -52,9 +52,8 @@ def _bootstraps(found: Report) -> str:
 
 
 def _trees(facts: TreeFacts, grid: GridFacts | None) -> list[str]:
-    bins = "every threshold" if facts.bin_bits is None else f"at most 2^{facts.bin_bits} thresholds a feature"
     shape = f"{facts.trees} of depth {facts.depth} at most"
-    by = f"by the {facts.comparisons_by} ({bins})" if grid is None else "picked by the server"
+    by = f"by the {facts.comparisons_by}" if grid is None or grid.digit_bits else "picked by the server"
     comparisons = f"{facts.comparison_bits} comparisons on {facts.features_compared} features {by}"
     flags = [f"flags on long paths: {facts.bootstraps_of_flags} of the bootstraps"] if facts.bootstraps_of_flags else []
     return [
@@ -67,7 +66,8 @@ def _trees(facts: TreeFacts, grid: GridFacts | None) -> list[str]:
 
 def _grid(grid: GridFacts) -> list[str]:
     kinds = some(f"{count} {kind}" for kind, count in grid.kinds.items())
-    lines = [f"public grid: {grid.bits} bits, {grid.points} points ({kinds}), {grid.sent} bits sent for a sample"]
+    sent = f"{grid.sent} bits" if grid.digit_bits is None else f"{grid.sent} numbers of {grid.digit_bits} bits"
+    lines = [f"public grid: {grid.bits} bits, {grid.points} points ({kinds}), {sent} sent for a sample"]
     if grid.agreement is not None:
         kept = "decide as before on" if grid.measure == "agreement" else "keep of the variance of their values"
         lines.append(

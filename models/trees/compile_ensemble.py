@@ -8,10 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.client_steps import InputStep
+from cloakwork.models.client_steps import InputStep, Positions
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids, Ranges
+from cloakwork.models.criteria.feature_ranges import FeatureRanges
+from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids
+from cloakwork.models.program import Program
 from cloakwork.models.program.contents import SALT_BYTES
+from cloakwork.models.program.facts import GridFacts
 from cloakwork.models.trees.compile_labels import compile_labels
 from cloakwork.models.trees.compile_scores import compile_scores
 from cloakwork.models.trees.ensemble import TreeEnsemble
@@ -26,9 +29,8 @@ def compile_ensemble(
     calibration: Any = None,
     grid: Grids = "auto",
     grid_bits: int = DEFAULT_GRID_BITS,
-    feature_ranges: Ranges | None = None,
+    feature_ranges: FeatureRanges | None = None,
     leaf_bits: int | None = None,
-    bin_bits: int | None = None,
     p_fail_log2: float = -128.0,
     candidates: Sequence[str | ParameterSet] | None = None,
     preprocessing: Sequence[InputStep] | None = None,
@@ -39,40 +41,46 @@ def compile_ensemble(
 
     Args:
         comparisons: "grid": thresholds stay on the server. The client encrypts a bit for every point of a public grid, and the program picks
-            those of its thresholds, which are moved to grid points. "client": exact thresholds, all of which every client is told; a bit for
-            each, no bootstrap. "server": the client is told them too and encrypts bins, one or two numbers for a feature; one bootstrap for
-            each gives all comparisons on it, with one more for each threshold of features of several digits.
+            those of its thresholds, which are moved to grid points. "server": thresholds on the same grid stay on the server as well. The client
+            encrypts its position on the grid in a few digits; one bootstrap for each digit, and one more for each threshold of features of
+            several digits, give the comparisons. "client": exact thresholds, all of which every client is told; a bit for each, no bootstrap.
         calibration: of a grid: typical samples [samples, columns], such as the training data, for the range and the resolution of features.
         grid: "auto": a point between any two values of features with few steps (whole numbers, decimals) or categories, else "uniform" over
             the range, rounded outwards. "integers", "categories", "uniform", or "quantiles" of the samples, which tell clients about them. Or
             such kinds, or the points themselves, of some features by name or number.
-        grid_bits: at most 2^grid_bits - 1 points for a feature, 1 to 16; features of more than 255 take a look-up for each threshold.
+        grid_bits: at most 2^grid_bits - 1 points for a feature, 1 to 16; with "grid", features of more than 255 take a look-up for each threshold.
         feature_ranges: (lowest, highest) of features by name or number, in place of what the samples show.
         leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room, and fewer
             where an answer would have more than 1 MB: 5 at least, or 3 for an average of 1,000 trees, whose errors average out.
-        bin_bits: at most 2^bin_bits thresholds per feature; None: all of them, so that every comparison is the model's own.
         p_fail_log2: log2 of the largest probability that a look-up, or the decoding of an output, is wrong.
         candidates: parameter sets to choose from; None: lut3, lut4, and lut5 to lut8 for deep trees. One key serves all models of one set.
         preprocessing: what the client does before the comparisons, its first step checking the columns; None: that step alone.
-        encrypted_argmax: of classifiers: the client decrypts the label and no score. A single tree gives it at no cost; several trees of two
-            classes take one look-up more, and leaf values so coarse that their sum is the index of one look-up.
+        encrypted_argmax: of classifiers: the client decrypts the label and no score. A single tree gives it at no cost. Several trees of two
+            classes take one look-up more where leaf values may be so coarse; else the scores of all classes are compared in pairs, with
+            candidates None under large16.
         structured_keys: sets whose small key is block-binary may be taken; without candidates lut3_block to lut8_block.
 
     Warns:
-        AccuracyWarning: on the grid less than 98 % of the calibration samples are decided as before.
+        AccuracyWarning: on the grid less than 98 % of the calibration samples are decided as before; or a label is decided by coarse leaf values.
 
     Raises:
-        CompileError: comparisons="grid" without calibration samples or ranges of all features, or with too many points for a sample.
+        CompileError: a grid without calibration samples or ranges of all features, or with too many points for a sample.
         NoParameterSetError: no candidate has room for the trees.
     """
     options = TreeOptions(
-        comparisons, leaf_bits, bin_bits, p_fail_log2, candidates, preprocessing, structured_keys, calibration, grid, grid_bits, feature_ranges
+        comparisons, leaf_bits, p_fail_log2, candidates, preprocessing, structured_keys, calibration, grid, grid_bits, feature_ranges
     )  # fmt: skip
     options.check()
     compiled = compile_labels if encrypted_argmax else compile_scores
-    if comparisons != "grid":
+    if comparisons == "client":
         return CompiledModel(compiled(ensemble, options))
     found = on_grid(ensemble, options)
-    program = compiled(found.ensemble, replace(options, step=found.step))
-    facts = replace(program.facts, grid=found.facts)
+    program = compiled(found.ensemble, replace(options, grids=found.grids, step=found.step))
+    facts = replace(program.facts, grid=_with_sent(found.facts, program))
     return CompiledModel(replace(program, facts=facts, salt=secrets.token_bytes(SALT_BYTES)))
+
+
+def _with_sent(facts: GridFacts, program: Program) -> GridFacts:
+    """What a sample sends: bits, or numbers of as many bits as a digit has."""
+    positions = [step for step in program.input_steps if isinstance(step, Positions)]
+    return replace(facts, sent=program.graph.input.size, digit_bits=positions[0].bits if positions else None)

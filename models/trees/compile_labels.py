@@ -2,12 +2,13 @@
 
 A single tree has a label in every leaf, and its look-ups return the label's number. Several trees of two classes: the sum of leaf values is the
 index of one more look-up, +1/2 on one half of its circle of 2M slots and -1/2 on the other, so leaf values are as coarse as that takes: at most M
-sums on either side of the decision. Votes of 20 trees fit 32 slots.
+sums on either side of the decision. Votes of 20 trees fit 32 slots. Where that changes labels, and for more classes: compile_winner.py.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import Final
 
@@ -18,10 +19,11 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import Integers, Pick
 from cloakwork.models.client_steps.transforms import best_class, class_threshold
 from cloakwork.models.criteria.choose_set import choose_set
-from cloakwork.models.errors import CompileError, NoParameterSetError, some
+from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
 from cloakwork.models.trees.compile_scores import bit_source, compile_scores
+from cloakwork.models.trees.compile_winner import compile_winner
 from cloakwork.models.trees.cover import cover_trees
 from cloakwork.models.trees.cover_costs import Budget
 from cloakwork.models.trees.edges import Edges, edges_of
@@ -30,6 +32,7 @@ from cloakwork.models.trees.flat_trees import Skeleton
 from cloakwork.models.trees.index_weights import MOST_SLOTS
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.lookup_sums import index_of
+from cloakwork.models.trees.on_grid import ENOUGH_AGREEMENT, agreement, calibration_table
 from cloakwork.models.trees.options import TreeOptions
 from cloakwork.models.trees.plan_facts import noise_limit_percent, plan_facts
 from cloakwork.models.trees.plans import Plan
@@ -53,17 +56,10 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         raise CompileError("encrypted_argmax: expected a classifier; regression has no label")
     if len(ensemble.trees) == 1:
         return _single_tree(ensemble, options)
-    if len(ensemble.labels) != 2:
-        raise CompileError(
-            f"encrypted_argmax: expected a single tree, or two classes; got {len(ensemble.trees)} trees of {len(ensemble.labels)} classes: "
-            "let the client decrypt the scores"
-        )
-    if options.noisy_bits:
-        raise CompileError(
-            "encrypted_argmax of several trees: expected comparisons='grid' with at most 8 grid_bits, or comparisons='client'"
-        )
+    if len(ensemble.labels) != 2 or options.noisy_bits:
+        return compile_winner(ensemble, options)
     scalar = _difference(ensemble)
-    edges, node_edges = edges_of(scalar, options.bin_bits)
+    edges, node_edges = edges_of(scalar)
     sets = options.sets
     skeleton = Skeleton(scalar.trees, node_edges, edges)
     chosen = choose_set(
@@ -71,22 +67,51 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         lambda params: _plan(scalar, edges, skeleton, params, options.p_fail_log2),
         lambda made: made[0].cost,
     )
-    if chosen is None:
-        raise NoParameterSetError(
-            f"encrypted_argmax: the votes of {len(ensemble.trees)} trees are more than one look-up of {some(p.name for p in sets)} tells "
-            "apart; use fewer trees, or let the client decrypt the scores"
-        )
+    if chosen is None or not _keeps_labels(ensemble, scalar, *chosen, options):
+        try:
+            return compile_winner(ensemble, options)
+        except NoParameterSetError:
+            if chosen is None:
+                raise
+            warnings.warn(_warning(chosen[0]), AccuracyWarning, stacklevel=3)
     plan, positive_from = chosen
     bits = bit_source(scalar, edges, plan, options)
     graph = tree_graph(plan.covers, plan.layout, bits, plan.factor, positive_from)
     return Program(
         graph,
         plan.params,
-        noise_limit_percent(plan, options.p_fail_log2),
+        noise_limit_percent(plan.params, 1 / (4 * plan.layout.slots), options.p_fail_log2),
         input_steps=(*options.first_steps(ensemble), bits.step),
         output_steps=(Integers(), Pick(ensemble.labels)),
         output_unit=DECISION_UNIT,
-        facts=Facts(trees=plan_facts(scalar, edges, plan, graph, options.bin_bits), encrypted_argmax=True),
+        facts=Facts(trees=plan_facts(scalar, edges, plan, graph), encrypted_argmax=True),
+    )
+
+
+def _keeps_labels(
+    ensemble: TreeEnsemble, scalar: TreeEnsemble, plan: Plan, positive_from: int, options: TreeOptions
+) -> bool:
+    """Whether leaf values so coarse decide as before: always, or on enough of the calibration samples."""
+    integers = plan.integers
+    if integers.error <= _NEAR * max(float(np.abs(own.contribution).max()) for own in integers.scalar_trees):
+        return True
+    samples = calibration_table(ensemble, options)
+    if samples is None:
+        return False
+    trees = tuple(
+        replace(scalar.trees[own.tree], values=own.values[:, None].astype(np.float64)) for own in integers.scalar_trees
+    )
+    base = np.array([0.5 - positive_from])
+    rounded = replace(
+        scalar, trees=trees, base=base, aggregation="sum", transform="decision", labels=ensemble.labels, after=None
+    )
+    return agreement(ensemble, rounded, samples)[1] >= ENOUGH_AGREEMENT
+
+
+def _warning(plan: Plan) -> str:
+    return (
+        f"encrypted_argmax: leaf values are rounded until one look-up of {plan.params.name} tells their sums apart, by {plan.integers.error:.3g} "
+        "of a score at most, which may change labels; leave candidates out, or name large16, for finer ones"
     )
 
 

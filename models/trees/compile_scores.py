@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import numpy as np
 
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Combine, Digits, OutputStep, Wrap
+from cloakwork.models.graph.ir import Graph
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
-from cloakwork.models.trees.comparison_bits import BitSource, ClientBits, ServerBits
+from cloakwork.models.trees.comparison_bits import BitSource, ClientBits
 from cloakwork.models.trees.edges import Edges, edges_of
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.grid_bits import GridBits
 from cloakwork.models.trees.options import TreeOptions
-from cloakwork.models.trees.plan_facts import noise_limit_percent, plan_facts
+from cloakwork.models.trees.plan_facts import lookup_margins, noise_limit_percent, plan_facts
 from cloakwork.models.trees.plans import Compared, Plan, Wishes, cheapest_plan
+from cloakwork.models.trees.position_bits import PositionBits, digit_code, position_step
 from cloakwork.models.trees.tree_program import read_edges, tree_graph, used_edges
 
 
 def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     """NoParameterSetError: no candidate has room for the trees."""
-    edges, node_edges = edges_of(ensemble, options.bin_bits)
+    edges, node_edges = edges_of(ensemble)
     wishes = Wishes(options.noisy_bits, options.leaf_bits, options.p_fail_log2)
+    if options.comparisons == "server":
+        wishes = replace(wishes, comparison_lookups=_comparison_lookups(ensemble, edges, options))
     compared = Compared(ensemble, edges, node_edges)
     plan = cheapest_plan(compared, wishes, options.sets, options.last_resorts)
     source = bit_source(ensemble, edges, plan, options)
@@ -28,23 +37,47 @@ def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     return Program(
         made,
         plan.params,
-        noise_limit_percent(plan, options.p_fail_log2),
+        noise_limit_percent(plan.params, 1 / (4 * plan.layout.slots), options.p_fail_log2),
+        other_limits(made, plan, options.p_fail_log2),
         input_steps=(*options.first_steps(ensemble), source.step),
         output_steps=_output_steps(ensemble, plan),
         output_unit=1 / plan.layout.units,
-        facts=Facts(trees=plan_facts(ensemble, edges, plan, made, options.bin_bits)),
+        facts=Facts(trees=plan_facts(ensemble, edges, plan, made)),
     )
 
 
 def bit_source(ensemble: TreeEnsemble, edges: Edges, plan: Plan, options: TreeOptions) -> BitSource:
     layout = plan.layout
-    if options.step is not None:
-        return GridBits(edges, read_edges(plan.covers), options.step, layout.units, layout.slots)
-    used = used_edges(plan.covers)  # a program has an input
     if options.comparisons == "client":
+        used = used_edges(plan.covers)  # a program has an input
         return ClientBits(edges, used, layout.units, ensemble.strict, ensemble.single)
-    radix = 1 << (layout.slots.bit_length() - 1)
-    return ServerBits(edges, used, layout.slots, radix, ensemble.strict, ensemble.single)
+    read = read_edges(plan.covers)
+    if options.step is not None:
+        return GridBits(edges, read, options.step, layout.units, layout.slots)
+    code = digit_code(plan.params, options.p_fail_log2)
+    return PositionBits(edges, read, position_step(ensemble, options.grids, code), code, layout.slots)
+
+
+def _comparison_lookups(
+    ensemble: TreeEnsemble, edges: Edges, options: TreeOptions
+) -> Callable[[ParameterSet, Indices], int]:
+    """Of comparisons="server", for the choice of a set."""
+
+    def lookups(params: ParameterSet, read: Indices) -> int:
+        code = digit_code(params, options.p_fail_log2)
+        return PositionBits(edges, read, position_step(ensemble, options.grids, code), code, slots=1).lookups
+
+    return lookups
+
+
+def other_limits(made: Graph, plan: Plan, p_fail_log2: float) -> dict[str, float]:
+    """Noise limits of the layers whose look-ups tell more or fewer values apart than those of leaves."""
+    usual = 1 / (4 * plan.layout.slots)
+    return {
+        name: noise_limit_percent(plan.params, margin, p_fail_log2)
+        for name, margin in lookup_margins(made).items()
+        if margin != usual
+    }
 
 
 def _output_steps(ensemble: TreeEnsemble, plan: Plan) -> tuple[OutputStep, ...]:

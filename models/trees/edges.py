@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.errors import CompileError
 from cloakwork.models.trees.ensemble import LEAF, Tree, TreeEnsemble
-
-MOST_BIN_BITS: Final = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,21 +40,12 @@ class Edges:
         return result
 
 
-def edges_of(ensemble: TreeEnsemble, bin_bits: int | None = None) -> tuple[Edges, list[Indices]]:
-    """Every comparison of the ensemble once, and the edge of every node of every tree (-1 in leaves).
-
-    Args:
-        bin_bits: at most 2^bin_bits edges per feature, the quantiles of its thresholds; a node takes the nearest. None: all edges.
-    """
-    if bin_bits is not None and not 1 <= bin_bits <= MOST_BIN_BITS:
-        raise CompileError(f"bin_bits: expected 1 to {MOST_BIN_BITS} (or None for every threshold), got {bin_bits}")
-    most = None if bin_bits is None else 1 << bin_bits
+def edges_of(ensemble: TreeEnsemble) -> tuple[Edges, list[Indices]]:
+    """Every comparison of the ensemble once, and the edge of every node of every tree (-1 in leaves)."""
     nodes = [_node_edges(ensemble, tree) for tree in ensemble.trees]  # rows (feature, threshold, missing)
     rows = np.concatenate(nodes)
     if not len(rows):  # leaves alone: an edge that nothing reads, since a program has an input
         return _edges(np.zeros((1, 3)), ensemble.takes_missing), [np.full(len(t.left), LEAF) for t in ensemble.trees]
-    if most is not None:
-        rows[:, 1] = _kept_thresholds(rows, most)
     distinct, index = np.unique(rows, axis=0, return_inverse=True)
     index = index.reshape(-1)
     edges = _edges(distinct, ensemble.takes_missing)
@@ -91,22 +78,6 @@ def between_singles(threshold: Reals, strict: bool) -> Reals:
     towards = np.float32(np.inf if strict else -np.inf)
     with np.errstate(over="ignore"):  # of the largest number, which is not wrong
         return np.where(wrong, np.nextafter(rounded, towards), rounded).astype(np.float64)
-
-
-def _kept_thresholds(rows: Reals, most: int) -> Reals:
-    """The nearest of at most `most` quantiles of each feature's thresholds."""
-    result = rows[:, 1].copy()
-    for feature in np.unique(rows[:, 0]):
-        own = rows[:, 0] == feature
-        if len(np.unique(rows[own, 1])) <= most:
-            continue
-        quantiles = (np.arange(most) + 0.5) / most
-        kept = np.unique(np.quantile(rows[own, 1], quantiles, method="nearest"))
-        after = np.clip(np.searchsorted(kept, rows[own, 1]), 1, len(kept) - 1) if len(kept) > 1 else np.zeros(1, int)
-        before = np.maximum(after - 1, 0)
-        nearer = rows[own, 1] - kept[before] <= kept[after] - rows[own, 1]
-        result[own] = kept[np.where(nearer, before, after)]
-    return result
 
 
 def _edges(distinct: Reals, takes_missing: bool) -> Edges:

@@ -25,7 +25,7 @@ class Row:
 class Facts:
     """How wires are encrypted: phase = (value - offset) * scale; numbers, or one for each wire."""
 
-    scale: float
+    scale: ArrayLike
     lower: ArrayLike
     upper: ArrayLike
     offset: ArrayLike = 0.0
@@ -57,6 +57,14 @@ class GraphBuilder:
         integers = np.ascontiguousarray(np.rint(distinct[:, None, :-2]).astype(np.int64))
         bias = np.ascontiguousarray(distinct[:, -2:-1])
         return self._append(Linear(self.wire_count, gather, _flat(block), integers, bias, origin), facts)
+
+    def sums(
+        self, gather: Sequence[Sequence[int]], weights: Sequence[int], constant: float, facts: Facts, origin: str
+    ) -> Indices:
+        """A position for each row of wires, all under one block of weights; ZERO_WIRE where a row has nothing to weigh."""
+        wires, block = np.array(gather, dtype=np.int64), np.zeros(len(gather), dtype=np.int64)
+        integers = np.array([[weights]], dtype=np.int64)
+        return self._append(Linear(self.wire_count, wires, block, integers, np.array([[constant]]), origin), facts)
 
     def lookup(
         self, gather: Indices, tables: Reals, facts: Facts, origin: str, shifts: Sequence[int] | None = None

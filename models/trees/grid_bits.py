@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from cloakwork.models.arrays import Indices
-from cloakwork.models.client_steps import Thermometer
+from cloakwork.models.client_steps import Positions, Thermometer
 from cloakwork.models.errors import CompileError
 from cloakwork.models.trees.comparison_bits import Bit
 from cloakwork.models.trees.edges import Edges, between_singles
@@ -51,6 +51,20 @@ def grid_step(ensemble: TreeEnsemble, grids: Sequence[FeatureGrid], bits: int) -
     return step
 
 
+def grid_points(edges: Edges, used: Indices, step: Thermometer | Positions) -> dict[int, tuple[int, int]]:
+    """The feature of every used edge and the number of its grid point."""
+    found: dict[int, tuple[int, int]] = {}
+    features = edges.feature[used]
+    for feature in np.unique(features):
+        grid, own = step.grid(int(feature)), used[features == feature]
+        if step.single:
+            grid = between_singles(grid, step.strict)
+        places = np.searchsorted(grid, edges.threshold[own])
+        assert (grid[np.minimum(places, len(grid) - 1)] == edges.threshold[own]).all(), "edges are on the grid"
+        found |= {int(edge): (int(feature), int(place)) for edge, place in zip(own, places, strict=True)}
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class GridBits:
     """Edges on grid points. Bits are 1 / units of the torus; where there are digits 1 / 2M, as those that come from look-ups."""
@@ -65,7 +79,7 @@ class GridBits:
         wide = bool(self.step.digit.any())
         scale = 1 / (2 * self.slots if wide else self.units)
         wires = builder.input(int(self.step.widths.sum()), Facts(scale, 0.0, 1.0), "grid")
-        points = self._points()
+        points = grid_points(self.edges, self.used, self.step)
         compared = self._majorities(builder, wires, sorted(set(points.values())))
         found = {}
         for edge, (feature, point) in points.items():
@@ -74,19 +88,6 @@ class GridBits:
             wire, constant = compared[feature, point] if digits else (int(wires[first + point]), 0.0)
             nan = (int(wires[first + width - 1]),) if self.step.missing and self.edges.missing[edge] else ()
             found[edge] = Bit((wire, *nan), constant)
-        return found
-
-    def _points(self) -> dict[int, tuple[int, int]]:
-        """The feature of every used edge and the number of its grid point."""
-        found: dict[int, tuple[int, int]] = {}
-        features = self.edges.feature[self.used]
-        for feature in np.unique(features):
-            grid, own = self.step.grid(int(feature)), self.used[features == feature]
-            if self.step.single:
-                grid = between_singles(grid, self.step.strict)
-            places = np.searchsorted(grid, self.edges.threshold[own])
-            assert (grid[np.minimum(places, len(grid) - 1)] == self.edges.threshold[own]).all(), "edges are on the grid"
-            found |= {int(edge): (int(feature), int(place)) for edge, place in zip(own, places, strict=True)}
         return found
 
     def _majorities(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -27,27 +27,31 @@ _MOST_NAMED: Final = 3
 @dataclass(frozen=True, eq=False)
 class OnGrid:
     ensemble: TreeEnsemble  # with thresholds on the grid
-    step: Thermometer
-    facts: GridFacts
+    grids: tuple[FeatureGrid, ...]
+    step: Thermometer | None  # of comparisons="grid"; else it follows from the parameter set
+    facts: GridFacts  # but for what is sent
 
 
 def on_grid(ensemble: TreeEnsemble, options: TreeOptions) -> OnGrid:
     """CompileError: no samples and no ranges, or wishes that cannot be fulfilled. AccuracyWarning: the grid is too coarse."""
     first = options.first_steps(ensemble)
-    samples = None if options.calibration is None else _table(options.calibration, ensemble, options)
+    samples = calibration_table(ensemble, options)
     names = column_labels(first, np.zeros((1, ensemble.features))) or ()
     grids = public_grid(samples, names, options.grid, options.feature_ranges, options.grid_bits)
-    step = grid_step(ensemble, grids, options.grid_bits)
+    step = grid_step(ensemble, grids, options.grid_bits) if options.comparisons == "grid" else None
     found = snapped(ensemble, grids, samples)
-    facts = _facts(ensemble, found.ensemble, grids, step, options.grid_bits, samples)
+    facts = _facts(ensemble, found.ensemble, grids, options.grid_bits, samples)
     if facts.agreement is not None and facts.agreement < ENOUGH_AGREEMENT:
         worst = [names[i] for i in np.argsort(-found.moved, kind="stable")[:_MOST_NAMED] if found.moved[i]]
         warnings.warn(_warning(facts, worst), AccuracyWarning, stacklevel=3)
-    return OnGrid(found.ensemble, step, facts)
+    return OnGrid(found.ensemble, grids, step, facts)
 
 
-def _table(calibration: Any, ensemble: TreeEnsemble, options: TreeOptions) -> Reals:
-    table = np.asarray(run_input_steps(options.first_steps(ensemble), calibration), dtype=np.float64)
+def calibration_table(ensemble: TreeEnsemble, options: TreeOptions) -> Reals | None:
+    """[samples, features] as the trees see them; None where there are none."""
+    if options.calibration is None:
+        return None
+    table = np.asarray(run_input_steps(options.first_steps(ensemble), options.calibration), dtype=np.float64)
     if table.ndim != 2 or table.shape[1] != ensemble.features or not len(table):
         raise CompileError(
             f"calibration: expected samples of {ensemble.features} features, got an array of shape {list(table.shape)}; pass training samples"
@@ -62,20 +66,20 @@ def _table(calibration: Any, ensemble: TreeEnsemble, options: TreeOptions) -> Re
 
 
 def _facts(
-    ensemble: TreeEnsemble, moved: TreeEnsemble, grids: tuple[FeatureGrid, ...], step: Thermometer, bits: int, samples: Reals | None
-) -> GridFacts:  # fmt: skip
+    ensemble: TreeEnsemble, moved: TreeEnsemble, grids: tuple[FeatureGrid, ...], bits: int, samples: Reals | None
+) -> GridFacts:
     kinds = dict(sorted(Counter(grid.kind for grid in grids).items()))
-    points, sent = int(step.count.sum()), int(step.widths.sum())
+    points = sum(grid.count for grid in grids)
     if samples is None:
-        return GridFacts(bits, points, sent, kinds)
-    chosen = samples[np.linspace(0, len(samples) - 1, min(_COMPARED, len(samples))).astype(int)]
-    measure, value = agreement(ensemble, moved, chosen)
-    return GridFacts(bits, points, sent, kinds, measure, value, len(chosen))
+        return GridFacts(bits, points, 0, kinds)
+    measure, value = agreement(ensemble, moved, samples)
+    return GridFacts(bits, points, 0, kinds, measure, value, min(_COMPARED, len(samples)))
 
 
 def agreement(ensemble: TreeEnsemble, other: TreeEnsemble, samples: Reals) -> tuple[Measure, float]:
-    """The share of samples with the same label, or the share of the values' variance that is kept."""
-    clear, found = (np.asarray(run_output_steps(each.output_steps, each.scores(samples))) for each in (ensemble, other))
+    """The share of samples (2,000 of many) with the same label, or the share of the values' variance that is kept."""
+    chosen = samples[np.linspace(0, len(samples) - 1, min(_COMPARED, len(samples))).astype(int)]
+    clear, found = (np.asarray(run_output_steps(each.output_steps, each.scores(chosen))) for each in (ensemble, other))
     if clear.dtype.kind != "f" or ensemble.labels is not None:
         return "agreement", float((clear == found).mean())
     spread, error = float(np.square(clear - clear.mean(axis=0)).sum()), float(np.square(found - clear).sum())

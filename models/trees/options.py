@@ -9,9 +9,11 @@ from typing import Any, Final, get_args
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import Columns, InputStep, Thermometer
 from cloakwork.models.criteria.choose_set import named_sets
-from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids, Ranges
+from cloakwork.models.criteria.feature_ranges import FeatureRanges
+from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids
 from cloakwork.models.errors import CompileError
 from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.public_grid import FeatureGrid
 
 COMPARISONS: Final = get_args(Comparisons)
 CANDIDATES: Final = ("lut3", "lut4", "lut5", "lut6", "lut7", "lut8")
@@ -23,7 +25,6 @@ _LAST_RESORTS: Final = (*CANDIDATES[2:], *STRUCTURED_CANDIDATES[2:])  # in turn,
 class TreeOptions:
     comparisons: Comparisons
     leaf_bits: int | None
-    bin_bits: int | None
     p_fail_log2: float
     candidates: Sequence[str | ParameterSet] | None
     preprocessing: Sequence[InputStep] | None
@@ -31,8 +32,9 @@ class TreeOptions:
     calibration: Any = None
     grid: Grids = "auto"
     grid_bits: int = DEFAULT_GRID_BITS
-    feature_ranges: Ranges | None = None
-    step: Thermometer | None = None  # of comparisons on a grid, once it is known
+    feature_ranges: FeatureRanges | None = None
+    grids: tuple[FeatureGrid, ...] = ()  # of the features, once they are known
+    step: Thermometer | None = None  # of comparisons="grid", likewise
 
     @property
     def wide(self) -> bool:
@@ -63,7 +65,7 @@ class TreeOptions:
     def check(self) -> None:
         if self.comparisons not in COMPARISONS:
             raise CompileError(f"comparisons: expected one of {', '.join(COMPARISONS)}, got '{self.comparisons}'")
-        if self.comparisons != "grid" and (self.grid != "auto" or self.feature_ranges is not None):
+        if self.comparisons == "client" and (self.grid != "auto" or self.feature_ranges is not None):
             raise CompileError(
-                f"grid, feature_ranges: expected comparisons='grid', got comparisons='{self.comparisons}'"
+                "grid, feature_ranges: expected comparisons='grid' or 'server', got comparisons='client', which has no grid"
             )

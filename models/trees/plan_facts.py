@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from cloakwork.fhe_core import noise
-from cloakwork.models.graph.ir import Graph
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.graph.affine import is_output
+from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.program.facts import TreeFacts
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.trees.edges import Edges
@@ -17,27 +19,22 @@ from cloakwork.models.trees.plans import Plan
 from cloakwork.models.trees.tree_program import FLAGS, LEAVES, used_edges
 
 
-def noise_limit_percent(plan: Plan, p_fail_log2: float) -> float:
-    """The standard deviation that a look-up may see, per cent of the half torus."""
+def noise_limit_percent(params: ParameterSet, margin: float, p_fail_log2: float) -> float:
+    """The standard deviation that a look-up may see, per cent of the half torus. Args: margin: from a value to where the next begins."""
     low, high = 1e-9, 1.0
-    offset = noise.lookup_offset(plan.params)
+    offset = noise.lookup_offset(params)
     for _ in range(60):
         middle = math.sqrt(low * high)
-        fits = noise.p_fail_log2(1 / (4 * plan.layout.slots), middle**2, offset) <= p_fail_log2
+        fits = noise.p_fail_log2(margin, middle**2, offset) <= p_fail_log2
         low, high = (middle, high) if fits else (low, middle)
     return 200 * low
 
 
-def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bin_bits: int | None) -> TreeFacts:
+def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph) -> TreeFacts:
     params, layout = plan.params, plan.layout
     used = used_edges(plan.covers)
-    inner = [norms for norms in weight_norms(made) if not norms.is_output]
-    deviation = max(
-        (phase_noise(params, norms) for norms in inner), default=math.sqrt(noise.lookup_variance(params, 0.0))
-    )
     bootstraps = made.bootstraps
-    offset = noise.lookup_offset(params)
-    lookup = noise.p_fail_log2(1 / (4 * layout.slots), deviation**2, offset)
+    lookup = _worst_lookup(params, made, 1 / (4 * layout.slots))
     risks = [lookup + math.log2(bootstraps)] if bootstraps else []
     risks.append(layout.output_p_fail_log2 + math.log2(len(layout.groups)))
     one_per_node = ensemble.comparisons + sum(len(tree.leaves) for tree in ensemble.trees)
@@ -48,7 +45,6 @@ def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bi
         comparisons_by="server" if plan.server else "client",
         comparison_bits=len(used),
         features_compared=len(np.unique(edges.feature[used])),
-        bin_bits=bin_bits,
         bootstraps_one_per_node=one_per_node,
         bootstraps_of_flags=sum(node.bootstraps for node in made.lookups if node.origin == FLAGS),
         bootstraps_of_leaves=sum(node.bootstraps for node in made.lookups if node.origin == LEAVES),
@@ -59,6 +55,23 @@ def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph, bi
         lookup_p_fail_log2=lookup,
         output_p_fail_log2=layout.output_p_fail_log2,
     )
+
+
+def lookup_margins(made: Graph) -> dict[str, float]:
+    """The phase from a value of an index to where the next one begins, by the name of the linear node; outputs have none."""
+    assert made.scale is not None
+    return {node.origin: float(made.scale[wires(node)].min()) / 2 for node in made.linears if not is_output(made, node)}
+
+
+def _worst_lookup(params: ParameterSet, made: Graph, margin: float) -> float:
+    """log2 of the probability that it is wrong. Args: margin: where there is none."""
+    margins, offset = lookup_margins(made), noise.lookup_offset(params)
+    seen = [
+        noise.p_fail_log2(margins[norms.origin], phase_noise(params, norms) ** 2, offset)
+        for norms in weight_norms(made)
+        if not norms.is_output
+    ]
+    return max(seen, default=noise.p_fail_log2(margin, noise.lookup_variance(params, 0.0), offset))
 
 
 def _sum_log2(logs: Sequence[float]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -15,7 +15,6 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
 from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set
 from cloakwork.models.errors import NoParameterSetError, some
-from cloakwork.models.trees.comparison_bits import FEWEST_CARRY_SLOTS
 from cloakwork.models.trees.cover import Covers, cover_trees
 from cloakwork.models.trees.cover_costs import Budget
 from cloakwork.models.trees.edges import Edges
@@ -31,6 +30,7 @@ from cloakwork.models.trees.tree_program import (
     largest_norm,
     largest_slots,
     most_values,
+    read_edges,
 )
 
 DEFAULT_LEAF_BITS: Final = {"mean": 6, "sum": 8}  # an average has the precision of all its trees together
@@ -42,6 +42,7 @@ _LEAST_BITS_FOR_SIZE: Final = 5
 _ROUNDING_OF_MEAN: Final = 0.002
 _PACKED_LOOKUPS: Final = 8  # of a tree that several outputs are packed into
 _FEWEST_SLOTS: Final = 2
+_FEWEST_CARRY_SLOTS: Final = 4  # where bits come from look-ups: a sum of three is 0 .. 3
 _MANY_TREES: Final = 32
 _SAMPLED_TREES: Final = 6  # of many, to see which parameter set is cheapest
 _FLAG_SHARE: Final = 0.7  # of the noise of an index on bits from look-ups, for a flag
@@ -57,6 +58,7 @@ class Plan:
     layout: Layout
     leaf_bits: int
     server: bool
+    comparison_lookups: int = 0
 
     @property
     def factor(self) -> int:
@@ -69,7 +71,7 @@ class Plan:
 
     @property
     def cost(self) -> float:
-        return self.lookups * bootstrap_cost(self.params)
+        return (self.lookups + self.comparison_lookups) * bootstrap_cost(self.params)
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Wishes:
     server: bool  # compares
     leaf_bits: int | None
     p_fail_log2: float
+    comparison_lookups: Callable[[ParameterSet, Indices], int] = lambda _params, _used: 0
+    """Bootstraps that give these edges. NoParameterSetError: the set does not compare."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +164,7 @@ def _planned(
     Args:
         ways: most values that a tree's outputs may have as digits of one number, 1 for one output each; tried in turn.
     """
-    slots = _slots(wishes, params)
+    slots = slots_of(wishes, params)
     room = most_values(params, slots, wishes.p_fail_log2)
     for bits in leaf_bits:
         seen: tuple[int, ...] = ()
@@ -172,7 +176,8 @@ def _planned(
             seen = sizes
             found = _laid_out(compared, integers, wishes, params, slots)
             if found is not None:
-                return Plan(params, *found, bits, wishes.server)
+                of_edges = wishes.comparison_lookups(params, read_edges(found[1]))
+                return Plan(params, *found, bits, wishes.server, of_edges)
     raise NoParameterSetError(
         f"a tree's values do not fit one ciphertext with {max(leaf_bits)} bits; use fewer leaf_bits"
     )
@@ -240,7 +245,7 @@ def _laid_out(
     first = equal_trees(compared.ensemble, compared.node_edges, integers)
     distinct = np.unique(first)
     chosen = [integers.scalar_trees[i] for i in distinct.tolist()]
-    used_slots, covers = _covers(compared, [(own.tree, own.values) for own in chosen], wishes, params, slots)
+    used_slots, covers = covers_of(compared, [(own.tree, own.values) for own in chosen], wishes, params, slots)
     every = [covers.trees[i] for i in np.searchsorted(distinct, first).tolist()]
     once, kept = counted_once(integers, first)
     ways = [(once, tuple(every[i] for i in kept.tolist()))]
@@ -253,26 +258,28 @@ def _laid_out(
     return min(found, key=lambda way: (len(way[2].groups), sum(group.lookups for group in way[2].groups)), default=None)
 
 
-def _slots(wishes: Wishes, params: ParameterSet) -> int:
+def slots_of(wishes: Wishes, params: ParameterSet) -> int:
     slots = min(largest_slots(params, wishes.p_fail_log2), MOST_SLOTS)
-    if slots < (FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
+    if slots < (_FEWEST_CARRY_SLOTS if wishes.server else _FEWEST_SLOTS):
         raise NoParameterSetError("its look-ups tell no two values apart at this failure probability")
     return slots
 
 
-def _covers(
+def covers_of(
     compared: Compared, chosen: Sequence[tuple[int, Indices]], wishes: Wishes, params: ParameterSet, slots: int
 ) -> tuple[int, Covers]:
     """The slots used and the look-ups; fewer slots where bits that come from look-ups bring too much noise."""
     trees = compared.skeleton.trees(chosen)
     share = _FLAG_SHARE if wishes.server else 1.0
-    for fewer in range(slots, (FEWEST_CARRY_SLOTS if wishes.server else slots) - 1, -1):
+    for fewer in range(slots, (_FEWEST_CARRY_SLOTS if wishes.server else slots) - 1, -1):
         budget = Budget(fewer, flag_weights(params, fewer, wishes.p_fail_log2, share))
         covers = cover_trees(trees, compared.edges, budget, free_linear=not wishes.server)
         norm = largest_norm(covers, compared.edges.feature, noise.rotation_correlation_bound(params))
         if not wishes.server or largest_slots(params, wishes.p_fail_log2, norm) >= fewer:
             return fewer, covers
-    raise NoParameterSetError("comparison bits from look-ups are too noisy for it; use comparisons='client'")
+    raise NoParameterSetError(
+        "comparison bits from look-ups are too noisy for it; use comparisons='grid' with at most 8 grid_bits"
+    )
 
 
 def _kinds(integers: LeafIntegers) -> list[int]:

@@ -7,7 +7,7 @@ two of them: then nothing is lost. Else the grid is uniform over the range, roun
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cloakwork.models.arrays import Reals
-from cloakwork.models.client_steps.thermometer import MOST_GRID_POINTS
-from cloakwork.models.criteria.tree_comparisons import GridKind, Grids, Ranges
-from cloakwork.models.errors import CompileError, closest_first, some
+from cloakwork.models.client_steps.grids import MOST_GRID_POINTS
+from cloakwork.models.criteria.feature_ranges import LEAST_RANGE, FeatureRanges, by_number, outwards, ranges_by_number
+from cloakwork.models.criteria.tree_comparisons import GridKind, Grids
+from cloakwork.models.errors import CompileError, some
 
 MOST_GRID_BITS: Final = 16
 _MOST_CATEGORIES: Final = 16
@@ -26,9 +27,7 @@ _TIMES_SEEN_OF_STEPS: Final = 2  # that values have on average whose step is no 
 _DECIMALS: Final = 6
 _NEAR: Final = 1e-6  # of a value: float32 has 6e-8
 _NEAREST: Final = 0.01  # of a step
-_LEAST_RANGE: Final = 1e-290  # whose parts are still numbers
 _LARGEST_RANGE: Final = 1e290  # of steps, some of which lie beyond it
-_ROUND_ENDS: Final = 20  # a range is rounded outwards to multiples of a twentieth of it, or less
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +59,7 @@ class Steps:
 
 
 def public_grid(
-    samples: Reals | None, names: Sequence[str], kinds: Grids, ranges: Ranges | None, bits: int
+    samples: Reals | None, names: Sequence[str], kinds: Grids, ranges: FeatureRanges | None, bits: int
 ) -> tuple[FeatureGrid, ...]:
     """Of every feature.
 
@@ -73,12 +72,12 @@ def public_grid(
     """
     if not 1 <= bits <= MOST_GRID_BITS:
         raise CompileError(f"grid_bits: expected 1 to {MOST_GRID_BITS}, got {bits}")
-    by_feature = {} if isinstance(kinds, str) else _by_number(kinds, names, "grid")
-    spans = _by_number(ranges or {}, names, "feature_ranges")
+    by_feature = {} if isinstance(kinds, str) else by_number(kinds, names, "grid")
+    spans = ranges_by_number(ranges, names)
     unknown = [name for i, name in enumerate(names) if i not in spans and not _is_points(by_feature.get(i))]
     if samples is None and unknown:
         raise CompileError(
-            f"comparisons='grid': expected calibration samples, or feature_ranges, for the public grid of {some(unknown)}; thresholds then stay "
+            f"calibration: expected calibration samples, or feature_ranges, for the public grid of {some(unknown)}; thresholds then stay "
             "on the server. comparisons='client' needs neither and tells every client all thresholds"
         )
     found = []
@@ -89,30 +88,17 @@ def public_grid(
     return tuple(found)
 
 
-def _by_number(given: Mapping[str | int, Any], names: Sequence[str], option: str) -> dict[int, Any]:
-    found = {}
-    for key, value in given.items():
-        if isinstance(key, str) and key not in names:
-            raise CompileError(f"{option}: there is no feature '{key}'; expected {some(closest_first(key, names))}")
-        number = names.index(key) if isinstance(key, str) else int(key)
-        if not 0 <= number < len(names):
-            raise CompileError(f"{option}: expected features 0 to {len(names) - 1}, got {key}")
-        found[number] = value
-    return found
-
-
 def _is_points(wish: Any) -> bool:
     return wish is not None and not isinstance(wish, str)
 
 
-def _feature_grid(values: Reals, wish: Any, span: Any, bits: int, name: str) -> FeatureGrid:
+def _feature_grid(values: Reals, wish: Any, ends: tuple[float, float] | None, bits: int, name: str) -> FeatureGrid:
     most = (1 << bits) - 1
     if _is_points(wish):
         return _explicit("points", _checked_points(wish, name))
     if wish not in get_args(GridKind):
         raise CompileError(f"grid: expected {some(get_args(GridKind))} or points for '{name}', got '{wish}'")
     distinct = np.unique(values)
-    ends = _checked_span(span, name)
     if wish == "quantiles":
         return _explicit("quantiles", _quantiles(values, distinct, most, name))
     if wish in ("auto", "integers"):
@@ -146,17 +132,6 @@ def _checked_points(wish: ArrayLike, name: str) -> Reals:
     return points
 
 
-def _checked_span(span: Any, name: str) -> tuple[float, float] | None:
-    if span is None:
-        return None
-    low, high = (float(end) for end in span)
-    if not (math.isfinite(low) and math.isfinite(high) and _LEAST_RANGE <= high - low < math.inf):
-        raise CompileError(
-            f"feature_ranges: expected two ascending finite numbers for '{name}', got {low:g} and {high:g}"
-        )
-    return low, high
-
-
 def _explicit(kind: str, points: Reals) -> FeatureGrid:
     return FeatureGrid(kind, 0.0, 0.0, len(points), points)
 
@@ -186,7 +161,7 @@ def _integers(values: Reals, distinct: Reals, ends: tuple[float, float] | None, 
     """A point between any two values of the feature, beyond the outermost too where there is room; None where there are too many."""
     for steps in _steps(values, distinct):
         exact = ends or (float(distinct[0]), float(distinct[-1]))
-        rounded = _outwards(*exact) if ends is None and steps.round_numbers else exact
+        rounded = outwards(*exact) if ends is None and steps.round_numbers else exact
         for low, high in (rounded, exact):
             first, last = math.ceil(steps.number(low) - _NEAREST), math.floor(steps.number(high) + _NEAREST)
             for outer in (1, 0):
@@ -220,7 +195,7 @@ def _steps(values: Reals, distinct: Reals) -> list[Steps]:
             return found
     if (
         len(distinct) < 2
-        or not _LEAST_RANGE <= float(distinct[-1]) - float(distinct[0]) < _LARGEST_RANGE
+        or not LEAST_RANGE <= float(distinct[-1]) - float(distinct[0]) < _LARGEST_RANGE
         or len(values) < _TIMES_SEEN_OF_STEPS * len(distinct)
     ):
         return found
@@ -233,20 +208,10 @@ def _steps(values: Reals, distinct: Reals) -> list[Steps]:
     return found
 
 
-def _outwards(low: float, high: float) -> tuple[float, float]:
-    """To multiples of 1, 2 or 5 times a power of ten, at least twenty of them in the range."""
-    if not _LEAST_RANGE <= high - low < math.inf:
-        return low, high
-    part = (high - low) / _ROUND_ENDS
-    power = 10.0 ** math.floor(math.log10(part))
-    size = max(factor * power for factor in (1, 2, 5) if factor * power <= part * (1 + _NEAR))
-    return math.floor(low / size + _NEAR) * size, math.ceil(high / size - _NEAR) * size
-
-
 def _round_range(distinct: Reals) -> tuple[float, float]:
     """Around the values; a constant has room on either side."""
     low, high = (float(distinct[0]), float(distinct[-1])) if len(distinct) else (0.0, 0.0)
-    if high - low >= _LEAST_RANGE:
-        return _outwards(low, high)
+    if high - low >= LEAST_RANGE:
+        return outwards(low, high)
     aside = max(1.0, abs(low))
     return low - aside, high + aside

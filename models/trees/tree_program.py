@@ -276,11 +276,7 @@ def tree_graph(
         positive_from: the least sum that counts as positive: the output is then that decision, 0 or 1, instead of the sums. R is 2M then.
     """
     builder = GraphBuilder()
-    bits = source.build(builder)
-    _add_flags(builder, covers, layout, bits, factor)
-    sums = [sum_covers(covers.trees[member] for member in group.members) for group in layout.groups]
-    outputs = _add_leaves(builder, [lookup for own in sums for lookup in own.lookups], layout, bits, factor)
-    rows = _sum_rows(sums, outputs, bits)
+    rows = score_rows(builder, covers, layout, source, factor)
     if positive_from is not None:
         return merge_equal(builder.graph(_decision(builder, rows, layout.slots, positive_from)))
     low = np.array([float(group.lowest) for group in layout.groups])
@@ -288,6 +284,15 @@ def tree_graph(
     centre = np.array([float(group.centre(layout.units)) for group in layout.groups])
     scores = builder.linear(rows, Facts(1 / layout.units, low, high, centre), "scores")
     return merge_equal(builder.graph(scores))
+
+
+def score_rows(builder: GraphBuilder, covers: Covers, layout: Layout, source: BitSource, factor: int) -> list[Row]:
+    """Bits, flags, indices and look-ups of leaves; the sum of each group in units of 1/R."""
+    bits = source.build(builder)
+    _add_flags(builder, covers, layout, bits, factor)
+    sums = [sum_covers(covers.trees[member] for member in group.members) for group in layout.groups]
+    outputs = _add_leaves(builder, [lookup for own in sums for lookup in own.lookups], layout, bits, factor)
+    return _sum_rows(sums, outputs, bits)
 
 
 def _add_flags(builder: GraphBuilder, covers: Covers, layout: Layout, bits: dict[int, Bit], factor: int) -> None:

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/large_ensembles.py xgboost-1000 --encrypted     # one JSON object on standard output
 
-The table is scikit-learn's `make_classification`, 4,000 samples of 57 columns to fit and 600 held out, compared with the models' own thresholds.
-Encrypted: one sample on the CPU, one thread.
+The table is scikit-learn's `make_classification`, 4,000 samples of 57 columns to fit and 600 held out, compared with the models' own thresholds,
+or on a public grid (`--comparisons server --grid-bits 8`). Encrypted: one sample on the CPU, one thread.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ ENSEMBLES: dict[str, Callable[[], Any]] = {
 }
 
 
-def measured(name: str, encrypted: bool) -> dict[str, Any]:
+def measured(name: str, encrypted: bool, **options: Any) -> dict[str, Any]:
+    """Args: options: of `compile_estimator`."""
     x, y = make_classification(4600, 57, n_informative=20, flip_y=0.05, random_state=0)
     estimator = ENSEMBLES[name]().fit(x[:FITTED], y[:FITTED])
     start, start_cpu = time.perf_counter(), time.process_time()
-    model = compile_estimator(estimator, x[:FITTED], comparisons="client")
+    model = compile_estimator(estimator, x[:FITTED], **options)
     seconds = {"compile_seconds": time.perf_counter() - start, "compile_cpu_seconds": time.process_time() - start_cpu}
     report, held_out = model.report(), x[FITTED:]
     labels = np.asarray(estimator.predict(held_out))
@@ -52,6 +53,8 @@ def measured(name: str, encrypted: bool) -> dict[str, Any]:
         "ensemble": name,
         **seconds,
         **{fact: report[fact] for fact in ("parameter_set", "bootstraps", "outputs", "leaf_bits", "depth")},
+        "bootstraps_per_level": report["bootstraps_per_level"],
+        "request_bytes_stated": report["input_ciphertext_bytes"],
         "answer_bytes_stated": report["output_ciphertext_bytes"],
         "agreement": float((np.asarray(model.predict(held_out)) == labels).mean()),
     }
@@ -76,10 +79,14 @@ def _answered(model: CompiledModel, x: np.ndarray, label: np.ndarray) -> dict[st
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ensemble", choices=sorted(ENSEMBLES), help="which one")
+    parser.add_argument("--comparisons", choices=("client", "grid", "server"), default="client")
+    parser.add_argument("--grid-bits", type=int, help="of a public grid")
     parser.add_argument("--encrypted", action="store_true", help="evaluate a sample really encrypted, too")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    print(json.dumps(measured(arguments.ensemble, arguments.encrypted)))
+    options = {"comparisons": arguments.comparisons, "grid_bits": arguments.grid_bits}
+    given = {name: value for name, value in options.items() if value is not None}
+    print(json.dumps(measured(arguments.ensemble, arguments.encrypted, **given)))
 
 
 if __name__ == "__main__":

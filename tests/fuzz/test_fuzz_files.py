@@ -80,7 +80,7 @@ def tree(comparisons: Any) -> CompiledModel:
         [[0], [0], [9], [2], [5]],
     )
     ensemble = TreeEnsemble((Tree.of_nodes(*columns),), features=3, feature_names=("u", "v", "w"))
-    grid = {"calibration": CALIBRATION, "grid": {"u": [0.5, 0.7]}} if comparisons == "grid" else {}
+    grid = {"calibration": CALIBRATION, "grid": {"u": [0.5, 0.7]}} if comparisons != "client" else {}
     return compile_ensemble(ensemble, candidates=[TOY], comparisons=comparisons, **grid)
 
 
@@ -90,7 +90,7 @@ MODELS: dict[str, Callable[[], CompiledModel]] = {
     "several": several,
     "linear": linear,
     "tree": lambda: tree("client"),
-    "bins": lambda: tree("server"),
+    "positions": lambda: tree("server"),
     "grid": lambda: tree("grid"),
 }
 # Client's steps that the models above do not have.
@@ -110,6 +110,16 @@ STEPS: list[dict[str, Any]] = [
     {"step": "OneHot", "sizes": [2, 0, 0]},
     {"step": "Select", "columns": [1, 2, 3]},
     {"step": "Round"},
+    {
+        "step": "Bins",
+        "feature": [0, 0],
+        "start": [0, 2, 4],
+        "threshold": [0.25, 0.5, 0.25, 0.5],
+        "digit": [0, 1],
+        "radix": 2,
+        "strict": False,
+        "single": False,
+    },
 ]
 
 
@@ -253,6 +263,10 @@ _PLAIN = {"strict": False, "single": False}
         ({"step": "OneHot", "sizes": [2**52] * 3}, "columns of categories"),
         ({"step": "Standardise", "offset": [[0.0]] * 4000, "scale": [[1.0] * 4000]}, "each column"),
         ({"step": "Bins", "feature": [0], "start": [0, 1], "threshold": [0.5], "digit": [2**50], "radix": 2**50} | _PLAIN, "digits"),
+        ({"step": "Positions", "feature": [0], "count": [2**40], "low": [0.0], "spacing": [1.0], "points": [], "bits": 1, "missing": False} | _PLAIN,
+         "points"),
+        ({"step": "Positions", "feature": [0], "count": [3], "low": [0.0], "spacing": [1.0], "points": [], "bits": 2**40, "missing": False} | _PLAIN,
+         "digits"),
     ],
 )  # fmt: skip
 def test_little_text_cannot_ask_for_much(step: dict[str, Any], says: str) -> None:

@@ -31,6 +31,7 @@ MODES: tuple[dict[str, Any], ...] = (
 )
 CALIBRATION = np.random.default_rng(5).uniform(-1, 1, (200, 4))
 LOW, HIGH = float(CALIBRATION.min()), float(CALIBRATION.max())
+ROUNDED = (-1.0, 1.0)  # outwards
 POSITIVE = CALIBRATION / 4 + 0.75  # a range without zero
 
 
@@ -77,8 +78,8 @@ def tree() -> CompiledModel:
 
 # name -> model, how far modes may differ, the end at which values saturate (None: no range)
 KINDS: dict[str, tuple[Callable[[], CompiledModel], float, tuple[float, float] | None]] = {
-    "network": (network, 0.5, (LOW, HIGH)),
-    "network of images": (image_network, 0.5, (LOW, HIGH)),
+    "network": (network, 0.5, ROUNDED),
+    "network of images": (image_network, 0.5, ROUNDED),
     "exact network": (exact, 0.0, (LOW, HIGH)),
     "exact network without zero": (lambda: exact(POSITIVE), 0.0, (float(POSITIVE.min()), float(POSITIVE.max()))),
     "linear model": (linear, 0.0, None),  # a range for each column

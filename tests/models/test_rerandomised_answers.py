@@ -96,7 +96,9 @@ def test_outputs_have_the_noise_that_reports_and_simulations_say() -> None:
     """A linear program of norm 1, whose answers are 400 times noisier than its inputs. Fixed key; the answers' randomness is the operating
     system's. Limits: 30 % for one toy key, and six standard deviations of so many samples, passed wrongly once in 10^8 runs."""
     params, samples = parameter_set("toy_two_limb"), 4096
-    found = LinearQuantisation(np.array([[1, 0]]), 8, np.ones(1), 1 / 64, -128.0)
+    found = LinearQuantisation(
+        np.array([[1, 0]]), np.zeros(1, dtype=np.int64), np.zeros(1), 8, np.ones(1), 1 / 64, -128.0
+    )
     program = linear_program(found, params, "one weight")
     (norms,) = weight_norms(program.graph)
     model = phase_noise(params, norms) ** 2

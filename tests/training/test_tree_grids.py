@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -12,7 +13,9 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from sklearn import datasets
 
-from cloakwork.models.client_steps import Thermometer
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.client_steps import Positions, Thermometer
 from cloakwork.training import estimators
 from cloakwork.training.tabular_data import load_tabular
 
@@ -84,9 +87,39 @@ def test_numbers_and_missing_values_of_every_library(
     fitted = of_name(class_name, options).fit(x, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        on_grid = fitted.compile(x)
-    told = fitted.compile(x, comparisons="client")
-    np.testing.assert_array_equal(on_grid.predict(x, output="scores"), told.predict(x, output="scores"))
-    (step,) = (each for each in on_grid.client.input_steps if isinstance(each, Thermometer))
-    assert (step.strict, step.single) == (strict, single)
-    assert step.missing == bool(np.isnan(x).any())
+        on_grid, placed = (fitted.compile(x, comparisons=way, leaf_bits=6) for way in ("grid", "server"))
+    told = fitted.compile(x, comparisons="client", leaf_bits=6)
+    for model, kind in ((on_grid, Thermometer), (placed, Positions)):
+        np.testing.assert_array_equal(model.predict(x, output="scores"), told.predict(x, output="scores"))
+        (step,) = (each for each in model.client.input_steps if isinstance(each, Thermometer | Positions))
+        assert isinstance(step, kind) and (step.strict, step.single) == (strict, single)
+        assert step.missing == bool(np.isnan(x).any())
+
+
+@functools.cache
+def session(name: str) -> tuple[ClientKey, Session]:
+    key = ClientKey.generate(name)
+    return key, Session(key.evaluation_keys())
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "digits"), [("tree", 6, 8), ("tree", 16, 8), ("boosting", 6, 60), ("boosting", 8, 90)]
+)
+def test_positions_find_secret_thresholds_of_real_sets(name: str, bits: int, digits: int) -> None:
+    """Held-out labels, what is sent, and two samples really encrypted under a set of 128 bits."""
+    data_name, class_name, options = MODELS[name]
+    data, fitted = load_tabular(data_name), of_name(class_name, options)
+    clear = fitted.fit(data.train_x, data.train_y).predict(data.test_x)
+    on_grid = fitted.compile(data.train_x, grid_bits=bits)
+    model = fitted.compile(data.train_x, comparisons="server", grid_bits=bits)
+    report = model.report()
+    assert (fitted.predict(data.test_x) == clear).mean() >= 0.98
+    assert (report["grid"]["sent"], report["parameter_set"]) == (digits, "lut3")
+    assert report["p_fail_log2"] <= -119 and report["lookup_p_fail_log2"] <= -128
+    assert report["discloses"] == on_grid.report()["discloses"]
+    np.testing.assert_array_equal(
+        model.predict(data.test_x, output="scores"), on_grid.predict(data.test_x, output="scores")
+    )
+    key, server = session("lut3")
+    found = model.predict(data.test_x[:2], "execute", key=key, session=server, output="scores")
+    np.testing.assert_array_equal(found, model.predict(data.test_x[:2], output="scores"))

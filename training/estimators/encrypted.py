@@ -59,8 +59,9 @@ class EncryptedEstimator:
         """Makes a program of what was fitted.
 
         Args:
-            X: typical samples, such as the training data: the ranges of the features of linear models and networks.
-            options: `parameters`, `bits`, .. of `compile_linear`, `compile_ensemble` or `compile_onnx` (docs/scikit-learn.md).
+            X: typical samples, such as the training data: the ranges of the features of linear models and networks, the public grid of trees.
+            options: `parameters`, `bits`, .. of `compile_linear`, `compile_ensemble` (`comparisons`, `grid_bits`, ..) or `compile_onnx`
+                (docs/scikit-learn.md).
         """
         forget(self)
         compiled = compile_estimator(self, X, **options)

@@ -24,7 +24,7 @@ from cloakwork.fhe_core.modular_integers import ModularIntegers, encryption_norm
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 
-LARGE_SET: Final = "lut4"
+LARGE_SET: Final = "large16"
 
 SetOption = Annotated[str, typer.Option("--set", help="Parameter set; 'cloakwork params' lists them.")]
 BitsOption = Annotated[int, typer.Option("--bits", min=1, max=32, help="Bits of each integer.")]
@@ -66,7 +66,7 @@ def func(
 
 
 def floor(
-    bits: BitsOption = 12,
+    bits: BitsOption = 16,
     remove: Annotated[
         int, typer.Option("--remove", min=1, max=31, help="How many of the lowest bits are removed.")
     ] = 4,

@@ -45,8 +45,8 @@ ComparisonsOption = Annotated[
     str | None,
     typer.Option(
         "--comparisons",
-        help=f"{_TREES_HELP}grid (thresholds stay on the server, needs --calibration), client or server (every client is told all thresholds). "
-        "Default grid.",
+        help=f"{_TREES_HELP}grid (thresholds stay on the server, needs --calibration), server (they do too; small uploads, more bootstraps) or "
+        "client (every client is told all thresholds). Default grid.",
     ),
 ]
 GridOption = Annotated[
@@ -58,6 +58,14 @@ GridOption = Annotated[
 ]
 GridBits = Annotated[
     int | None, typer.Option("--grid-bits", help=f"{_TREES_HELP}at most 2^BITS - 1 grid points a feature. Default 6.")
+]
+FeatureRange = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--feature-range",
+        metavar="NAME=LOW:HIGH",
+        help="Range of a feature (or its number), of an input of several, in place of what the samples show; may be repeated.",
+    ),
 ]
 ClientOutput = Annotated[
     Path | None,
@@ -128,6 +136,7 @@ def compile_model(
     comparisons: ComparisonsOption = None,
     grid: GridOption = None,
     grid_bits: GridBits = None,
+    feature_ranges: FeatureRange = None,
     client: ClientOutput = None,
     picture: PictureOutput = None,
     stages: StagesOption = False,
@@ -147,6 +156,7 @@ def compile_model(
     options["exact"] = ExactSettings(**exact) if exact else None
     trees = _given(comparisons=comparisons, grid=grid, grid_bits=grid_bits)
     options["trees"] = TreeComparisons(**trees) if trees else None
+    options["feature_ranges"] = _feature_ranges(feature_ranges) if feature_ranges else None
     options["on_step"] = _Stages() if stages else None
     model = _compiled(source, calibration, _given(**options))
     model.save(output)
@@ -225,6 +235,25 @@ def _tasks(texts: list[str]) -> str | dict[str, str]:
     if len(named) < len(texts) or ("" in named and len(named) > 1):
         raise WrongCallError("--task: expected one for all outputs, or one OUTPUT=TASK for each of some")
     return named.get("", named)
+
+
+def _feature_ranges(texts: list[str]) -> dict[str | int, tuple[float, float]]:
+    """Of NAME=LOW:HIGH, where a name of digits is a number."""
+    found: dict[str | int, tuple[float, float]] = {}
+    for text in texts:
+        name, _, ends = text.rpartition("=")
+        low, _, high = ends.partition(":")
+        try:
+            ends_of_range = float(low), float(high)
+        except ValueError:
+            name = ""
+        key = int(name) if name.isdecimal() and len(name) < 10 else name
+        if not name or key in found:
+            raise WrongCallError(
+                f"--feature-range: expected one NAME=LOW:HIGH for each of some features, such as age=0:120, got '{text}'"
+            )
+        found[key] = ends_of_range
+    return found
 
 
 def _profile(text: str) -> Profile:

@@ -12,6 +12,7 @@ from cloakwork.app.cli.shared.console import MIB, JsonOption, key_value_table, s
 from cloakwork.app.cli.shared.parameter_sets import find_set, key_sizes
 from cloakwork.fhe_core.parameters import (
     ParameterSet,
+    has_fine_outputs,
     parameter_sets,
     upload_bytes,
 )
@@ -95,6 +96,8 @@ def sets_table(sets: list[ParameterSet]) -> Table:
     )
     if any(each.raised for each in sets):
         table.caption += " .._raised: limbs of ciphertexts; the bootstrap key has two. Taken only when named."
+    if any(has_fine_outputs(each) for each in sets):
+        table.caption += " large16: outputs of low noise, for large integers. Taken only when named."
     if any(each.structured_secret for each in sets):
         table.caption += " *: a structured secret (block-binary small key), which no estimator covers in full; taken only when asked for."
     return table

@@ -77,6 +77,7 @@ inline constexpr std::array kRows = std::to_array<ParameterSet>({
     {"nn2_wide_raised",       approximate, 0, {1024, 2, 1, {24, 1}, {24, 1}, binary_pair, 1, raised},  s_ternary,   3.19,  668,  16, 4.04,   {2, 6},  256.0,              0.0,      9.604e-03, 132, 3.69},
     {"nn1_wide_raised",       approximate, 0, {1024, 2, 1, {24, 1}, {24, 1}, binary_pair, 1, raised},  s_ternary,   3.19,  714,  24, 464.41, {2, 7},  128.0,              0.0,      4.888e-03, 132, 3.69},
     {"nn05_wide_raised",      approximate, 0, {1024, 2, 1, {24, 1}, {24, 1}, binary_pair, 1, raised},  s_ternary,   3.19,  840,  24, 51.92,  {2, 9},  64.0,               0.0,      2.451e-03, 132, 3.69},
+    {"large16",               exact,       4, {2048, 1, 2, {16, 2}, {16, 2}, binary_pair},             s_ternary,   15.08, 834,  24, 57.63,  {2, 8},  256.0,              -130.0,   1.150e-03, 132},
     {"toy",                   exact,       2, {256, 1, 1, {7, 3}, {7, 3}, binary_pair},                s_ternary,   3.19,  32,   24, 4.0,    {2, 8},  4.0,                -561.9,   2.171e-03, 0},
     {"toy_binary",            exact,       1, {256, 2, 1, {6, 3}, {7, 2}, binary},                     s_binary,    3.19,  24,   16, 3.19,   {4, 4},  2.0,                -104.7,   1.028e-02, 0},
     {"toy_ternary",           exact,       2, {256, 1, 1, {8, 2}, {6, 3}, ternary},                    s_ternary,   3.19,  20,   20, 3.19,   {3, 5},  2.0,                -477.5,   2.357e-03, 0},
@@ -89,6 +90,7 @@ inline constexpr std::array kRows = std::to_array<ParameterSet>({
     {"toy_raised_block",      exact,       2, {256, 1, 1, {24, 1}, {24, 1}, block_6, 1, raised},       s_ternary,   3.19,  36,   24, 4.0,    {2, 9},  16.0,               -1531.7,  1.311e-03, 0, 4.0},
     {"toy_raised_binary",     exact,       1, {256, 2, 1, {13, 2}, {9, 2}, binary, 1, raised},         s_binary,    3.19,  24,   16, 3.19,   {4, 4},  2.0,                -104.8,   1.028e-02, 0, 5.0},
     {"toy_fft",               exact,       2, {2048, 1, 1, {23, 1}, {20, 1}, binary_pair, 1, rounded}, s_binary,    9.12,  16,   24, 4.0,    {2, 8},  16.0,               -50434.3, 2.312e-04, 0, 9.12},
+    {"toy_large",             exact,       4, {2048, 1, 2, {16, 2}, {16, 2}, binary_pair},             s_ternary,   15.08, 16,   24, 4.0,    {2, 8},  256.0,              -3176.2,  2.293e-04, 0},
     {"toy_extended",          exact,       2, {256, 2, 1, {8, 2}, {7, 2}, binary_pair, 4},             s_ternary,   3.19,  32,   24, 4.0,    {2, 8},  4.0,                -323.4,   2.903e-03, 0},
     {"toy_extended_two_limb", exact,       2, {256, 1, 2, {24, 1}, {22, 1}, block_8, 8},               s_ternary,   3.19,  80,   24, 4.0,    {2, 9},  4.0,                -60484.2, 2.112e-04, 0},
 });

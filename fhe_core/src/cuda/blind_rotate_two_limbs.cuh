@@ -1,14 +1,14 @@
-// Blind rotation with two key bits per step, two limbs, one digit per component: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC), all
-// steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). N = H * 1024, H = 1, 2, 4.
+// Blind rotation with two key bits per step, two limbs, one or two digits per component: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC),
+// all steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). N = H * 1024, H = 1, 2, 4.
 //
 // Who does what. A group of 2*H*W warps owns one ciphertext. Warp (w, limb, part) works modulo one limb prime on positions
-// part*1024 .. part*1024 + 1023 of the transform: it transforms the components w, w + W, .. and multiplies the 4-point groups
+// part*1024 .. part*1024 + 1023 of the transform: it transforms the digits w, w + W, .. and multiplies the 4-point groups
 // w, w + W, .. of a lane. The group's threads share the coefficients of ACC, both limbs in registers: thread t holds i, i + 1024,
 // .. (H of them) of component c for every c*1024 + i = t + 64*H*W*r.
 //
 //   each step, threads:  ACC, both limbs -> digits -> first log2 H stages -> T
 //                        group barrier: the digits are there
-//              warps:    the other stages, each component; products in place; inverse transforms but for log2 H stages
+//              warps:    the other stages, each digit; products in place; each component's inverse transform but for log2 H stages
 //                        (W > 1: a barrier of the W warps of a limb and part before and after the products)
 //                        group barrier: the updates are there
 //              threads:  last log2 H stages of the inverse, ACC += update
@@ -18,12 +18,13 @@
 // a transform need __syncwarp.
 //
 // Shared memory: powers of the 2N-th roots of both limbs, word x at x + x/32; twiddles (TwoLimbTables); per group T[limb][part]
-// [component][1024]. The modulus is a run-time value: one code path for both limbs.
+// [digit][1024], the digits of a component together, the most significant first; its update lies where that one lay. The modulus is
+// a run-time value: one code path for both limbs.
 //
 // Key: KeyOrder::warp with 32*H lanes (lane part*32 + l of KeyLayout is lane l of that part), each word K * 2^64 / N modulo its
 // limb's prime, centred. Sizes as in blind_rotate_pair.cuh.
 //
-// Source: as blind_rotate_pair.cuh, [BMMP18]; two limbs and one digit are ours.
+// Source: as blind_rotate_pair.cuh, [BMMP18]; two limbs and digits of them are ours.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +44,7 @@ template <class Config>
 struct TwoLimbThread {
     using Row = typename Config::Row;
     static constexpr int H = Config::kParts, N = Config::N, kComponents = Config::kComponents, kShare = Config::kShare;
-    static constexpr int kTileWords = Config::kTileWords;
+    static constexpr int kTileWords = Config::kTileWords, kLevels = Config::kLevels;
 
     int thread, lane, limb, part, number;  // number: w
     LimbModulus modulus;
@@ -98,20 +99,23 @@ struct TwoLimbThread {
     FHE_HD void decompose(const Share& y) const {
 #pragma unroll
         for (int r = 0; r < kShare; ++r) {
-            std::int32_t digit[H];
+            std::int32_t digit[H][kLevels];
 #pragma unroll
             for (int h = 0; h < H; ++h)
-                digit[h] = only_digit<Config::kDrop>(
-                    compose_centred(wrap(y[r][h][0]) - Modulus<0>::half, wrap(y[r][h][1]) - Modulus<1>::half));
-            std::int32_t* const word = words_of(r);
-            fold_limb<0>(digit, word);
-            fold_limb<1>(digit, word + H * kTileWords);
+                cut_all_digits<Config::shape.mask_gadget, Config::kModulusBits>(
+                    compose_centred(wrap(y[r][h][0]) - Modulus<0>::half, wrap(y[r][h][1]) - Modulus<1>::half), digit[h]);
+#pragma unroll
+            for (int level = 0; level < kLevels; ++level) {
+                std::int32_t* const word = words_of(r) + level * 1024;
+                fold_limb<0>(digit, level, word);
+                fold_limb<1>(digit, level, word + H * kTileWords);
+            }
         }
     }
-    // Coefficient i of a component in a limb's first part.
+    // Coefficient i of a component in a limb's first part: its first digit, and its update.
     FHE_HD std::int32_t* words_of(int r) const {
         const int i = place(r) & 1023;
-        return group_tiles + (place(r) - i) + Row::row_word(i >> 5, i & 31);
+        return group_tiles + (place(r) - i) * kLevels + Row::row_word(i >> 5, i & 31);
     }
     template <int number>
     struct FoldTwiddles {
@@ -121,12 +125,12 @@ struct TwoLimbThread {
                                  w3 = M::twiddle(pow_mod(root, N / 4 * 3, M::p));
     };
     template <int number>
-    FHE_HD static void fold_limb(const std::int32_t (&digit)[H], std::int32_t* word) {
+    FHE_HD static void fold_limb(const std::int32_t (&digit)[H][kLevels], int level, std::int32_t* word) {
         using M = Modulus<number>;
         using Fold = FoldTwiddles<number>;
         std::int32_t x[H];
 #pragma unroll
-        for (int h = 0; h < H; ++h) x[h] = digit[h];
+        for (int h = 0; h < H; ++h) x[h] = digit[h][level];
         if constexpr (H == 4) {
             forward_butterfly(M{}, x[0], x[2], Fold::w1);
             forward_butterfly(M{}, x[1], x[3], Fold::w1);
@@ -217,15 +221,15 @@ struct TwoLimbThread {
         });
     }
 
-    FHE_HD void forward_a(int component, std::int32_t (&x)[32]) const {
-        Row::load_slots(x, tile + component * 1024, lane);
+    FHE_HD void forward_a(int row, std::int32_t (&x)[32]) const {
+        Row::load_slots(x, tile + row * 1024, lane);
         forward_stages<32, 0>(modulus, x, SlotTwiddles{table});
-        Row::store_slots(x, tile + component * 1024, lane);
+        Row::store_slots(x, tile + row * 1024, lane);
     }
     // The stages with twiddles of a lane are written out here and below, and in warp_ntt.cuh backwards: through forward_stages and
     // inverse_stage the same instructions come in an order that costs nn2_wide and lut2_64 2 to 3 % (docs/benchmarks/cuda-log.md).
-    FHE_HD void forward_b(int component, std::int32_t (&x)[32]) const {
-        Row::load_row(x, tile + component * 1024, lane);
+    FHE_HD void forward_b(int row, std::int32_t (&x)[32]) const {
+        Row::load_row(x, tile + row * 1024, lane);
         static_for<1, 32>([&](auto number) {
             constexpr int ordinal = decltype(number)::value, stage = log2_floor(ordinal);
             constexpr int half = 32 >> (stage + 1), block = ordinal - (1 << stage);
@@ -235,10 +239,12 @@ struct TwoLimbThread {
                 forward_butterfly(modulus, x[a], x[a + half], w);
             });
         });
-        Row::store_row(x, tile + component * 1024, lane);
+        Row::store_row(x, tile + row * 1024, lane);
     }
+    // Updates lie where a component's first digit lay.
+    FHE_HD std::int32_t* update_of(int component) const { return tile + component * (kLevels * 1024); }
     FHE_HD void inverse_a(int component, std::int32_t (&x)[32]) const {
-        Row::load_row(x, tile + component * 1024, lane);
+        Row::load_row(x, update_of(component), lane);
         static_for<0, 5>([&](auto step) {
             constexpr int stage = 4 - decltype(step)::value, blocks = 1 << stage, half = 32 >> (stage + 1);
             reduce_slots<Config::kInversePlan.reduces[decltype(step)::value]>(modulus, x);
@@ -252,20 +258,48 @@ struct TwoLimbThread {
             });
         });
         reduce_slots<Config::kInversePlan.reduces[5]>(modulus, x);
-        Row::store_row(x, tile + component * 1024, lane);
+        Row::store_row(x, update_of(component), lane);
     }
     FHE_HD void inverse_b(int component, std::int32_t (&x)[32]) const {
-        Row::load_slots(x, tile + component * 1024, lane);
+        Row::load_slots(x, update_of(component), lane);
         inverse<6>(SlotTwiddles{mirrored}, x);
         reduce_slots<Config::kReducedSlots>(modulus, x);
-        Row::store_slots(x, tile + component * 1024, lane);
+        Row::store_slots(x, update_of(component), lane);
     }
 
     // --- Product, in place ---
 
     static constexpr int kLanes = 32 * H, kRows = Config::kRows, kKeys = Config::kKeys;
     static constexpr int kVectorWords = kRows * kKeys * kLanes;  // of the key, one output
-    using Ahead = KeyAhead<kRows, kKeys, kLanes>;                // the words of the next product of a vector and an output
+    static constexpr int kAhead = Config::kAhead;
+
+    // The next kAhead vectors of the key, in the order in which the products of a vector take them: output by output, each row by
+    // row with all its keys, or (rows first) key by key with all its rows.
+    struct Ahead {
+        static constexpr int kOutput = kRows * kKeys, kVector = kComponents * kOutput;  // vectors of the key
+
+        const Vec4* words;  // of the vector's first output
+        Vec4 held[kAhead];
+
+        FHE_HD explicit Ahead(const Vec4* first) : words(first) {}  // held is left as it is until `fill`
+        FHE_HD void fill() {
+#pragma unroll
+            for (int position = 0; position < kAhead; ++position) held[position] = load_key(words + place_of(position));
+        }
+        FHE_HD static constexpr int place_of(int position) {
+            const int output = position / kOutput, i = position % kOutput;
+            return output * static_cast<int>(Config::kOutputVectors) +
+                   (Config::kKeysFirst ? i : i % kRows * kKeys + i / kRows) * kLanes;
+        }
+        FHE_HD const Vec4& at(int position) const { return held[position % kAhead]; }
+        // In its place the one kAhead later, of the warp's next vector after the last. Behind the last vector lies the second
+        // output: read, not used.
+        FHE_HD void refill(int position) {
+            const int next = position + kAhead;
+            const Vec4* const from = next < kVector ? words : words + Config::kWarpsPerPart * kVectorWords;
+            held[position % kAhead] = load_key(from + place_of(next % kVector));
+        }
+    };
 
     // Of the warp's first vector.
     FHE_HD const Vec4* key_of(int step) const {
@@ -282,30 +316,32 @@ struct TwoLimbThread {
                               factor[2 * pair + 1]);
     }
 
-    // Sums over the keys of factor times key, reduced, times digits. `next`: the key words that come in the place of those used.
-    FHE_HD void multiply_keys_first(const Vec4 (&digit)[kRows], const std::int32_t (&factor)[kKeys][4], Ahead& ahead,
-                                    const Vec4* next, std::int64_t (&total)[4]) const {
+    // Sums over the keys of factor times key, reduced, times digits.
+    FHE_HD void multiply_keys_first(const Vec4 (&digit)[kRows], const std::int32_t (&factor)[kKeys][4], Ahead& ahead, int output,
+                                    std::int64_t (&total)[4]) const {
 #pragma unroll
         for (int row = 0; row < kRows; ++row) {
             std::int64_t sum[4] = {};
 #pragma unroll
             for (int j = 0; j < kKeys; ++j) {
-                multiply_accumulate(sum, factor[j], ahead.rows[row][j].x);
-                ahead.rows[row][j] = load_key(next + (row * kKeys + j) * kLanes);
+                const int position = (output * kRows + row) * kKeys + j;
+                multiply_accumulate(sum, factor[j], ahead.at(position).x);
+                ahead.refill(position);
             }
             multiply_reduced(modulus, total, digit[row].x, sum);
         }
     }
     // Sums over the rows of digit times key, reduced, times factors.
-    FHE_HD void multiply_rows_first(const Vec4 (&digit)[kRows], const std::int32_t (&factor)[kKeys][4], Ahead& ahead,
-                                    const Vec4* next, std::int64_t (&total)[4]) const {
+    FHE_HD void multiply_rows_first(const Vec4 (&digit)[kRows], const std::int32_t (&factor)[kKeys][4], Ahead& ahead, int output,
+                                    std::int64_t (&total)[4]) const {
 #pragma unroll
         for (int j = 0; j < kKeys; ++j) {
             std::int64_t sum[4] = {};
 #pragma unroll
             for (int row = 0; row < kRows; ++row) {
-                multiply_accumulate(sum, digit[row].x, ahead.rows[row][j].x);
-                ahead.rows[row][j] = load_key(next + (row * kKeys + j) * kLanes);
+                const int position = (output * kKeys + j) * kRows + row;
+                multiply_accumulate(sum, digit[row].x, ahead.at(position).x);
+                ahead.refill(position);
             }
             multiply_reduced(modulus, total, factor[j], sum);
         }
@@ -380,7 +416,8 @@ struct TwoLimbThread {
 #pragma unroll
             for (int output = 0; output < kComponents; ++output) products[output] = montgomery(modulus, totals[output]);
 #pragma unroll
-            for (int output = 0; output < kComponents; ++output) *reinterpret_cast<Vec4*>(word + output * 1024) = products[output];
+            for (int output = 0; output < kComponents; ++output)
+                *reinterpret_cast<Vec4*>(word + output * (kLevels * 1024)) = products[output];
             ahead.words += DeepKey::kStride;
         }
     }
@@ -416,15 +453,12 @@ struct TwoLimbThread {
             for (int j = 0; j < kKeys; ++j) factors_at(vector, exponents[j], factor[j]);
 #pragma unroll
             for (int output = 0; output < kComponents; ++output) {
-                // After the last vector of the first output lies the second output: read, not used.
-                const Vec4* next = output + 1 < kComponents ? ahead.words + (output + 1) * static_cast<int>(Config::kOutputVectors)
-                                                            : ahead.words + Config::kWarpsPerPart * kVectorWords;
                 std::int64_t total[4] = {};
                 if constexpr (Config::kKeysFirst)
-                    multiply_keys_first(digit, factor, ahead, next, total);
+                    multiply_keys_first(digit, factor, ahead, output, total);
                 else
-                    multiply_rows_first(digit, factor, ahead, next, total);
-                *reinterpret_cast<Vec4*>(word + output * 1024) = montgomery(modulus, total);
+                    multiply_rows_first(digit, factor, ahead, output, total);
+                *reinterpret_cast<Vec4*>(word + output * (kLevels * 1024)) = montgomery(modulus, total);
             }
             ahead.words += Config::kWarpsPerPart * kVectorWords;
         }
@@ -487,11 +521,11 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
             thread.decompose(y);
             group_barrier();  // the digits are there
 #pragma unroll 1
-            for (int component = thread.number; component < Config::kComponents; component += Config::kWarpsPerPart) {
+            for (int row = thread.number; row < Config::kRows; row += Config::kWarpsPerPart) {
                 std::int32_t x[32];
-                thread.forward_a(component, x);
+                thread.forward_a(row, x);
                 __syncwarp();
-                thread.forward_b(component, x);
+                thread.forward_b(row, x);
             }
             if constexpr (Config::kDeep) {
                 const typename Thread::DeepKey ahead = thread.deep_key(step);

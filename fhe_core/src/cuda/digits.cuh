@@ -77,6 +77,23 @@ FHE_HD std::int32_t only_digit(std::int64_t x) {
     return static_cast<std::int32_t>((x + (std::int64_t{1} << (drop - 1))) >> drop);
 }
 
+// --- Two limbs, several digits ---
+
+// All digits of a centred x, the most significant first.
+template <Gadget gadget, int modulus_bits>
+FHE_HD void cut_all_digits(std::int64_t x, std::int32_t (&digits)[gadget.level_count]) {
+    constexpr int drop = modulus_bits - gadget.base_log * gadget.level_count;
+    constexpr std::int64_t half = std::int64_t{1} << (gadget.base_log - 1);
+    std::int64_t y = (x + (std::int64_t{1} << (drop - 1))) >> drop;
+#pragma unroll
+    for (int level = gadget.level_count - 1; level > 0; --level) {
+        const std::int64_t digit = ((y + half) & (2 * half - 1)) - half;
+        y = (y - digit) >> gadget.base_log;
+        digits[level] = static_cast<std::int32_t>(digit);
+    }
+    digits[0] = static_cast<std::int32_t>(y);
+}
+
 // --- Any gadget, as section 4 says it ---
 
 // put(level, digit) for every level, least significant first.

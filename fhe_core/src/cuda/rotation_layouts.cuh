@@ -90,17 +90,24 @@ constexpr int two_limb_groups(const Shape& shape) {
 }
 constexpr int two_limb_warps(const Shape& shape) { return has_three_components(shape) ? 3 : 2; }
 
-// Key after key for blocks, and for three components.
+// Key after key for blocks, and for three components; the sums of several digits would not fit.
 constexpr TwoLimbProduct product_of(const Shape& shape) {
-    return has_blocks(shape) || has_three_components(shape) ? TwoLimbProduct::deep : TwoLimbProduct::keys;
+    const bool one_digit = shape.mask_gadget.level_count == 1;
+    return one_digit && (has_blocks(shape) || has_three_components(shape)) ? TwoLimbProduct::deep : TwoLimbProduct::keys;
 }
+// Of a multiprocessor with less shared memory: as many warps in fewer groups where a ciphertext has more digits.
+constexpr int small_groups(const Shape& shape) {
+    const int groups = two_limb_groups(shape) / shape.mask_gadget.level_count;
+    return groups > 1 ? groups : 1;
+}
+constexpr int small_warps(const Shape& shape) { return two_limb_groups(shape) / small_groups(shape) * two_limb_warps(shape); }
 
 template <class KernelShapeOf>
 struct OfTwoLimbs {
     static constexpr Shape s = KernelShapeOf::value;
 
     using Throughput = TwoLimbConfig<KernelShapeOf, two_limb_groups(s), two_limb_warps(s), product_of(s)>;
-    using Small = TwoLimbConfig<KernelShapeOf, two_limb_groups(s), two_limb_warps(s)>;
+    using Small = TwoLimbConfig<KernelShapeOf, small_groups(s), small_warps(s)>;
     using Latency = TwoLimbConfig<KernelShapeOf, 1, s.polynomial_size == 4096 ? 2 : 4>;
 };
 

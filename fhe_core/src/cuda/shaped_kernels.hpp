@@ -22,8 +22,9 @@ constexpr bool has_pair_kernel(const Shape& shape) {
 // Of the key; raised sets, whose ciphertexts have one, among them.
 constexpr bool has_two_limb_kernel(const Shape& shape) {
     return shape.extension_factor == 1 && rotation_of(shape.cmux).factors_on_products() && shape.key_limbs().count == 2 &&
-           shape.polynomial_size >= 1024 && shape.mask_gadget == shape.body_gadget && shape.mask_gadget.level_count == 1 &&
-           shape.mask_gadget.base_log <= 24 && !shape.has_rounded_products();
+           shape.polynomial_size >= 1024 && shape.mask_gadget == shape.body_gadget && shape.mask_gadget.base_log <= 24 &&
+           (shape.mask_gadget.level_count == 1 || (shape.mask_gadget.level_count == 2 && !shape.is_raised())) &&
+           !shape.has_rounded_products();
 }
 
 // Sets of rounded products have this kernel alone.
@@ -87,8 +88,9 @@ struct ClusterKernels {
     Shape shape;
     std::vector<ClusterKernel> kernels;
 };
-inline constexpr ShapeList kClusterShapes =
-    shaped_list([](const Shape& shape) { return has_pair_kernel(shape) || has_two_limb_kernel(shape); });
+inline constexpr ShapeList kClusterShapes = shaped_list([](const Shape& shape) {
+    return has_pair_kernel(shape) || (has_two_limb_kernel(shape) && shape.mask_gadget.level_count == 1);
+});
 
 std::span<const ShapedKernel> rounded_kernels();  // not in parts: they are few
 // Of one part: shapes part, part + kShapedKernelParts, .. of each list.

@@ -34,15 +34,17 @@ struct TwoLimbConfig {
     using Step = RotationStep<shape.cmux>;
     static constexpr int kKeys = Step::kKeys;
     static constexpr int N = shape.polynomial_size, k = shape.glwe_dimension;
-    static constexpr int kParts = N / 1024, kComponents = k + 1, kRows = kComponents, kVectors = 8;
+    static constexpr int kParts = N / 1024, kComponents = k + 1, kVectors = 8;
+    static constexpr int kLevels = shape.mask_gadget.level_count, kRows = kComponents * kLevels;  // row component*kLevels + level
     static constexpr int kLogSize = log2_of(N), kGroups = groups_per_block;
     static constexpr int kWarpsPerPart = warps_per_part;  // W
     static constexpr int kWarpsPerGroup = 2 * kParts * kWarpsPerPart;
     static constexpr int kGroupThreads = kWarpsPerGroup * 32, kThreads = kGroupThreads * kGroups;
     static constexpr int kShare = kComponents * 1024 / kGroupThreads;  // coefficients of a thread, times kParts
     static constexpr bool kRaised = shape.is_raised();
-    static constexpr int kSecond = shape.key_limbs().second;  // prime of limb 1, number in kLimbPrimes
-    static constexpr int kDrop = shape.limb_count * kLimbBits - shape.mask_gadget.base_log;
+    static constexpr int kSecond = shape.key_limbs().second;           // prime of limb 1, number in kLimbPrimes
+    static constexpr int kModulusBits = shape.limb_count * kLimbBits;  // of ciphertexts
+    static constexpr int kDrop = kModulusBits - shape.mask_gadget.base_log * kLevels;
 
     static constexpr int kPerUnit = 1, kCiphertexts = kGroups;  // of a group, of a block
 
@@ -50,10 +52,12 @@ struct TwoLimbConfig {
     using PowerTable = Powers<N, kPowersShared>;     // of one limb
     static constexpr int kPowerWords = kPowersShared ? 2 * PowerTable::kWords : 0;
     static constexpr int kTableWords = 2 * kParts * static_cast<int>(sizeof(PartTwiddles) / 4);
-    static constexpr int kTileWords = kComponents * 1024;  // of a limb and part
+    static constexpr int kTileWords = kRows * 1024;  // of a limb and part
     static constexpr int kGroupWords = 2 * kParts * kTileWords;
     static constexpr bool kDeep = product == TwoLimbProduct::deep;
     static constexpr bool kKeysFirst = kDeep || kRows == 2;
+    // Vectors of the key that a lane loads ahead: those of an output, or of two keys where their rows are many and registers few.
+    static constexpr int kAhead = kLevels == 1 ? kRows * kKeys : kComponents * kKeys % 2 == 0 ? 2 * kRows : kRows;
     static constexpr bool kInMemory = kDeep && N < 4096;  // coefficients wait in shared memory, where they fit, not in registers
     static constexpr int kShareVectors = kShare * kParts * 2 / 4;  // 16 bytes, the coefficients of a thread
     static constexpr int kShareWords = kInMemory ? kShareVectors * 4 * kGroupThreads : 0;
@@ -95,13 +99,15 @@ struct TwoLimbConfig {
     static constexpr std::array<bool, 32> kReducedSlots = reduced_slots();
 
     static_assert(Step::kFactorsOnProducts && shape.key_limbs().count == 2 && shape.mask_gadget == shape.body_gadget &&
-                      shape.mask_gadget.level_count == 1 && shape.mask_gadget.base_log <= 24,
-                  "this kernel takes factors on the products, two limbs and one digit");
+                      shape.mask_gadget.base_log <= 24 && (kLevels == 1 || (kLevels == 2 && !kRaised && !kDeep)),
+                  "this kernel takes factors on the products, two limbs and the same one digit, or two, of mask and body");
     static_assert(kParts == 1 || kParts == 2 || kParts == 4, "N is 1024, 2048 or 4096");
     static_assert(kForwardBound < 16, "digits overflow 31 bits in the forward transform");
     static_assert(kRows * kForwardBound / 2 < 256, "sums over the rows overflow 62 bits");  // 2^8 * p^2 < 2^62
     static_assert(kInputBound * 1000 <= kInverseInput && kInversePlan.result <= 15000,
                   "the inverse transform plans for its inputs");
+    static_assert(kComponents * kRows * kKeys % kAhead == 0 && kAhead <= kRows * kKeys,
+                  "the held vectors come round with each vector");
     static_assert(kComponents * 1024 % kGroupThreads == 0 && kShare > 0, "threads share the coefficients evenly");
     static_assert(kGroups + (kWarpsPerPart > 1 ? kGroups * 2 * kParts : 0) <= 15, "a block has 16 named barriers");
     static_assert(kSharedBytes <= 227 * 1024, "shared memory of one multiprocessor");

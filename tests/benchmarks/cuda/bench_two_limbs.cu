@@ -6,6 +6,7 @@ int main(int count, char** arguments) {
     std::vector<BenchCase> cases;
     add_cases<1024, 2, 2, 24, 1, 24, 1>(cases, "lut3", 786);
     add_cases<2048, 1, 2, 24, 1, 24, 1>(cases, "lut4", 834);
+    add_cases<2048, 1, 2, 16, 2, 16, 2>(cases, "large16", 834);
     add_cases<4096, 1, 2, 24, 1, 24, 1>(cases, "lut5", 914);
     return bench_main(count, arguments, cases, {1, 132, 264, 4224});
 }

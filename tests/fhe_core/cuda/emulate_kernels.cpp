@@ -112,8 +112,9 @@ bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
             for (int i = 0; i <= k * N; ++i) wrong += lwe[(item * coefficients.size() + j) * (k * N + 1) + i] != sample[i];
         }
     }
-    std::printf("N=%d k=%d %s, %s, %d groups x %d warps: %d wrong words\n", N, k, Config::kRaised ? "raised" : "two limbs",
-                std::string(params.rotation().name).c_str(), Config::kGroups, Config::kWarpsPerGroup, wrong);
+    std::printf("N=%d k=%d %d digits, %s, %s, %d groups x %d warps: %d wrong words\n", N, k, Config::kRows,
+                Config::kRaised ? "raised" : "two limbs", std::string(params.rotation().name).c_str(), Config::kGroups,
+                Config::kWarpsPerGroup, wrong);
     return wrong == 0;
 }
 
@@ -134,9 +135,9 @@ struct OneLimb {
     }
 };
 
-template <CmuxKind cmux, int N, int k, Raising raising = Raising::none>
+template <CmuxKind cmux, int N, int k, Raising raising = Raising::none, int base_log = 24, int levels = 1>
 struct TwoLimbs {
-    using Shape = KernelShape<N, k, raising == Raising::raised ? 1 : 2, 24, 1, 24, 1, cmux, 1, raising>;
+    using Shape = KernelShape<N, k, raising == Raising::raised ? 1 : 2, base_log, levels, base_log, levels, cmux, 1, raising>;
     using Layouts = LayoutsOf<Shape>;
 
     static bool chosen(int lwe_dimension, std::uint64_t seed) {
@@ -199,5 +200,8 @@ int main() {
     good &= TwoLimbs<block_4, 2048, 1, raised>::chosen(8, 36);
     good &= TwoLimbs<binary_pair, 1024, 2, raised>::small(4, 37);
     good &= TwoLimbs<binary_pair, 1024, 2, raised>::latency(4, 38);
+    good &= TwoLimbs<binary_pair, 2048, 1, none, 16, 2>::chosen(4, 39);
+    good &= TwoLimbs<binary_pair, 2048, 1, none, 16, 2>::small(4, 40);
+    good &= TwoLimbs<binary_pair, 2048, 1, none, 16, 2>::latency(4, 41);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

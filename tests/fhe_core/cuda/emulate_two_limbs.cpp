@@ -15,9 +15,9 @@ namespace fhe_core::cuda {
 namespace {
 
 // Coefficients [step][key][row][k + 1][N] in [0, Q) -> what expand_key.cu leaves in device memory.
-template <CmuxKind cmux, int N, int k, int W, TwoLimbProduct product = TwoLimbProduct::keys>
+template <CmuxKind cmux, int N, int k, int W, TwoLimbProduct product = TwoLimbProduct::keys, int base_log = 24, int levels = 1>
 bool check(int lwe_dimension, std::uint64_t seed) {
-    using Config = TwoLimbConfig<KernelShape<N, k, 2, 24, 1, 24, 1, cmux>, 1, W, product>;
+    using Config = TwoLimbConfig<KernelShape<N, k, 2, base_log, levels, base_log, levels, cmux>, 1, W, product>;
     using Thread = TwoLimbThread<Config>;
     constexpr std::uint64_t modulus = std::uint64_t{kLimbPrimes[0]} * kLimbPrimes[1];
     const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
@@ -49,20 +49,22 @@ bool check(int lwe_dimension, std::uint64_t seed) {
         typename Thread::Share& { return *reinterpret_cast<typename Thread::Share*>(memory[t.thread].data()); };
     std::int32_t x[32];
     std::int64_t largest_forward = 0, largest_inverse = 0;
-    const auto largest = [&](std::int64_t& value) {
-        for (int i = 0; i < 2 * Config::kParts * Config::kTileWords; ++i) value = std::max(value, std::abs(std::int64_t{words[i]}));
+    // Of one tile in `every`: all digits, or the updates, which lie where first digits lay.
+    const auto largest = [&](std::int64_t& value, int every) {
+        for (int tile = 0; tile < Config::kGroupWords / 1024; tile += every)
+            for (int i = 0; i < 1024; ++i) value = std::max(value, std::abs(std::int64_t{words[tile * 1024 + i]}));
     };
 
     for (const Thread& t : threads) t.start(share(t), table.data(), switched[lwe_dimension]);
     for (int step = 0; step < params.step_count(); ++step) {
         for (const Thread& t : threads) t.decompose(share(t));
-        for (int c = 0; c <= k; ++c) {
+        for (int row = 0; row < Config::kRows; ++row) {
             for (const Thread& t : threads)
-                if (t.number == c % W) t.forward_a(c, x);
+                if (t.number == row % W) t.forward_a(row, x);
             for (const Thread& t : threads)
-                if (t.number == c % W) t.forward_b(c, x);
+                if (t.number == row % W) t.forward_b(row, x);
         }
-        largest(largest_forward);
+        largest(largest_forward, 1);
         std::uint32_t exponents[Config::kKeys];
         for (int j = 0; j < Config::kKeys; ++j)
             exponents[j] = params.rotation().exponent(&switched[std::size_t(step) * Config::Step::kKeyBits], j);
@@ -81,19 +83,21 @@ bool check(int lwe_dimension, std::uint64_t seed) {
             for (const Thread& t : threads)
                 if (t.number == c % W) t.inverse_b(c, x);
         }
-        largest(largest_inverse);
+        largest(largest_inverse, Config::kLevels);
         for (const Thread& t : threads) t.accumulate(share(t));
     }
     for (const Thread& t : threads) t.store_words(share(t));
     int wrong = 0;
     for (int i = 0; i < (k + 1) * N; ++i) wrong += reinterpret_cast<const std::uint64_t*>(words)[i] != expected[i];
-    std::printf("N=%d k=%d, %d warps%s, n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen %.2f)\n",
-                N, k, Config::kWarpsPerGroup,
-                Config::kDeep        ? ", deep"
-                : Config::kKeysFirst ? ", keys first"
-                                     : "",
-                lwe_dimension, wrong, Config::kForwardBound, double(largest_forward) / Modulus<0>::p,
-                Thread::Row::kPairLimit / 1000.0 / Config::kParts, double(largest_inverse) / Modulus<0>::p);
+    std::printf(
+        "N=%d k=%d, %d digits, %d warps%s, n=%d: %d wrong words; forward bound %.2f p (seen %.2f), inverse bound %.2f p (seen "
+        "%.2f)\n",
+        N, k, Config::kRows, Config::kWarpsPerGroup,
+        Config::kDeep        ? ", deep"
+        : Config::kKeysFirst ? ", keys first"
+                             : "",
+        lwe_dimension, wrong, Config::kForwardBound, double(largest_forward) / Modulus<0>::p,
+        Thread::Row::kPairLimit / 1000.0 / Config::kParts, double(largest_inverse) / Modulus<0>::p);
     return wrong == 0;
 }
 
@@ -119,5 +123,11 @@ int main() {
     good &= check<block_6, 1024, 2, 1, deep>(12, 13);
     good &= check<block_4, 1024, 2, 4, deep>(8, 14);
     good &= check<block_3, 4096, 1, 2, deep>(3, 15);
+    constexpr TwoLimbProduct keys = TwoLimbProduct::keys;
+    good &= check<binary_pair, 2048, 1, 1, keys, 16, 2>(4, 16);
+    good &= check<binary_pair, 2048, 1, 2, keys, 16, 2>(4, 17);
+    good &= check<binary_pair, 2048, 1, 4, keys, 17, 2>(4, 18);
+    good &= check<binary_pair, 1024, 2, 2, keys, 13, 2>(4, 19);
+    good &= check<block_4, 2048, 1, 2, keys, 18, 2>(8, 20);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -17,7 +17,7 @@ from cloakwork.models.errors import AccuracyError, AccuracyWarning, CalibratedRa
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.bound_ranges import bound_ranges
 from cloakwork.models.passes.equalise_lookups import equalise_lookups
-from cloakwork.models.passes.rescale_input import rescale_input
+from cloakwork.models.passes.rescale_input import InputRanges, rescale_input
 from cloakwork.models.passes.round_weights import Compensation, rounded
 from cloakwork.models.passes.statistics import statistics
 from cloakwork.models.runtime.interpreter import interpret
@@ -77,14 +77,14 @@ def test_rescaling_keeps_the_model_and_leaves_alike_columns_alone() -> None:
     unit = np.array([500.0, 2.0, 0.05, 1.0])
     graph = restructure(import_onnx(two_layers(rng, 4, 6, unit)))
     x = rng.standard_normal((300, 4)) * unit + unit
-    rescaled, step = rescale_input(graph, x)
+    rescaled, step = rescale_input(graph, x, InputRanges())
     assert step is not None
     inside = np.clip(x, step.lower, step.upper)
     np.testing.assert_allclose(interpret(rescaled, step(x)), interpret(graph, inside), rtol=1e-9, atol=1e-9)
     assert np.abs(step(x)).max() <= 1 + 1e-12
-    assert rescale_input(graph, rng.standard_normal((300, 4)))[1] is None
+    assert rescale_input(graph, rng.standard_normal((300, 4)), InputRanges())[1] is None
     pixels = rng.uniform(0, 1, (300, 4)) * (rng.random((300, 4)) < [0.01, 0.9, 0.9, 0.9])  # one is hardly ever on
-    assert rescale_input(graph, pixels)[1] is None
+    assert rescale_input(graph, pixels, InputRanges())[1] is None
 
 
 def test_equalised_lookups_are_the_same_function() -> None:

@@ -20,7 +20,7 @@ from cloakwork.models.compile.pipeline import PREPARING, RANGES, RESTRUCTURING, 
 from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError, UnsupportedOperatorError
 from cloakwork.models.onnx_import.importer import import_onnx
-from cloakwork.models.passes.rescale_input import rescale_input
+from cloakwork.models.passes.rescale_input import InputRanges, rescale_input
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime.interpreter import interpret
 
@@ -372,6 +372,6 @@ def test_columns_that_a_lookup_reads_first_are_rescaled_one_by_one() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["y"])]
     graph = restructure(import_onnx(model(nodes, [3], {"w": weights(3, 2).astype(np.float32)})))
     x = weights(200, 3) * [1, 10, 1000]
-    rescaled, step = rescale_input(graph, x)
+    rescaled, step = rescale_input(graph, x, InputRanges())
     assert step is not None
     np.testing.assert_allclose(interpret(rescaled, step(x)), interpret(graph, x), rtol=1e-9)

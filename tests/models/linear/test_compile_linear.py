@@ -17,7 +17,7 @@ from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
-from cloakwork.models.linear.linear_quantisation import quantise_linear
+from cloakwork.models.linear.linear_quantisation import Effects, quantise_linear
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime import Runtime
 
@@ -74,12 +74,13 @@ def test_it_needs_no_bootstraps_and_says_so() -> None:
 @pytest.mark.parametrize("limit", [-40.0, -128.0])
 def test_the_failure_probability_is_the_noise_models(limit: float) -> None:
     params = parameter_set("lut3")
-    found = quantise_linear(np.random.default_rng(1).normal(size=(3, 17)), params, limit)
+    effects = Effects(np.random.default_rng(1).normal(size=(3, 17)), np.zeros(3))
+    found = quantise_linear(effects, params, limit)
     norm = math.sqrt(float(np.square(found.weights).sum(axis=1).max()))
     variance = noise.linear_variance(noise.fresh_variance(params), norm)
     assert noise.p_fail_log2(found.step / 2, variance) == pytest.approx(found.p_fail_log2, rel=0.02)
     assert found.p_fail_log2 <= limit
-    finer = quantise_linear(np.random.default_rng(1).normal(size=(3, 17)), params, limit / 2)
+    finer = quantise_linear(effects, params, limit / 2)
     assert finer.step <= found.step
 
 

@@ -262,12 +262,16 @@ def test_thresholds_of_a_file_stay_on_the_server():
     assert not any("threshold" in each["what"] for each in compiled.report()["discloses"])
     fine = compile_onnx(model, x, trees=TreeComparisons(grid="uniform", grid_bits=8))
     assert fine.report()["grid"]["points"] == 2 * 255
+    placed = compile_onnx(model, x, trees=TreeComparisons("server"))
+    np.testing.assert_array_equal(placed.predict(x), compiled.predict(x))
+    assert placed.report()["discloses"] == compiled.report()["discloses"]
+    assert placed.report()["grid"]["sent"] < compiled.report()["grid"]["sent"]
     only_ranges = compile_onnx(model, trees=TreeComparisons(feature_ranges={0: (0, 2), 1: (0, 2)}))
     assert only_ranges.report()["grid"]["kinds"] == {"uniform": 2} and "agreement" not in only_ranges.report()["grid"]
 
 
 def test_what_a_grid_needs_of_a_file_is_said():
-    with pytest.raises(CompileError, match="comparisons='grid': expected calibration samples, or feature_ranges"):
+    with pytest.raises(CompileError, match="calibration: expected calibration samples, or feature_ranges"):
         compile_onnx(small_forest())
     with pytest.raises(CompileError, match="trees take samples of a table"):
         compile_onnx(small_forest(), Calibration.from_json(zoo_ranges()))

@@ -15,7 +15,15 @@ from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import program_from_bytes, program_to_bytes
-from cloakwork.models.program.facts import CheckFacts, ExactFacts, Facts, LinearFacts, TreeFacts, VerdictFacts
+from cloakwork.models.program.facts import (
+    CheckFacts,
+    ExactFacts,
+    Facts,
+    GridFacts,
+    LinearFacts,
+    TreeFacts,
+    VerdictFacts,
+)
 
 TREES = TreeFacts(
     trees=3,
@@ -24,7 +32,6 @@ TREES = TreeFacts(
     comparisons_by="client",
     comparison_bits=7,
     features_compared=5,
-    bin_bits=None,
     bootstraps_one_per_node=20,
     leaf_bits=8,
     leaf_rounding_error=0.01,
@@ -43,7 +50,11 @@ KNOWN: dict[str, Facts] = {
     "nothing": Facts(),
     "trees": Facts(trees=TREES, encrypted_argmax=True),
     "trees of an earlier release": Facts(trees=replace(TREES, bootstraps_of_flags=None, bootstraps_of_leaves=None)),
-    "bins": Facts(trees=replace(TREES, bin_bits=3), estimator="IsolationForest", offset=-0.5),
+    "bins of an earlier release": Facts(trees=TREES, estimator="IsolationForest", offset=-0.5, others={"bin_bits": 3}),
+    "grid": Facts(trees=TREES, grid=GridFacts(6, 100, 100, {"uniform": 2}, "agreement", 1.0, 50)),
+    "positions": Facts(
+        trees=replace(TREES, comparisons_by="server"), grid=GridFacts(6, 100, 4, {"uniform": 2}, digit_bits=3)
+    ),
     "linear": Facts(linear=LINEAR, estimator="LinearRegression"),
     "exact": Facts(exact=EXACT, check=CHECK),
     "network": Facts(check=SEVERAL),
@@ -73,10 +84,12 @@ def test_names_of_files() -> None:
         "kind": "linear", "features": 4, "outputs": 1, "feature_bits": 12, "weight_bits": 11, "p_fail_log2": -128.2,
     }  # fmt: skip
     trees = KNOWN["trees"].to_fields()
-    assert trees["kind"] == "trees" and trees["bin_bits"] is None and trees["encrypted_argmax"] is True
+    assert trees["kind"] == "trees" and trees["encrypted_argmax"] is True
     assert {"p_fail_log2", "lookup_p_fail_log2", "output_p_fail_log2"} <= trees.keys()
     assert "bootstraps_of_flags" not in KNOWN["trees of an earlier release"].to_fields()
     assert KNOWN["network"].to_fields()["check"]["outputs"]["y"] == {"measure": "determination", "value": 0.9}
+    assert "digit_bits" not in KNOWN["grid"].to_fields()["grid"]
+    assert KNOWN["positions"].to_fields()["grid"]["digit_bits"] == 3
     assert "outputs" not in KNOWN["exact"].to_fields()["check"]
 
 
@@ -107,13 +120,13 @@ _TREES, _LINEAR, _EXACT, _CHECK = (
 )
 HOSTILE: list[Any] = [
     7, [1], "trees",
-    *({key: value for key, value in _TREES.items() if key != name} for name in ("trees", "bin_bits", "outputs", "p_fail_log2")),
+    *({key: value for key, value in _TREES.items() if key != name} for name in ("trees", "outputs", "p_fail_log2")),
     *({key: value for key, value in _LINEAR.items() if key != name} for name in ("outputs", "p_fail_log2")),
     *({key: value for key, value in _EXACT.items() if key != name} for name in _EXACT),
     *({**_TREES, **changed} for changed in (
-        {"outputs": 0}, {"outputs": True}, {"depth": "4"}, {"comparisons_by": 1}, {"bin_bits": 2.5}, {"leaf_rounding_error": None},
+        {"outputs": 0}, {"outputs": True}, {"depth": "4"}, {"comparisons_by": 1}, {"leaf_rounding_error": None},
         {"leaf_rounding_error": float("nan")}, {"p_fail_log2": float("inf")}, {"encrypted_argmax": "yes"}, {"encrypted_argmax": 1},
-        {"bootstraps_of_flags": []},
+        {"bootstraps_of_flags": []}, {"grid": {**KNOWN["positions"].to_fields()["grid"], "digit_bits": "3"}},
     )),
     *({**_LINEAR, **changed} for changed in ({"outputs": -1}, {"p_fail_log2": "-128"}, {"p_fail_log2": True}, {"features": None})),
     *({**_EXACT, **changed} for changed in (

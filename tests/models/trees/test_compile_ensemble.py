@@ -105,68 +105,6 @@ def test_trees_that_cancel_leave_a_constant(device):
     np.testing.assert_array_equal(encrypted, model.predict(x, output="scores"))
 
 
-@st.composite
-def fine_ensembles(draw):
-    """Many thresholds of few features, so that the server compares in several digits."""
-    random = np.random.default_rng(draw(st.integers(0, 1 << 32)))
-    levels, count = draw(st.sampled_from([3, 30, 400])), draw(st.integers(1, 6))
-    trees = tuple(random_tree(random, 2, draw(st.integers(1, 5)), 1, levels, 4) for _ in range(count))
-    return TreeEnsemble(trees, 2, strict=draw(st.booleans())), levels
-
-
-@settings(QUICK, max_examples=40)
-@given(fine_ensembles(), st.integers(0, 1000), st.sampled_from([TOY, "toy"]))
-def test_the_server_compares_as_the_client_does(made, seed, params):
-    ensemble, levels = made
-    x = np.random.default_rng(seed).integers(-1, 2 * levels + 1, (100, 2)) / 2
-    client = compile_ensemble(ensemble, comparisons="client", candidates=[TOY], leaf_bits=4)
-    server = compile_ensemble(ensemble, comparisons="server", candidates=[params], leaf_bits=4, p_fail_log2=-40)
-    np.testing.assert_array_equal(server.predict(x, output="scores"), client.predict(x, output="scores"))
-    clear = simulate(server.program, server.client.phases(x), noisy=False)
-    np.testing.assert_array_equal(server.client.output(clear, "scores"), client.predict(x, output="scores"))
-
-
-@DEVICES
-@settings(QUICK, max_examples=20)
-@given(fine_ensembles(), st.integers(0, 1000))
-def test_encrypted_equals_quantised_when_the_server_compares(device, made, seed):
-    ensemble, levels = made
-    model, (key, session) = compile_ensemble(ensemble, comparisons="server", candidates=[TOY]), toy_session(device)
-    x = np.random.default_rng(seed).integers(-1, 2 * levels + 1, (6, 2)) / 2
-    encrypted = model.predict(x, "execute", key=key, session=session, output="scores")
-    np.testing.assert_array_equal(encrypted, model.predict(x, output="scores"))
-
-
-def test_one_bootstrap_for_each_feature_gives_all_its_comparisons(tmp_path):
-    ensemble = TreeEnsemble(tuple(random_tree(np.random.default_rng(i), 4, 3, 1, 6) for i in range(4)), 4)
-    model = compile_ensemble(ensemble, comparisons="server", candidates=["lut3"])
-    facts = model.report()
-    assert facts["comparison_bits"] > facts["features_compared"]
-    assert facts["bootstraps_per_level"] == [facts["features_compared"], facts["bootstraps_of_leaves"]]
-    assert facts["p_fail_log2"] <= -120
-    model.save(tmp_path / "trees.clkm")
-    loaded, x = CompiledModel.load(tmp_path / "trees.clkm"), np.random.default_rng(0).uniform(-1, 7, (50, 4))
-    np.testing.assert_array_equal(loaded.predict(x, "simulate", seed=1), model.predict(x))
-
-
-def test_the_server_compares_no_missing_values():
-    tree = random_tree(np.random.default_rng(1), 3, 3, 1, 5, missing=True)
-    with pytest.raises(CompileError, match="no place for missing values"):
-        compile_ensemble(TreeEnsemble((tree,), 3), comparisons="server", candidates=[TOY])
-
-
-@pytest.mark.parametrize("bits", [1, 2])
-def test_quantile_bins_limit_the_edges_and_are_reported(bits):
-    random = np.random.default_rng(3)
-    ensemble = TreeEnsemble(tuple(random_tree(random, 2, 5, 1, 50) for _ in range(4)), 2)
-    model = compile_ensemble(ensemble, bin_bits=bits, candidates=[TOY], comparisons="client")
-    facts = model.report()
-    assert facts["bin_bits"] == bits
-    assert facts["comparison_bits"] <= 2 * 2**bits
-    x = random.integers(0, 50, (30, 2)).astype(float)
-    np.testing.assert_array_equal(model.predict(x, "simulate", seed=0), model.predict(x))
-
-
 def test_a_class_share_forest_agrees_with_scikit_learn():
     ensemble_module = pytest.importorskip("sklearn.ensemble")
     random = np.random.default_rng(1)
@@ -265,7 +203,6 @@ def test_the_report_says_what_it_costs_and_risks():
     [
         ({"comparisons": "nobody"}, "comparisons: expected one of grid, client, server"),
         ({"leaf_bits": 0}, "leaf_bits: expected 1 to 12"),
-        ({"bin_bits": 17}, "bin_bits: expected 1 to 16"),
         ({"leaf_bits": 12, "candidates": ["lut2"]}, "lut2: a tree's values do not fit"),
         ({"candidates": ["toy"], "p_fail_log2": -100000.0}, "tell no two values apart"),
     ],
@@ -313,7 +250,10 @@ def deep_tree(random, features, depth):
 def test_paths_longer_than_a_look_up_counts_are_split(device, comparisons):
     random = np.random.default_rng(4)
     ensemble = TreeEnsemble(tuple(deep_tree(random, 20, 30) for _ in range(2)), 20, labels=None)
-    model = compile_ensemble(ensemble, candidates=[TOY], p_fail_log2=-600.0, comparisons=comparisons)
+    calibration = None if comparisons == "client" else random.integers(-1, 4, (300, 20)).astype(float)
+    model = compile_ensemble(
+        ensemble, candidates=[TOY], p_fail_log2=-600.0, comparisons=comparisons, calibration=calibration
+    )
     facts = model.report()
     assert facts["depth"] >= 30
     assert facts["bootstraps_of_flags"] > 0

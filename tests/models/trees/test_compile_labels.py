@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel
-from cloakwork.models.errors import CompileError, NoParameterSetError
+from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
 from cloakwork.models.runtime.simulate import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
@@ -73,7 +73,7 @@ def test_a_forest_of_class_shares_on_a_real_set(tmp_path):
     random = np.random.default_rng(0)
     x = random.normal(size=(300, 4))
     fitted = forests.RandomForestClassifier(15, max_depth=5, random_state=0).fit(x, x[:, 0] + x[:, 1] > 0)
-    model = compile_ensemble(of_sklearn_forest(fitted), encrypted_argmax=True, comparisons="client")
+    model = compile_ensemble(of_sklearn_forest(fitted), encrypted_argmax=True, comparisons="client", calibration=x)
     facts = model.report()
     assert facts["encrypted_argmax"]
     assert facts["outputs"] == 1
@@ -89,21 +89,43 @@ def test_a_forest_of_class_shares_on_a_real_set(tmp_path):
     ("change", "error", "message"),
     [
         ({"labels": None}, CompileError, "expected a classifier"),
-        ({"labels": np.arange(3)}, CompileError, "got 2 trees of 3 classes"),
-        ({"count": 40, "labels": np.arange(2)}, NoParameterSetError, "votes of 40 trees are more than one look-up"),
+        ({"labels": np.arange(65)}, CompileError, "expected at most 64 classes, got 65"),
+        ({"labels": np.arange(3), "set": "gate_64"}, NoParameterSetError, "scores of 2 trees are too many for the noise of gate_64"),
+        ({"count": 40, "labels": np.arange(2), "set": "lut2"}, NoParameterSetError, "scores of 40 trees are too many"),
     ],
-)
+)  # fmt: skip
 def test_what_has_no_encrypted_arg_max(change, error, message):
     random, labels = np.random.default_rng(0), change["labels"]
     outputs = 1 if labels is None else len(labels)
     trees = tuple(random_tree(random, 3, 3, outputs, 5) for _ in range(change.get("count", 2)))
     with pytest.raises(error, match=message):
         compile_ensemble(
-            TreeEnsemble(trees, 3, labels=labels), encrypted_argmax=True, candidates=[TOY], comparisons="client"
+            TreeEnsemble(trees, 3, labels=labels),
+            encrypted_argmax=True,
+            candidates=[change.get("set", TOY)],
+            comparisons="client",
         )
 
 
-def test_the_server_does_not_compare_and_decide():
-    trees = tuple(random_tree(np.random.default_rng(0), 3, 3, 2, 5) for _ in range(2))
-    with pytest.raises(CompileError, match="comparisons='client'"):
-        compile_ensemble(TreeEnsemble(trees, 3, labels=[0, 1]), encrypted_argmax=True, comparisons="server")
+def boosted(rounds):
+    """A boosting model whose leaf values are of very different size, where one look-up on votes says nothing."""
+    ensembles, datasets = pytest.importorskip("sklearn.ensemble"), pytest.importorskip("sklearn.datasets")
+    x, y = datasets.load_breast_cancer(return_X_y=True)
+    return ensembles.GradientBoostingClassifier(n_estimators=rounds, random_state=0).fit(x[::2], y[::2]), x
+
+
+def test_leaf_values_too_fine_for_one_look_up_are_not_rounded_away():
+    from cloakwork.training.sklearn_compiler import compile_estimator
+
+    fitted, x = boosted(100)
+    model = compile_estimator(fitted, x[::2], encrypted_argmax=True)
+    assert model.report()["parameter_set"] == "large16"
+    assert (model.predict(x[1::2]) == fitted.predict(x[1::2])).mean() >= 0.97
+
+
+def test_a_named_set_that_has_to_round_them_says_so():
+    from cloakwork.training.sklearn_compiler import compile_estimator
+
+    fitted, x = boosted(100)
+    with pytest.warns(AccuracyWarning, match=r"one look-up of lut4 tells their sums apart, by .* of a score at most"):
+        compile_estimator(fitted, x[::2], encrypted_argmax=True, candidates=["lut4"])

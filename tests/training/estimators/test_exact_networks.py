@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.client_steps import Columns, Quantise, Standardise
+from cloakwork.models.client_steps import Columns, Quantise, Rescale
 from cloakwork.models.compiler import CompiledModel, ExactSettings
 from cloakwork.models.errors import CalibratedRangeWarning, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -64,7 +64,11 @@ def test_a_pipeline_scales_then_rounds(tmp_path: Path) -> None:
     scaler = StandardScaler().fit(frame)
     pipeline = make_pipeline(scaler, fitted(MLPClassifier, scaler.transform(frame), Y))
     model = compile_estimator(pipeline, frame, **EXACT)
-    assert [type(step) for step in model.program.input_steps] == [Columns, Standardise, Quantise]
+    assert [type(step) for step in model.program.input_steps] == [
+        Columns,
+        Rescale,
+        Quantise,
+    ]  # the network has taken in means and scales
     some = frame.iloc[::40] + 0.0137
     clear = model.predict(some, output="scores")
     np.testing.assert_array_equal(model.predict(some, output="scores", **ENCRYPTED), clear)

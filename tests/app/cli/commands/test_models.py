@@ -71,6 +71,34 @@ def test_trees_of_a_file_are_compared_as_is_asked_for(call, tmp_path):
     report = json.loads(found.stdout)
     assert report["grid"]["kinds"] == {"quantiles": 2} and report["grid"]["points"] == 2 * 199
     assert report["discloses"][0] == {"what": "points of public grids", "count": 2 * 199}
+    placed = call(*calibrated, "--comparisons", "server", "--grid-bits", "8", "-o", "places.clkm", "--json", "-")
+    assert placed.returncode == 0, placed.stderr
+    report = json.loads(placed.stdout)
+    assert report["grid"]["sent"] == 2 * -(-8 // report["grid"]["digit_bits"])
+    assert report["discloses"][0] == {"what": "ends and steps of public grids", "count": 4}
+    wrong = call(*calibrated, "--comparisons", "nobody", "-o", "wrong.clkm")
+    assert wrong.returncode in (1, 2) and "expected one of grid, client, server" in wrong.stderr
+
+
+def test_ranges_of_features_are_said_or_refused(call, tmp_path):
+    onnx.save(small_tree(), tmp_path / "tree.onnx")
+    np.save(tmp_path / "data.npy", np.random.default_rng(0).normal(size=(300, 4)))
+    ranged = ("--feature-range", "0=-5:5", "--feature-range", "feature 1=-1e1:10")
+    found = call("compile", "tree.onnx", *ranged, "-o", "tree.clkm", "--client", "tree.json", "--json", "-")
+    assert found.returncode == 0, found.stderr
+    (grid,) = [each for each in json.loads((tmp_path / "tree.json").read_text())["input_steps"] if "spacing" in each]
+    assert grid["low"] == [-5.0, -10.0]
+    onnx.save(small_network(), tmp_path / "small.onnx")
+    network = ("compile", "small.onnx", "--calibration", "data.npy", "--accuracy", "0", "-o", "small.clkm", "--force")
+    found = call(*network, "--feature-range", "2=-9:9.25", "--client", "small.json")
+    assert found.returncode == 0, found.stderr
+    (step,) = json.loads((tmp_path / "small.json").read_text())["input_steps"]
+    assert (step["lower"][2], step["upper"][2]) == (-9.0, 9.25)
+    for wrong in ("0=5", "=0:1", "0=a:b", "0:1", "\u00b2=0:1"):
+        refused = call(*network, "--feature-range", wrong)
+        assert refused.returncode in (1, 2) and "feature" in refused.stderr and "Traceback" not in refused.stderr
+    twice = call(*network, "--feature-range", "0=0:1", "--feature-range", "0=0:2")
+    assert twice.returncode == 2 and "expected one NAME=LOW:HIGH for each" in twice.stderr
 
 
 @pytest.fixture

@@ -1,0 +1,220 @@
+"""Classifiers of several trees and classes, or of finer leaf values than one look-up tells apart, whose label alone the client decrypts: scores
+of all classes as integers, compared in pairs (winner.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from cloakwork.fhe_core import noise
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.client_steps import Integers, Pick
+from cloakwork.models.client_steps.transforms import class_threshold
+from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set, named_sets
+from cloakwork.models.errors import CompileError, NoParameterSetError, some
+from cloakwork.models.graph.ir import Graph
+from cloakwork.models.graph.merge_equal import merge_equal
+from cloakwork.models.program import Program
+from cloakwork.models.program.facts import Facts, TreeFacts
+from cloakwork.models.trees.comparison_bits import BitSource
+from cloakwork.models.trees.compile_scores import bit_source, other_limits
+from cloakwork.models.trees.edges import edges_of
+from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.graph_builder import GraphBuilder, Row
+from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
+from cloakwork.models.trees.options import TreeOptions
+from cloakwork.models.trees.plan_facts import noise_limit_percent, plan_facts
+from cloakwork.models.trees.plans import Compared, Plan, Wishes, covers_of, slots_of
+from cloakwork.models.trees.tree_program import Layout, OutputGroup, largest_slots, score_rows
+from cloakwork.models.trees.winner import Contest, SignPlan, plan_signs
+
+CANDIDATES: Final = ("large16",)  # whose look-ups add little noise to a score
+MOST_CLASSES: Final = 64
+_MOST_LEAF_BITS: Final = {"mean": 8, "sum": 10}  # tried first: finer scores take hardly more look-ups
+_LEAST_LEAF_BITS: Final = 3
+_SHARES: Final = (1.0, 0.7, 0.5)  # of the noise for differences of scores, tried in turn
+_FRACTION: Final = 1 << 20  # of a unit: to which constants of scores are rounded, so that equal ones stay equal
+
+
+@dataclass(frozen=True, eq=False)
+class _Scores:
+    """Scores as integers: class k has constants[k] + sum of members[g, k] * group g, in units."""
+
+    members: Indices  # [groups, classes]: 0, 1 or -1
+    constants: Indices  # [classes], in units / _FRACTION
+    groups: tuple[OutputGroup, ...]
+
+    def leads(self) -> Indices:
+        """[classes, classes]: what a pair's difference of whole numbers lacks, rounded down, so that no comparison changes."""
+        leads: Indices = (self.constants[:, None] - self.constants[None, :]) // _FRACTION
+        return leads
+
+    def sign_bits(self, pairs: list[tuple[int, int]]) -> int:
+        """Of two's complement, for every difference."""
+        low = np.array([group.lowest for group in self.groups])
+        high = np.array([group.highest for group in self.groups])
+        leads, most = self.leads(), 1
+        for a, b in pairs:
+            weights = self.members[:, a] - self.members[:, b]
+            least = np.where(weights > 0, weights * low, weights * high).sum() + leads[a, b]
+            largest = np.where(weights > 0, weights * high, weights * low).sum() + leads[a, b]
+            most = max(most, int(-least), int(largest) + 1)
+        return (most - 1).bit_length() + 1
+
+    def norm(self, pairs: list[tuple[int, int]]) -> float:
+        """L2, of a difference on the outputs of look-ups, the largest."""
+        lookups = np.array([group.lookups for group in self.groups])
+        return math.sqrt(max(((self.members[:, a] - self.members[:, b]) ** 2 * lookups).sum() for a, b in pairs))
+
+
+def compile_winner(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
+    """NoParameterSetError: the scores are too fine, or too many trees, for the noise of every candidate."""
+    assert ensemble.labels is not None
+    classes = len(ensemble.labels)
+    if classes > MOST_CLASSES:
+        raise CompileError(
+            f"encrypted_argmax: expected at most {MOST_CLASSES} classes, got {classes}: every pair is compared; let the client decrypt the scores"
+        )
+    plain = _with_score_of_each(ensemble)
+    sets = named_sets(CANDIDATES, False) if options.candidates is None else options.sets
+    edges, node_edges = edges_of(plain)
+    compared = Compared(plain, edges, node_edges)
+    wishes = Wishes(options.noisy_bits, options.leaf_bits, options.p_fail_log2)
+    found = choose_set(sets, lambda params: _made(compared, wishes, params, options), lambda made: made.cost)
+    if found is None:
+        raise NoParameterSetError(
+            f"encrypted_argmax: scores of {len(ensemble.trees)} trees are too many for the noise of {some(p.name for p in sets)}; use fewer trees, "
+            "fewer leaf_bits, or let the client decrypt the scores"
+        )
+    plan = found.plan
+    return Program(
+        found.graph,
+        plan.params,
+        noise_limit_percent(plan.params, 1 / (4 * plan.layout.slots), options.p_fail_log2),
+        other_limits(found.graph, plan, options.p_fail_log2),
+        input_steps=(*options.first_steps(ensemble), found.source.step),
+        output_steps=(Integers(), Pick(ensemble.labels)),
+        output_unit=found.contest.output_unit,
+        facts=Facts(trees=found.facts, encrypted_argmax=True),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Made:
+    plan: Plan
+    contest: Contest
+    source: BitSource
+    graph: Graph
+    facts: TreeFacts
+
+    @property
+    def cost(self) -> float:
+        return self.graph.bootstraps * bootstrap_cost(self.plan.params)
+
+
+def _made(compared: Compared, wishes: Wishes, params: ParameterSet, options: TreeOptions) -> _Made | None:
+    """The program under one set; None when its noise leaves no room."""
+    for share in _SHARES:
+        found = _plan(compared, wishes, params, share)
+        if found is None:
+            return None
+        plan, contest, scores = found
+        source = bit_source(compared.ensemble, compared.edges, plan, options)
+        builder = GraphBuilder()
+        groups = score_rows(builder, plan.covers, plan.layout, source, plan.factor)
+        output = contest.output(builder, [_of_class(groups, own) for own in scores.members.T])
+        graph = merge_equal(builder.graph(output))
+        facts = replace(plan_facts(compared.ensemble, compared.edges, plan, graph), outputs=1)
+        # Look-ups of several classes that are equal add up as one.
+        if facts.lookup_p_fail_log2 <= wishes.p_fail_log2:
+            return _Made(plan, contest, source, graph, facts)
+    return None
+
+
+def _with_score_of_each(ensemble: TreeEnsemble) -> TreeEnsemble:
+    """One output for each class, largest wins; one score against a threshold becomes that of the second class, the first having 0."""
+    assert ensemble.base is not None
+    if ensemble.outputs > 1:
+        return replace(ensemble, labels=None, transform="none")
+    trees = tuple(replace(tree, values=np.pad(tree.values, ((0, 0), (1, 0)))) for tree in ensemble.trees)
+    base = np.array([0.0, float(ensemble.base[0]) - class_threshold(ensemble.transform)])
+    return replace(ensemble, trees=trees, base=base, labels=None, transform="none")
+
+
+def _plan(
+    compared: Compared, wishes: Wishes, params: ParameterSet, share: float
+) -> tuple[Plan, Contest, _Scores] | None:
+    """With the finest leaf values that fit; None when none do.
+
+    Args:
+        share: of the noise that differences of scores may have.
+    """
+    most = _MOST_LEAF_BITS[compared.ensemble.aggregation] if wishes.leaf_bits is None else wishes.leaf_bits
+    least = min(most, _LEAST_LEAF_BITS) if wishes.leaf_bits is None else most
+    try:
+        slots = 1 << (slots_of(wishes, params).bit_length() - 1)
+        for bits in range(most, least - 1, -1):
+            integers = leaf_integers(compared.ensemble, bits, 1)
+            chosen = [(own.tree, own.values) for own in integers.scalar_trees]
+            used_slots, covers = covers_of(compared, chosen, wishes, params, slots)
+            scores = _scores(integers, [(c.lowest, c.highest, len(c.lookups)) for c in covers.trees])
+            contest = _contest(scores, wishes, params, slots, share)
+            if contest is not None:
+                layout = Layout(used_slots, 1 << contest.plan.bits, scores.groups, _output_p_fail_log2(params, contest))
+                return Plan(params, integers, covers, layout, bits, wishes.server), contest, scores
+    except NoParameterSetError:
+        return None
+    return None
+
+
+def _scores(integers: LeafIntegers, covers: list[tuple[int, int, int]]) -> _Scores:
+    """Scalar trees that contribute alike are one group. Args: covers: lowest and highest value and look-ups of each."""
+    unit = max(float(np.abs(own.contribution).max()) for own in integers.scalar_trees) or 1.0
+    members: dict[tuple[int, ...], list[int]] = {}
+    for number, own in enumerate(integers.scalar_trees):
+        members.setdefault(tuple(np.rint(own.contribution[0] / unit).astype(int).tolist()), []).append(number)
+    groups = []
+    for alike in members.values():
+        low, high, lookups = (sum(column) for column in zip(*(covers[i] for i in alike), strict=True))
+        groups.append(OutputGroup(tuple(alike), low, high, lookups))
+    constants = np.rint(integers.offset / unit * _FRACTION).astype(np.int64)
+    return _Scores(np.array(list(members), dtype=np.int64), constants, tuple(groups))
+
+
+def _contest(scores: _Scores, wishes: Wishes, params: ParameterSet, slots: int, share: float) -> Contest | None:
+    leads = scores.leads()
+    contest = Contest(SignPlan(1, (1,)), slots, leads)
+    bits = max(scores.sign_bits(contest.pairs), slots.bit_length())  # 2^B is a multiple of a circle
+    norm = scores.norm(contest.pairs)
+
+    def fits(width: int, factor_log2: int) -> bool:
+        # Every bit that was subtracted is one look-up more at most.
+        own = 2.0**factor_log2 * math.hypot(norm, math.sqrt(2 * bits)) / share
+        variance = noise.lookup_variance(params, own)
+        return noise.p_fail_log2(2.0 ** -(width + 1), variance, noise.lookup_offset(params)) <= wishes.p_fail_log2
+
+    plan = plan_signs(bits, fits)
+    if plan is None or largest_slots(params, wishes.p_fail_log2, math.sqrt(slots)) < slots:
+        return None
+    return replace(contest, plan=plan)
+
+
+def _output_p_fail_log2(params: ParameterSet, contest: Contest) -> float:
+    variance = contest.classes * noise.blind_rotation_variance(params) + noise.rerandomisation_variance(params)
+    return noise.p_fail_log2(contest.output_unit / 2, variance)
+
+
+def _of_class(groups: list[Row], members: Reals) -> Row:
+    weights: dict[int, int] = {}
+    constant = 0.0
+    for row, sign in zip(groups, members.tolist(), strict=True):
+        if sign:
+            constant += sign * row.constant
+            for wire, weight in row.weights.items():
+                weights[wire] = weights.get(wire, 0) + sign * weight
+    return Row(weights, constant)

@@ -1,0 +1,134 @@
+"""The arg-max of several trees on encrypted scores of several classes: the label of the rounded model, ties included, and nothing else."""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.compiler import CompiledModel
+from cloakwork.models.runtime.simulate import simulate
+from cloakwork.models.trees.compile_ensemble import compile_ensemble
+from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.winner import plan_signs
+from tests.models.trees.tree_models import of_sklearn_forest, random_tree
+
+TOY = "toy_large"  # the shape and output noise of large16, a small key of 16 bits
+QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+
+
+@functools.cache
+def session_of(name=TOY):
+    key = ClientKey.generate(name)
+    return key, Session(key.evaluation_keys())
+
+
+def compiled(ensemble, **options):
+    options = {"candidates": [TOY], "comparisons": "client", **options}
+    return compile_ensemble(ensemble, encrypted_argmax=True, **options)
+
+
+def check(model, ensemble, x, executed=6):
+    """In clear, on the quantised phases, and really encrypted."""
+    expected, (key, session) = ensemble.evaluate(x), session_of()
+    np.testing.assert_array_equal(model.predict(x), expected)
+    np.testing.assert_array_equal(
+        model.client.output(simulate(model.program, model.client.phases(x), noisy=False)), expected
+    )
+    np.testing.assert_array_equal(model.predict(x[:executed], "execute", key=key, session=session), expected[:executed])
+    numbers = np.unique(model.predict(x, output="scores"))
+    assert set(numbers) <= set(range(len(ensemble.labels)))  # what the client decrypts
+
+
+@QUICK
+@given(st.integers(0, 1 << 32), st.integers(3, 6), st.integers(2, 6), st.sampled_from([2, 3, 40]))
+def test_whole_leaf_values_of_several_classes(seed, classes, count, values):
+    """Nothing is rounded, so that labels are the model's; few values make ties, which the first class wins."""
+    random = np.random.default_rng(seed)
+    trees = tuple(random_tree(random, 3, int(random.integers(1, 4)), classes, 5, values) for _ in range(count))
+    base = random.integers(-2, 3, classes) / 2.0
+    ensemble = TreeEnsemble(trees, 3, base=base, transform="softmax", labels=np.arange(10, 10 + classes))
+    check(compiled(ensemble), ensemble, random.integers(-1, 11, (30, 3)) / 2)
+
+
+@QUICK
+@given(st.integers(0, 1 << 32))
+def test_equal_trees_that_vote_for_several_classes(seed):
+    """Equal look-ups of different classes are one, whose noise a difference of scores counts as often as it reads it."""
+    random = np.random.default_rng(seed)
+    one = random_tree(random, 3, 3, 3, 5, 4)
+    other = random_tree(random, 3, 3, 3, 5, 4)
+    ensemble = TreeEnsemble((one, one, other, one), 3, transform="softmax", labels=np.arange(3))
+    model = compiled(ensemble)
+    assert model.report()["lookup_p_fail_log2"] <= -128
+    check(model, ensemble, random.integers(-1, 11, (20, 3)) / 2, executed=3)
+
+
+def test_more_classes_than_a_look_up_counts():
+    """34 comparisons of each class, in two look-ups and one on both."""
+    random = np.random.default_rng(5)
+    trees = tuple(random_tree(random, 3, 3, 35, 5, 6) for _ in range(2))
+    ensemble = TreeEnsemble(trees, 3, transform="softmax", labels=np.array([f"class {i}" for i in range(35)]))
+    model = compiled(ensemble)
+    assert model.report()["bootstraps_per_level"][-2:] == [70, 35]
+    check(model, ensemble, random.integers(-1, 11, (40, 3)) / 2, executed=2)
+
+
+def test_two_classes_whose_votes_are_more_than_one_look_up_tells_apart():
+    random = np.random.default_rng(1)
+    trees = tuple(random_tree(random, 3, 3, 1, 5, 60) for _ in range(12))
+    ensemble = TreeEnsemble(trees, 3, base=np.array([-431.5]), transform="decision", labels=np.array(["no", "yes"]))
+    x = random.integers(-1, 11, (200, 3)) / 2
+    assert 20 < (ensemble.evaluate(x) == "yes").sum() < 180
+    check(compiled(ensemble), ensemble, x, executed=20)
+
+
+@pytest.mark.parametrize("options", [{"comparisons": "server"}, {"comparisons": "grid", "grid_bits": 10}])
+def test_thresholds_that_the_server_compares(options):
+    random = np.random.default_rng(2)
+    trees = tuple(random_tree(random, 3, 3, 3, 5, 5) for _ in range(3))
+    ensemble = TreeEnsemble(trees, 3, transform="softmax", labels=np.arange(3))
+    x = random.integers(-1, 11, (60, 3)) / 2
+    wide = np.linspace(-1, 5, 700)[:, None] * np.ones(3) if "grid_bits" in options else x
+    model = compiled(ensemble, calibration=np.concatenate([x, wide]), **options)
+    assert "thresholds of the model" not in str(model.report()["discloses"])
+    check(model, ensemble, x, executed=3)
+
+
+def test_a_forest_of_three_classes_on_the_real_set(tmp_path):
+    forests, datasets = pytest.importorskip("sklearn.ensemble"), pytest.importorskip("sklearn.datasets")
+    x, y = datasets.load_wine(return_X_y=True)
+    fitted = forests.RandomForestClassifier(10, max_depth=3, random_state=0).fit(x[::2], y[::2])
+    model = compile_ensemble(of_sklearn_forest(fitted), calibration=x[::2], encrypted_argmax=True)
+    facts = model.report()
+    assert facts["parameter_set"] == "large16"
+    assert facts["outputs"] == 1
+    assert max(facts["lookup_p_fail_log2"], facts["output_p_fail_log2"]) <= -128
+    assert (model.predict(x[1::2]) == fitted.predict(x[1::2])).mean() >= 0.97
+    assert {told["what"] for told in facts["discloses"]} == {
+        "ends and steps of public grids",
+        "labels",
+        "scale of what is encrypted",
+    }
+    model.save(tmp_path / "labels.clkm")
+    loaded = CompiledModel.load(tmp_path / "labels.clkm")
+    np.testing.assert_array_equal(loaded.predict(x[1::2], "simulate", seed=1), model.predict(x[1::2]))
+    key, session = session_of("large16")
+    np.testing.assert_array_equal(
+        loaded.predict(x[1:60:30], "execute", key=key, session=session), model.predict(x[1:60:30])
+    )
+
+
+def test_windows_are_as_wide_as_noise_allows():
+    assert plan_signs(5, lambda width, _: width <= 5).windows == (5,)
+    wide = plan_signs(16, lambda width, _: width <= 5)
+    assert (sorted(wide.windows), wide.lookups) == ([1, 5, 5, 5], 6)
+    # A large factor leaves room for four bits at a time.
+    narrow = plan_signs(15, lambda width, factor_log2: width <= (4 if factor_log2 > 8 else 5))
+    assert sum(narrow.windows) == 15
+    assert narrow.windows[0] <= 4
+    assert narrow.lookups == 6
+    assert plan_signs(8, lambda width, factor_log2: width < 4 and factor_log2 < 4) is None
