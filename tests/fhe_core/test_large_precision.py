@@ -165,6 +165,17 @@ def test_signs_of_a_gate_set() -> None:
         eval_decomp(session, key.encrypt_integers(m, 1 << 12), digit_bits=1)
 
 
+def test_floors_leave_many_bits_where_outputs_have_low_noise() -> None:
+    key = ClientKey.generate("toy_large")
+    session = Session(key.evaluation_keys())
+    m = edges_and_random(20)[:16]
+    floor = eval_floor(session, key.encrypt_integers(m, 1 << 20), 3)
+    np.testing.assert_array_equal(key.decrypt_integers(floor), m >> 3)
+    again = eval_floor(session, floor, 5)
+    np.testing.assert_array_equal(key.decrypt_integers(again), m >> 8)
+    np.testing.assert_array_equal(key.decrypt(eval_sign(session, again)), m >> 19)
+
+
 def test_a_shipped_set() -> None:
     """16 bits on `lut4`, at 2^-128 for each value."""
     key = ClientKey.generate("lut4")
@@ -374,7 +385,7 @@ def summed(plan: Plan, found: list[Fraction]) -> list[Fraction]:
     ]
 
 
-@pytest.mark.parametrize("name", ["toy_two_limb", "toy_extended_two_limb", "toy", "gate_64", "lut3", "lut4", "lut8"])
+@pytest.mark.parametrize("name", ["toy_two_limb", "toy_extended_two_limb", "toy", "gate_64", "lut3", "large16", "lut8"])
 @pytest.mark.parametrize("target", [-20.0, -128.0])
 def test_plans_are_right_in_exact_arithmetic(name: str, target: float) -> None:
     params = parameter_set(name)

@@ -1,6 +1,6 @@
 """What OpenFHE's five binfhe example programs show, with our calls: docs/large-precision.md has the table. Written anew, results checked.
 
-OpenFHE's parameter sets have plaintext moduli of their own; ours are chosen per value. Sets are toys, but for the programs marked `lut4`.
+OpenFHE's parameter sets have plaintext moduli of their own; ours are chosen per value. On toys and on `large16`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_boolean() -> None:
         np.testing.assert_array_equal(key.decrypt(eval_bin_gate(session, gate, x, y, z)), clear, gate)
 
 
-@pytest.mark.parametrize("name", ["toy_extended_two_limb", "lut4"])
+@pytest.mark.parametrize("name", ["toy_large", "large16"])
 def test_eval_function(name: str) -> None:
     """The cube modulo 8 of every number modulo 8: no property that a single rotation could use."""
     key, session = context(name)
@@ -62,7 +62,7 @@ def test_eval_function(name: str) -> None:
         assert int(key.decrypt_integers(result)) == cube(m)
 
 
-@pytest.mark.parametrize("name", ["toy_two_limb", "lut4"])
+@pytest.mark.parametrize("name", ["toy_large", "large16"])
 def test_eval_floor(name: str) -> None:
     """The lowest bits of numbers around the middle are rounded off."""
     key, session = context(name)
@@ -72,7 +72,7 @@ def test_eval_floor(name: str) -> None:
     np.testing.assert_array_equal(key.decrypt_integers(floors), m >> rounded)
 
 
-@pytest.mark.parametrize("name", ["toy_two_limb", "lut4"])
+@pytest.mark.parametrize("name", ["toy_large", "large16"])
 def test_eval_sign(name: str) -> None:
     """Eight numbers around half of the modulus: five are above."""
     key, session = context(name)
@@ -82,7 +82,7 @@ def test_eval_sign(name: str) -> None:
     assert key.decrypt(signs).tolist() == [False] * 3 + [True] * 5
 
 
-@pytest.mark.parametrize(("name", "digit_bits"), [("toy_two_limb", 2), ("lut4", 4)])
+@pytest.mark.parametrize(("name", "digit_bits"), [("toy_two_limb", 2), ("toy_large", 4), ("large16", 4)])
 def test_eval_decomposition(name: str, digit_bits: int) -> None:
     """Numbers around half of the modulus in digits, lowest first; they make the number again."""
     key, session = context(name)
