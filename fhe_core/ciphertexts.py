@@ -24,7 +24,7 @@ from cloakwork.fhe_core.errors import DeviceError, KeyMismatchError, ParameterEr
 from cloakwork.fhe_core.message_bounds import Bounds
 from cloakwork.fhe_core.noise_terms import NoiseTerms
 from cloakwork.fhe_core.parameters import word_dtype
-from cloakwork.fhe_core.phase_arithmetic import add, add_to_bodies, constant_words, multiply, negate_words
+from cloakwork.fhe_core.phase_arithmetic import add, add_to_bodies, constant_words, halve, multiply, negate_words
 from cloakwork.fhe_core.wire_layout import MAX_WEIGHT_NORM
 
 if TYPE_CHECKING:
@@ -469,6 +469,10 @@ class Ciphertexts(_CiphertextArray):
             steps = np.array([slots // denominator, -(-slots // denominator)], dtype=np.float64)
             result._bounds = message_bounds.added(result._bounds, steps)
         return result
+
+    def _halved(self) -> Ciphertexts:
+        """Times the inverse of 2 modulo Q. Noise: half, up to half a turn."""
+        return self._like(halve(self._parameters, self._words), self._noise.scaled(np.array(0.5)), None)
 
     def _add_constants(self, constants: Any) -> Ciphertexts:
         result = self._add_words(constant_words(self._parameters, constants, self._encoding))

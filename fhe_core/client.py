@@ -32,6 +32,14 @@ from cloakwork.fhe_core.encoding import (
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.files import PathLike
+from cloakwork.fhe_core.modular_integers import (
+    ModularIntegers,
+    checked_modulus,
+    decode_integers,
+    encode_integers,
+    encryption_norm,
+    residues_to_encrypt,
+)
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.public_key import PublicKey, packed_words
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
@@ -149,10 +157,36 @@ class ClientKey:
         )
         return packed if seeded else packed.expand()
 
-    def _encrypt_words(self, words: Phases, encoding: Encoding, seeded: bool) -> Ciphertexts | SeededCiphertexts:
+    def encrypt_integers(self, values: ArrayLike, modulus: int) -> ModularIntegers:
+        """Integers in [-q/2, q) modulo q, 2 to 2^32, one ciphertext each, for `large_precision`.
+
+        Raises:
+            ParameterError: a value out of range (the message names its position, never the value), or a modulus beyond what encryptions of
+                the set tell apart.
+        """
+        words, norm = self._integer_words(values, modulus)
+        ciphertexts = self._encrypt_words(words, Encoding.TORUS, False, norm)
+        assert isinstance(ciphertexts, Ciphertexts)
+        return ModularIntegers(ciphertexts, modulus)
+
+    def encrypt_integers_seeded(self, values: ArrayLike, modulus: int) -> SeededCiphertexts:
+        """The same kN + 1 times smaller; the server computes with `ModularIntegers(seeded.expand(), modulus)`."""
+        words, norm = self._integer_words(values, modulus)
+        ciphertexts = self._encrypt_words(words, Encoding.TORUS, True, norm)
+        assert isinstance(ciphertexts, SeededCiphertexts)
+        return ciphertexts
+
+    def _integer_words(self, values: ArrayLike, modulus: int) -> tuple[Phases, float]:
+        modulus = checked_modulus(modulus)
+        residues = residues_to_encrypt(values, modulus)
+        return encode_integers(self.parameters, residues, modulus), encryption_norm(self.parameters, modulus)
+
+    def _encrypt_words(
+        self, words: Phases, encoding: Encoding, seeded: bool, weight_norm: float = 1.0
+    ) -> Ciphertexts | SeededCiphertexts:
         if words.size == 0:
             raise ShapeError(f"values: expected at least one value, got an array of shape {words.shape}")
-        metadata: dict[str, Any] = {"encoding": encoding, "key_id": self._key_id}
+        metadata: dict[str, Any] = {"encoding": encoding, "key_id": self._key_id, "weight_norm": weight_norm}
         flat = np.ascontiguousarray(words.reshape(-1))
         if seeded:
             seed, bodies = self._secret_key.encrypt_lwe_seeded(flat)
@@ -186,6 +220,12 @@ class ClientKey:
             raise ParameterError("return_noise: a real number has no nearest legal value; pass expected=")
         reference = values if expected is None else np.broadcast_to(np.asarray(expected), values.shape)
         return values, phase_error(self.parameters, phases, reference, ciphertexts.encoding)
+
+    def decrypt_integers(self, integers: ModularIntegers, *, signed: bool = False) -> NDArray[np.int64]:
+        """int64 in [0, q), or nearest to zero in [-q/2, q/2): of 2^B, two's complement."""
+        phases = self.phases(integers.ciphertexts)
+        values = decode_integers(self.parameters, phases, integers.modulus)
+        return np.where(values >= (integers.modulus + 1) // 2, values - integers.modulus, values) if signed else values
 
     def phases(self, ciphertexts: AnyCiphertexts) -> Phases:
         """Message plus noise of every ciphertext, torus words in [0, Q) of the ciphertexts' shape."""

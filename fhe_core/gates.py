@@ -2,6 +2,7 @@
 
     AND  a + b - 1/8      NAND  1/8 - a - b        XOR   2 (a + b) + 1/4        MAJORITY  a + b + c
     OR   a + b + 1/8      NOR  -1/8 - a - b        XNOR -2 (a + b) - 1/4        NOT      -a, without a bootstrap
+    ANDNY, ORNY: AND and OR of NOT a and b         ANDYN, ORYN: of a and NOT b
 
 MAJORITY is two bootstraps, one after the other, where the set does not allow a sum of three; so are AND3 and OR3 always; MUX(select, a, b)
 is three, the first two in one batch.
@@ -25,14 +26,18 @@ from cloakwork.fhe_core.encoding import Encoding, torus_constant
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.lookup_tables import LookupTables, slot_polynomials
 
-# Two-input gates: factor of (a + b), and the constant in eighths of the torus.
+# Two-input gates: factors of a and b, and the constant in eighths of the torus.
 TWO_INPUT_GATES = {
-    "AND": (1, -1),
-    "OR": (1, 1),
-    "NAND": (-1, 1),
-    "NOR": (-1, -1),
-    "XOR": (2, 2),
-    "XNOR": (-2, -2),
+    "AND": (1, 1, -1),
+    "OR": (1, 1, 1),
+    "NAND": (-1, -1, 1),
+    "NOR": (-1, -1, -1),
+    "XOR": (2, 2, 2),
+    "XNOR": (-2, -2, -2),
+    "ANDNY": (-1, 1, -1),
+    "ANDYN": (1, -1, -1),
+    "ORNY": (-1, 1, 1),
+    "ORYN": (1, -1, 1),
 }
 INPUT_COUNTS = dict.fromkeys(TWO_INPUT_GATES, 2) | {"NOT": 1, "MUX": 3, "MAJORITY": 3, "AND3": 3, "OR3": 3}
 
@@ -84,8 +89,8 @@ def evaluate(
 
 
 def _two_input(session: Bootstraps, gate: str, a: Ciphertexts, b: Ciphertexts, progress: Progress) -> Ciphertexts:
-    factor, eighths = TWO_INPUT_GATES[gate]
-    total = a + b
+    factor, factor_b, eighths = TWO_INPUT_GATES[gate]
+    total = a + b if factor == factor_b else a - b
     scaled = total if factor == 1 else -total if factor == -1 else factor * total
     return _sign(session, scaled.add_torus_constant(eighths, 8), lambda: total.weight_norm, progress)
 
@@ -97,13 +102,15 @@ def _mixed(
     if gates.size == 0 or unknown.any():
         names = ", ".join(TWO_INPUT_GATES)
         raise ParameterError(f"gate: expected an array of names from {names}; got another one, or none")
-    total = a + b
+    opposite = np.vectorize(lambda name: TWO_INPUT_GATES[name][0] != TWO_INPUT_GATES[name][1], otypes=[np.bool_])(gates)
     try:
+        total = a + (b * np.where(opposite, -1, 1) if opposite.any() else b)
         gates = np.broadcast_to(gates, np.broadcast_shapes(gates.shape, total.shape))
-    except ValueError:
-        raise ShapeError(f"gate: names of shape {gates.shape} do not fit ciphertexts of shape {total.shape}") from None
+    except (ShapeError, ValueError):
+        shape = (a + b).shape
+        raise ShapeError(f"gate: names of shape {gates.shape} do not fit ciphertexts of shape {shape}") from None
     factors = np.vectorize(lambda name: TWO_INPUT_GATES[name][0], otypes=[np.int64])(gates)
-    eighths = np.vectorize(lambda name: TWO_INPUT_GATES[name][1], otypes=[np.int64])(gates)
+    eighths = np.vectorize(lambda name: TWO_INPUT_GATES[name][2], otypes=[np.int64])(gates)
     constants = {value: torus_constant(session.parameters, value, 8) for value in (-2, -1, 1, 2)}
     words = np.vectorize(constants.__getitem__, otypes=[np.uint64])(eighths)
     return _sign(session, (total * factors)._add_words(words), lambda: total.weight_norm, progress)

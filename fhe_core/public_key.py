@@ -18,6 +18,12 @@ from cloakwork.fhe_core.arrays import Phases, Words
 from cloakwork.fhe_core.ciphertexts import PackedCiphertexts
 from cloakwork.fhe_core.encoding import Encoding, default_encoding, encode
 from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.modular_integers import (
+    checked_modulus,
+    encode_integers,
+    encryption_norm,
+    residues_to_encrypt,
+)
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.phase_arithmetic import negate_words
 
@@ -45,11 +51,22 @@ class PublicKey:
     def encrypt(self, values: ArrayLike, *, encoding: Encoding | None = None) -> PackedCiphertexts:
         """Values of any shape, N to a GLWE ciphertext; `Session.extract` makes LWE ciphertexts of them."""
         chosen = default_encoding(self.parameters) if encoding is None else encoding
-        words = encode(self.parameters, values, chosen)
+        return self._packed(encode(self.parameters, values, chosen), chosen, 1.0)
+
+    def _packed(self, words: Phases, encoding: Encoding, weight_norm: float) -> PackedCiphertexts:
         glwe = _engine.public_encrypt_glwe(
             self.parameters, self.seed, self.bodies, packed_words(self.parameters, words)
         )
-        return PackedCiphertexts(self.parameters, glwe, words.shape, encoding=chosen, key_id=self.key_id)
+        return PackedCiphertexts(
+            self.parameters, glwe, words.shape, encoding=encoding, weight_norm=weight_norm, key_id=self.key_id
+        )
+
+    def encrypt_integers(self, values: ArrayLike, modulus: int) -> PackedCiphertexts:
+        """Integers modulo q as `ClientKey.encrypt_integers` takes them; the server computes with `ModularIntegers(session.extract(..), modulus)`."""
+        modulus = checked_modulus(modulus)
+        words = encode_integers(self.parameters, residues_to_encrypt(values, modulus), modulus)
+        norm = encryption_norm(self.parameters, modulus, public=True)
+        return self._packed(words, Encoding.TORUS, norm)
 
     def zeros(self, count: int, threads: int = 1) -> Words:
         """LWE encryptions of zero [count, kN + 1]: coefficient 0 of a GLWE encryption of zero, a new one for each.

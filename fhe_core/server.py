@@ -37,7 +37,7 @@ from cloakwork.fhe_core.extraction import (
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
 from cloakwork.fhe_core.noise import blind_rotation_variance, rerandomisation_variance
 from cloakwork.fhe_core.noise_terms import NoiseTerms
-from cloakwork.fhe_core.phase_arithmetic import add, halve
+from cloakwork.fhe_core.phase_arithmetic import add
 from cloakwork.fhe_core.sharding import device_sessions, session_over
 
 __all__ = ["EvaluationKeys", "ExpandedKey", "LinearWeights", "LookupTables", "Session"]
@@ -212,7 +212,7 @@ class Session:
         self._check_encoding(ciphertexts, Encoding.FULL_DOMAIN, "bootstrap_full_domain")
         tables = table if isinstance(table, LookupTables) else LookupTables.of_messages(params, table, output)
         slots = 1 << slot_bits(params, Encoding.FULL_DOMAIN)
-        halved = _halve(ciphertexts.add_torus_constant(1, 2 * slots))  # m in [0, 1/2), or the same plus half a turn
+        halved = ciphertexts.add_torus_constant(1, 2 * slots)._halved()  # m in [0, 1/2), or the same plus half a turn
         self._check_norm(halved, allow_noise)
         quarter = torus_constant(params, 1, 4)
         sign = LookupTables.of_sign(params, quarter, Encoding.FULL_DOMAIN)
@@ -499,12 +499,6 @@ class Session:
                 f"{operation}: expected ciphertexts of encoding {expected.label}, got {ciphertexts.encoding.label}; "
                 "use the bootstrap for that encoding, or with_encoding to read the words differently"
             )
-
-
-def _halve(ciphertexts: Ciphertexts) -> Ciphertexts:
-    """Times the inverse of 2 modulo Q. Noise: half, up to half a turn."""
-    words = halve(ciphertexts.parameters, ciphertexts._words)
-    return ciphertexts._like(words, ciphertexts.noise.scaled(np.array(0.5)), None)
 
 
 def _contiguous(words: Any) -> Any:

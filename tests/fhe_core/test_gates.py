@@ -25,6 +25,10 @@ CLEAR: dict[str, Callable[..., np.ndarray]] = {
     "NOR": lambda a, b: ~(a | b),
     "XOR": lambda a, b: a ^ b,
     "XNOR": lambda a, b: ~(a ^ b),
+    "ANDNY": lambda a, b: ~a & b,
+    "ANDYN": lambda a, b: a & ~b,
+    "ORNY": lambda a, b: ~a | b,
+    "ORYN": lambda a, b: a | ~b,
     "MUX": lambda select, a, b: np.where(select, a, b),
     "MAJORITY": lambda a, b, c: a.astype(int) + b + c >= 2,
     "AND3": lambda a, b, c: a & b & c,
@@ -72,7 +76,7 @@ def test_mixed_gates_in_one_batch(key: ClientKey, session: Session) -> None:
     bits = np.array(list(itertools.product([False, True], repeat=2)))
     a, b = bits[:, 0], bits[:, 1]
     outputs = session.gate(names[:, None], key.encrypt_bits(a), key.encrypt_bits(b))
-    assert outputs.shape == (6, 4)
+    assert outputs.shape == (10, 4)
     np.testing.assert_array_equal(key.decrypt(outputs), [CLEAR[name](a, b) for name in names])
 
 

@@ -1,4 +1,7 @@
-"""`cloakwork bench pbs|gate|linear|keygen`. Seconds are those of one call on the whole batch; docs/command-line.md lists the keys."""
+"""`cloakwork bench`: pbs, gate, linear and keygen; other kinds are in files beside. Seconds are those of one call on the whole batch.
+
+docs/command-line.md lists the keys.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cloakwork.app.cli.bench import measure, serve
+from cloakwork.app.cli.bench import large, measure, serve
 from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.parameter_sets import SetOption, find_set
@@ -14,6 +17,10 @@ from cloakwork.fhe_core.gates import INPUT_COUNTS
 
 app = typer.Typer(help="Measure operations; every output is decrypted and checked.", no_args_is_help=False)
 app.command("serve")(serve.serve)
+app.command("func")(large.func)
+app.command("floor")(large.floor)
+app.command("sign")(large.sign)
+app.command("decomp")(large.decomp)
 
 BatchOption = Annotated[int, typer.Option("--batch", min=1, help="Ciphertexts in one call.")]
 RepeatsOption = Annotated[

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from cloakwork.app.cli.bench import measure
+from cloakwork.app.cli.bench import large, measure
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.gates import INPUT_COUNTS
 from cloakwork.fhe_core.parameters import parameter_set
@@ -80,6 +80,45 @@ def test_gate_writes_the_keys_of_the_design_and_nothing_else(run):
     assert record["keyswitch_seconds"] + record["blind_rotate_seconds"] > 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "bits", "rotations"),
+    [
+        (("func", "--bits", "3"), 3, 2),
+        (("floor", "--bits", "12", "--remove", "4"), 12, 2),
+        (("sign", "--bits", "16"), 16, 7),
+        (("decomp", "--bits", "11", "--digit-bits", "2"), 11, 11),
+    ],
+    ids=["func", "floor", "sign", "decomp"],
+)
+def test_large_precision_writes_the_keys_of_the_design(run, device, kind, bits, rotations):
+    options = ["--set", "toy_two_limb", "--device", device, "--batch", "3", "--repeats", "2", "--json", "-"]
+    record = one_object(run("bench", *kind, *options))
+    assert record.keys() >= BOOTSTRAP_KEYS - {"keyswitch_seconds", "blind_rotate_seconds"} | {"bits", "rotations"}
+    assert (record["bits"], record["rotations"], record["wrong"]) == (bits, rotations, 0)
+    assert (record["device"], record["batch"], record["threads"], record["outputs"]) == (device, 3, 1, 9)
+    assert record["p_fail_log2"] <= -128
+    assert record["per_second"] == pytest.approx(3 / record["median_seconds"])
+
+
+@pytest.mark.parametrize("kind", ["func", "floor", "sign", "decomp"])
+def test_wrong_results_of_large_precision_are_counted(kind):
+    """A session of another key gives noise: at least a quarter of the results are wrong."""
+    parameters = parameter_set("toy_two_limb")
+    key, stranger = ClientKey.generate(parameters), ClientKey.generate(parameters)
+    stranger._key_id = key.key_id
+    session = Session(stranger.evaluation_keys())
+    works = {
+        "func": lambda: large.func_work(parameters, 3, -128.0),
+        "floor": lambda: large.floor_work(parameters, 8, 4, -128.0),
+        "sign": lambda: large.sign_work(parameters, 8, -128.0),
+        "decomp": lambda: large.decomp_work(parameters, 8, 2, -128.0),
+    }
+    work = works[kind]()
+    m = np.random.default_rng(1).integers(0, 1 << work.bits, 200)
+    outputs = work.run(session, key.encrypt_integers(m, 1 << work.bits))
+    assert work.wrong(key, outputs, m) > 50
+
+
 @pytest.mark.parametrize("name", ["toy", "toy_gate", "toy_two_limb"])
 def test_pbs_writes_the_same_keys(run, name):
     record = one_object(run("bench", "pbs", "--set", name, "--batch", "4", "--repeats", "2", "--json", "-"))
@@ -118,6 +157,11 @@ def test_json_to_a_file_leaves_the_table_on_standard_output(run, tmp_path):
         ["gate", "--set", "toy_gate", "--threads", "100000"],
         ["pbs", "--set", "toy", "--repeats", "0"],
         ["pbs"],
+        ["sign", "--set", "toy", "--bits", "32"],
+        ["floor", "--set", "toy", "--bits", "8", "--remove", "8"],
+        ["func", "--set", "toy", "--bits", "8"],
+        ["decomp", "--set", "toy_gate"],
+        ["decomp", "--set", "toy", "--digit-bits", "3"],
     ],
 )
 def test_wrong_calls(run, error_line, arguments):
@@ -142,6 +186,10 @@ def test_clear_gates(gate):
         "NOR": lambda a, b: not (a or b),
         "XOR": lambda a, b: a != b,
         "XNOR": lambda a, b: a == b,
+        "ANDNY": lambda a, b: not a and b,
+        "ANDYN": lambda a, b: a and not b,
+        "ORNY": lambda a, b: not a or b,
+        "ORYN": lambda a, b: a or not b,
         "NOT": lambda a: not a,
         "MUX": lambda s, a, b: a if s else b,
         "MAJORITY": lambda a, b, c: a + b + c >= 2,
