@@ -1,4 +1,4 @@
-"""cloakwork's bootstraps beside OpenFHE's NAND, on this machine, in one sitting.
+"""cloakwork beside OpenFHE on this machine, in one sitting: bootstraps beside its NAND, functions of large numbers beside its own.
 
 Every figure is the median of a fresh process; OpenFHE (one thread) and cloakwork take turns, so that a machine whose speed drifts drifts for
 both. A ratio is formed within a turn, and the table gives its median over the rounds with minimum and maximum.
@@ -28,21 +28,35 @@ from typing import Any
 OPENFHE = "openfhe==1.6.1.*"
 REPOSITORY = Path(__file__).resolve().parents[2]
 MIB = 2**20
+NAND = "NAND"
+LARGE_BITS, FUNCTION_BITS, LARGE_COUNT = (
+    16,
+    3,
+    3,
+)  # of OpenFHE's functions: sizes, and calls in a process (up to 4 seconds each)
+# Names of `openfhe_large.py` and of `cloakwork bench`.
+LARGE = {"func": FUNCTION_BITS, "floor": LARGE_BITS, "sign": LARGE_BITS, "decomp": LARGE_BITS}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One `cloakwork bench` call."""
+    """One `cloakwork bench` call, and what of OpenFHE's it is held against."""
 
     label: str
     arguments: Sequence[str]
     environment: Mapping[str, str]
-    least_ratio: float | None  # OpenFHE's seconds per gate over our seconds per bootstrap; None: no target
+    least_ratio: float | None  # OpenFHE's seconds for one over ours; None: no target
+    peer: str = NAND
 
 
 def bench(kind: str, name: str, batch: int, threads: int = 1) -> list[str]:
     operation = ["gate", "--gate", "NAND"] if kind == "gate" else ["pbs"]
     return [*operation, "--set", name, "--device", "cpu", "--batch", str(batch), "--threads", str(threads)]
+
+
+def large(kind: str) -> Case:
+    arguments = [kind, "--bits", str(LARGE[kind]), "--device", "cpu", "--batch", "16", "--threads", "1"]
+    return Case(f"{kind} of {LARGE[kind]} bits, batch 16", arguments, {}, 10.0, kind)
 
 
 AVX2 = {"CLOAKWORK_CPU": "avx2"}
@@ -57,6 +71,7 @@ CASES = (
     Case("NAND gate_64_block, batch 64", bench("gate", "gate_64_block", 64), {}, None),
     Case("NAND gate_64_block, batch 1", bench("gate", "gate_64_block", 1), {}, None),
     Case("look-up lut4_block, batch 16", bench("pbs", "lut4_block", 16), {}, None),
+    *(large(kind) for kind in LARGE),
 )
 # Block-binary keys against the same set without them: least ratio of seconds.
 BLOCK_TARGETS = {
@@ -128,21 +143,28 @@ def run_json(command: Sequence[str], environment: Mapping[str, str]) -> tuple[di
     return record, usage.ru_maxrss * 1024
 
 
+def peer_command(python: str, operation: str, gates: int) -> list[str]:
+    """One OpenFHE process: its NAND, or a function of large numbers."""
+    scripts = Path(__file__).parent
+    if operation == NAND:
+        return [python, str(scripts / "openfhe_nand.py"), str(gates)]
+    return [python, str(scripts / "openfhe_large.py"), operation, str(LARGE[operation]), str(LARGE_COUNT)]
+
+
 def measure(rounds: int, gates: int, peer: str, cases: Sequence[Case], say: Callable[[str], None]) -> dict[str, Any]:
     """`rounds` times: OpenFHE, then cloakwork, for every case, each in a fresh process."""
     cloakwork = [sys.executable, "-m", "cloakwork.app.cli", "bench"]
-    openfhe = [peer, str(Path(__file__).with_name("openfhe_nand.py")), str(gates)]
     peer_seconds: dict[str, list[float]] = {case.label: [] for case in cases}
-    peer_keygen: list[float] = []
+    peer_keygen: dict[str, list[float]] = {}
     seconds: dict[str, list[float]] = {case.label: [] for case in cases}
     memory: dict[str, int] = {case.label: 0 for case in cases}
     records: dict[str, dict[str, Any]] = {}
     wrong = 0
     for number in range(1, rounds + 1):
         for case in cases:
-            record, _ = run_json(openfhe, {"OMP_NUM_THREADS": "1"})
+            record, _ = run_json(peer_command(peer, case.peer, gates), {"OMP_NUM_THREADS": "1"})
             peer_seconds[case.label].append(record["median_seconds"])
-            peer_keygen.append(record["keygen_seconds"])
+            peer_keygen.setdefault(case.peer, []).append(record["keygen_seconds"])
             record, peak = run_json([*cloakwork, *case.arguments, "--json", "-"], case.environment)
             seconds[case.label].append(record["median_seconds"] / record["batch"])
             memory[case.label] = max(memory[case.label], peak)
@@ -155,7 +177,9 @@ def measure(rounds: int, gates: int, peer: str, cases: Sequence[Case], say: Call
     keygen = {}
     for name in KEYGEN_SETS:
         keygen[name] = run_json([*cloakwork, "keygen", "--set", name, "--json", "-"], {})[0]
-    all_peer_seconds = [each for case in cases for each in peer_seconds[case.label]]
+    all_peer_seconds = {
+        name: [each for case in cases if case.peer == name for each in peer_seconds[case.label]] for name in peer_keygen
+    }
     return {
         "machine": machine(),
         "rounds": rounds,
@@ -167,6 +191,7 @@ def measure(rounds: int, gates: int, peer: str, cases: Sequence[Case], say: Call
         "cases": [
             {
                 "label": case.label,
+                "peer": case.peer,
                 "seconds": seconds[case.label],
                 "ratios": [a / b for a, b in zip(peer_seconds[case.label], seconds[case.label], strict=True)],
                 "least_ratio": case.least_ratio,
@@ -200,15 +225,22 @@ def verdict(met: bool | None) -> str:
     return "" if met is None else "met" if met else "missed"
 
 
+def peer_label(operation: str) -> str:
+    return NAND if operation == NAND else f"{operation} of {LARGE[operation]} bits"
+
+
 def table(result: Mapping[str, Any]) -> str:
     """The comparison as a Markdown table, OpenFHE first."""
-    peer = Spread.of(result["openfhe"]["seconds"])
     lines = [
-        "| operation | ms each: median (min .. max) | OpenFHE NAND / this: median (min .. max) | target | | peak MiB |",
+        "| operation | ms each: median (min .. max) | OpenFHE / this: median (min .. max) | target | | peak MiB |",
         "|---|---|---|---|---|---|",
-        f"| OpenFHE NAND STD128 GINX, 1 thread | {peer.text(1e3)} | 1 | | | |",
     ]
+    shown: set[str] = set()
     for case in result["cases"]:
+        if case["peer"] not in shown:
+            shown.add(case["peer"])
+            peer = Spread.of(result["openfhe"]["seconds"][case["peer"]])
+            lines.append(f"| OpenFHE {peer_label(case['peer'])} STD128 GINX, 1 thread | {peer.text(1e3)} | 1 | | | |")
         ratio = Spread.of(case["ratios"])
         least = case["least_ratio"]
         target = "" if least is None else f"at least {least:.3g}"
@@ -256,8 +288,8 @@ def page(result: Mapping[str, Any]) -> str:
     return f"""# The CPU back end beside OpenFHE
 
 Written by `tests/benchmarks/compare_openfhe.py`; do not edit by hand. Medians over {result["rounds"]} rounds of fresh processes that take turns;
-a ratio is formed within a turn. A time is that of one bootstrap, key switch included: the time of a batch divided by its size. Other machines
-give other times; the ratios carry over better than the times do.
+a ratio is formed within a turn. A time is that of one bootstrap, or of one integer in a call, key switch included: the time of a batch divided by
+its size. Other machines give other times; the ratios carry over better than the times do.
 
 Processor: {host["processor"]} ({host["vectors"]}), {host["cores"]} cores.
 OpenFHE {result["openfhe"]["version"]} from its wheel, Python 3.10, one thread.
@@ -268,13 +300,14 @@ OpenFHE {result["openfhe"]["version"]} from its wheel, Python 3.10, one thread.
 
 By the estimator that this project uses OpenFHE's set has about 124 bits of security; `gate_64` (failure probability 2^-64), `lut2` and `lut4`
 (2^-128) have at least 132 ([parameters](../parameters.md)). `.._block` sets rest on a [structured secret](../parameters.md#structured-secrets).
+Functions of integers are those of [large precision](../large-precision.md), on `large16`: any function without a padding bit, four bits removed, the sign, all digits of four bits; 2^-128 for an integer.
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="cloakwork beside OpenFHE on this machine")
     parser.add_argument("--rounds", type=int, default=5, help="fresh processes of each kind")
-    parser.add_argument("--gates", type=int, default=24, help="gates in one OpenFHE process")
+    parser.add_argument("--gates", type=int, default=24, help="gates in one OpenFHE process of NANDs")
     parser.add_argument("--only", default="", help="cases whose label contains this text")
     parser.add_argument(
         "--environment", type=Path, default=REPOSITORY / "build" / "openfhe", help="where OpenFHE is installed"
