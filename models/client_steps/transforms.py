@@ -56,6 +56,15 @@ TRANSFORMS: Final[dict[str, Callable[[Reals, float, bool], Reals]]] = {
 LARGEST: Final = ArgMax(axis=1, keepdims=False)
 
 
+CLASS_TRANSFORMS: Final = (
+    "none",
+    "sigmoid",
+    "softmax",
+    "decision",
+    "modified_huber",
+)  # after which the largest score is the label's
+
+
 def class_threshold(name: str) -> float:
     """The score above which one column means the second class: shares are compared with 1/2, raw sums with 0."""
     return 0.5 if name in ("none", "shares") else 0.0

@@ -1,4 +1,4 @@
-"""How many values a look-up tells apart under a set, and whether numbers can be compared under it."""
+"""How many values a look-up tells apart under a set, how near the next one is, and whether numbers can be compared under it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Final
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
+from cloakwork.models.graph.affine import is_output
+from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.graph.winner import Contest, plan_signs
 
 ARGMAX_CANDIDATES: Final = ("large16",)  # whose look-ups add little noise to a difference of scores
@@ -21,6 +23,23 @@ def largest_slots(params: ParameterSet, p_fail_log2: float, norm: float = 0.0) -
     while noise.p_fail_log2(1 / (4 * (slots + 1)), variance, noise.lookup_offset(params)) <= p_fail_log2:
         slots += 1
     return slots
+
+
+def noise_limit_percent(params: ParameterSet, margin: float, p_fail_log2: float) -> float:
+    """The standard deviation that a look-up may see, per cent of the half torus. Args: margin: from a value to where the next begins."""
+    low, high = 1e-9, 1.0
+    offset = noise.lookup_offset(params)
+    for _ in range(60):
+        middle = math.sqrt(low * high)
+        fits = noise.p_fail_log2(margin, middle**2, offset) <= p_fail_log2
+        low, high = (middle, high) if fits else (low, middle)
+    return 200 * low
+
+
+def lookup_margins(made: Graph) -> dict[str, float]:
+    """The phase from a value of an index to where the next one begins, by the name of the linear node; outputs have none."""
+    assert made.scale is not None
+    return {node.origin: float(made.scale[wires(node)].min()) / 2 for node in made.linears if not is_output(made, node)}
 
 
 def plan_contest(

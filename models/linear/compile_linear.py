@@ -7,6 +7,7 @@ them. What is lost is the rounding of features and weights alone, some 12 bits e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from cloakwork.models.client_steps import (
     InputStep,
     Integers,
     OutputStep,
+    Pick,
     Rescale,
     Round,
     column_labels,
@@ -28,15 +30,19 @@ from cloakwork.models.client_steps import (
 )
 from cloakwork.models.client_steps.range_report import RangeReport
 from cloakwork.models.client_steps.scaling import split_scaling
+from cloakwork.models.client_steps.transforms import CLASS_TRANSFORMS, class_threshold
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import OPTION, FeatureRanges
+from cloakwork.models.criteria.slots import ARGMAX_CANDIDATES
 from cloakwork.models.errors import CompileError
 from cloakwork.models.linear.client_ranges import client_ranges
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.linear.linear_program import linear_program
 from cloakwork.models.linear.linear_quantisation import Effects, LinearQuantisation, quantise_linear
+from cloakwork.models.linear.linear_winner import effects_of_labels, linear_labels
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts, LinearFacts
+from cloakwork.models.report import Report
 from cloakwork.models.runtime.interpreter import interpret
 
 DEFAULT_SET: Final = "lut3"  # two limbs; trees take it too, so that one key serves both
@@ -58,6 +64,7 @@ def compile_linear(
     accuracy: float = DEFAULT_ACCURACY,
     preprocessing: Sequence[InputStep] | None = None,
     feature_ranges: FeatureRanges | None = None,
+    encrypted_argmax: bool = False,
     structured_keys: bool = False,
 ) -> CompiledModel:
     """A program of one linear node.
@@ -74,13 +81,22 @@ def compile_linear(
         preprocessing: what the client does before, its first step checking the columns; None: that step alone. Offsets and scales of columns at
             its end become part of the model, which spares the client them.
         feature_ranges: lowest and highest value of features, by name or number, in place of what samples show: no client is told anything of these.
+        encrypted_argmax: of classifiers: the client decrypts the label and no score. The scores of all classes are compared in pairs, at most 64
+            classes, with `parameters` None under large16: some seven bootstraps a pair.
         structured_keys: a set whose small key is block-binary may be taken. Nothing here is faster with one.
 
     Raises:
         CompileError: no calibration samples, another number of features than the model has, ranges that are none, or too little accuracy.
         NoParameterSetError: the set is too noisy for so many features.
     """
-    chosen = parameters or (STRUCTURED_SET if structured_keys else DEFAULT_SET)
+    if encrypted_argmax and (
+        model.labels is None or model.after is not None or model.transform not in CLASS_TRANSFORMS
+    ):
+        raise CompileError(
+            "encrypted_argmax: expected a classifier whose label is that of the largest score; this model has none"
+        )
+    usual = ARGMAX_CANDIDATES[0] if encrypted_argmax else STRUCTURED_SET if structured_keys else DEFAULT_SET
+    chosen = parameters or usual
     params = chosen if isinstance(chosen, ParameterSet) else parameter_set(chosen)
     require_structured_keys(params, structured_keys)
     steps = (Columns(model.features, model.feature_names),) if preprocessing is None else tuple(preprocessing)
@@ -90,26 +106,28 @@ def compile_linear(
     names = _names(model, steps)
     lower, upper = client_ranges(features, names, feature_ranges, margin)
     centre, half = lower / 2 + upper / 2, upper / 2 - lower / 2
-    quantised = quantise_linear(_effects(model, centre, half), params, p_fail_log2, bits)
-    program = linear_program(quantised, params, "linear model")
+    effects = _effects(model, centre, half)
+    if encrypted_argmax:
+        assert model.labels is not None
+        labels = linear_labels(effects_of_labels(effects, class_threshold(model.transform)), params, p_fail_log2, bits)
+        quantised, program = labels.quantised, labels.program
+        after: tuple[OutputStep, ...] = (Integers(), Pick(model.labels))
+    else:
+        quantised = quantise_linear(effects, params, p_fail_log2, bits)
+        program = linear_program(quantised, params, "linear model")
+        after = _output_steps(model, quantised)
     last = (Rescale(lower, upper, centre, quantised.levels / half), Round())
-    after = _output_steps(model, quantised)
     if features is not None:
         outside = _warn_of_samples(last[0], features, names)
         seen = features[:_COMPARED]
         found = run_output_steps(after, interpret(program.graph, run_input_steps(last, seen)))
         clear = run_output_steps(model.output_steps, model.scores(seen))
         _check_accuracy(found, clear, _bits(quantised) + outside, accuracy)
-    return CompiledModel(
-        Program(
-            program.graph,
-            params,
-            program.noise_percent,
-            input_steps=(*steps, *last),
-            output_steps=after,
-            facts=Facts(linear=_facts(model, quantised)),
-        )
-    )
+    made = replace(program, input_steps=(*steps, *last), output_steps=after)
+    facts = Facts(linear=_facts(model, quantised))
+    if encrypted_argmax:
+        facts = Facts(linear=_facts_of_labels(model, quantised, made), encrypted_argmax=True)
+    return CompiledModel(replace(made, facts=facts))
 
 
 def _warn_of_samples(rescale: Rescale, features: Reals, names: Sequence[str]) -> str:
@@ -176,3 +194,10 @@ def _facts(model: LinearModel, quantised: LinearQuantisation) -> LinearFacts:
         weight_bits=int(np.abs(quantised.weights).max()).bit_length() + 1,
         p_fail_log2=quantised.p_fail_log2,
     )
+
+
+def _facts_of_labels(model: LinearModel, quantised: LinearQuantisation, program: Program) -> LinearFacts:
+    """With the failure of a sample, all its look-ups counted, as that of its one output."""
+    p_fail_log2 = Report.of(program).program_p_fail_log2
+    assert p_fail_log2 is not None
+    return replace(_facts(model, quantised), outputs=1, p_fail_log2=p_fail_log2)

@@ -122,14 +122,41 @@ def quantise_linear(
     return best[1]
 
 
+def quantise_for_signs(effects: Effects, difference_bits: int, bits: int | None = None) -> LinearQuantisation | None:
+    """Scores at 2^-difference_bits of the torus for a unit, every difference of which has so many bits, sign included; None without room for
+    LEAST_BITS bits. Nothing is told of scores, and nothing decrypted.
+
+    Args:
+        bits: of a feature, sign included; None: as many as are best.
+    """
+    found = []
+    for feature_bits in range(LEAST_BITS, difference_bits) if bits is None else (bits,):
+        levels = 1 << (feature_bits - 1)
+        for weight_bits in range(MOST_BITS, LEAST_BITS - 1, -1):
+            gain, weights, added = _integers(effects, effects.at_centre, levels, (1 << (weight_bits - 1)) - 1)
+            largest = np.abs(weights[:, None] - weights[None]).sum(axis=2) * levels + np.abs(
+                added[:, None] - added[None]
+            )
+            step = 2.0**-difference_bits
+            if int(largest.max()) < 1 << (difference_bits - 1) and levels * step <= INPUT_LIMIT:
+                found.append(LinearQuantisation(weights, added, np.zeros_like(gain), levels, gain, step, -math.inf))
+                break
+    return min(found, key=lambda each: _error(effects.of_features, each), default=None)
+
+
+def _integers(effects: Effects, at_centre: Reals, levels: int, largest: int) -> tuple[Reals, Indices, Indices]:
+    """Gains, weights and constants."""
+    gain = np.exp2(np.floor(np.log2(largest / effects.peaks())))
+    weights = np.rint(effects.of_features * gain[:, None]).astype(np.int64)
+    return gain, weights, np.rint(at_centre * gain * levels).astype(np.int64)
+
+
 def _fit(
     effects: Effects, params: ParameterSet, p_fail_log2: float, levels: int, largest: int
 ) -> LinearQuantisation | None:
     """None when the sums do not fit the torus."""
-    gain = np.exp2(np.floor(np.log2(largest / effects.peaks())))
-    weights = np.rint(effects.of_features * gain[:, None]).astype(np.int64)
     told = effects.told()
-    added = np.rint((effects.at_centre - told) * gain * levels).astype(np.int64)
+    gain, weights, added = _integers(effects, effects.at_centre - told, levels, largest)
     norm = max(1.0, float(np.sqrt(np.square(weights.astype(np.float64)).sum(axis=1)).max()))
     total = max(1, int((np.abs(weights).sum(axis=1) * levels + np.abs(added)).max()))
     room = min(OUTPUT_LIMIT / total, INPUT_LIMIT / levels)

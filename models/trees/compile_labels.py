@@ -17,9 +17,9 @@ import numpy as np
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import Integers, Pick
-from cloakwork.models.client_steps.transforms import best_class, class_threshold
+from cloakwork.models.client_steps.transforms import CLASS_TRANSFORMS, best_class, class_threshold
 from cloakwork.models.criteria.choose_set import choose_set
-from cloakwork.models.criteria.slots import largest_slots
+from cloakwork.models.criteria.slots import largest_slots, noise_limit_percent
 from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
@@ -35,7 +35,7 @@ from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.lookup_sums import index_of
 from cloakwork.models.trees.on_grid import ENOUGH_AGREEMENT, agreement, calibration_table
 from cloakwork.models.trees.options import TreeOptions
-from cloakwork.models.trees.plan_facts import noise_limit_percent, plan_facts
+from cloakwork.models.trees.plan_facts import plan_facts
 from cloakwork.models.trees.plans import Plan
 from cloakwork.models.trees.tree_program import (
     DECISION_UNIT,
@@ -45,14 +45,13 @@ from cloakwork.models.trees.tree_program import (
     tree_graph,
 )
 
-_CLASS_TRANSFORMS: Final = ("none", "sigmoid", "softmax", "decision", "modified_huber")
 _FEWEST_SLOTS: Final = 2
 _NEAR: Final = 1e-9  # of a unit: sums so near to the decision count as ties, which the first class wins
 
 
 def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     """Several trees take the leaf bits that fit."""
-    if ensemble.labels is None or ensemble.transform not in _CLASS_TRANSFORMS:
+    if ensemble.labels is None or ensemble.transform not in CLASS_TRANSFORMS:
         raise CompileError("encrypted_argmax: expected a classifier; regression has no label")
     if len(ensemble.trees) == 1:
         return _single_tree(ensemble, options)

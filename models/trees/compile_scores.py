@@ -10,6 +10,7 @@ import numpy as np
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
 from cloakwork.models.client_steps import Combine, Digits, OutputStep, Wrap
+from cloakwork.models.criteria.slots import lookup_margins, noise_limit_percent
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts
@@ -18,7 +19,7 @@ from cloakwork.models.trees.edges import Edges, edges_of
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.grid_bits import GridBits
 from cloakwork.models.trees.options import TreeOptions
-from cloakwork.models.trees.plan_facts import lookup_margins, noise_limit_percent, plan_facts
+from cloakwork.models.trees.plan_facts import plan_facts
 from cloakwork.models.trees.plans import Compared, Plan, Wishes, cheapest_plan
 from cloakwork.models.trees.position_bits import PositionBits, digit_code, position_step
 from cloakwork.models.trees.tree_program import read_edges, tree_graph, used_edges

@@ -17,7 +17,13 @@ from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.client_steps import Integers, Pick
 from cloakwork.models.client_steps.transforms import class_threshold
 from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set, named_sets
-from cloakwork.models.criteria.slots import ARGMAX_CANDIDATES, MOST_CLASSES, plan_contest, winner_p_fail_log2
+from cloakwork.models.criteria.slots import (
+    ARGMAX_CANDIDATES,
+    MOST_CLASSES,
+    noise_limit_percent,
+    plan_contest,
+    winner_p_fail_log2,
+)
 from cloakwork.models.errors import CompileError, NoParameterSetError, some
 from cloakwork.models.graph.graph_builder import GraphBuilder, Row
 from cloakwork.models.graph.ir import Graph
@@ -31,7 +37,7 @@ from cloakwork.models.trees.edges import edges_of
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
 from cloakwork.models.trees.options import TreeOptions
-from cloakwork.models.trees.plan_facts import noise_limit_percent, plan_facts
+from cloakwork.models.trees.plan_facts import plan_facts
 from cloakwork.models.trees.plans import Compared, Plan, Wishes, covers_of, slots_of
 from cloakwork.models.trees.tree_program import Layout, OutputGroup, score_rows
 

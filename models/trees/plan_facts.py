@@ -9,25 +9,14 @@ import numpy as np
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
-from cloakwork.models.graph.affine import is_output
-from cloakwork.models.graph.ir import Graph, wires
+from cloakwork.models.criteria.slots import lookup_margins
+from cloakwork.models.graph.ir import Graph
 from cloakwork.models.program.facts import TreeFacts
 from cloakwork.models.program.phase_noise import phase_noise, weight_norms
 from cloakwork.models.trees.edges import Edges
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.plans import Plan
 from cloakwork.models.trees.tree_program import FLAGS, LEAVES, used_edges
-
-
-def noise_limit_percent(params: ParameterSet, margin: float, p_fail_log2: float) -> float:
-    """The standard deviation that a look-up may see, per cent of the half torus. Args: margin: from a value to where the next begins."""
-    low, high = 1e-9, 1.0
-    offset = noise.lookup_offset(params)
-    for _ in range(60):
-        middle = math.sqrt(low * high)
-        fits = noise.p_fail_log2(margin, middle**2, offset) <= p_fail_log2
-        low, high = (middle, high) if fits else (low, middle)
-    return 200 * low
 
 
 def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph) -> TreeFacts:
@@ -55,12 +44,6 @@ def plan_facts(ensemble: TreeEnsemble, edges: Edges, plan: Plan, made: Graph) ->
         lookup_p_fail_log2=lookup,
         output_p_fail_log2=layout.output_p_fail_log2,
     )
-
-
-def lookup_margins(made: Graph) -> dict[str, float]:
-    """The phase from a value of an index to where the next one begins, by the name of the linear node; outputs have none."""
-    assert made.scale is not None
-    return {node.origin: float(made.scale[wires(node)].min()) / 2 for node in made.linears if not is_output(made, node)}
 
 
 def _worst_lookup(params: ParameterSet, made: Graph, margin: float) -> float:
