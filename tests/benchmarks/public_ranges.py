@@ -50,7 +50,8 @@ def estimators(name: str) -> list[Any]:
 
 
 def measured(data: str, name: str, scaled: bool) -> dict[str, Any]:
-    table, found = load_tabular(data), {"exact": [], "rounded": []}
+    table = load_tabular(data)
+    found: dict[str, list[float]] = {"exact": [], "rounded": []}
     sets: dict[str, list[str]] = {"exact": [], "rounded": []}
     for last in estimators(name):
         estimator = (make_pipeline(StandardScaler(), last) if scaled else last).fit(table.train_x, table.train_y)

@@ -73,7 +73,7 @@ def test_the_real_set(tmp_path: Any) -> None:
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     fitted = linear.LogisticRegression().fit(x[::2], y[::2])
     clear = fitted.predict(x[1::2])
-    facts = fitted.compile(x[::2], encrypted_argmax=True).report()
+    facts = fitted.compile(x, encrypted_argmax=True).report()
     assert (facts["parameter_set"], facts["outputs"]) == ("large16", 1)
     assert facts["failure_log2"] <= -128 and facts["p_fail_log2"] <= -124
     told = {each["what"] for each in facts["discloses"]}
