@@ -41,10 +41,11 @@ def compile_onnx(
     structured_keys: bool = False,
     trees: TreeComparisons | None = None,
     feature_ranges: FeatureRanges | None = None,
+    encrypted_argmax: bool = False,
     on_step: OnStep | None = None,
 ) -> CompiledModel:
-    """Compiles an ONNX model. Trees of ONNX-ML take `candidates` and `trees`, linear models `accuracy` and `margin`, both `structured_keys` and
-    `feature_ranges`; other options are refused for them.
+    """Compiles an ONNX model. Trees of ONNX-ML take `candidates` and `trees`, linear models `accuracy` and `margin`, both `structured_keys`,
+    `feature_ranges` and `encrypted_argmax`; other options are refused for them.
 
     Args:
         calibration: typical inputs [samples, ..], or what was observed of them; they set the range of every value. A model whose
@@ -70,6 +71,7 @@ def compile_onnx(
         trees: how trees of ONNX-ML compare features with thresholds, and the grid that clients know; see `compile_ensemble`.
         feature_ranges: lowest and highest value of features, by name or number ("feature 3" or 3 where columns have no names; channels of images), in
             place of what the calibration samples show: no client is told anything of these. Of several inputs by their names, one range each.
+        encrypted_argmax: of classifiers by trees and linear ones: the client decrypts the label and no score; see `compile_ensemble`.
         on_step: called with the name of every step of the compiler, and the graph after it.
 
     Raises:
@@ -88,6 +90,7 @@ def compile_onnx(
         structured_keys,
         trees,
         feature_ranges,
+        encrypted_argmax,
     )
     model = load_onnx(model)
     with clear_errors():
@@ -95,6 +98,10 @@ def compile_onnx(
             return compile_onnx_ml(model, calibration, options, on_step)
         if trees is not None:
             raise CompileError("trees: the model is a network and has none; leave the option out")
+        if encrypted_argmax:
+            raise CompileError(
+                "encrypted_argmax: the model is a network, whose scores the client decrypts; leave the option out"
+            )
         return compile_network(model, calibration, options, on_step)
 
 

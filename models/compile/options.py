@@ -60,6 +60,7 @@ class Options:
     structured_keys: bool = False
     trees: TreeComparisons | None = None
     feature_ranges: FeatureRanges | None = None
+    encrypted_argmax: bool = False
 
     def check(self) -> None:
         """CompileError for what none of the steps looks at."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import onnx
 
@@ -23,6 +23,8 @@ from cloakwork.models.onnx_import.importer import load_onnx
 from cloakwork.models.onnx_ml.importer import Network, import_onnx_ml
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
+
+ARGMAX: Final = "encrypted_argmax"
 
 
 def compile_onnx_ml(
@@ -45,13 +47,17 @@ def compile_onnx_ml(
             f"model: its tables are not valid ONNX-ML ({type(error).__name__}: {line}); export it again"
         ) from error
     if isinstance(found, Network):
+        if options.encrypted_argmax:
+            raise CompileError(
+                f"{ARGMAX}: the model is a network, whose scores the client decrypts; leave the option out"
+            )
         return _compile_network(found, steps, calibration, options, on_step)
     if isinstance(found, TreeEnsemble):
         if isinstance(calibration, Calibration):
             raise CompileError(
                 "calibration: trees take samples of a table [samples, columns], not the ranges of a network"
             )
-        taken = _taken(options, "trees", ("candidates", "structured_keys", "trees", OPTION))
+        taken = _taken(options, "trees", ("candidates", "structured_keys", "trees", OPTION, ARGMAX))
         comparisons: TreeComparisons = taken.pop("trees", None) or TreeComparisons()
         if OPTION in taken and comparisons.feature_ranges is not None:
             raise CompileError(f"{OPTION}: given twice, beside trees and within; leave one of them out")
@@ -59,7 +65,7 @@ def compile_onnx_ml(
             found, preprocessing=steps, calibration=calibration, **{**comparisons.to_options(), **taken}
         )
     else:
-        taken = _taken(options, "linear models", ("accuracy", "margin", "structured_keys", OPTION))
+        taken = _taken(options, "linear models", ("accuracy", "margin", "structured_keys", OPTION, ARGMAX))
         if "accuracy" in taken:
             taken["accuracy"] = taken["accuracy"] or 0.0  # None: not checked
         compiled = compile_linear(found, calibration, preprocessing=steps, **taken)

@@ -59,6 +59,13 @@ GridOption = Annotated[
 GridBits = Annotated[
     int | None, typer.Option("--grid-bits", help=f"{_TREES_HELP}at most 2^BITS - 1 grid points a feature. Default 6.")
 ]
+EncryptedArgmax = Annotated[
+    bool,
+    typer.Option(
+        "--encrypted-argmax",
+        help="Trees and linear classifiers: the client decrypts the label and no score. Several trees, and linear ones, take more bootstraps.",
+    ),
+]
 FeatureRange = Annotated[
     list[str] | None,
     typer.Option(
@@ -137,6 +144,7 @@ def compile_model(
     grid: GridOption = None,
     grid_bits: GridBits = None,
     feature_ranges: FeatureRange = None,
+    encrypted_argmax: EncryptedArgmax = False,
     client: ClientOutput = None,
     picture: PictureOutput = None,
     stages: StagesOption = False,
@@ -157,6 +165,7 @@ def compile_model(
     trees = _given(comparisons=comparisons, grid=grid, grid_bits=grid_bits)
     options["trees"] = TreeComparisons(**trees) if trees else None
     options["feature_ranges"] = _feature_ranges(feature_ranges) if feature_ranges else None
+    options["encrypted_argmax"] = encrypted_argmax or None
     options["on_step"] = _Stages() if stages else None
     model = _compiled(source, calibration, _given(**options))
     model.save(output)

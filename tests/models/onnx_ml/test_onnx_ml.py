@@ -1,5 +1,7 @@
 """ONNX-ML files: the imported model in clear is ONNX Runtime's, ties and missing values included."""
 
+import warnings
+
 import numpy as np
 import onnx
 import pytest
@@ -268,6 +270,35 @@ def test_thresholds_of_a_file_stay_on_the_server():
     assert placed.report()["grid"]["sent"] < compiled.report()["grid"]["sent"]
     only_ranges = compile_onnx(model, trees=TreeComparisons(feature_ranges={0: (0, 2), 1: (0, 2)}))
     assert only_ranges.report()["grid"]["kinds"] == {"uniform": 2} and "agreement" not in only_ranges.report()["grid"]
+
+
+@pytest.mark.parametrize("kind", ["forest", "logistic regression"])
+def test_labels_alone(kind):
+    skl2onnx = pytest.importorskip("skl2onnx")
+    ensembles, linear = pytest.importorskip("sklearn.ensemble"), pytest.importorskip("sklearn.linear_model")
+    x = np.random.default_rng(5).normal(size=(300, 4)).astype(np.float32)
+    y = np.digitize(x[:, 0] + x[:, 1] / 2, [-0.6, 0.5])
+    forest = ensembles.RandomForestClassifier(6, max_depth=3, random_state=0)
+    fitted = (forest if kind == "forest" else linear.LogisticRegression()).fit(x, y)
+    model = skl2onnx.to_onnx(
+        fitted, x[:1], target_opset={"": 17, "ai.onnx.ml": 3}, options={id(fitted): {"zipmap": False}}
+    )
+    compiled = compile_onnx(model, x, encrypted_argmax=True)
+    facts = compiled.report()
+    assert facts["encrypted_argmax"] and facts["parameter_set"] == "large16"
+    assert (compiled.predict(x) == fitted.predict(x)).mean() >= 0.97
+    assert not {"units of scores", "constants of scores"} & {each["what"] for each in facts["discloses"]}
+
+
+def test_networks_have_no_encrypted_arg_max():
+    neurons, skl2onnx = pytest.importorskip("sklearn.neural_network"), pytest.importorskip("skl2onnx")
+    x = np.random.default_rng(5).normal(size=(60, 4)).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # five iterations
+        fitted = neurons.MLPClassifier((4,), max_iter=5).fit(x, x[:, 0] > 0)
+    model = skl2onnx.to_onnx(fitted, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
+    with pytest.raises(CompileError, match="encrypted_argmax: the model is a network"):
+        compile_onnx(model, x, encrypted_argmax=True)
 
 
 def test_what_a_grid_needs_of_a_file_is_said():

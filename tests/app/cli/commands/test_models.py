@@ -80,6 +80,39 @@ def test_trees_of_a_file_are_compared_as_is_asked_for(call, tmp_path):
     assert wrong.returncode in (1, 2) and "expected one of grid, client, server" in wrong.stderr
 
 
+def test_labels_alone(call, tmp_path):
+    """Of a linear file; a network has no such option."""
+    node = onnx.helper.make_node(
+        "LinearClassifier",
+        ["x"],
+        ["label", "scores"],
+        domain="ai.onnx.ml",
+        coefficients=[1.0, 0.0, 0.0, 1.0, -1.0, -1.0],
+        intercepts=[0.0, 0.25, 0.5],
+        classlabels_ints=[3, 5, 8],
+        post_transform="SOFTMAX",
+    )
+    scores = onnx.helper.make_tensor_value_info("scores", onnx.TensorProto.FLOAT, [None, 3])
+    label = onnx.helper.make_tensor_value_info("label", onnx.TensorProto.INT64, [None])
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 2])
+    graph = onnx.helper.make_graph([node], "linear", [x], [label, scores])
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "linear.onnx")
+    samples = np.random.default_rng(0).normal(size=(300, 2))
+    np.save(tmp_path / "data.npy", samples)
+    found = call(
+        "compile", "linear.onnx", "--calibration", "data.npy", "--encrypted-argmax", "-o", "l.clkm", "--json", "-"
+    )
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["encrypted_argmax"] is True
+    weights, constants = np.array([[1, 0], [0, 1], [-1, -1]]), np.array([0, 0.25, 0.5])
+    labels = np.array([3, 5, 8])[(samples @ weights.T + constants).argmax(axis=1)]
+    assert (CompiledModel.load(tmp_path / "l.clkm").predict(samples) == labels).mean() > 0.98
+    onnx.save(small_network(), tmp_path / "small.onnx")
+    refused = call("compile", "small.onnx", "--encrypted-argmax", "-o", "n.clkm")
+    assert refused.returncode == 1 and "encrypted_argmax: the model is a network" in refused.stderr
+
+
 def test_ranges_of_features_are_said_or_refused(call, tmp_path):
     onnx.save(small_tree(), tmp_path / "tree.onnx")
     np.save(tmp_path / "data.npy", np.random.default_rng(0).normal(size=(300, 4)))
