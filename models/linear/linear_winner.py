@@ -31,12 +31,15 @@ class LinearLabels:
 def effects_of_labels(effects: Effects, threshold: float) -> Effects:
     """One score for each class, the largest wins. One score against a threshold is that of the second class, the first having 0.
 
-    What all classes have in common changes no label, so that it is left out of the constants.
+    What all classes have in common changes no label, so that it is left out of the constants. One that is too small to be reached has no more than
+    that says.
     """
     if len(effects.at_centre) == 1:
         of_features = np.concatenate([np.zeros_like(effects.of_features), effects.of_features])
-        return Effects(of_features, np.array([0.0, effects.at_centre[0] - threshold]), compared=True)
-    return Effects(effects.of_features, effects.at_centre - effects.at_centre.mean(), compared=True)
+        effects = Effects(of_features, np.array([0.0, effects.at_centre[0] - threshold]))
+    reach = float(np.abs(effects.of_features).sum(axis=1).max())
+    behind = np.maximum(effects.at_centre - effects.at_centre.max(), -4 * reach)
+    return Effects(effects.of_features, behind - behind.mean(), compared=True)
 
 
 def linear_labels(effects: Effects, params: ParameterSet, p_fail_log2: float, bits: int | None) -> LinearLabels:

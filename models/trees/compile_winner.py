@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import combinations
 from typing import Final
 
@@ -52,25 +53,27 @@ class _Scores:
     """Scores as integers: class k has constants[k] + sum of members[g, k] * group g, in units."""
 
     members: Indices  # [groups, classes]: 0, 1 or -1
-    constants: Indices  # [classes], in units / _FRACTION
+    constants: tuple[int, ...]  # of the classes, in units / _FRACTION
     groups: tuple[OutputGroup, ...]
 
-    def leads(self) -> Indices:
-        """[classes, classes]: what a pair's difference of whole numbers lacks, rounded down, so that no comparison changes."""
-        leads: Indices = (self.constants[:, None] - self.constants[None, :]) // _FRACTION
-        return leads
+    def compared(self, pairs: list[tuple[int, int]]) -> tuple[Indices, int]:
+        """What the differences of whole numbers lack [classes, classes], and the bits that every difference then has, sign included.
 
-    def sign_bits(self, pairs: list[tuple[int, int]]) -> int:
-        """Of two's complement, for every difference."""
+        Differences of constants are rounded down, which changes no comparison of whole numbers; those that decide whatever the trees say are as
+        small as that takes.
+        """
         low = np.array([group.lowest for group in self.groups])
         high = np.array([group.highest for group in self.groups])
-        leads, most = self.leads(), 1
+        classes, most = len(self.constants), 1
+        leads = np.zeros((classes, classes), dtype=np.int64)
         for a, b in pairs:
             weights = self.members[:, a] - self.members[:, b]
-            least = np.where(weights > 0, weights * low, weights * high).sum() + leads[a, b]
-            largest = np.where(weights > 0, weights * high, weights * low).sum() + leads[a, b]
-            most = max(most, int(-least), int(largest) + 1)
-        return (most - 1).bit_length() + 1
+            least = int(np.where(weights > 0, weights * low, weights * high).sum())
+            largest = int(np.where(weights > 0, weights * high, weights * low).sum())
+            lead = (self.constants[a] - self.constants[b]) // _FRACTION
+            leads[a, b] = min(max(lead, -largest - 1), -least)
+            most = max(most, -(least + int(leads[a, b])), largest + int(leads[a, b]) + 1)
+        return leads, (most - 1).bit_length() + 1
 
     def norm(self, pairs: list[tuple[int, int]]) -> float:
         """L2, of a difference on the outputs of look-ups, the largest."""
@@ -188,15 +191,16 @@ def _scores(integers: LeafIntegers, covers: list[tuple[int, int, int]]) -> _Scor
     for alike in members.values():
         low, high, lookups = (sum(column) for column in zip(*(covers[i] for i in alike), strict=True))
         groups.append(OutputGroup(tuple(alike), low, high, lookups))
-    constants = np.rint(integers.offset / unit * _FRACTION).astype(np.int64)
+    # Exactly: a constant may be any number of units.
+    constants = tuple(round(Fraction(offset) * _FRACTION / Fraction(unit)) for offset in integers.offset.tolist())
     return _Scores(np.array(list(members), dtype=np.int64), constants, tuple(groups))
 
 
 def _contest(scores: _Scores, wishes: Wishes, params: ParameterSet, share: float) -> Contest | None:
-    leads = scores.leads()
-    pairs = list(combinations(range(len(leads)), 2))
+    pairs = list(combinations(range(len(scores.constants)), 2))
+    leads, bits = scores.compared(pairs)
     variance = (scores.norm(pairs) / share) ** 2 * noise.blind_rotation_variance(params)
-    return plan_contest(leads, scores.sign_bits(pairs), variance, params, wishes.p_fail_log2)
+    return plan_contest(leads, bits, variance, params, wishes.p_fail_log2)
 
 
 def _of_class(groups: list[Row], members: Reals) -> Row:

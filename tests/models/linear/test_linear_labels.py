@@ -67,6 +67,20 @@ def test_equal_scores_are_the_first_class() -> None:
         np.testing.assert_array_equal(labels.predict(x, **mode), [0, 0, 0, 2])
 
 
+@pytest.mark.parametrize("intercept", [[0.0, 1e9, -1e12], [1e100, 0, -1e100], [5.0, 1e9, 1e9], [0, 0, 0]])
+def test_constants_that_decide_alone(intercept: list[float]) -> None:
+    coefficients = np.array([[1.0, 0], [0, 1.0], [-1.0, 1.0]])
+    model = LinearModel(coefficients, np.array(intercept, dtype=float), "softmax", labels=np.arange(3))
+    x = np.random.default_rng(0).uniform(-1, 1, (40, 2))
+    labels = compile_linear(model, x, parameters=TOY, encrypted_argmax=True)
+    scores = model.scores(x)
+    sure = np.sort(scores, axis=1)[:, -1] - np.sort(scores, axis=1)[:, -2] > 0.05
+    key, session = session_of(TOY)
+    found = labels.predict(x, "execute", key=key, session=session)
+    np.testing.assert_array_equal(found[sure], (x @ coefficients.T + intercept).argmax(axis=1)[sure])
+    np.testing.assert_array_equal(found, labels.predict(x))
+
+
 def test_the_real_set(tmp_path: Any) -> None:
     datasets, linear = pytest.importorskip("sklearn.datasets"), pytest.importorskip("cloakwork.training.estimators")
     x, y = datasets.load_wine(return_X_y=True)

@@ -12,7 +12,7 @@ from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.runtime.simulate import simulate
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
-from cloakwork.models.trees.ensemble import TreeEnsemble
+from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from tests.models.trees.tree_models import of_sklearn_forest, random_tree
 
 TOY = "toy_large"  # the shape and output noise of large16, a small key of 16 bits
@@ -64,6 +64,28 @@ def test_equal_trees_that_vote_for_several_classes(seed):
     model = compiled(ensemble)
     assert model.report()["lookup_p_fail_log2"] <= -128
     check(model, ensemble, random.integers(-1, 11, (20, 3)) / 2, executed=3)
+
+
+@pytest.mark.parametrize(
+    "base", [[0, 1e6, -1e12, 3.0], [1e300, 0, 1e299, -1e300], [0, 1e18, 2e18, 0.5], [1e-300, 0, 0, -1e-300]]
+)
+def test_constants_that_decide_alone(base):
+    """Of any size: nothing overflows, and no bits are spent on them."""
+    random = np.random.default_rng(3)
+    trees = tuple(random_tree(random, 3, 3, 4, 5, 5) for _ in range(3))
+    ensemble = TreeEnsemble(trees, 3, base=np.array(base, dtype=float), transform="softmax", labels=np.arange(4))
+    model = compiled(ensemble)
+    assert model.report()["bootstraps"] < 60
+    x = random.integers(-1, 11, (40, 3)) / 2
+    whole = np.where(np.abs(base) < 1e-9, 0.0, base)  # of a unit, less than the constants are rounded to
+    check(model, TreeEnsemble(trees, 3, base=whole, transform="softmax", labels=np.arange(4)), x, executed=5)
+
+
+def test_trees_without_a_difference():
+    """Every class has the same score for every sample: the first wins."""
+    leaf = Tree.of_nodes([0], [0.0], [-1], [-1], [[1.0, 1.0, 1.0]])
+    ensemble = TreeEnsemble((leaf, leaf), 2, transform="softmax", labels=np.array(["a", "b", "c"]))
+    check(compiled(ensemble), ensemble, np.zeros((3, 2)), executed=2)
 
 
 def test_forty_classes():
