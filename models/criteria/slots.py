@@ -8,12 +8,29 @@ from typing import Final
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
+from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.graph.winner import Contest, plan_signs
 
 ARGMAX_CANDIDATES: Final = ("large16",)  # whose look-ups add little noise to a difference of scores
 MOST_CLASSES: Final = 64  # of an encrypted arg-max: all pairs are compared
+
+
+def check_p_fail_log2(p_fail_log2: float) -> None:
+    """CompileError for what is no log2 of a probability worth having: a search for values that may be wrong anyway never ends."""
+    if not -math.inf < p_fail_log2 <= -1:
+        raise CompileError(
+            f"p_fail_log2: expected log2 of a probability, at most -1 (-128 is the default), got {p_fail_log2:g}"
+        )
+
+
+def check_classes(classes: int) -> None:
+    """CompileError for more classes than an encrypted arg-max takes."""
+    if classes > MOST_CLASSES:
+        raise CompileError(
+            f"encrypted_argmax: expected at most {MOST_CLASSES} classes, got {classes}: every pair is compared; let the client decrypt the scores"
+        )
 
 
 def largest_slots(params: ParameterSet, p_fail_log2: float, norm: float = 0.0) -> int:

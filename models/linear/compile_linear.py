@@ -33,7 +33,7 @@ from cloakwork.models.client_steps.scaling import split_scaling
 from cloakwork.models.client_steps.transforms import CLASS_TRANSFORMS, class_threshold
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import OPTION, FeatureRanges
-from cloakwork.models.criteria.slots import ARGMAX_CANDIDATES
+from cloakwork.models.criteria.slots import ARGMAX_CANDIDATES, check_p_fail_log2
 from cloakwork.models.errors import CompileError
 from cloakwork.models.linear.client_ranges import client_ranges
 from cloakwork.models.linear.linear_model import LinearModel
@@ -95,6 +95,7 @@ def compile_linear(
         raise CompileError(
             "encrypted_argmax: expected a classifier whose label is that of the largest score; this model has none"
         )
+    check_p_fail_log2(p_fail_log2)
     usual = ARGMAX_CANDIDATES[0] if encrypted_argmax else STRUCTURED_SET if structured_keys else DEFAULT_SET
     chosen = parameters or usual
     params = chosen if isinstance(chosen, ParameterSet) else parameter_set(chosen)

@@ -101,8 +101,7 @@ def quantise_linear(
         CompileError: bits out of their range.
         NoParameterSetError: with fewer than LEAST_BITS bits for features and weights.
     """
-    if bits is not None and not LEAST_BITS <= bits <= MOST_BITS:
-        raise CompileError(f"bits: expected {LEAST_BITS} to {MOST_BITS}, or None for as many as are best, got {bits}")
+    _check_bits(bits)
     choices = range(LEAST_BITS, MOST_BITS + 1) if bits is None else (bits,)
     best: tuple[float, LinearQuantisation] | None = None
     for feature_bits in choices:
@@ -127,8 +126,9 @@ def quantise_for_signs(effects: Effects, difference_bits: int, bits: int | None 
     LEAST_BITS bits. Nothing is told of scores, and nothing decrypted.
 
     Args:
-        bits: of a feature, sign included; None: as many as are best.
+        bits: of a feature, sign included; None: as many as are best. CompileError: out of their range.
     """
+    _check_bits(bits)
     found = []
     for feature_bits in range(LEAST_BITS, difference_bits) if bits is None else (bits,):
         levels = 1 << (feature_bits - 1)
@@ -142,6 +142,11 @@ def quantise_for_signs(effects: Effects, difference_bits: int, bits: int | None 
                 found.append(LinearQuantisation(weights, added, np.zeros_like(gain), levels, gain, step, -math.inf))
                 break
     return min(found, key=lambda each: _error(effects.of_features, each), default=None)
+
+
+def _check_bits(bits: int | None) -> None:
+    if bits is not None and not LEAST_BITS <= bits <= MOST_BITS:
+        raise CompileError(f"bits: expected {LEAST_BITS} to {MOST_BITS}, or None for as many as are best, got {bits}")
 
 
 def _integers(effects: Effects, at_centre: Reals, levels: int, largest: int) -> tuple[Reals, Indices, Indices]:

@@ -11,8 +11,8 @@ import numpy as np
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
-from cloakwork.models.criteria.slots import MOST_CLASSES, lookup_margins, noise_limit_percent, plan_contest
-from cloakwork.models.errors import CompileError, NoParameterSetError
+from cloakwork.models.criteria.slots import check_classes, lookup_margins, noise_limit_percent, plan_contest
+from cloakwork.models.errors import NoParameterSetError
 from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.graph.winner import Contest
@@ -50,10 +50,7 @@ def linear_labels(effects: Effects, params: ParameterSet, p_fail_log2: float, bi
         NoParameterSetError: the set's look-ups are too noisy to compare such sums.
     """
     classes = len(effects.at_centre)
-    if classes > MOST_CLASSES:
-        raise CompileError(
-            f"encrypted_argmax: expected at most {MOST_CLASSES} classes, got {classes}: every pair is compared; let the client decrypt the scores"
-        )
+    check_classes(classes)
     pairs = list(combinations(range(classes), 2))
     for difference_bits in _DIFFERENCE_BITS:
         quantised = quantise_for_signs(effects, difference_bits, bits)
@@ -67,8 +64,11 @@ def linear_labels(effects: Effects, params: ParameterSet, p_fail_log2: float, bi
         if contest is not None and contest.plan.bits == difference_bits:
             return LinearLabels(quantised, _program(quantised, contest, params, p_fail_log2))
     raise NoParameterSetError(
-        f"encrypted_argmax: look-ups of '{params.name}' are too noisy to compare sums of {effects.of_features.shape[1]} features; "
-        "use large16, or let the client decrypt the scores"
+        f"encrypted_argmax: look-ups of '{params.name}' are too noisy to compare sums of {effects.of_features.shape[1]} features"
+        + ("" if bits is None else f" of {bits} bits")
+        + "; use large16, "
+        + ("" if bits is None else "fewer bits, ")
+        + "or let the client decrypt the scores"
     )
 
 

@@ -56,8 +56,8 @@ def compile_ensemble(
         candidates: parameter sets to choose from; None: lut3, lut4, and lut5 to lut8 for deep trees. One key serves all models of one set.
         preprocessing: what the client does before the comparisons, its first step checking the columns; None: that step alone.
         encrypted_argmax: of classifiers: the client decrypts the label and no score. A single tree gives it at no cost. Several trees of two
-            classes take one look-up more where leaf values may be so coarse; else the scores of all classes are compared in pairs, with
-            candidates None under large16.
+            classes take one look-up more where leaf values are few whole steps, such as votes; else the scores of all classes are compared in
+            pairs, with candidates None under large16.
         structured_keys: sets whose small key is block-binary may be taken; without candidates lut3_block to lut8_block.
 
     Warns:

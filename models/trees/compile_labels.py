@@ -2,7 +2,7 @@
 
 A single tree has a label in every leaf, and its look-ups return the label's number. Several trees of two classes: the sum of leaf values is the
 index of one more look-up, +1/2 on one half of its circle of 2M slots and -1/2 on the other, so leaf values are as coarse as that takes: at most M
-sums on either side of the decision. Votes of 20 trees fit 32 slots. Where that changes labels, and for more classes: compile_winner.py.
+sums on either side of the decision. Votes of 20 trees fit 32 slots. Where that rounds anything, and for more classes: compile_winner.py.
 """
 
 from __future__ import annotations
@@ -66,12 +66,13 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
         lambda params: _plan(scalar, edges, skeleton, params, options.p_fail_log2),
         lambda made: made[0].cost,
     )
-    if chosen is None or not _keeps_labels(ensemble, scalar, *chosen, options):
+    if chosen is None or not _is_exact(chosen[0].integers):
         try:
             return compile_winner(ensemble, options)
         except NoParameterSetError:
             if chosen is None:
                 raise
+        if not _keeps_labels(ensemble, scalar, *chosen, options):
             warnings.warn(_warning(chosen[0]), AccuracyWarning, stacklevel=3)
     plan, positive_from = chosen
     bits = bit_source(scalar, edges, plan, options)
@@ -87,13 +88,15 @@ def compile_labels(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     )
 
 
+def _is_exact(integers: LeafIntegers) -> bool:
+    return integers.error <= _NEAR * max(float(np.abs(own.contribution).max()) for own in integers.scalar_trees)
+
+
 def _keeps_labels(
     ensemble: TreeEnsemble, scalar: TreeEnsemble, plan: Plan, positive_from: int, options: TreeOptions
 ) -> bool:
-    """Whether leaf values so coarse decide as before: always, or on enough of the calibration samples."""
+    """Whether leaf values so coarse decide as before on enough of the calibration samples; False without any."""
     integers = plan.integers
-    if integers.error <= _NEAR * max(float(np.abs(own.contribution).max()) for own in integers.scalar_trees):
-        return True
     samples = calibration_table(ensemble, options)
     if samples is None:
         return False

@@ -20,12 +20,12 @@ from cloakwork.models.client_steps.transforms import class_threshold
 from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set, named_sets
 from cloakwork.models.criteria.slots import (
     ARGMAX_CANDIDATES,
-    MOST_CLASSES,
+    check_classes,
     noise_limit_percent,
     plan_contest,
     winner_p_fail_log2,
 )
-from cloakwork.models.errors import CompileError, NoParameterSetError, some
+from cloakwork.models.errors import NoParameterSetError, some
 from cloakwork.models.graph.graph_builder import GraphBuilder, Row
 from cloakwork.models.graph.ir import Graph
 from cloakwork.models.graph.merge_equal import merge_equal
@@ -84,11 +84,7 @@ class _Scores:
 def compile_winner(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     """NoParameterSetError: the scores are too fine, or too many trees, for the noise of every candidate."""
     assert ensemble.labels is not None
-    classes = len(ensemble.labels)
-    if classes > MOST_CLASSES:
-        raise CompileError(
-            f"encrypted_argmax: expected at most {MOST_CLASSES} classes, got {classes}: every pair is compared; let the client decrypt the scores"
-        )
+    check_classes(len(ensemble.labels))
     plain = _with_score_of_each(ensemble)
     sets = named_sets(ARGMAX_CANDIDATES, False) if options.candidates is None else options.sets
     edges, node_edges = edges_of(plain)

@@ -10,6 +10,7 @@ from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.client_steps import Columns, InputStep, Thermometer
 from cloakwork.models.criteria.choose_set import named_sets
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
+from cloakwork.models.criteria.slots import check_p_fail_log2
 from cloakwork.models.criteria.tree_comparisons import DEFAULT_GRID_BITS, Comparisons, Grids
 from cloakwork.models.errors import CompileError
 from cloakwork.models.trees.ensemble import TreeEnsemble
@@ -63,6 +64,7 @@ class TreeOptions:
         return (columns,) if self.preprocessing is None else tuple(self.preprocessing)
 
     def check(self) -> None:
+        check_p_fail_log2(self.p_fail_log2)
         if self.comparisons not in COMPARISONS:
             raise CompileError(f"comparisons: expected one of {', '.join(COMPARISONS)}, got '{self.comparisons}'")
         if self.comparisons == "client" and (self.grid != "auto" or self.feature_ranges is not None):

@@ -116,10 +116,16 @@ def test_the_real_set(tmp_path: Any) -> None:
         ({"classes": 65}, CompileError, "expected at most 64 classes, got 65"),
         ({"parameters": "gate_64"}, NoParameterSetError, "look-ups of 'gate_64' are too noisy to compare sums of 4 features"),
         ({"parameters": "lut3"}, NoParameterSetError, "use large16"),
+        ({"bits": 0}, CompileError, "bits: expected 4 to 20"),
+        ({"bits": -3}, CompileError, "bits: expected 4 to 20"),
+        ({"bits": 99}, CompileError, "bits: expected 4 to 20"),
+        ({"bits": 20}, NoParameterSetError, "features of 20 bits; use large16, fewer bits, or"),
+        ({"p_fail_log2": 0.0}, CompileError, "p_fail_log2: expected log2 of a probability"),
     ],
 )  # fmt: skip
 def test_what_has_no_encrypted_arg_max(changed: dict[str, Any], error: type[Exception], message: str) -> None:
     options = {key: changed[key] for key in ("labels", "after") if key in changed}
+    wanted = {key: changed[key] for key in ("bits", "p_fail_log2") if key in changed}
     random, classes = np.random.default_rng(0), changed.get("classes", 3)
     model, x = classifier(random, classes, 4)
     with pytest.raises(error, match=message):
@@ -129,4 +135,5 @@ def test_what_has_no_encrypted_arg_max(changed: dict[str, Any], error: type[Exce
             parameters=changed.get("parameters", TOY),
             encrypted_argmax=True,
             accuracy=0.0,
+            **wanted,
         )

@@ -78,8 +78,8 @@ def test_a_forest_of_class_shares_on_a_real_set(tmp_path):
     assert facts["encrypted_argmax"]
     assert facts["outputs"] == 1
     assert facts["output_p_fail_log2"] <= -128
-    assert facts["bootstraps_per_level"][-1] == 1
-    assert (model.predict(x) == fitted.predict(x)).mean() > 0.95
+    assert facts["parameter_set"] == "large16"  # shares are no votes: nothing is rounded to fit one look-up
+    assert (model.predict(x) == fitted.predict(x)).mean() > 0.97
     model.save(tmp_path / "labels.clkm")
     loaded = CompiledModel.load(tmp_path / "labels.clkm")
     np.testing.assert_array_equal(loaded.predict(x, "simulate", seed=1), model.predict(x))
@@ -105,6 +105,27 @@ def test_what_has_no_encrypted_arg_max(change, error, message):
             candidates=[change.get("set", TOY)],
             comparisons="client",
         )
+
+
+def test_votes_take_one_look_up():
+    random = np.random.default_rng(2)
+    trees = tuple(random_tree(random, 3, 3, 1, 5, 2) for _ in range(9))
+    ensemble = TreeEnsemble(trees, 3, base=np.array([-4.5]), transform="decision", labels=np.arange(2))
+    model = compile_ensemble(ensemble, encrypted_argmax=True, comparisons="client")
+    assert model.report()["bootstraps_per_level"][-1] == 1
+    assert model.report()["parameter_set"] != "large16"
+    x = random.integers(-1, 11, (200, 3)) / 2
+    np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
+
+
+@pytest.mark.parametrize("p_fail_log2", [0, 1.0, -0.5, float("nan"), float("-inf")])
+@pytest.mark.parametrize("encrypted_argmax", [False, True])
+def test_what_is_no_probability_is_refused(p_fail_log2, encrypted_argmax):
+    """It was searched for without end."""
+    tree = random_tree(np.random.default_rng(0), 3, 3, 2, 5)
+    ensemble = TreeEnsemble((tree, tree), 3, labels=np.arange(2))
+    with pytest.raises(CompileError, match="p_fail_log2: expected log2 of a probability, at most -1"):
+        compile_ensemble(ensemble, comparisons="client", p_fail_log2=p_fail_log2, encrypted_argmax=encrypted_argmax)
 
 
 def boosted(rounds):
