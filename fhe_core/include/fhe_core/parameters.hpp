@@ -36,7 +36,9 @@ struct Shape {
     CmuxKind cmux;             // the kind of step: a line of rotations.def
     int extension_factor = 1;  // nu: accumulators that act as one table of nu*N entries; a power of two
     Raising raising = Raising::none;
+    int lane_count = 1;  // r: bodies of a ciphertext, which share its mask; each has keys of its own
 
+    constexpr int component_count() const { return glwe_dimension + lane_count; }  // polynomials of a ciphertext: masks, then bodies
     constexpr bool is_raised() const { return raising != Raising::none; }
     constexpr bool has_rounded_products() const { return raising == Raising::rounded; }
     constexpr Limbs limbs() const { return {limb_count}; }
@@ -63,10 +65,14 @@ struct ParameterSet {
 
     constexpr int polynomial_size() const { return shape.polynomial_size; }
     constexpr int glwe_dimension() const { return shape.glwe_dimension; }
+    constexpr int lane_count() const { return shape.lane_count; }
+    constexpr int component_count() const { return shape.component_count(); }
     constexpr int extension_factor() const { return shape.extension_factor; }
     constexpr int table_size() const { return shape.extension_factor * shape.polynomial_size; }  // entries of a look-up table
     constexpr int limb_count() const { return shape.limb_count; }
     constexpr int large_dimension() const { return shape.polynomial_size * shape.glwe_dimension; }
+    constexpr int large_words() const { return large_dimension() + lane_count(); }  // of an LWE ciphertext: the mask, then the bodies
+    constexpr int small_words() const { return lwe_dimension + lane_count(); }
     constexpr Limbs limbs() const { return shape.limbs(); }
     constexpr std::uint64_t modulus() const { return limbs().modulus(); }
     constexpr int modulus_bits() const { return kLimbBits * limb_count(); }
@@ -83,17 +89,19 @@ struct ParameterSet {
     constexpr SecretKind lwe_secret() const { return rotation().small_secret; }
     // Blocks of the small key depend on each other: security rests on more than LWE with a uniform secret.
     constexpr bool has_structured_secret() const { return !rotation().has_independent_bits(); }
-    constexpr int row_count() const { return shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count; }
+    constexpr int row_count() const {
+        return shape.glwe_dimension * shape.mask_gadget.level_count + shape.lane_count * shape.body_gadget.level_count;
+    }
     constexpr int keys_per_step() const { return rotation().keys; }
     constexpr int step_count() const { return lwe_dimension / rotation().key_bits; }
     constexpr int gadget_drop_bits(const Gadget& g) const { return modulus_bits() - g.base_log * g.level_count; }
     constexpr int log2_polynomial_size() const { return std::bit_width(static_cast<unsigned>(shape.polynomial_size)) - 1; }
     constexpr int log2_twice_table_size() const { return std::bit_width(static_cast<unsigned>(table_size())); }
     // Of the result of a blind rotation: extension_factor() GLWE ciphertexts.
-    constexpr std::size_t rotated_words() const { return std::size_t(shape.glwe_dimension + 1) * table_size(); }
+    constexpr std::size_t rotated_words() const { return std::size_t(component_count()) * table_size(); }
     // Words of the bodies (seeded form) and of the whole bootstrap key.
     constexpr std::size_t bootstrap_key_body_words() const {
-        return std::size_t(step_count()) * keys_per_step() * row_count() * polynomial_size();
+        return std::size_t(step_count()) * keys_per_step() * row_count() * lane_count() * polynomial_size();
     }
     constexpr std::size_t keyswitch_key_rows() const { return std::size_t(large_dimension()) * keyswitch_gadget.level_count; }
     constexpr bool has_whole_steps() const { return lwe_dimension % rotation().key_bits == 0; }
