@@ -204,11 +204,11 @@ std::vector<std::int32_t> checked_gather(const py::object& gather, std::int64_t 
     return {array.data(), array.data() + array.size()};
 }
 
-// words[S, W, kN+1] -> words[S, O, kN+1] where position p writes rows out_rows[p] .. + R.
+// words[S, W, kN+r] -> words[S, O, kN+r] where position p writes rows out_rows[p] .. + R.
 py::object gathered_linear(CudaBackend& s, const CudaWeights& weights, const py::object& lwe, const py::object& gather,
                            const py::object& bias, const py::object& out_rows, std::int64_t out_sample_rows,
                            const py::object& into) {
-    const auto width = std::int64_t{s.parameters().large_dimension()} + 1;
+    const auto width = std::int64_t{s.parameters().large_words()};
     const auto rows = static_cast<std::int64_t>(weight_rows(*weights.weights)),
                columns = static_cast<std::int64_t>(weight_columns(*weights.weights));
     if (weight_device(*weights.weights) != s.key()->device())
@@ -248,7 +248,7 @@ py::object gathered_linear(CudaBackend& s, const CudaWeights& weights, const py:
 }
 
 py::object take(CudaBackend& s, const py::object& x, const py::object& rows) {
-    const auto width = std::int64_t{s.parameters().large_dimension()} + 1;
+    const auto width = std::int64_t{s.parameters().large_words()};
     CudaCall call(s);
     const auto in = call.words(x, "x", {kAny, kAny, width});
     const auto chosen = checked_array<std::int32_t>(rows, "rows", {kAny});
@@ -321,11 +321,11 @@ void bind_cuda(py::module_& m) {
         .def("gathered_linear", &gathered_linear, py::arg("weights"), py::arg("lwe"), py::arg("gather") = py::none(),
              py::arg("bias") = py::none(), py::arg("out_rows") = py::none(), py::arg("out_sample_rows") = 0,
              py::arg("out") = py::none(),
-             "words[S, W, kN+1] -> words[S, P R, kN+1]: position p of a sample is weights times the rows gather[p] (-1: zero) plus "
+             "words[S, W, kN+r] -> words[S, P R, kN+r]: position p of a sample is weights times the rows gather[p] (-1: zero) plus "
              "bias; "
-             "with out_rows, rows out_rows[p] .. of words[S, out_sample_rows, kN+1].")
+             "with out_rows, rows out_rows[p] .. of words[S, out_sample_rows, kN+r].")
         .def("take", &take, py::arg("x"), py::arg("rows"),
-             "words[S, W, kN+1] -> words[S, E, kN+1]: rows of each sample, -1 for zeros.")
+             "words[S, W, kN+r] -> words[S, E, kN+r]: rows of each sample, -1 for zeros.")
         .def_property_readonly("matrix_products", &cuda::CudaBackend::matrix_products)
         .def_property_readonly(
             "last_bootstrap",

@@ -237,8 +237,8 @@ const T* optional_rows(const py::object& value, const char* name, std::int64_t r
 
 void check_words(const ParameterSet& params, const DeviceArray& array, const char* name) {
     if (array.word_bytes() != static_cast<int>(params.word_bytes()) || array.shape().empty() ||
-        array.shape().back() != params.large_dimension() + 1)
-        throw ShapeError(std::string(name) + ": expected words of shape [.., " + std::to_string(params.large_dimension() + 1) +
+        array.shape().back() != params.large_words())
+        throw ShapeError(std::string(name) + ": expected words of shape [.., " + std::to_string(params.large_words()) +
                          "] of the parameter set on the device, got uint" + std::to_string(8 * array.word_bytes()) + " of shape " +
                          shape_text(array.shape()));
 }
@@ -405,7 +405,7 @@ void bind_device_arrays(py::module_& m) {
     m.def("device_concatenate", &concatenate, py::arg("parts"), py::arg("outer"), py::arg("shape"));
     m.def("device_expand", &expand, py::arg("params"), py::arg("kind"), py::arg("seed"), py::arg("bodies"), py::arg("device") = 0,
           py::arg("first") = 0,
-          "Seeded ciphertexts `first`, .. of their seed on the device: 'lwe' words[B, kN+1], 'glwe' words[B, k+1, N].");
+          "Seeded ciphertexts `first`, .. of their seed on the device: 'lwe' words[B, kN+r], 'glwe' words[B, k+r, N].");
     m.def(
         "device_memory",
         [](int device) {

@@ -47,32 +47,34 @@ FHE_HD const Word* table_of(const BlindRotateView& view, int number, std::size_t
     return static_cast<const Word*>(view.tables) + std::size_t(view.table_index ? view.table_index[number] : 0) * polynomial_size;
 }
 
-// The switched ciphertext `number`: mask words of every step, and the body, by which the table is rotated.
-template <class Step>
+// The switched ciphertext `number`: mask words of every step, and for each lane a body, by which its table is rotated.
+template <class Step, int lanes = 1>
 FHE_HD const std::uint32_t* switched_of(const BlindRotateView& view, int number) {
-    return view.switched + std::size_t(number) * (Step::kKeyBits * view.steps + 1);
+    return view.switched + std::size_t(number) * (Step::kKeyBits * view.steps + lanes);
 }
-template <class Step>
-FHE_HD std::uint32_t rotation_of_table(const BlindRotateView& view, int number) {
-    return switched_of<Step>(view, number)[Step::kKeyBits * view.steps];
+template <class Step, int lanes = 1>
+FHE_HD std::uint32_t rotation_of_table(const BlindRotateView& view, int number, int lane = 0) {
+    return switched_of<Step, lanes>(view, number)[Step::kKeyBits * view.steps + lane];
 }
 
 #if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
 
 // --- One component, one limb, owned by a warp: lane l holds the coefficients l + 32*r ---
 
-// X^-rotation * table for the body, zero for the mask.
+// X^-rotation * table for a body, zero for a mask.
 template <class Config>
 __device__ __forceinline__ void load_accumulator(const BlindRotateView& view, int number, int component, int lane,
                                                  std::uint32_t (&accumulator)[Config::P]) {
     using M = typename Config::M;
     constexpr int N = Config::N;
-    const std::uint32_t rotation = rotation_of_table<typename Config::Step>(view, number);
+    const bool is_body = component >= Config::k;
+    const std::uint32_t rotation =
+        rotation_of_table<typename Config::Step, Config::kLanes>(view, number, is_body ? component - Config::k : 0);
     const std::uint32_t* table = table_of<std::uint32_t>(view, number, N);
 #pragma unroll
     for (int r = 0; r < Config::P; ++r) {
         std::uint32_t word = 0;
-        if (component == Config::k) {
+        if (is_body) {
             const std::uint32_t index = (lane + 32 * r + rotation) & (2 * N - 1);
             word = rotated_residue(M{}, table[index & (N - 1)], index >= N);
         }
@@ -85,12 +87,12 @@ template <class Config>
 __device__ __forceinline__ void store_accumulator(const BlindRotateView& view, int number, int component, int lane,
                                                   std::uint32_t (&accumulator)[Config::P], std::uint32_t* tile) {
     using M = typename Config::M;
-    constexpr int N = Config::N, k = Config::k;
+    constexpr int N = Config::N, k = Config::k, kWords = k * N + Config::kLanes;  // of an LWE ciphertext
     auto* const out = static_cast<std::uint32_t*>(view.out);
 #pragma unroll
     for (int r = 0; r < Config::P; ++r) accumulator[r] = without_half(M{}, accumulator[r]);
     if (view.coefficients == nullptr) {
-        std::uint32_t* polynomial = out + (std::size_t(number) * (k + 1) + component) * N;
+        std::uint32_t* polynomial = out + (std::size_t(number) * Config::kComponents + component) * N;
 #pragma unroll
         for (int r = 0; r < Config::P; ++r) polynomial[lane + 32 * r] = accumulator[r];
         return;
@@ -100,11 +102,11 @@ __device__ __forceinline__ void store_accumulator(const BlindRotateView& view, i
     __syncwarp();
     for (int i = 0; i < view.coefficient_count; ++i) {
         const int coefficient = view.coefficients[i];
-        std::uint32_t* lwe = out + (std::size_t(number) * view.coefficient_count + i) * (k * N + 1) + component * N;
-        if (component == k) {
-            if (lane == 0) *lwe = tile[coefficient];
+        std::uint32_t* lwe = out + (std::size_t(number) * view.coefficient_count + i) * kWords;
+        if (component >= k) {
+            if (lane == 0) lwe[k * N + component - k] = tile[coefficient];
         } else {
-            for (int j = lane; j < N; j += 32) lwe[j] = extracted_word(tile, N, coefficient, j, M::p);
+            for (int j = lane; j < N; j += 32) lwe[component * N + j] = extracted_word(tile, N, coefficient, j, M::p);
         }
     }
     __syncwarp();

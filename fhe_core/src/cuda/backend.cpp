@@ -40,7 +40,7 @@ const std::uint32_t* put_coefficients(State& s, const ExtractView& extract) {
 }
 
 std::size_t keyswitch_scratch(const State& s) {
-    return s.key.keyswitch_rows + std::size_t(s.key.slices) * s.key.columns * 4 + 4 + s.small_bytes();
+    return s.key.keyswitch_rows + std::size_t(s.key.slices) * s.key.columns * 4 + s.params().lane_count() * 4 + s.small_bytes();
 }
 
 void keyswitch_piece(State& s, const void* lwe, std::size_t batch, std::uint32_t* small_lwe) {
@@ -48,7 +48,7 @@ void keyswitch_piece(State& s, const void* lwe, std::size_t batch, std::uint32_t
     const std::size_t batch_rows = padded(batch), columns = std::size_t(key.slices) * key.columns;
     s.digits.reserve(batch_rows * key.keyswitch_rows, "keyswitch");
     s.sums.reserve(batch_rows * columns * 4, "keyswitch");
-    s.bodies.reserve(batch * 4, "keyswitch");
+    s.bodies.reserve(batch * s.params().lane_count() * 4, "keyswitch");
     launch_keyswitch_digits(s.params(), lwe, batch, s.digits.as<std::int8_t>(), s.bodies.as<std::uint32_t>(), s.compute);
     s.gemm({key.keyswitch_planes.as<std::int8_t>(), s.digits.as<std::int8_t>(), s.sums.as<std::int32_t>(),
             static_cast<int>(columns), static_cast<int>(batch_rows), static_cast<int>(key.keyswitch_rows)},
@@ -64,7 +64,7 @@ void switch_piece(State& s, const void* lwe, std::size_t batch, std::uint32_t* s
         return launch_modulus_switch(s.params(), switched, batch, switched, s.compute);
     }
     if (s.few_counters.bytes() == 0) {
-        s.few_counters.reserve(few_keyswitch_counters() * sizeof(unsigned long long), "keyswitch");
+        s.few_counters.reserve(few_keyswitch_counters(s.params()) * sizeof(unsigned long long), "keyswitch");
         check(cudaMemsetAsync(s.few_counters.data(), 0, s.few_counters.bytes(), s.compute), "keyswitch");
     }
     launch_keyswitch_few(s.params(),

@@ -14,7 +14,7 @@
 namespace fhe_core::cuda {
 
 struct BlindRotateView {
-    const std::uint32_t* switched;      // [batch][n + 1] in [0, 2 nu N)
+    const std::uint32_t* switched;      // [batch][n + r] in [0, 2 nu N)
     const void* key;                    // transform domain, layout of the kernel
     const void* twiddles;               // in the kernel's order
     const std::int32_t* powers;         // root^x, centred, x in [0, 2N)
@@ -22,7 +22,7 @@ struct BlindRotateView {
     const std::uint32_t* table_index;   // [batch] or nullptr
     const std::uint32_t* coefficients;  // [coefficient_count] or nullptr: whole GLWE ciphertexts
     void* scratch;                      // of kernels that ask for it (ShapedKernel::scratch_bytes)
-    void* out;                          // [batch][nu][k + 1][N], or LWE [batch][coefficient_count][k*N + 1]
+    void* out;                          // [batch][nu][k + r][N], or LWE [batch][coefficient_count][k*N + r]
     int batch;
     int steps;
     int coefficient_count;
@@ -31,9 +31,9 @@ struct BlindRotateView {
 
 // The ciphertexts of a view from number `first` on.
 inline BlindRotateView rest_of(const Shape& shape, BlindRotateView view, int first) {
-    const std::size_t words = std::size_t(shape.glwe_dimension) * shape.polynomial_size;
-    const std::size_t out = view.coefficients == nullptr ? words + shape.polynomial_size : view.coefficient_count * (words + 1);
-    view.switched += std::size_t(first) * (rotation_of(shape.cmux).key_bits * view.steps + 1);
+    const std::size_t size = shape.polynomial_size, lwe_words = shape.glwe_dimension * size + shape.lane_count;
+    const std::size_t out = view.coefficients == nullptr ? shape.component_count() * size : view.coefficient_count * lwe_words;
+    view.switched += std::size_t(first) * (rotation_of(shape.cmux).key_bits * view.steps + shape.lane_count);
     if (view.table_index != nullptr) view.table_index += first;
     view.out = static_cast<char*>(view.out) + first * out * (shape.limb_count == 1 ? 4 : 8);
     view.batch -= first;

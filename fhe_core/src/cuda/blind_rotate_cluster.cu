@@ -17,7 +17,7 @@ template <class... TierOf>
 struct Tiers {};
 
 constexpr int rows_of(const Shape& shape) {
-    return shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count;
+    return shape.glwe_dimension * shape.mask_gadget.level_count + shape.lane_count * shape.body_gadget.level_count;
 }
 
 // Layouts of a shape; vectors: of the key, that a thread holds.

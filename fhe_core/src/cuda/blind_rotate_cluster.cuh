@@ -57,7 +57,8 @@ struct ClusterConfig {
     using Layout = LayoutOf;
     using Step = RotationStep<shape.cmux>;
     static constexpr int N = shape.polynomial_size, k = shape.glwe_dimension, P = Layout::points, T = N / P;
-    static constexpr int kLimbs = shape.key_limbs().count, kComponents = k + 1, kKeys = Step::kKeys;
+    static constexpr int kLimbs = shape.key_limbs().count, kKeys = Step::kKeys;
+    static constexpr int kLanes = shape.lane_count, kComponents = shape.component_count();
     static constexpr bool kRaised = shape.is_raised();
     static constexpr int kWordLimbs = shape.limb_count;       // of ciphertexts
     static constexpr int kSecond = shape.key_limbs().second;  // prime of limb 1, number in kLimbPrimes
@@ -68,7 +69,7 @@ struct ClusterConfig {
     static constexpr int kThreads = T + 32 * kCombiners;
     static constexpr bool kHasCombiners = kCombiners > 0;
     static constexpr int kMaskLevels = shape.mask_gadget.level_count, kBodyLevels = shape.body_gadget.level_count;
-    static constexpr int kRows = k * kMaskLevels + kBodyLevels;
+    static constexpr int kRows = k * kMaskLevels + kLanes * kBodyLevels;
     static constexpr int kMostLevels = kMaskLevels > kBodyLevels ? kMaskLevels : kBodyLevels;
     static constexpr int kUnits = P / 4, kPositions = kUnits * kRows;  // rows of the key that a thread reads in a step
     static constexpr int kKeyDepth = Layout::key_depth < kPositions ? Layout::key_depth : kPositions;
@@ -114,6 +115,7 @@ struct ClusterConfig {
     static_assert(kLimbs == 1 ||
                       (shape.mask_gadget == shape.body_gadget && kMaskLevels == 1 && shape.mask_gadget.base_log <= 24 && N >= 1024),
                   "two limbs have one digit, and N is 1024, 2048 or 4096");
+    static_assert(kLanes == 1 || kLimbs == 1, "several lanes have one limb");
     static_assert(kBlocks <= 8, "clusters of at most eight blocks run on every device that has them");
     static_assert(!kHasCombiners || (Layout::keys_first && kWarps % kCombiners == 0),
                   "combining warps serve equally many others, and combine before the digits are there");
@@ -131,6 +133,7 @@ struct ClusterThread {
     using M = typename Ntt::M;
     static constexpr int N = Config::N, P = Config::P, T = Config::T, k = Config::k, kUnits = Config::kUnits;
     static constexpr int kRows = Config::kRows, kKeys = Config::kKeys, kLimbs = Config::kLimbs;
+    static constexpr int kComponents = Config::kComponents;
     static constexpr bool kRaised = Config::kRaised;
     using Word = typename Config::Word;
     static constexpr typename Ntt::InversePlan kInversePlan = Ntt::make_inverse_plan(Config::kInverseInput);
@@ -143,7 +146,7 @@ struct ClusterThread {
     Vec4 *rows, *residues;                           // of this thread: rows[(buffer*kRows + row)*kUnits*T + unit*T]
     Vec4* combined_in;                               // as rows
     Arrivals *rows_in, *residues_in, *full, *empty;  // of this warp, buffer 0
-    Peer others[k], other_limb;
+    Peer others[kComponents - 1], other_limb;
 
     using Twiddles = typename Ntt::KeptTwiddles;
 
@@ -158,7 +161,7 @@ struct ClusterThread {
         ClusterThread x;
         x.t = index;
         x.warp = index / 32;
-        x.component = cluster_rank() % (k + 1);
+        x.component = cluster_rank() % kComponents;
         x.powers.words = shared;
         x.tile = shared + Config::PowerTable::kWords;
         x.rows = reinterpret_cast<Vec4*>(x.tile + Config::kTileWords) + x.t;
@@ -169,21 +172,27 @@ struct ClusterThread {
         x.full = x.residues_in + 2 * Config::kWarps;
         x.empty = x.full + 2 * Config::kWarps;
 #pragma unroll
-        for (int i = 0; i < k; ++i) x.others[i] = Peer(shared, limb * (k + 1) + (x.component + 1 + i) % (k + 1));
-        if constexpr (kLimbs == 2) x.other_limb = Peer(shared, (1 - limb) * (k + 1) + x.component);
+        for (int i = 0; i + 1 < kComponents; ++i)
+            x.others[i] = Peer(shared, limb * kComponents + (x.component + 1 + i) % kComponents);
+        if constexpr (kLimbs == 2) x.other_limb = Peer(shared, (1 - limb) * kComponents + x.component);
         return x;
     }
 
+    __device__ __forceinline__ bool is_body() const { return component >= k; }
     // Of the warps that transform.
     __device__ __forceinline__ static auto component_barrier() {
         return [] { barrier(1, T); };
     }
-    __device__ __forceinline__ int own_rows() const { return component == k ? Config::kBodyLevels : Config::kMaskLevels; }
+    __device__ __forceinline__ int first_row() const {  // as PairConfig
+        if constexpr (Config::kLanes == 1) return component * Config::kMaskLevels;
+        return is_body() ? k * Config::kMaskLevels + (component - k) * Config::kBodyLevels : component * Config::kMaskLevels;
+    }
+    __device__ __forceinline__ int own_rows() const { return is_body() ? Config::kBodyLevels : Config::kMaskLevels; }
 
     // First vector of this thread's part of the key, first step.
     __device__ __forceinline__ const Vec4* key_of(const BlindRotateView& view) const {
         const int unit = t * kUnits, lane = unit / Config::kVectorsPerLane, vector = unit % Config::kVectorsPerLane;
-        return static_cast<const Vec4*>(view.key) + (limb * (k + 1) + component) * Config::kOutputVectors +
+        return static_cast<const Vec4*>(view.key) + (limb * kComponents + component) * Config::kOutputVectors +
                vector * (kRows * kKeys * Config::kKeyLanes) + lane;
     }
 
@@ -191,12 +200,13 @@ struct ClusterThread {
 
     __device__ __forceinline__ void start(Accumulator& acc, const BlindRotateView& view, int number) const {
         using Own = std::conditional_t<kRaised, Modulus<0>, M>;
-        const std::uint32_t rotation = rotation_of_table<typename Config::Step>(view, number);
+        const std::uint32_t rotation =
+            rotation_of_table<typename Config::Step, Config::kLanes>(view, number, is_body() ? component - k : 0);
         const Word* table = table_of<Word>(view, number, N);
 #pragma unroll
         for (int j = 0; j < P; ++j) {
             const std::uint32_t index = (t + T * j + rotation) & (2 * N - 1);
-            const Word word = component == k ? table[index & (N - 1)] : 0;
+            const Word word = is_body() ? table[index & (N - 1)] : 0;
             acc.own[j] = with_half(Own{}, rotated_residue(Own{}, word, index >= N));
             if constexpr (Config::kWordLimbs == 2) {
                 using Other = Modulus<1 - limb>;
@@ -225,16 +235,17 @@ struct ClusterThread {
         auto* const out = static_cast<Word*>(view.out);
         const int first = t + limb * T;
         if (view.coefficients == nullptr) {
-            Word* const polynomial = out + (std::size_t(number) * (k + 1) + component) * N;
+            Word* const polynomial = out + (std::size_t(number) * kComponents + component) * N;
             for (int j = first; j < N; j += kLimbs * T) polynomial[j] = words[j];
         } else {
             for (int i = 0; i < view.coefficient_count; ++i) {
                 const int coefficient = view.coefficients[i];
-                Word* const lwe = out + (std::size_t(number) * view.coefficient_count + i) * (k * N + 1) + component * N;
-                if (component == k) {
-                    if (first == 0) *lwe = words[coefficient];
+                Word* const lwe = out + (std::size_t(number) * view.coefficient_count + i) * (k * N + Config::kLanes);
+                if (is_body()) {
+                    if (first == 0) lwe[k * N + component - k] = words[coefficient];
                 } else {
-                    for (int j = first; j < N; j += kLimbs * T) lwe[j] = extracted_word(words, N, coefficient, j, q);
+                    for (int j = first; j < N; j += kLimbs * T)
+                        lwe[component * N + j] = extracted_word(words, N, coefficient, j, q);
                 }
             }
         }
@@ -286,12 +297,12 @@ struct ClusterThread {
     __device__ __forceinline__ void send_rows_of(const Accumulator& acc, const Twiddles& twiddles, int buffer) const {
         std::int32_t x[gadget.level_count][P];
         cut<gadget>(acc, x);
-        send_transforms<Config::is_small(gadget)>(x, twiddles, component * Config::kMaskLevels, buffer);
+        send_transforms<Config::is_small(gadget)>(x, twiddles, first_row(), buffer);
     }
     __device__ __forceinline__ void send_rows(const Accumulator& acc, const Twiddles& twiddles, int buffer) const {
         constexpr Gadget mask = Config::shape.mask_gadget, body = Config::shape.body_gadget;
         if (t % 32 == 0) expect_bytes(rows_in + buffer * Config::kWarps, (kRows - own_rows()) * kUnits * 32 * 16);
-        if (mask == body || component < k)
+        if (mask == body || !is_body())
             send_rows_of<mask>(acc, twiddles, buffer);
         else
             send_rows_of<body>(acc, twiddles, buffer);
@@ -447,7 +458,7 @@ __device__ __forceinline__ void combine_in_cluster(const BlindRotateView& view, 
     for (int i = 0; i < kServed; ++i) served[i] = Thread::make(shared, index + i * kStride);
     int turn = 0;
     for (int number = blockIdx.x / Config::kBlocks; number < view.batch; number += gridDim.x / Config::kBlocks) {
-        const std::uint32_t* const switched = switched_of<typename Config::Step>(view, number);
+        const std::uint32_t* const switched = switched_of<typename Config::Step, Config::kLanes>(view, number);
         std::uint32_t exponents[Config::kKeys];
         Config::Step::load_exponents(switched, 0, exponents);
         typename Thread::Ahead ahead(served[0].key_of(view));
@@ -480,7 +491,7 @@ __device__ __forceinline__ void transform_in_cluster(const BlindRotateView& view
     const auto twiddles = Thread::Ntt::KeptTwiddles::load(static_cast<const Twiddle*>(view.plain_twiddles[limb]), thread.t);
     int turn = 0;  // exchanges of each kind so far
     for (int number = blockIdx.x / Config::kBlocks; number < view.batch; number += gridDim.x / Config::kBlocks) {
-        const std::uint32_t* const switched = switched_of<typename Config::Step>(view, number);
+        const std::uint32_t* const switched = switched_of<typename Config::Step, Config::kLanes>(view, number);
         typename Thread::Accumulator acc;
         thread.start(acc, view, number);
         typename Thread::Ahead ahead(thread.key_of(view));

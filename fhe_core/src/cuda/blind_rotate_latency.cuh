@@ -34,15 +34,16 @@ struct LatencyConfig {
     using Step = typename Pair::Step;
     static constexpr Shape shape = Pair::shape;
     static constexpr int N = Pair::N, k = Pair::k, P = Pair::P, kRows = Pair::kRows, kVectors = Pair::kVectors;
+    static constexpr int kLanes = Pair::kLanes, kComponents = Pair::kComponents;
     static constexpr int kMostWarps = 12;  // 168 registers
     static constexpr int vectors_per_warp() {
         int vectors = 1;
-        while ((k + 1) * (kVectors / vectors) > kMostWarps) vectors *= 2;
+        while (kComponents * (kVectors / vectors) > kMostWarps) vectors *= 2;
         return vectors;
     }
     static constexpr int kVectorsPerWarp = vectors_per_warp();
     static constexpr int kParts = kVectors / kVectorsPerWarp;
-    static constexpr int kProductWarps = (k + 1) * kParts;
+    static constexpr int kProductWarps = kComponents * kParts;
     static constexpr int kWarps = ((kRows > kProductWarps ? kRows : kProductWarps) + 3) / 4 * 4;
     static constexpr int kThreads = kWarps * 32;
     static constexpr int kPositions = kVectorsPerWarp * kRows;  // rows of the key that a warp reads in a step
@@ -51,7 +52,7 @@ struct LatencyConfig {
     static constexpr int kKeyDepth = kWantedDepth < kPositions ? kWantedDepth : kPositions;
     static constexpr bool kSmallDigits = Pair::is_small(shape.mask_gadget) && Pair::is_small(shape.body_gadget);
     static constexpr int kPerUnit = 1;
-    static constexpr std::size_t kSharedBytes = 4 * (Pair::kPowerWords + Ntt::kTwiddleWords + (kRows + k + 1) * N);
+    static constexpr std::size_t kSharedBytes = 4 * (Pair::kPowerWords + Ntt::kTwiddleWords + (kRows + kComponents) * N);
 
     static_assert(kThreads <= 384 && kSharedBytes <= 227 * 1024, "a block of one multiprocessor");
 };
@@ -75,14 +76,20 @@ struct LatencyWarp {
     const TwiddlePair* twiddles;
     std::int32_t *rows, *sums;
 
+    // Of warps without a row the last.
+    __device__ __forceinline__ static int component_of_row(int row) {
+        if (row < k * kMaskLevels) return row / kMaskLevels;
+        const int lane = (row - k * kMaskLevels) / kBodyLevels;
+        return k + (lane < Config::kLanes ? lane : Config::kLanes - 1);
+    }
     __device__ __forceinline__ static LatencyWarp make(std::int32_t* shared) {
         LatencyWarp w;
         w.warp = threadIdx.x / 32;
         w.lane = threadIdx.x % 32;
-        w.component = w.warp < k * kMaskLevels ? w.warp / kMaskLevels : k;
-        w.level = w.warp - w.component * kMaskLevels;
-        w.digit = RunTimeDigits<M>::make(Config::shape.mask_gadget, Config::shape.body_gadget, w.component == k);
-        for (int lower = (w.component == k ? kBodyLevels : kMaskLevels) - 1; lower > w.level; --lower) w.digit.next();
+        w.component = component_of_row(w.warp);
+        w.level = w.warp - Config::Pair::first_row(w.component);
+        w.digit = RunTimeDigits<M>::make(Config::shape.mask_gadget, Config::shape.body_gadget, w.component >= k);
+        for (int lower = (w.component >= k ? kBodyLevels : kMaskLevels) - 1; lower > w.level; --lower) w.digit.next();
         w.output = w.warp / Config::kParts;
         w.first_vector = w.warp % Config::kParts * Config::kVectorsPerWarp;
         w.lane_root = root_of_lane(w.lane, 5);
@@ -168,7 +175,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_latency_kern
     const Warp warp = Warp::make(shared);
     const bool owns_row = warp.owns_row(), multiplies = warp.multiplies();
     for (int number = blockIdx.x; number < view.batch; number += gridDim.x) {
-        const std::uint32_t* const switched = switched_of<typename Config::Step>(view, number);
+        const std::uint32_t* const switched = switched_of<typename Config::Step, Config::kLanes>(view, number);
         std::uint32_t accumulator[Config::P];
         load_accumulator<Config>(view, number, warp.component, warp.lane, accumulator);
         KeyAhead<Config::kKeyDepth, Config::Pair::kKeys> ahead(warp.key_of(view));
@@ -182,7 +189,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_latency_kern
                 std::uint32_t exponents[Config::Pair::kKeys];
                 Config::Step::load_exponents(switched, step, exponents);
                 warp.multiply(ahead, exponents);
-                ahead.words += std::size_t(Config::k + 1) * Config::Pair::kStepVectors;
+                ahead.words += std::size_t(Config::kComponents) * Config::Pair::kStepVectors;
                 if (step + 1 < view.steps) ahead.fill();
             }
             __syncthreads();  // the sums are written, the rows are read

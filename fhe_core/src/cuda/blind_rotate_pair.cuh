@@ -1,8 +1,9 @@
 // Blind rotation with two key bits per step, throughput layout: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC), j = 0, 1, 2, for all
 // steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). One limb, N = 256 .. 1024.
 //
-// Who does what. A group of k+1 warps owns M ciphertexts; warp c owns component c: the coefficients of ACC (registers: lane l holds
-// l + 32*r), the transforms of its digits, and output component c of the product. Groups are independent of each other.
+// Who does what. A group of k+r warps (r lanes; components are masks, then bodies) owns M ciphertexts; warp c owns component c: the
+// coefficients of ACC (registers: lane l holds l + 32*r), the transforms of its digits, and output component c of the product.
+// Groups are independent of each other.
 //
 //   each step, warp c: digits of ACC_c -> forward transforms -> shared memory        (rows of component c)
 //                      group barrier: the rows of all components are there
@@ -59,10 +60,11 @@ struct PairConfig {
     using M = typename Ntt::M;
     using Step = RotationStep<shape.cmux>;
     static constexpr int N = shape.polynomial_size, k = shape.glwe_dimension, P = Ntt::P;
-    static constexpr int kWarpsPerGroup = k + 1;
+    static constexpr int kLanes = shape.lane_count, kComponents = shape.component_count();
+    static constexpr int kWarpsPerGroup = kComponents;
     static constexpr int kGroupThreads = kWarpsPerGroup * 32;
     static constexpr int kThreads = kGroupThreads * Layout::groups;
-    static constexpr int kRows = k * shape.mask_gadget.level_count + shape.body_gadget.level_count;
+    static constexpr int kRows = k * shape.mask_gadget.level_count + kLanes * shape.body_gadget.level_count;
     static constexpr int kKeys = Step::kKeys;
     static constexpr int kVectors = P / 4;
     static constexpr int kStepVectors = kVectors * kRows * kKeys * 32;  // of one output component
@@ -75,6 +77,13 @@ struct PairConfig {
     static constexpr int kBufferWords = Layout::per_warp * kRows * N;
     static constexpr int kGroupWords = Layout::buffers * kBufferWords;
     static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + Ntt::kTwiddleWords + Layout::groups * kGroupWords);
+
+    // Of a component: rows of the masks, then rows of the bodies.
+    FHE_HD static constexpr int first_row(int component) {
+        constexpr int mask = shape.mask_gadget.level_count, body = shape.body_gadget.level_count;
+        if constexpr (kLanes == 1 || mask == body) return component * mask;
+        return component < k ? component * mask : k * mask + (component - k) * body;
+    }
 
     static constexpr int digits_at_once(Gadget g) {
         int count = Layout::digits;
@@ -198,7 +207,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
     using Ntt = typename Config::Ntt;
     using M = typename Config::M;
     using Factors = MonomialFactors<Ntt>;
-    constexpr int N = Config::N, P = Config::P, k = Config::k, kRows = Config::kRows, kCount = Config::kPerUnit;
+    constexpr int N = Config::N, P = Config::P, kRows = Config::kRows, kCount = Config::kPerUnit;
 
     extern __shared__ __align__(16) std::int32_t shared[];
     auto* const twiddles = reinterpret_cast<TwiddlePair*>(shared + Config::kPowerWords);
@@ -209,7 +218,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
     const typename Config::PowerTable powers{shared};
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int group = warp / Config::kWarpsPerGroup, component = warp % Config::kWarpsPerGroup;
-    const int own_row = component * Config::shape.mask_gadget.level_count;
+    const int own_row = Config::first_row(component);
     std::int32_t* const digits = shared + Config::kPowerWords + Ntt::kTwiddleWords + group * Config::kGroupWords;
     const std::uint32_t lane_root = root_of_lane(lane, 5);
     const Vec4* const own_key = static_cast<const Vec4*>(view.key) + std::size_t(component) * Config::kStepVectors + lane;
@@ -221,7 +230,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
 #pragma unroll
         for (int m = 0; m < kCount; ++m) {
             const int number = unit * kCount + m < view.batch ? unit * kCount + m : view.batch - 1;
-            switched[m] = switched_of<typename Config::Step>(view, number);
+            switched[m] = switched_of<typename Config::Step, Config::kLanes>(view, number);
             load_accumulator<Config>(view, number, component, lane, accumulator[m]);
         }
 
@@ -239,14 +248,15 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
             std::int32_t* const rows = digits + buffer * Config::kBufferWords;
 #pragma unroll
             for (int m = 0; m < kCount; ++m)
-                transform_component<Config>(accumulator[m], component == k, rows + (m * kRows + own_row) * N, twiddles, lane);
+                transform_component<Config>(accumulator[m], component >= Config::k, rows + (m * kRows + own_row) * N, twiddles,
+                                            lane);
 
             KeyAhead<Layout::key_depth, Config::kKeys> ahead(key);
             ahead.fill();
             barrier(1 + 2 * group, Config::kGroupThreads);  // the rows of all components are written
             std::int32_t x[kCount][P];
             multiply_rows<Config>(rows, ahead, factors, powers, lane, x);
-            key += std::size_t(k + 1) * Config::kStepVectors;
+            key += std::size_t(Config::kComponents) * Config::kStepVectors;
 
             if constexpr (Layout::buffers == 1) barrier(2 + 2 * group, Config::kGroupThreads);  // everyone has read the rows
             buffer = Layout::buffers == 1 ? 0 : buffer ^ 1;

@@ -26,13 +26,17 @@ struct PlainRotate {
     PlainRotateView view;
     Gadget mask_gadget, body_gadget;
     Rotation rotation;
-    int log_size, log_parts, k, rows, lwe_size;
+    int log_size, log_parts, k, lanes, rows, lwe_dimension;
 
     using Exponents = std::uint32_t[Rotation::kMostKeys];
 
     FHE_HD int size() const { return 1 << log_size; }
     FHE_HD int parts() const { return 1 << log_parts; }
-    FHE_HD int components() const { return k + 1; }
+    FHE_HD int components() const { return k + lanes; }
+    FHE_HD int first_row(int component) const {
+        const int bodies = component < k ? 0 : component - k;
+        return (component - bodies) * mask_gadget.level_count + bodies * body_gadget.level_count;
+    }
     FHE_HD static std::uint32_t prime(int limb) { return limb == 0 ? Modulus<0>::p : Modulus<1>::p; }
 
     // Entry i of X^-rotation * table for `index` = i + rotation, as a word of limb `limb`.
@@ -67,7 +71,7 @@ struct PlainRotate {
         const std::int64_t word = static_cast<std::int64_t>(limbs == 1 ? words[0] : compose_limbs(words[0], words[1]));
         cut_digits(word > (modulus - 1) / 2 ? word - modulus : word, component < k ? mask_gadget : body_gadget, kLimbBits * limbs,
                    [&](int level, std::int32_t digit) {
-                       const int row = part * rows + component * mask_gadget.level_count + level;
+                       const int row = part * rows + first_row(component) + level;
                        for (int limb = 0; limb < key_limbs; ++limb) digits[((limb * parts() * rows + row) << log_size) + i] = digit;
                    });
     }
@@ -140,15 +144,15 @@ struct PlainRotate {
         const std::size_t step_words = std::size_t(key_limbs * components() * rows * rotation.keys) << log_size;
 
         for (std::size_t number = block.number(); number < static_cast<std::size_t>(common.batch); number += block.count()) {
-            const std::uint32_t* switched = common.switched + number * lwe_size;
+            const std::uint32_t* switched = common.switched + number * (lwe_dimension + lanes);
             const std::size_t table_number = common.table_index == nullptr ? 0 : common.table_index[number];
             const Word* table = static_cast<const Word*>(common.tables) + (table_number << (log_size + log_parts));
             block.each(limbs * component_words, [&](int item) {
                 const int limb = item / component_words, within = item - limb * component_words;
                 const int polynomial_number = within >> log_size, part = polynomial_number / components();
+                const int lane = polynomial_number - part * components() - k;
                 const std::uint32_t entry = ((within & (size() - 1)) << log_parts) + part;
-                const bool is_body = polynomial_number - part * components() == k;
-                accumulator[item] = is_body ? rotated_table(table, entry + switched[lwe_size - 1], limb) : 0;
+                accumulator[item] = lane >= 0 ? rotated_table(table, entry + switched[lwe_dimension + lane], limb) : 0;
             });
             for (int step = 0; step < common.steps; ++step) {
                 Exponents exponents = {};
@@ -180,8 +184,9 @@ void launch_limbs(const ParameterSet& params, const PlainRotateView& view, int b
                                                      params.log2_polynomial_size(),
                                                      params.log2_twice_table_size() - 1 - params.log2_polynomial_size(),
                                                      params.glwe_dimension(),
+                                                     params.lane_count(),
                                                      params.row_count(),
-                                                     params.lwe_dimension + 1};
+                                                     params.lwe_dimension};
     const int grid = view.common.batch < blocks ? view.common.batch : blocks;
     launch(body, grid, view.scratch == nullptr ? plain_rotate_bytes(params) : 0, stream);
 }
@@ -190,7 +195,7 @@ void launch_limbs(const ParameterSet& params, const PlainRotateView& view, int b
 
 std::size_t plain_rotate_bytes(const ParameterSet& params) {
     const std::size_t limbs = params.limb_count(), key_limbs = params.key_limbs().count;
-    const std::size_t polynomials = (limbs + key_limbs) * (params.glwe_dimension() + 1) + key_limbs * params.row_count();
+    const std::size_t polynomials = (limbs + key_limbs) * params.component_count() + key_limbs * params.row_count();
     return 4 * polynomials * params.table_size();
 }
 

@@ -42,7 +42,7 @@ struct RoundedConfig {
     static constexpr Shape shape = KernelShapeOf::value;
     using Step = RotationStep<shape.cmux>;
     using M = Modulus<0>;
-    static constexpr int N = fft::kDegree, P = N / 32, k = 1, kKeys = Step::kKeys;
+    static constexpr int N = fft::kDegree, P = N / 32, k = 1, kLanes = 1, kComponents = 2, kKeys = Step::kKeys;
     static constexpr int kPerUnit = ciphertexts, kCiphertexts = ciphertexts;  // M
     static constexpr int kWarps = 2 * kPerUnit, kThreads = 32 * kWarps;
     static constexpr int kAhead = key_chunks_ahead;      // chunks of the key in registers before they are used
@@ -58,8 +58,8 @@ struct RoundedConfig {
         sizeof(LaneRoots) + kPerUnit * (2 * sizeof(Complex) * kTilePoints + 2 * kMostSwitched);
 
     static_assert(shape.has_rounded_products() && shape.polynomial_size == N && shape.glwe_dimension == k &&
-                      shape.limb_count == 1 && shape.mask_gadget.level_count == 1 && shape.body_gadget.level_count == 1 &&
-                      shape.extension_factor == 1 && Step::kFactorsOnProducts,
+                      shape.lane_count == kLanes && shape.limb_count == 1 && shape.mask_gadget.level_count == 1 &&
+                      shape.body_gadget.level_count == 1 && shape.extension_factor == 1 && Step::kFactorsOnProducts,
                   "this kernel takes rounded products, N = 2048, k = 1 and one digit");
     static_assert(8 % kWarps == 0, "the eight 4-point groups of a row are shared evenly");
     static_assert(kAhead == 1 || kAhead == 2 || kAhead == 4, "the four chunks of a point are unrolled");

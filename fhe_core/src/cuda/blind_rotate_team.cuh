@@ -1,7 +1,7 @@
 // Blind rotation of one limb, throughput layout whose ciphertexts share the words of the key: same formula, key, ranges and words
 // as blind_rotate_pair.cuh.
 //
-// Who does what. A team of C*(k+1) warps owns C ciphertexts. Warp (m, c) owns component c of ciphertext m: its coefficients
+// Who does what. A team of C*(k+r) warps owns C ciphertexts. Warp (m, c) owns component c of ciphertext m: its coefficients
 // (registers: lane l holds l + 32*r), the transforms of its digits, and the inverse transform of its sum. The 4-point groups of a
 // lane are dealt out for the product, so that a word of the key, once loaded, serves all C ciphertexts: warp (m, c) takes output
 // component c and the groups m, m + C, ..; or, in place, every warp takes all output components of its groups.
@@ -46,16 +46,16 @@ template <class KernelShapeOf, class TeamOf>
 struct TeamConfig : PairConfig<KernelShapeOf, PairLayoutOf<TeamOf>> {
     using Team = TeamOf;
     using Pair = PairConfig<KernelShapeOf, PairLayoutOf<TeamOf>>;
-    using Pair::k, Pair::kKeys, Pair::kRows, Pair::kVectors, Pair::N;
+    using Pair::k, Pair::kComponents, Pair::kKeys, Pair::kRows, Pair::kVectors, Pair::N;
     static constexpr int C = Team::per_team;
-    static constexpr int kTeamWarps = C * (k + 1), kTeamThreads = 32 * kTeamWarps;
+    static constexpr int kTeamWarps = C * kComponents, kTeamThreads = 32 * kTeamWarps;
     static constexpr int kPerUnit = C;
-    static constexpr int kOutputs = Team::in_place ? k + 1 : 1;  // of a warp's product
+    static constexpr int kOutputs = Team::in_place ? kComponents : 1;  // of a warp's product
     static constexpr int kVectorStride = Team::in_place ? kTeamWarps : C;
     static constexpr int kKeysAtOnce = Team::keys, kChunks = kKeys / kKeysAtOnce;
     static constexpr int kPositions = kOutputs * kChunks * kRows;  // rows of the key that one vector reads
-    static constexpr int kRowWords = C * kRows * N, kTeamWords = kRowWords + (Team::in_place ? 0 : C * (k + 1) * N);
-    static constexpr std::uint32_t kStepBytes = 16 * (k + 1) * Pair::kStepVectors;
+    static constexpr int kRowWords = C * kRows * N, kTeamWords = kRowWords + (Team::in_place ? 0 : C * kComponents * N);
+    static constexpr std::uint32_t kStepBytes = 16 * kComponents * Pair::kStepVectors;
     static constexpr std::size_t kSharedBytes = 4 * (Pair::kPowerWords + Pair::Ntt::kTwiddleWords + Team::teams * kTeamWords);
 
     static_assert(kVectors % kVectorStride == 0, "the warps share the vectors evenly");
@@ -103,7 +103,8 @@ struct TeamWarp {
     using Ntt = typename Config::Ntt;
     using M = typename Config::M;
     using Step = typename Config::Step;
-    static constexpr int N = Config::N, P = Config::P, k = Config::k, C = Config::C, kRows = Config::kRows, kKeys = Config::kKeys;
+    static constexpr int N = Config::N, P = Config::P, C = Config::C, kRows = Config::kRows, kKeys = Config::kKeys;
+    static constexpr int kComponents = Config::kComponents;
     static constexpr int kAtOnce = Config::kKeysAtOnce;
     static constexpr bool kInPlace = Config::Team::in_place;
 
@@ -117,8 +118,8 @@ struct TeamWarp {
     __device__ __forceinline__ static TeamWarp make(std::int32_t* shared, int team, int warp) {
         TeamWarp w;
         w.lane = threadIdx.x % 32;
-        w.number = warp / (k + 1);
-        w.component = warp % (k + 1);
+        w.number = warp / kComponents;
+        w.component = warp % kComponents;
         w.first_vector = kInPlace ? warp : w.number;
         w.lane_root = root_of_lane(w.lane, 5);
         w.factors.words = shared;
@@ -127,12 +128,10 @@ struct TeamWarp {
         w.sums = w.rows + Config::kRowWords;
         return w;
     }
-    __device__ __forceinline__ std::int32_t* own_rows() const {
-        return rows + (number * kRows + component * Config::shape.mask_gadget.level_count) * N;
-    }
+    __device__ __forceinline__ std::int32_t* own_rows() const { return rows + (number * kRows + Config::first_row(component)) * N; }
     // Of output component c of ciphertext m.
     __device__ __forceinline__ std::int32_t* sum_of(int m, int c) const {
-        return kInPlace ? rows + (m * kRows + c * Config::shape.mask_gadget.level_count) * N : sums + (m * (k + 1) + c) * N;
+        return kInPlace ? rows + (m * kRows + Config::first_row(c)) * N : sums + (m * kComponents + c) * N;
     }
     __device__ __forceinline__ const Vec4* key_of(const BlindRotateView& view) const {
         return static_cast<const Vec4*>(view.key) + (kInPlace ? 0 : std::size_t(component) * Config::kStepVectors) +
@@ -230,7 +229,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_team_kernel(
         std::uint32_t accumulator[Config::P];
         load_accumulator<Config>(view, of_batch(number), warp.component, warp.lane, accumulator);
         const std::uint32_t* const switched =
-            switched_of<Step>(view, of_batch(unit * C + (warp.lane < C * kKeys ? warp.lane / kKeys : 0)));
+            switched_of<Step, Config::kLanes>(view, of_batch(unit * C + (warp.lane < C * kKeys ? warp.lane / kKeys : 0)));
 
         TeamKey<Config> key;
         key.words = warp.key_of(view);
@@ -238,11 +237,11 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_team_kernel(
         for (int step = 0; step < view.steps; ++step) {
             const std::uint32_t exponent = FactorTable<Config::N>::raised(Step::load_exponent(switched, step, warp.lane % kKeys));
             if constexpr (Config::Team::prefetched) prefetch_key<Config::kStepBytes>(view, step + 1);
-            transform_component<Config>(accumulator, warp.component == Config::k, warp.own_rows(), warp.twiddles, warp.lane);
+            transform_component<Config>(accumulator, warp.component >= Config::k, warp.own_rows(), warp.twiddles, warp.lane);
             key.fill();
             barrier(1 + 2 * team, Config::kTeamThreads);  // the rows are written
             warp.multiply(key, exponent);
-            key.words += std::size_t(Config::k + 1) * Config::kStepVectors;
+            key.words += std::size_t(Config::kComponents) * Config::kStepVectors;
             barrier(2 + 2 * team, Config::kTeamThreads);  // the sums are written, the rows are read
             warp.add_sum(accumulator);
         }

@@ -1,4 +1,4 @@
-// Sums of ciphertexts with integer factors and a constant on the body; one word per thread. CPU counterpart: cpu/linear.cpp.
+// Sums of ciphertexts with integer factors and a constant on the bodies; one word per thread. CPU counterpart: cpu/linear.cpp.
 #include "cuda/stages.hpp"
 
 #include "cuda/block.cuh"
@@ -18,7 +18,7 @@ struct Combine {
     Word* out;
     ResidueScales scales[2];  // by limb
     std::size_t total;
-    int words;
+    int words, mask_words;
 
     template <int limb>
     FHE_HD std::uint32_t of_limb(std::size_t item, bool is_body) const {
@@ -32,7 +32,7 @@ struct Combine {
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char*) const {
         block.each_of_grid(total, [&](std::size_t item) {
-            const bool is_body = static_cast<int>(item % words) == words - 1;
+            const bool is_body = static_cast<int>(item % words) >= mask_words;
             if constexpr (sizeof(Word) == 4)
                 out[item] = of_limb<0>(item, is_body);
             else
@@ -44,14 +44,15 @@ struct Combine {
 }  // namespace
 
 void launch_combine(const ParameterSet& params, const CombineView& view, std::size_t batch, cudaStream_t stream) {
-    const int words = params.large_dimension() + 1;
+    const int words = params.large_words();
     with_words(params, [&]<class Word>(Word) {
         Combine<Word> body{static_cast<const Word*>(view.x),
                            static_cast<const Word*>(view.y),
                            static_cast<Word*>(view.out),
                            {},
                            batch * words,
-                           words};
+                           words,
+                           params.large_dimension()};
         for (int limb = 0; limb < 2; ++limb) {
             const std::uint64_t p = kLimbPrimes[limb];
             body.scales[limb] = {residue(view.scale_x, p), residue(view.scale_y, p), view.constant % params.modulus() % p};

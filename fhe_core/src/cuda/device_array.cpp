@@ -164,7 +164,7 @@ DeviceArray combine_rows(const ParameterSet& params, const RowOperand& x, const 
     const DeviceGuard guard(device);
     const cudaStream_t stream = DevicePool::of(device).exchange();
     const StreamHandle handle = handle_of(stream);
-    const DeviceArray out = DeviceArray::allocate(device, {static_cast<std::int64_t>(rows), params.large_dimension() + 1},
+    const DeviceArray out = DeviceArray::allocate(device, {static_cast<std::int64_t>(rows), params.large_words()},
                                                   params.word_bytes(), handle, "arithmetic on ciphertexts");
     for (const RowOperand* operand : {&x, &y})
         if (operand->words != nullptr) operand->words->wait_in(handle);
@@ -239,22 +239,23 @@ DeviceArray expand_ciphertexts(const ParameterSet& params, CiphertextKind kind, 
                                std::size_t first, std::size_t batch, int device) {
     const DeviceGuard guard(checked_device(device));
     const cudaStream_t stream = DevicePool::of(device).exchange();
-    const int size = params.polynomial_size(), k = params.glwe_dimension(), body_words = kind == CiphertextKind::lwe ? 1 : size;
+    const bool is_lwe = kind == CiphertextKind::lwe;
+    const int size = params.polynomial_size(), body_words = params.lane_count() * (is_lwe ? 1 : size);
     const auto count = static_cast<std::int64_t>(batch);
-    const DeviceArray::Shape shape = kind == CiphertextKind::lwe ? DeviceArray::Shape{count, params.large_dimension() + 1}
-                                                                 : DeviceArray::Shape{count, k + 1, size};
+    const DeviceArray::Shape shape =
+        is_lwe ? DeviceArray::Shape{count, params.large_words()} : DeviceArray::Shape{count, params.component_count(), size};
     const DeviceArray out =
         DeviceArray::allocate(device, shape, params.word_bytes(), handle_of(stream), "expansion of ciphertexts");
     Uploaded bodies(host_bodies, batch * body_words * params.word_bytes(), device, stream);
     ExpandCiphertextsView view{};
     view.seed = seed_words(seed);
-    view.domain = kind == CiphertextKind::lwe ? kDomainLwe : kDomainGlwe;
+    view.domain = is_lwe ? kDomainLwe : kDomainGlwe;
     view.bodies = bodies.as<void>();
     view.out = out.data();
     view.first = first;
     view.batch = batch;
-    view.streams = kind == CiphertextKind::lwe ? 1 : k;
-    view.count = kind == CiphertextKind::lwe ? params.large_dimension() : size;
+    view.streams = is_lwe ? 1 : params.glwe_dimension();
+    view.count = is_lwe ? params.large_dimension() : size;
     view.body_words = body_words;
     launch_expand_ciphertexts(params, view, stream);
     out.record_write(handle_of(stream));

@@ -18,13 +18,14 @@ struct ExpandPolynomial {
     using M = Modulus<number>;
     BootstrapKeyPart part;
     Twiddle scale;
+    int masks;
     bool wide;  // words of bodies: uint64
 
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char* shared) const {
         auto* x = reinterpret_cast<std::int32_t*>(shared);
         const KeyLayout& layout = part.layout;
-        const int size = 1 << layout.log_size, masks = layout.outputs - 1;
+        const int size = 1 << layout.log_size;
         const int component = static_cast<int>(block.number() % layout.outputs);
         const std::size_t local_row = block.number() / layout.outputs;  // [step][key][row] of this part
         const std::size_t flat = local_row + std::size_t(part.first_step) * layout.keys * layout.rows;
@@ -35,8 +36,9 @@ struct ExpandPolynomial {
                 for (int j = 0; j < 16; ++j) x[16 * i + j] = static_cast<std::int32_t>(words[j]);
             });
         } else {
+            const std::size_t body = local_row * (layout.outputs - masks) + (component - masks);
             block.each(size, [&](int i) {
-                const std::size_t at = (local_row << layout.log_size) + i;
+                const std::size_t at = (body << layout.log_size) + i;
                 x[i] = wide ? static_cast<std::int32_t>(static_cast<const std::uint64_t*>(part.bodies)[at] % M::p)
                             : static_cast<const std::int32_t*>(part.bodies)[at];
             });
@@ -55,7 +57,7 @@ void launch_limb(const ParameterSet& params, const BootstrapKeyPart& part, cudaS
     using M = Modulus<number>;
     const std::uint64_t scale = bootstrap_key_scale(params, M::p);
     const std::size_t blocks = std::size_t(part.steps) * part.layout.keys * part.layout.rows * part.layout.outputs;
-    launch(ExpandPolynomial<limb, number>{part, M::twiddle(scale), params.key_limbs().count == 2}, blocks,
+    launch(ExpandPolynomial<limb, number>{part, M::twiddle(scale), params.glwe_dimension(), params.key_limbs().count == 2}, blocks,
            4u << part.layout.log_size, stream);
 }
 
@@ -111,7 +113,7 @@ struct ExpandRoundedPolynomial {
 struct ExpandKeyswitchKey {
     static constexpr int kThreads = 128;
     KeyswitchKeyView view;
-    int n, w, level_count;
+    int n, lanes, w;
 
     // Item: one row and 16 columns.
     template <class Block>
@@ -126,7 +128,9 @@ struct ExpandKeyswitchKey {
             for (int s = 0; s < view.slices; ++s) offset |= 0x80u << (8 * s);
             for (int i = 0; i < 16; ++i) {
                 const int column = 16 * group + i;
-                std::uint32_t word = column < n ? words[i] & (0xFFFFFFFFu >> (32 - w)) : column == n ? view.bodies[row] : 0;
+                std::uint32_t word = column < n           ? words[i] & (0xFFFFFFFFu >> (32 - w))
+                                     : column < n + lanes ? view.bodies[row * lanes + column - n]
+                                                          : 0;
                 word += offset;  // each byte minus 128 is a signed digit; carries beyond 2^w vanish
                 for (int s = 0; s < view.slices; ++s) {
                     view.planes[(std::size_t(s) * view.columns + column) * view.rows + row] =
@@ -189,7 +193,7 @@ void launch_expand_bootstrap_key(const ParameterSet& params, const BootstrapKeyP
 }
 
 void launch_expand_keyswitch_key(const ParameterSet& params, const KeyswitchKeyView& view, cudaStream_t stream) {
-    const ExpandKeyswitchKey body{view, params.lwe_dimension, params.keyswitch_modulus_log2, params.keyswitch_gadget.level_count};
+    const ExpandKeyswitchKey body{view, params.lwe_dimension, params.lane_count(), params.keyswitch_modulus_log2};
     launch_over(body, view.rows * (view.columns / 16), stream);
 }
 

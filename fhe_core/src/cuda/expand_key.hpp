@@ -11,7 +11,7 @@
 
 namespace fhe_core::cuda {
 
-// Steps [first_step, first_step + steps). bodies: of these steps, [step][key][row][N] words; key: of the whole key, int32.
+// Steps [first_step, first_step + steps). bodies: of these steps, [step][key][row][lane][N] words; key: of the whole key, int32.
 struct BootstrapKeyPart {
     KeyLayout layout;
     SeedWords seed;
@@ -23,11 +23,11 @@ struct BootstrapKeyPart {
 };
 void launch_expand_bootstrap_key(const ParameterSet& params, const BootstrapKeyPart& part, cudaStream_t stream);
 
-// Signed byte slices of the keyswitch key for the matrix product: planes[slice][column][row], column j < n + 1, slices of value
-// sum_s 256^s * byte modulo 2^w. Columns beyond n + 1 are zero.
+// Signed byte slices of the keyswitch key for the matrix product: planes[slice][column][row], column j < n + r, slices of value
+// sum_s 256^s * byte modulo 2^w. Columns beyond n + r are zero.
 struct KeyswitchKeyView {
     SeedWords seed;
-    const std::uint32_t* bodies;  // [large_dimension * level_count]
+    const std::uint32_t* bodies;  // [large_dimension * level_count][lane]
     std::int8_t* planes;
     std::size_t rows;  // large_dimension * level_count
     int columns;       // padded
@@ -36,7 +36,7 @@ struct KeyswitchKeyView {
 void launch_expand_keyswitch_key(const ParameterSet& params, const KeyswitchKeyView& view, cudaStream_t stream);
 
 // Masks of seeded ciphertexts `first` .. first + batch - 1: index number * streams + i has stream i < streams of `count`
-// coefficients, written with the body behind them: LWE streams 1, GLWE streams k.
+// coefficients, written with the bodies behind them: LWE streams 1, GLWE streams k.
 struct ExpandCiphertextsView {
     SeedWords seed;
     std::uint32_t domain;

@@ -17,6 +17,7 @@ constexpr int kMostDigitLog2 = 7;  // digits of the keyswitch are signed bytes
 constexpr bool is_supported(const ParameterSet& p) {
     const std::int64_t largest_sum = std::int64_t(p.keyswitch_key_rows()) * 128 << (p.keyswitch_gadget.base_log - 1);
     return p.polynomial_size() >= 256 && p.polynomial_size() <= 4096 && p.glwe_dimension() >= 1 && p.glwe_dimension() <= 4 &&
+           p.lane_count() >= 1 && (p.lane_count() == 1 || !p.has_rounded_products()) &&
            p.keyswitch_modulus_log2 <= kMostModulusLog2 && p.keyswitch_modulus_log2 > p.log2_twice_table_size() &&
            p.keyswitch_gadget.base_log <= kMostDigitLog2 && largest_sum < (std::int64_t{1} << 31) && p.row_count() <= 20 &&
            p.shape.mask_gadget.base_log <= 26 && p.shape.body_gadget.base_log <= 26;
@@ -91,11 +92,12 @@ void expand_keyswitch_key(ExpandedKey::State& state, const SeededEvaluationKeysV
     const ParameterSet& p = state.params;
     state.keyswitch_rows = p.keyswitch_key_rows();
     state.slices = (p.keyswitch_modulus_log2 + 7) / 8;
-    state.columns = static_cast<int>((p.lwe_dimension + 1 + kGemmAlignment - 1) / kGemmAlignment * kGemmAlignment);
+    state.columns = static_cast<int>((p.small_words() + kGemmAlignment - 1) / kGemmAlignment * kGemmAlignment);
     state.keyswitch_planes.reserve(state.keyswitch_rows * state.columns * state.slices, "keyswitch key");
-    const DeviceBuffer bodies(state.keyswitch_rows * 4, "bodies of the keyswitch key");
+    const std::size_t body_bytes = state.keyswitch_rows * p.lane_count() * 4;
+    const DeviceBuffer bodies(body_bytes, "bodies of the keyswitch key");
     const Stream stream;
-    check(cudaMemcpyAsync(bodies.data(), keys.keyswitch_bodies, state.keyswitch_rows * 4, cudaMemcpyHostToDevice, stream),
+    check(cudaMemcpyAsync(bodies.data(), keys.keyswitch_bodies, body_bytes, cudaMemcpyHostToDevice, stream),
           "upload of the keyswitch key");
     launch_expand_keyswitch_key(p,
                                 {seed_words(keys.seed), bodies.as<std::uint32_t>(), state.keyswitch_planes.as<std::int8_t>(),
@@ -143,9 +145,9 @@ ExpandedKey::ExpandedKey(const SeededEvaluationKeysView& keys, int device, Kerne
     State& state = *state_;
     state.params = *keys.params;
     if (!is_supported(state.params))
-        throw UnsupportedError(
-            "parameter set '" + std::string(state.params.name) +
-            "': the CUDA back end takes N of 256 to 4096, k of 1 to 4, keyswitch digits of at most 7 bits; use device='cpu'");
+        throw UnsupportedError("parameter set '" + std::string(state.params.name) +
+                               "': the CUDA back end takes N of 256 to 4096, k of 1 to 4, keyswitch digits of at most 7 bits, and "
+                               "several lanes without rounded products; use device='cpu'");
     state.device = checked_device(device);
     const DeviceGuard guard(device);
     cudaDeviceProp properties;

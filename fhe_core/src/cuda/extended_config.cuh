@@ -86,9 +86,9 @@ struct ExtendedConfig {
     static constexpr double kProduct = kSum * kRatio + 0.5;
 
     static_assert(Step::kFactorsOnProducts && shape.polynomial_size == N && shape.glwe_dimension == 1 && shape.limb_count == 2 &&
-                      shape.mask_gadget.level_count == 1 && shape.body_gadget.level_count == 1 &&
+                      shape.lane_count == 1 && shape.mask_gadget.level_count == 1 && shape.body_gadget.level_count == 1 &&
                       shape.mask_gadget.base_log <= 25 && shape.body_gadget.base_log <= 25,
-                  "this kernel takes N = 2048, k = 1, factors on the products, two limbs and one digit");
+                  "this kernel takes N = 2048, k = 1, factors on the products, two limbs, one lane and one digit");
     static_assert((V == 1 || V == 2) && (O == 1 || O == 2), "neighbours have one power up to its sign");
     static_assert(kParts == 2 || kParts == 4 || kParts == 8 || kParts == 16 || kParts == 32,
                   "four slices are shared by one, two, four or eight blocks");

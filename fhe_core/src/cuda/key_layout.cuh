@@ -37,7 +37,7 @@ struct KeyLayout {
         return {order,
                 log_size,
                 log_size - static_cast<int>(std::bit_width(static_cast<unsigned>(lanes))) + 1,
-                params.glwe_dimension() + 1,
+                params.component_count(),
                 params.row_count(),
                 params.keys_per_step(),
                 params.key_limbs().count};

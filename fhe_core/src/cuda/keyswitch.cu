@@ -19,16 +19,17 @@ struct KeyswitchDigits {
     ModulusRounding round;
     KeyswitchCut cut;
     std::size_t batch;
-    int dimension;
+    int dimension, lanes;
 
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char*) const {
-        block.each_of_grid(batch * (dimension + 1), [&](std::size_t item) {
-            const std::size_t number = item / (dimension + 1);
-            const int j = static_cast<int>(item % (dimension + 1));
+        const int words = dimension + lanes;
+        block.each_of_grid(batch * words, [&](std::size_t item) {
+            const std::size_t number = item / words;
+            const int j = static_cast<int>(item % words);
             const std::uint32_t y = round(lwe[item]);
-            if (j == dimension) {
-                bodies[number] = y;
+            if (j >= dimension) {
+                bodies[number * lanes + j - dimension] = y;
                 return;
             }
             cut(y, digits + (number * dimension + j) * cut.level_count);
@@ -42,14 +43,15 @@ struct KeyswitchSums {
     const std::uint32_t* bodies;
     std::uint32_t* small_lwe;
     std::size_t batch;
-    int slices, columns, n, w;
+    int slices, columns, n, lanes, w;
 
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char*) const {
-        block.each_of_grid(batch * (n + 1), [&](std::size_t item) {
-            const std::size_t number = item / (n + 1);
-            const int j = static_cast<int>(item % (n + 1));
-            std::uint32_t word = j == n ? bodies[number] : 0;
+        const int words = n + lanes;
+        block.each_of_grid(batch * words, [&](std::size_t item) {
+            const std::size_t number = item / words;
+            const int j = static_cast<int>(item % words);
+            std::uint32_t word = j >= n ? bodies[number * lanes + j - n] : 0;
             for (int s = 0; s < slices; ++s)
                 word -= static_cast<std::uint32_t>(sums[(number * slices + s) * columns + j]) << (8 * s);
             small_lwe[item] = word & (0xFFFFFFFFu >> (32 - w));
@@ -69,15 +71,17 @@ void launch_keyswitch_digits(const ParameterSet& params, const void* lwe, std::s
             ModulusRounding::make(params),
             {params.keyswitch_modulus_log2, params.keyswitch_gadget.base_log, params.keyswitch_gadget.level_count},
             batch,
-            params.large_dimension()};
-        launch_over(body, batch * (params.large_dimension() + 1), stream);
+            params.large_dimension(),
+            params.lane_count()};
+        launch_over(body, batch * params.large_words(), stream);
     });
 }
 
 void launch_keyswitch_sums(const ParameterSet& params, const std::int32_t* sums, int slices, int columns,
                            const std::uint32_t* bodies, std::size_t batch, std::uint32_t* small_lwe, cudaStream_t stream) {
-    const KeyswitchSums body{sums, bodies, small_lwe, batch, slices, columns, params.lwe_dimension, params.keyswitch_modulus_log2};
-    launch_over(body, batch * (params.lwe_dimension + 1), stream);
+    const KeyswitchSums body{
+        sums, bodies, small_lwe, batch, slices, columns, params.lwe_dimension, params.lane_count(), params.keyswitch_modulus_log2};
+    launch_over(body, batch * params.small_words(), stream);
 }
 
 }  // namespace fhe_core::cuda

@@ -5,10 +5,11 @@
 // digits (every block does, 1 to 2 words per thread), then kParts warps read a column's bytes of all slices, 16 at a time, and
 // multiply them by the digits of every ciphertext. The first bytes of the key are loaded before the digits are cut, which hides
 // them. A thread per word sums parts and slices, and switches. The errors of the masks are summed over all blocks in `counters`;
-// the block that is the last to add its own switches the bodies, and leaves zeros. Sums of integers: their order does not matter.
+// the block that is the last to add its own switches the bodies of all lanes, and leaves zeros. Sums of integers: their order does
+// not matter.
 //
 // Shared memory: digits [ciphertext][kN * level_count] bytes; partial sums [part][column][ciphertext][slice].
-// Counters: tickets, then an error sum and a body for each ciphertext.
+// Counters: tickets, then for each ciphertext an error sum and its bodies.
 //
 // Source: [CGGI20] keyswitch; [Joy21] digits; [RDV25] centred mean.
 #include <cstddef>
@@ -32,8 +33,13 @@ struct FewBody {
     ModulusRounding round;
     KeyswitchCut cut;
     Rotation rotation;
-    int dimension, n, h, row_bytes;  // row_bytes: of a column of the key
-    std::uint32_t switch_mask;       // 2N - 1
+    int dimension, n, lanes, h, row_bytes;  // row_bytes: of a column of the key
+    std::uint32_t switch_mask;              // 2N - 1
+
+    FHE_HD const Word* lwe(int number) const {
+        return static_cast<const Word*>(view.lwe) + std::size_t(number) * (dimension + lanes);
+    }
+    FHE_HD std::uint32_t* switched(int number) const { return view.switched + std::size_t(number) * (n + lanes); }
 };
 
 __device__ __forceinline__ int dot(const Vec4& a, const Vec4& b, int sum) {
@@ -51,11 +57,10 @@ struct FewBlock {
     int first_column;
 
     __device__ void cut_digits() const {
-        const auto* lwe = static_cast<const Word*>(body.view.lwe);
         for (int i = threadIdx.x; i < count * body.dimension; i += kThreads) {
             const int number = i / body.dimension, j = i - number * body.dimension;
             std::int8_t* const out = digits + number * body.row_bytes + j * body.cut.level_count;
-            body.cut(body.round(lwe[std::size_t(number) * (body.dimension + 1) + j]), out);
+            body.cut(body.round(body.lwe(number)[j]), out);
         }
     }
 
@@ -102,33 +107,34 @@ struct FewBlock {
             }
     }
 
-    __device__ unsigned long long* errors(int number) const { return body.view.counters + 1 + 2 * number; }
+    __device__ unsigned long long* errors(int number) const { return body.view.counters + 1 + (1 + body.lanes) * number; }
 
-    // A word of the small ciphertext, switched; the body waits for all errors.
+    // A word of the small ciphertext, switched; bodies wait for all errors.
     __device__ void switch_word(int column, int number) const {
-        const auto* lwe = static_cast<const Word*>(body.view.lwe) + std::size_t(number) * (body.dimension + 1);
         const int j = first_column + column;
-        if (j > body.n) return;
-        std::uint32_t word = j == body.n ? body.round(lwe[body.dimension]) : 0;
+        if (j >= body.n + body.lanes) return;
+        std::uint32_t word = j >= body.n ? body.round(body.lwe(number)[body.dimension + j - body.n]) : 0;
         for (int s = 0; s < slices; ++s)
             for (int part = 0; part < kParts; ++part)
                 word -= static_cast<std::uint32_t>(partial[((part * kColumns + column) * count + number) * slices + s]) << (8 * s);
         word &= 0xFFFFFFFFu >> (32 - body.cut.w);
-        if (j == body.n) {
-            atomicExch(errors(number) + 1, word);
+        if (j >= body.n) {
+            atomicExch(errors(number) + 1 + j - body.n, word);
         } else {
             const std::uint32_t t = (word + (1u << (body.h - 1))) >> body.h;
             const std::int64_t error = std::int64_t{word} - (std::int64_t{t} << body.h);
             atomicAdd(errors(number), static_cast<unsigned long long>(error));
-            body.view.switched[std::size_t(number) * (body.n + 1) + j] = t & body.switch_mask;
+            body.switched(number)[j] = t & body.switch_mask;
         }
     }
 
-    __device__ void switch_body(int number) const {
+    __device__ void switch_bodies(int number) const {
         const auto error = static_cast<std::int64_t>(atomicExch(errors(number), 0));
-        const auto word = static_cast<std::int64_t>(atomicExch(errors(number) + 1, 0));
-        body.view.switched[std::size_t(number) * (body.n + 1) + body.n] =
-            static_cast<std::uint32_t>(body.rotation.switched_body(word, error, body.h)) & body.switch_mask;
+        for (int lane = 0; lane < body.lanes; ++lane) {
+            const auto word = static_cast<std::int64_t>(atomicExch(errors(number) + 1 + lane, 0));
+            body.switched(number)[body.n + lane] =
+                static_cast<std::uint32_t>(body.rotation.switched_body(word, error, body.h)) & body.switch_mask;
+        }
     }
 };
 
@@ -151,7 +157,7 @@ __global__ __launch_bounds__(kThreads, 2) void keyswitch_few_kernel(const FewBod
     __syncthreads();
     if (!is_last) return;
     __threadfence();
-    if (thread < count) block.switch_body(thread);
+    if (thread < count) block.switch_bodies(thread);
     if (thread == 0) *body.view.counters = 0;
 }
 
@@ -163,7 +169,8 @@ template <class Word, int count, int slices>
 void launch_count(const FewBody<Word>& body, cudaStream_t stream) {
     const std::size_t shared_bytes =
         std::size_t(count) * body.row_bytes + sizeof(std::int32_t) * kParts * kColumns * count * slices;
-    check(enqueue(keyswitch_few_kernel<Word, count, slices>, body.n / kColumns + 1, kThreads, shared_bytes, stream, body),
+    check(enqueue(keyswitch_few_kernel<Word, count, slices>, (body.n + body.lanes + kColumns - 1) / kColumns, kThreads,
+                  shared_bytes, stream, body),
           "keyswitch");
 }
 
@@ -181,7 +188,7 @@ std::size_t most_of_few_keyswitch(const ParameterSet& params) {
     return kMostCount;
 }
 
-std::size_t few_keyswitch_counters() { return 1 + 2 * kMostCount; }
+std::size_t few_keyswitch_counters(const ParameterSet& params) { return 1 + (1 + params.lane_count()) * kMostCount; }
 
 void launch_keyswitch_few(const ParameterSet& params, const KeyswitchFewView& view, cudaStream_t stream) {
     const int w = params.keyswitch_modulus_log2;
@@ -192,6 +199,7 @@ void launch_keyswitch_few(const ParameterSet& params, const KeyswitchFewView& vi
                                  params.rotation(),
                                  params.large_dimension(),
                                  params.lwe_dimension,
+                                 params.lane_count(),
                                  w - params.log2_twice_table_size(),
                                  static_cast<int>(row_bytes_of(params)),
                                  2 * static_cast<std::uint32_t>(params.table_size()) - 1};

@@ -34,7 +34,7 @@ std::size_t bytes_of_words(const ParameterSet& params, std::size_t padded_column
     return std::size_t(word_slices(params)) * words * padded_columns;
 }
 std::size_t item_bytes(const ParameterSet& params, std::size_t padded_columns) {
-    return bytes_of_words(params, padded_columns, params.large_dimension() + 1);
+    return bytes_of_words(params, padded_columns, params.large_words());
 }
 
 template <class Tile>
@@ -71,15 +71,18 @@ struct AddBias {
     LinearProductView view;
     std::size_t total;
     Word modulus;
+    int lanes;
 
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char*) const {
         block.each_of_grid(total, [&](std::size_t i) {
             const std::size_t row = i % view.rows;
-            Word& body =
-                static_cast<Word*>(view.out)[view.out_word(static_cast<std::uint32_t>(i / view.rows)) + (row + 1) * view.words - 1];
-            const Word sum = body + bias[row];  // Q < 2^27 or 2^54
-            body = sum < modulus ? sum : sum - modulus;
+            Word* const end =
+                static_cast<Word*>(view.out) + view.out_word(static_cast<std::uint32_t>(i / view.rows)) + (row + 1) * view.words;
+            for (Word* body = end - lanes; body < end; ++body) {
+                const Word sum = *body + bias[row];  // Q < 2^27 or 2^54
+                *body = sum < modulus ? sum : sum - modulus;
+            }
         });
     }
 };
@@ -92,7 +95,7 @@ void make_shifts(Twiddle (&shift)[kMostShifts]) {
 template <int limbs>
 void launch_words(const ParameterSet& params, const LinearPiece& piece, cudaStream_t stream) {
     using Word = typename LinearTile<limbs, 1, 2, true>::Word;
-    const int words = params.large_dimension() + 1;
+    const int words = params.large_words();
     const std::size_t items = piece.samples * piece.positions;
     const std::size_t most =
         std::min({items, linear_items_at_once(params, piece.padded_columns, piece.bytes_space), std::size_t{INT32_MAX} / words});
@@ -132,8 +135,9 @@ void launch_words(const ParameterSet& params, const LinearPiece& piece, cudaStre
     if (piece.bias != nullptr) {
         view.first_item = 0;
         const std::size_t total = items * piece.rows;
-        launch_over(AddBias<Word>{static_cast<const Word*>(piece.bias), view, total, static_cast<Word>(params.modulus())}, total,
-                    stream);
+        launch_over(AddBias<Word>{static_cast<const Word*>(piece.bias), view, total, static_cast<Word>(params.modulus()),
+                                  params.lane_count()},
+                    total, stream);
     }
 }
 

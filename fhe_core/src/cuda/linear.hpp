@@ -36,7 +36,7 @@ struct LinearPiece {
     const std::int8_t* tiles;    // the same as tile_weights; nullptr: not on this device
     LinearKernel kernel;
     int slice_count, rows, columns, padded_rows, padded_columns;
-    const void* lwe;             // [samples][sample_rows][kN + 1]
+    const void* lwe;             // [samples][sample_rows][kN + r]
     std::size_t sample_rows;     // without a gather at least `columns`
     const std::int32_t* gather;  // [positions][columns] rows of a sample, -1 for a zero; nullptr: the first `columns` rows
     int positions;               // 1 without a gather

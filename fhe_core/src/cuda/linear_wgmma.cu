@@ -48,7 +48,8 @@ void launch_words(const ParameterSet& params, const LinearPiece& piece, cudaStre
     view.row_blocks = (piece.rows + kRowBlock - 1) / kRowBlock;
     view.columns = piece.columns;
     view.column_stages = piece.padded_columns / kOperandColumns;
-    view.words = params.large_dimension() + 1;
+    view.words = params.large_words();
+    view.mask_words = params.large_dimension();
     view.positions = piece.positions;
     make_factors<0>(view.factor[0]);
     make_factors<1>(view.factor[1]);
@@ -73,8 +74,7 @@ template <int limbs>
 bool is_faster(const ParameterSet& params, const LinearPiece& piece) {
     using Few = WgmmaTile<limbs, 1, true, true>;
     using Many = WgmmaTile<limbs, 2, true, false>;
-    const std::size_t numbers = piece.samples * piece.positions * (params.large_dimension() + 1),
-                      multiprocessors = piece.multiprocessors;
+    const std::size_t numbers = piece.samples * piece.positions * params.large_words(), multiprocessors = piece.multiprocessors;
     if (piece.rows <= kRowBlock) return piece.positions == 1 && numbers >= multiprocessors * Few::kTileWords / 2;
     const std::size_t row_tiles = (piece.rows + Many::kTileRows - 1) / Many::kTileRows;
     return row_tiles * (numbers / Many::kTileWords) >= multiprocessors;

@@ -195,7 +195,7 @@ struct WgmmaResults {
             const std::uint32_t number = tile / in_row * Tile::kTileWords + word_group * Tile::kGroupWords + 32 * part + lane,
                                 item = number / view.words, word = number - item * view.words;
             out[part] = number < view.numbers() ? static_cast<Word*>(view.out) + view.out_word(item) + word : nullptr;
-            body[part] = word == view.words - 1;
+            body[part] = word >= view.mask_words;
         }
     }
 

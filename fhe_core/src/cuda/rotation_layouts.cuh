@@ -14,8 +14,9 @@ namespace layouts {
 
 constexpr int keys_of(const Shape& shape) { return rotation_of(shape.cmux).keys; }
 constexpr bool has_blocks(const Shape& shape) { return rotation_of(shape.cmux).key_bits > 2; }
+constexpr bool has_lanes(const Shape& shape) { return shape.lane_count > 1; }
 constexpr int rows_of(const Shape& shape) {
-    return shape.glwe_dimension * shape.mask_gadget.level_count + shape.body_gadget.level_count;
+    return shape.glwe_dimension * shape.mask_gadget.level_count + shape.lane_count * shape.body_gadget.level_count;
 }
 constexpr int table_bytes(const Shape& shape) { return 4 * (4 * shape.polynomial_size + 4 * shape.polynomial_size); }
 constexpr int kSharedLimit = 220 * 1024;
@@ -30,10 +31,12 @@ constexpr bool has_one_loop(const Shape& shape) {
     return is_large(shape) || shape.mask_gadget.level_count == shape.body_gadget.level_count;
 }
 constexpr int digits_of(const Shape& shape) { return is_large(shape) ? 1 : shape.mask_gadget.level_count == 3 ? 3 : 2; }
-// Two from three digits on.
-constexpr int buffers_of(const Shape& shape) { return !is_large(shape) && shape.mask_gadget.level_count > 2 ? 2 : 1; }
+// Two from three digits on, and of pairs with lanes.
+constexpr int buffers_of(const Shape& shape) {
+    return !is_large(shape) && (shape.mask_gadget.level_count > 2 || (has_lanes(shape) && !has_blocks(shape))) ? 2 : 1;
+}
 constexpr int groups_of(const Shape& shape, int buffers) {
-    int groups = (is_large(shape) ? 8 : kWarps) / (shape.glwe_dimension + 1);
+    int groups = (is_large(shape) ? 8 : kWarps) / shape.component_count();
     const int group = 4 * buffers * rows_of(shape) * shape.polynomial_size;
     while (groups > 1 && (groups > 8 || table_bytes(shape) + groups * group > kSharedLimit)) --groups;
     return groups;
@@ -43,15 +46,15 @@ constexpr int depth_of(const Shape& shape) { return is_large(shape) || keys_of(s
 
 // --- One limb: ciphertexts that share the words of the key (TeamLayout) ---
 
-constexpr int team_size(const Shape& shape) { return kWarps % (2 * (shape.glwe_dimension + 1)) == 0 ? 2 : 1; }
-constexpr int teams_of(const Shape& shape) { return kWarps / team_size(shape) / (shape.glwe_dimension + 1); }
+constexpr int team_size(const Shape& shape) { return kWarps % (2 * shape.component_count()) == 0 ? 2 : 1; }
+constexpr int teams_of(const Shape& shape) { return kWarps / team_size(shape) / shape.component_count(); }
 constexpr bool in_place(const Shape& shape) { return is_large(shape); }
 // Any kind at N = 1024; six keys, or four with many rows.
 constexpr bool has_teams(const Shape& shape) {
-    const int rows = rows_of(shape) + (in_place(shape) ? 0 : shape.glwe_dimension + 1);
+    const int rows = rows_of(shape) + (in_place(shape) ? 0 : shape.component_count());
     const bool fits = table_bytes(shape) + 4 * teams_of(shape) * team_size(shape) * rows * shape.polynomial_size <= kSharedLimit;
     return fits &&
-           (is_large(shape) ? shape.glwe_dimension == 1 : keys_of(shape) >= 6 || (keys_of(shape) >= 4 && rows_of(shape) > 6));
+           (is_large(shape) ? shape.component_count() == 2 : keys_of(shape) >= 6 || (keys_of(shape) >= 4 && rows_of(shape) > 6));
 }
 constexpr int team_digits(const Shape& shape) { return is_large(shape) ? 1 : shape.mask_gadget.level_count > 2 ? 3 : 2; }
 // Two of six or eight keys and up to three rows ahead; three of six keys while the rows are many; else all.
@@ -60,7 +63,7 @@ constexpr int keys_at_once(const Shape& shape) {
 }
 // Of so few keys at once three rows where they divide what a vector reads.
 constexpr int team_depth(const Shape& shape) {
-    const int outputs = in_place(shape) ? shape.glwe_dimension + 1 : 1;
+    const int outputs = in_place(shape) ? shape.component_count() : 1;
     const int rows = outputs * keys_of(shape) / keys_at_once(shape) * rows_of(shape);
     return keys_at_once(shape) > 2 ? 1 : rows_of(shape) < 8 && rows % 3 == 0 ? 3 : 2;
 }

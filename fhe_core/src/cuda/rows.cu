@@ -21,7 +21,7 @@ struct Rows {
     static constexpr int kThreads = 256;
     RowsView view;
     std::size_t total;
-    int words;
+    int words, mask_words;
 
     // factor * word modulo p, below 2^54 before the last reduction.
     template <int limb>
@@ -39,7 +39,7 @@ struct Rows {
         constexpr std::uint64_t p = Modulus<limb>::p;
         std::uint64_t sum = term<limb>(view.x, row, at);
         if (view.y.words != nullptr) sum += term<limb>(view.y, row, at);
-        if (view.constants != nullptr && at == words - 1) sum += view.constants[row % view.constant_period] % p;
+        if (view.constants != nullptr && at >= mask_words) sum += view.constants[row % view.constant_period] % p;
         return static_cast<std::uint32_t>(sum % p);
     }
 
@@ -80,15 +80,17 @@ struct AddToBodies {
     static constexpr int kThreads = 256;
     Word* words;
     const std::uint64_t* constants;
-    std::size_t rows, period, width;
+    std::size_t rows, period, width, lanes;
     std::uint64_t modulus;
 
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char*) const {
         block.each_of_grid(rows, [&](std::size_t row) {
-            Word& body = words[row * width + width - 1];
-            const std::uint64_t sum = body + constants[row % period];  // both below Q < 2^55
-            body = static_cast<Word>(sum >= modulus ? sum - modulus : sum);
+            for (std::size_t lane = 1; lane <= lanes; ++lane) {
+                Word& body = words[(row + 1) * width - lane];
+                const std::uint64_t sum = body + constants[row % period];  // both below Q < 2^55
+                body = static_cast<Word>(sum >= modulus ? sum - modulus : sum);
+            }
         });
     }
 };
@@ -112,12 +114,14 @@ struct RangeCheck {
 }  // namespace
 
 void launch_rows(const ParameterSet& params, const RowsView& view, std::size_t rows, cudaStream_t stream) {
-    const int words = params.large_dimension() + 1;
-    with_words(params, [&]<class Word>(Word) { launch_over(Rows<Word>{view, rows * words, words}, rows * words, stream); });
+    const int words = params.large_words();
+    with_words(params, [&]<class Word>(Word) {
+        launch_over(Rows<Word>{view, rows * words, words, params.large_dimension()}, rows * words, stream);
+    });
 }
 
 void launch_take(const ParameterSet& params, const void* x, const RowPick& pick, void* out, std::size_t rows, cudaStream_t stream) {
-    const int words = params.large_dimension() + 1;
+    const int words = params.large_words();
     with_words(params, [&]<class Word>(Word) {
         launch_over(Take<Word>{static_cast<const Word*>(x), pick, static_cast<Word*>(out), rows * words, words}, rows * words,
                     stream);
@@ -126,9 +130,10 @@ void launch_take(const ParameterSet& params, const void* x, const RowPick& pick,
 
 void launch_add_to_bodies(const ParameterSet& params, void* words, std::size_t rows, const std::uint64_t* constants,
                           std::size_t period, cudaStream_t stream) {
-    const std::size_t width = params.large_dimension() + 1;
+    const std::size_t width = params.large_words(), lanes = params.lane_count();
     with_words(params, [&]<class Word>(Word) {
-        launch_over(AddToBodies<Word>{static_cast<Word*>(words), constants, rows, period, width, params.modulus()}, rows, stream);
+        launch_over(AddToBodies<Word>{static_cast<Word*>(words), constants, rows, period, width, lanes, params.modulus()}, rows,
+                    stream);
     });
 }
 

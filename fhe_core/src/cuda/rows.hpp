@@ -17,13 +17,13 @@ struct RowPick {
 };
 
 struct RowTerm {
-    const void* words;  // [..][kN + 1]; nullptr: none
+    const void* words;  // [..][kN + r]; nullptr: none
     RowPick pick;
     const std::int64_t* factors;  // by row of the result; nullptr: `factor`
     std::int64_t factor;
 };
 
-// out[r] = x + y + (0, .., 0, constants[r % period]) modulo Q.
+// out[i] = x + y + (0, .., 0, c, .., c) modulo Q, c = constants[i % period] on all bodies.
 struct RowsView {
     RowTerm x, y;
     const std::uint64_t* constants;  // nullptr: none; each below Q
@@ -35,7 +35,7 @@ void launch_rows(const ParameterSet& params, const RowsView& view, std::size_t r
 // out[r] = x[pick(r)], words as they are.
 void launch_take(const ParameterSet& params, const void* x, const RowPick& pick, void* out, std::size_t rows, cudaStream_t stream);
 
-// words[r][kN] += constants[r % period] modulo Q, in place.
+// All bodies of words[i] += constants[i % period] modulo Q, in place.
 void launch_add_to_bodies(const ParameterSet& params, void* words, std::size_t rows, const std::uint64_t* constants,
                           std::size_t period, cudaStream_t stream);
 

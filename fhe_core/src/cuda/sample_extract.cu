@@ -18,17 +18,18 @@ struct SampleExtract {
     Word* lwe;
     std::size_t batch, count;
     Word modulus;
-    int size, k, parts;  // ciphertexts [batch][parts][k + 1][N]: coefficient c is coefficient c / parts of part c mod parts
+    int size, k, lanes, parts;  // ciphertexts [batch][parts][k + r][N]: coefficient c is coefficient c / parts of part c mod parts
 
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char*) const {
-        const int words = k * size + 1;
+        const int mask_words = k * size, words = mask_words + lanes;
         block.each_of_grid(batch * count * words, [&](std::size_t item) {
-            const int at = static_cast<int>(item % words), component = at / size, j = at - component * size;
+            const int at = static_cast<int>(item % words);
+            const int component = at < mask_words ? at / size : k + at - mask_words, j = at - component * size;  // j: of masks
             const std::size_t output = item / words, number = output / count;
             const int c = static_cast<int>(coefficients[output % count]);
-            const Word* polynomial = glwe + ((number * parts + c % parts) * (k + 1) + component) * size;
-            lwe[item] = component == k ? polynomial[c / parts] : extracted_word(polynomial, size, c / parts, j, modulus);
+            const Word* polynomial = glwe + ((number * parts + c % parts) * (k + lanes) + component) * size;
+            lwe[item] = component >= k ? polynomial[c / parts] : extracted_word(polynomial, size, c / parts, j, modulus);
         });
     }
 };
@@ -46,8 +47,9 @@ void launch_sample_extract(const ParameterSet& params, const void* glwe, int par
                                        static_cast<Word>(params.modulus()),
                                        params.polynomial_size(),
                                        params.glwe_dimension(),
+                                       params.lane_count(),
                                        parts};
-        launch_over(body, batch * count * (params.large_dimension() + 1), stream);
+        launch_over(body, batch * count * params.large_words(), stream);
     });
 }
 

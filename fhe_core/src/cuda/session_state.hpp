@@ -73,8 +73,8 @@ struct CudaBackend::State {
     StageSeconds seconds{};
 
     const ParameterSet& params() const { return key.params; }
-    std::size_t lwe_bytes() const { return (std::size_t(params().large_dimension()) + 1) * params().word_bytes(); }
-    std::size_t small_bytes() const { return (std::size_t(params().lwe_dimension) + 1) * 4; }
+    std::size_t lwe_bytes() const { return params().large_words() * params().word_bytes(); }
+    std::size_t small_bytes() const { return std::size_t(params().small_words()) * 4; }
     std::size_t glwe_bytes() const { return rotated_bytes() / params().extension_factor(); }
     std::size_t rotated_bytes() const { return params().rotated_words() * params().word_bytes(); }
     Input words(const void* data, std::size_t item_bytes, const char* name) const {

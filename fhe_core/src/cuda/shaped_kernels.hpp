@@ -22,17 +22,18 @@ constexpr bool has_pair_kernel(const Shape& shape) {
 // Of the key; raised sets, whose ciphertexts have one, among them.
 constexpr bool has_two_limb_kernel(const Shape& shape) {
     return shape.extension_factor == 1 && rotation_of(shape.cmux).factors_on_products() && shape.key_limbs().count == 2 &&
-           shape.polynomial_size >= 1024 && shape.mask_gadget == shape.body_gadget && shape.mask_gadget.base_log <= 24 &&
+           shape.lane_count == 1 && shape.polynomial_size >= 1024 && shape.mask_gadget == shape.body_gadget &&
+           shape.mask_gadget.base_log <= 24 &&
            (shape.mask_gadget.level_count == 1 || (shape.mask_gadget.level_count == 2 && !shape.is_raised())) &&
            !shape.has_rounded_products();
 }
 
 // Sets of rounded products have this kernel alone.
-constexpr bool has_rounded_kernel(const Shape& shape) { return shape.has_rounded_products(); }
+constexpr bool has_rounded_kernel(const Shape& shape) { return shape.has_rounded_products() && shape.lane_count == 1; }
 
 constexpr bool has_extended_kernel(const Shape& shape) {
     return shape.extension_factor > 1 && shape.extension_factor <= 32 && rotation_of(shape.cmux).factors_on_products() &&
-           shape.polynomial_size == 2048 && shape.glwe_dimension == 1 && shape.limb_count == 2 &&
+           shape.polynomial_size == 2048 && shape.glwe_dimension == 1 && shape.limb_count == 2 && shape.lane_count == 1 &&
            shape.mask_gadget.level_count == 1 && shape.body_gadget.level_count == 1 && shape.mask_gadget.base_log <= 25 &&
            shape.body_gadget.base_log <= 25;
 }

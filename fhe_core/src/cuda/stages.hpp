@@ -12,11 +12,11 @@ namespace fhe_core::cuda {
 // DeviceError when the current device cannot run this build's kernels.
 void launch_probe();
 
-// Section 2, steps 1 to 3: lwe [batch][kN + 1] words -> digits [batch][kN * level_count] and bodies [batch] modulo 2^w.
+// Section 2, steps 1 to 3: lwe [batch][kN + r] words -> digits [batch][kN * level_count] and bodies [batch][r] modulo 2^w.
 void launch_keyswitch_digits(const ParameterSet& params, const void* lwe, std::size_t batch, std::int8_t* digits,
                              std::uint32_t* bodies, cudaStream_t stream);
 
-// Step 4: sums [batch][slices][columns] of the matrix product -> small [batch][n + 1] modulo 2^w.
+// Step 4: sums [batch][slices][columns] of the matrix product -> small [batch][n + r] modulo 2^w.
 void launch_keyswitch_sums(const ParameterSet& params, const std::int32_t* sums, int slices, int columns,
                            const std::uint32_t* bodies, std::size_t batch, std::uint32_t* small_lwe, cudaStream_t stream);
 
@@ -26,23 +26,23 @@ void launch_modulus_switch(const ParameterSet& params, const std::uint32_t* smal
 
 // Sections 2 and 3 of few ciphertexts in one launch.
 struct KeyswitchFewView {
-    const void* lwe;            // [batch][kN + 1]
+    const void* lwe;            // [batch][kN + r]
     const std::int8_t* planes;  // the key: [slices][columns][kN * level_count]
     int slices, columns;
-    // Of few_keyswitch_counters() words, zero before the first launch; each launch leaves zeros.
+    // Of few_keyswitch_counters(params) words, zero before the first launch; each launch leaves zeros.
     unsigned long long* counters;
-    std::uint32_t* switched;  // [batch][n + 1]
+    std::uint32_t* switched;  // [batch][n + r]
     std::size_t batch;        // <= most_of_few_keyswitch(params)
 };
 std::size_t most_of_few_keyswitch(const ParameterSet& params);
-std::size_t few_keyswitch_counters();
+std::size_t few_keyswitch_counters(const ParameterSet& params);
 void launch_keyswitch_few(const ParameterSet& params, const KeyswitchFewView& view, cudaStream_t stream);
 
-// Section 7: glwe [batch][parts][k + 1][N] -> lwe [batch][count][kN + 1], parts 1 or, of a blind rotation's table, nu.
+// Section 7: glwe [batch][parts][k + r][N] -> lwe [batch][count][kN + r], parts 1 or, of a blind rotation's table, nu.
 void launch_sample_extract(const ParameterSet& params, const void* glwe, int parts, std::size_t batch,
                            const std::uint32_t* coefficients, std::size_t count, void* lwe, cudaStream_t stream);
 
-// out = scale_x * x + scale_y * y + (0, .., 0, constant); y may be null.
+// out = scale_x * x + scale_y * y + (0, .., 0, constant, .., constant), the constant on all bodies; y may be null.
 struct CombineView {
     const void* x;
     std::int64_t scale_x;

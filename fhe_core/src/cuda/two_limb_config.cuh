@@ -98,9 +98,11 @@ struct TwoLimbConfig {
     }
     static constexpr std::array<bool, 32> kReducedSlots = reduced_slots();
 
-    static_assert(Step::kFactorsOnProducts && shape.key_limbs().count == 2 && shape.mask_gadget == shape.body_gadget &&
-                      shape.mask_gadget.base_log <= 24 && (kLevels == 1 || (kLevels == 2 && !kRaised && !kDeep)),
-                  "this kernel takes factors on the products, two limbs and the same one digit, or two, of mask and body");
+    static_assert(
+        Step::kFactorsOnProducts && shape.key_limbs().count == 2 && shape.lane_count == 1 &&
+            shape.mask_gadget == shape.body_gadget && shape.mask_gadget.base_log <= 24 &&
+            (kLevels == 1 || (kLevels == 2 && !kRaised && !kDeep)),
+        "this kernel takes factors on the products, two limbs, one lane and the same one digit, or two, of mask and body");
     static_assert(kParts == 1 || kParts == 2 || kParts == 4, "N is 1024, 2048 or 4096");
     static_assert(kForwardBound < 16, "digits overflow 31 bits in the forward transform");
     static_assert(kRows * kForwardBound / 2 < 256, "sums over the rows overflow 62 bits");  // 2^8 * p^2 < 2^62

@@ -28,7 +28,7 @@ struct LinearView {
     const std::int32_t* out_rows;  // [positions], or nullptr: position * rows
     std::size_t sample_rows, out_sample_rows;
     int slice_count, rows, row_blocks, columns, column_stages;
-    std::uint32_t words, positions, first_item, items;
+    std::uint32_t words, mask_words, positions, first_item, items;
     std::int32_t factor[2][kMostFactors];  // [limb]: 256^i * 2^32
 
     FHE_HD std::uint32_t numbers() const { return items * words; }  // of all words

@@ -28,11 +28,11 @@ void forward_transform(std::uint64_t* x) {
             }
 }
 
-// Coefficients [step][key][row][k + 1][N] -> [step][output component][vector][row][key][lane].
+// Coefficients [step][key][row][k + r][N] -> [step][output component][vector][row][key][lane].
 template <class Config>
 std::vector<Vec4> kernel_key(std::vector<std::uint64_t> key) {
     using Ntt = typename Config::Ntt;
-    constexpr int N = Ntt::N, outputs = Config::k + 1;
+    constexpr int N = Ntt::N, outputs = Config::kComponents;
     const std::uint64_t p = Ntt::M::p, scale = mul_mod(pow_mod(2, 64, p), inverse_mod(N, p), p);
     std::vector<Vec4> out(key.size() / 4);
     for (std::size_t i = 0; i < key.size() / N; ++i) {
@@ -65,6 +65,11 @@ inline ParameterSet bench_parameters(Shape shape, int lwe_dimension) {
     params.keyswitch_modulus_log2 = 16;
     params.keyswitch_gadget = {2, 6};
     return params;
+}
+
+// Words of a whole bootstrap key in the coefficient domain.
+inline std::size_t bootstrap_key_words(const ParameterSet& params) {
+    return params.bootstrap_key_body_words() / params.lane_count() * params.component_count();
 }
 
 }  // namespace fhe_core::cuda

@@ -1,6 +1,6 @@
-// What bench_blind_rotate.cu and bench_two_limbs.cu share: the layouts of one shape and kind of step on a device. Two steps of each
-// are compared with reference::blind_rotate word for word; then whole rotations by random keys are timed, and their words compared
-// with the first layout's.
+// What bench_blind_rotate.cu, bench_lanes.cu and bench_two_limbs.cu share: the layouts of one shape and kind of step on a device.
+// Two steps of each are compared with reference::blind_rotate word for word; then whole rotations by random keys are timed, and
+// their words compared with the first layout's.
 //
 //   bench_.. [check | profile] [SHAPE [KIND [batch ..]]]        "all" for any
 #pragma once
@@ -71,7 +71,7 @@ template <class ShapeOf>
 struct RotationRun {
     using Tables = ShapeTables<ShapeOf>;
     using Word = typename Tables::Word;
-    static constexpr std::size_t kGlweWords = std::size_t(Tables::shape.glwe_dimension + 1) * Tables::shape.polynomial_size;
+    static constexpr std::size_t kGlweWords = std::size_t(Tables::shape.component_count()) * Tables::shape.polynomial_size;
 
     static std::vector<Word> narrow(const std::vector<std::uint64_t>& words) { return {words.begin(), words.end()}; }
 
@@ -89,7 +89,7 @@ struct RotationRun {
           batch(batch),
           table(random_words(params.polynomial_size(), Tables::kModulus, 2)),
           switched([&] {
-              const auto wide = random_words(std::size_t(batch) * (params.lwe_dimension + 1), 2 * params.polynomial_size(), 3);
+              const auto wide = random_words(std::size_t(batch) * params.small_words(), 2 * params.polynomial_size(), 3);
               return std::vector<std::uint32_t>(wide.begin(), wide.end());
           }()),
           device_table(narrow(table)),
@@ -123,7 +123,7 @@ void run_layout(const char* name, const std::vector<int>& batches, RotationRun<S
     constexpr std::size_t kGlweWords = RotationRun<ShapeOf>::kGlweWords;
     cudaFuncAttributes attributes;
     require(cudaFuncGetAttributes(&attributes, kernel_of(Config{})), "attributes");
-    std::printf("  %-11s %2d warps %3d registers %3zu local %6zu shared", name, Config::kThreads / 32, attributes.numRegs,
+    std::printf("  %-32s %2d warps %3d registers %3zu local %6zu shared", name, Config::kThreads / 32, attributes.numRegs,
                 attributes.localSizeBytes, Config::kSharedBytes);
     small.out.fill(0xff);
     small.template launch<Config>(small.batch);
@@ -142,13 +142,31 @@ void run_layout(const char* name, const std::vector<int>& batches, RotationRun<S
     std::printf(": %zu wrong words, %zu unwritten", wrong, unwritten);
     for (const int batch : batches) {
         const float milliseconds = median_milliseconds(batch > 1000 ? 2 : 5, [&] { whole.template launch<Config>(batch); });
-        std::printf("; %d: %.3f ms, %.0f /s", batch, milliseconds, batch / milliseconds * 1e3);
+        std::printf("; %d: %.3f ms, %.0f /s", batch, milliseconds, ShapeOf::value.lane_count * batch / milliseconds * 1e3);
     }
     std::printf("\n");
     std::fflush(stdout);
 }
 
-template <class ShapeOf>
+template <class Layout>
+constexpr bool is_team = requires { Layout::per_team; };
+
+template <class ShapeOf, class Layout>
+using ConfigOf = std::conditional_t<is_team<Layout>, TeamConfig<ShapeOf, Layout>, PairConfig<ShapeOf, Layout>>;
+
+template <class Layout>
+std::string name_of() {
+    const auto list = [](const char* unit, int units, int of_unit, const char* shared, int count) {
+        return std::to_string(units) + unit + std::to_string(of_unit) + shared + std::to_string(count) + ", " +
+               std::to_string(Layout::key_depth) + " ahead";
+    };
+    if constexpr (is_team<Layout>)
+        return list(" teams of ", Layout::teams, Layout::per_team, ", keys ", Layout::keys) + (Layout::prefetched ? ", L2" : "");
+    else
+        return list(" groups of ", Layout::groups, Layout::per_warp, ", buffers ", Layout::buffers);
+}
+
+template <class ShapeOf, class... Others>
 void run_shape(int lwe_dimension, const std::vector<int>& batches) {
     using Tables = ShapeTables<ShapeOf>;
     using Layouts = LayoutsOf<ShapeOf>;
@@ -156,21 +174,23 @@ void run_shape(int lwe_dimension, const std::vector<int>& batches) {
     constexpr int kCheckedBatch = 1100;
     const Rotation& rotation = rotation_of(shape.cmux);
     const ParameterSet checked = bench_parameters(shape, 2 * rotation.key_bits), params = bench_parameters(shape, lwe_dimension);
-    const auto coefficients = random_words(checked.bootstrap_key_body_words() * (shape.glwe_dimension + 1), Tables::kModulus, 1);
+    const auto coefficients = random_words(bootstrap_key_words(checked), Tables::kModulus, 1);
     RotationRun<ShapeOf> small(checked, kCheckedBatch, Tables::key(checked, coefficients));
     RotationRun<ShapeOf> whole(params, *std::max_element(batches.begin(), batches.end()), Tables::random_key(params));
     std::vector<std::pair<int, reference::Words>> expected;
-    const std::size_t size = checked.lwe_dimension + 1;
+    const std::size_t size = checked.small_words();
     for (const int number : {0, 131, kCheckedBatch - 1})
         expected.emplace_back(
             number, reference::blind_rotate(checked, coefficients, {small.switched.data() + number * size, size}, small.table));
-    std::printf("N=%d k=%d limbs %d rows %d, %s, n=%d, key %.1f MB\n", shape.polynomial_size, shape.glwe_dimension,
-                shape.limb_count, params.row_count(), std::string(rotation.name).c_str(), lwe_dimension, whole.key.size() * 4e-6);
+    std::printf("N=%d k=%d r=%d limbs %d rows %d, %s, n=%d, key %.1f MB\n", shape.polynomial_size, shape.glwe_dimension,
+                shape.lane_count, shape.limb_count, params.row_count(), std::string(rotation.name).c_str(), lwe_dimension,
+                whole.key.size() * 4e-6);
     std::vector<typename Tables::Word> first;
     run_layout<ShapeOf, typename Layouts::Throughput>("throughput", batches, small, whole, expected, first);
     if constexpr (!std::is_same_v<typename Layouts::Small, typename Layouts::Throughput>)
         run_layout<ShapeOf, typename Layouts::Small>("small", batches, small, whole, expected, first);
     run_layout<ShapeOf, typename Layouts::Latency>("latency", batches, small, whole, expected, first);
+    (run_layout<ShapeOf, ConfigOf<ShapeOf, Others>>(name_of<Others>().c_str(), batches, small, whole, expected, first), ...);
 }
 
 // One launch of few steps for a profiler.
@@ -190,14 +210,18 @@ struct BenchCase {
     void (*profile)();
 };
 
+template <class ShapeOf, class... Others>
+BenchCase case_of(std::string_view name, int lwe_dimension) {
+    return {name, rotation_of(ShapeOf::value.cmux).name, lwe_dimension, run_shape<ShapeOf, Others...>, profile_shape<ShapeOf>};
+}
+
 // A shape with each kind of step; blocks need about a fifteenth more coefficients than `lwe_dimension` of pairs.
 template <int... numbers>
 void add_cases(std::vector<BenchCase>& cases, std::string_view name, int lwe_dimension) {
     const auto add = [&]<class ShapeOf>(ShapeOf) {
         const Rotation& rotation = rotation_of(ShapeOf::value.cmux);
         const int wanted = rotation.has_independent_bits() ? lwe_dimension : lwe_dimension * 16 / 15;
-        cases.push_back({name, rotation.name, (wanted + rotation.key_bits - 1) / rotation.key_bits * rotation.key_bits,
-                         run_shape<ShapeOf>, profile_shape<ShapeOf>});
+        cases.push_back(case_of<ShapeOf>(name, (wanted + rotation.key_bits - 1) / rotation.key_bits * rotation.key_bits));
     };
     add(KernelShape<numbers..., CmuxKind::binary_pair>{});
     add(KernelShape<numbers..., CmuxKind::block_4>{});

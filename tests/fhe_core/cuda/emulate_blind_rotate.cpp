@@ -143,7 +143,7 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     using M = typename Ntt::M;
     constexpr int N = Config::N, k = Config::k;
     const ParameterSet params = bench_parameters(shape, lwe_dimension);
-    const auto key = random_words(params.bootstrap_key_body_words() * (k + 1), M::p, seed);
+    const auto key = random_words(bootstrap_key_words(params), M::p, seed);
     const auto table = random_words(N, M::p, seed + 1);
     const auto wide = random_words(lwe_dimension + 1, 2 * N, seed + 2);
     const reference::SmallWords switched(wide.begin(), wide.end());

@@ -36,14 +36,14 @@ template <class Layout, class Shape>
 bool check_shape(int lwe_dimension, std::uint64_t seed) {
     using Config = ClusterConfig<Shape, Layout>;
     using Word = typename Config::Word;
-    constexpr int N = Config::N, k = Config::k;
+    constexpr int N = Config::N, kWords = Config::kComponents * N, kLweWords = Config::k * N + Config::kLanes;
     constexpr std::size_t kBatch = 3, kTables = 2;
     const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
     const std::uint64_t q = params.modulus();
-    const auto key =
-        random_words(std::size_t(params.step_count()) * Config::kKeys * Config::kRows * (k + 1) * N, params.key_modulus(), seed);
+    const std::size_t size = params.small_words();
+    const auto key = random_words(bootstrap_key_words(params), params.key_modulus(), seed);
     const auto wide_tables = random_words(kTables * N, q, seed + 1);
-    const auto wide = random_words(kBatch * (lwe_dimension + 1), 2 * N, seed + 2);
+    const auto wide = random_words(kBatch * size, 2 * N, seed + 2);
     const std::vector<std::uint32_t> switched(wide.begin(), wide.end());
     const std::vector<Word> tables(wide_tables.begin(), wide_tables.end());
     const std::vector<std::uint32_t> table_index{1, 0, 1}, coefficients{0, 5, N - 1};
@@ -53,8 +53,7 @@ bool check_shape(int lwe_dimension, std::uint64_t seed) {
     std::vector<std::int32_t> powers = plain_powers<0>(N);
     const std::vector<std::int32_t> second = plain_powers<Config::kSecond>(N);
     if constexpr (Config::kLimbs == 2) powers.insert(powers.end(), second.begin(), second.end());
-    std::vector<Word> glwe(kBatch * (k + 1) * N, Word{0xdeadbeef}),
-        lwe(kBatch * coefficients.size() * (k * N + 1), Word{0xdeadbeef});
+    std::vector<Word> glwe(kBatch * kWords, Word{0xdeadbeef}), lwe(kBatch * coefficients.size() * kLweWords, Word{0xdeadbeef});
     BlindRotateView view{};
     view.switched = switched.data();
     view.key = words_of_key.data();
@@ -73,26 +72,31 @@ bool check_shape(int lwe_dimension, std::uint64_t seed) {
 
     int wrong = 0, wrong_extracted = 0;
     for (std::size_t item = 0; item < kBatch; ++item) {
-        const auto* first = switched.data() + item * (lwe_dimension + 1);
+        const auto* first = switched.data() + item * size;
         const auto* table = wide_tables.data() + table_index[item] * N;
-        const reference::Words expected = reference::blind_rotate(
-            params, key, reference::SmallWords(first, first + lwe_dimension + 1), reference::Words(table, table + N));
-        for (int i = 0; i < (k + 1) * N; ++i) wrong += glwe[item * (k + 1) * N + i] != expected[i];
+        const reference::Words expected =
+            reference::blind_rotate(params, key, reference::SmallWords(first, first + size), reference::Words(table, table + N));
+        for (int i = 0; i < kWords; ++i) wrong += glwe[item * kWords + i] != expected[i];
         for (std::size_t j = 0; j < coefficients.size(); ++j) {
             const reference::Words sample = reference::sample_extract(params, expected, coefficients[j]);
-            for (int i = 0; i <= k * N; ++i)
-                wrong_extracted += lwe[(item * coefficients.size() + j) * (k * N + 1) + i] != sample[i];
+            for (int i = 0; i < kLweWords; ++i)
+                wrong_extracted += lwe[(item * coefficients.size() + j) * kLweWords + i] != sample[i];
         }
     }
-    std::printf("N=%d k=%d %d%s limbs %d rows %d keys, %d blocks x %d warps, %s first: %d wrong words, %d extracted\n", N, k,
-                Config::kLimbs, Config::kRaised ? " raised" : "", Config::kRows, Config::kKeys, Config::kBlocks,
-                Config::kThreads / 32, Layout::keys_first ? "keys" : "rows", wrong, wrong_extracted);
+    std::printf("N=%d k=%d r=%d %d%s limbs %d rows %d keys, %d blocks x %d warps, %s first: %d wrong words, %d extracted\n", N,
+                Config::k, Config::kLanes, Config::kLimbs, Config::kRaised ? " raised" : "", Config::kRows, Config::kKeys,
+                Config::kBlocks, Config::kThreads / 32, Layout::keys_first ? "keys" : "rows", wrong, wrong_extracted);
     return wrong == 0 && wrong_extracted == 0;
 }
 
 template <class Layout, CmuxKind kind, int... numbers>
 bool check(int lwe_dimension, std::uint64_t seed) {
     return check_shape<Layout, KernelShape<numbers..., kind>>(lwe_dimension, seed);
+}
+
+template <class Layout, int lanes, CmuxKind kind, int... numbers>
+bool check_lanes(int lwe_dimension, std::uint64_t seed) {
+    return check_shape<Layout, KernelShape<numbers..., kind, 1, Raising::none, lanes>>(lwe_dimension, seed);
 }
 
 template <class Layout, int N, int k, CmuxKind kind = CmuxKind::binary_pair>
@@ -134,5 +138,8 @@ int main() {
     good &= check_raised<ClusterLayout<16, true, 8>, 2048, 1>(4, 26);
     good &= check_raised<ClusterLayout<16, true, 4, 4>, 4096, 1>(4, 27);
     good &= check_raised<ClusterLayout<8, true, 3, 4>, 1024, 2, block_4>(8, 28);
+    good &= check_lanes<ClusterLayout<4, true, 9, 4>, 2, binary_pair, 512, 2, 1, 8, 2, 7, 2>(6, 29);
+    good &= check_lanes<ClusterLayout<8, true, 3, 2>, 2, block_8, 512, 2, 1, 8, 2, 7, 2>(8, 30);
+    good &= check_lanes<ClusterLayout<8, false, 4>, 2, binary_pair, 512, 2, 1, 6, 3, 7, 2>(4, 31);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

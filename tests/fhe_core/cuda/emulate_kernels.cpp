@@ -24,19 +24,20 @@ void require(cudaError_t status) {
 template <class KernelShapeOf, class Config>
 bool check_one_limb(const char* layout, int lwe_dimension, std::uint64_t seed, std::size_t batch = 5, int blocks = 2) {
     using M = typename Config::M;
-    constexpr int N = Config::N, k = Config::k;
+    constexpr int N = Config::N, kWords = Config::kComponents * N, kLweWords = Config::k * N + Config::kLanes;
     constexpr std::size_t kTables = 2;
     const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
-    const auto key = random_words(params.bootstrap_key_body_words() * (k + 1), M::p, seed);
+    const auto key = random_words(bootstrap_key_words(params), M::p, seed);
     const auto tables = random_words(kTables * N, M::p, seed + 1);
-    const auto wide = random_words(batch * (lwe_dimension + 1), 2 * N, seed + 2);
+    const std::size_t size = params.small_words();
+    const auto wide = random_words(batch * size, 2 * N, seed + 2);
     const std::vector<std::uint32_t> switched(wide.begin(), wide.end()), narrow_tables(tables.begin(), tables.end());
     const std::vector<std::uint32_t> table_index{1, 0, 0, 1, 1}, coefficients{0, 5, N - 1};
 
     const auto device_key = kernel_key<PairConfig<KernelShapeOf, PairLayout<1, 1, 1, 1, 1>>>(key);
     const auto twiddles = twiddle_table<typename Config::Ntt>();
     const auto powers = power_table<typename Config::Ntt>();
-    std::vector<std::uint32_t> glwe(batch * (k + 1) * N, 0xdeadbeef), lwe(batch * coefficients.size() * (k * N + 1), 0xdeadbeef);
+    std::vector<std::uint32_t> glwe(batch * kWords, 0xdeadbeef), lwe(batch * coefficients.size() * kLweWords, 0xdeadbeef);
     BlindRotateView view{};
     view.switched = switched.data();
     view.key = device_key.data();
@@ -55,18 +56,18 @@ bool check_one_limb(const char* layout, int lwe_dimension, std::uint64_t seed, s
 
     int wrong = 0, wrong_extracted = 0;
     for (std::size_t item = 0; item < batch; ++item) {
-        const auto* first = switched.data() + item * (lwe_dimension + 1);
+        const auto* first = switched.data() + item * size;
         const auto* table = tables.data() + table_index[item] * N;
-        const reference::Words expected = reference::blind_rotate(
-            params, key, reference::SmallWords(first, first + lwe_dimension + 1), reference::Words(table, table + N));
-        for (int i = 0; i < (k + 1) * N; ++i) wrong += glwe[item * (k + 1) * N + i] != expected[i];
+        const reference::Words expected =
+            reference::blind_rotate(params, key, reference::SmallWords(first, first + size), reference::Words(table, table + N));
+        for (int i = 0; i < kWords; ++i) wrong += glwe[item * kWords + i] != expected[i];
         for (std::size_t j = 0; j < coefficients.size(); ++j) {
             const reference::Words sample = reference::sample_extract(params, expected, coefficients[j]);
-            for (int i = 0; i <= k * N; ++i)
-                wrong_extracted += lwe[(item * coefficients.size() + j) * (k * N + 1) + i] != sample[i];
+            for (int i = 0; i < kLweWords; ++i)
+                wrong_extracted += lwe[(item * coefficients.size() + j) * kLweWords + i] != sample[i];
         }
     }
-    std::printf("N=%d k=%d %d rows, %s, %s: %d wrong words, %d extracted\n", N, k, Config::kRows,
+    std::printf("N=%d k=%d r=%d %d rows, %s, %s: %d wrong words, %d extracted\n", N, Config::k, Config::kLanes, Config::kRows,
                 std::string(params.rotation().name).c_str(), layout, wrong, wrong_extracted);
     return wrong == 0 && wrong_extracted == 0;
 }
@@ -78,7 +79,7 @@ bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
     constexpr int N = Config::N, k = Config::k;
     constexpr std::size_t kBatch = Config::kGroups + 1;
     const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
-    const auto key = random_words(params.bootstrap_key_body_words() * (k + 1), params.key_modulus(), seed);
+    const auto key = random_words(bootstrap_key_words(params), params.key_modulus(), seed);
     const auto table = random_words(N, params.modulus(), seed + 1);
     const auto wide = random_words(kBatch * (lwe_dimension + 1), 2 * N, seed + 2);
     const std::vector<std::uint32_t> switched(wide.begin(), wide.end()), coefficients{0, 5, N - 1};
@@ -118,10 +119,8 @@ bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
     return wrong == 0;
 }
 
-template <CmuxKind cmux, int... numbers>
-struct OneLimb {
-    using Shape = KernelShape<numbers..., cmux>;
-
+template <class Shape>
+struct OneLimbOf {
     static bool latency(int lwe_dimension, std::uint64_t seed) {
         return check_one_limb<Shape, LatencyConfig<PairConfig<Shape, PairLayout<1, 1, 1, 1, 1>>>>("latency", lwe_dimension, seed, 2,
                                                                                                   1);
@@ -130,10 +129,18 @@ struct OneLimb {
     static bool groups(int lwe_dimension, std::uint64_t seed) {
         return check_one_limb<Shape, PairConfig<Shape, Layout>>("groups", lwe_dimension, seed);
     }
+    template <class Layout>
+    static bool teams(int lwe_dimension, std::uint64_t seed) {
+        return check_one_limb<Shape, TeamConfig<Shape, Layout>>("teams", lwe_dimension, seed);
+    }
     static bool chosen(int lwe_dimension, std::uint64_t seed) {
         return check_one_limb<Shape, typename LayoutsOf<Shape>::Throughput>("as chosen", lwe_dimension, seed);
     }
 };
+template <CmuxKind cmux, int... numbers>
+using OneLimb = OneLimbOf<KernelShape<numbers..., cmux>>;
+template <int lanes, CmuxKind cmux, int... numbers>
+using Lanes = OneLimbOf<KernelShape<numbers..., cmux, 1, Raising::none, lanes>>;
 
 template <CmuxKind cmux, int N, int k, Raising raising = Raising::none, int base_log = 24, int levels = 1>
 struct TwoLimbs {
@@ -181,6 +188,17 @@ int main() {
     good &= OneLimb<block_8, 512, 2, 1, 5, 4, 5, 3>::chosen(16, 20);
     good &= OneLimb<binary_pair, 1024, 1, 1, 5, 4, 5, 3>::chosen(4, 18);
     good &= OneLimb<block_8, 1024, 1, 1, 5, 4, 5, 3>::chosen(16, 19);
+    good &= Lanes<2, binary_pair, 512, 2, 1, 8, 2, 7, 2>::chosen(6, 42);
+    good &= Lanes<2, binary_pair, 512, 2, 1, 8, 2, 7, 2>::latency(6, 43);
+    good &= Lanes<2, binary_pair, 512, 2, 1, 6, 3, 7, 2>::chosen(4, 44);  // rows of bodies are fewer than of masks
+    good &= Lanes<2, binary_pair, 512, 2, 1, 6, 3, 7, 2>::latency(4, 45);
+    good &= Lanes<4, binary_pair, 512, 2, 1, 8, 2, 7, 2>::chosen(4, 46);
+    good &= Lanes<3, binary_pair, 256, 1, 1, 5, 4, 5, 3>::chosen(4, 47);
+    good &= Lanes<2, binary_pair, 1024, 1, 1, 5, 4, 5, 3>::chosen(4, 48);
+    good &= Lanes<2, block_4, 512, 2, 1, 8, 2, 7, 2>::chosen(8, 49);
+    good &= Lanes<2, block_8, 512, 2, 1, 8, 2, 7, 2>::chosen(16, 50);
+    good &= Lanes<2, block_8, 512, 2, 1, 8, 2, 7, 2>::latency(16, 51);
+    good &= Lanes<2, block_8, 512, 2, 1, 6, 3, 7, 2>::teams<TeamLayout<1, 2, 1, 2, 2>>(16, 52);
     good &= TwoLimbs<binary_pair, 2048, 1>::chosen(4, 21);
     good &= TwoLimbs<binary_pair, 2048, 1>::small(4, 22);
     good &= TwoLimbs<binary_pair, 2048, 1>::latency(4, 23);

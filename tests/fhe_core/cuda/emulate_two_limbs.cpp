@@ -21,7 +21,7 @@ bool check(int lwe_dimension, std::uint64_t seed) {
     using Thread = TwoLimbThread<Config>;
     constexpr std::uint64_t modulus = std::uint64_t{kLimbPrimes[0]} * kLimbPrimes[1];
     const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
-    const auto key = random_words(params.bootstrap_key_body_words() * (k + 1), modulus, seed);
+    const auto key = random_words(bootstrap_key_words(params), modulus, seed);
     const auto table = random_words(N, modulus, seed + 1);
     const auto wide = random_words(lwe_dimension + 1, 2 * N, seed + 2);
     const reference::SmallWords switched(wide.begin(), wide.end());

@@ -72,12 +72,12 @@ class ResidentWeights;
 // weights[r][c] * lwe[s][gather[p][c]], modulo Q.
 struct GatheredLinear {
     std::shared_ptr<const ResidentWeights> weights;
-    const void* lwe;  // [samples][sample_rows][kN + 1]
+    const void* lwe;  // [samples][sample_rows][kN + r]
     std::size_t samples, sample_rows;
     const std::int32_t* gather;  // host, [positions][columns] below sample_rows, -1 for zero; nullptr: rows 0 .. columns - 1
     std::size_t positions;
-    const std::uint64_t* bias;  // host, [rows] words below Q; nullptr: none
-    void* out;                  // [samples][out_sample_rows][kN + 1]
+    const std::uint64_t* bias;  // host, [rows] words below Q, on all bodies; nullptr: none
+    void* out;                  // [samples][out_sample_rows][kN + r]
     std::size_t out_sample_rows;
     const std::int32_t* out_rows;  // host, [positions]; nullptr: p * rows
 };

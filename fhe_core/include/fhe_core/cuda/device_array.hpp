@@ -69,7 +69,7 @@ struct MemoryInfo {
 };
 MemoryInfo memory_info(int device);
 
-// --- arithmetic on arrays of LWE words [rows][kN + 1], on the exchange stream ---
+// --- arithmetic on arrays of LWE words [rows][kN + r], on the exchange stream ---
 
 // One operand: row r of the result takes row rows[r] (nullptr: row r) times factors[r] (nullptr: `factor`).
 struct RowOperand {
@@ -79,7 +79,7 @@ struct RowOperand {
     std::int64_t factor = 1;
 };
 
-// out[r] = x + y + (0, .., 0, constants[r]) modulo Q; y and constants may be absent.
+// out[i] = x + y + (0, .., 0, c, .., c) modulo Q, c = constants[i] on all bodies; y and constants may be absent.
 DeviceArray combine_rows(const ParameterSet& params, const RowOperand& x, const RowOperand& y, const std::uint64_t* constants,
                          std::size_t rows);
 
