@@ -50,11 +50,11 @@ class Sessions:
         return words
 
     def lwe(self, batch: int, seed: int = 0) -> Words:
-        return self.words(batch, self.params.large_dimension + 1, seed=seed)
+        return self.words(batch, self.params.large_words, seed=seed)
 
     def small(self, batch: int, bound: int, seed: int = 0) -> Words:
         small: Words = np.random.default_rng(seed).integers(
-            0, bound, (batch, self.params.lwe_dimension + 1), dtype=np.uint32
+            0, bound, (batch, self.params.small_words), dtype=np.uint32
         )
         return small
 
@@ -93,9 +93,9 @@ def test_keyswitch_of_extreme_words(sessions: Sessions) -> None:
     """Words at the edges of the rounding, of the digits' ties and of the modulus."""
     params = sessions.params
     kept = params.keyswitch_gadget[0] * params.keyswitch_gadget[1]
-    edges = np.arange(params.large_dimension + 1, dtype=np.uint64) * (params.modulus // (1 << min(kept, 24)))
+    edges = np.arange(params.large_words, dtype=np.uint64) * (params.modulus // (1 << min(kept, 24)))
     near = (edges[None, :] + np.arange(-2, 3, dtype=np.int64).astype(np.uint64)[:, None]) % np.uint64(params.modulus)
-    constant = np.full((2, params.large_dimension + 1), params.modulus - 1, np.uint64)
+    constant = np.full((2, params.large_words), params.modulus - 1, np.uint64)
     constant[1] = (params.modulus + 1) // 2
     lwe = np.concatenate([near, constant]).astype(sessions.lwe(1).dtype)
     np.testing.assert_array_equal(sessions.cuda.keyswitch(lwe), sessions.cpu.keyswitch(lwe))
@@ -121,7 +121,7 @@ def test_blind_rotate_of_extreme_words(sessions: Sessions) -> None:
     """Exponents 0, nu N and 2 nu N - 1; tables of 0, 1, Q - 1 and the words around Q / 2."""
     params = sessions.params
     size, half = params.table_size, (params.modulus - 1) // 2
-    switched = np.array([0, size, 2 * size - 1], np.uint32).repeat(params.lwe_dimension + 1).reshape(3, -1)
+    switched = np.array([0, size, 2 * size - 1], np.uint32).repeat(params.small_words).reshape(3, -1)
     switched = np.concatenate([switched, np.arange(switched.shape[1], dtype=np.uint32)[None] % 2 * (2 * size - 1)])
     values = np.array([0, 1, params.modulus - 1, half, half + 1]).astype(sessions.lwe(1).dtype)
     tables = np.tile(values[:, None], (1, size))
@@ -135,7 +135,7 @@ def test_blind_rotate_of_extreme_words(sessions: Sessions) -> None:
 @pytest.mark.parametrize("batch", [0, 1, 33])
 def test_sample_extract(sessions: Sessions, batch: int) -> None:
     size = sessions.params.polynomial_size
-    glwe = sessions.words(batch, sessions.params.glwe_dimension + 1, size, seed=batch)
+    glwe = sessions.words(batch, sessions.params.component_count, size, seed=batch)
     for coefficients in ([0], [size - 1, 0, 1, size // 2], list(range(size)) if batch == 1 else [3]):
         chosen = np.array(coefficients, np.uint32)
         np.testing.assert_array_equal(
@@ -189,7 +189,7 @@ def test_linear(sessions: Sessions, limit: int, shape: tuple[int, int, int]) -> 
         np.int32
     )
     weights.flat[0], weights.flat[-1] = limit, -limit
-    lwe = sessions.words(samples, columns, sessions.params.large_dimension + 1, seed=columns)
+    lwe = sessions.words(samples, columns, sessions.params.large_words, seed=columns)
     if np.abs(weights.astype(np.int64)).sum(axis=1).max() >= 2**35:
         for session in (sessions.cuda, sessions.cpu):
             with pytest.raises(ParameterError, match="2\\^35"):
@@ -200,7 +200,7 @@ def test_linear(sessions: Sessions, limit: int, shape: tuple[int, int, int]) -> 
 
 def test_linear_with_other_weights_of_the_same_shape(sessions: Sessions) -> None:
     """Weights stay on the device between calls: a changed matrix must not meet the old one."""
-    lwe = sessions.words(1, 4, sessions.params.large_dimension + 1)
+    lwe = sessions.words(1, 4, sessions.params.large_words)
     for weights in (np.eye(4, dtype=np.int32), 2 * np.eye(4, dtype=np.int32), np.eye(4, dtype=np.int32)):
         np.testing.assert_array_equal(sessions.cuda.linear(weights, lwe), sessions.cpu.linear(weights, lwe))
 
@@ -209,7 +209,7 @@ def test_linear_at_the_largest_sums(sessions: Sessions) -> None:
     """Every weight -128 or 127, every word Q - 1 or made of bytes that are extreme once signed."""
     columns = 600
     word = min(int.from_bytes(b"\x80" * 7, "little"), sessions.params.modulus - 1)
-    lwe = np.full((1, columns, sessions.params.large_dimension + 1), word).astype(sessions.lwe(1).dtype)
+    lwe = np.full((1, columns, sessions.params.large_words), word).astype(sessions.lwe(1).dtype)
     lwe[:, : columns // 2] = sessions.params.modulus - 1
     for weight in (-128, 127):
         weights = np.full((3, columns), weight, np.int32)
@@ -286,9 +286,9 @@ def test_cancelled_expansion(sessions: Sessions) -> None:
         lambda s: s.cuda.bootstrap(s.lwe(2), s.tables(2)),
         lambda s: s.cuda.bootstrap(s.lwe(2), s.tables(2), np.array([0, 2], np.uint32)),
         lambda s: s.cuda.sample_extract(
-            s.words(1, s.params.glwe_dimension + 1, s.params.polynomial_size), np.array([4096], np.uint32)
+            s.words(1, s.params.component_count, s.params.polynomial_size), np.array([4096], np.uint32)
         ),
-        lambda s: s.cuda.linear(np.ones((2, 3), np.int32), s.words(1, 2, s.params.large_dimension + 1)),
+        lambda s: s.cuda.linear(np.ones((2, 3), np.int32), s.words(1, 2, s.params.large_words)),
     ],
 )
 def test_wrong_arguments(sessions: Sessions, call: Callable[[Sessions], object]) -> None:
@@ -335,7 +335,7 @@ def test_shipped_sets(name: str) -> None:
     cpu = _engine.CpuSession(_engine.CpuKey(params, *keys), 8)
     generator = np.random.default_rng(1)
     dtype = np.uint32 if params.limb_count == 1 else np.uint64
-    lwe = generator.integers(0, params.modulus, (9, params.large_dimension + 1), dtype=dtype)
+    lwe = generator.integers(0, params.modulus, (9, params.large_words), dtype=dtype)
     tables = generator.integers(0, params.modulus, (2, params.table_size), dtype=dtype)
     index = np.arange(9, dtype=np.uint32) % 2
     coefficients = np.array([0, params.table_size - 1], np.uint32)

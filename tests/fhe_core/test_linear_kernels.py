@@ -29,7 +29,7 @@ class Layers:
         self.dtype = np.uint32 if self.params.limb_count == 1 else np.uint64
 
     def words(self, *shape: int) -> Words:
-        width = self.params.large_dimension + 1
+        width = self.params.large_words
         words: Words = np.random.default_rng(shape).integers(0, self.params.modulus, (*shape, width), dtype=self.dtype)
         return words
 
@@ -90,7 +90,7 @@ def test_gathers_bias_and_pieces(layers: Layers, kernel: str, rows: int, monkeyp
 def test_largest_sums(layers: Layers, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every weight -128 or 127, every word Q - 1."""
     columns = 700
-    lwe: Words = np.full((1, columns, layers.params.large_dimension + 1), layers.params.modulus - 1, layers.dtype)
+    lwe: Words = np.full((1, columns, layers.params.large_words), layers.params.modulus - 1, layers.dtype)
     session = layers.cuda(kernel, monkeypatch)
     for weight in (-128, 127):
         weights = np.full((3, columns), weight, np.int32)
@@ -102,7 +102,7 @@ def test_more_columns_than_unsigned_sums_hold(layers: Layers, monkeypatch: pytes
     columns = (1 << 16) + 1
     weights = np.zeros((1, columns), np.int32)
     weights[0, :: 1 << 12] = -128
-    lwe: Words = np.zeros((1, columns, layers.params.large_dimension + 1), layers.dtype)
+    lwe: Words = np.zeros((1, columns, layers.params.large_words), layers.dtype)
     lwe[0, :: 1 << 12] = layers.params.modulus - 1
     if layers.params.limb_count == 2:
         pytest.skip("one set is enough")

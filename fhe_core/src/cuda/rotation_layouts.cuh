@@ -53,7 +53,7 @@ constexpr bool in_place(const Shape& shape) { return is_large(shape); }
 constexpr bool has_teams(const Shape& shape) {
     const int rows = rows_of(shape) + (in_place(shape) ? 0 : shape.component_count());
     const bool fits = table_bytes(shape) + 4 * teams_of(shape) * team_size(shape) * rows * shape.polynomial_size <= kSharedLimit;
-    return fits &&
+    return fits && !has_lanes(shape) &&
            (is_large(shape) ? shape.component_count() == 2 : keys_of(shape) >= 6 || (keys_of(shape) >= 4 && rows_of(shape) > 6));
 }
 constexpr int team_digits(const Shape& shape) { return is_large(shape) ? 1 : shape.mask_gadget.level_count > 2 ? 3 : 2; }
@@ -70,6 +70,13 @@ constexpr int team_depth(const Shape& shape) {
 // The key of blocks of six and more is larger than half of L2, but for a gate's.
 constexpr bool is_prefetched(const Shape& shape) { return keys_of(shape) >= 6 && rows_of(shape) > 6; }
 
+// --- One limb, several lanes: groups; six and eight keys of four components are two teams of two, sixteen warps ---
+
+constexpr bool has_lane_teams(const Shape& shape) {
+    return has_lanes(shape) && shape.polynomial_size == 512 && shape.component_count() == 4 && rows_of(shape) <= 12 &&
+           keys_of(shape) >= 6;
+}
+
 template <class KernelShapeOf>
 struct OfOneLimb {
     static constexpr Shape s = KernelShapeOf::value;
@@ -79,7 +86,9 @@ struct OfOneLimb {
     using Team = TeamConfig<KernelShapeOf, TeamLayout<teams_of(s), team_size(s), team_digits(s), team_depth(s), keys_at_once(s),
                                                       in_place(s), has_one_loop(s), is_prefetched(s)>>;
 
-    using Throughput = std::conditional_t<has_teams(s), Team, Pair<buffers_of(s)>>;
+    using LaneTeam = TeamConfig<KernelShapeOf, TeamLayout<2, 2, digits_of(s), 1, 2, false, has_one_loop(s)>>;
+
+    using Throughput = std::conditional_t<has_teams(s), Team, std::conditional_t<has_lane_teams(s), LaneTeam, Pair<buffers_of(s)>>>;
     using Small = Pair<1>;
     using Latency = LatencyConfig<Small>;
 };

@@ -1,6 +1,8 @@
-// The blind rotation of two lanes under a common mask: the layouts that the engine takes, and others, for each kind of step, beside
-// one lane of the same kind (rotation_bench.hpp). Key dimensions are those of `gate_64_cm2` and its kin (common-mask.md). Batches
-// count ciphertexts, rates samples. run_device.sh builds and runs it.
+// The blind rotation of two and four lanes under a common mask: the layouts that the engine takes, and others, for each kind of
+// step, beside one lane of the same kind (rotation_bench.hpp). Batches count ciphertexts, rates samples. run_device.sh builds and
+// runs it.
+//
+//   bench_lanes [one | two | four [binary_pair | block_4 | block_6 | block_8 [batch ..]]]
 #include "rotation_bench.hpp"
 
 namespace fhe_core::cuda {
@@ -9,7 +11,7 @@ namespace {
 template <CmuxKind kind, int lanes>
 using Gate = KernelShape<512, 2, 1, 8, 2, 7, 2, kind, 1, Raising::none, lanes>;
 
-// Groups, buffers, digits together, rows ahead; teams, ciphertexts of one, rows ahead, keys at once.
+// Groups, buffers, rows of the key ahead, ciphertexts of a group; teams, ciphertexts of one, rows ahead, keys at once.
 template <int groups, int buffers, int depth, int per_warp = 1>
 using Groups = PairLayout<groups, per_warp, buffers, 2, depth, true>;
 template <int teams, int per_team, int depth, int keys, bool prefetched = false>
@@ -29,13 +31,14 @@ int main(int count, char** arguments) {
     using enum fhe_core::CmuxKind;
     std::vector<BenchCase> cases;
     add_kind<binary_pair, Groups<3, 2, 2>, Groups<3, 1, 2>, Groups<4, 1, 1>, Groups<2, 2, 2>, Groups<2, 1, 1, 2>, Teams<1, 2, 2, 3>,
-             Teams<2, 2, 1, 3>, Teams<1, 4, 1, 1>>(cases, 640, 642);
-    add_kind<block_4, Groups<3, 1, 1>, Groups<3, 2, 1>, Groups<2, 2, 2>, Groups<4, 1, 1>, Teams<1, 2, 2, 4>, Teams<2, 2, 2, 2>,
-             Teams<1, 4, 1, 2>, Teams<1, 4, 2, 1>>(cases, 676, 680);
-    add_kind<block_6, Groups<3, 1, 1>, Groups<3, 2, 1>, Teams<1, 2, 2, 3>, Teams<2, 2, 2, 2>, Teams<2, 2, 2, 2, true>,
-             Teams<1, 4, 2, 1>>(cases, 732, 732);
-    add_kind<block_8, Groups<3, 1, 1>, Groups<3, 2, 1>, Teams<1, 2, 2, 4>, Teams<1, 2, 2, 2>, Teams<2, 2, 2, 2>, Teams<2, 2, 4, 2>,
-             Teams<2, 2, 2, 2, true>, Teams<1, 4, 1, 2>, Teams<1, 4, 2, 1>, Teams<1, 4, 2, 1, true>, Teams<3, 1, 2, 4>>(cases, 784,
-                                                                                                                        784);
+             Teams<2, 2, 1, 3>>(cases, 640, 642);
+    add_kind<block_4, Groups<3, 1, 1>, Groups<3, 2, 1>, Groups<2, 2, 2>, Groups<4, 1, 1>, Teams<1, 2, 2, 4>, Teams<2, 2, 1, 2>,
+             Teams<3, 1, 1, 4>>(cases, 676, 680);
+    add_kind<block_6, Groups<3, 1, 1>, Groups<3, 2, 1>, Teams<1, 2, 2, 3>, Teams<2, 2, 1, 2>, Teams<2, 2, 2, 2>,
+             Teams<2, 2, 1, 2, true>, Teams<3, 1, 1, 3>>(cases, 732, 732);
+    add_kind<block_8, Groups<3, 1, 1>, Groups<3, 2, 1>, Teams<1, 2, 2, 4>, Teams<1, 2, 2, 2>, Teams<2, 2, 1, 2>, Teams<2, 2, 2, 2>,
+             Teams<2, 2, 1, 2, true>, Teams<3, 1, 2, 4>, Teams<3, 1, 2, 2>, Teams<4, 1, 1, 4>>(cases, 784, 784);
+    cases.push_back(case_of<Gate<binary_pair, 4>, Groups<2, 1, 2>, Groups<2, 2, 2>>("four", 644));
+    cases.push_back(case_of<Gate<block_4, 4>, Groups<2, 1, 1>, Groups<2, 2, 1>>("four", 680));
     return bench_main(count, arguments, cases, {1, 132, 7920});
 }

@@ -10,7 +10,7 @@ reference="fhe_core/src/common/reference.cpp fhe_core/src/common/expand.cpp fhe_
 memory=$(printf 'fhe_core/src/cuda/%s ' tiled_int8.cu int8_gemm.cpp runtime.cpp device_memory.cpp host_memory.cpp host_copies.cpp)
 gemm="fhe_core/src/cuda/linear.cu fhe_core/src/cuda/linear_wgmma.cu $memory"
 stages="fhe_core/src/cuda/keyswitch.cu fhe_core/src/cuda/keyswitch_few.cu fhe_core/src/cuda/modulus_switch.cu $memory"
-benches="bench_linear bench_two_limbs bench_raised bench_rounded bench_blind_rotate bench_clusters bench_stages"
+benches="bench_linear bench_two_limbs bench_raised bench_rounded bench_blind_rotate bench_lanes bench_clusters bench_stages"
 
 for name in $benches; do
     bench=build/cuda/$name

@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]
 ENGINE = REPOSITORY / "fhe_core"
 BENCHMARKS = REPOSITORY / "tests/benchmarks/cuda"
-FOLDERS = [ENGINE / "include", ENGINE / "src", ENGINE / "src/cuda/emulation", BENCHMARKS, BENCHMARKS / "spikes"]
+FOLDERS = [ENGINE / "include", ENGINE / "src", ENGINE / "src/cuda/emulation", BENCHMARKS]
 OPTIONS = ["-std=c++20", "-O1", "-ffp-contract=off", "-U_FORTIFY_SOURCE", "-Wno-unknown-pragmas"]
 FLAGS = [*OPTIONS, *(f"-I{folder}" for folder in FOLDERS)]
 REFERENCE = [f"src/common/{stem}.cpp" for stem in ("reference", "expand", "chacha20", "fft")]
@@ -26,7 +26,6 @@ EMULATORS = {  # program -> sources of the engine, by their names under fhe_core
     "emulate_two_limbs": REFERENCE,
     "emulate_kernels": REFERENCE,
     "emulate_rounded": REFERENCE,
-    "emulate_common_mask": REFERENCE,
     "emulate_clusters": REFERENCE,
     "emulate_extended": REFERENCE,
     "emulate_linear": [],
