@@ -21,6 +21,7 @@ from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.device_words import DeviceWords, on_host
 from cloakwork.fhe_core.encoding import Encoding, default_encoding, slot_bits
 from cloakwork.fhe_core.errors import DeviceError, KeyMismatchError, ParameterError, ShapeError
+from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.message_bounds import Bounds
 from cloakwork.fhe_core.noise_terms import NoiseTerms
 from cloakwork.fhe_core.parameters import word_dtype
@@ -237,8 +238,10 @@ class _Seeded(_CiphertextArray):
 
 
 class Ciphertexts(_CiphertextArray):
-    """An array of LWE ciphertexts under the large key: `words` has shape `shape + (kN + 1,)`.
+    """An array of LWE ciphertexts under the large key: `words` has shape `shape + (kN + r,)`, r = 1 for most sets.
 
+    With r > 1 lanes each holds r values, which all operations treat alike (`Session`'s too): constants, weights and tables are those of a
+    ciphertext.
     Indexing, reshaping and concatenation follow numpy on `shape`. `+`, `-` and `*` compute on the phases: with another array of
     ciphertexts (broadcast), `+` and `-` with plaintext constants in the encoding of the array, `*` with integers.
     """
@@ -284,13 +287,13 @@ class Ciphertexts(_CiphertextArray):
         weight_norm: float = 1.0,
         key_id: bytes | None = None,
     ) -> Ciphertexts:
-        """Wraps words without a copy: a numpy array or anything with `__dlpack__`, `[.., kN + 1]` of the set's word type.
+        """Wraps words without a copy: a numpy array or anything with `__dlpack__`, `[.., kN + r]` of the set's word type.
 
         Noise (`weight_norm`, 1: encryptions and outputs of look-ups) and range of the messages (`with_message_bound`) are the caller's claim.
 
         Memory of a GPU (torch, CuPy, `DeviceArray`) stays there; work that its library has enqueued is waited for on the device.
         """
-        dtype, last = word_dtype(parameters), parameters.large_dimension + 1
+        dtype, last = word_dtype(parameters), parameters.large_words
         array: Any = device_words.external(words)
         if array is None:
             if not hasattr(words, "__dlpack__"):
@@ -489,13 +492,13 @@ class Ciphertexts(_CiphertextArray):
 
 
 class SeededCiphertexts(_Seeded):
-    """LWE ciphertexts as a seed and one body word each; `expand` gives `Ciphertexts`."""
+    """LWE ciphertexts as a seed and one body word for each value; `expand` gives `Ciphertexts`."""
 
     kind = wire.Kind.CIPHERTEXTS
 
     def expand(self, device: str = "cpu") -> Ciphertexts:
         """On the host, or on a GPU, where only seed and bodies travel."""
-        bodies = self._words.reshape(-1)
+        bodies = self._words.reshape(-1, *lane_axis(self._parameters))
         if device != "cpu":
             array = device_words.expand_seeded(self._parameters, "lwe", self._seed, bodies, device)
             return Ciphertexts(
@@ -506,7 +509,7 @@ class SeededCiphertexts(_Seeded):
 
 
 class PackedCiphertexts(_CiphertextArray):
-    """Values of logical shape `shape`, N to a GLWE ciphertext in C order: `words` [G, k + 1, N]. `Session.extract` makes LWE of them."""
+    """LWE ciphertexts of logical shape `shape`, N to a GLWE ciphertext in C order: `words` [G, k + r, N]. `Session.extract` makes them."""
 
     kind = wire.Kind.PACKED_CIPHERTEXTS
     seeded = False
@@ -533,7 +536,7 @@ class PackedCiphertexts(_CiphertextArray):
 
 
 class SeededPackedCiphertexts(_Seeded):
-    """GLWE ciphertexts as a seed and their bodies [G, N]; `expand` gives `PackedCiphertexts`."""
+    """GLWE ciphertexts as a seed and their bodies, [G, N] or with lanes [G, r, N]; `expand` gives `PackedCiphertexts`."""
 
     kind = wire.Kind.PACKED_CIPHERTEXTS
 

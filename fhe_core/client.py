@@ -32,6 +32,7 @@ from cloakwork.fhe_core.encoding import (
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.files import PathLike
+from cloakwork.fhe_core.lanes import ciphertext_shape, lane_axis, packed_words, unpacked_words
 from cloakwork.fhe_core.modular_integers import (
     ModularIntegers,
     checked_modulus,
@@ -41,7 +42,7 @@ from cloakwork.fhe_core.modular_integers import (
     residues_to_encrypt,
 )
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.fhe_core.public_key import PublicKey, packed_words
+from cloakwork.fhe_core.public_key import PublicKey
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 from cloakwork.fhe_core.wire import KEY_ID_BYTES
 
@@ -52,7 +53,7 @@ class ClientKey:
     """The secret key of one parameter set. It stays with the owner of the data; `evaluation_keys()` is what the server gets.
 
     `encrypt` and `decrypt` use the encoding of the set's kind unless told otherwise: booleans (gate), integers in [0, 2^p) (exact),
-    fractions of the torus (approximate).
+    fractions of the torus (approximate). Of a set with r > 1 lanes (`parameters.lane_count`) values are [.., r], r of them to a ciphertext.
     """
 
     def __init__(self, secret_key: _engine.SecretKey, key_id: bytes) -> None:
@@ -118,10 +119,13 @@ class ClientKey:
     def encrypt(
         self, values: ArrayLike, *, seeded: bool = False, encoding: Encoding | None = None
     ) -> Ciphertexts | SeededCiphertexts:
-        """One LWE ciphertext per value, of the same shape. `seeded` ones are kN + 1 times smaller and are expanded by the server.
+        """One LWE ciphertext per value, of the same shape; with r > 1 lanes values [.., r] give ciphertexts [..].
+
+        `seeded` ones are about kN / r times smaller and are expanded by the server.
 
         Raises:
             ParameterError: a value out of range; the message names its position, never the value.
+            ShapeError: a last axis that is not that of the lanes.
         """
         chosen = default_encoding(self.parameters) if encoding is None else encoding
         return self._encrypt_words(encode(self.parameters, values, chosen), chosen, seeded)
@@ -148,13 +152,12 @@ class ClientKey:
     def encrypt_packed(
         self, values: ArrayLike, *, seeded: bool = True, encoding: Encoding | None = None
     ) -> PackedCiphertexts | SeededPackedCiphertexts:
-        """N values to a GLWE ciphertext: one word each when seeded, k + 1 when not. `Session.extract` makes LWE ciphertexts of them."""
+        """N values of a lane to a GLWE ciphertext: one word each when seeded, k / r + 1 when not. `Session.extract` makes LWE ciphertexts of them."""
         chosen = default_encoding(self.parameters) if encoding is None else encoding
         words = encode(self.parameters, values, chosen)
+        shape = ciphertext_shape(self.parameters, words.shape)
         seed, bodies = self._secret_key.encrypt_glwe_seeded(packed_words(self.parameters, words))
-        packed = SeededPackedCiphertexts(
-            self.parameters, seed, bodies, words.shape, encoding=chosen, key_id=self._key_id
-        )
+        packed = SeededPackedCiphertexts(self.parameters, seed, bodies, shape, encoding=chosen, key_id=self._key_id)
         return packed if seeded else packed.expand()
 
     def encrypt_integers(self, values: ArrayLike, modulus: int) -> ModularIntegers:
@@ -187,12 +190,13 @@ class ClientKey:
         if words.size == 0:
             raise ShapeError(f"values: expected at least one value, got an array of shape {words.shape}")
         metadata: dict[str, Any] = {"encoding": encoding, "key_id": self._key_id, "weight_norm": weight_norm}
-        flat = np.ascontiguousarray(words.reshape(-1))
+        shape = ciphertext_shape(self.parameters, words.shape)
+        flat = np.ascontiguousarray(words.reshape(-1, *lane_axis(self.parameters)))
         if seeded:
             seed, bodies = self._secret_key.encrypt_lwe_seeded(flat)
-            return SeededCiphertexts(self.parameters, seed, bodies.reshape(words.shape), words.shape, **metadata)
+            return SeededCiphertexts(self.parameters, seed, bodies.reshape(words.shape), shape, **metadata)
         lwe = self._secret_key.encrypt_lwe(flat)
-        return Ciphertexts(self.parameters, lwe.reshape((*words.shape, -1)), words.shape, **metadata)
+        return Ciphertexts(self.parameters, lwe.reshape((*shape, -1)), shape, **metadata)
 
     # --- decryption ---
 
@@ -207,7 +211,7 @@ class ClientKey:
     def decrypt(
         self, ciphertexts: AnyCiphertexts, *, return_noise: bool = False, expected: ArrayLike | None = None
     ) -> NDArray[Any] | tuple[NDArray[Any], Reals]:
-        """Values of the ciphertexts' shape: bool, int64 or float64 by their encoding.
+        """Values of the ciphertexts' shape (with r > 1 lanes `shape` + [r]): bool, int64 or float64 by their encoding.
 
         A message is given modulo 2^(p+1), so that a sum that ran into the padding shows. Noise, on request, is the distance of the
         phase from the decoded value (from `expected`, where given) as a fraction of the torus; fractions of the torus need `expected`.
@@ -228,7 +232,7 @@ class ClientKey:
         return np.where(values >= (integers.modulus + 1) // 2, values - integers.modulus, values) if signed else values
 
     def phases(self, ciphertexts: AnyCiphertexts) -> Phases:
-        """Message plus noise of every ciphertext, torus words in [0, Q) of the ciphertexts' shape."""
+        """Message plus noise of every ciphertext, torus words in [0, Q) of the shape of `decrypt`."""
         check_same_key(
             self.parameters, self._key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts to decrypt"
         )
@@ -238,10 +242,9 @@ class ClientKey:
             raise ShapeError(f"ciphertexts: expected at least one, got an array of shape {ciphertexts.shape}")
         words = np.ascontiguousarray(on_host(ciphertexts.words))
         if isinstance(ciphertexts, PackedCiphertexts):
-            phases = self._secret_key.phase_glwe(words).reshape(-1)[: ciphertexts.size]
-        else:
-            phases = self._secret_key.phase_lwe(words.reshape(-1, words.shape[-1]))
-        return phases.reshape(ciphertexts.shape)
+            return unpacked_words(self.parameters, self._secret_key.phase_glwe(words), ciphertexts.shape)
+        phases = self._secret_key.phase_lwe(words.reshape(-1, words.shape[-1]))
+        return phases.reshape((*ciphertexts.shape, *lane_axis(self.parameters)))
 
 
 AnyCiphertexts = Ciphertexts | PackedCiphertexts | SeededCiphertexts | SeededPackedCiphertexts | SwitchedCiphertexts

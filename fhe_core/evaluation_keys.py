@@ -33,10 +33,10 @@ class EvaluationKeys:
 
     parameters: ParameterSet
     seed: bytes
-    bootstrap_bodies: Words  # [step_count, keys_per_step, row_count, N]
-    keyswitch_bodies: Small  # [large_dimension, level_count]
+    bootstrap_bodies: Words  # [step_count, keys_per_step, row_count, N], with r > 1 lanes [.., r, N]
+    keyswitch_bodies: Small  # [large_dimension, level_count], [.., r]
     public_seed: bytes
-    public_bodies: Words  # [k, N]
+    public_bodies: Words  # [k, N], [k, r, N]
     key_id: bytes | None = None
 
     @property

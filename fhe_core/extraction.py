@@ -1,4 +1,4 @@
-"""Packed ciphertexts to one LWE ciphertext for each value: rows [values, kN + 1], on the host or on devices."""
+"""Packed ciphertexts to one LWE ciphertext for each value: rows [values, kN + r], on the host or on devices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def extract_on_host(session: HostSession, packed: PackedCiphertexts) -> Words:
 
 
 def extract_columns_on_host(session: HostSession, packed: PackedCiphertexts, columns: NDArray[np.int64]) -> Words:
-    """[items, columns, kN + 1]: of the last axis of the values these columns, ascending, alone."""
+    """[items, columns, kN + r]: of the last axis of the values these columns, ascending, alone."""
     size, width = packed.parameters.polynomial_size, packed.shape[-1]
     items = packed.size // width
     values = (np.arange(items)[:, None] * width + columns).reshape(-1)
@@ -66,7 +66,7 @@ def extract_on_devices(sessions: Sequence[DeviceSession], packed: Packed) -> Bas
 def extract_values(session: DeviceSession, packed: Packed, first: int, last: int) -> DeviceArray:
     """Values first .. last - 1 on a device."""
     params = packed.parameters
-    size, words = params.polynomial_size, params.large_dimension + 1
+    size, words = params.polynomial_size, params.large_words
     if last <= first:
         return engine.upload(np.empty((0, words), word_dtype(params)), session.device)
     start, stop = first // size, -(-last // size)

@@ -71,6 +71,8 @@ class NoiseParameters(Protocol):
     @property
     def glwe_dimension(self) -> int: ...
     @property
+    def lane_count(self) -> int: ...
+    @property
     def limb_count(self) -> int: ...
     @property
     def modulus(self) -> int: ...
@@ -261,10 +263,12 @@ def _rounding_variance(params: NoiseParameters, gadget: tuple[int, int]) -> floa
 
 
 def external_product_key_variance(params: NoiseParameters) -> float:
-    """N * (k sum E[d_mask^2] + sum E[d_body^2]) * sigma^2 / Q^2, with the noise and the modulus of the bootstrap key."""
-    digits = params.glwe_dimension * _digit_moment(params, params.mask_gadget) + _digit_moment(
-        params, params.body_gadget
-    )
+    """N * (k sum E[d_mask^2] + r sum E[d_body^2]) * sigma^2 / Q^2, with the noise and the modulus of the bootstrap key.
+
+    Rows of every lane's body have noise in every lane, so a lane meets the digits of all r bodies.
+    """
+    masks = params.glwe_dimension * _digit_moment(params, params.mask_gadget)
+    digits = masks + params.lane_count * _digit_moment(params, params.body_gadget)
     return params.polynomial_size * digits * (params.key_sigma / params.key_modulus) ** 2
 
 

@@ -196,7 +196,7 @@ class NoiseTerms:
 
     @classmethod
     def of_packed(cls, params: ParameterSet, words: Words, shape: tuple[int, ...], norm: float) -> NoiseTerms:
-        """Of the values that GLWE words [G, k + 1, N] hold, as their extraction gives them."""
+        """Of the values that GLWE words [G, k + r, N] hold, as their extraction gives them."""
 
         def find() -> Terms:
             heads = packed_leading_words(params, words)[: int(np.prod(shape, dtype=np.int64))]
@@ -303,14 +303,14 @@ def _limited(terms: Terms, params: ParameterSet, words: Words | DeviceWords) -> 
 
 
 def leading_words(words: Words | DeviceWords) -> NDArray[np.uint64]:
-    """[.., kN + 1] to the first words of the masks, [.., 4]."""
+    """[.., kN + r] to the first words of the masks, [.., 4]."""
     if isinstance(words, DeviceWords):
         return words.leading(MASK_WORDS)().astype(np.uint64)
     return words[..., :MASK_WORDS].astype(np.uint64)
 
 
 def packed_leading_words(params: ParameterSet, words: Words) -> NDArray[np.uint64]:
-    """[G, k + 1, N] to [G N, 4]: word i of the mask of coefficient j is coefficient j - i of the first mask, negated below 0."""
+    """[G, k + r, N] to [G N, 4]: word i of the mask of coefficient j is coefficient j - i of the first mask, negated below 0."""
     size = params.polynomial_size
     mask = words[:, 0, :].astype(np.uint64)
     negated = (np.uint64(params.modulus) - mask[:, size - MASK_WORDS + 1 :]) % np.uint64(params.modulus)
@@ -332,7 +332,7 @@ def _sources(
         for i in range(1, MASK_WORDS):
             lead = np.where(lead == 0, heads[..., i], lead)
         if words is not None and not lead.all():
-            heads, lead = _sparse_heads(heads, lead, words)
+            heads, lead = _sparse_heads(heads, lead, words, params.large_dimension)
     modulus = np.uint64(params.modulus)
     negative = lead > modulus // np.uint64(2)
     with np.errstate(over="ignore"):  # single numbers warn where arrays wrap around
@@ -349,15 +349,15 @@ def _sources(
 
 
 def _sparse_heads(
-    heads: NDArray[np.uint64], lead: NDArray[np.uint64], words: Words | DeviceWords
+    heads: NDArray[np.uint64], lead: NDArray[np.uint64], words: Words | DeviceWords, mask_words: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """For masks that begin with zeros: the first words that are not, where there are any (only masks made by hand are so)."""
     heads, lead = heads.copy(), np.array(lead)
     empty = np.asarray(lead == 0)
     words = on_host(words)
-    empty[empty] = words[empty][..., :-1].any(axis=-1)
+    empty[empty] = words[empty][..., :mask_words].any(axis=-1)
     for position in map(tuple, np.argwhere(empty).tolist()):
-        mask = words[position][:-1]
+        mask = words[position][:mask_words]
         places = np.flatnonzero(mask)[:MASK_WORDS]
         heads[position][: len(places)] = mask[places]
         lead[position] = heads[position][0]

@@ -146,13 +146,12 @@ def parameter_text(params: ParameterSet) -> str:
     """The row as canonical text: a title line, then one `field=value` line each, every line ended by a line feed.
 
     Integers in decimal, gadgets as `base_log,level_count`, sigmas as the shortest decimal that reads back as the same double. Sets of rounded
-    products say so in a line; the extension factor is the last line where it is not 1.
+    products say so in a line; the extension factor and the number of lanes are the last lines, each where it is not 1.
     """
     fields = _DIGEST_FIELDS + _RAISED_FIELDS if params.raised else _DIGEST_FIELDS
     if params.rounded_products:
         fields = (*fields, "rounded_products")
-    if params.extension_factor != 1:
-        fields = (*fields, "extension_factor")
+    fields += tuple(field for field in ("extension_factor", "lane_count") if getattr(params, field) != 1)
     lines = ["cloakwork parameter set 1"]
     lines += [f"{field}={_value_text(getattr(params, field))}" for field in fields]
     return "\n".join(lines) + "\n"
@@ -202,22 +201,23 @@ def bootstrap_key_bytes(params: ParameterSet) -> int:
 
 def keyswitch_key_bytes(params: ParameterSet) -> int:
     """Bodies of the keyswitch key on the wire (seeded form)."""
-    return params.keyswitch_key_rows * keyswitch_word_bytes(params)
+    return params.keyswitch_key_rows * params.lane_count * keyswitch_word_bytes(params)
 
 
 def public_key_bytes(params: ParameterSet) -> int:
     """The public key inside the evaluation keys on the wire: its seed and its bodies."""
-    return _SEED_BYTES + params.large_dimension * word_bytes(params)
+    return _SEED_BYTES + params.large_dimension * params.lane_count * word_bytes(params)
 
 
 def expanded_bootstrap_key_bytes(params: ParameterSet) -> int:
     """The whole bootstrap key in memory, masks included, before a back end's own layout."""
-    return params.bootstrap_key_body_words * (params.glwe_dimension + 1) * key_word_dtype(params).itemsize
+    words = params.bootstrap_key_body_words // params.lane_count * params.component_count
+    return words * key_word_dtype(params).itemsize
 
 
 def expanded_keyswitch_key_bytes(params: ParameterSet) -> int:
     """The whole keyswitch key in memory, masks included, before a back end's own layout."""
-    return params.keyswitch_key_rows * (params.lwe_dimension + 1) * np.dtype(np.uint32).itemsize
+    return params.keyswitch_key_rows * params.small_words * np.dtype(np.uint32).itemsize
 
 
 def upload_bytes(params: ParameterSet) -> int:
@@ -226,10 +226,10 @@ def upload_bytes(params: ParameterSet) -> int:
 
 
 def ciphertext_bytes(params: ParameterSet) -> int:
-    """One LWE ciphertext on the wire, without the fixed part of its object."""
-    return (params.large_dimension + 1) * word_bytes(params)
+    """One LWE ciphertext (of all its lanes) on the wire, without the fixed part of its object."""
+    return params.large_words * word_bytes(params)
 
 
 def seeded_ciphertext_bytes(params: ParameterSet) -> int:
     """One LWE ciphertext of a seeded batch on the wire, without the fixed part of its object (which holds the seed)."""
-    return word_bytes(params)
+    return params.lane_count * word_bytes(params)

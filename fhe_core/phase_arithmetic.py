@@ -1,4 +1,4 @@
-"""Arithmetic on arrays of LWE words [.., kN + 1] modulo Q, exact, for one and two limbs; words on a device are combined there."""
+"""Arithmetic on arrays of LWE words [.., kN + r] modulo Q, exact, for one and two limbs; words on a device are combined there."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ def negate_words(params: ParameterSet, words: Words | DeviceWords) -> Words | De
 def add_to_bodies(
     params: ParameterSet, words: Words | DeviceWords, constants: NDArray[np.uint64] | np.uint64
 ) -> Words | DeviceWords:
-    """Constants that broadcast with the array's shape, added to the last word of each ciphertext."""
+    """Constants that broadcast with the array's shape, added to the bodies of each ciphertext."""
     shape = device_words.broadcast_shape((words.shape[:-1], np.shape(constants)), _no_broadcast)
     if isinstance(words, DeviceWords):
         return device_words.combine(params, shape, (words, 1), constants=np.asarray(constants, dtype=np.uint64))
     result: Words = np.broadcast_to(words, (*shape, words.shape[-1])).copy()
-    result[..., -1] = (result[..., -1].astype(np.uint64) + constants) % np.uint64(params.modulus)
+    bodies = result[..., params.large_dimension :]
+    bodies[:] = (bodies.astype(np.uint64) + np.asarray(constants)[..., None]) % np.uint64(params.modulus)
     return result
 
 

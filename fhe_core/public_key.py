@@ -17,7 +17,7 @@ from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Phases, Words
 from cloakwork.fhe_core.ciphertexts import PackedCiphertexts
 from cloakwork.fhe_core.encoding import Encoding, default_encoding, encode
-from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.lanes import ciphertext_shape, lane_axis, packed_words
 from cloakwork.fhe_core.modular_integers import (
     checked_modulus,
     encode_integers,
@@ -42,23 +42,24 @@ class PublicKey:
 
     parameters: ParameterSet
     seed: bytes
-    bodies: Words  # [k, N]
+    bodies: Words  # [k, N], with r > 1 lanes [k, r, N]
     key_id: bytes | None = None
 
     def __repr__(self) -> str:
         return f"<PublicKey {self.parameters.name}>"
 
     def encrypt(self, values: ArrayLike, *, encoding: Encoding | None = None) -> PackedCiphertexts:
-        """Values of any shape, N to a GLWE ciphertext; `Session.extract` makes LWE ciphertexts of them."""
+        """Values of any shape (with r > 1 lanes [.., r]), N of a lane to a GLWE ciphertext; `Session.extract` makes LWE ciphertexts of them."""
         chosen = default_encoding(self.parameters) if encoding is None else encoding
         return self._packed(encode(self.parameters, values, chosen), chosen, 1.0)
 
     def _packed(self, words: Phases, encoding: Encoding, weight_norm: float) -> PackedCiphertexts:
+        shape = ciphertext_shape(self.parameters, words.shape)
         glwe = _engine.public_encrypt_glwe(
             self.parameters, self.seed, self.bodies, packed_words(self.parameters, words)
         )
         return PackedCiphertexts(
-            self.parameters, glwe, words.shape, encoding=encoding, weight_norm=weight_norm, key_id=self.key_id
+            self.parameters, glwe, shape, encoding=encoding, weight_norm=weight_norm, key_id=self.key_id
         )
 
     def encrypt_integers(self, values: ArrayLike, modulus: int) -> PackedCiphertexts:
@@ -69,18 +70,18 @@ class PublicKey:
         return self._packed(words, Encoding.TORUS, norm)
 
     def zeros(self, count: int, threads: int = 1) -> Words:
-        """LWE encryptions of zero [count, kN + 1]: coefficient 0 of a GLWE encryption of zero, a new one for each.
+        """LWE encryptions of zero [count, kN + r]: coefficient 0 of a GLWE encryption of zero, a new one for each.
 
         Noise: `noise.public_key_variance` each, independent.
 
         Each has a u of its own although N coefficients of one encryption would decrypt as well: who made the key may have made it
         badly. The masks A[r][c] follow from a seed, so that A'_c hides whatever the bodies are; but bodies chosen by somebody who sees
-        all coefficients of B' tell him u, and one coefficient tells no more than one word about it.
+        all coefficients of B' tell him u, and one coefficient tells no more than one word (r words) about it.
 
         Cost: about 0.3 ms each on one thread.
         """
         params = self.parameters
-        words = np.empty((count, params.large_dimension + 1), dtype=word_dtype(params))
+        words = np.empty((count, params.large_words), dtype=word_dtype(params))
         share = max(LANES, -(-count // (max(threads, 1) * LANES)) * LANES)  # whole groups of lanes for each thread
         parts = [words[i : i + min(share, _ZEROS_AT_ONCE)] for i in range(0, count, min(share, _ZEROS_AT_ONCE))]
         if threads < 2 or len(parts) < 2:
@@ -94,14 +95,14 @@ class PublicKey:
     def _fill_with_zeros(self, words: Words) -> None:
         params = self.parameters
         k, size = params.glwe_dimension, params.polynomial_size
-        zero = np.zeros((len(words), size), dtype=np.uint64)
+        zero = np.zeros((len(words), *lane_axis(params), size), dtype=np.uint64)
         glwe = _engine.public_encrypt_glwe(params, self.seed, self.bodies, zero)
-        masks = words[:, :-1].reshape(len(words), k, size)  # section 7 of docs/specification.md at c = 0
+        masks = words[:, : k * size].reshape(len(words), k, size)  # section 7 of docs/specification.md at c = 0
         masks[:, :, 0] = glwe[:, :k, 0]
         negated = negate_words(params, glwe[:, :k, :0:-1])
         assert isinstance(negated, np.ndarray)
         masks[:, :, 1:] = negated
-        words[:, -1] = glwe[:, k, 0]
+        words[:, k * size :] = glwe[:, k:, 0]
 
     def _header(self) -> wire.Header:
         return wire.Header(kind=wire.Kind.PUBLIC_KEY, parameters=self.parameters, seeded=True, key_id=self.key_id)
@@ -132,13 +133,3 @@ class PublicKey:
         )
         assert isinstance(seed, bytes) and isinstance(bodies, np.ndarray)
         return cls(header.parameters, seed, bodies, header.key_id)
-
-
-def packed_words(params: ParameterSet, words: Phases) -> Phases:
-    """Torus words in C order as plaintext polynomials [G, N], the last one filled with zeros."""
-    if words.size == 0:
-        raise ShapeError(f"values: expected at least one value, got an array of shape {words.shape}")
-    size = params.polynomial_size
-    polynomials = np.zeros((-(-words.size // size), size), dtype=np.uint64)
-    polynomials.reshape(-1)[: words.size] = words.reshape(-1)
-    return polynomials

@@ -371,12 +371,12 @@ class Session:
     # --- the stages of a bootstrap, on raw words (docs/specification.md, sections 2, 3, 6, 7), numpy's or of arrays on a device ---
 
     def keyswitch(self, ciphertexts: Ciphertexts) -> Small:
-        """LWE under the large key modulo Q -> uint32 [.., n + 1] under the small key modulo 2^w."""
+        """LWE under the large key modulo Q -> uint32 [.., n + r] under the small key modulo 2^w."""
         small = cast(Small, self._engine.keyswitch(self._batch(ciphertexts)))
         return small.reshape((*ciphertexts.shape, small.shape[-1]))
 
     def modulus_switch(self, small_lwe: Small) -> Small:
-        """uint32 [.., n + 1] modulo 2^w -> the same shape modulo 2 nu N."""
+        """uint32 [.., n + r] modulo 2^w -> the same shape modulo 2 nu N."""
         switched = cast(Small, self._engine.modulus_switch(_rows(small_lwe)))
         return switched.reshape(small_lwe.shape)
 
@@ -388,9 +388,9 @@ class Session:
         table_index: ArrayLike | None = None,
         progress: Progress = None,
     ) -> Words:
-        """uint32 [.., n + 1] modulo 2 nu N -> GLWE words [.., k + 1, N] of phase X^(-phase) * LUT.
+        """uint32 [.., n + r] modulo 2 nu N -> GLWE words [.., k + r, N] of phase X^(-phase) * LUT.
 
-        Where `extension_factor` nu is not 1: [.., nu, k + 1, N], entry c of the rotated table is coefficient c // nu of ciphertext c % nu.
+        Where `extension_factor` nu is not 1: [.., nu, k + r, N], entry c of the rotated table is coefficient c // nu of ciphertext c % nu.
         """
         shape = switched.shape[:-1]
         index = table_numbers(table_index, len(tables), shape)
@@ -400,7 +400,7 @@ class Session:
     def sample_extract(
         self, glwe: Words, coefficients: ArrayLike = (0,), *, encoding: Encoding | None = None
     ) -> Ciphertexts:
-        """GLWE words [.., k + 1, N] -> LWE ciphertexts [.., J] of the given coefficients."""
+        """GLWE words [.., k + r, N] -> LWE ciphertexts [.., J] of the given coefficients."""
         rows = _contiguous(glwe).reshape((math.prod(glwe.shape[:-2]), *glwe.shape[-2:]))
         chosen = np.ascontiguousarray(coefficients, dtype=np.uint32)
         out = self._engine.sample_extract(rows, chosen)
@@ -410,7 +410,7 @@ class Session:
 
     @property
     def _lwe_size(self) -> int:
-        return self.parameters.large_dimension + 1
+        return self.parameters.large_words
 
     def _rotate(
         self,
@@ -462,7 +462,7 @@ class Session:
         return Ciphertexts(self.parameters, held, shape, key_id=key_id or self._key.key_id, **metadata)
 
     def _batch(self, ciphertexts: Ciphertexts) -> Batch:
-        """Checked words [B, kN + 1], C-contiguous, on the host or on the session's devices."""
+        """Checked words [B, kN + r], C-contiguous, on the host or on the session's devices."""
         if not isinstance(ciphertexts, Ciphertexts):
             raise ShapeError(
                 f"ciphertexts: expected Ciphertexts, got {type(ciphertexts).__name__}; expand seeded ones, extract packed ones"

@@ -42,7 +42,7 @@ class ShardedSession:
         def call(session: PartSession, part: Share, share: slice, into: Words | None, report: Progress) -> Share:
             return session.keyswitch(part, out=into)
 
-        return self._joined(lwe, (self.params.lwe_dimension + 1,), np.uint32, call, out=out)
+        return self._joined(lwe, (self.params.small_words,), np.uint32, call, out=out)
 
     def modulus_switch(self, small_lwe: Batch, out: Batch | None = None) -> Batch:
         def call(session: PartSession, part: Share, share: slice, into: Words | None, report: Progress) -> Share:
@@ -62,7 +62,7 @@ class ShardedSession:
             index = None if table_index is None else table_index[share]
             return session.blind_rotate(part, tables, index, report, out=into)
 
-        shape: tuple[int, ...] = (self.params.glwe_dimension + 1, self.params.polynomial_size)
+        shape: tuple[int, ...] = (self.params.component_count, self.params.polynomial_size)
         if self.params.extension_factor > 1:
             shape = (self.params.extension_factor, *shape)
         return self._joined(switched, shape, tables.dtype, call, progress, out)
@@ -72,7 +72,7 @@ class ShardedSession:
             return session.sample_extract(part, coefficients, out=into)
 
         outputs = 1 if coefficients is None else len(coefficients)
-        return self._joined(glwe, (outputs, self.params.large_dimension + 1), glwe.dtype, call, out=out)
+        return self._joined(glwe, (outputs, self.params.large_words), glwe.dtype, call, out=out)
 
     def bootstrap(
         self,

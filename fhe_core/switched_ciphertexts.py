@@ -26,7 +26,7 @@ _STEP_BITS = 9  # (Q - 1) * 2^9 < 2^63
 
 
 class SwitchedCiphertexts(_CiphertextArray):
-    """LWE ciphertexts modulo 2^b: `words` uint32 of shape `shape + (kN + 1,)`. Made by `switch`, read by `expand`."""
+    """LWE ciphertexts modulo 2^b: `words` uint32 of shape `shape + (kN + r,)`. Made by `switch`, read by `expand`."""
 
     kind = wire.Kind.SWITCHED_CIPHERTEXTS
     seeded = False

@@ -12,6 +12,7 @@ import numpy as np
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.message_bounds import UNKNOWN, initial_range
 from cloakwork.fhe_core.parameters import (
     key_word_bytes,
@@ -145,6 +146,7 @@ def section_layout(
 ) -> list[Form]:
     """The sections of an object, in order."""
     size, dimension = params.polynomial_size, params.glwe_dimension
+    bodies = lane_axis(params)
     glwe_count = -(-math.prod(shape) // size)
 
     def words(*extents: int) -> Planes:
@@ -153,34 +155,34 @@ def section_layout(
     seed = Opaque(SEED_BYTES)
     match kind, seeded:
         case Kind.SECRET_KEY, _:
-            secret_bytes = params.lwe_dimension + params.large_dimension
+            secret_bytes = params.lane_count * (params.lwe_dimension + params.large_dimension)
             return [Opaque(KEY_DERIVATION_BYTES), Opaque(secret_bytes + AUTHENTICATION_TAG_BYTES)]
         case Kind.EVALUATION_KEYS, _:
             keyswitch = Planes(
-                (params.large_dimension, params.keyswitch_gadget[1]),
+                (params.large_dimension, params.keyswitch_gadget[1], *bodies),
                 np.dtype(np.uint32),
                 keyswitch_word_bytes(params),
                 1 << params.keyswitch_modulus_log2,
             )
             bootstrap = Planes(
-                (params.step_count, params.keys_per_step, params.row_count, size),
+                (params.step_count, params.keys_per_step, params.row_count, *bodies, size),
                 key_word_dtype(params),
                 key_word_bytes(params),
                 params.key_modulus,
             )
-            return [seed, bootstrap, keyswitch, seed, words(dimension, size)]
+            return [seed, bootstrap, keyswitch, seed, words(dimension, *bodies, size)]
         case Kind.PUBLIC_KEY, _:
-            return [seed, words(dimension, size)]
+            return [seed, words(dimension, *bodies, size)]
         case Kind.CIPHERTEXTS, True:
-            return [seed, words(*shape)]
+            return [seed, words(*shape, *bodies)]
         case Kind.CIPHERTEXTS, False:
-            return [words(*shape, params.large_dimension + 1)]
+            return [words(*shape, params.large_words)]
         case Kind.PACKED_CIPHERTEXTS, True:
-            return [seed, words(glwe_count, size)]
+            return [seed, words(glwe_count, *bodies, size)]
         case Kind.SWITCHED_CIPHERTEXTS, _:
-            return [BitFields((*shape, params.large_dimension + 1), word_bits)]
+            return [BitFields((*shape, params.large_words), word_bits)]
         case _:
-            return [words(glwe_count, dimension + 1, size)]
+            return [words(glwe_count, params.component_count, size)]
 
 
 def object_bytes(

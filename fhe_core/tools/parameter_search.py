@@ -113,6 +113,7 @@ class Row:
     raised: bool = False
     raised_sigma: float = 0.0
     rounded_products: bool = False
+    lane_count: int = 1
 
     @property
     def table_size(self) -> int:
@@ -173,7 +174,11 @@ class Row:
 
     @property
     def row_count(self) -> int:
-        return self.glwe_dimension * self.mask_gadget[1] + self.body_gadget[1]
+        return self.glwe_dimension * self.mask_gadget[1] + self.lane_count * self.body_gadget[1]
+
+    @property
+    def component_count(self) -> int:
+        return self.glwe_dimension + self.lane_count
 
 
 # Security
@@ -251,8 +256,8 @@ def row_security(row: Row) -> float:
 
 
 def cost(row: Row) -> float:
-    """Butterfly equivalents of one bootstrap, keyswitch included: the mean of the devices of kernel_costs.json."""
-    size, outputs, limbs = row.polynomial_size, row.glwe_dimension + 1, row.key_limb_count
+    """Butterfly equivalents of one bootstrap (of all its lanes), keyswitch included: the mean of the devices of kernel_costs.json."""
+    size, outputs, limbs = row.polynomial_size, row.component_count, row.key_limb_count
     butterflies = limbs * size / 2 * math.log2(size)
     products = row.row_count * outputs * row.keys_per_step * limbs * size
     words = outputs * limbs * size
@@ -275,7 +280,7 @@ def upload_bytes(row: Row) -> int:
     """Seeded evaluation keys: bodies of the bootstrap key and of the keyswitch key."""
     word = 4 if row.key_limb_count == 1 else 7
     bootstrap = row.step_count * row.keys_per_step * row.row_count * row.polynomial_size * word
-    return bootstrap + row.large_dimension * row.keyswitch_gadget[1] * ((row.keyswitch_modulus_log2 + 7) // 8)
+    return row.lane_count * (bootstrap + row.large_dimension * row.keyswitch_gadget[1] * ((row.keyswitch_modulus_log2 + 7) // 8))
 
 
 # Search
@@ -294,6 +299,7 @@ class Shape:
     extension_factor: int = 1
     raised: bool = False
     rounded_products: bool = False
+    lane_count: int = 1
 
 
 @dataclass(frozen=True)
@@ -424,7 +430,7 @@ def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: G
     row = Row(
         target.name, target.kind, target.message_bits, shape.polynomial_size, shape.glwe_dimension, shape.limb_count,
         shape.mask_gadget, shape.body_gadget, shape.cmux, secret, sigma, 0, w, SIGMA_FLOOR, keyswitch, target.weight_norm, shape.extension_factor,
-        shape.raised, raised_sigma, shape.rounded_products,
+        shape.raised, raised_sigma, shape.rounded_products, shape.lane_count,
     )  # fmt: skip
 
     def with_dimension(n: int) -> Row:
@@ -474,6 +480,9 @@ TOYS = (
     # Several accumulators as one table: pairs and k = 2; blocks, two limbs.
     Row("toy_extended", "exact", 2, 256, 2, 1, (8, 2), (7, 2), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 8), 4.0, 4),
     Row("toy_extended_two_limb", "exact", 2, 256, 1, 2, (24, 1), (22, 1), "block_8", "ternary", 3.19, 80, 24, 4.0, (2, 9), 4.0, 8),
+    # Two lanes of a common mask: pairs; blocks, gates, k = 2.
+    Row("toy_lanes", "exact", 2, 256, 1, 1, (7, 3), (7, 3), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 8), 4.0, lane_count=2),
+    Row("toy_lanes_block", "gate", 0, 256, 2, 1, (8, 2), (6, 2), "block_3", "quinary", 3.19, 36, 16, 3.19, (2, 6), SQRT2, lane_count=2),
 )
 
 
@@ -507,16 +516,18 @@ def _stated_failure(row: Row) -> float:
 
 
 def _raising(row: Row) -> str:
-    return "rounded" if row.rounded_products else "raised"
+    return "rounded" if row.rounded_products else "raised" if row.raised else "none"
 
 
 def _cells(row: Row) -> list[str]:
     bits = 0 if is_toy(row) else _stored_bits(row)
     p_fail = _stated_failure(row)
-    extension = "" if row.extension_factor == 1 and not row.raised else f", {row.extension_factor}"
+    extension = "" if row.extension_factor == 1 and not row.raised and row.lane_count == 1 else f", {row.extension_factor}"
+    raising = f", {_raising(row)}" if row.raised or row.lane_count > 1 else ""
+    lanes = f", {row.lane_count}" if row.lane_count > 1 else ""
     shape = (
         f"{{{row.polynomial_size}, {row.glwe_dimension}, {row.limb_count}, {{{row.mask_gadget[0]}, {row.mask_gadget[1]}}}, "
-        f"{{{row.body_gadget[0]}, {row.body_gadget[1]}}}, {row.cmux}{extension}{f', {_raising(row)}' if row.raised else ''}}}"
+        f"{{{row.body_gadget[0]}, {row.body_gadget[1]}}}, {row.cmux}{extension}{raising}{lanes}}}"
     )
     raised_sigma = f", {_number(row.raised_sigma)}" if row.raised else ""
     return [
@@ -526,7 +537,7 @@ def _cells(row: Row) -> list[str]:
     ]  # fmt: skip
 
 
-COLUMNS = ["name", "kind", "p", "{N, k, limbs, mask, body, cmux, nu, raising}", "ring secret", "sigma", "n", "w", "sigma", "digits", "weights", "p_fail", "noise", "bits, raised sigma"]
+COLUMNS = ["name", "kind", "p", "{N, k, limbs, mask, body, cmux, nu, raising, lanes}", "ring secret", "sigma", "n", "w", "sigma", "digits", "weights", "p_fail", "noise", "bits, raised sigma"]
 
 
 def header(rows: list[Row]) -> str:
@@ -590,7 +601,7 @@ def documentation(rows: list[Row]) -> str:
             continue
         p_fail = "" if row.kind == "approximate" else f"2^{_stated_failure(row):.1f}"
         (a, b), (c, d) = row.mask_gadget, row.body_gadget
-        extended = f" nu={row.extension_factor}" if row.extension_factor > 1 else ""
+        extended = f" nu={row.extension_factor}" if row.extension_factor > 1 else f" r={row.lane_count}" if row.lane_count > 1 else ""
         lines.append(
             f"| `{row.name}` | N={row.polynomial_size} k={row.glwe_dimension}{' two limbs' if row.limb_count == 2 else ' rounded' if row.rounded_products else ' raised' if row.raised else ''}{extended} | {b}x2^{a} / {d}x2^{c} | "
             f"{row.glwe_secret} | {row.lwe_dimension} | {row.max_weight_norm:.4g} | {p_fail} | {200 * math.sqrt(noise.lookup_variance(row)):.2f} | "

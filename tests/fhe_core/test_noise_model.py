@@ -37,6 +37,7 @@ class Row:
     raised: bool = False
     raised_sigma: float = 0.0
     rounded_products: bool = False
+    lane_count: int = 1
 
     @property
     def table_size(self) -> int:

@@ -21,7 +21,8 @@ TOOLS = Path(__file__).resolve().parents[2] / "fhe_core" / "tools"
 NAMES = _engine.parameter_set_names()
 SHIPPED = [name for name in NAMES if not name.startswith("toy")]
 FIELDS = (
-    "kind", "message_bits", "polynomial_size", "glwe_dimension", "extension_factor", "table_size", "limb_count", "modulus",
+    "kind", "message_bits", "polynomial_size", "glwe_dimension", "lane_count", "component_count", "extension_factor", "table_size",
+    "limb_count", "modulus",
     "mask_gadget", "body_gadget", "cmux", "glwe_secret", "lwe_secret",
     "glwe_sigma", "lwe_dimension", "keyswitch_modulus_log2", "lwe_sigma", "keyswitch_gadget", "max_weight_norm",
     "large_dimension", "row_count", "keys_per_step", "step_count", "factors_on_products", "small_key_variance", "structured_secret",

@@ -11,6 +11,7 @@ import pytest
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.lanes import lane_axis
 
 ENTROPY = hashlib.sha256(b"tests/fhe_core/test_reference.py").digest()
 reference = _engine.reference
@@ -46,7 +47,7 @@ class Keys:
         return np.concatenate(entries, axis=1)
 
     def rotate(self, switched: np.ndarray, tables: np.ndarray, index: np.ndarray) -> np.ndarray:
-        """[B, nu, k + 1, N], of sets whose table is one accumulator too."""
+        """[B, nu, k + r, N], of sets whose table is one accumulator too."""
         rotated = reference.blind_rotate(self.params, self.bootstrap_key, switched, tables, index)
         assert rotated.ndim == (3 if self.params.extension_factor == 1 else 4)
         return rotated.reshape(len(rotated), self.params.extension_factor, *rotated.shape[-2:])
@@ -112,15 +113,16 @@ def test_keyswitch_is_the_sum_of_the_specification(keys: Keys) -> None:
     base_log, level_count = p.keyswitch_gadget
     w, q, total = p.keyswitch_modulus_log2, p.modulus, base_log * level_count
     rng = np.random.default_rng(3)
-    key = rng.integers(0, 2**w, (p.large_dimension, level_count, p.lwe_dimension + 1), dtype=np.uint32)
-    lwe = rng.integers(0, q, (2, p.large_dimension + 1), dtype=np.uint64)
+    key = rng.integers(0, 2**w, (p.large_dimension, level_count, p.small_words), dtype=np.uint32)
+    lwe = rng.integers(0, q, (2, p.large_words), dtype=np.uint64)
     lwe[0, :4] = 0, q - 1, q // 2, q // 2 + 1
     out = reference.keyswitch(p, key, lwe.astype(word_dtype(p)))
     for b in range(2):
         switched = [((int(x) << w) + q // 2) // q % 2**w for x in lwe[b]]
         half = 2 ** (w - total - 1) if w > total else 0
         digits = [
-            keyswitch_digits(((y + half) >> (w - total)) % 2**total, base_log, level_count) for y in switched[:-1]
+            keyswitch_digits(((y + half) >> (w - total)) % 2**total, base_log, level_count)
+            for y in switched[: p.large_dimension]
         ]
         assert all(abs(d) <= 2 ** (base_log - 1) for row in digits for d in row)
         # Up to the dropped carry, the digits represent the value.
@@ -128,7 +130,7 @@ def test_keyswitch_is_the_sum_of_the_specification(keys: Keys) -> None:
             value = sum(d * 2 ** (base_log * (level_count - 1 - level)) for level, d in enumerate(row))
             assert (value - ((y + half) >> (w - total))) % 2**total == 0
         expected = -np.einsum("il,ilj->j", np.array(digits), key.astype(np.int64))
-        expected[-1] += switched[-1]
+        expected[p.lwe_dimension :] += switched[p.large_dimension :]
         assert np.array_equal(out[b], expected % 2**w)
 
 
@@ -143,7 +145,8 @@ def test_keyswitch_digits_are_unbiased(base_log: int, level_count: int) -> None:
 
 def test_keyswitch_keeps_the_message(keys: Keys) -> None:
     p = keys.params
-    words = (np.arange(8, dtype=np.uint64) * np.uint64(p.modulus // 8)).astype(np.uint64)
+    words = np.arange(8 * p.lane_count, dtype=np.uint64) % np.uint64(8) * np.uint64(p.modulus // 8)
+    words = words.reshape(8, *lane_axis(p))
     small = reference.keyswitch(p, keys.keyswitch_key, keys.secret.encrypt_lwe(words))
     phase = keys.secret.phase_small(small) / 2**p.keyswitch_modulus_log2
     error = (phase - words / p.modulus + 0.5) % 1 - 0.5
@@ -161,56 +164,61 @@ def test_modulus_switch(keys: Keys) -> None:
     blocks = {"block_3": 3, "block_4": 4, "block_6": 6, "block_8": 8}
     mean = Fraction(1, blocks.get(p.cmux, 1) + 1) if p.lwe_secret == "binary" else Fraction(0)
     rng = np.random.default_rng(4)
-    small = rng.integers(0, 2**p.keyswitch_modulus_log2, (50, p.lwe_dimension + 1), dtype=np.uint32)
+    small = rng.integers(0, 2**p.keyswitch_modulus_log2, (50, p.small_words), dtype=np.uint32)
     small[0] = 0
     small[1] = 2**p.keyswitch_modulus_log2 - 1
     small[2] = 2 ** (h - 1)
     small[3] = 2 ** (h - 1) - 1
     out = reference.modulus_switch(p, small)
     for row, switched in zip(small.tolist(), out.tolist(), strict=True):
-        *masks, b = row
+        masks, bodies = row[: p.lwe_dimension], row[p.lwe_dimension :]
         t = [(a + 2 ** (h - 1)) // 2**h for a in masks]
         error = sum(a - x * 2**h for a, x in zip(masks, t, strict=True))
-        t_b = math.floor((b - mean * error) / Fraction(2**h) + Fraction(1, 2))
-        assert switched == [x % two_n for x in [*t, t_b]]
+        t_b = [math.floor((b - mean * error) / Fraction(2**h) + Fraction(1, 2)) for b in bodies]
+        assert switched == [x % two_n for x in [*t, *t_b]]
 
 
 # --- section 6 --------------------------------------------------------------------------------------------------------
 
 
 def test_trivial_rotation(keys: Keys) -> None:
-    """All masks zero: the result is X^(-t_b) * LUT exactly, with zero masks."""
+    """All masks zero: each body of the result is X^(-t_b) * LUT exactly, with zero masks."""
     p = keys.params
     n, q = p.table_size, p.modulus
     table = np.random.default_rng(5).integers(0, q, (1, n), dtype=np.uint64).astype(word_dtype(p))
-    rotations = [0, 1, n - 1, n, n + 1, 2 * n - 1]
-    switched = np.zeros((len(rotations), p.lwe_dimension + 1), dtype=np.uint32)
-    switched[:, -1] = rotations
+    rotations = np.array([0, 1, n - 1, n, n + 1, 2 * n - 1])
+    switched = np.zeros((len(rotations), p.small_words), dtype=np.uint32)
+    for lane in range(p.lane_count):
+        switched[:, p.lwe_dimension + lane] = np.roll(rotations, lane)
     out = keys.rotate(switched, table, np.zeros(len(rotations), dtype=np.uint32))
-    assert not out[:, :, :-1].any()
+    assert not out[:, :, : p.glwe_dimension].any()
     wide = table[0].astype(object)
     negacyclic = np.concatenate([wide, -wide % q, wide, -wide % q])
-    for b, t in enumerate(rotations):
-        assert interleaved(out[b, :, -1]).tolist() == negacyclic[t : t + n].tolist()
+    for lane in range(p.lane_count):
+        for b, t in enumerate(np.roll(rotations, lane)):
+            assert interleaved(out[b, :, p.glwe_dimension + lane]).tolist() == negacyclic[t : t + n].tolist()
 
 
 def test_rotation_by_the_phase(keys: Keys) -> None:
-    """Random exponents: the phase of the result is X^(-phase) * LUT up to noise, in every coefficient."""
+    """Random exponents: the phase of the result is X^(-phase) * LUT up to noise, in every coefficient of every lane."""
     p = keys.params
     n, q = p.table_size, p.modulus
     rng = np.random.default_rng(6)
-    switched = rng.integers(0, 2 * n, (3, p.lwe_dimension + 1), dtype=np.uint32)
+    switched = rng.integers(0, 2 * n, (3, p.small_words), dtype=np.uint32)
     tables = rng.integers(0, q, (2, n), dtype=np.uint64).astype(word_dtype(p))
     index = np.array([0, 1, 1], dtype=np.uint32)
     rotated = keys.rotate(switched, tables, index)
     parts = keys.secret.phase_glwe(rotated.reshape(-1, *rotated.shape[-2:]))
-    phases = interleaved(parts.reshape(*rotated.shape[:2], -1))
-    small_key = np.frombuffer(keys.secret.export(), dtype=np.int8)[: p.lwe_dimension].astype(np.int64)
-    for b in range(3):
-        t = int(switched[b, -1].astype(np.int64) - switched[b, :-1].astype(np.int64) @ small_key) % (2 * n)
+    by_lane = parts.reshape(*rotated.shape[:2], p.lane_count, -1)
+    phases = interleaved(by_lane.swapaxes(1, 2))  # [B, lane, nu N]
+    small_bytes = p.lane_count * p.lwe_dimension
+    small_key = np.frombuffer(keys.secret.export()[:small_bytes], dtype=np.int8).astype(np.int64)
+    for b, lane in np.ndindex(3, p.lane_count):
+        mask, body = switched[b, : p.lwe_dimension].astype(np.int64), int(switched[b, p.lwe_dimension + lane])
+        t = int(body - mask @ small_key.reshape(p.lane_count, -1)[lane]) % (2 * n)
         wide = tables[index[b]].astype(np.int64)
         expected = np.concatenate([wide, -wide, wide, -wide])[t : t + n]
-        error = ((phases[b].astype(np.int64) - expected) % q + q // 2) % q - q // 2
+        error = ((phases[b, lane].astype(np.int64) - expected) % q + q // 2) % q - q // 2
         assert np.abs(error).max() < q / 64
         assert np.abs(error).max() > 0, "a key without noise"
 
@@ -221,13 +229,14 @@ def test_rotation_by_the_phase(keys: Keys) -> None:
 def test_extraction_takes_the_coefficient_of_the_phase(keys: Keys) -> None:
     p = keys.params
     n = p.polynomial_size
-    glwe = np.random.default_rng(7).integers(0, p.modulus, (3, p.glwe_dimension + 1, n), dtype=np.uint64)
+    glwe = np.random.default_rng(7).integers(0, p.modulus, (3, p.component_count, n), dtype=np.uint64)
     glwe = glwe.astype(word_dtype(p))
     coefficients = np.array([0, 1, n // 2, n - 1], dtype=np.uint32)
     lwe = reference.sample_extract(p, glwe, coefficients)
-    assert lwe.shape == (3, 4, p.large_dimension + 1)
-    phases = keys.secret.phase_lwe(lwe.reshape(12, -1)).reshape(3, 4)
-    assert np.array_equal(phases, keys.secret.phase_glwe(glwe)[:, coefficients])
+    assert lwe.shape == (3, 4, p.large_words)
+    phases = keys.secret.phase_lwe(lwe.reshape(12, -1)).reshape(3, 4, p.lane_count)
+    whole = keys.secret.phase_glwe(glwe).reshape(3, p.lane_count, n)
+    assert np.array_equal(phases, whole[:, :, coefficients].swapaxes(1, 2))
 
 
 # --- the whole bootstrap ----------------------------------------------------------------------------------------------
@@ -235,12 +244,14 @@ def test_extraction_takes_the_coefficient_of_the_phase(keys: Keys) -> None:
 
 def encode(params: _engine.ParameterSet, message: np.ndarray, bits: int) -> np.ndarray:
     q = params.modulus
-    return np.array([((int(m) * q + 2**bits) >> (bits + 1)) % q for m in message], dtype=np.uint64)
+    words = [((int(m) * q + 2**bits) >> (bits + 1)) % q for m in message.ravel()]
+    return np.array(words, dtype=np.uint64).reshape(message.shape)
 
 
-def decode(params: _engine.ParameterSet, phases: np.ndarray, bits: int) -> list[int]:
+def decode(params: _engine.ParameterSet, phases: np.ndarray, bits: int) -> np.ndarray:
     q = params.modulus
-    return [((int(x) * 2 ** (bits + 1) + q // 2) // q) % 2 ** (bits + 1) for x in phases]
+    messages = [((int(x) * 2 ** (bits + 1) + q // 2) // q) % 2 ** (bits + 1) for x in phases.ravel()]
+    return np.array(messages).reshape(phases.shape)
 
 
 def table_polynomial(params: _engine.ParameterSet, outputs: np.ndarray) -> np.ndarray:
@@ -252,24 +263,25 @@ def table_polynomial(params: _engine.ParameterSet, outputs: np.ndarray) -> np.nd
 
 
 def test_bootstrap_with_tables(keys: Keys) -> None:
-    """Two tables in one batch; messages with the padding bit unset (f) and set (-f)."""
+    """Two tables in one batch; messages with the padding bit unset (f) and set (-f), others in every lane."""
     p, bits = keys.params, 2
     functions = [np.array([1, 3, 0, 2]), np.array([2, 2, 1, 0])]
     tables = np.stack([table_polynomial(p, encode(p, f, bits)) for f in functions])
-    messages = np.arange(16) % 8
+    messages = np.stack([(np.arange(16) + 3 * lane) % 8 for lane in range(p.lane_count)], axis=1)
     index = (np.arange(16) // 8).astype(np.uint32)
-    lwe = keys.secret.encrypt_lwe(encode(p, messages, bits))
+    lwe = keys.secret.encrypt_lwe(encode(p, messages.reshape(16, *lane_axis(p)), bits))
     out = keys.bootstrap(lwe, tables, index, np.array([0], dtype=np.uint32))
     expected = [
-        int(functions[i][m]) if m < 4 else -int(functions[i][m - 4]) % 8 for m, i in zip(messages, index, strict=True)
+        [int(functions[i][m]) if m < 4 else -int(functions[i][m - 4]) % 8 for m in row]
+        for row, i in zip(messages.tolist(), index, strict=True)
     ]
-    assert decode(p, keys.secret.phase_lwe(out[:, 0].copy()), bits) == expected
+    assert decode(p, keys.secret.phase_lwe(out[:, 0].copy()).reshape(16, -1), bits).tolist() == expected
 
 
 def test_a_bootstrap_is_the_four_calls(keys: Keys) -> None:
     p = keys.params
     rng = np.random.default_rng(2)
-    lwe = rng.integers(0, p.modulus, (2, p.large_dimension + 1), dtype=np.uint64).astype(word_dtype(p))
+    lwe = rng.integers(0, p.modulus, (2, p.large_words), dtype=np.uint64).astype(word_dtype(p))
     table = rng.integers(0, p.modulus, p.table_size, dtype=np.uint64).astype(word_dtype(p))
     for coefficient in (0, p.extension_factor - 1, p.table_size - 1):
         stages = keys.bootstrap(lwe, table[None], np.zeros(2, np.uint32), np.array([coefficient], np.uint32))
@@ -285,11 +297,12 @@ def test_one_rotation_serves_several_thresholds(keys: Keys) -> None:
     table = table_polynomial(p, encode(p, np.array([0, 1, 2, 3]), bits))[None]
     slot = p.table_size // 4
     coefficients = np.array([0, slot, 2 * slot], dtype=np.uint32)
-    messages = np.array([0, 1])
-    lwe = keys.secret.encrypt_lwe(encode(p, messages, bits))
+    messages = np.stack([(np.arange(2) + lane) % 2 for lane in range(p.lane_count)], axis=1)
+    lwe = keys.secret.encrypt_lwe(encode(p, messages.reshape(2, *lane_axis(p)), bits))
     out = keys.bootstrap(lwe, table, np.zeros(2, dtype=np.uint32), coefficients)
-    for b, m in enumerate(messages):
-        assert decode(p, keys.secret.phase_lwe(out[b]), bits) == [m, m + 1, m + 2]
+    for b, row in enumerate(messages):
+        found = decode(p, keys.secret.phase_lwe(out[b]).reshape(3, -1), bits)
+        assert found.tolist() == [(row + shift).tolist() for shift in range(3)]
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

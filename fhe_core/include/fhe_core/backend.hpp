@@ -1,9 +1,10 @@
 // The interface that every back end implements: batched operations on arrays in the back end's own memory.
 //
 // Layouts and arithmetic: docs/specification.md. `Word` is uint32 for one limb and uint64 for two; a batch of LWE ciphertexts is
-// [batch][large_dimension + 1] words, a small one [batch][lwe_dimension + 1] uint32 modulo 2^w, a switched one the same shape in
-// [0, 2 nu N), GLWE [batch][k + 1][N] words; nu is extension_factor(), 1 for most sets, and what a blind rotation gives is
-// [batch][nu][k + 1][N]. Shapes and ranges are validated at the boundary (bindings), asserted here.
+// [batch][large_dimension + r] words, a small one [batch][lwe_dimension + r] uint32 modulo 2^w, a switched one the same shape in
+// [0, 2 nu N), GLWE [batch][k + r][N] words; r is lane_count(), the bodies of a ciphertext, and nu extension_factor(), both 1 for
+// most sets, and what a blind rotation gives is [batch][nu][k + r][N]. Shapes and ranges are validated at the boundary (bindings),
+// asserted here.
 #pragma once
 
 #include <cstddef>
@@ -46,7 +47,8 @@ class Backend {
     // out[s][r] = sum over c of weights[r][c] * lwe[s][c] mod Q.
     virtual void linear(const std::int32_t* weights, std::size_t rows, std::size_t columns, const void* lwe, std::size_t samples,
                         void* out) = 0;
-    // out = scale_x * x + scale_y * y + (0, .., 0, constant) mod Q, ciphertext by ciphertext; y may be null.
+    // out = scale_x * x + scale_y * y + (0, .., 0, constant, .., constant) mod Q, on every body, ciphertext by ciphertext; y may be
+    // null.
     virtual void combine(const void* x, std::int64_t scale_x, const void* y, std::int64_t scale_y, std::uint64_t constant,
                          std::size_t batch, void* out) = 0;
 };

@@ -33,7 +33,7 @@ template <class Word>
 void expand_words(Limbs limbs, const Seed& seed, std::uint32_t domain, std::uint64_t index, std::size_t count, Word* out);
 
 // Seeded ciphertexts in full: number b of the batch has the masks of index b (LWE) or b*k + component (GLWE).
-// bodies [batch] -> [batch][large_dimension + 1]; bodies [batch][N] -> [batch][k + 1][N].
+// bodies [batch][r] -> [batch][large_dimension + r]; bodies [batch][r][N] -> [batch][k + r][N].
 template <class Word>
 void expand_lwe(const ParameterSet& params, const Seed& seed, const Word* bodies, std::size_t batch, Word* lwe);
 template <class Word>

@@ -25,7 +25,7 @@ inline constexpr SecretKind s_binary = SecretKind::binary, s_ternary = SecretKin
 
 // clang-format off
 inline constexpr std::array kRows = std::to_array<ParameterSet>({
-    // name                   kind         p  {N, k, limbs, mask, body, cmux, nu, raising}             ring secret  sigma  n     w   sigma   digits   weights             p_fail    noise      bits, raised sigma
+    // name                   kind         p  {N, k, limbs, mask, body, cmux, nu, raising, lanes}      ring secret  sigma  n     w   sigma   digits   weights             p_fail    noise      bits, raised sigma
     {"gate_64",               gate,        0, {512, 2, 1, {8, 2}, {7, 2}, binary_pair},                s_quinary,   3.53,  640,  16, 6.48,   {2, 6},  1.4142135623730951, -64.6,    1.326e-02, 132},
     {"gate_128",              gate,        0, {512, 2, 1, {6, 3}, {7, 2}, binary_pair},                s_quinary,   3.53,  652,  16, 5.26,   {2, 6},  1.4142135623730951, -130.0,   9.238e-03, 132},
     {"lut1_64",               exact,       1, {512, 2, 1, {6, 3}, {7, 2}, binary_pair},                s_quinary,   3.53,  626,  16, 8.23,   {2, 6},  2.0,                -66.9,    1.302e-02, 132},
@@ -93,6 +93,8 @@ inline constexpr std::array kRows = std::to_array<ParameterSet>({
     {"toy_large",             exact,       4, {2048, 1, 2, {16, 2}, {16, 2}, binary_pair},             s_ternary,   15.08, 16,   24, 4.0,    {2, 8},  256.0,              -3176.2,  2.293e-04, 0},
     {"toy_extended",          exact,       2, {256, 2, 1, {8, 2}, {7, 2}, binary_pair, 4},             s_ternary,   3.19,  32,   24, 4.0,    {2, 8},  4.0,                -323.4,   2.903e-03, 0},
     {"toy_extended_two_limb", exact,       2, {256, 1, 2, {24, 1}, {22, 1}, block_8, 8},               s_ternary,   3.19,  80,   24, 4.0,    {2, 9},  4.0,                -60484.2, 2.112e-04, 0},
+    {"toy_lanes",             exact,       2, {256, 1, 1, {7, 3}, {7, 3}, binary_pair, 1, none, 2},    s_ternary,   3.19,  32,   24, 4.0,    {2, 8},  4.0,                -470.5,   2.374e-03, 0},
+    {"toy_lanes_block",       gate,        0, {256, 2, 1, {8, 2}, {6, 2}, block_3, 1, none, 2},        s_quinary,   3.19,  36,   16, 3.19,   {2, 6},  1.4142135623730951, -576.3,   4.321e-03, 0},
 });
 // clang-format on
 

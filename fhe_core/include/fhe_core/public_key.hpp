@@ -9,7 +9,7 @@
 
 namespace fhe_core {
 
-// torus_words [batch][N] in [0, Q), bodies [k][N] of the public key -> glwe [batch][k + 1][N].
+// torus_words [batch][r][N] in [0, Q), bodies [k][r][N] of the public key -> glwe [batch][k + r][N].
 template <class Word>
 void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, const std::uint64_t* torus_words,
                          std::size_t batch, Word* glwe);

@@ -30,9 +30,24 @@ inline std::string shape_text(std::span<const std::int64_t> shape) {
     return text + "]";
 }
 
-// What a blind rotation gives: [B, k + 1, N], and where several accumulators are one table [B, nu, k + 1, N].
+// The shape of something that every body of a ciphertext has one of: with several lanes they are an axis after `before`.
+inline std::vector<std::int64_t> lane_shape(const ParameterSet& params, std::vector<std::int64_t> before,
+                                            std::initializer_list<std::int64_t> after = {}) {
+    if (params.lane_count() > 1) before.push_back(params.lane_count());
+    before.insert(before.end(), after);
+    return before;
+}
+
+inline std::vector<std::int64_t> bootstrap_bodies_shape(const ParameterSet& params) {
+    return lane_shape(params, {params.step_count(), params.keys_per_step(), params.row_count()}, {params.polynomial_size()});
+}
+inline std::vector<std::int64_t> keyswitch_bodies_shape(const ParameterSet& params) {
+    return lane_shape(params, {params.large_dimension(), params.keyswitch_gadget.level_count});
+}
+
+// What a blind rotation gives: [B, k + r, N], and where several accumulators are one table [B, nu, k + r, N].
 inline std::vector<std::int64_t> rotated_shape(const ParameterSet& params, std::int64_t batch) {
-    std::vector<std::int64_t> shape{batch, params.glwe_dimension() + 1, params.polynomial_size()};
+    std::vector<std::int64_t> shape{batch, params.component_count(), params.polynomial_size()};
     if (params.extension_factor() > 1) shape.insert(shape.begin() + 1, params.extension_factor());
     return shape;
 }
@@ -81,7 +96,7 @@ void check_below(const T* values, std::size_t count, std::uint64_t bound, const 
 }
 
 template <class T>
-pybind11::array_t<T> checked_array_below(const pybind11::object& value, const char* name, std::initializer_list<std::int64_t> shape,
+pybind11::array_t<T> checked_array_below(const pybind11::object& value, const char* name, const std::vector<std::int64_t>& shape,
                                          std::uint64_t bound) {
     auto array = checked_array<T>(value, name, shape);
     check_below(array.data(), static_cast<std::size_t>(array.size()), bound, name);
@@ -103,13 +118,12 @@ struct Words {
     std::int64_t shape(int i) const { return array.shape(i); }
 };
 
-inline Words checked_words(Limbs limbs, const pybind11::object& value, const char* name,
-                           std::initializer_list<std::int64_t> shape) {
+inline Words checked_words(Limbs limbs, const pybind11::object& value, const char* name, const std::vector<std::int64_t>& shape) {
     if (limbs.count == 1) return {checked_array_below<std::uint32_t>(value, name, shape, limbs.modulus())};
     return {checked_array_below<std::uint64_t>(value, name, shape, limbs.modulus())};
 }
 inline Words checked_words(const ParameterSet& params, const pybind11::object& value, const char* name,
-                           std::initializer_list<std::int64_t> shape) {
+                           const std::vector<std::int64_t>& shape) {
     return checked_words(params.limbs(), value, name, shape);
 }
 

@@ -20,6 +20,10 @@ namespace {
 
 constexpr std::uint64_t kMaxKeystreamBlocks = std::uint64_t{1} << 20;
 
+std::vector<std::int64_t> public_bodies_shape(const ParameterSet& params) {
+    return lane_shape(params, {params.glwe_dimension()}, {params.polynomial_size()});
+}
+
 std::unique_ptr<SecretKey> generate(const ParameterSet& params, const py::object& entropy) {
     if (entropy.is_none()) {
         const py::gil_scoped_release release;
@@ -41,7 +45,8 @@ py::bytes export_key(const SecretKey& key) {
 
 std::unique_ptr<SecretKey> restore_key(const ParameterSet& params, const py::bytes& data) {
     const std::string_view bytes = data;
-    const std::size_t expected = static_cast<std::size_t>(params.lwe_dimension) + params.large_dimension();
+    const std::size_t expected =
+        std::size_t(params.lane_count()) * (static_cast<std::size_t>(params.lwe_dimension) + params.large_dimension());
     if (bytes.size() != expected)
         throw SerializationError("secret key: expected " + std::to_string(expected) + " bytes for parameter set '" +
                                  std::string(params.name) + "', got " + std::to_string(bytes.size()) +
@@ -53,10 +58,10 @@ std::unique_ptr<SecretKey> restore_key(const ParameterSet& params, const py::byt
 
 py::tuple encrypt_lwe_seeded(const SecretKey& key, const py::object& torus_words) {
     const ParameterSet& params = key.params();
-    const auto input = checked_array_below<std::uint64_t>(torus_words, "torus_words", {kAny}, params.modulus());
+    const auto input = checked_array_below<std::uint64_t>(torus_words, "torus_words", lane_shape(params, {kAny}), params.modulus());
     check_not_empty(input, "torus_words");
     const std::int64_t batch = input.shape(0);
-    py::array bodies = new_words(params, {batch});
+    py::array bodies = new_words(params, lane_shape(params, {batch}));
     const Seed seed = with_word(params, [&]<class Word>(Word) {
         Word* out = static_cast<Word*>(bodies.mutable_data());
         const py::gil_scoped_release release;
@@ -67,14 +72,14 @@ py::tuple encrypt_lwe_seeded(const SecretKey& key, const py::object& torus_words
 
 py::array encrypt_lwe(const SecretKey& key, const py::object& torus_words) {
     const ParameterSet& params = key.params();
-    const auto input = checked_array_below<std::uint64_t>(torus_words, "torus_words", {kAny}, params.modulus());
+    const auto input = checked_array_below<std::uint64_t>(torus_words, "torus_words", lane_shape(params, {kAny}), params.modulus());
     check_not_empty(input, "torus_words");
     const std::int64_t batch = input.shape(0);
-    py::array lwe = new_words(params, {batch, params.large_dimension() + 1});
+    py::array lwe = new_words(params, {batch, params.large_words()});
     with_word(params, [&]<class Word>(Word) {
         Word* out = static_cast<Word*>(lwe.mutable_data());
         const py::gil_scoped_release release;
-        std::vector<Word> bodies(batch);
+        std::vector<Word> bodies(batch * params.lane_count());
         const Seed seed = key.encrypt_lwe_seeded(input.data(), batch, bodies.data());
         expand_lwe(params, seed, bodies.data(), batch, out);
     });
@@ -83,11 +88,11 @@ py::array encrypt_lwe(const SecretKey& key, const py::object& torus_words) {
 
 py::tuple encrypt_glwe_seeded(const SecretKey& key, const py::object& torus_words) {
     const ParameterSet& params = key.params();
-    const auto input =
-        checked_array_below<std::uint64_t>(torus_words, "torus_words", {kAny, params.polynomial_size()}, params.modulus());
+    const auto input = checked_array_below<std::uint64_t>(torus_words, "torus_words",
+                                                          lane_shape(params, {kAny}, {params.polynomial_size()}), params.modulus());
     check_not_empty(input, "torus_words");
     const std::int64_t batch = input.shape(0);
-    py::array bodies = new_words(params, {batch, params.polynomial_size()});
+    py::array bodies = new_words(params, lane_shape(params, {batch}, {params.polynomial_size()}));
     const Seed seed = with_word(params, [&]<class Word>(Word) {
         Word* out = static_cast<Word*>(bodies.mutable_data());
         const py::gil_scoped_release release;
@@ -99,12 +104,12 @@ py::tuple encrypt_glwe_seeded(const SecretKey& key, const py::object& torus_word
 py::array public_encrypt(const ParameterSet& params, const py::object& seed_value, const py::object& bodies_value,
                          const py::object& torus_words) {
     const Seed seed = checked_seed(seed_value);
-    const Words bodies = checked_words(params, bodies_value, "bodies", {params.glwe_dimension(), params.polynomial_size()});
-    const auto input =
-        checked_array_below<std::uint64_t>(torus_words, "torus_words", {kAny, params.polynomial_size()}, params.modulus());
+    const Words bodies = checked_words(params, bodies_value, "bodies", public_bodies_shape(params));
+    const auto input = checked_array_below<std::uint64_t>(torus_words, "torus_words",
+                                                          lane_shape(params, {kAny}, {params.polynomial_size()}), params.modulus());
     check_not_empty(input, "torus_words");
     const std::int64_t batch = input.shape(0);
-    py::array glwe = new_words(params, {batch, params.glwe_dimension() + 1, params.polynomial_size()});
+    py::array glwe = new_words(params, {batch, params.component_count(), params.polynomial_size()});
     with_word(params, [&]<class Word>(Word) {
         Word* out = static_cast<Word*>(glwe.mutable_data());
         const py::gil_scoped_release release;
@@ -117,9 +122,9 @@ py::array public_encrypt(const ParameterSet& params, const py::object& seed_valu
 
 py::array phase_lwe(const SecretKey& key, const py::object& lwe_value) {
     const ParameterSet& params = key.params();
-    const Words lwe = checked_words(params, lwe_value, "lwe", {kAny, params.large_dimension() + 1});
+    const Words lwe = checked_words(params, lwe_value, "lwe", {kAny, params.large_words()});
     check_not_empty(lwe.array, "lwe");
-    py::array_t<std::uint64_t> phases(lwe.shape(0));
+    py::array_t<std::uint64_t> phases(lane_shape(params, {lwe.shape(0)}));
     with_word(params, [&]<class Word>(Word) {
         std::uint64_t* out = phases.mutable_data();
         const py::gil_scoped_release release;
@@ -130,19 +135,19 @@ py::array phase_lwe(const SecretKey& key, const py::object& lwe_value) {
 
 py::array phase_small(const SecretKey& key, const py::object& small_value) {
     const ParameterSet& params = key.params();
-    const auto small = checked_array_below<std::uint32_t>(small_value, "small_lwe", {kAny, params.lwe_dimension + 1},
+    const auto small = checked_array_below<std::uint32_t>(small_value, "small_lwe", {kAny, params.small_words()},
                                                           std::uint64_t{1} << params.keyswitch_modulus_log2);
     check_not_empty(small, "small_lwe");
-    py::array_t<std::uint32_t> phases(small.shape(0));
+    py::array_t<std::uint32_t> phases(lane_shape(params, {small.shape(0)}));
     key.phase_small(small.data(), small.shape(0), phases.mutable_data());
     return phases;
 }
 
 py::array phase_glwe(const SecretKey& key, const py::object& glwe_value) {
     const ParameterSet& params = key.params();
-    const Words glwe = checked_words(params, glwe_value, "glwe", {kAny, params.glwe_dimension() + 1, params.polynomial_size()});
+    const Words glwe = checked_words(params, glwe_value, "glwe", {kAny, params.component_count(), params.polynomial_size()});
     check_not_empty(glwe.array, "glwe");
-    py::array_t<std::uint64_t> phases(std::vector<std::int64_t>{glwe.shape(0), params.polynomial_size()});
+    py::array_t<std::uint64_t> phases(lane_shape(params, {glwe.shape(0)}, {params.polynomial_size()}));
     with_word(params, [&]<class Word>(Word) {
         std::uint64_t* out = phases.mutable_data();
         const py::gil_scoped_release release;
@@ -156,9 +161,8 @@ py::array phase_glwe(const SecretKey& key, const py::object& glwe_value) {
 py::tuple evaluation_keys(const SecretKey& key, const py::object& progress_value) {
     const ParameterSet& params = key.params();
     const Progress progress = checked_progress(progress_value);
-    py::array bootstrap =
-        new_words(params.key_limbs(), {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()});
-    py::array_t<std::uint32_t> keyswitch(std::vector<std::int64_t>{params.large_dimension(), params.keyswitch_gadget.level_count});
+    py::array bootstrap = new_words(params.key_limbs(), bootstrap_bodies_shape(params));
+    py::array_t<std::uint32_t> keyswitch(keyswitch_bodies_shape(params));
     const Seed seed = with_word(params.key_limbs(), [&]<class Word>(Word) {
         Word* bootstrap_out = static_cast<Word*>(bootstrap.mutable_data());
         std::uint32_t* keyswitch_out = keyswitch.mutable_data();
@@ -170,7 +174,7 @@ py::tuple evaluation_keys(const SecretKey& key, const py::object& progress_value
 
 py::tuple public_key(const SecretKey& key) {
     const ParameterSet& params = key.params();
-    py::array bodies = new_words(params, {params.glwe_dimension(), params.polynomial_size()});
+    py::array bodies = new_words(params, public_bodies_shape(params));
     const Seed seed =
         with_word(params, [&]<class Word>(Word) { return key.public_key(static_cast<Word*>(bodies.mutable_data())); });
     return py::make_tuple(seed_bytes(seed), bodies);
@@ -178,9 +182,9 @@ py::tuple public_key(const SecretKey& key) {
 
 py::array expand_lwe_array(const ParameterSet& params, const py::object& seed_value, const py::object& bodies_value) {
     const Seed seed = checked_seed(seed_value);
-    const Words bodies = checked_words(params, bodies_value, "bodies", {kAny});
+    const Words bodies = checked_words(params, bodies_value, "bodies", lane_shape(params, {kAny}));
     check_not_empty(bodies.array, "bodies");
-    py::array lwe = new_words(params, {bodies.shape(0), params.large_dimension() + 1});
+    py::array lwe = new_words(params, {bodies.shape(0), params.large_words()});
     with_word(params, [&]<class Word>(Word) {
         Word* out = static_cast<Word*>(lwe.mutable_data());
         const py::gil_scoped_release release;
@@ -191,9 +195,9 @@ py::array expand_lwe_array(const ParameterSet& params, const py::object& seed_va
 
 py::array expand_glwe_array(const ParameterSet& params, const py::object& seed_value, const py::object& bodies_value) {
     const Seed seed = checked_seed(seed_value);
-    const Words bodies = checked_words(params, bodies_value, "bodies", {kAny, params.polynomial_size()});
+    const Words bodies = checked_words(params, bodies_value, "bodies", lane_shape(params, {kAny}, {params.polynomial_size()}));
     check_not_empty(bodies.array, "bodies");
-    py::array glwe = new_words(params, {bodies.shape(0), params.glwe_dimension() + 1, params.polynomial_size()});
+    py::array glwe = new_words(params, {bodies.shape(0), params.component_count(), params.polynomial_size()});
     with_word(params, [&]<class Word>(Word) {
         Word* out = static_cast<Word*>(glwe.mutable_data());
         const py::gil_scoped_release release;
@@ -219,24 +223,26 @@ void bind_client(py::module_& m) {
         .def_static("generate", &generate, py::arg("params"), py::arg("entropy") = py::none(),
                     "A fresh key. entropy (32 bytes) makes the key and all its noise predictable: tests only.")
         .def_static("restore", &restore_key, py::arg("params"), py::arg("data"), "The key that export() gave.")
-        .def("export", &export_key, "int8 coefficients: small key [n], then large key [k*N]. These bytes are the secret.")
+        .def("export", &export_key,
+             "int8 coefficients: small keys [lane, n], then large keys [lane, k*N]. These bytes are the secret.")
         .def_property_readonly("params", &SecretKey::params, py::return_value_policy::reference)
-        .def("encrypt_lwe", &encrypt_lwe, py::arg("torus_words"), "uint64[B] -> words [B, large_dimension + 1].")
+        .def("encrypt_lwe", &encrypt_lwe, py::arg("torus_words"),
+             "uint64[B] -> words [B, large_dimension + r]; with r > 1 lanes uint64[B, r], and so in all that follows.")
         .def("encrypt_lwe_seeded", &encrypt_lwe_seeded, py::arg("torus_words"), "uint64[B] -> (seed, bodies [B]).")
         .def("encrypt_glwe_seeded", &encrypt_glwe_seeded, py::arg("torus_words"), "uint64[B, N] -> (seed, bodies [B, N]).")
-        .def("phase_lwe", &phase_lwe, py::arg("lwe"), "words [B, large_dimension + 1] -> uint64[B], message plus noise.")
-        .def("phase_small", &phase_small, py::arg("small_lwe"), "uint32[B, n + 1] modulo 2^w -> uint32[B].")
-        .def("phase_glwe", &phase_glwe, py::arg("glwe"), "words [B, k + 1, N] -> uint64[B, N].")
+        .def("phase_lwe", &phase_lwe, py::arg("lwe"), "words [B, large_dimension + r] -> uint64[B], message plus noise.")
+        .def("phase_small", &phase_small, py::arg("small_lwe"), "uint32[B, n + r] modulo 2^w -> uint32[B].")
+        .def("phase_glwe", &phase_glwe, py::arg("glwe"), "words [B, k + r, N] -> uint64[B, N].")
         .def("evaluation_keys", &evaluation_keys, py::arg("progress") = py::none(),
              "(seed, bootstrap_bodies [step, key, row, N], keyswitch_bodies [large_dimension, level_count]).")
         .def("public_key", &public_key, "(seed, bodies [k, N]).");
 
     m.def("public_encrypt_glwe", &public_encrypt, py::arg("params"), py::arg("seed"), py::arg("bodies"), py::arg("torus_words"),
-          "Encrypts uint64[B, N] under a public key -> words [B, k + 1, N].");
+          "Encrypts uint64[B, N] under a public key -> words [B, k + r, N].");
     m.def("expand_lwe", &expand_lwe_array, py::arg("params"), py::arg("seed"), py::arg("bodies"),
-          "bodies [B] -> words [B, large_dimension + 1].");
+          "bodies [B] -> words [B, large_dimension + r].");
     m.def("expand_glwe", &expand_glwe_array, py::arg("params"), py::arg("seed"), py::arg("bodies"),
-          "bodies [B, N] -> words [B, k + 1, N].");
+          "bodies [B, N] -> words [B, k + r, N].");
     m.def("chacha20_keystream", &chacha20_keystream, py::arg("seed"), py::arg("domain"), py::arg("index"), py::arg("first_block"),
           py::arg("blocks"), "RFC 8439 keystream with nonce LE32(domain) || LE64(index).");
 }

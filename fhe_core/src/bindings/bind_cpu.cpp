@@ -62,8 +62,8 @@ void bind_cpu(py::module_& m) {
                 throw ShapeError("samples: expected at least one and at most 2^40 values, got " + std::to_string(samples));
             }
             const std::int64_t n = p.polynomial_size(), groups = (samples * matrix.shape(1) + n - 1) / n;
-            const Words in = checked_words(p, glwe, "glwe", {groups, p.glwe_dimension() + 1, n});
-            py::array out = new_words(p, {samples, matrix.shape(0), std::int64_t{p.large_dimension()} + 1});
+            const Words in = checked_words(p, glwe, "glwe", {groups, p.component_count(), n});
+            py::array out = new_words(p, {samples, matrix.shape(0), p.large_words()});
             const std::int32_t* rows = matrix.data();
             const std::size_t row_count = matrix.shape(0), column_count = matrix.shape(1);
             const void* source = in.data();
@@ -73,7 +73,7 @@ void bind_cpu(py::module_& m) {
             return out;
         },
         py::arg("weights"), py::arg("glwe"), py::arg("samples"),
-        "int32[R, C] times S C values packed in words[G, k+1, N] -> words[S, R, kN+1]: linear after sample_extract, word for "
+        "int32[R, C] times S C values packed in words[G, k+r, N] -> words[S, R, kN+r]: linear after sample_extract, word for "
         "word.");
 }
 

@@ -65,20 +65,19 @@ py::array polynomial_multiply(const ParameterSet& params, const py::object& a, c
 
 py::array expand_keyswitch_key(const ParameterSet& params, const py::object& seed, const py::object& bodies) {
     const std::int64_t levels = params.keyswitch_gadget.level_count;
-    const auto checked = checked_array_below<std::uint32_t>(bodies, "bodies", {params.large_dimension(), levels},
+    const auto checked = checked_array_below<std::uint32_t>(bodies, "bodies", keyswitch_bodies_shape(params),
                                                             std::uint64_t{1} << params.keyswitch_modulus_log2);
     return small_array(reference::expand_keyswitch_key(params, checked_seed(seed), view(checked)),
-                       {params.large_dimension(), levels, params.lwe_dimension + 1});
+                       {params.large_dimension(), levels, params.small_words()});
 }
 
 std::vector<std::int64_t> bootstrap_key_shape(const ParameterSet& params) {
-    return {params.step_count(), params.keys_per_step(), params.row_count(), params.glwe_dimension() + 1, params.polynomial_size()};
+    return {params.step_count(), params.keys_per_step(), params.row_count(), params.component_count(), params.polynomial_size()};
 }
 
 py::array expand_bootstrap_key(const ParameterSet& params, const py::object& seed, const py::object& bodies) {
     const Limbs limbs = params.key_limbs();
-    const Words checked = checked_words(
-        limbs, bodies, "bodies", {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()});
+    const Words checked = checked_words(limbs, bodies, "bodies", bootstrap_bodies_shape(params));
     return narrow(limbs, reference::expand_bootstrap_key(params, checked_seed(seed), wide(limbs, checked)),
                   bootstrap_key_shape(params));
 }
@@ -86,23 +85,23 @@ py::array expand_bootstrap_key(const ParameterSet& params, const py::object& see
 py::array keyswitch(const ParameterSet& params, const py::object& key_value, const py::object& lwe_value) {
     const std::uint64_t small_modulus = std::uint64_t{1} << params.keyswitch_modulus_log2;
     const auto key = checked_array_below<std::uint32_t>(
-        key_value, "keyswitch_key", {params.large_dimension(), params.keyswitch_gadget.level_count, params.lwe_dimension + 1},
+        key_value, "keyswitch_key", {params.large_dimension(), params.keyswitch_gadget.level_count, params.small_words()},
         small_modulus);
-    const Words lwe = checked_words(params, lwe_value, "lwe", {kAny, params.large_dimension() + 1});
+    const Words lwe = checked_words(params, lwe_value, "lwe", {kAny, params.large_words()});
     check_not_empty(lwe.array, "lwe");
     const auto result =
         for_each_part<std::uint32_t>(WordsView(wide(params.limbs(), lwe)), lwe.shape(0),
                                      [&](WordsView one, std::size_t) { return reference::keyswitch(params, view(key), one); });
-    return small_array(result, {lwe.shape(0), params.lwe_dimension + 1});
+    return small_array(result, {lwe.shape(0), params.small_words()});
 }
 
 py::array modulus_switch(const ParameterSet& params, const py::object& small_value) {
-    const auto small = checked_array_below<std::uint32_t>(small_value, "small_lwe", {kAny, params.lwe_dimension + 1},
+    const auto small = checked_array_below<std::uint32_t>(small_value, "small_lwe", {kAny, params.small_words()},
                                                           std::uint64_t{1} << params.keyswitch_modulus_log2);
     check_not_empty(small, "small_lwe");
     const auto result = for_each_part<std::uint32_t>(
         view(small), small.shape(0), [&](SmallWordsView one, std::size_t) { return reference::modulus_switch(params, one); });
-    return small_array(result, {small.shape(0), params.lwe_dimension + 1});
+    return small_array(result, {small.shape(0), params.small_words()});
 }
 
 py::array blind_rotate(const ParameterSet& params, const py::object& key_value, const py::object& switched_value,
@@ -111,8 +110,7 @@ py::array blind_rotate(const ParameterSet& params, const py::object& key_value, 
     const std::vector<std::int64_t> key_shape = bootstrap_key_shape(params);
     const Words key = checked_words(params.key_limbs(), key_value, "bootstrap_key",
                                     {key_shape[0], key_shape[1], key_shape[2], key_shape[3], key_shape[4]});
-    const auto switched =
-        checked_array_below<std::uint32_t>(switched_value, "switched", {kAny, params.lwe_dimension + 1}, 2 * entries);
+    const auto switched = checked_array_below<std::uint32_t>(switched_value, "switched", {kAny, params.small_words()}, 2 * entries);
     check_not_empty(switched, "switched");
     const Words tables = checked_words(params, tables_value, "tables", {kAny, entries});
     check_not_empty(tables.array, "tables");
@@ -139,7 +137,7 @@ py::array_t<double> rounded_update(const ParameterSet& params, const py::object&
 }
 
 py::array sample_extract(const ParameterSet& params, const py::object& glwe_value, const py::object& coefficients_value) {
-    const Words glwe = checked_words(params, glwe_value, "glwe", {kAny, params.glwe_dimension() + 1, params.polynomial_size()});
+    const Words glwe = checked_words(params, glwe_value, "glwe", {kAny, params.component_count(), params.polynomial_size()});
     check_not_empty(glwe.array, "glwe");
     const auto coefficients =
         checked_array_below<std::uint32_t>(coefficients_value, "coefficients", {kAny}, params.polynomial_size());
@@ -153,18 +151,18 @@ py::array sample_extract(const ParameterSet& params, const py::object& glwe_valu
             }
             return extracted;
         });
-    return narrow(params.limbs(), result, {glwe.shape(0), coefficients.shape(0), params.large_dimension() + 1});
+    return narrow(params.limbs(), result, {glwe.shape(0), coefficients.shape(0), params.large_words()});
 }
 
 py::array bootstrap(const ParameterSet& params, const py::object& keyswitch_value, const py::object& bootstrap_value,
                     const py::object& lwe_value, const py::object& table_value, std::size_t coefficient) {
     const std::vector<std::int64_t> key_shape = bootstrap_key_shape(params);
     const auto keyswitch_key = checked_array_below<std::uint32_t>(
-        keyswitch_value, "keyswitch_key", {params.large_dimension(), params.keyswitch_gadget.level_count, params.lwe_dimension + 1},
+        keyswitch_value, "keyswitch_key", {params.large_dimension(), params.keyswitch_gadget.level_count, params.small_words()},
         std::uint64_t{1} << params.keyswitch_modulus_log2);
     const Words bootstrap_key = checked_words(params.key_limbs(), bootstrap_value, "bootstrap_key",
                                               {key_shape[0], key_shape[1], key_shape[2], key_shape[3], key_shape[4]});
-    const Words lwe = checked_words(params, lwe_value, "lwe", {kAny, params.large_dimension() + 1});
+    const Words lwe = checked_words(params, lwe_value, "lwe", {kAny, params.large_words()});
     check_not_empty(lwe.array, "lwe");
     const Words table = checked_words(params, table_value, "table", {params.table_size()});
     if (coefficient >= static_cast<std::size_t>(params.table_size()))
@@ -175,7 +173,7 @@ py::array bootstrap(const ParameterSet& params, const py::object& keyswitch_valu
         for_each_part<std::uint64_t>(WordsView(wide(params.limbs(), lwe)), lwe.shape(0), [&](WordsView one, std::size_t) {
             return reference::bootstrap(params, {view(keyswitch_key), key_words}, one, table_words, coefficient);
         });
-    return narrow(params.limbs(), result, {lwe.shape(0), params.large_dimension() + 1});
+    return narrow(params.limbs(), result, {lwe.shape(0), params.large_words()});
 }
 
 }  // namespace
@@ -187,22 +185,22 @@ void bind_reference(py::module_& parent) {
     m.def("polynomial_multiply", &polynomial_multiply, params, py::arg("a"), py::arg("b"),
           "Schoolbook product modulo X^N + 1 and Q.");
     m.def("expand_keyswitch_key", &expand_keyswitch_key, params, py::arg("seed"), py::arg("bodies"),
-          "-> uint32 [large_dimension, level_count, n + 1].");
+          "-> uint32 [large_dimension, level_count, n + r].");
     m.def("expand_bootstrap_key", &expand_bootstrap_key, params, py::arg("seed"), py::arg("bodies"),
-          "-> words [step, key, row, k + 1, N].");
+          "-> words [step, key, row, k + r, N].");
     m.def("keyswitch", &keyswitch, params, py::arg("keyswitch_key"), py::arg("lwe"),
-          "words [B, large_dimension + 1] -> uint32 [B, n + 1].");
-    m.def("modulus_switch", &modulus_switch, params, py::arg("small_lwe"), "uint32 [B, n + 1] modulo 2^w -> modulo 2 nu N.");
+          "words [B, large_dimension + r] -> uint32 [B, n + r].");
+    m.def("modulus_switch", &modulus_switch, params, py::arg("small_lwe"), "uint32 [B, n + r] modulo 2^w -> modulo 2 nu N.");
     m.def("blind_rotate", &blind_rotate, params, py::arg("bootstrap_key"), py::arg("switched"), py::arg("tables"),
           py::arg("table_index"),
-          "uint32 [B, n + 1], words [T, nu N], uint32 [B] -> words [B, k + 1, N], nu > 1: [B, nu, k + 1, N].");
+          "uint32 [B, n + r], words [T, nu N], uint32 [B] -> words [B, k + r, N], nu > 1: [B, nu, k + r, N].");
     m.def("rounded_update", &rounded_update, params, py::arg("step_key"), py::arg("exponents"), py::arg("accumulator"),
-          "words [key, row, k + 1, N], uint32 [key], words [k + 1, N] -> double [k + 1, N], turns of the torus; sets of rounded "
+          "words [key, row, k + r, N], uint32 [key], words [k + r, N] -> double [k + r, N], turns of the torus; sets of rounded "
           "products.");
     m.def("sample_extract", &sample_extract, params, py::arg("glwe"), py::arg("coefficients"),
-          "words [B, k + 1, N], uint32 [J] -> words [B, J, large_dimension + 1].");
+          "words [B, k + r, N], uint32 [J] -> words [B, J, large_dimension + r].");
     m.def("bootstrap", &bootstrap, params, py::arg("keyswitch_key"), py::arg("bootstrap_key"), py::arg("lwe"), py::arg("table"),
-          py::arg("coefficient") = 0, "words [B, large_dimension + 1], table [nu N] -> words [B, large_dimension + 1].");
+          py::arg("coefficient") = 0, "words [B, large_dimension + r], table [nu N] -> words [B, large_dimension + r].");
 }
 
 }  // namespace fhe_core

@@ -60,8 +60,8 @@ std::unique_ptr<ArrayCall> arrays_of(Backend& backend) {
     return found == other_arrays().end() ? std::make_unique<HostCall>(backend) : found->second(backend);
 }
 
-std::int64_t large(const Backend& s) { return std::int64_t{s.parameters().large_dimension()} + 1; }
-std::int64_t small(const Backend& s) { return std::int64_t{s.parameters().lwe_dimension} + 1; }
+std::int64_t large(const Backend& s) { return s.parameters().large_words(); }
+std::int64_t small(const Backend& s) { return s.parameters().small_words(); }
 
 // A list of methods, longer than a screen.
 void bind_bootstrap(py::class_<Backend>& backend) {
@@ -74,7 +74,7 @@ void bind_bootstrap(py::class_<Backend>& backend) {
             return call->run([&] { s.keyswitch(in.data, in.batch(), out); });
         },
         py::arg("lwe"), py::arg("out") = py::none(),
-        "words[B, kN+1] modulo Q -> uint32[B, n+1] modulo 2^w (specification, section 2).");
+        "words[B, kN+r] modulo Q -> uint32[B, n+r] modulo 2^w (specification, section 2).");
 
     backend.def(
         "modulus_switch",
@@ -86,7 +86,7 @@ void bind_bootstrap(py::class_<Backend>& backend) {
             return call->run([&] { s.modulus_switch(static_cast<const std::uint32_t*>(in.data), in.batch(), out); });
         },
         py::arg("small_lwe"), py::arg("out") = py::none(),
-        "uint32[B, n+1] modulo 2^w -> uint32[B, n+1] in [0, 2 nu N) (section 3).");
+        "uint32[B, n+r] modulo 2^w -> uint32[B, n+r] in [0, 2 nu N) (section 3).");
 
     backend.def(
         "blind_rotate",
@@ -103,21 +103,21 @@ void bind_bootstrap(py::class_<Backend>& backend) {
         },
         py::arg("switched"), py::arg("tables"), py::arg("table_index") = py::none(), py::arg("progress") = py::none(),
         py::arg("out") = py::none(),
-        "uint32[B, n+1], tables words[T, nu N] -> GLWE words[B, k+1, N], nu > 1: [B, nu, k+1, N] (section 6).");
+        "uint32[B, n+r], tables words[T, nu N] -> GLWE words[B, k+r, N], nu > 1: [B, nu, k+r, N] (section 6).");
 
     backend.def(
         "sample_extract",
         [](Backend& s, const py::object& glwe, const py::object& coefficients, const py::object& into) {
             const ParameterSet& p = s.parameters();
             const auto call = arrays_of(s);
-            const auto in = call->words(glwe, "glwe", {kAny, p.glwe_dimension() + 1, p.polynomial_size()});
+            const auto in = call->words(glwe, "glwe", {kAny, p.component_count(), p.polynomial_size()});
             const auto chosen = checked_coefficients(coefficients, p.polynomial_size());
             void* out = call->words_out(into, {in.shape[0], chosen.shape(0), large(s)});
             const ExtractView view{chosen.data(), static_cast<std::size_t>(chosen.shape(0))};
             return call->run([&] { s.sample_extract(in.data, in.batch(), view, out); });
         },
         py::arg("glwe"), py::arg("coefficients") = py::none(), py::arg("out") = py::none(),
-        "words[B, k+1, N] -> words[B, J, kN+1] (section 7).");
+        "words[B, k+r, N] -> words[B, J, kN+r] (section 7).");
 
     backend.def(
         "bootstrap",
@@ -135,7 +135,7 @@ void bind_bootstrap(py::class_<Backend>& backend) {
         },
         py::arg("lwe"), py::arg("tables"), py::arg("table_index") = py::none(), py::arg("coefficients") = py::none(),
         py::arg("progress") = py::none(), py::arg("out") = py::none(),
-        "words[B, kN+1], tables words[T, nu N] -> words[B, J, kN+1]: the four stages in order; written to `out` when given.");
+        "words[B, kN+r], tables words[T, nu N] -> words[B, J, kN+r]: the four stages in order; written to `out` when given.");
 }
 
 void bind_sums(py::class_<Backend>& backend) {
@@ -150,7 +150,7 @@ void bind_sums(py::class_<Backend>& backend) {
             return call->run([&] { s.linear(matrix.data(), rows, columns, in.data, in.batch(), out); });
         },
         py::arg("weights"), py::arg("lwe"), py::arg("out") = py::none(),
-        "int32[R, C] times words[S, C, kN+1] -> words[S, R, kN+1], exact modulo Q.");
+        "int32[R, C] times words[S, C, kN+r] -> words[S, R, kN+r], exact modulo Q.");
 
     backend.def(
         "combine",

@@ -24,10 +24,8 @@ class SeededKeyArguments {
                        const pybind11::object& keyswitch_bodies)
         : params_(params),
           seed_(checked_seed(seed)),
-          bootstrap_(checked_words(params.key_limbs(), bootstrap_bodies, "bootstrap_bodies",
-                                   {params.step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()})),
-          keyswitch_(checked_array_below<std::uint32_t>(keyswitch_bodies, "keyswitch_bodies",
-                                                        {params.large_dimension(), params.keyswitch_gadget.level_count},
+          bootstrap_(checked_words(params.key_limbs(), bootstrap_bodies, "bootstrap_bodies", bootstrap_bodies_shape(params))),
+          keyswitch_(checked_array_below<std::uint32_t>(keyswitch_bodies, "keyswitch_bodies", keyswitch_bodies_shape(params),
                                                         std::uint64_t{1} << params.keyswitch_modulus_log2)) {}
 
     SeededEvaluationKeysView view() const { return {&params_, seed_, bootstrap_.data(), keyswitch_.data()}; }

@@ -111,19 +111,19 @@ void expand_words(Limbs limbs, const Seed& seed, std::uint32_t domain, std::uint
 
 template <class Word>
 void expand_lwe(const ParameterSet& params, const Seed& seed, const Word* bodies, std::size_t batch, Word* lwe) {
-    const std::size_t dimension = params.large_dimension();
-    for (std::size_t b = 0; b < batch; ++b, lwe += dimension + 1) {
+    const std::size_t dimension = params.large_dimension(), lanes = params.lane_count();
+    for (std::size_t b = 0; b < batch; ++b, lwe += dimension + lanes) {
         expand_words(params.limbs(), seed, kDomainLwe, b, dimension, lwe);
-        lwe[dimension] = bodies[b];
+        std::copy_n(bodies + b * lanes, lanes, lwe + dimension);
     }
 }
 
 template <class Word>
 void expand_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, std::size_t batch, Word* glwe) {
-    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
-    for (std::size_t b = 0; b < batch; ++b, glwe += (k + 1) * n) {
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), body_words = params.lane_count() * n;
+    for (std::size_t b = 0; b < batch; ++b, glwe += k * n + body_words) {
         for (std::size_t c = 0; c < k; ++c) expand_words(params.limbs(), seed, kDomainGlwe, b * k + c, n, glwe + c * n);
-        std::copy_n(bodies + b * n, n, glwe + k * n);
+        std::copy_n(bodies + b * body_words, body_words, glwe + k * n);
     }
 }
 

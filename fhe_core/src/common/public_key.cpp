@@ -15,24 +15,25 @@ namespace {
 
 constexpr std::size_t kLanes = NegacyclicNtt::kLanes;
 
-// The public key modulo one limb prime, transformed: [row][component], component k is the body.
+// The public key modulo one limb prime, transformed: [row][component], the bodies after the masks.
 template <class Word>
 std::vector<NegacyclicNtt::Fixed> transform_public_key(const ParameterSet& params, const Seed& seed, const Word* bodies,
                                                        const NegacyclicNtt& ntt, int limb) {
-    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), components = params.component_count();
     std::vector<std::uint32_t> residues(n), lanes(n * kLanes);
     std::vector<NegacyclicNtt::Fixed> transformed;
     for (std::size_t row = 0; row < k; ++row) {
-        for (std::size_t c = 0; c <= k; ++c) {  // one lane per component, k <= 4
+        for (std::size_t c = 0; c < components; ++c) {  // one lane per component, k + r <= 5
             if (c < k)
                 expand_uniform(seed, kDomainPublicKey + kDomainLimbStride * limb, row * k + c, kLimbPrimes[limb], n,
                                residues.data());
             else
-                for (std::size_t j = 0; j < n; ++j) residues[j] = limb_residue(bodies[row * n + j], limb);
+                for (std::size_t j = 0; j < n; ++j)
+                    residues[j] = limb_residue(bodies[(row * (components - k) + c - k) * n + j], limb);
             for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + c] = residues[j];
         }
         ntt.forward(lanes.data());
-        for (std::size_t c = 0; c <= k; ++c) transformed.push_back(ntt.lane(lanes.data(), c));
+        for (std::size_t c = 0; c < components; ++c) transformed.push_back(ntt.lane(lanes.data(), c));
     }
     return transformed;
 }
@@ -49,7 +50,7 @@ Seed SecretKey::public_key(Word* bodies) const {
 template <class Word>
 void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, const std::uint64_t* torus_words,
                          std::size_t batch, Word* glwe) {
-    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), size = (k + 1) * n;
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), components = params.component_count();
     const int limbs = params.limb_count();
     const std::uint64_t q = params.modulus();
     std::vector<NegacyclicNtt> ntt;
@@ -80,23 +81,23 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
                             static_cast<std::uint32_t>(signed_residue(u[(row * kLanes + lane) * n + j], kLimbPrimes[limb]));
                 ntt[limb].forward(lanes);
             }
-        for (std::size_t c = 0; c <= k; ++c) {
+        for (std::size_t c = 0; c < components; ++c) {
             std::fill_n(product.data(), product.size(), 0u);
             for (int limb = 0; limb < limbs; ++limb) {
                 std::uint32_t* sum = product.data() + limb * n * kLanes;
                 for (std::size_t row = 0; row < k; ++row)
-                    ntt[limb].multiply_accumulate(u_lanes.data() + (limb * k + row) * n * kLanes, key[limb][row * (k + 1) + c],
+                    ntt[limb].multiply_accumulate(u_lanes.data() + (limb * k + row) * n * kLanes, key[limb][row * components + c],
                                                   sum);
                 ntt[limb].inverse(sum);
             }
             for (std::size_t lane = 0; lane < count; ++lane) {
                 sample_gaussian(stream, noise_table, n, noise.data());
-                const std::uint64_t* message = torus_words + (start + lane) * n;
-                Word* out = glwe + (start + lane) * size + c * n;
+                const std::uint64_t* message = c < k ? nullptr : torus_words + ((start + lane) * (components - k) + c - k) * n;
+                Word* out = glwe + ((start + lane) * components + c) * n;
                 for (std::size_t j = 0; j < n; ++j) {
                     const std::uint64_t sum = reduce_once(
                         compose(product.data() + j * kLanes + lane, params.limbs(), n * kLanes) + signed_residue(noise[j], q), q);
-                    out[j] = static_cast<Word>(c == k ? reduce_once(sum + message[j], q) : sum);
+                    out[j] = static_cast<Word>(message != nullptr ? reduce_once(sum + message[j], q) : sum);
                 }
             }
         }

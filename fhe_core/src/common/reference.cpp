@@ -36,7 +36,7 @@ Words subtract(WordsView a, WordsView b, std::uint64_t q) {
     return difference;
 }
 
-// X^exponent * the extended ciphertext [nu][k + 1][N] modulo q, exponent taken modulo 2 nu N: coefficient nu*j + i of a long
+// X^exponent * the extended ciphertext [nu][k + r][N] modulo q, exponent taken modulo 2 nu N: coefficient nu*j + i of a long
 // polynomial is coefficient j of its part i.
 Words multiply_by_monomial(const ParameterSet& params, std::int64_t exponent, WordsView accumulators, std::uint64_t q) {
     const std::size_t n = params.polynomial_size(), nu = params.extension_factor(), size = nu * n;
@@ -103,25 +103,27 @@ Words polynomial_multiply(const ParameterSet& params, WordsView a, WordsView b) 
 
 SmallWords expand_keyswitch_key(const ParameterSet& params, const Seed& seed, SmallWordsView bodies) {
     const std::size_t n = params.lwe_dimension, levels = params.keyswitch_gadget.level_count;
-    SmallWords key(params.keyswitch_key_rows() * (n + 1));
+    const std::size_t words = params.small_words(), lanes = params.lane_count();
+    SmallWords key(params.keyswitch_key_rows() * words);
     for (std::size_t i = 0; i < static_cast<std::size_t>(params.large_dimension()); ++i)
         for (std::size_t level = 0; level < levels; ++level) {
-            std::uint32_t* row = key.data() + (i * levels + level) * (n + 1);
+            std::uint32_t* row = key.data() + (i * levels + level) * words;
             expand_power_of_two(seed, kDomainKeyswitchKey, keyswitch_mask_index(params, i, level), params.keyswitch_modulus_log2, n,
                                 row);
-            row[n] = bodies[i * levels + level];
+            std::copy_n(bodies.begin() + (i * levels + level) * lanes, lanes, row + n);
         }
     return key;
 }
 
 Words expand_bootstrap_key(const ParameterSet& params, const Seed& seed, WordsView bodies) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
-    const std::size_t rows = params.bootstrap_key_body_words() / n;  // [step][key][row] flattened
-    Words key(rows * (k + 1) * n);
+    const std::size_t components = params.component_count(), body_words = params.lane_count() * n;
+    const std::size_t rows = params.bootstrap_key_body_words() / body_words;  // [step][key][row] flattened
+    Words key(rows * components * n);
     const Limbs limbs = params.key_limbs();
     SmallWords one_limb(n);
     for (std::size_t row = 0; row < rows; ++row) {
-        std::uint64_t* polynomials = key.data() + row * (k + 1) * n;
+        std::uint64_t* polynomials = key.data() + row * components * n;
         for (std::size_t component = 0; component < k; ++component) {
             const std::uint64_t index = row * k + component;
             if (limbs.count == 1) {
@@ -131,7 +133,7 @@ Words expand_bootstrap_key(const ParameterSet& params, const Seed& seed, WordsVi
                 expand_words(limbs, seed, kDomainBootstrapKey, index, n, polynomials + component * n);
             }
         }
-        std::copy_n(bodies.begin() + row * n, n, polynomials + k * n);
+        std::copy_n(bodies.begin() + row * body_words, body_words, polynomials + k * n);
     }
     return key;
 }
@@ -157,7 +159,7 @@ std::vector<std::int64_t> keyswitch_digits(const Gadget& gadget, std::uint64_t v
 
 // Source: [CGGI20] keyswitch, before the bootstrap as in [BMMP18]. Ours: Q is no power of two, so words are switched to 2^w first.
 SmallWords keyswitch(const ParameterSet& params, SmallWordsView keyswitch_key, WordsView lwe) {
-    const std::size_t n = params.lwe_dimension, dimension = params.large_dimension();
+    const std::size_t n = params.lwe_dimension, dimension = params.large_dimension(), words = params.small_words();
     const int w = params.keyswitch_modulus_log2;
     const Gadget& gadget = params.keyswitch_gadget;
     const int kept_bits = gadget.level_count * gadget.base_log;  // T
@@ -167,8 +169,9 @@ SmallWords keyswitch(const ParameterSet& params, SmallWordsView keyswitch_key, W
     const auto switch_modulus = [&](std::uint64_t x) {
         return low_bits(static_cast<std::uint64_t>(((static_cast<uint128>(x) << w) + q / 2) / q), w);
     };
-    SmallWords out(n + 1);
-    out[n] = static_cast<std::uint32_t>(switch_modulus(lwe[dimension]));
+    SmallWords out(words);
+    for (std::size_t lane = 0; n + lane < words; ++lane)
+        out[n + lane] = static_cast<std::uint32_t>(switch_modulus(lwe[dimension + lane]));
     for (std::size_t i = 0; i < dimension; ++i) {
         // Step 2: the top T bits.
         const std::uint64_t y = switch_modulus(lwe[i]);
@@ -178,8 +181,8 @@ SmallWords keyswitch(const ParameterSet& params, SmallWordsView keyswitch_key, W
         const std::vector<std::int64_t> digits = keyswitch_digits(gadget, v);
         for (int level = 0; level < gadget.level_count; ++level) {
             const std::uint32_t digit = static_cast<std::uint32_t>(digits[level]);  // modulo 2^32, hence modulo 2^w
-            const SmallWordsView row = keyswitch_key.subspan((i * gadget.level_count + level) * (n + 1), n + 1);
-            for (std::size_t j = 0; j <= n; ++j) out[j] -= digit * row[j];
+            const SmallWordsView row = keyswitch_key.subspan((i * gadget.level_count + level) * words, words);
+            for (std::size_t j = 0; j < words; ++j) out[j] -= digit * row[j];
         }
     }
     for (std::uint32_t& word : out) word = static_cast<std::uint32_t>(low_bits(word, w));
@@ -196,7 +199,7 @@ SmallWords modulus_switch(const ParameterSet& params, SmallWordsView small_lwe) 
     const int h = params.keyswitch_modulus_log2 - log2_steps;
     assert(h >= 1);
     const std::int64_t half = std::int64_t{1} << (h - 1);
-    SmallWords out(n + 1);
+    SmallWords out(params.small_words());
     std::int64_t error_sum = 0;  // E
     for (std::size_t i = 0; i < n; ++i) {
         const std::int64_t a = small_lwe[i];
@@ -204,11 +207,13 @@ SmallWords modulus_switch(const ParameterSet& params, SmallWordsView small_lwe) 
         error_sum += a - (t << h);
         out[i] = static_cast<std::uint32_t>(low_bits(static_cast<std::uint64_t>(t), log2_steps));
     }
-    const std::int64_t b = small_lwe[n];
     // The mean of a coefficient of the small key: u / v.
     const std::int64_t u = params.rotation().secret_sum(), v = params.rotation().secret_values();
-    const std::int64_t t_b = floor_divide(2 * v * b - 2 * u * error_sum + (v << h), v << (h + 1));
-    out[n] = static_cast<std::uint32_t>(low_bits(static_cast<std::uint64_t>(t_b), log2_steps));
+    for (std::size_t body = n; body < out.size(); ++body) {
+        const std::int64_t b = small_lwe[body];
+        const std::int64_t t_b = floor_divide(2 * v * b - 2 * u * error_sum + (v << h), v << (h + 1));
+        out[body] = static_cast<std::uint32_t>(low_bits(static_cast<std::uint64_t>(t_b), log2_steps));
+    }
     return out;
 }
 
@@ -232,10 +237,10 @@ std::vector<std::int64_t> decompose(const ParameterSet& params, const Gadget& ga
 
 // Source: [CGGI20] external product. Ours: masks and body have a gadget each; sums are exact integers, reduced once.
 Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glwe) {
-    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
-    std::vector<int128> sums((k + 1) * n);
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), components = params.component_count();
+    std::vector<int128> sums(components * n);
     std::size_t row = 0;
-    for (std::size_t component = 0; component <= k; ++component) {
+    for (std::size_t component = 0; component < components; ++component) {
         const Gadget& gadget = component < k ? params.shape.mask_gadget : params.shape.body_gadget;
         std::vector<std::vector<std::int64_t>> digits(gadget.level_count, std::vector<std::int64_t>(n));
         for (std::size_t j = 0; j < n; ++j) {
@@ -243,8 +248,9 @@ Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glw
             for (int level = 0; level < gadget.level_count; ++level) digits[level][j] = levels[level];
         }
         for (int level = 0; level < gadget.level_count; ++level, ++row)
-            for (std::size_t out = 0; out <= k; ++out)
-                multiply_accumulate(digits[level], ggsw.subspan((row * (k + 1) + out) * n, n), std::span(sums).subspan(out * n, n));
+            for (std::size_t out = 0; out < components; ++out)
+                multiply_accumulate(digits[level], ggsw.subspan((row * components + out) * n, n),
+                                    std::span(sums).subspan(out * n, n));
     }
     Words product(sums.size());
     std::transform(sums.begin(), sums.end(), product.begin(), [&](int128 x) { return reduce(x, params.key_modulus()); });
@@ -295,15 +301,20 @@ std::vector<double> rounded_update(const ParameterSet& params, WordsView step_ke
 // a step, the factors X^e - 1 multiply the products, not the keys; the products share the digits.
 Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWordsView switched, WordsView lookup_table) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), nu = params.extension_factor();
+    const std::size_t components = params.component_count();
     const Rotation& rotation = params.rotation();
-    const std::size_t ggsw_words = params.row_count() * (k + 1) * n;
+    const std::size_t ggsw_words = params.row_count() * components * n;
     const auto key = [&](std::size_t step, std::size_t j) {
         return bootstrap_key.subspan((step * rotation.keys + j) * ggsw_words, ggsw_words);
     };
 
-    Words accumulators(nu * (k + 1) * n, 0);
-    for (std::size_t c = 0; c < lookup_table.size(); ++c) accumulators[((c % nu) * (k + 1) + k) * n + c / nu] = lookup_table[c];
-    accumulators = multiply_by_monomial(params, -std::int64_t{switched[params.lwe_dimension]}, accumulators, params.modulus());
+    Words accumulators(nu * components * n, 0);
+    for (std::size_t body = k; body < components; ++body) {
+        Words table(accumulators.size(), 0);
+        for (std::size_t c = 0; c < lookup_table.size(); ++c) table[((c % nu) * components + body) * n + c / nu] = lookup_table[c];
+        const std::int64_t b = switched[params.lwe_dimension + body - k];
+        accumulators = add(accumulators, multiply_by_monomial(params, -b, table, params.modulus()), params.modulus());
+    }
 
     for (std::size_t step = 0; step < static_cast<std::size_t>(params.step_count()); ++step) {
         if (params.has_rounded_products()) {
@@ -337,12 +348,12 @@ Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWor
 // Source: [CGGI20] sample extraction; ours at any coefficient.
 Words sample_extract(const ParameterSet& params, WordsView glwe, std::size_t coefficient) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
-    Words lwe(k * n + 1);
+    Words lwe(params.large_words());
     for (std::size_t i = 0; i < k; ++i)
         for (std::size_t j = 0; j < n; ++j)
             lwe[i * n + j] =
                 j <= coefficient ? glwe[i * n + coefficient - j] : sub_mod(0, glwe[i * n + n + coefficient - j], params.modulus());
-    lwe[k * n] = glwe[k * n + coefficient];
+    for (std::size_t lane = 0; k * n + lane < lwe.size(); ++lane) lwe[k * n + lane] = glwe[(k + lane) * n + coefficient];
     return lwe;
 }
 

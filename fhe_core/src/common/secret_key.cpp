@@ -29,7 +29,8 @@ void refuse_insecure(const ParameterSet& params) {
 void check_steps(const ParameterSet& params, const SecretVector<std::int8_t>& small_key) {
     const Rotation& rotation = params.rotation();
     bool all = true;
-    for (int step = 0; step < params.step_count(); ++step) all &= rotation.is_step(small_key.data() + step * rotation.key_bits);
+    const std::size_t steps = small_key.size() / rotation.key_bits;  // of all lanes
+    for (std::size_t step = 0; step < steps; ++step) all &= rotation.is_step(small_key.data() + step * rotation.key_bits);
     if (!all)
         throw SerializationError("small key: expected blocks of " + std::to_string(rotation.key_bits) +
                                  " coefficients that are zero or a key of '" + std::string(rotation.name) +
@@ -49,18 +50,19 @@ SecretKey::SecretKey(const ParameterSet& params, SecretVector<std::int8_t> small
     const Limbs limbs = params.key_limbs();
     for (int limb = 0; limb < limbs.count; ++limb) {
         ntt_.emplace_back(n, limbs.prime(limb));
-        for (int c = 0; c < params.glwe_dimension(); ++c)
-            transformed_.push_back(ntt_[limb].transform_small(large_key_.data() + c * n));
+        for (std::size_t first = 0; first < large_key_.size(); first += n)
+            transformed_.push_back(ntt_[limb].transform_small(large_key_.data() + first));
     }
 }
 
 std::unique_ptr<SecretKey> SecretKey::generate(const ParameterSet& params, SecretStream& stream) {
     refuse_insecure(params);
-    SecretVector<std::int8_t> small_key(params.lwe_dimension), large_key(params.large_dimension());
+    const std::size_t lanes = params.lane_count();
+    SecretVector<std::int8_t> small_key(lanes * params.lwe_dimension), large_key(lanes * params.large_dimension());
     if (params.rotation().has_independent_bits()) {
         sample_secret(stream, params.lwe_secret(), small_key.size(), small_key.data());
     } else {
-        sample_steps(stream, params.rotation(), params.step_count(), small_key.data());
+        sample_steps(stream, params.rotation(), lanes * params.step_count(), small_key.data());
     }
     sample_secret(stream, params.glwe_secret, large_key.size(), large_key.data());
     return std::unique_ptr<SecretKey>(new SecretKey(params, std::move(small_key), std::move(large_key)));
@@ -80,7 +82,8 @@ std::unique_ptr<SecretKey> SecretKey::generate_from_entropy(const ParameterSet& 
 
 std::unique_ptr<SecretKey> SecretKey::restore(const ParameterSet& params, const std::int8_t* coefficients) {
     refuse_insecure(params);
-    SecretVector<std::int8_t> small_key(params.lwe_dimension), large_key(params.large_dimension());
+    const std::size_t lanes = params.lane_count();
+    SecretVector<std::int8_t> small_key(lanes * params.lwe_dimension), large_key(lanes * params.large_dimension());
     std::copy_n(coefficients, small_key.size(), small_key.data());
     std::copy_n(coefficients + small_key.size(), large_key.size(), large_key.data());
     const auto check = [](const SecretVector<std::int8_t>& key, SecretKind kind, const char* name) {
@@ -111,43 +114,46 @@ SecretKey::Randomness SecretKey::fresh_randomness() const {
 
 template <class LoadMask>
 void SecretKey::multiply_masks(Limbs limbs, std::size_t rows, const LoadMask& load, SecretVector<std::uint32_t>& products) const {
-    const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension();
-    std::vector<std::uint32_t> mask(n), lanes(n * kLanes);
+    const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension(), lanes = params_.lane_count();
+    std::vector<std::uint32_t> mask(n), masks(n * kLanes);
     std::fill_n(products.data(), products.size(), 0u);
     for (int limb = 0; limb < limbs.count; ++limb) {
-        std::uint32_t* product = products.data() + limb * n * kLanes;
+        const auto product = [&](std::size_t lane) { return products.data() + (lane * limbs.count + limb) * n * kLanes; };
         for (std::size_t c = 0; c < k; ++c) {
-            for (std::size_t lane = 0; lane < rows; ++lane) {
-                load(lane, c, limbs.number(limb), mask.data());
-                for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + lane] = mask[j];
+            for (std::size_t row = 0; row < rows; ++row) {
+                load(row, c, limbs.number(limb), mask.data());
+                for (std::size_t j = 0; j < n; ++j) masks[j * kLanes + row] = mask[j];
             }
-            ntt_[limb].forward(lanes.data());
-            ntt_[limb].multiply_accumulate(lanes.data(), transformed_[limb * k + c], product);
+            ntt_[limb].forward(masks.data());
+            for (std::size_t lane = 0; lane < lanes; ++lane)
+                ntt_[limb].multiply_accumulate(masks.data(), transformed_[(limb * lanes + lane) * k + c], product(lane));
         }
-        ntt_[limb].inverse(product);
+        for (std::size_t lane = 0; lane < lanes; ++lane) ntt_[limb].inverse(product(lane));
     }
 }
 
 template <class Word>
 void SecretKey::encrypt_zero(Randomness& randomness, const Samples& samples, std::uint32_t domain, std::size_t first_row,
                              std::size_t rows, Word* bodies) const {
-    const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension();
+    const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension(), lanes = params_.lane_count();
     const Limbs limbs = samples.limbs;
     const std::uint64_t q = limbs.modulus();
-    SecretVector<std::uint32_t> products(limbs.count * n * kLanes);
+    const std::size_t lane_words = limbs.count * n * kLanes;
+    SecretVector<std::uint32_t> products(lanes * lane_words);
     SecretVector<std::int32_t> noise(n);
     for (std::size_t start = 0; start < rows; start += kLanes) {
         const std::size_t count = std::min(kLanes, rows - start);
-        const auto load_mask = [&](std::size_t lane, std::size_t c, int prime, std::uint32_t* mask) {
-            expand_uniform(randomness.seed, domain + kDomainLimbStride * prime, (first_row + start + lane) * k + c,
+        const auto load_mask = [&](std::size_t row, std::size_t c, int prime, std::uint32_t* mask) {
+            expand_uniform(randomness.seed, domain + kDomainLimbStride * prime, (first_row + start + row) * k + c,
                            kLimbPrimes[prime], n, mask);
         };
         multiply_masks(limbs, count, load_mask, products);
-        for (std::size_t lane = 0; lane < count; ++lane) {
+        for (std::size_t i = 0; i < count * lanes; ++i) {
+            const std::size_t row = i / lanes, lane = i % lanes;
             sample_gaussian(randomness.stream, samples.noise, n, noise.data());
-            Word* body = bodies + (start + lane) * n;
+            Word* body = bodies + (start * lanes + i) * n;
             for (std::size_t j = 0; j < n; ++j) {
-                const std::uint64_t product = compose(products.data() + j * kLanes + lane, limbs, n * kLanes);
+                const std::uint64_t product = compose(products.data() + lane * lane_words + j * kLanes + row, limbs, n * kLanes);
                 body[j] = static_cast<Word>(reduce_once(product + signed_residue(noise[j], q), q));
             }
         }
@@ -159,78 +165,88 @@ Seed SecretKey::encrypt_glwe_seeded(const std::uint64_t* torus_words, std::size_
     const std::uint64_t q = params_.modulus();
     Randomness randomness = fresh_randomness();
     encrypt_zero(randomness, ciphertext_samples(), kDomainGlwe, 0, batch, bodies);
-    const std::size_t count = batch * params_.polynomial_size();
+    const std::size_t count = batch * params_.lane_count() * params_.polynomial_size();
     for (std::size_t j = 0; j < count; ++j) bodies[j] = static_cast<Word>(reduce_once(bodies[j] + torus_words[j], q));
     return randomness.seed;
 }
 
 template <class Word>
 Seed SecretKey::encrypt_lwe_seeded(const std::uint64_t* torus_words, std::size_t batch, Word* bodies) const {
-    const std::size_t dimension = params_.large_dimension();
+    const std::size_t dimension = params_.large_dimension(), lanes = params_.lane_count();
     const Limbs limbs = params_.limbs();
     const std::uint64_t q = params_.modulus();
     Randomness randomness = fresh_randomness();
     std::vector<std::uint32_t> mask(dimension);
-    SecretVector<std::int32_t> noise(batch);
-    sample_gaussian(randomness.stream, glwe_noise_, batch, noise.data());
-    std::uint32_t products[2];  // of the masks with the secret
+    SecretVector<std::int32_t> noise(batch * lanes);
+    sample_gaussian(randomness.stream, glwe_noise_, noise.size(), noise.data());
+    SecretVector<std::uint32_t> products(lanes * limbs.count);  // of the masks with the secrets
     for (std::size_t b = 0; b < batch; ++b) {
         for (int limb = 0; limb < limbs.count; ++limb) {
             expand_uniform(randomness.seed, kDomainLwe + kDomainLimbStride * limbs.number(limb), b, limbs.prime(limb), dimension,
                            mask.data());
-            products[limb] = inner_product_residue(mask.data(), large_key_.data(), dimension, limbs.number(limb));
+            for (std::size_t lane = 0; lane < lanes; ++lane)
+                products[lane * limbs.count + limb] =
+                    inner_product_residue(mask.data(), large_key(lane), dimension, limbs.number(limb));
         }
-        const std::uint64_t message = reduce_once(torus_words[b] + signed_residue(noise[b], q), q);
-        bodies[b] = static_cast<Word>(reduce_once(compose(products, limbs, 1) + message, q));
+        for (std::size_t lane = 0, i = b * lanes; lane < lanes; ++lane, ++i) {
+            const std::uint64_t message = reduce_once(torus_words[i] + signed_residue(noise[i], q), q);
+            bodies[i] = static_cast<Word>(reduce_once(compose(products.data() + lane * limbs.count, limbs, 1) + message, q));
+        }
     }
-    erase_memory(products, sizeof products);
     return randomness.seed;
 }
 
 template <class Word>
 void SecretKey::phase_lwe(const Word* lwe, std::size_t batch, std::uint64_t* phases) const {
-    const std::size_t dimension = params_.large_dimension();
+    const std::size_t dimension = params_.large_dimension(), lanes = params_.lane_count();
     const Limbs limbs = params_.limbs();
     const std::uint64_t q = params_.modulus();
     std::vector<std::uint32_t> mask(dimension);
-    std::uint32_t products[2];
-    for (std::size_t b = 0; b < batch; ++b, lwe += dimension + 1) {
+    SecretVector<std::uint32_t> products(lanes * limbs.count);
+    for (std::size_t b = 0; b < batch; ++b, lwe += dimension + lanes) {
         for (int limb = 0; limb < limbs.count; ++limb) {
             for (std::size_t j = 0; j < dimension; ++j) mask[j] = limb_residue(lwe[j], limbs.number(limb));
-            products[limb] = inner_product_residue(mask.data(), large_key_.data(), dimension, limbs.number(limb));
+            for (std::size_t lane = 0; lane < lanes; ++lane)
+                products[lane * limbs.count + limb] =
+                    inner_product_residue(mask.data(), large_key(lane), dimension, limbs.number(limb));
         }
-        phases[b] = reduce_once(lwe[dimension] + q - compose(products, limbs, 1), q);
+        for (std::size_t lane = 0; lane < lanes; ++lane)
+            *phases++ = reduce_once(lwe[dimension + lane] + q - compose(products.data() + lane * limbs.count, limbs, 1), q);
     }
-    erase_memory(products, sizeof products);
 }
 
 template <class Word>
 void SecretKey::phase_glwe(const Word* glwe, std::size_t batch, std::uint64_t* phases) const {
-    const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension(), size = (k + 1) * n;
+    const std::size_t n = params_.polynomial_size(), k = params_.glwe_dimension(), lanes = params_.lane_count();
+    const std::size_t size = params_.component_count() * n;
     const Limbs limbs = params_.limbs();
     const std::uint64_t q = params_.modulus();
-    SecretVector<std::uint32_t> products(limbs.count * n * kLanes);
+    const std::size_t lane_words = limbs.count * n * kLanes;
+    SecretVector<std::uint32_t> products(lanes * lane_words);
     for (std::size_t start = 0; start < batch; start += kLanes) {
         const std::size_t count = std::min(kLanes, batch - start);
-        const auto load_mask = [&](std::size_t lane, std::size_t c, int prime, std::uint32_t* residues) {
-            const Word* mask = glwe + (start + lane) * size + c * n;
+        const auto load_mask = [&](std::size_t row, std::size_t c, int prime, std::uint32_t* residues) {
+            const Word* mask = glwe + (start + row) * size + c * n;
             for (std::size_t j = 0; j < n; ++j) residues[j] = limb_residue(mask[j], prime);
         };
         multiply_masks(limbs, count, load_mask, products);
-        for (std::size_t lane = 0; lane < count; ++lane) {
-            const Word* body = glwe + (start + lane) * size + k * n;
-            std::uint64_t* phase = phases + (start + lane) * n;
+        for (std::size_t i = 0; i < count * lanes; ++i) {
+            const std::size_t row = i / lanes, lane = i % lanes;
+            const Word* body = glwe + (start + row) * size + (k + lane) * n;
+            std::uint64_t* phase = phases + (start * lanes + i) * n;
+            const std::uint32_t* product = products.data() + lane * lane_words + row;
             for (std::size_t j = 0; j < n; ++j)
-                phase[j] = reduce_once(body[j] + q - compose(products.data() + j * kLanes + lane, limbs, n * kLanes), q);
+                phase[j] = reduce_once(body[j] + q - compose(product + j * kLanes, limbs, n * kLanes), q);
         }
     }
 }
 
 void SecretKey::phase_small(const std::uint32_t* small_lwe, std::size_t batch, std::uint32_t* phases) const {
-    const std::size_t n = small_key_.size();
+    const std::size_t n = params_.lwe_dimension, lanes = params_.lane_count();
     const std::uint32_t low_bits = 0xFFFFFFFFu >> (32 - params_.keyswitch_modulus_log2);
-    for (std::size_t b = 0; b < batch; ++b, small_lwe += n + 1)
-        phases[b] = (small_lwe[n] - static_cast<std::uint32_t>(inner_product(small_lwe, small_key_.data(), n))) & low_bits;
+    for (std::size_t b = 0; b < batch; ++b, small_lwe += n + lanes)
+        for (std::size_t lane = 0; lane < lanes; ++lane)
+            *phases++ = (small_lwe[n + lane] - static_cast<std::uint32_t>(inner_product(small_lwe, small_key(lane), n))) & low_bits;
 }
 
 #define FHE_CORE_INSTANTIATE(Word)                                                                                            \

@@ -14,7 +14,7 @@ constexpr std::size_t kBootstrapChunk = 64;  // ciphertexts whose GLWE results a
 const void* at(const void* base, std::size_t bytes) { return static_cast<const char*>(base) + bytes; }
 void* at(void* base, std::size_t bytes) { return static_cast<char*>(base) + bytes; }
 
-std::size_t lwe_bytes(const ParameterSet& p) { return (std::size_t(p.large_dimension()) + 1) * p.word_bytes(); }
+std::size_t lwe_bytes(const ParameterSet& p) { return std::size_t(p.large_words()) * p.word_bytes(); }
 std::size_t rotated_bytes(const ParameterSet& p) { return p.rotated_words() * p.word_bytes(); }
 
 const Progress kNoProgress;
@@ -25,7 +25,7 @@ void CpuBackend::keyswitch(const void* lwe, std::size_t batch, std::uint32_t* sm
     const ParameterSet& p = parameters();
     Monitor monitor(kNoProgress, batch);
     parallel_shares(batch, threads_, monitor, [&](std::size_t first, std::size_t last) {
-        cpu::keyswitch(*key_, at(lwe, first * lwe_bytes(p)), last - first, small_lwe + first * (p.lwe_dimension + 1));
+        cpu::keyswitch(*key_, at(lwe, first * lwe_bytes(p)), last - first, small_lwe + first * p.small_words());
     });
 }
 
@@ -38,7 +38,7 @@ void CpuBackend::blind_rotate(const std::uint32_t* switched, std::size_t batch, 
     const ParameterSet& p = parameters();
     Monitor monitor(progress, batch * p.step_count());
     parallel_shares(batch, threads_, monitor, [&](std::size_t first, std::size_t last) {
-        cpu::blind_rotate(*key_, switched + first * (p.lwe_dimension + 1), last - first, tables, first,
+        cpu::blind_rotate(*key_, switched + first * p.small_words(), last - first, tables, first,
                           at(glwe, first * rotated_bytes(p)), monitor);
     });
 }
@@ -53,7 +53,7 @@ void CpuBackend::bootstrap(const void* lwe, std::size_t batch, const TableView& 
     Monitor monitor(progress, batch * p.step_count());
     parallel_shares(batch, threads_, monitor, [&](std::size_t first, std::size_t last) {
         const std::size_t chunk = std::min(kBootstrapChunk, last - first);
-        std::vector<std::uint32_t> small(chunk * (p.lwe_dimension + 1));
+        std::vector<std::uint32_t> small(chunk * p.small_words());
         std::vector<std::uint64_t> rotated((chunk * rotated_bytes(p) + 7) / 8);
         for (std::size_t i = first; i < last; i += chunk) {
             const std::size_t count = std::min(chunk, last - i);

@@ -18,22 +18,24 @@ std::size_t block_size(const ParameterSet& p) {
     return std::clamp<std::size_t>(kAccumulatorBytes / bytes, 1, kMaxBlock);
 }
 
-// Bodies of the accumulators: X^-rotation * table, in offset representation x + (Q-1)/2; masks are 0. Entry nu*j + i of the table
-// is coefficient j of accumulator i.
+// Bodies of the accumulators: X^-rotation of their lane * table, in offset representation x + (Q-1)/2; masks are 0. Entry nu*j + i
+// of the table is coefficient j of accumulator i.
 template <class Word>
-void initialise(const ParameterSet& p, const Word* table, std::uint32_t rotation, Word* accumulators) {
+void initialise(const ParameterSet& p, const Word* table, const std::uint32_t* rotations, Word* accumulators) {
     const std::uint32_t n = p.polynomial_size(), parts = p.extension_factor(), size = p.table_size();
     const Word q = static_cast<Word>(p.modulus()), half = (q - 1) / 2;
     for (std::uint32_t part = 0; part < parts; ++part) {
         Word* body = accumulators + std::size_t(p.glwe_dimension()) * n;
         std::fill(accumulators, body, half);
-        for (std::uint32_t j = 0; j < n; ++j) {
-            const std::uint32_t at = (parts * j + part + rotation) & (2 * size - 1);
-            const Word value = table[at & (size - 1)];
-            const Word word = at < size || value == 0 ? value : Word(q - value);
-            body[j] = word < q - half ? Word(word + half) : Word(word - (q - half));
+        for (int lane = 0; lane < p.lane_count(); ++lane, body += n) {
+            for (std::uint32_t j = 0; j < n; ++j) {
+                const std::uint32_t at = (parts * j + part + rotations[lane]) & (2 * size - 1);
+                const Word value = table[at & (size - 1)];
+                const Word word = at < size || value == 0 ? value : Word(q - value);
+                body[j] = word < q - half ? Word(word + half) : Word(word - (q - half));
+            }
         }
-        accumulators = body + n;
+        accumulators = body;
     }
 }
 
@@ -41,7 +43,7 @@ template <class Word>
 void rotate_words(const ExpandedKey& key, const std::uint32_t* switched, std::size_t batch, const TableView& tables,
                   std::size_t first, Word* glwe, Monitor& monitor) {
     const ParameterSet& p = key.parameters();
-    const std::size_t words = p.rotated_words(), n = p.lwe_dimension;
+    const std::size_t words = p.rotated_words(), small_words = p.small_words();
     const Word q = static_cast<Word>(p.modulus()), half = (q - 1) / 2;
     std::vector<std::int32_t> scratch(key.kernels().rotate_scratch_words(p));
     const std::size_t block = block_size(p);
@@ -54,13 +56,13 @@ void rotate_words(const ExpandedKey& key, const std::uint32_t* switched, std::si
     job.scratch = scratch.data();
     for (std::size_t start = 0; start < batch; start += block) {
         job.batch = std::min(block, batch - start);
-        job.switched = switched + start * (n + 1);
+        job.switched = switched + start * small_words;
         Word* accumulators = glwe + start * words;
         job.accumulators = accumulators;
         for (std::size_t i = 0; i < job.batch; ++i) {
             const std::size_t table = tables.index == nullptr ? 0 : tables.index[first + start + i];
-            initialise(p, static_cast<const Word*>(tables.tables) + table * p.table_size(), job.switched[i * (n + 1) + n],
-                       accumulators + i * words);
+            initialise(p, static_cast<const Word*>(tables.tables) + table * p.table_size(),
+                       job.switched + i * small_words + p.lwe_dimension, accumulators + i * words);
         }
         for (int step = 0; step < p.step_count(); step += kStepsPerSlice) {
             job.first_step = step;

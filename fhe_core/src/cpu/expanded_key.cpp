@@ -29,7 +29,7 @@ constexpr double largest_product(const ParameterSet& p) {
     const double digit = 1.25 * p.log2_polynomial_size() + 0.5, reduced = 1.0 / 32;
     const double terms = p.row_count() * digit / 2 * reduced + 0.5;
     if (!p.rotation().factors_on_products()) return terms;
-    if (p.row_count() > p.glwe_dimension() + 1) return p.keys_per_step() * terms * 1.25 * reduced + 0.5;
+    if (p.row_count() > p.component_count()) return p.keys_per_step() * terms * 1.25 * reduced + 0.5;
     return p.keys_per_step() * p.row_count() * (digit * 1.25 * reduced + 0.5) / 2 * reduced + 0.5;  // factors on the digits
 }
 static_assert(std::ranges::all_of(kParameterSets,
@@ -45,8 +45,9 @@ static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) {
 
 // Rounded products (rounded_rotation.hpp).
 static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) {
-    return !p.has_rounded_products() || (p.polynomial_size() == fft::kDegree && p.glwe_dimension() == 1 && p.limb_count() == 1 &&
-                                         p.row_count() == 2 && p.shape.cmux == CmuxKind::binary_pair && p.extension_factor() == 1);
+    return !p.has_rounded_products() ||
+           (p.polynomial_size() == fft::kDegree && p.glwe_dimension() == 1 && p.lane_count() == 1 && p.limb_count() == 1 &&
+            p.row_count() == 2 && p.shape.cmux == CmuxKind::binary_pair && p.extension_factor() == 1);
 }));
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
@@ -66,12 +67,12 @@ std::size_t available_memory() {
 }
 
 std::size_t step_words(const ParameterSet& p) {
-    return std::size_t(p.key_limbs().count) * p.keys_per_step() * p.row_count() * (p.glwe_dimension() + 1) * p.polynomial_size();
+    return std::size_t(p.key_limbs().count) * p.keys_per_step() * p.row_count() * p.component_count() * p.polynomial_size();
 }
 
 std::size_t keyswitch_columns(const ParameterSet& p) {
     const std::size_t tile = kTileBytes / (p.keyswitch_modulus_log2 <= 16 ? 2 : 4);
-    return (std::size_t(p.lwe_dimension) + 1 + tile - 1) / tile * tile;
+    return (std::size_t(p.small_words()) + tile - 1) / tile * tile;
 }
 
 void report(const Progress& progress, std::size_t done, std::size_t total) {
@@ -132,7 +133,7 @@ std::string_view ExpandedKey::instruction_set() const { return kernels_.name; }
 
 void ExpandedKey::expand_bootstrap_key(const SeededEvaluationKeysView& keys, const Progress& progress) {
     const ParameterSet& p = parameters_;
-    const int n = p.polynomial_size(), components = p.glwe_dimension() + 1, rows = p.row_count();
+    const int n = p.polynomial_size(), k = p.glwe_dimension(), components = p.component_count(), rows = p.row_count();
     const Limbs limbs = p.key_limbs();
     const std::size_t vector_words = std::size_t(p.keys_per_step()) * rows * components * kernels_.width;
     std::vector<std::uint32_t> polynomial(n);
@@ -141,20 +142,20 @@ void ExpandedKey::expand_bootstrap_key(const SeededEvaluationKeysView& keys, con
     std::size_t body = 0;  // words of bodies consumed
     for (int step = 0; step < p.step_count(); ++step) {
         for (int j = 0; j < p.keys_per_step(); ++j) {
-            for (int row = 0; row < rows; ++row, body += n) {
+            for (int row = 0; row < rows; ++row, body += (components - k) * n) {
                 for (int limb = 0; limb < limbs.count; ++limb) {
                     const std::uint64_t q = limbs.prime(limb);
                     const std::uint64_t factor = bootstrap_key_scale(p, q);
                     std::int32_t* slice = key + std::size_t(step) * step_words_ + limb * (step_words_ / limbs.count);
                     for (int c = 0; c < components; ++c) {
-                        if (c < p.glwe_dimension()) {
+                        if (c < k) {
                             expand_uniform(keys.seed, kDomainBootstrapKey + kDomainLimbStride * limbs.number(limb),
                                            bootstrap_mask_index(p, step, j, row, c), std::uint32_t(q), n, polynomial.data());
                         } else if (limbs.count == 1) {
-                            const auto* words = static_cast<const std::uint32_t*>(keys.bootstrap_bodies) + body;
+                            const auto* words = static_cast<const std::uint32_t*>(keys.bootstrap_bodies) + body + (c - k) * n;
                             polynomial.assign(words, words + n);
                         } else {
-                            const auto* words = static_cast<const std::uint64_t*>(keys.bootstrap_bodies) + body;
+                            const auto* words = static_cast<const std::uint64_t*>(keys.bootstrap_bodies) + body + (c - k) * n;
                             for (int i = 0; i < n; ++i) polynomial[i] = static_cast<std::uint32_t>(words[i] % q);
                         }
                         kernels_.transform_key(tables_[limb]->view(), polynomial.data(), static_cast<std::uint32_t>(factor),
@@ -195,7 +196,7 @@ void ExpandedKey::expand_rounded_key(const SeededEvaluationKeysView& keys, const
 template <class Word>
 void ExpandedKey::expand_keyswitch_key(const SeededEvaluationKeysView& keys, const Progress& progress) {
     const ParameterSet& p = parameters_;
-    const int n = p.lwe_dimension, levels = p.keyswitch_gadget.level_count;
+    const int n = p.lwe_dimension, levels = p.keyswitch_gadget.level_count, lanes = p.lane_count();
     std::vector<std::uint32_t> mask(n);
     for (int i = 0; i < p.large_dimension(); ++i) {
         for (int l = 0; l < levels; ++l) {
@@ -204,7 +205,7 @@ void ExpandedKey::expand_keyswitch_key(const SeededEvaluationKeysView& keys, con
             expand_power_of_two(keys.seed, kDomainKeyswitchKey, keyswitch_mask_index(p, i, l), p.keyswitch_modulus_log2, n,
                                 mask.data());
             for (int j = 0; j < n; ++j) out[j] = static_cast<Word>(mask[j]);
-            out[n] = static_cast<Word>(keys.keyswitch_bodies[row]);
+            for (int lane = 0; lane < lanes; ++lane) out[n + lane] = static_cast<Word>(keys.keyswitch_bodies[row * lanes + lane]);
         }
         if (i % 64 == 63) {
             const std::size_t steps = p.step_count();

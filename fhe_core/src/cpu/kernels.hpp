@@ -39,8 +39,8 @@ struct RotateJob {
     const NttTables* tables[2];  // of ParameterSet::transform_limbs
     const std::int32_t* key;  // [step][limb][vector][key of step][row][component][lane]; rounded: Tiles [step][component][row][key]
     std::size_t key_step_words;
-    void* accumulators;             // [batch][nu][k+1][N] words, offset representation x + (Q-1)/2 in [0, Q)
-    const std::uint32_t* switched;  // [batch][n+1]
+    void* accumulators;             // [batch][nu][k+r][N] words, offset representation x + (Q-1)/2 in [0, Q)
+    const std::uint32_t* switched;  // [batch][n+r]
     std::size_t batch;
     int first_step, last_step;
     std::int32_t* scratch;  // rotate_scratch_words()

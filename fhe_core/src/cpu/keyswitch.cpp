@@ -54,7 +54,7 @@ void keyswitch_words(const ExpandedKey& key, const LweWord* lwe, std::size_t bat
     const ParameterSet& p = key.parameters();
     const int w = p.keyswitch_modulus_log2, kept = p.keyswitch_gadget.base_log * p.keyswitch_gadget.level_count;
     const std::size_t d = p.large_dimension(), rows = p.keyswitch_key_rows(), columns = key.keyswitch_columns(),
-                      n = p.lwe_dimension;
+                      n = p.lwe_dimension, lanes = p.lane_count(), small_words = p.small_words();
     const ModulusRounding round(p.modulus(), w);
     const std::size_t block = batch < kBatch ? batch : kBatch;
     const std::size_t stride = rows + kPadding;
@@ -64,13 +64,14 @@ void keyswitch_words(const ExpandedKey& key, const LweWord* lwe, std::size_t bat
         const std::size_t count = batch - first < block ? batch - first : block;
         std::fill(sums.begin(), sums.end(), KeyWord{0});
         for (std::size_t i = 0; i < count; ++i) {
-            const LweWord* words = lwe + (first + i) * (d + 1);
+            const LweWord* words = lwe + (first + i) * (d + lanes);
             for (std::size_t j = 0; j < d; ++j) {
                 const std::uint32_t y = round(words[j]);
                 const std::uint32_t v = w == kept ? y : ((y + (1u << (w - kept - 1))) >> (w - kept)) & ((1u << kept) - 1);
                 decompose<KeyWord>(v, p.keyswitch_gadget, digits.data() + i * stride + j * p.keyswitch_gadget.level_count);
             }
-            sums[i * columns + n] = static_cast<KeyWord>(round(words[d]));
+            for (std::size_t lane = 0; lane < lanes; ++lane)
+                sums[i * columns + n + lane] = static_cast<KeyWord>(round(words[d + lane]));
         }
         if constexpr (sizeof(KeyWord) == 2) {
             key.kernels().keyswitch16(digits.data(), stride, rows, static_cast<const KeyWord*>(key.keyswitch_key()), columns, count,
@@ -81,7 +82,7 @@ void keyswitch_words(const ExpandedKey& key, const LweWord* lwe, std::size_t bat
         }
         const std::uint32_t mask = (1u << w) - 1;
         for (std::size_t i = 0; i < count; ++i) {
-            for (std::size_t j = 0; j <= n; ++j) small_lwe[(first + i) * (n + 1) + j] = sums[i * columns + j] & mask;
+            for (std::size_t j = 0; j < small_words; ++j) small_lwe[(first + i) * small_words + j] = sums[i * columns + j] & mask;
         }
     }
 }

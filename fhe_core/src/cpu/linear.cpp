@@ -47,7 +47,7 @@ void linear_words(const CpuBackend& backend, const std::int32_t* weights, std::s
     check_rows(weights, rows, columns);
     constexpr int kPieces = sizeof(Word) / 4;
     const std::uint64_t modulus = backend.parameters().modulus();
-    const std::size_t words = backend.parameters().large_dimension() + 1;
+    const std::size_t words = backend.parameters().large_words();
     const std::size_t chunks = (words + kWordsPerTask - 1) / kWordsPerTask;
     const Progress none;
     Monitor monitor(none, 1);
@@ -91,15 +91,17 @@ template <class Word>
 void combine_words(const ParameterSet& p, const Word* x, std::int64_t scale_x, const Word* y, std::int64_t scale_y,
                    std::uint64_t constant, std::size_t first, std::size_t last, Word* out) {
     const std::uint64_t q = p.modulus(), a = residue(scale_x, q), b = residue(scale_y, q);
-    const std::size_t words = p.large_dimension() + 1;
+    const std::size_t words = p.large_words(), dimension = p.large_dimension();
     for (std::size_t i = first * words; i < last * words; ++i) {
         std::uint64_t sum = mul_mod(x[i], a, q);
         if (y != nullptr) sum = add_mod(sum, mul_mod(y[i], b, q), q);
         out[i] = static_cast<Word>(sum);
     }
     for (std::size_t i = first; i < last; ++i) {
-        Word& body = out[i * words + words - 1];
-        body = static_cast<Word>(add_mod(body, constant % q, q));
+        for (std::size_t j = dimension; j < words; ++j) {
+            Word& body = out[i * words + j];
+            body = static_cast<Word>(add_mod(body, constant % q, q));
+        }
     }
 }
 

@@ -64,13 +64,13 @@ class PackedRows {
           values_(values),
           n_(p_.polynomial_size()),
           limbs_(p_.limb_count()),
-          components_(p_.glwe_dimension() + 1),
+          components_(p_.component_count()),
           weights_(limbs_ * n_),
           product_(limbs_ * n_),
           scratch_(2 * n_),
           residues_(n_),
           result_(components_ * n_),
-          extracted_(p_.large_dimension() + 1) {}
+          extracted_(p_.large_words()) {}
 
     // out: [samples] ciphertexts, `stride` words apart, of zeros.
     void add_row(const std::int32_t* row, Word* out, std::size_t stride) {
@@ -138,8 +138,8 @@ void linear_packed_words(const CpuBackend& backend, const std::int32_t* weights,
                          const Word* glwe, std::size_t samples, Word* out) {
     const ExpandedKey& key = *backend.key();
     const ParameterSet& p = key.parameters();
-    const std::size_t n = p.polynomial_size(), lwe_words = p.large_dimension() + 1;
-    const std::size_t polynomials = (samples * columns + n - 1) / n * (p.glwe_dimension() + 1);
+    const std::size_t n = p.polynomial_size(), lwe_words = p.large_words();
+    const std::size_t polynomials = (samples * columns + n - 1) / n * p.component_count();
     std::vector<std::int32_t> values(polynomials * p.limb_count() * n);
     const Progress none;
     Monitor transforming(none, 1);

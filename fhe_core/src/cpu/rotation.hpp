@@ -211,7 +211,7 @@ ExtendedFunction extended_function(int components) {
 }
 
 std::size_t rotate_scratch_words(const ParameterSet& p) {
-    const std::size_t n = p.polynomial_size(), rows = p.row_count(), components = p.glwe_dimension() + 1;
+    const std::size_t n = p.polynomial_size(), rows = p.row_count(), components = p.component_count();
     if (p.extension_factor() > 1) {
         const std::size_t parts = p.extension_factor();
         return parts * (rows + components * p.limb_count()) * n + 64 +
@@ -230,7 +230,7 @@ class BlockRotation {
           p_(*job.parameters),
           rotation_(p_.rotation()),
           n_(p_.polynomial_size()),
-          components_(p_.glwe_dimension() + 1),
+          components_(p_.component_count()),
           rows_(p_.row_count()),
           parts_(p_.extension_factor()),
           mask_(gadget_constants(p_, p_.shape.mask_gadget)),
@@ -259,7 +259,7 @@ class BlockRotation {
 
     // The exponents of the monomial factors of one step, modulo 2 nu N.
     void exponents(int step, std::size_t i, std::uint32_t (&e)[kMaxKeys]) const {
-        const std::uint32_t* words = job_.switched + i * (p_.lwe_dimension + 1) + step * rotation_.key_bits;
+        const std::uint32_t* words = job_.switched + i * p_.small_words() + step * rotation_.key_bits;
         for (int j = 0; j < rotation_.keys; ++j) e[j] = rotation_.exponent(words, j) & (2 * std::uint32_t(parts_ * n_) - 1);
     }
 
@@ -273,7 +273,7 @@ class BlockRotation {
         return difference_;
     }
 
-    const GadgetConstants& gadget(int component) const { return component + 1 < components_ ? mask_ : body_; }
+    const GadgetConstants& gadget(int component) const { return component < p_.glwe_dimension() ? mask_ : body_; }
 
     // All digit polynomials in the transform domain of one limb.
     void transform_digits(const Word* z, int limb, std::int32_t* out) {

@@ -429,7 +429,7 @@ void rotate_rounded_steps(const RotateJob& job, RoundedScratch& scratch) {
         const auto* key = reinterpret_cast<const Tile*>(job.key + std::size_t(step) * job.key_step_words);
         for (std::size_t i = 0; i < job.batch; ++i) {
             std::uint32_t* z = static_cast<std::uint32_t*>(job.accumulators) + i * 2 * fft::kDegree;
-            const std::uint32_t* words = job.switched + i * (p.lwe_dimension + 1) + step * rotation.key_bits;
+            const std::uint32_t* words = job.switched + i * p.small_words() + step * rotation.key_bits;
             std::uint32_t exponents[keys];
             for (int j = 0; j < keys; ++j) exponents[j] = rotation.exponent(words, j);
             transform_digits_rounded(z, p.shape.mask_gadget.base_log, scratch.digits[0], tables);

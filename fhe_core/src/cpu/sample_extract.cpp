@@ -5,16 +5,16 @@
 namespace fhe_core::cpu {
 namespace {
 
-// Ciphertexts [batch][parts][k + 1][N]: coefficient c is coefficient c / parts of part c mod parts.
+// Ciphertexts [batch][parts][k + r][N]: coefficient c is coefficient c / parts of part c mod parts.
 template <class Word>
 void extract_words(const ParameterSet& p, const Word* rotated, int parts, std::size_t batch, const ExtractView& extract,
                    Word* lwe) {
-    const int n = p.polynomial_size(), k = p.glwe_dimension();
+    const int n = p.polynomial_size(), k = p.glwe_dimension(), components = p.component_count();
     const Word q = static_cast<Word>(p.modulus());
-    for (std::size_t i = 0; i < batch; ++i, rotated += std::size_t(parts) * (k + 1) * n) {
+    for (std::size_t i = 0; i < batch; ++i, rotated += std::size_t(parts) * components * n) {
         for (std::size_t e = 0; e < extract.count; ++e) {
             const int c = static_cast<int>(extract.coefficients[e]) / parts;
-            const Word* glwe = rotated + std::size_t(extract.coefficients[e] % parts) * (k + 1) * n;
+            const Word* glwe = rotated + std::size_t(extract.coefficients[e] % parts) * components * n;
             for (int component = 0; component < k; ++component, lwe += n) {
                 const Word* mask = glwe + std::size_t(component) * n;
                 for (int j = 0; j <= c; ++j) lwe[j] = mask[c - j];
@@ -23,7 +23,7 @@ void extract_words(const ParameterSet& p, const Word* rotated, int parts, std::s
                     lwe[j] = value == 0 ? value : Word(q - value);
                 }
             }
-            *lwe++ = glwe[std::size_t(k) * n + c];
+            for (int component = k; component < components; ++component) *lwe++ = glwe[std::size_t(component) * n + c];
         }
     }
 }

@@ -10,7 +10,7 @@
 
 namespace fhe_core::cpu {
 
-// Section 2. lwe [batch][large_dimension + 1] words -> small_lwe [batch][n + 1] modulo 2^w.
+// Section 2. lwe [batch][large_dimension + r] words -> small_lwe [batch][n + r] modulo 2^w.
 void keyswitch(const ExpandedKey& key, const void* lwe, std::size_t batch, std::uint32_t* small_lwe);
 
 // Section 3.
@@ -21,9 +21,9 @@ void modulus_switch(const ParameterSet& params, const std::uint32_t* small_lwe, 
 void blind_rotate(const ExpandedKey& key, const std::uint32_t* switched, std::size_t batch, const TableView& tables,
                   std::size_t first, void* glwe, Monitor& monitor);
 
-// Section 7, of GLWE ciphertexts [batch][k + 1][N].
+// Section 7, of GLWE ciphertexts [batch][k + r][N].
 void sample_extract(const ParameterSet& params, const void* glwe, std::size_t batch, const ExtractView& extract, void* lwe);
-// Of what a blind rotation gives, [batch][nu][k + 1][N]: coefficients of the long table.
+// Of what a blind rotation gives, [batch][nu][k + r][N]: coefficients of the long table.
 void extract_entries(const ParameterSet& params, const void* rotated, std::size_t batch, const ExtractView& extract, void* lwe);
 
 }  // namespace fhe_core::cpu
