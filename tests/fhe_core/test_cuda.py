@@ -53,9 +53,7 @@ class Sessions:
         return self.words(batch, self.params.large_words, seed=seed)
 
     def small(self, batch: int, bound: int, seed: int = 0) -> Words:
-        small: Words = np.random.default_rng(seed).integers(
-            0, bound, (batch, self.params.small_words), dtype=np.uint32
-        )
+        small: Words = np.random.default_rng(seed).integers(0, bound, (batch, self.params.small_words), dtype=np.uint32)
         return small
 
     def tables(self, count: int, seed: int = 0) -> Words:

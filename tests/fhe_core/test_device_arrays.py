@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, concatenate
@@ -176,7 +178,7 @@ def test_stages_on_the_device(key: ClientKey, cpu: Session, cuda: Session) -> No
         cuda.sample_extract(glwe, (0, 7)),
         cpu.sample_extract(cpu.blind_rotate(cpu.modulus_switch(cpu.keyswitch(x)), tables), (0, 7)),
     )
-    outside = _engine.DeviceArray.from_host(np.full((1, key.parameters.lwe_dimension + 1), 2**31, np.uint32))
+    outside = _engine.DeviceArray.from_host(np.full((1, key.parameters.small_words), 2**31, np.uint32))
     with pytest.raises(ShapeError, match="found a value outside"):
         cuda.blind_rotate(outside, tables)
 
@@ -267,7 +269,7 @@ def test_operands_in_the_wrong_place(key: ClientKey, cpu: Session, cuda: Session
 def test_large_words_are_checked_on_the_device(key: ClientKey, cpu: Session, cuda: Session) -> None:
     """A batch of the host that is large enough is checked behind its upload; a bad one leaves a working session."""
     params = key.parameters
-    engine, width = cuda.device_sessions[0], params.large_dimension + 1
+    engine, width = cuda.device_sessions[0], params.large_words
     lwe = np.random.default_rng(1).integers(0, params.modulus, (400, width)).astype(key.encrypt([0]).words.dtype)
     expected = cpu._engine.keyswitch(lwe)
     lwe[-1, 5] = params.modulus
@@ -291,6 +293,80 @@ def test_results_come_in_pinned_memory_that_is_reused(key: ClientKey, cpu: Sessi
     assert address
 
 
+# --- several lanes under one mask ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """A client of a common-mask set: a ciphertext holds `count` values."""
+
+    key: ClientKey
+    cpu: Session
+    cuda: Session
+
+    def encrypt(self, *shape: int, **options: Any) -> Ciphertexts:
+        ciphertexts: Any = self.key.encrypt(self.values(*shape), **options)
+        return ciphertexts
+
+    def values(self, *shape: int) -> NDArray[np.int64]:
+        bound = 2 if self.key.parameters.kind == "gate" else 4
+        return np.random.default_rng(shape).integers(0, bound, (*shape, self.key.parameters.lane_count))
+
+
+@pytest.fixture(scope="module", params=["toy_lanes", "toy_lanes_block"])
+def lanes(request: pytest.FixtureRequest) -> Lanes:
+    key = ClientKey.generate(request.param)
+    keys = key.evaluation_keys()
+    return Lanes(key, Session(keys), Session(keys, device="cuda"))
+
+
+@pytest.mark.parametrize("number", range(len(OPERATIONS)))
+def test_arithmetic_of_lanes(number: int) -> None:
+    """Constants are added to every body."""
+    ciphertexts = ClientKey.generate("toy_lanes").encrypt(np.arange(24).reshape(3, 4, 2) % 4)
+    same(OPERATIONS[number](ciphertexts.to_device()), OPERATIONS[number](ciphertexts))
+
+
+def test_lanes_there_and_back(lanes: Lanes) -> None:
+    x = lanes.encrypt(3, 4)
+    np.testing.assert_array_equal(lanes.key.decrypt(x.to_device()), lanes.values(3, 4))
+    same(concatenate([x.to_device(), x.to_device()[:, ::-1]], 1), concatenate([x, x[:, ::-1]], 1))
+    seeded: Any = lanes.encrypt(2, 20, seeded=True)
+    same(seeded.expand("cuda:0"), seeded.expand())
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 33, 70])
+def test_bootstraps_of_lanes(lanes: Lanes, batch: int) -> None:
+    """Each lane goes to its own entry of one table."""
+    x = lanes.encrypt(batch)
+    if lanes.key.parameters.kind == "gate":
+        y = x[::-1]
+        same(lanes.cuda.gate("NAND", x.to_device(), y.to_device()), lanes.cpu.gate("NAND", x, y))
+        return
+    index = np.arange(batch) % 2
+    expected = lanes.cpu.bootstrap(x, [[1, 2, 3, 0], [3, 3, 0, 1]], table_index=index)
+    result = lanes.cuda.bootstrap(x.to_device(), [[1, 2, 3, 0], [3, 3, 0, 1]], table_index=index)
+    same(result, expected)
+    tables = np.array([[1, 2, 3, 0], [3, 3, 0, 1]])
+    np.testing.assert_array_equal(lanes.key.decrypt(result), tables[index[:, None], lanes.values(batch)])
+
+
+def test_layers_of_lanes(lanes: Lanes) -> None:
+    """Packed and seeded inputs, extraction, products, re-randomised answers."""
+    values = lanes.values(70)
+    packed = lanes.key.encrypt_packed(values)
+    expected = lanes.cpu.extract(packed)
+    for form in (packed, packed.expand(), packed.expand("cuda"), packed.expand().to_device()):
+        same(lanes.cuda.extract(form, resident=True), expected)
+    matrix = np.random.default_rng(1).integers(-3, 4, (5, 70))
+    same(lanes.cuda.linear(matrix, expected.to_device()), lanes.cpu.linear(matrix, expected))
+    np.testing.assert_array_equal(
+        lanes.cuda.linear_packed(matrix, packed).words, lanes.cpu.linear_packed(matrix, packed).words
+    )
+    answer = lanes.cuda.rerandomise(expected.to_device())
+    np.testing.assert_array_equal(lanes.key.decrypt(answer), values)
+
+
 # --- memory ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -299,7 +375,7 @@ def test_memory_that_does_not_suffice(key: ClientKey, cpu: Session, cuda: Sessio
     free, total = _engine.device_memory(0)
     assert 0 < free <= total
     x = key.encrypt([0, 1])
-    size = _engine.parameter_set(key.parameters.name).large_dimension + 1
+    size = _engine.parameter_set(key.parameters.name).large_words
     rows = total // (size * x.words.dtype.itemsize) + 1
     resident = x.to_device()
     for _ in range(2):

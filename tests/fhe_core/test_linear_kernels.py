@@ -14,7 +14,7 @@ from cloakwork.fhe_core.errors import DeviceError, ParameterError
 pytestmark = pytest.mark.gpu
 
 Words = NDArray[Any]
-SETS = ["toy", "toy_two_limb"]  # one and two limbs
+SETS = ["toy", "toy_two_limb", "toy_lanes"]  # one and two limbs, two lanes
 WIDE = 2**31 - 1  # weights of five slices
 
 
@@ -82,7 +82,8 @@ def test_gathers_bias_and_pieces(layers: Layers, kernel: str, rows: int, monkeyp
     padded = np.concatenate([lwe, np.zeros_like(lwe[:, :1])], axis=1)  # the row that -1 reads
     read = np.ascontiguousarray(padded[:, gather].reshape(samples * positions, columns, -1))
     expected = layers.cpu.linear(weights, read)
-    expected[:, :, -1] = (expected[:, :, -1] + bias) % layers.params.modulus
+    bodies = expected[:, :, layers.params.large_dimension :]
+    bodies[...] = (bodies + bias[:, None].astype(bodies.dtype)) % layers.params.modulus
     np.testing.assert_array_equal(found, expected.reshape(found.shape))
 
 

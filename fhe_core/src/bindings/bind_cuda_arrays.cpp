@@ -304,8 +304,8 @@ DeviceArray expand(const ParameterSet& params, const std::string& kind, const py
     const bool lwe = kind == "lwe";
     if (!lwe && kind != "glwe") throw ParameterError("kind: expected 'lwe' or 'glwe', got '" + kind + "'");
     const Seed checked = checked_seed(seed);
-    const Words words = lwe ? checked_words(params, bodies, "bodies", {kAny})
-                            : checked_words(params, bodies, "bodies", {kAny, params.polynomial_size()});
+    const Words words = checked_words(params, bodies, "bodies",
+                                      lwe ? lane_shape(params, {kAny}) : lane_shape(params, {kAny}, {params.polynomial_size()}));
     const auto batch = static_cast<std::size_t>(words.shape(0));
     const void* data = words.data();
     const py::gil_scoped_release release;
