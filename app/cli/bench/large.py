@@ -17,9 +17,9 @@ from cloakwork.app.cli.shared.parameter_sets import find_set
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, concatenate
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.large_arguments import check_modulus
 from cloakwork.fhe_core.large_plan import Input, function_p_fail_log2
-from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.large_precision import P_FAIL_LOG2, eval_decomp, eval_floor, eval_func, eval_sign, plan_of
 from cloakwork.fhe_core.modular_integers import ModularIntegers, encryption_norm
 from cloakwork.fhe_core.parameters import ParameterSet
