@@ -94,14 +94,15 @@ def parameter_sets() -> list[ParameterSet]:
     return [row for row in rows if _toy_allowed() or not is_insecure(row)]
 
 
-def offered_sets(structured_keys: bool = False) -> list[ParameterSet]:
-    """What programs choose from where no sets are named: every secure one, those with a structured secret where they were asked for.
+def offered_sets(structured_keys: bool = False, common_mask: bool = False) -> list[ParameterSet]:
+    """What programs choose from where no sets are named: every secure one, those with a structured secret where they were asked for, and where
+    they were asked for those with several values to a ciphertext alone.
 
     Raised sets are taken when named, those with rounded products among them: what they gain depends on model and machine
     (docs/decisions/modulus-raising.md). So are sets with fine outputs, which look-ups of a few bits do not gain from.
     """
     secure = [params for params in parameter_sets() if not is_insecure(params) and not params.raised]
-    coarse = [params for params in secure if not has_fine_outputs(params)]
+    coarse = [params for params in secure if not has_fine_outputs(params) and (params.lane_count > 1) == common_mask]
     return [params for params in coarse if structured_keys or not params.structured_secret]
 
 

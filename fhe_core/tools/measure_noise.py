@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine, noise
 from cloakwork.fhe_core._engine import ParameterSet
+from cloakwork.fhe_core.lanes import lane_axis
 
 Errors = NDArray[np.float64]
 ROTATIONS = 32  # blind rotations; each gives N noise samples
@@ -58,7 +59,9 @@ class Laboratory:
         self.random = np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
         self.secret = _engine.SecretKey.generate(self.params, hashlib.sha256(f"noise of {name}".encode()).digest())
         self.session = _engine.CpuSession(_engine.CpuKey(self.params, *self.secret.evaluation_keys()), threads=1)
-        self.small_key = np.frombuffer(self.secret.export(), dtype=np.int8)[: self.params.lwe_dimension].astype(np.int64)
+        self.lanes = lane_axis(self.params)
+        small = np.frombuffer(self.secret.export(), dtype=np.int8)[: self.params.lane_count * self.params.lwe_dimension]
+        self.small_keys = small.reshape(-1, self.params.lwe_dimension).astype(np.int64)  # [r, n]
 
     def torus_words(self, *shape: int) -> NDArray[np.uint64]:
         return self.random.integers(0, self.params.modulus, shape, dtype=np.uint64)
@@ -67,26 +70,27 @@ class Laboratory:
         return words.astype(np.uint32) if self.params.limb_count == 1 else words
 
     def switched_phase(self, switched: NDArray[np.uint32]) -> NDArray[np.int64]:
-        """Phase modulo 2 nu N of a modulus-switched ciphertext."""
-        words = switched.astype(np.int64)
-        return (words[:, -1] - words[:, :-1] @ self.small_key) % (2 * self.params.table_size)
+        """Phases modulo 2 nu N of modulus-switched ciphertexts, [B] or [B, r]."""
+        words, n = switched.astype(np.int64), self.params.lwe_dimension
+        phases = (words[:, n:] - words[:, :n] @ self.small_keys.T) % (2 * self.params.table_size)
+        return phases.reshape(-1, *self.lanes)
 
     # Stages
 
     def fresh(self) -> Stage:
-        messages = self.torus_words(SWITCHES)
+        messages = self.torus_words(SWITCHES, *self.lanes)
         errors = centred(subtract(self.secret.phase_lwe(self.secret.encrypt_lwe(messages)), messages), self.params.modulus)
         return Stage("fresh", errors, noise.fresh_variance(self.params))
 
     def public_key(self) -> Stage:
-        messages = self.torus_words(PUBLIC, self.params.polynomial_size)
+        messages = self.torus_words(PUBLIC, *self.lanes, self.params.polynomial_size)
         seed, bodies = self.secret.public_key()
         phases = self.secret.phase_glwe(_engine.public_encrypt_glwe(self.params, seed, bodies, messages))
         errors = centred(subtract(phases, messages).ravel(), self.params.modulus)
         return Stage("public key", errors, noise.public_key_variance(self.params))
 
     def keyswitch(self) -> Stage:
-        lwe = self.secret.encrypt_lwe(self.torus_words(SWITCHES))
+        lwe = self.secret.encrypt_lwe(self.torus_words(SWITCHES, *self.lanes))
         small = self.secret.phase_small(self.session.keyswitch(lwe)) / 2.0**self.params.keyswitch_modulus_log2
         before = self.secret.phase_lwe(lwe) / self.params.modulus
         errors = (small - before + 0.5) % 1.0 - 0.5
@@ -94,25 +98,27 @@ class Laboratory:
 
     def modulus_switch(self) -> Stage:
         w = self.params.keyswitch_modulus_log2
-        small = self.random.integers(0, 2**w, (SWITCHES, self.params.lwe_dimension + 1), dtype=np.uint32)
+        small = self.random.integers(0, 2**w, (SWITCHES, self.params.small_words), dtype=np.uint32)
         after = self.switched_phase(self.session.modulus_switch(small)) / (2 * self.params.table_size)
         errors = (after - self.secret.phase_small(small) / 2.0**w + 0.5) % 1.0 - 0.5
         return Stage("modulus switch", errors, noise.modulus_switch_variance(self.params))
 
     def rotate(self) -> tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]:
-        """Blind rotations of a random table by random ciphertexts, and the signed words that their phases should be: X^-phase * table."""
+        """Blind rotations of a random table by random ciphertexts, and the signed words that their phases should be: X^-phase * table, [B, (r,) nu N]."""
         size = self.params.table_size
-        switched = self.random.integers(0, 2 * size, (ROTATIONS, self.params.lwe_dimension + 1), dtype=np.uint32)
+        switched = self.random.integers(0, 2 * size, (ROTATIONS, self.params.small_words), dtype=np.uint32)
         table = self.torus_words(1, size)
         signed = np.concatenate([table[0].astype(np.int64), -table[0].astype(np.int64)])
-        expected = signed[(np.arange(size) + self.switched_phase(switched)[:, None]) % (2 * size)]
+        expected = signed[(np.arange(size) + self.switched_phase(switched)[..., None]) % (2 * size)]
         rotated = self.session.blind_rotate(switched, self.tables(table))
         return rotated.reshape(ROTATIONS, self.params.extension_factor, *rotated.shape[-2:]), expected
 
     def blind_rotation(self) -> Stage:
+        params = self.params
         rotated, expected = self.rotate()
         phases = self.secret.phase_glwe(rotated.reshape(-1, *rotated.shape[-2:])).astype(np.int64)
-        entries = phases.reshape(*rotated.shape[:2], -1).swapaxes(1, 2).reshape(expected.shape)
+        parts = phases.reshape(*rotated.shape[:2], params.lane_count, params.polynomial_size)
+        entries = parts.transpose(0, 2, 3, 1).reshape(expected.shape)
         errors = centred((entries - expected).ravel(), self.params.modulus)
         return Stage("blind rotation", errors, noise.blind_rotation_variance(self.params))
 
@@ -124,13 +130,14 @@ class Laboratory:
         coefficients = np.linspace(0, params.table_size - 1, entries).astype(np.uint32)
         places = [divmod(int(c), params.extension_factor) for c in coefficients]
         parts = [self.session.sample_extract(np.ascontiguousarray(rotated[:, i]), np.array([j], np.uint32)) for j, i in places]
-        outputs = np.concatenate(parts, axis=1).reshape(-1, params.large_dimension + 1)
+        outputs = np.concatenate(parts, axis=1).reshape(-1, params.large_words)
         # Every sum takes outputs of different rotations: one group of rotations per weight.
-        inputs = outputs.reshape(len(weights), -1, params.large_dimension + 1).swapaxes(0, 1)
-        sums = self.session.linear(weights[None, :], np.ascontiguousarray(inputs)).reshape(-1, params.large_dimension + 1)
-        ideal = expected[:, coefficients].reshape(len(weights), -1) / params.modulus * weights[:, None]
+        inputs = outputs.reshape(len(weights), -1, params.large_words).swapaxes(0, 1)
+        sums = self.session.linear(weights[None, :], np.ascontiguousarray(inputs)).reshape(-1, params.large_words)
+        chosen = expected.reshape(ROTATIONS, params.lane_count, -1)[..., coefficients].swapaxes(1, 2)
+        ideal = np.tensordot(weights, chosen.reshape(len(weights), -1, *self.lanes), 1) / params.modulus
         phases = self.switched_phase(self.session.modulus_switch(self.session.keyswitch(sums))) / (2 * params.table_size)
-        errors = (phases - ideal.sum(axis=0) + 0.5) % 1.0 - 0.5
+        errors = (phases - ideal + 0.5) % 1.0 - 0.5
         norm = float(np.linalg.norm(weights))
         return Stage("look-up", errors, noise.lookup_variance(params, norm), noise.keyswitch_offset(params))
 

@@ -356,6 +356,11 @@ S192_SHAPES = (
 SQRT2 = math.sqrt(2)
 
 
+def _in_lanes(shapes: tuple[Shape, ...], lanes: int = 2) -> tuple[Shape, ...]:
+    """The same shapes with several bodies under a mask."""
+    return tuple(replace(shape, lane_count=lanes) for shape in shapes)
+
+
 def _lut(p: int, suffix: str, limit: float, bits: int = TARGET_BITS, shapes: tuple[Shape, ...] = ALL_SHAPES) -> Target:
     return Target(f"lut{p}{suffix}", "exact", p, limit, 2.0 if p <= 3 else 4.0, shapes, bits)
 
@@ -400,6 +405,12 @@ TARGETS = (
     Target("nn2_wide_raised", "approximate", 0, 0.01, 256, RAISED),
     Target("nn1_wide_raised", "approximate", 0, 0.005, 128, RAISED),
     Target("nn05_wide_raised", "approximate", 0, 0.0025, 64, RAISED),
+    # Two values under one mask: for batches of one client.
+    Target("gate_64_cm2", "gate", 0, -64, SQRT2, _in_lanes(ONE_LIMB)),
+    Target("gate_64_block_cm2", "gate", 0, -64, SQRT2, _in_lanes(_in_blocks(ONE_LIMB))),
+    *(_lut(p, "_cm2", -128, shapes=_in_lanes(ONE_LIMB)) for p in (1, 2)),
+    Target("nn2_cm2", "approximate", 0, 0.01, 4, _in_lanes(ONE_LIMB)),
+    Target("nn2_block_cm2", "approximate", 0, 0.01, 4, _in_lanes(_in_blocks(ONE_LIMB))),
     # Integers of 16 bits and more in one ciphertext, for who names it. 2^-130: their floor and sign are several look-ups.
     Target("large16", "exact", 4, -130, 256, TWO_DIGITS, output_noise=2**-23.25),
 )

@@ -47,7 +47,7 @@ def choose_set(
 def bootstrap_cost(params: ParameterSet) -> float:
     """Multiplications of one blind rotation, about: transforms of the digits and back, and the products with the key; of raised sets as many as take
     its time."""
-    columns = params.glwe_dimension + 1
+    columns = params.component_count
     transforms = (params.row_count + columns) * params.polynomial_size * math.log2(params.polynomial_size) / 2
     products = params.keys_per_step * params.row_count * columns * params.polynomial_size
     share = RAISED_SHARE if params.raised else 1.0

@@ -96,7 +96,7 @@ def measure_set(
 def linear_probes(params: ParameterSet, device: str, sizes: Sizes) -> dict[str, Probe]:
     """By the rate that each is for."""
     size, positions, columns, rows = params.polynomial_size, sizes.positions, sizes.columns, sizes.rows
-    each = 128 * (params.large_dimension + 1) * word_bytes(params)
+    each = 128 * params.large_words * word_bytes(params)
     packed = {
         "transforms": Probe(probes.dense(params, 3 * size // 2, rows), 2),  # no two products of one form
         "products": Probe(probes.dense(params, size, rows), 4),

@@ -57,7 +57,7 @@ class SetRates:
         ratio = bootstrap_cost(target) / bootstrap_cost(source)
         products = _transform_cost(target) / _transform_cost(source)
         words = target.limb_count / source.limb_count
-        answers = (target.glwe_dimension + 1) / (source.glwe_dimension + 1) * products
+        answers = target.component_count / source.component_count * products
         seconds = {
             name: value * (products if name in ("transforms", "products", "polynomials") else words)
             for name, value in self.seconds.items()
@@ -110,4 +110,4 @@ def ring(params: ParameterSet) -> tuple[int, int, int]:
 def _transform_cost(params: ParameterSet) -> float:
     """Of a GLWE ciphertext's product with one polynomial."""
     size = params.polynomial_size
-    return (params.glwe_dimension + 1) * params.limb_count * size * math.log2(size)
+    return params.component_count * params.limb_count * size * math.log2(size)

@@ -44,7 +44,7 @@ class Work:
 def work_of(program: Program, samples: int, device: str) -> Work:
     """For `samples` in one call. Args: device: "cpu", where the input may stay packed, or a GPU."""
     graph, schedule, params = program.graph, program.schedule, program.parameters
-    words = params.large_dimension + 1
+    words = params.large_words
     packed = packed_products(schedule) if device == "cpu" else []
     groups = -(-samples * graph.input.size // params.polynomial_size)
     transforms = products = sums = gathered = written = multiplications = calls = 0
@@ -66,7 +66,7 @@ def work_of(program: Program, samples: int, device: str) -> Work:
     outputs = samples * graph.output.size
     return Work(
         calls=calls + len(batches),
-        polynomials=groups * (params.glwe_dimension + 1),
+        polynomials=groups * params.component_count,
         transforms=transforms,
         products=products,
         sums=sums,

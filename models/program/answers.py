@@ -37,5 +37,5 @@ def answer_bytes(program: Program) -> int:
 
 def bytes_of(params: ParameterSet, outputs: int, bits: int | None) -> int:
     """Of so many outputs. Args: bits: of a word; None: full ones."""
-    words = outputs * (params.large_dimension + 1)
+    words = outputs * params.large_words
     return words * word_bytes(params) if bits is None else (words * bits + 7) // 8

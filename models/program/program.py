@@ -43,7 +43,7 @@ class Program(Contents):
     @property
     def wire_bytes(self) -> int:
         """A sample's ciphertexts of all wires."""
-        words = self.parameters.large_dimension + 1
+        words = self.parameters.large_words
         return self.graph.wire_count * words * word_dtype(self.parameters).itemsize
 
     @property

@@ -88,7 +88,7 @@ def unplane(data: bytes, count: int, planes: int) -> list[int]:
     return [sum(data[plane * count + word] << (8 * plane) for plane in range(planes)) for word in range(count)]
 
 
-@pytest.mark.parametrize(("name", "planes"), [("toy", 4), ("lut4", 7)])
+@pytest.mark.parametrize(("name", "planes"), [("toy", 4), ("lut4", 7), ("toy_lanes", 4)])
 def test_bytes_are_those_of_the_document(name: str, planes: int) -> None:
     header = ciphertext_header(name, Kind.CIPHERTEXTS, False, (2,))
     (words,) = synthetic_sections(header)
@@ -216,6 +216,10 @@ PINNED = {
     ("toy", Kind.PACKED_CIPHERTEXTS, True): "643a37de7836d9b6547571e8d8e81002",
     ("lut4", Kind.CIPHERTEXTS, False): "519040689fe4028252393794c52b2dfa",
     ("lut4", Kind.PACKED_CIPHERTEXTS, True): "6899eb2bf9208929e8f71a813bb92f42",
+    ("toy_lanes", Kind.CIPHERTEXTS, False): "d223cbce5613c40654171a580912154a",
+    ("toy_lanes", Kind.CIPHERTEXTS, True): "d371d6b69b89abe5a249266bd0ac04d0",
+    ("toy_lanes", Kind.PACKED_CIPHERTEXTS, False): "b59b2e72c7a0f104d7ad7f9b2a891638",
+    ("toy_lanes", Kind.PACKED_CIPHERTEXTS, True): "11ae0e20a3d5b52de5b373a1249f495c",
 }
 
 
@@ -247,7 +251,7 @@ def test_no_two_sets_share_a_digest() -> None:
 
 @st.composite
 def headers(draw: st.DrawFn) -> Header:
-    params = parameter_set(draw(st.sampled_from(["toy", "gate_64", "lut4"])))
+    params = parameter_set(draw(st.sampled_from(["toy", "gate_64", "lut4", "toy_lanes"])))
     kind = draw(st.sampled_from([Kind.CIPHERTEXTS, Kind.PACKED_CIPHERTEXTS]))
     encodings = [Encoding.TORUS, Encoding.BOOLEAN]
     if params.message_bits:
@@ -299,7 +303,7 @@ def _with_word(header: Header, section: int, position: int, value: int) -> bytes
     return wire.dump(header, sections)
 
 
-@pytest.mark.parametrize("name", ["toy", "lut4", "gate_64"])
+@pytest.mark.parametrize("name", ["toy", "lut4", "gate_64", "toy_lanes"])
 @pytest.mark.parametrize("section", [1, 2])
 @pytest.mark.parametrize("position", [0, -1, 200_000])
 def test_words_of_keys_above_their_modulus_are_refused_wherever_they_lie(

@@ -49,6 +49,8 @@ NAMES = [
     "toy_large",
     "toy_extended",
     "toy_extended_two_limb",
+    "toy_lanes",
+    "toy_lanes_block",
     "gate_64",
     "gate_128",
     "lut2",

@@ -26,8 +26,8 @@ def mean_of(params: Any) -> float:
     return 1 / (params.keys_per_step + 1)
 
 
-def switch_variance_of_key(params: Any, weight: int) -> float:
-    """Of the modulus switch under a key of this weight: an error meets 1 - p at a one and -p at a zero."""
+def switch_variance_of_key(params: Any, weight: float) -> float:
+    """Of the modulus switch under a key of this weight (lanes: the mean of theirs): an error meets 1 - p at a one and -p at a zero."""
     p = mean_of(params)
     squares = weight * (1 - p) ** 2 + (params.lwe_dimension - weight) * p**2
     return float((squares + 1) / 12 / (2 * params.table_size) ** 2)
@@ -44,7 +44,7 @@ def pooled(stage: Callable[[], Any], runs: int) -> tuple[float, float, int]:
 def test_modulus_switch_is_centred_for_the_blocks(name: str, laboratory_named: Callable[[str], Any]) -> None:
     """40,960 random ciphertexts. By chance: below 1e-6 (4.9 standard deviations; errors of a key of known weight are close to Gaussian)."""
     laboratory = laboratory_named(name)
-    params, weight = laboratory.params, int(laboratory.small_key.sum())
+    params, weight = laboratory.params, float(laboratory.small_keys.sum() / laboratory.params.lane_count)
     ratio, mean, samples = pooled(laboratory.modulus_switch, 10)
     of_key = switch_variance_of_key(params, weight) / noise.modulus_switch_variance(params)
     assert ratio / of_key == pytest.approx(1, abs=4.9 * math.sqrt(2 / samples))

@@ -39,7 +39,7 @@ def test_fresh_encryption(laboratory: Any) -> None:
 
 def test_seeded_glwe_encryption(laboratory: Any) -> None:
     params = laboratory.params
-    messages = laboratory.torus_words(8, params.polynomial_size)
+    messages = laboratory.torus_words(8, *laboratory.lanes, params.polynomial_size)
     seed, bodies = laboratory.secret.encrypt_glwe_seeded(messages)
     phases = laboratory.secret.phase_glwe(_engine.expand_glwe(params, seed, bodies))
     errors = (phases.astype(np.int64) - messages.astype(np.int64)).ravel()
@@ -81,7 +81,7 @@ def test_whole_lookup(laboratory: Any) -> None:
 
 def test_linear_layer_scales_as_the_norm(laboratory: Any) -> None:
     params = laboratory.params
-    inputs = laboratory.secret.encrypt_lwe(np.zeros(3 * 1024, np.uint64)).reshape(1024, 3, -1)
+    inputs = laboratory.secret.encrypt_lwe(np.zeros((3 * 1024, *laboratory.lanes), np.uint64)).reshape(1024, 3, -1)
     weights = np.array([[3, -4, 12]], dtype=np.int32)
     phases = laboratory.secret.phase_lwe(laboratory.session.linear(weights, inputs).reshape(1024, -1))
     errors = (phases.astype(np.int64) + params.modulus // 2) % params.modulus - params.modulus // 2
@@ -93,7 +93,7 @@ def test_switched_noise_of_chained_bootstraps_does_not_grow(toy: Any) -> None:
     """The output of a look-up of a look-up is as noisy as that of the first."""
     params = toy.params
     table = toy.tables(np.full((1, params.table_size), params.modulus // 8, np.uint64))
-    lwe = toy.secret.encrypt_lwe(np.full(512, params.modulus // 8, np.uint64))
+    lwe = toy.secret.encrypt_lwe(np.full((512, *toy.lanes), params.modulus // 8, np.uint64))
     deviations = []
     for _ in range(3):
         lwe = toy.session.bootstrap(lwe, table).reshape(512, -1)

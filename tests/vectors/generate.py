@@ -15,6 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 os.environ["CLOAKWORK_ALLOW_TOY"] = "1"
 
@@ -22,11 +23,11 @@ from cloakwork.fhe_core import keystore
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.lookup_tables import LookupTables
-from cloakwork.fhe_core.parameters import parameter_text
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_text
 from cloakwork.fhe_core.server import Session
 
 FOLDER = Path(__file__).parent
-SETS = ("toy", "toy_two_limb", "toy_block")
+SETS = ("toy", "toy_two_limb", "toy_block", "toy_lanes")
 ENTROPY = bytes(range(32))
 PASSPHRASE = "cloakwork test vector"
 MESSAGES = [0, 1, 2, 3]
@@ -44,17 +45,24 @@ WHAT = {
 }
 
 
+def in_lanes(params: ParameterSet, messages: ArrayLike) -> NDArray[np.int64]:
+    """Messages m as they are, or with r lanes [.., r]: lane j has m + j mod 4."""
+    lanes = np.arange(params.lane_count) if params.lane_count > 1 else 0
+    return (np.asarray(messages)[(...,) if params.lane_count == 1 else (..., None)] + lanes) % 4
+
+
 def build(name: str) -> tuple[dict[str, bytes], dict[str, str]]:
     """The files of one parameter set, and digests of what is too large for a file. The order of the client's calls matters."""
     key = ClientKey._from_entropy(name, ENTROPY)
     bodies = key._secret_key.evaluation_keys()
-    ciphertexts = key.encrypt(MESSAGES)
+    messages = in_lanes(key.parameters, MESSAGES)
+    ciphertexts = key.encrypt(messages)
     files = {
         "parameter_set.txt": parameter_text(key.parameters).encode(),
         "secret_key.clkw": _sealed(key),
         "ciphertexts.clkw": ciphertexts.to_bytes(),
-        "seeded_ciphertexts.clkw": key.encrypt(MESSAGES, seeded=True).to_bytes(),
-        "packed_ciphertexts.clkw": key.encrypt_packed(PACKED_MESSAGES).to_bytes(),
+        "seeded_ciphertexts.clkw": key.encrypt(messages, seeded=True).to_bytes(),
+        "packed_ciphertexts.clkw": key.encrypt_packed(in_lanes(key.parameters, PACKED_MESSAGES)).to_bytes(),
     }
     public = key.public_key()
     files["public_key.clkw"] = public.to_bytes()
@@ -108,14 +116,15 @@ def readme(files: dict[str, bytes]) -> str:
 
 For other implementations of [docs/specification.md](../../docs/specification.md) and [docs/wire_format.md](../../docs/wire_format.md),
 and to notice when this one changes. The toy sets are insecure. All of it follows from the entropy 00 01 02 .. 1f; `generate.py`
-writes files and this page, `test_vectors.py` checks them.
+writes files and this page, `test_vectors.py` checks them. A ciphertext of `toy_lanes` holds two values:
+m as the table says, and m + 1 modulo 4.
 
 | file | what | bytes | SHA-256 |
 |---|---|---|---|
 {table}
 
 `digests.json` has the SHA-256 of larger things: the evaluation keys (with that public key) as an object of the wire format, the
-secret coefficients as signed bytes (small key, then large key), and the words after each stage of the bootstrap of
+secret coefficients as signed bytes (small keys, then large keys), and the words after each stage of the bootstrap of
 `ciphertexts.clkw` in C order, little-endian, 4 bytes a word (8 for torus words of two limbs).
 """
 

@@ -19,7 +19,7 @@ from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.fhe_core.public_key import PublicKey
 
 FOLDER = Path(__file__).parent
-SETS = ("toy", "toy_two_limb", "toy_block")
+SETS = ("toy", "toy_two_limb", "toy_block", "toy_lanes")
 
 
 def _load_generator() -> ModuleType:
@@ -61,9 +61,10 @@ def test_they_decrypt(name: str) -> None:
         ("bootstrapped", [1, 2, 3, 0]),
     ]:
         ciphertexts = load_ciphertexts((FOLDER / f"{name}_{path}.clkw").read_bytes())
-        np.testing.assert_array_equal(key.decrypt(ciphertexts), expected)
+        np.testing.assert_array_equal(key.decrypt(ciphertexts), generator.in_lanes(key.parameters, expected))
     public_key = PublicKey.load(FOLDER / f"{name}_public_key.clkw")
-    np.testing.assert_array_equal(key.decrypt(public_key.encrypt([3, 1])), [3, 1])
+    values = generator.in_lanes(key.parameters, [3, 1])
+    np.testing.assert_array_equal(key.decrypt(public_key.encrypt(values)), values)
     assert Ciphertexts.load(FOLDER / f"{name}_ciphertexts.clkw").key_id == key.key_id
 
 

@@ -17,6 +17,7 @@ from cloakwork.app.cli.shared.parameter_sets import find_set
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, concatenate
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.large_arguments import check_modulus
 from cloakwork.fhe_core.large_plan import Input, function_p_fail_log2
 from cloakwork.fhe_core.large_precision import P_FAIL_LOG2, eval_decomp, eval_floor, eval_func, eval_sign, plan_of
@@ -196,7 +197,7 @@ def bench_large(parameters: ParameterSet, work: Work, setting: Setting, update: 
     modulus = 1 << work.bits
 
     def draw() -> tuple[tuple[Ciphertexts, ...], Array]:
-        m = rng.integers(0, modulus, setting.batch)
+        m = rng.integers(0, modulus, (setting.batch, *lane_axis(parameters)))
         return (key.encrypt_integers(m, modulus).ciphertexts,), m
 
     operation = Operation(
@@ -213,7 +214,8 @@ def bench_large(parameters: ParameterSet, work: Work, setting: Setting, update: 
         "batch": setting.batch,
         "threads": setting.threads,
         "median_seconds": median,
-        "per_second": setting.batch / median,
+        "values_per_ciphertext": parameters.lane_count,
+        "per_second": setting.batch * parameters.lane_count / median,
         "rotations": work.rotations,
         "wrong": wrong,
         "p_fail_log2": work.p_fail_log2,
@@ -222,7 +224,7 @@ def bench_large(parameters: ParameterSet, work: Work, setting: Setting, update: 
         "least_seconds": min(seconds),
         "most_seconds": max(seconds),
         "repeats": len(seconds),
-        "outputs": setting.batch * (len(seconds) + 1),
+        "outputs": setting.batch * parameters.lane_count * (len(seconds) + 1),
         "cpu_features": _engine.cpu_features(),
         "peak_memory_bytes": peak_memory_bytes(),
     }

@@ -22,6 +22,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding, torus_constant
 from cloakwork.fhe_core.engine import host_array
 from cloakwork.fhe_core.gates import INPUT_COUNTS
+from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
@@ -38,7 +39,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """How often and on what. `repeats` None: as many as fit into about two seconds, at least five."""
+    """How often and on what. `batch`: ciphertexts. `repeats` None: as many as fit into about two seconds, at least five."""
 
     device: str
     batch: int
@@ -125,12 +126,13 @@ def bench_bootstrap(
         "device": setting.device,
         "batch": setting.batch,
         "threads": setting.threads,
+        "values_per_ciphertext": parameters.lane_count,
     }
     if gate:
         record["gate"] = gate
     return record | {
         "median_seconds": median,
-        "per_second": setting.batch / median,
+        "per_second": setting.batch * parameters.lane_count / median,
         "keyswitch_seconds": keyswitch_seconds,
         "blind_rotate_seconds": blind_rotate_seconds,
         "wrong": wrong,
@@ -140,7 +142,7 @@ def bench_bootstrap(
         "least_seconds": min(seconds),
         "most_seconds": max(seconds),
         "repeats": len(seconds),
-        "outputs": setting.batch * (len(seconds) + 1),
+        "outputs": setting.batch * parameters.lane_count * (len(seconds) + 1),
         "cpu_features": _engine.cpu_features(),
         "peak_memory_bytes": peak_memory_bytes(),
     }
@@ -148,7 +150,7 @@ def bench_bootstrap(
 
 def gate_operation(key: ClientKey, session: Session, gate: str, batch: int, rng: np.random.Generator) -> Operation:
     def draw() -> tuple[tuple[Ciphertexts, ...], Array]:
-        bits = rng.integers(0, 2, (INPUT_COUNTS[gate], batch)).astype(np.bool_)
+        bits = rng.integers(0, 2, (INPUT_COUNTS[gate], batch, *lane_axis(key.parameters))).astype(np.bool_)
         return tuple(key.encrypt(row, encoding=Encoding.BOOLEAN) for row in bits), clear_gate(gate, bits)
 
     def run(*inputs: Ciphertexts) -> Ciphertexts:
@@ -158,7 +160,7 @@ def gate_operation(key: ClientKey, session: Session, gate: str, batch: int, rng:
 
 
 def clear_gate(gate: str, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The gate on rows of clear bits."""
+    """The gate on clear bits, one array for each input."""
     count = bits.sum(axis=0)
     inputs = len(bits)
     truth: dict[str, Array] = {
@@ -192,7 +194,7 @@ def lookup_operation(key: ClientKey, session: Session, batch: int, rng: np.rando
     sign = LookupTables.of_sign(parameters, torus_constant(parameters, 1, 8), Encoding.BOOLEAN)
 
     def draw() -> tuple[tuple[Ciphertexts, ...], Array]:
-        bits = rng.integers(0, 2, batch).astype(np.bool_)
+        bits = rng.integers(0, 2, (batch, *lane_axis(parameters))).astype(np.bool_)
         return (key.encrypt(bits, encoding=Encoding.BOOLEAN),), bits
 
     def run(inputs: Ciphertexts) -> Ciphertexts:
@@ -207,7 +209,7 @@ def exact_operation(key: ClientKey, session: Session, batch: int, rng: np.random
     table = LookupTables.of_messages(key.parameters, function)
 
     def draw() -> tuple[tuple[Ciphertexts, ...], Array]:
-        messages = rng.integers(0, size, batch)
+        messages = rng.integers(0, size, (batch, *lane_axis(key.parameters)))
         return (key.encrypt(messages),), function[messages]
 
     def run(inputs: Ciphertexts) -> Ciphertexts:
@@ -223,7 +225,7 @@ def approximate_operation(key: ClientKey, session: Session, batch: int, rng: np.
 
     def draw() -> tuple[tuple[Ciphertexts, ...], Array]:
         # Noise must not carry a value over the end of the range.
-        values = rng.uniform(-0.25 + bound, 0.25 - bound, batch)
+        values = rng.uniform(-0.25 + bound, 0.25 - bound, (batch, *lane_axis(key.parameters)))
         return (key.encrypt(values, encoding=Encoding.TORUS),), relu(values)
 
     def run(inputs: Ciphertexts) -> Ciphertexts:
@@ -266,7 +268,7 @@ def bench_linear(
     rng = np.random.default_rng()
     rows, columns = shape
     weights = rng.integers(-LINEAR_WEIGHT_LIMIT, LINEAR_WEIGHT_LIMIT, shape)
-    bits = rng.integers(0, 2, (setting.batch, columns)).astype(np.bool_)
+    bits = rng.integers(0, 2, (setting.batch, columns, *lane_axis(parameters))).astype(np.bool_)
     inputs = key.encrypt(bits, encoding=Encoding.BOOLEAN)
     if arrays is Arrays.PAGE_LOCKED:
         locked = host_array(inputs.words.shape, inputs.words.dtype)
@@ -283,7 +285,7 @@ def bench_linear(
         operation = on_device(operation, session)
     seconds, wrong = measure(operation, setting.repeats, progress)
     median = statistics.median(seconds)
-    macs = rows * columns * setting.batch * (parameters.large_dimension + 1)
+    macs = rows * columns * setting.batch * parameters.large_words
     return {
         "set": parameters.name,
         "device": setting.device,
@@ -302,13 +304,15 @@ def bench_linear(
 
 
 def clear_product(weights: Array, phases: NDArray[np.uint64], modulus: int) -> NDArray[np.uint64]:
-    """[R, C] times [S, C] modulo Q < 2^54, exactly, in two halves of 27 bits (each product sum stays below 2^53)."""
-    low = (phases & np.uint64((1 << 27) - 1)).astype(np.float64) @ weights.T.astype(np.float64)
-    high = ((phases >> np.uint64(27)).astype(np.float64) @ weights.T.astype(np.float64)).astype(np.int64) % modulus
+    """[R, C] times [S, C] or [S, C, r] modulo Q < 2^54, exactly, in two halves of 27 bits (each product sum stays below 2^53)."""
+    columns = phases.reshape(*phases.shape[:2], -1)  # a matrix [C, r] of each sample
+    matrix = weights.astype(np.float64)
+    low = matrix @ (columns & np.uint64((1 << 27) - 1)).astype(np.float64)
+    high = (matrix @ (columns >> np.uint64(27)).astype(np.float64)).astype(np.int64) % modulus
     for _ in range(3):
         high = (high << 9) % modulus  # below 2^63
     product: NDArray[np.uint64] = ((high + low.astype(np.int64)) % modulus).astype(np.uint64)
-    return product
+    return product.reshape(len(phases), len(weights), *phases.shape[2:])
 
 
 def bench_keygen(parameters: ParameterSet, repeats: int | None, progress: ProgressCallback) -> dict[str, Any]:
@@ -323,7 +327,7 @@ def bench_keygen(parameters: ParameterSet, repeats: int | None, progress: Progre
     start = time.perf_counter()
     evaluation_keys.expand("cpu")
     expand_seconds = time.perf_counter() - start
-    bit = np.zeros(1, dtype=np.bool_)
+    bit = np.zeros((1, *lane_axis(parameters)), dtype=np.bool_)
     return {
         "set": parameters.name,
         "median_seconds": statistics.median(seconds),

@@ -23,6 +23,7 @@ FIELDS = (
     "message_bits",
     "polynomial_size",
     "glwe_dimension",
+    "lane_count",
     "extension_factor",
     "limb_count",
     "mask_gadget",
@@ -98,6 +99,8 @@ def sets_table(sets: list[ParameterSet]) -> Table:
         table.caption += " .._raised: limbs of ciphertexts; the bootstrap key has two. Taken only when named."
     if any(has_fine_outputs(each) for each in sets):
         table.caption += " large16: outputs of low noise, for large integers. Taken only when named."
+    if any(each.lane_count > 1 for each in sets):
+        table.caption += " .._cm2: 2 values to a ciphertext, for batches of one client. Taken only when asked for."
     if any(each.structured_secret for each in sets):
         table.caption += " *: a structured secret (block-binary small key), which no estimator covers in full; taken only when asked for."
     return table

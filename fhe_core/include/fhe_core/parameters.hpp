@@ -38,9 +38,8 @@ struct Shape {
     Raising raising = Raising::none;
     int lane_count = 1;  // r: bodies of a ciphertext, which share its mask; each has keys of its own
 
-    constexpr int component_count() const {
-        return glwe_dimension + lane_count;
-    }  // polynomials of a ciphertext: masks, then bodies
+    // Polynomials of a ciphertext: masks, then bodies.
+    constexpr int component_count() const { return glwe_dimension + lane_count; }
     constexpr bool is_raised() const { return raising != Raising::none; }
     constexpr bool has_rounded_products() const { return raising == Raising::rounded; }
     constexpr Limbs limbs() const { return {limb_count}; }
@@ -73,9 +72,8 @@ struct ParameterSet {
     constexpr int table_size() const { return shape.extension_factor * shape.polynomial_size; }  // entries of a look-up table
     constexpr int limb_count() const { return shape.limb_count; }
     constexpr int large_dimension() const { return shape.polynomial_size * shape.glwe_dimension; }
-    constexpr int large_words() const {
-        return large_dimension() + lane_count();
-    }  // of an LWE ciphertext: the mask, then the bodies
+    // Words of an LWE ciphertext: the mask, then the bodies.
+    constexpr int large_words() const { return large_dimension() + lane_count(); }
     constexpr int small_words() const { return lwe_dimension + lane_count(); }
     constexpr Limbs limbs() const { return shape.limbs(); }
     constexpr std::uint64_t modulus() const { return limbs().modulus(); }

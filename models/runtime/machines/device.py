@@ -51,7 +51,7 @@ class DeviceProgram:
         bounds = [samples * i // devices for i in range(devices + 1)]
         shares = [i for i in range(devices) if bounds[i] < bounds[i + 1]]
         count = BootstrapCount(progress, self.bootstraps * samples)
-        shape = (samples, self.schedule.output.wires.size, x.parameters.large_dimension + 1)
+        shape = (samples, self.schedule.output.wires.size, x.parameters.large_words)
         outputs = engine.host_array(shape, word_dtype(x.parameters))
 
         def share(number: int) -> None:
@@ -140,7 +140,7 @@ class Device:
         arrays = [self._values[value] for value in reads.values]
         if len(arrays) == 1:
             return arrays[0]
-        samples, width = self._part.stop - self._part.start, self._x.parameters.large_dimension + 1
+        samples, width = self._part.stop - self._part.start, self._x.parameters.large_words
         if not arrays:  # nothing but the zero wire
             nothing = np.zeros((samples, 1, width), word_dtype(self._x.parameters))
             return engine.upload(nothing, self._session.device)

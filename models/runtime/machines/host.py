@@ -114,7 +114,7 @@ class Host:
     def _parts(self, block: Block) -> int:
         """Calls into which the positions of a block are split, so that the gathered ciphertexts fit memory."""
         params = self._packed.parameters
-        ciphertext = self._packed.shape[0] * (params.large_dimension + 1) * word_dtype(params).itemsize
+        ciphertext = self._packed.shape[0] * params.large_words * word_dtype(params).itemsize
         needed = int(ciphertext * block.reads.wires.size)
         return min(len(block.positions), max(1, -(-needed // GATHERED_BYTES)))
 
@@ -143,7 +143,7 @@ class Host:
         if len(values) == 1 and int(columns.min()) >= 0:
             return self._values[values[0]][:, columns]
         params = self._packed.parameters
-        out = np.zeros((self._packed.shape[0], *columns.shape, params.large_dimension + 1), word_dtype(params))
+        out = np.zeros((self._packed.shape[0], *columns.shape, params.large_words), word_dtype(params))
         first = 0
         for value in values:
             words = self._values[value]

@@ -81,6 +81,25 @@ def test_gate_writes_the_keys_of_the_design_and_nothing_else(run):
 
 
 @pytest.mark.parametrize(
+    "kind",
+    [
+        ("pbs", "--set", "toy_lanes"),
+        ("gate", "--gate", "MUX", "--set", "toy_lanes_block"),
+        ("linear", "--rows", "5", "--cols", "7", "--set", "toy_lanes"),
+        ("keygen", "--set", "toy_lanes"),
+    ],
+    ids=lambda kind: kind[0],
+)
+def test_values_of_a_common_mask_are_counted(run, kind):
+    batch = () if kind[0] == "keygen" else ("--batch", "3")
+    record = one_object(run("bench", *kind, *batch, "--repeats", "2", "--json", "-"))
+    if kind[0] in ("pbs", "gate"):
+        assert (record["batch"], record["values_per_ciphertext"], record["outputs"]) == (3, 2, 18)
+        assert record["per_second"] == pytest.approx(6 / record["median_seconds"])
+    assert record.get("wrong", 0) == 0
+
+
+@pytest.mark.parametrize(
     ("kind", "bits", "rotations"),
     [
         (("func", "--bits", "3"), 3, 2),
