@@ -54,7 +54,7 @@ struct LatencyConfig {
     static constexpr int kPerUnit = 1;
     static constexpr std::size_t kSharedBytes = 4 * (Pair::kPowerWords + Ntt::kTwiddleWords + (kRows + kComponents) * N);
 
-    static_assert(kThreads <= 384 && kSharedBytes <= 227 * 1024, "a block of one multiprocessor");
+    static_assert(kThreads <= 512 && kSharedBytes <= 227 * 1024, "a block of one multiprocessor");
 };
 
 #if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)

@@ -70,10 +70,10 @@ constexpr int team_depth(const Shape& shape) {
 // The key of blocks of six and more is larger than half of L2, but for a gate's.
 constexpr bool is_prefetched(const Shape& shape) { return keys_of(shape) >= 6 && rows_of(shape) > 6; }
 
-// --- One limb, several lanes: groups; six and eight keys of four components are two teams of two, sixteen warps ---
+// --- One limb, several lanes: groups; six and eight keys of four components and few rows are two teams of two, sixteen warps ---
 
 constexpr bool has_lane_teams(const Shape& shape) {
-    return has_lanes(shape) && shape.polynomial_size == 512 && shape.component_count() == 4 && rows_of(shape) <= 12 &&
+    return has_lanes(shape) && shape.polynomial_size == 512 && shape.component_count() == 4 && rows_of(shape) <= 8 &&
            keys_of(shape) >= 6;
 }
 
@@ -86,7 +86,7 @@ struct OfOneLimb {
     using Team = TeamConfig<KernelShapeOf, TeamLayout<teams_of(s), team_size(s), team_digits(s), team_depth(s), keys_at_once(s),
                                                       in_place(s), has_one_loop(s), is_prefetched(s)>>;
 
-    using LaneTeam = TeamConfig<KernelShapeOf, TeamLayout<2, 2, digits_of(s), 1, 2, false, has_one_loop(s)>>;
+    using LaneTeam = TeamConfig<KernelShapeOf, TeamLayout<2, 2, 2, 1, 2, false, has_one_loop(s)>>;
 
     using Throughput = std::conditional_t<has_teams(s), Team, std::conditional_t<has_lane_teams(s), LaneTeam, Pair<buffers_of(s)>>>;
     using Small = Pair<1>;

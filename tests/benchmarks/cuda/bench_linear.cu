@@ -181,6 +181,7 @@ struct Wgmma {
         view.columns = p.c.columns;
         view.column_stages = p.sliced.padded_columns / kOperandColumns;
         view.words = static_cast<std::uint32_t>(p.words);
+        view.mask_words = view.words - 1;
         view.positions = p.c.positions;
         view.items = static_cast<std::uint32_t>(p.items);
         for (int i = 0; i < kMostFactors; ++i) {

@@ -35,12 +35,12 @@ __global__ void empty_kernel() {}
 
 void time_stages(const ParameterSet& params, std::size_t batch) {
     const std::size_t rows = params.keyswitch_key_rows(), padded = (batch + 15) / 16 * 16;
-    const int slices = (params.keyswitch_modulus_log2 + 7) / 8, columns = (params.lwe_dimension + 1 + 15) / 16 * 16;
-    DeviceArray<std::uint8_t> lwe(batch * (params.large_dimension() + 1) * params.word_bytes());
+    const int slices = (params.keyswitch_modulus_log2 + 7) / 8, columns = (params.small_words() + 15) / 16 * 16;
+    DeviceArray<std::uint8_t> lwe(batch * params.large_words() * params.word_bytes());
     DeviceArray<std::int8_t> planes(rows * columns * slices), digits(padded * rows);
     DeviceArray<std::int32_t> sums(padded * slices * columns);
-    const DeviceArray<std::uint32_t> bodies(batch), small(batch * (params.lwe_dimension + 1)), few(small.size());
-    DeviceArray<unsigned long long> counters(few_keyswitch_counters());
+    const DeviceArray<std::uint32_t> bodies(batch * params.lane_count()), small(batch * params.small_words()), few(small.size());
+    DeviceArray<unsigned long long> counters(few_keyswitch_counters(params));
     DeviceArray<std::uint8_t> elsewhere(std::size_t{128} << 20);  // more than the L2 cache
     const auto fill = [](auto& array, std::uint64_t bound) {
         std::vector<std::uint8_t> bytes(array.size() * sizeof *array.data());

@@ -14,7 +14,7 @@ namespace {
 template <class Word>
 bool check(Shape shape, std::int64_t largest, int items_at_once) {
     const ParameterSet params = bench_parameters(shape, 4);
-    const int words = params.large_dimension() + 1, samples = 2, sample_rows = 9, positions = 3, rows = 5, columns = 6;
+    const int words = params.large_words(), samples = 2, sample_rows = 9, positions = 3, rows = 5, columns = 6;
     std::mt19937_64 generator(largest);
     std::vector<std::int32_t> weights(rows * columns), gather(positions * columns), out_rows{10, 0, 5};
     for (auto& weight : weights) weight = static_cast<std::int32_t>(std::int64_t(generator() % (2 * largest + 1)) - largest);
@@ -53,7 +53,7 @@ bool check(Shape shape, std::int64_t largest, int items_at_once) {
         for (int p = 0; p < positions; ++p)
             for (int r = 0; r < rows; ++r)
                 for (int w = 0; w < words; ++w) {
-                    __int128 total = w == words - 1 ? bias[r] : 0;
+                    __int128 total = w >= params.large_dimension() ? bias[r] : 0;
                     for (int c = 0; c < columns; ++c)
                         if (const int row = gather[p * columns + c]; row >= 0)
                             total += static_cast<__int128>(weights[r * columns + c]) * lwe[(s * sample_rows + row) * words + w];
@@ -73,9 +73,12 @@ bool check(Shape shape, std::int64_t largest, int items_at_once) {
 int main() {
     using namespace fhe_core;
     using namespace fhe_core::cuda;
-    const Shape one{256, 1, 1, {8, 2}, {8, 2}, CmuxKind::binary_pair}, two{256, 1, 2, {24, 1}, {24, 1}, CmuxKind::binary_pair};
+    const Shape one{256, 1, 1, {8, 2}, {8, 2}, CmuxKind::binary_pair},
+        lanes{256, 1, 1, {8, 2}, {8, 2}, CmuxKind::binary_pair, 1, Raising::none, 3},
+        two{256, 1, 2, {24, 1}, {24, 1}, CmuxKind::binary_pair};
     bool good = check<std::uint32_t>(one, 7, 4);
     good &= check<std::uint32_t>(one, 2147483647, 1);
+    good &= check<std::uint32_t>(lanes, 1000, 4);
     good &= check<std::uint64_t>(two, 100, 6);
     good &= check<std::uint64_t>(two, 1000000, 5);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;

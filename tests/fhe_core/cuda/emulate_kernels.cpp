@@ -192,12 +192,14 @@ int main() {
     good &= Lanes<2, binary_pair, 512, 2, 1, 8, 2, 7, 2>::latency(6, 43);
     good &= Lanes<2, binary_pair, 512, 2, 1, 6, 3, 7, 2>::chosen(4, 44);  // rows of bodies are fewer than of masks
     good &= Lanes<2, binary_pair, 512, 2, 1, 6, 3, 7, 2>::latency(4, 45);
+    good &= Lanes<2, binary_pair, 512, 2, 1, 5, 4, 5, 3>::latency(4, 53);  // fourteen rows: sixteen warps
     good &= Lanes<4, binary_pair, 512, 2, 1, 8, 2, 7, 2>::chosen(4, 46);
     good &= Lanes<3, binary_pair, 256, 1, 1, 5, 4, 5, 3>::chosen(4, 47);
     good &= Lanes<2, binary_pair, 1024, 1, 1, 5, 4, 5, 3>::chosen(4, 48);
     good &= Lanes<2, block_4, 512, 2, 1, 8, 2, 7, 2>::chosen(8, 49);
     good &= Lanes<2, block_8, 512, 2, 1, 8, 2, 7, 2>::chosen(16, 50);
     good &= Lanes<2, block_8, 512, 2, 1, 8, 2, 7, 2>::latency(16, 51);
+    good &= Lanes<2, block_8, 512, 2, 1, 6, 3, 5, 3>::chosen(16, 54);
     good &= Lanes<2, block_8, 512, 2, 1, 6, 3, 7, 2>::teams<TeamLayout<1, 2, 1, 2, 2>>(16, 52);
     good &= TwoLimbs<binary_pair, 2048, 1>::chosen(4, 21);
     good &= TwoLimbs<binary_pair, 2048, 1>::small(4, 22);

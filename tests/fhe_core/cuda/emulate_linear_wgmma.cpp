@@ -39,6 +39,7 @@ bool check(const Case& c) {
     std::uint64_t modulus = Modulus<0>::p;
     if (Tile::kLimbs == 2) modulus *= Modulus<1>::p;
     const int stages = (c.columns + kOperandColumns - 1) / kOperandColumns, sample_rows = c.columns + 2;
+    constexpr int kBodies = Tile::kLimbs == 1 ? 2 : 1;
     LinearView view{};
     view.slice_count = c.slice_count;
     view.rows = c.rows;
@@ -46,6 +47,7 @@ bool check(const Case& c) {
     view.columns = c.columns;
     view.column_stages = stages;
     view.words = c.words;
+    view.mask_words = c.words - kBodies;
     view.positions = c.positions;
     view.items = c.samples * c.positions;
     view.sample_rows = sample_rows;
@@ -84,7 +86,7 @@ bool check(const Case& c) {
         for (int position = 0; position < c.positions; ++position)
             for (int row = 0; row < c.rows; ++row)
                 for (int word = 0; word < c.words; ++word) {
-                    __int128 total = c.bias && word == c.words - 1 ? bias[row] : 0;
+                    __int128 total = c.bias && word >= c.words - kBodies ? bias[row] : 0;
                     for (int column = 0; column < c.columns; ++column) {
                         const int from = c.positions > 1 ? gather[position * c.columns + column] : column;
                         std::int64_t weight = 0;
