@@ -1,6 +1,8 @@
 """Lanes of a common mask: which axis of values and of arrays is that of a ciphertext's r bodies.
 
 With r = 1 there is none. Else a ciphertext holds r values, the last axis of what is encrypted and decrypted.
+
+Source: [BBC+25] several messages under one mask.
 """
 
 from __future__ import annotations

@@ -266,6 +266,7 @@ def external_product_key_variance(params: NoiseParameters) -> float:
     """N * (k sum E[d_mask^2] + r sum E[d_body^2]) * sigma^2 / Q^2, with the noise and the modulus of the bootstrap key.
 
     Rows of every lane's body have noise in every lane, so a lane meets the digits of all r bodies.
+    Source: [CGGI20]; [BBC+25] for r bodies.
     """
     masks = params.glwe_dimension * _digit_moment(params, params.mask_gadget)
     digits = masks + params.lane_count * _digit_moment(params, params.body_gadget)

@@ -32,6 +32,7 @@ __all__ = [
     "parameter_text",
     "products_of",
     "public_key_bytes",
+    "require_common_mask",
     "require_structured_keys",
     "seeded_ciphertext_bytes",
     "structure_of",
@@ -132,6 +133,20 @@ def require_structured_keys(params: ParameterSet, structured_keys: bool, how: st
         raise ParameterError(
             f"parameter set '{params.name}' has a {structure_of(params)}, which no estimator covers in full (docs/parameters.md); it is "
             f"taken only when asked for: pass {how}, or choose another set"
+        )
+
+
+def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "common_mask=True") -> None:
+    """ParameterError for a set of several values to a ciphertext that nobody asked for, and for one of a single value where they were asked for."""
+    if params.lane_count > 1 and not common_mask:
+        raise ParameterError(
+            f"parameter set '{params.name}' has {params.lane_count} values to a ciphertext (docs/parameters.md), samples of one client's batch, of "
+            f"which a batch of one wastes all but one; it is taken only when asked for: pass {how}, or choose another set"
+        )
+    if common_mask and params.lane_count == 1:
+        raise ParameterError(
+            f"parameter set '{params.name}' has one value to a ciphertext, and several were asked for: leave {how} out, or choose a set "
+            "whose name ends in '_cm2'"
         )
 
 

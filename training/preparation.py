@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 import onnx
 from torch import fx
 
-from cloakwork.fhe_core.parameters import offered_sets, require_structured_keys
+from cloakwork.fhe_core.parameters import offered_sets, require_common_mask, require_structured_keys
 from cloakwork.fhe_core.parameters import parameter_set as set_of
 from cloakwork.models.criteria.choose_set import bootstrap_cost
 from cloakwork.models.passes.choose_parameters import approximate_sets
@@ -128,6 +128,7 @@ def prepare(
     given = None if parameter_set is None else LookupNoise.of(parameter_set)
     if parameter_set is not None:
         require_structured_keys(set_of(parameter_set), structured_keys)
+        require_common_mask(set_of(parameter_set), False)
     names = _sets_by_cost(structured_keys)
     _check_example(example_input)
     device = next((p.device for p in module.parameters()), example_input.device)

@@ -6,7 +6,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_set, require_structured_keys
+from cloakwork.fhe_core.parameters import (
+    ParameterSet,
+    parameter_set,
+    require_common_mask,
+    require_structured_keys,
+)
 
 Made = TypeVar("Made")
 
@@ -14,11 +19,14 @@ Made = TypeVar("Made")
 RAISED_SHARE: Final = 0.96
 
 
-def named_sets(candidates: Sequence[ParameterSet | str], structured_keys: bool) -> list[ParameterSet]:
-    """Sets, or their names, as sets; ParameterError for one with a structured secret that was not asked for."""
+def named_sets(
+    candidates: Sequence[ParameterSet | str], structured_keys: bool, common_mask: bool = False
+) -> list[ParameterSet]:
+    """Sets, or their names, as sets; ParameterError for one with a structured secret, or a common mask, that was not asked for."""
     sets = [parameter_set(each) if isinstance(each, str) else each for each in candidates]
     for params in sets:
         require_structured_keys(params, structured_keys)
+        require_common_mask(params, common_mask)
     return sets
 
 

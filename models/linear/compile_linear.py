@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_set, require_structured_keys
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set, require_common_mask, require_structured_keys
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import (
     Columns,
@@ -100,6 +100,7 @@ def compile_linear(
     chosen = parameters or usual
     params = chosen if isinstance(chosen, ParameterSet) else parameter_set(chosen)
     require_structured_keys(params, structured_keys)
+    require_common_mask(params, False)
     steps = (Columns(model.features, model.feature_names),) if preprocessing is None else tuple(preprocessing)
     steps, scaling = split_scaling(steps)
     model = model if scaling is None else model.on_unscaled(scaling)

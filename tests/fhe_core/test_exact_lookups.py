@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 
@@ -33,6 +35,12 @@ def every(params: ParameterSet, device: str) -> int:
     return 11 if device == "cpu" and params.extension_factor > 8 else 1
 
 
+def in_lanes(params: ParameterSet, messages: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Themselves; with r lanes [.., r], in lane j the message j further on."""
+    size = 1 << params.message_bits
+    return messages if params.lane_count == 1 else (messages[..., None] + np.arange(params.lane_count)) % size
+
+
 @pytest.mark.long
 def test_every_message(key: ClientKey, session: Session) -> None:
     """Permutations in turn: whatever message stands at an edge of its slot, its neighbours give something else."""
@@ -44,8 +52,9 @@ def test_every_message(key: ClientKey, session: Session) -> None:
         np.random.default_rng(size).permutation(size),
     ]
     index = messages % len(permutations)
-    outputs = key.decrypt(session.bootstrap(key.encrypt(messages), np.array(permutations), table_index=index))
-    np.testing.assert_array_equal(outputs, np.array(permutations)[index, messages])
+    values = in_lanes(key.parameters, messages)
+    outputs = key.decrypt(session.bootstrap(key.encrypt(values), np.array(permutations), table_index=index))
+    np.testing.assert_array_equal(outputs.T, np.array(permutations)[index, values.T])
 
 
 @pytest.mark.long
@@ -54,10 +63,13 @@ def test_sums_of_outputs_and_shifts(key: ClientKey, session: Session) -> None:
     size, count = 1 << key.parameters.message_bits, int(key.parameters.max_weight_norm) ** 2
     sums = 8 if key.parameters.extension_factor == 1 else 2
     bits = np.random.default_rng(1).integers(0, 2, (sums, count)) if count < size else np.ones((sums, 1), dtype=int)
+    bits = np.minimum(in_lanes(key.parameters, bits), 1)
     fresh = session.bootstrap(key.encrypt(bits), np.minimum(np.arange(size), 1))
     total = session.linear(np.ones((1, bits.shape[1]), dtype=int), fresh)[:, 0]
     table = (3 * np.arange(size) + 1) % size
     np.testing.assert_array_equal(key.decrypt(session.bootstrap(total, table)), table[bits.sum(axis=1)])
     shifts = np.array([0, 1, size - 1])
-    outputs = session.bootstrap(key.encrypt([0]).with_message_bound(0, 0), table, shifts=shifts)
-    np.testing.assert_array_equal(key.decrypt(outputs), table[shifts][None])
+    zeros = np.zeros((1, *lane_axis(key.parameters)), dtype=int)
+    outputs = session.bootstrap(key.encrypt(zeros).with_message_bound(0, 0), table, shifts=shifts)
+    for found in np.moveaxis(key.decrypt(outputs), 1, 0).reshape(len(shifts), -1).T:
+        np.testing.assert_array_equal(found, table[shifts])

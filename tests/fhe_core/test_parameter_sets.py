@@ -69,11 +69,28 @@ def test_names() -> None:
         "nn1_block",
         "nn05_block",
     ]
+    lanes = ["gate_64_cm2", "gate_64_block_cm2", "lut1_cm2", "lut2_cm2", "nn2_cm2", "nn2_block_cm2"]
     two_limbs = ["lut3", "lut4", "lut5", "nn05", "nn2_wide", "nn1_wide", "nn05_wide"]
     raised = [f"{name}_raised" for name in two_limbs]
-    assert set(SHIPPED) == {"gate_64", "gate_128", *s192, *exact, *networks, *blocks, *raised, "lut4_fft", "large16"}
+    assert set(SHIPPED) == {
+        "gate_64",
+        "gate_128",
+        *s192,
+        *exact,
+        *networks,
+        *blocks,
+        *raised,
+        *lanes,
+        "lut4_fft",
+        "large16",
+    }
     assert list(ROWS) == NAMES
-    assert {name for name in SHIPPED if _engine.parameter_set(name).structured_secret} == set(blocks)
+    assert {name for name in SHIPPED if _engine.parameter_set(name).structured_secret} == {
+        *blocks,
+        "gate_64_block_cm2",
+        "nn2_block_cm2",
+    }
+    assert {name for name in SHIPPED if _engine.parameter_set(name).lane_count > 1} == set(lanes)
     assert {name for name in SHIPPED if _engine.parameter_set(name).raised} == {*raised, "lut4_fft"}
     assert {name for name in SHIPPED if _engine.parameter_set(name).rounded_products} == {"lut4_fft"}
 
@@ -196,6 +213,26 @@ def test_raised_sets_are_two_limb_sets_with_narrower_ciphertexts(name: str) -> N
     assert (raised.limb_count, raised.key_limb_count, plain.limb_count) == (1, 2, 2)
     assert search.cost(raised) < 1.01 * search.cost(plain)
     assert upload_bytes(_engine.parameter_set(name)) < 1.01 * upload_bytes(_engine.parameter_set(plain.name))
+
+
+@pytest.mark.parametrize("name", [name for name in SHIPPED if _engine.parameter_set(name).lane_count > 1])
+def test_lanes_pay_for_each_other(name: str) -> None:
+    """The promise of the set of one lane, whose ring they share; less than twice the work, more than twice the upload."""
+    lanes, plain = ROWS[name], ROWS[name.removesuffix("_cm2")]
+    for field in (
+        "kind",
+        "message_bits",
+        "max_weight_norm",
+        "polynomial_size",
+        "glwe_dimension",
+        "glwe_secret",
+        "glwe_sigma",
+        "cmux",
+    ):
+        assert getattr(lanes, field) == getattr(plain, field)
+    assert lanes.lane_count == 2 and lanes.lwe_dimension >= plain.lwe_dimension - plain.rotation.key_bits
+    assert 1.3 * search.cost(plain) < search.cost(lanes) < 1.7 * search.cost(plain)
+    assert 2 * upload_bytes(_engine.parameter_set(plain.name)) < upload_bytes(_engine.parameter_set(name)) < 64 << 20
 
 
 def test_toys_say_that_they_are_insecure() -> None:

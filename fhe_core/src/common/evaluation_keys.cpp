@@ -1,4 +1,5 @@
 // Bodies of the seeded evaluation keys: sections 2, 5 and 6 of docs/specification.md.
+// Source: [BBC+25] rows of several bodies under one mask.
 #include <algorithm>
 
 #include "common/words.hpp"

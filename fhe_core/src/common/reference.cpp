@@ -235,7 +235,8 @@ std::vector<std::int64_t> decompose(const ParameterSet& params, const Gadget& ga
 
 // --- Section 5 ------------------------------------------------------------------------------------------------------------------
 
-// Source: [CGGI20] external product. Ours: masks and body have a gadget each; sums are exact integers, reduced once.
+// Source: [CGGI20] external product, [BBC+25] several bodies under one mask. Ours: masks and body have a gadget each; sums are
+// exact integers, reduced once.
 Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glwe) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), components = params.component_count();
     std::vector<int128> sums(components * n);
