@@ -174,6 +174,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_raised_kerne
         for (int step = 0; step < view.steps; ++step) {
             std::uint32_t exponents[Config::kKeys];
             Config::Step::load_exponents(switched, step, exponents);
+            if constexpr (Config::kPrefetched) prefetch_key<Config::kStepBytes>(view, step + 1);
             thread.decompose(y);
             group_barrier();  // the digits are there
 #pragma unroll 1

@@ -516,7 +516,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
                 exponents[0] = Thread::Factors::raised(Step::load_exponent(switched, step, thread.lane % kKeys));
             else
                 Step::load_exponents(switched, step, exponents);
-            if constexpr (Config::kDeep) prefetch_key<Config::kStepBytes>(view, step + 1);
+            if constexpr (Config::kPrefetched) prefetch_key<Config::kStepBytes>(view, step + 1);
             if constexpr (Config::kInMemory) thread.load_share(y, memory);
             thread.decompose(y);
             group_barrier();  // the digits are there

@@ -56,9 +56,11 @@ struct TwoLimbConfig {
     static constexpr int kGroupWords = 2 * kParts * kTileWords;
     static constexpr bool kDeep = product == TwoLimbProduct::deep;
     static constexpr bool kKeysFirst = kDeep || kRows == 2;
-    // Vectors of the key that a lane loads ahead: those of an output, or of two keys where their rows are many and registers few.
-    static constexpr int kAhead = kLevels == 1 ? kRows * kKeys : kComponents * kKeys % 2 == 0 ? 2 * kRows : kRows;
-    static constexpr bool kInMemory = kDeep && N < 4096;  // coefficients wait in shared memory, where they fit, not in registers
+    // Vectors of the key that a lane loads ahead: those of an output, or of two keys where blocks with many rows leave no
+    // registers.
+    static constexpr int kAhead = kLevels == 1 || kKeys <= 3 ? kRows * kKeys : 2 * kRows;
+    static constexpr bool kPrefetched = kDeep || N < 4096;  // L2 is asked for the key of the next step
+    static constexpr bool kInMemory = kDeep && N < 4096;    // coefficients wait in shared memory, where they fit, not in registers
     static constexpr int kShareVectors = kShare * kParts * 2 / 4;  // 16 bytes, the coefficients of a thread
     static constexpr int kShareWords = kInMemory ? kShareVectors * 4 * kGroupThreads : 0;
     static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + kTableWords + kGroups * (kGroupWords + kShareWords));

@@ -45,7 +45,7 @@ def bench_batch(name: str, secret: Any, cpu: Any, session: Any, batch: int, repe
     eighth = params.modulus // 8
     bits = generator.integers(0, 2, batch)
     lwe = secret.encrypt_lwe(np.where(bits == 1, eighth, params.modulus - eighth).astype(np.uint64))
-    table = np.full((1, params.polynomial_size), eighth, lwe.dtype)  # a sign
+    table = np.full((1, params.table_size), eighth, lwe.dtype)  # a sign
     seconds, keyswitch, rotate = [], [], []
     wrong = 0
     for _ in range(repeats + 1):
