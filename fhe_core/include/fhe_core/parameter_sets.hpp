@@ -110,6 +110,8 @@ static_assert(std::ranges::none_of(kRows, [](const ParameterSet& p) { return p.i
 static_assert(std::ranges::none_of(kRows,
                                    [](const ParameterSet& p) {
                                        return p.lane_count() > 1 && (p.key_limbs().count > 1 || p.extension_factor() > 1);
+                                   }),
+              "lanes are tested with one limb and one accumulator");
 
 }  // namespace parameter_table
 
