@@ -13,9 +13,18 @@ import numpy as np
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Phases
+from cloakwork.fhe_core.encoding import Reals
 from cloakwork.fhe_core.errors import ShapeError
 
-__all__ = ["ciphertext_shape", "lane_axis", "packed_words", "unpacked_words"]
+__all__ = [
+    "ciphertext_shape",
+    "ciphertexts_of",
+    "laid_in_lanes",
+    "lane_axis",
+    "packed_words",
+    "taken_from_lanes",
+    "unpacked_words",
+]
 
 
 def lane_axis(params: ParameterSet) -> tuple[int, ...]:
@@ -51,3 +60,37 @@ def unpacked_words(params: ParameterSet, polynomials: Phases, shape: tuple[int, 
     lanes = lane_axis(params)
     values = polynomials.reshape(len(polynomials), params.lane_count, -1).swapaxes(1, 2).reshape(-1, params.lane_count)
     return values[: math.prod(shape)].reshape((*shape, *lanes))
+
+
+def ciphertexts_of(params: ParameterSet, samples: int) -> int:
+    """How many rows of ciphertexts hold so many samples, a sample to a lane."""
+    return -(-samples // params.lane_count)
+
+
+def laid_in_lanes(params: ParameterSet, samples: Reals) -> Reals:
+    """Samples [S, F] for encryption: [ceil(S / r), F, r], sample s in lane s mod r, copies of the last one in lanes left over; r = 1: themselves."""
+    if params.lane_count == 1:
+        return samples
+    rows = ciphertexts_of(params, len(samples))
+    filled = np.concatenate([samples, np.repeat(samples[-1:], rows * params.lane_count - len(samples), axis=0)])
+    return np.ascontiguousarray(filled.reshape(rows, params.lane_count, -1).swapaxes(1, 2))
+
+
+def taken_from_lanes(params: ParameterSet, values: Reals, samples: int | None = None) -> Reals:
+    """Decrypted values [C, O, r] by samples, [C r, O]; r = 1: themselves.
+
+    Args:
+        samples: how many there were; None: all that there is room for, copies in lanes left over among them.
+
+    Raises:
+        ShapeError: so many samples have another number of rows.
+    """
+    if samples is not None and ciphertexts_of(params, samples) != len(values):
+        raise ShapeError(
+            f"result: expected {ciphertexts_of(params, samples)} rows of ciphertexts for {samples} samples of parameter set '{params.name}', "
+            f"got {len(values)}; say how many samples were encrypted"
+        )
+    if params.lane_count == 1:
+        return values
+    by_sample = values.swapaxes(1, 2).reshape(len(values) * params.lane_count, -1)
+    return by_sample if samples is None else by_sample[:samples]

@@ -25,6 +25,7 @@ __all__ = [
     "key_word_dtype",
     "keyswitch_key_bytes",
     "keyswitch_word_bytes",
+    "lanes_of",
     "offered_sets",
     "parameter_digest",
     "parameter_set",
@@ -120,6 +121,13 @@ def structure_of(params: ParameterSet) -> str:
     return f"structured secret: the small key is block-binary (at most one 1 in each {bits} bits)"
 
 
+def lanes_of(params: ParameterSet) -> str:
+    """How many samples a ciphertext holds where that is not one; empty for most sets."""
+    if params.lane_count == 1:
+        return ""
+    return f"common mask: {params.lane_count} samples of one client to a ciphertext, a batch of one pays for {params.lane_count}"
+
+
 def products_of(params: ParameterSet) -> str:
     """What a set's products are where they are not exact; empty for most sets."""
     if not params.rounded_products:
@@ -164,7 +172,7 @@ def parameter_text(params: ParameterSet) -> str:
     Integers in decimal, gadgets as `base_log,level_count`, sigmas as the shortest decimal that reads back as the same double. Sets of rounded
     products say so in a line; the extension factor and the number of lanes are the last lines, each where it is not 1.
     """
-    fields = _DIGEST_FIELDS + _RAISED_FIELDS if params.raised else _DIGEST_FIELDS
+    fields: tuple[str, ...] = _DIGEST_FIELDS + _RAISED_FIELDS if params.raised else _DIGEST_FIELDS
     if params.rounded_products:
         fields = (*fields, "rounded_products")
     fields += tuple(field for field in ("extension_factor", "lane_count") if getattr(params, field) != 1)

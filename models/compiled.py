@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from cloakwork.fhe_core.files import PathLike
+from cloakwork.fhe_core.lanes import ciphertexts_of
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Reals
 from cloakwork.models.client_steps import Named, Stage, Tensors, joined, run_output_steps
@@ -107,10 +108,13 @@ class CompiledModel:
         if session is None:
             session = Session(key.evaluation_keys())
         runtime = Runtime(self.program, session)
-        size, total = samples_at_once(self.program, session), self.program.bootstraps * len(phases)
+        params, bootstraps = self.program.parameters, self.program.bootstraps
+        size = samples_at_once(self.program, session) * params.lane_count
+        total = bootstraps * ciphertexts_of(params, len(phases))
         parts = []
         for start in range(0, len(phases), size):
-            report = shifted_progress(progress, self.program.bootstraps * start, total)
-            encrypted = self.client.encrypt_phases(key, phases[start : start + size])
-            parts.append(self.client.decrypt(key, runtime.answer(encrypted, report), output))
+            report = shifted_progress(progress, bootstraps * ciphertexts_of(params, start), total)
+            batch = phases[start : start + size]
+            answer = runtime.answer(self.client.encrypt_phases(key, batch), report)
+            parts.append(self.client.decrypt(key, answer, output, len(batch)))
         return joined(parts)

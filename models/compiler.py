@@ -42,6 +42,7 @@ def compile_onnx(
     trees: TreeComparisons | None = None,
     feature_ranges: FeatureRanges | None = None,
     encrypted_argmax: bool = False,
+    common_mask: bool = False,
     on_step: OnStep | None = None,
 ) -> CompiledModel:
     """Compiles an ONNX model. Trees of ONNX-ML take `candidates` and `trees`, linear models `accuracy` and `margin`, both `structured_keys`,
@@ -72,6 +73,8 @@ def compile_onnx(
         feature_ranges: lowest and highest value of features, by name or number ("feature 3" or 3 where columns have no names; channels of images), in
             place of what the calibration samples show: no client is told anything of these. Of several inputs by their names, one range each.
         encrypted_argmax: of classifiers by trees and linear ones: the client decrypts the label and no score; see `compile_ensemble`.
+        common_mask: of networks: sets of two samples to a ciphertext (`.._cm2`) and no others: batches take less time and memory, a batch of one more
+            (docs/parameters.md).
         on_step: called with the name of every step of the compiler, and the graph after it.
 
     Raises:
@@ -91,6 +94,7 @@ def compile_onnx(
         trees,
         feature_ranges,
         encrypted_argmax,
+        common_mask,
     )
     model = load_onnx(model)
     with clear_errors():

@@ -25,7 +25,7 @@ from cloakwork.models.program.facts import AGREEMENT_FIELDS
 from cloakwork.models.report import Report
 from cloakwork.models.runtime import samples_at_once
 
-FORMAT: Final = 5  # 4 did not say what clients are told of the model
+FORMAT: Final = 6  # 5 did not say how many samples a ciphertext holds
 ARTEFACT: Final = ".clkm"
 
 _log = logging.getLogger("cloakwork.repository")
@@ -39,7 +39,7 @@ def release() -> str:
 
 
 def facts_of(program: Program, digest: str) -> dict[str, Any]:
-    """Plain JSON: sizes in bytes, counts per sample."""
+    """Plain JSON: sizes in bytes, counts per sample (with several to a ciphertext: of a row of ciphertexts, which is what a service counts)."""
     params = program.parameters
     specification = ClientSpecification.of(program)
     costs = Report.of(program)
@@ -52,6 +52,7 @@ def facts_of(program: Program, digest: str) -> dict[str, Any]:
         "parameter_digest": parameters.parameter_digest(params).hex(),
         "security_bits": params.security_bits,
         "structured_secret": params.structured_secret,
+        "samples_per_ciphertext": params.lane_count,
         "p_fail_log2_per_lookup": costs.p_fail_log2,  # None: approximate look-ups, which have noise instead
         "p_fail_log2_per_program": costs.program_p_fail_log2,
         "input_shape": list(specification.input_shape),

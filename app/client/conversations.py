@@ -169,7 +169,8 @@ def score(
         sent = yield from _upload(keyring, uploads, set_name, progress)
     parts: list[Scores] = []
     largest = model.facts.get("largest_batch")
-    largest = largest if isinstance(largest, int) and largest > 0 else len(phases)
+    rows = largest if isinstance(largest, int) and largest > 0 else len(phases)
+    largest = rows * key.parameters.lane_count
     for start in range(0, len(phases), largest):
         batch = phases[start : start + largest]
         try:
@@ -204,7 +205,7 @@ def _score_batch(
     if response.status == 202:
         response, computed = yield from _job_result(str(json_of(response).get("id", "")), progress)
     result = load_results(response.content, parameters=key.parameters)
-    predictions = model.specification.decrypt(key, result)
+    predictions = model.specification.decrypt(key, result, samples=len(phases))
     seconds = time.perf_counter() - start
     return Scores(predictions, seconds, computed, 0, len(body), len(response.content))
 

@@ -594,6 +594,11 @@ inline constexpr std::array kRows = std::to_array<ParameterSet>({{
 static_assert(std::ranges::all_of(kRows, &ParameterSet::has_whole_steps), "n is a multiple of the key bits of a step");
 static_assert(std::ranges::none_of(kRows, [](const ParameterSet& p) {{ return p.is_raised() && p.extension_factor() > 1; }}),
               "no back end rotates several accumulators with a raised key");
+static_assert(std::ranges::none_of(kRows,
+                                   [](const ParameterSet& p) {{
+                                       return p.lane_count() > 1 && (p.key_limbs().count > 1 || p.extension_factor() > 1);
+                                   }}),
+              "lanes are tested with one limb and one accumulator");
 
 }}  // namespace parameter_table
 

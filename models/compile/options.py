@@ -61,6 +61,7 @@ class Options:
     trees: TreeComparisons | None = None
     feature_ranges: FeatureRanges | None = None
     encrypted_argmax: bool = False
+    common_mask: bool = False
 
     def check(self) -> None:
         """CompileError for what none of the steps looks at."""
@@ -83,10 +84,10 @@ class Options:
 
     @cached_property
     def sets(self) -> list[ParameterSet] | None:
-        """The candidates; ParameterError for one with a structured secret that was not asked for."""
-        return None if self.candidates is None else named_sets(self.candidates, self.structured_keys)
+        """The candidates; ParameterError for one with a structured secret, or a common mask, that was not asked for."""
+        return None if self.candidates is None else named_sets(self.candidates, self.structured_keys, self.common_mask)
 
     @property
     def offered(self) -> list[ParameterSet]:
         """The candidates, or every shipped set."""
-        return offered_sets(self.structured_keys) if self.sets is None else self.sets
+        return offered_sets(self.structured_keys, self.common_mask) if self.sets is None else self.sets

@@ -42,7 +42,7 @@ class Work:
 
 
 def work_of(program: Program, samples: int, device: str) -> Work:
-    """For `samples` in one call. Args: device: "cpu", where the input may stay packed, or a GPU."""
+    """For `samples` in one call (with lanes: rows of ciphertexts). Args: device: "cpu", where the input may stay packed, or a GPU."""
     graph, schedule, params = program.graph, program.schedule, program.parameters
     words = params.large_words
     packed = packed_products(schedule) if device == "cpu" else []

@@ -11,6 +11,7 @@ import numpy as np
 
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ParameterError, SerializationError
+from cloakwork.fhe_core.lanes import laid_in_lanes, taken_from_lanes
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.models import fields as typed
 from cloakwork.models.arrays import Reals, real_numbers
@@ -232,19 +233,30 @@ class ClientSpecification:
         return self.encrypt_phases(key, self.phases(x))
 
     def encrypt_phases(self, key: ClientKey, phases: Reals) -> SeededPackedCiphertexts:
-        return key.encrypt_packed(phases, encoding=Encoding.TORUS).with_purpose(self.program)
+        """[samples, numbers]; of sets with r lanes r samples to a row of ciphertexts, copies of the last one where it is not full."""
+        packed = key.encrypt_packed(laid_in_lanes(key.parameters, phases), encoding=Encoding.TORUS)
+        return packed.with_purpose(self.program)
 
-    def decrypt(self, key: ClientKey, result: Ciphertexts | SwitchedCiphertexts, until: Stage = "labels") -> Any:
+    def decrypt(
+        self,
+        key: ClientKey,
+        result: Ciphertexts | SwitchedCiphertexts,
+        until: Stage = "labels",
+        samples: int | None = None,
+    ) -> Any:
         """The model's output, the final steps (softmax, arg-max) included: an array, of several outputs a dict of arrays by name.
 
         Args:
             until: see `finish`.
+            samples: how many were encrypted, for sets of several lanes; None: all that the result has room for.
 
         Raises:
+            ShapeError: of so many samples there would be another number of results.
             KeyMismatchError: of another key, or the result of another program.
         """
         check_purpose(result.purpose, self.program, "result", "decrypt it with the client specification of its model")
-        return self.output(np.asarray(key.decrypt(result), dtype=np.float64), until)
+        phases = np.asarray(key.decrypt(result), dtype=np.float64)
+        return self.output(taken_from_lanes(key.parameters, phases, samples), until)
 
     def output(self, phases: Reals, until: Stage = "labels") -> Any:
         """Phases [samples, numbers] as the model's output [samples, ..]. ShapeError: the numbers are not this model's."""

@@ -71,7 +71,7 @@ class Report:
         """Of one sample, seeded: whole polynomials of body words."""
         params = self.program.parameters
         polynomials = -(-self.program.graph.input.size // params.polynomial_size)
-        return polynomials * params.polynomial_size * parameters.word_bytes(params)
+        return polynomials * params.polynomial_size * parameters.seeded_ciphertext_bytes(params)
 
     def to_fields(self) -> dict[str, Any]:
         """Plain values under the public names: sizes in bytes, noise in per cent of the half torus.
@@ -86,6 +86,7 @@ class Report:
             "parameter_set": params.name,
             "security_bits": params.security_bits,
             "structured_secret": params.structured_secret,
+            "samples_per_ciphertext": params.lane_count,
             "noise_limit_percent": program.noise_percent,
             "bootstraps": program.bootstraps,
             "bootstraps_per_level": self.bootstraps_per_level,

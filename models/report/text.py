@@ -28,11 +28,12 @@ def report_text(program: Program) -> str:
         f"parameter set {params.name}: {params.security_bits} bits of security, keys of {fields['upload_bytes'] / 2**20:.1f} MiB",
         *([parameters.structure_of(params)] if params.structured_secret else []),
         *([parameters.products_of(params)] if params.rounded_products else []),
+        *([parameters.lanes_of(params)] if params.lane_count > 1 else []),
         _bootstraps(found),
         *(_trees(program.facts.trees, program.facts.grid) if program.facts.trees else []),
         *_tensors(fields),
         f"the client specification tells: {some(each.text() for each in found.disclosed)}",
-        f"one sample: {found.input_bytes} bytes in, {fields['output_ciphertext_bytes']} bytes out",
+        f"{_unit(params)}: {found.input_bytes} bytes in, {fields['output_ciphertext_bytes']} bytes out",
         *_seconds(found),
         *_risks(found),
         *(_check(program.facts.check) if program.facts.check else []),
@@ -44,11 +45,17 @@ def report_text(program: Program) -> str:
     return "\n".join(lines)
 
 
+def _unit(params: parameters.ParameterSet) -> str:
+    """What a row of ciphertexts holds."""
+    return "one sample" if params.lane_count == 1 else f"{params.lane_count} samples"
+
+
 def _bootstraps(found: Report) -> str:
     if not found.program.bootstraps:
         return "no bootstraps"
     levels = some(found.bootstraps_per_level)
-    return f"bootstraps per sample: {found.program.bootstraps} ({levels} by level), most of them in {found.costliest_layer}"
+    unit = "sample" if found.program.parameters.lane_count == 1 else _unit(found.program.parameters)
+    return f"bootstraps per {unit}: {found.program.bootstraps} ({levels} by level), most of them in {found.costliest_layer}"
 
 
 def _trees(facts: TreeFacts, grid: GridFacts | None) -> list[str]:

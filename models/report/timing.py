@@ -40,8 +40,9 @@ def cpu_estimate(estimates: Mapping[str, Mapping[str, Any]], threads: int = 1) -
 def _estimate(program: Program, profile: MachineProfile, is_here: bool) -> dict[str, Any]:
     rates, scaled = profile.rates(program.parameters)
     device = profile.machine.device
-    samples = batch_samples(program, device)
-    batch, one = (rates.parts(work_of(program, count, device)) for count in (samples, 1))
+    rows, lanes = batch_samples(program, device), program.parameters.lane_count
+    samples = rows * lanes
+    batch, one = (rates.parts(work_of(program, count, device)) for count in (rows, 1))
     return {
         "seconds_per_sample": sum(batch.values()) / samples,
         "seconds_one_sample": sum(one.values()),

@@ -37,6 +37,8 @@ class Runtime:
     def run(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
         """Encrypted samples [samples, numbers] -> encrypted outputs [samples, numbers], without the client's steps.
 
+        With lanes a row is that of lane_count samples.
+
         The same words on every device and in every run: for audits, and not for the client, whom they tell the model's weights; see `answer`.
 
         Args:
@@ -67,7 +69,10 @@ class Runtime:
 
 
 def samples_at_once(program: Program, session: Session | None = None) -> int:
-    """Samples of one call of `run`: their ciphertexts of every wire stay within WORKING_BYTES, on GPUs within a part of the free memory."""
+    """Samples of one call of `run`: their ciphertexts of every wire stay within WORKING_BYTES, on GPUs within a part of the free memory.
+
+    As `run` counts them: with lanes rows of ciphertexts.
+    """
     if session is not None and session.device != "cpu":
         return device_samples(program, session)
     return max(1, WORKING_BYTES // program.wire_bytes)

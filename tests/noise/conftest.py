@@ -64,6 +64,9 @@ NAMES = [
     "lut4_raised",
     "gate_64_block",
     "lut2_block",
+    "gate_64_cm2",
+    "lut2_cm2",
+    "nn2_block_cm2",
 ]
 
 

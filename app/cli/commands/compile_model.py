@@ -14,7 +14,7 @@ from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, standar
 from cloakwork.app.cli.shared.data_sets import load_inputs
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
-from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption, find_agreed_set
+from cloakwork.app.cli.shared.parameter_sets import CommonMaskOption, StructuredKeysOption, find_agreed_set
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
@@ -136,6 +136,7 @@ def compile_model(
         list[str] | None, typer.Option("--set", help="Parameter set to choose from; may be repeated.")
     ] = None,
     structured_keys: StructuredKeysOption = False,
+    common_mask: CommonMaskOption = False,
     input_bits: InputBits = None,
     activation_bits: ActivationBits = None,
     rounded_bits: RoundedBits = None,
@@ -159,7 +160,8 @@ def compile_model(
     options["allow_loss"] = allow_loss or None
     options["profile"] = _profiles(profiles) if profiles else None
     options["structured_keys"] = structured_keys or None
-    options["candidates"] = [find_agreed_set(name, structured_keys) for name in sets] if sets else None
+    options["common_mask"] = common_mask or None
+    options["candidates"] = [find_agreed_set(name, structured_keys, common_mask) for name in sets] if sets else None
     exact = _given(input_bits=input_bits, activation_bits=activation_bits, rounded_bits=rounded_bits, ranges=ranges)
     options["exact"] = ExactSettings(**exact) if exact else None
     trees = _given(comparisons=comparisons, grid=grid, grid_bits=grid_bits)

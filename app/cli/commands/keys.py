@@ -140,6 +140,14 @@ def decrypt(
     ] = None,
     client: ClientOption = None,
     model: ForModelOption = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(
+            "--samples",
+            min=1,
+            help="How many samples were encrypted, for a model with several to a ciphertext; without it the last may be copies.",
+        ),
+    ] = None,
     noise: Annotated[
         bool,
         typer.Option("--noise", help="Report the measured noise too. It is the key owner's to see, nobody else's."),
@@ -169,7 +177,7 @@ def decrypt(
         record["noise_max"] = float(np.max(np.abs(errors)))
     elif specification is not None:
         check_key(key, specification)
-        values = specification.decrypt(key, check_result(ciphertexts, specification, path))
+        values = specification.decrypt(key, check_result(ciphertexts, specification, path), samples=samples)
         record["shape"] = by_output(values, lambda array: list(array.shape))
     else:
         values = key.decrypt(ciphertexts)

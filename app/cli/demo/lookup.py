@@ -14,6 +14,7 @@ from cloakwork.app.cli.shared.parameter_sets import find_set
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.parameters import structure_of
 from cloakwork.fhe_core.server import Session
 
@@ -65,14 +66,15 @@ def lookup(
     say(
         f"client  keys made in {keygen_seconds + evaluation_seconds:.2f} s; {len(evaluation_keys) / MIB:.1f} MiB go to the server once"
     )
-    seeded, encrypt_seconds = timed(lambda: key.encrypt(numbers, seeded=True).to_bytes())
+    values = numbers.reshape(-1, *lane_axis(parameters))
+    seeded, encrypt_seconds = timed(lambda: key.encrypt(values, seeded=True).to_bytes())
     say(f"client  {size} numbers encrypted in {encrypt_seconds * 1e3:.1f} ms; {len(seeded)} bytes go to the server")
     results, expand_seconds, bootstrap_seconds = server_side(evaluation_keys, seeded, threads)
     say(
         f"server  key expanded in {expand_seconds:.2f} s; x -> (x * x + 1) mod {size} on every ciphertext in {bootstrap_seconds * 1e3:.0f} ms, "
         f"{bootstrap_seconds / size * 1e3:.1f} ms each"
     )
-    decrypted = key.decrypt(Ciphertexts.from_bytes(results))
+    decrypted = key.decrypt(Ciphertexts.from_bytes(results)).reshape(-1)
     expected = np.array([secret_function(int(x), size) for x in numbers])
     wrong = int(np.count_nonzero(decrypted != expected))
     say("client  x     " + " ".join(f"{x:2d}" for x in numbers))

@@ -13,6 +13,7 @@ from cloakwork.fhe_core.parameters import (
     expanded_bootstrap_key_bytes,
     expanded_keyswitch_key_bytes,
     parameter_set,
+    require_common_mask,
     require_structured_keys,
     upload_bytes,
 )
@@ -27,6 +28,14 @@ StructuredKeysOption = Annotated[
     ),
 ]
 
+CommonMaskOption = Annotated[
+    bool,
+    typer.Option(
+        "--common-mask",
+        help="Take sets of two samples to a ciphertext (.._cm2) and no others: for batches, of which a single sample pays for two.",
+    ),
+]
+
 
 def find_set(name: str) -> ParameterSet:
     """The set of this name, or a wrong call that names the others."""
@@ -36,10 +45,16 @@ def find_set(name: str) -> ParameterSet:
         raise WrongCallError(str(error)) from error
 
 
-def find_agreed_set(name: str, structured_keys: bool) -> ParameterSet:
-    """The set that a model names, which has a structured secret only where that was asked for."""
+def find_agreed_set(name: str, structured_keys: bool, common_mask: bool | None = None) -> ParameterSet:
+    """The set that a model names, which has a structured secret only where that was asked for.
+
+    Args:
+        common_mask: whether a compiler was asked for several samples to a ciphertext; None: whoever encrypts takes it as it is.
+    """
     found = find_set(name)
     require_structured_keys(found, structured_keys, "--structured-keys")
+    if common_mask is not None:
+        require_common_mask(found, common_mask, "--common-mask")
     return found
 
 

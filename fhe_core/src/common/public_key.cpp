@@ -23,7 +23,7 @@ std::vector<NegacyclicNtt::Fixed> transform_public_key(const ParameterSet& param
     std::vector<std::uint32_t> residues(n), lanes(n * kLanes);
     std::vector<NegacyclicNtt::Fixed> transformed;
     for (std::size_t row = 0; row < k; ++row) {
-        for (std::size_t c = 0; c < components; ++c) {  // one lane per component, k + r <= 5
+        for (std::size_t c = 0; c < components; ++c) {  // one lane per component, k + r <= kLanes
             if (c < k)
                 expand_uniform(seed, kDomainPublicKey + kDomainLimbStride * limb, row * k + c, kLimbPrimes[limb], n,
                                residues.data());

@@ -18,6 +18,9 @@
 namespace fhe_core::cpu {
 namespace {
 
+// What the products are compiled for (multiply_function of rotation.hpp).
+static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) { return p.component_count() <= 5; }));
+
 // 64-bit sums of the multiply-accumulate hold this many rows (multiply_accumulate.hpp).
 constexpr int kMaxRows = 15;
 static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) { return p.row_count() <= kMaxRows; }));

@@ -308,6 +308,47 @@ def test_structured_keys_want_to_be_asked_for(call, tmp_path, compiled, error_li
         assert made.returncode == 0, made.stderr
 
 
+def test_a_common_mask_wants_to_be_asked_for(call, tmp_path, compiled, error_line):
+    """compile, and three samples of two to a ciphertext there and back by files."""
+    assert compiled["samples_per_ciphertext"] == 1
+    arguments = ["compile", "small.onnx", "--calibration", "data.npy", "--accuracy", "0", "--client", "cm.json"]
+    for wrong in (["--set", "nn2_cm2"], ["--set", "nn2", "--common-mask"]):
+        refused = call(*arguments, "-o", "cm.clkm", *wrong)
+        assert refused.returncode != 0 and "--common-mask" in error_line(refused.stderr)
+    result = call(*arguments, "-o", "cm.clkm", "--set", "nn2_cm2", "--profile", "fast", "--common-mask", "--json", "-")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert (report["samples_per_ciphertext"], report["parameter_set"]) == (2, "nn2_cm2")
+    np.save(tmp_path / "three.npy", np.load(tmp_path / "data.npy")[:3])
+    for step in (
+        ["keygen", "--client", "cm.json", "--out", "cm"],
+        ["encrypt", "three.npy", "--client", "cm.json", "--key", "cm/client.key", "--out", "three.ct"],
+        ["run", "cm.clkm", "three.ct", "--keys", "cm/evaluation.keys", "--out", "out.ct"],
+        [
+            "decrypt",
+            "out.ct",
+            "--client",
+            "cm.json",
+            "--key",
+            "cm/client.key",
+            "--samples",
+            "3",
+            "--out",
+            "three_out.npy",
+        ],
+        ["decrypt", "out.ct", "--client", "cm.json", "--key", "cm/client.key", "--out", "four_out.npy"],
+    ):
+        made = call(*step, environment=PASSPHRASE)
+        assert made.returncode == 0, (step, made.stderr)
+    three, four = np.load(tmp_path / "three_out.npy"), np.load(tmp_path / "four_out.npy")
+    assert (len(three), len(four)) == (3, 4)
+    np.testing.assert_array_equal(four[:3], three)
+    wrong = call(
+        "decrypt", "out.ct", "--client", "cm.json", "--key", "cm/client.key", "--samples", "5", environment=PASSPHRASE
+    )
+    assert wrong.returncode != 0 and "3 rows of ciphertexts for 5 samples" in error_line(wrong.stderr)
+
+
 def test_the_steps_of_the_compiler_are_shown_on_request(call):
     shown = call("compile", "mnist-mlp-1x30", "-o", "shown.clkm", "--stages").stderr.splitlines()
     steps = [line.partition(":")[0] for line in shown if not line.startswith(" ")]

@@ -62,6 +62,19 @@ def test_the_words_of_the_cpu(compiled: CompiledModel, key: ClientKey, keys: Eva
 
 
 @pytest.mark.gpu
+def test_samples_under_one_mask() -> None:
+    """Three samples in two ciphertexts of two lanes."""
+    compiled = compile_onnx(residual(), RNG.uniform(-1, 1, (400, 4)), common_mask=True)
+    key = ClientKey.generate(compiled.program.parameters)
+    keys = key.evaluation_keys()
+    samples = RNG.uniform(-1, 1, (3, 4))
+    x = compiled.client.encrypt(key, samples)
+    expected = Runtime(compiled.program, Session(keys)).run(x)
+    for device in devices():
+        assert digest(Runtime(compiled.program, Session(keys, device=device)).run(x)) == digest(expected)
+
+
+@pytest.mark.gpu
 def test_batches_by_free_memory(compiled: CompiledModel, keys: EvaluationKeys) -> None:
     assert samples_at_once(compiled.program, Session(keys)) == samples_at_once(compiled.program)
     free = _engine.device_memory(0)[0]
