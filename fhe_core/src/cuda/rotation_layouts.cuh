@@ -70,12 +70,15 @@ constexpr int team_depth(const Shape& shape) {
 // The key of blocks of six and more is larger than half of L2, but for a gate's.
 constexpr bool is_prefetched(const Shape& shape) { return keys_of(shape) >= 6 && rows_of(shape) > 6; }
 
-// --- One limb, several lanes: groups; six and eight keys of four components and few rows are two teams of two, sixteen warps ---
+// --- One limb, several lanes: groups of pairs; teams of two ciphertexts for six and eight keys of four components ---
 
 constexpr bool has_lane_teams(const Shape& shape) {
-    return has_lanes(shape) && shape.polynomial_size == 512 && shape.component_count() == 4 && rows_of(shape) <= 8 &&
-           keys_of(shape) >= 6;
+    return has_lanes(shape) && shape.polynomial_size == 512 && shape.component_count() == 4 && keys_of(shape) >= 6;
 }
+// Two teams, sixteen warps at 128 registers, with the sums of one key at a time; one of eight at 255 with those of two where the
+// rows are many.
+constexpr int lane_teams(const Shape& shape) { return rows_of(shape) <= 8 ? 2 : 1; }
+constexpr int lane_keys_at_once(const Shape& shape) { return rows_of(shape) <= 8 ? 1 : 2; }
 
 template <class KernelShapeOf>
 struct OfOneLimb {
@@ -86,7 +89,9 @@ struct OfOneLimb {
     using Team = TeamConfig<KernelShapeOf, TeamLayout<teams_of(s), team_size(s), team_digits(s), team_depth(s), keys_at_once(s),
                                                       in_place(s), has_one_loop(s), is_prefetched(s)>>;
 
-    using LaneTeam = TeamConfig<KernelShapeOf, TeamLayout<2, 2, 2, 1, 2, false, has_one_loop(s)>>;
+    using LaneTeam =
+        TeamConfig<KernelShapeOf,
+                   TeamLayout<lane_teams(s), 2, team_digits(s), 2, lane_keys_at_once(s), false, has_one_loop(s), true>>;
 
     using Throughput = std::conditional_t<has_teams(s), Team, std::conditional_t<has_lane_teams(s), LaneTeam, Pair<buffers_of(s)>>>;
     using Small = Pair<1>;
