@@ -178,7 +178,10 @@ class _Read:
         """With sums in place of these comparisons; None where there is no room."""
         own = frozenset(sums).intersection(self.bits)
         if own not in self._chosen:
-            small = len(self.bits) <= _MOST_BITS and len(own) <= _MOST_SUMS
+            features = {
+                int(self._search.rules.edges.feature[edge]) for edge in own
+            }  # of one, sums may share bits of the client
+            small = len(self.bits) <= _MOST_BITS and len(own) == len(features) <= _MOST_SUMS
             found = self._searched(own) if small else None
             self._chosen[own] = tuple(self._old.tolist()) if found is None and not own else found
         return self._chosen[own]
