@@ -28,6 +28,7 @@ from cloakwork.models.trees.tree_program import squared_norm
 _MOST_BITS: Final = 10  # of an index that is looked at: all their combinations are
 _MOST_SUMS: Final = 2  # in an index: three have 64 values
 _FEW_BITS: Final = 4  # of an index for which any small weights are tried
+_AT_ONCE: Final = 16  # candidates
 _FACTORS: Final = (1, 2, 3, 4)  # of the other bits' weights
 _WEIGHTS: Final = (1, -1, 2, -2, 3, -3, 4, -4)  # of a sum
 _Bits: TypeAlias = frozenset[int]
@@ -196,7 +197,7 @@ class _Read:
         old, half = patterns @ self._old, self._turn // 2
         entries = np.zeros(self._turn)
         of_pattern = canonical_table(lookup)[old % self._turn]
-        levels = self._levels(patterns, np.isin(self.bits, list(own)), np.array(weights))
+        levels = self._levels(patterns, np.isin(self.bits, list(own)), np.array([weights]))[0]
         entries[levels] = of_pattern
         entries[(levels + half) % self._turn] = -of_pattern
         return TreeLookup(tuple(zip(self.bits, weights, strict=True)), 0, tuple(entries.tolist()))
@@ -216,57 +217,52 @@ class _Read:
         return self._told_apart
 
     def _levels(self, patterns: Indices, summed: NDArray[np.bool_], weights: Indices) -> Indices:
-        """[2^sums, patterns] on the circle, for every combination of what a sum has beside twice its comparison: 0 or 1."""
-        base = patterns @ np.where(summed, 2 * weights, weights)
-        lowest = [sum(each) for each in itertools.product(*((0, weight) for weight in weights[summed].tolist()))]
-        return (np.array(lowest)[:, None] + base) % self._turn
+        """[candidates, 2^sums, patterns] on the circle, for every combination of what a sum has beside twice its comparison: 0 or 1."""
+        base = np.where(summed, 2 * weights, weights) @ patterns.T
+        halves = np.array(list(itertools.product((0, 1), repeat=int(summed.sum()))), dtype=np.int64)
+        lowest = weights[:, summed] @ halves.T
+        return (lowest[:, :, None] + base[:, None, :]) % self._turn
 
     def _searched(self, own: _Bits) -> tuple[int, ...] | None:
         patterns, labels, opposite = self._apart
         summed = np.array([bit in own for bit in self.bits])
         flags = np.array([bit >= self._search.covers.edges for bit in self.bits])
-        key = (
-            patterns.tobytes(),
-            labels.tobytes(),
-            opposite.tobytes(),
-            self._old.tobytes(),
-            summed.tobytes(),
-            flags.tobytes(),
-        )
+        key = tuple(part.tobytes() for part in (patterns, labels, opposite, self._old, summed, flags))
         known = self._search.found
         if key not in known:
-            known[key] = next(
-                (
-                    tuple(weights.tolist())
-                    for weights in self._candidates(summed, flags)
-                    if self._serves(self._levels(patterns, summed, weights), labels, opposite)
-                    and self._quiet(weights, own)
-                ),
-                None,
-            )
+            known[key] = next(self._found(own, summed, flags), None)
         return known[key]
 
+    def _found(self, own: _Bits, summed: NDArray[np.bool_], flags: NDArray[np.bool_]) -> Iterator[tuple[int, ...]]:
+        """Weights that serve and are quiet."""
+        patterns, labels, opposite = self._apart
+        for some in self._candidates(summed, flags):
+            for first in range(0, len(some), _AT_ONCE):
+                weights = some[first : first + _AT_ONCE]
+                serving = self._serve(self._levels(patterns, summed, weights), labels, opposite)
+                yield from (tuple(each.tolist()) for each in weights[serving] if self._quiet(each, own))
+
     def _candidates(self, summed: NDArray[np.bool_], flags: NDArray[np.bool_]) -> Iterator[Indices]:
-        """Multiples of the old weights, and small ones for sums and for the flag."""
+        """[candidates, bits]: multiples of the old weights, and small ones for sums and for the flag."""
         others, step = ~(summed | flags), self._search.covers.flag_step
         common = np.gcd.reduce(self._old[others]) if others.any() else 1
-        for factor, *free in itertools.product(_FACTORS, *[_WEIGHTS] * int((summed | flags).sum())):
-            weights = self._old // common * factor
-            weights[~others] = free
-            weights[flags] *= step
-            yield weights
-        if len(summed) <= _FEW_BITS and not (summed | flags).any():  # that are too noisy as they are
-            yield from map(np.array, itertools.product(_WEIGHTS, repeat=len(summed)))
+        chosen = np.array(list(itertools.product(_FACTORS, *[_WEIGHTS] * int((~others).sum()))), dtype=np.int64)
+        weights = chosen[:, :1] * (self._old // common)
+        weights[:, ~others] = chosen[:, 1:]
+        weights[:, flags] *= step
+        yield weights
+        if len(summed) <= _FEW_BITS and others.all():  # that are too noisy as they are
+            yield np.array(list(itertools.product(_WEIGHTS, repeat=len(summed))), dtype=np.int64)
 
-    def _serves(self, levels: Indices, labels: Indices, opposite: Indices) -> bool:
-        """No slot has two entries, nor one and another than its opposite half a turn away."""
-        free = -2
-        table = np.full(self._turn, free, dtype=np.int64)
-        table[levels] = labels
-        if (table[levels] != labels).any():
-            return False
-        across = table[(levels + self._turn // 2) % self._turn]
-        return bool(((across == free) | (across == opposite)).all())
+    def _serve(self, levels: Indices, labels: Indices, opposite: Indices) -> NDArray[np.bool_]:
+        """[candidates]: no slot has two entries, nor one and another than its opposite half a turn away."""
+        free, rows = -2, np.arange(len(levels))[:, None, None]
+        table = np.full((len(levels), self._turn), free, dtype=np.int64)
+        table[rows, levels] = labels
+        across = table[rows, (levels + self._turn // 2) % self._turn]
+        serves = (table[rows, levels] == labels) & ((across == free) | (across == opposite))
+        result: NDArray[np.bool_] = serves.all(axis=(1, 2))
+        return result
 
     def _quiet(self, weights: Indices, own: _Bits) -> bool:
         rules, covers = self._search.rules, replace(self._search.covers, digit_sums=own)
