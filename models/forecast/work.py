@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cloakwork.models.graph.schedule import Extract
+from cloakwork.models.graph.schedule import FEW, Extract
 from cloakwork.models.program import Program
 from cloakwork.models.program.answers import answer_bits
 from cloakwork.models.runtime.machines.host import packed_products
@@ -49,7 +49,7 @@ def work_of(program: Program, samples: int, device: str) -> Work:
     groups = -(-samples * graph.input.size // params.polynomial_size)
     transforms = products = sums = gathered = written = multiplications = calls = 0
     taken = next(step for step in schedule.steps if isinstance(step, Extract))
-    extracted = 0 if packed else samples * words * (len(taken.columns) if device == "cpu" else graph.input.size)
+    extracted = 0 if packed else samples * words * (_most_columns(taken) if device == "cpu" else graph.input.size)
     for step in schedule.products:
         if step in packed:
             forms, pieces, cuts = _pieces(samples, graph.input.size, params.polynomial_size)
@@ -79,6 +79,11 @@ def work_of(program: Program, samples: int, device: str) -> Work:
         answers=outputs,
         switched=0 if answer_bits(program) is None else outputs,
     )
+
+
+def _most_columns(taken: Extract) -> int:
+    """Where few numbers are read, the most that are few: how many it is tells how often thresholds of trees have digits in common."""
+    return len(taken.columns) if taken.is_everything else taken.node.size // FEW
 
 
 def batch_samples(program: Program, device: str) -> int:

@@ -17,7 +17,7 @@ from cloakwork.models.graph.steps import Step
 class Row:
     """value = constant + sum of weight * value of a wire, where phases add up with integer weights."""
 
-    weights: dict[int, int]  # wire -> weight on its phase
+    weights: dict[int, int]  # wire -> weight on its phase; numbers below 0 stand for the zero wire
     constant: float
 
 
@@ -50,7 +50,7 @@ class GraphBuilder:
         for position, row in enumerate(rows):
             ordered = sorted(row.weights.items(), key=lambda pair: pair[1])  # so that equal rows are found
             for column, (wire, weight) in enumerate(ordered):
-                gather[position, column], weights[position, column] = wire, weight
+                gather[position, column], weights[position, column] = max(wire, ZERO_WIRE), weight
             weights[position, -2] = row.constant
         weights[:, -1] = np.broadcast_to(np.asarray(facts.offset, dtype=np.float64), len(rows))  # of a block the same
         distinct, block = np.unique(weights, axis=0, return_inverse=True)

@@ -28,7 +28,7 @@ from cloakwork.models.arrays import Indices
 from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup, Product, wire_numbers, wires
 
 INPUT: Final = 0  # the value of the graph's input
-_FEW: Final = 2  # one of so many numbers of the input is read, or less: then only those are extracted ..
+FEW: Final = 2  # one of so many numbers of the input is read, or less: then only those are extracted ..
 _MANY: Final = 1 << 10  # .. of inputs of more numbers than this: smaller ones are a ciphertext or two
 
 
@@ -219,7 +219,7 @@ def _read_columns(graph: Graph) -> Indices:
         read[node.gather] = True
     read[graph.output] = True
     columns = np.flatnonzero(read[first : first + size])
-    return columns if size > _MANY and 0 < len(columns) * _FEW <= size else np.arange(size)
+    return columns if size > _MANY and 0 < len(columns) * FEW <= size else np.arange(size)
 
 
 def _levels(graph: Graph) -> Iterator[tuple[list[Linear | Product], list[Lookup]]]:

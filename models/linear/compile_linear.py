@@ -6,6 +6,7 @@ them. What is lost is the rounding of features and weights alone, some 12 bits e
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -34,7 +35,7 @@ from cloakwork.models.client_steps.transforms import CLASS_TRANSFORMS, class_thr
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.criteria.feature_ranges import OPTION, FeatureRanges
 from cloakwork.models.criteria.slots import ARGMAX_CANDIDATES, check_p_fail_log2
-from cloakwork.models.errors import CompileError
+from cloakwork.models.errors import AccuracyWarning, CompileError
 from cloakwork.models.linear.client_ranges import client_ranges
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.linear.linear_program import linear_program
@@ -77,13 +78,16 @@ def compile_linear(
         margin: part of the half range of the samples that is kept free on either side, at least.
         p_fail_log2: log2 of the largest probability that an output is decrypted to another integer.
         accuracy: least share of calibration samples with the label of the model in clear; of values, least share of their deviation that is
-            kept. 0: any.
+            kept. 0: any, with a warning below the default.
         preprocessing: what the client does before, its first step checking the columns; None: that step alone. Offsets and scales of columns at
             its end become part of the model, which spares the client them.
         feature_ranges: lowest and highest value of features, by name or number, in place of what samples show: no client is told anything of these.
         encrypted_argmax: of classifiers: the client decrypts the label and no score. The scores of all classes are compared in pairs, at most 64
             classes, with `parameters` None under large16: some seven bootstraps a pair.
         structured_keys: a set whose small key is block-binary may be taken. Nothing here is faster with one.
+
+    Warns:
+        AccuracyWarning: with accuracy=0 less is reached than the default asks for.
 
     Raises:
         CompileError: no calibration samples, another number of features than the model has, ranges that are none, or too little accuracy.
@@ -150,7 +154,11 @@ def _bits(quantised: LinearQuantisation) -> str:
 
 
 def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accuracy: float) -> None:
-    """CompileError where the quantised model is another than the one in clear. Args: made: how, for the message."""
+    """CompileError where the quantised model is another than the one in clear; where any accuracy will do, an AccuracyWarning.
+
+    Args:
+        made: how, for the message.
+    """
     if clear.dtype.kind == "f":
         deviation = float(np.std(clear))
         error = float(np.sqrt(np.mean(np.square(found - clear)))) / deviation if deviation > 0 else 0.0
@@ -160,12 +168,16 @@ def _check_accuracy(found: NDArray[Any], clear: NDArray[Any], made: str, accurac
         differing = int((found != clear).sum())
         reached, wrong = 1 - differing / clear.size, differing > _FEW  # of few samples one or two say nothing
         what = "agrees with the model in clear on {:.1%} of the calibration samples"
-    if wrong and reached < accuracy:
-        raise CompileError(
-            f"linear model: with {made} it {what.format(max(reached, 0.0))}, expected {accuracy:.1%}: its weights, times the range of their "
-            "features, are of too different sizes, or given ranges too narrow. Scale or leave out features, regularise more (GaussianNB: a larger "
-            "var_smoothing), or pass accuracy=0 to go on"
-        )
+    if not wrong or reached >= (accuracy or DEFAULT_ACCURACY):
+        return
+    found_out = f"linear model: with {made} it {what.format(max(reached, 0.0))}"
+    reason = (
+        "its weights, times the range of their features, are of too different sizes, or given ranges too narrow. Scale or leave out features, "
+        "regularise more (GaussianNB: a larger var_smoothing)"
+    )
+    if accuracy:
+        raise CompileError(f"{found_out}, expected {accuracy:.1%}: {reason}, or pass accuracy=0 to go on")
+    warnings.warn(f"{found_out}, which accuracy=0 lets pass: {reason}", AccuracyWarning, stacklevel=3)
 
 
 def _names(model: LinearModel, steps: tuple[InputStep, ...]) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from cloakwork.models.graph.ir import Graph, Linear, wire_numbers, wires
 @dataclass(frozen=True)
 class Norms:
     """The largest L2 norms of a linear node's integer rows, by where their noise comes from; `within_rotations` is the largest sum of |v w| over
-    pairs of weights v, w on different outputs of one rotation, which are correlated a little."""
+    pairs of weights v, w on different outputs of one rotation, which are correlated a little. Weights on the zero wire count as on the input in nodes
+    that read it: which comparisons of a tree are constants is nobody's business."""
 
     origin: str
     on_input: float
@@ -31,21 +32,22 @@ def weight_norms(graph: Graph) -> list[Norms]:
     result = []
     rotation = _rotations(graph)
     for node in graph.linears:
-        on_input, on_lookups = (float(squares.max()) for squares in squared_norms(graph, node))
+        on_input, on_lookups = (float(squares.max()) for squares in squared_norms(graph, node, zero_counts=True))
         within = 0.0 if rotation is None else _within_rotations(node, rotation)
         result.append(Norms(node.origin, math.sqrt(on_input), math.sqrt(on_lookups), is_output(graph, node), within))
     return result
 
 
-def squared_norms(graph: Graph, node: Linear) -> tuple[Reals, Reals]:
-    """[P, R] each: of the integer rows, on the input and on results of look-ups."""
+def squared_norms(graph: Graph, node: Linear, zero_counts: bool = False) -> tuple[Reals, Reals]:
+    """[P, R] each: of the integer rows, on the input and on results of look-ups. Args: zero_counts: with the input, where the node reads that."""
     from_input = np.append(graph.owners()[:-1] == 0, False)
+    from_input[-1] = zero_counts and bool(from_input[node.gather].any())
     squares = np.square(node.weights.astype(np.float64))
     on_input, on_lookups = np.zeros((2, len(node.gather), squares.shape[1]))
     for block in np.unique(node.block):
         chosen = node.block == block
         gather = node.gather[chosen]
-        fresh = from_input[gather] & (gather >= 0)
+        fresh = from_input[gather]
         on_input[chosen] = fresh @ squares[block].T
         on_lookups[chosen] = (~fresh & (gather >= 0)) @ squares[block].T
     return on_input, on_lookups

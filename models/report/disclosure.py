@@ -17,6 +17,7 @@ from cloakwork.models.client_steps import (
     Combine,
     Compare,
     Curves,
+    Digits,
     Equal,
     Impute,
     InputStep,
@@ -39,12 +40,14 @@ from cloakwork.models.client_steps import (
     Texts,
     Thermometer,
     Transform,
+    Wrap,
 )
 from cloakwork.models.criteria.feature_ranges import are_round
 from cloakwork.models.program.client_specification import ClientSpecification
 
 ROUND_RANGES: Final = "ranges of features in round numbers"
 OTHER_RANGES: Final = "ranges of features to all digits"
+THRESHOLDS: Final = "thresholds of the model"
 _NEAR: Final = 1e-6
 
 
@@ -65,9 +68,13 @@ class Disclosure:
 def disclosures(specification: ClientSpecification) -> list[Disclosure]:
     """In the order of the steps; equal kinds are added up. Shapes, the parameter set and the program's digest are not named."""
     counts: dict[str, int] = {}
-    for step in (*_flat(specification.input_steps), *_flat(specification.output_steps)):
-        _add(counts, _told(step))
-    if not any(isinstance(step, _OF_A_RANGE) for step in _flat(specification.input_steps)):
+    inputs = list(_flat(specification.input_steps))
+    binned_last = bool(inputs) and isinstance(inputs[-1], Bins)
+    of_trees = any(isinstance(step, Wrap | Pick) for step in specification.output_steps)
+    for step in (*inputs, *_flat(specification.output_steps)):
+        compares = binned_last and step is inputs[-1] and of_trees  # in programs of older releases
+        _add(counts, _thresholds(step) if compares else _told(step))
+    if not any(isinstance(step, _OF_A_RANGE) for step in inputs) and not binned_last:
         _add(counts, _range_of_all(specification))
     if not any(isinstance(step, Combine) for step in specification.output_steps) and specification.output_unit == 0:
         counts["scales and offsets of outputs"] = len(
@@ -108,13 +115,17 @@ def _one(what: str, field: str) -> Callable[[Any], list[tuple[str, int]]]:
 def _thresholds(step: Compare | Bins) -> list[tuple[str, int]]:
     if isinstance(step, Compare):
         pairs = np.unique(np.stack([step.feature.astype(np.float64), step.threshold]), axis=1)
-        return [("thresholds of the model", pairs.shape[1])]
-    own = {
+        return [(THRESHOLDS, pairs.shape[1])]
+    return [(THRESHOLDS, len(_edges(step)))]
+
+
+def _edges(step: Bins) -> set[tuple[int, float]]:
+    """Each once: digits of one feature have the same."""
+    return {
         (int(feature), float(value))
         for feature, first, end in zip(step.feature, step.start[:-1], step.start[1:], strict=True)
         for value in step.threshold[first:end]
     }
-    return [("thresholds of the model", len(own))]
 
 
 def _grids(step: Thermometer | Positions) -> list[tuple[str, int]]:
@@ -128,6 +139,17 @@ def _combined(step: Combine) -> list[tuple[str, int]]:
     """Equal units of several sums are one number."""
     units = np.unique(np.abs(step.matrix[step.matrix != 0]))
     return [("units of scores", len(units)), ("constants of scores", int(np.count_nonzero(step.offset)))]
+
+
+def _windows(step: Wrap) -> list[tuple[str, int]]:
+    """Where a sum's values begin; 0 tells nothing."""
+    return [("least values of sums", int(np.count_nonzero(step.lowest)))]
+
+
+def _packed(step: Digits) -> list[tuple[str, int]]:
+    """Of outputs that are several numbers."""
+    rows = step.radix[(step.radix > 1).sum(axis=1) > 1]
+    return [("numbers of values of outputs", int(np.count_nonzero(rows > 1)))]
 
 
 def _ranges(lower: Reals, upper: Reals) -> list[tuple[str, int]]:
@@ -156,13 +178,12 @@ _OF_A_RANGE: Final = (
     Thermometer,
     Positions,
     Compare,
-    Bins,
 )  # what they give is in a range of theirs
 _READERS: Final[Mapping[type, Callable[[Any], list[tuple[str, int]]]]] = {
     Thermometer: _grids,
     Positions: _grids,
     Compare: _thresholds,
-    Bins: _thresholds,
+    Bins: lambda step: [("edges of bins", len(_edges(step)))],
     Equal: _one("values that features are compared with", "value"),
     Binarise: _one("thresholds of the preprocessing", "threshold"),
     Categories: lambda step: [("categories of the training data", sum(len(known) for known in step.known))],
@@ -177,6 +198,8 @@ _READERS: Final[Mapping[type, Callable[[Any], list[tuple[str, int]]]]] = {
     Power: _one("exponents", "exponent"),
     Quantiles: _one("quantiles of the training data", "quantiles"),
     Splines: _one("knots", "knots"),
+    Wrap: _windows,
+    Digits: _packed,
     Combine: _combined,
     Curves: _one("points of a calibration", "x"),
     Transform: lambda step: [("parameters of a transform", int(step.parameter != 1.0))],

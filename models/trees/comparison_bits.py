@@ -13,11 +13,18 @@ from cloakwork.models.trees.edges import Edges
 
 @dataclass(frozen=True, eq=False)
 class Bit:
-    """bit = sum of the wires' values + constant. Args: steps: of an index in the phase of a flag that is up; None: a comparison."""
+    """bit = sum of the wires' values + constant + always.
+
+    Args:
+        wires: of the graph; others than these (below 0) are zero and keep their place among the weights.
+        steps: of an index in the phase of a flag that is up; None: a comparison.
+        always: that tables are turned by, so that rows do not show it.
+    """
 
     wires: tuple[int, ...]
     constant: float
     steps: int | None = None
+    always: int = 0
 
     def weight(self, weight: int, factor: int) -> int:
         """On the wires' phases, for one on the bit. Args: factor: of comparisons."""

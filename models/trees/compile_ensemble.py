@@ -48,7 +48,8 @@ def compile_ensemble(
         grid: "auto": a point between any two values of features with few steps (whole numbers, decimals) or categories, else "uniform" over
             the range, rounded outwards. "integers", "categories", "uniform", or "quantiles" of the samples, which tell clients about them. Or
             such kinds, or the points themselves, of some features by name or number.
-        grid_bits: at most 2^grid_bits - 1 points for a feature, 1 to 16; with "grid", features of more than 255 take a look-up for each threshold.
+        grid_bits: at most 2^grid_bits - 1 points for a feature, 1 to 16; with "grid", features of more than 255 take a look-up for each threshold
+            that leaves' look-ups have no room for.
         feature_ranges: (lowest, highest) of features by name or number, in place of what the samples show.
         leaf_bits: of the leaf values' integers; None: 8 (6 where trees are averaged), fewer where the noise leaves no room, and fewer
             where an answer would have more than 1 MB: 5 at least, or 3 for an average of 1,000 trees, whose errors average out.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices
@@ -28,9 +29,7 @@ from cloakwork.models.trees.tree_program import read_edges, tree_graph, used_edg
 def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     """NoParameterSetError: no candidate has room for the trees."""
     edges, node_edges = edges_of(ensemble)
-    wishes = Wishes(options.noisy_bits, options.leaf_bits, options.p_fail_log2)
-    if options.comparisons == "server":
-        wishes = replace(wishes, comparison_lookups=_comparison_lookups(ensemble, edges, options))
+    wishes = tree_wishes(ensemble, edges, options)
     compared = Compared(ensemble, edges, node_edges)
     plan = cheapest_plan(compared, wishes, options.sets, options.last_resorts)
     source = bit_source(ensemble, edges, plan, options)
@@ -47,6 +46,16 @@ def compile_scores(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     )
 
 
+def tree_wishes(ensemble: TreeEnsemble, edges: Edges, options: TreeOptions) -> Wishes:
+    wishes = Wishes(options.noisy_bits, options.leaf_bits, options.p_fail_log2)
+    if options.comparisons == "server":
+        return replace(wishes, comparison_lookups=_position_lookups(ensemble, edges, options))
+    if options.step is not None and options.wide:
+        wide = options.step.digit[edges.feature] > 0
+        return replace(wishes, comparison_lookups=_majorities(edges, wide), wide=wide)
+    return wishes
+
+
 def bit_source(ensemble: TreeEnsemble, edges: Edges, plan: Plan, options: TreeOptions) -> BitSource:
     layout = plan.layout
     if options.comparisons == "client":
@@ -54,12 +63,18 @@ def bit_source(ensemble: TreeEnsemble, edges: Edges, plan: Plan, options: TreeOp
         return ClientBits(edges, used, layout.units, ensemble.strict, ensemble.single)
     read = read_edges(plan.covers)
     if options.step is not None:
-        return GridBits(edges, read, options.step, layout.units, layout.slots)
+        return GridBits(edges, read, options.step, layout.units, layout.slots, plan.covers.digit_sums)
     code = digit_code(plan.params, options.p_fail_log2)
     return PositionBits(edges, read, position_step(ensemble, options.grids, code), code, layout.slots)
 
 
-def _comparison_lookups(
+def _majorities(edges: Edges, wide: NDArray[np.bool_]) -> Callable[[ParameterSet, Indices], int]:
+    """Of grids in two digits, likewise."""
+    points = np.stack([edges.feature, edges.rank], axis=1)
+    return lambda _params, looked_up: len(np.unique(points[looked_up[wide[looked_up]]], axis=0))
+
+
+def _position_lookups(
     ensemble: TreeEnsemble, edges: Edges, options: TreeOptions
 ) -> Callable[[ParameterSet, Indices], int]:
     """Of comparisons="server", for the choice of a set."""

@@ -33,7 +33,7 @@ from cloakwork.models.graph.winner import Contest
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import Facts, TreeFacts
 from cloakwork.models.trees.comparison_bits import BitSource
-from cloakwork.models.trees.compile_scores import bit_source, other_limits
+from cloakwork.models.trees.compile_scores import bit_source, other_limits, tree_wishes
 from cloakwork.models.trees.edges import edges_of
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.models.trees.leaf_integers import LeafIntegers, leaf_integers
@@ -89,7 +89,7 @@ def compile_winner(ensemble: TreeEnsemble, options: TreeOptions) -> Program:
     sets = named_sets(ARGMAX_CANDIDATES, False) if options.candidates is None else options.sets
     edges, node_edges = edges_of(plain)
     compared = Compared(plain, edges, node_edges)
-    wishes = Wishes(options.noisy_bits, options.leaf_bits, options.p_fail_log2)
+    wishes = tree_wishes(plain, edges, options)
     found = choose_set(sets, lambda params: _made(compared, wishes, params, options), lambda made: made.cost)
     if found is None:
         raise NoParameterSetError(
@@ -166,7 +166,7 @@ def _plan(
         for bits in range(most, least - 1, -1):
             integers = leaf_integers(compared.ensemble, bits, 1)
             chosen = [(own.tree, own.values) for own in integers.scalar_trees]
-            used_slots, covers = covers_of(compared, chosen, wishes, params, slots)
+            used_slots, (covers, *_) = covers_of(compared, chosen, wishes, params, slots)
             scores = _scores(integers, [(c.lowest, c.highest, len(c.lookups)) for c in covers.trees])
             contest = _contest(scores, wishes, params, share)
             if contest is not None:

@@ -77,6 +77,9 @@ class Covers:
     flags: tuple[Flag, ...]
     edges: int
     flag_step: int = 1  # steps of an index in the phase of a flag that is up
+    digit_sums: frozenset[int] = (
+        frozenset()
+    )  # edges that indices read as 0 or 1 where they fail, 2 or 3 where they hold (digit_sums.py)
 
     @property
     def lookups(self) -> Iterator[TreeLookup]:

@@ -2,7 +2,8 @@
 
 The input of the program depends on the grid alone; wires that no look-up reads are dropped unseen. Features of more points than one piece has
 are sent in two digits of the number of failing comparisons, c = 2^d c1 + c0, in thermometer code each. With t = 2^d t1 + t0 the comparison c <= t is
-the majority of A, c1 <= t1 - 1, of B, c1 <= t1, and of C, c0 <= t0: one look-up on A + B + C for each threshold that is used.
+the majority of A, c1 <= t1 - 1, of B, c1 <= t1, and of C, c0 <= t0: one look-up on A + B + C for each threshold that is used, or none where the
+indices that use it have room for the sum (digit_sums.py). Thresholds at the ends of a digit, where one of the three is a constant, take the same.
 """
 
 from __future__ import annotations
@@ -74,49 +75,55 @@ class GridBits:
     step: Thermometer
     units: int
     slots: int
+    digit_sums: frozenset[int] = frozenset()
 
     def build(self, builder: GraphBuilder) -> dict[int, Bit]:
         wide = bool(self.step.digit.any())
         scale = 1 / (2 * self.slots if wide else self.units)
         wires = builder.input(int(self.step.widths.sum()), Facts(scale, 0.0, 1.0), "grid")
         points = grid_points(self.edges, self.used, self.step)
-        compared = self._majorities(builder, wires, sorted(set(points.values())))
+        digits = {edge: self.step.digit[feature] > 0 for edge, (feature, _) in points.items()}
+        looked_up = {points[edge] for edge in points if digits[edge] and edge not in self.digit_sums}
+        compared = self._majorities(builder, wires, sorted(looked_up))
         found = {}
         for edge, (feature, point) in points.items():
             first, width = int(self.step.starts[feature]), int(self.step.widths[feature])
-            digits = int(self.step.digit[feature]) > 0
-            wire, constant = compared[feature, point] if digits else (int(wires[first + point]), 0.0)
             nan = (int(wires[first + width - 1]),) if self.step.missing and self.edges.missing[edge] else ()
-            found[edge] = Bit((wire, *nan), constant)
+            if edge in self.digit_sums:
+                summed, always = self._digit_sum(wires, feature, point)
+                found[edge] = Bit((*summed, *nan * _MAJORITY), 0.0, always=always)
+            elif digits[edge]:
+                found[edge] = Bit((compared[feature, point], *nan), 0.5)
+            else:
+                found[edge] = Bit((int(wires[first + point]), *nan), 0.0)
         return found
+
+    def _digit_sum(self, wires: Indices, feature: int, point: int) -> tuple[tuple[int, int, int], int]:
+        """A, B and C of a feature in two digits, and how many of them always hold, of which there is no wire."""
+        digit, first = int(self.step.digit[feature]), int(self.step.starts[feature])
+        high_bits = int(self.step.count[feature]) >> digit
+        high, low = divmod(point, 1 << digit)
+        never = -2 * ((feature << 16) + point) - 2  # numbers of its own, below 0
+        always = never - 1
+        below = int(wires[first + high - 1]) if high else never
+        equal = int(wires[first + high]) if high < high_bits else always
+        lower = int(wires[first + high_bits + low]) if low < (1 << digit) - 1 else always
+        # the last point of a feature has a full last digit only where B is sent
+        assert equal != always or lower != always
+        return (below, equal, lower), (equal, lower).count(always)
 
     def _majorities(
         self, builder: GraphBuilder, wires: Indices, points: Sequence[tuple[int, int]]
-    ) -> dict[tuple[int, int], tuple[int, float]]:
-        """Wire and constant of the comparisons with points of features in two digits."""
-        found, rows, looked_up = {}, [], []
-        for feature, point in points:
-            digit = int(self.step.digit[feature])
-            if digit == 0:
-                continue
-            first, high_bits = int(self.step.starts[feature]), int(self.step.count[feature]) >> digit
-            high, low = divmod(point, 1 << digit)
-            below = int(wires[first + high - 1]) if high else None  # A, else never
-            equal = int(wires[first + high]) if high < high_bits else None  # B, else always
-            lower = int(wires[first + high_bits + low]) if low < (1 << digit) - 1 else None  # C, else always
-            if lower is None and equal is not None:
-                found[feature, point] = (equal, 0.0)
-                continue
-            # the last point of a feature has a full last digit only where B is sent
-            assert lower is not None
-            row = dict.fromkeys((wire for wire in (below, equal, lower) if wire is not None), 1)
-            rows.append(Row(row, float(equal is None)))
-            looked_up.append((feature, point))
-        if rows:
-            turn, centre = 2.0 * self.slots, (self.slots - 1) / 2
-            indices = builder.linear(rows, Facts(1 / turn, 0.0, turn - 1, centre), "digits")
-            half = np.where(np.arange(self.slots) >= _MAJORITY, 0.5, -0.5)
-            table = np.tile(np.concatenate([half, -half]), (len(rows), 1))
-            outputs = builder.lookup(indices, table, Facts(1 / turn, -0.5, 0.5), "comparisons")
-            found |= {place: (int(wire), 0.5) for place, wire in zip(looked_up, outputs, strict=True)}
-        return found
+    ) -> dict[tuple[int, int], int]:
+        """The wires, at +-1/2, of the comparisons with points of features in two digits."""
+        if not points:
+            return {}
+        sums = [self._digit_sum(wires, feature, point) for feature, point in points]
+        rows = [Row(dict.fromkeys(three, 1), 0.0) for three, _ in sums]
+        turn, centre = 2.0 * self.slots, (self.slots - 1) / 2
+        indices = builder.linear(rows, Facts(1 / turn, 0.0, turn - 1, centre), "digits")
+        seen = np.arange(self.slots) + np.array([always for _, always in sums])[:, None]
+        half = np.where(seen >= _MAJORITY, 0.5, -0.5)
+        table = np.concatenate([half, -half], axis=1)
+        outputs = builder.lookup(indices, table, Facts(1 / turn, -0.5, 0.5), "comparisons")
+        return dict(zip(points, outputs.tolist(), strict=True))

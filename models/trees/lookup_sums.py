@@ -44,7 +44,7 @@ def sum_covers(covers: Iterable[Cover]) -> SummedCovers:
             linear[edge] = linear.get(edge, 0) + weight
         for lookup in cover.lookups:
             index = index_of(lookup)
-            tables[index] = tables.get(index, 0.0) + _turned(lookup)
+            tables[index] = tables.get(index, 0.0) + canonical_table(lookup)
     if () in tables:  # an index that no bit moves
         constant += float(tables.pop(())[0])
     lookups = tuple(TreeLookup(index, 0, tuple(table.tolist())) for index, table in tables.items() if table.any())
@@ -55,7 +55,7 @@ def _sign(lookup: TreeLookup) -> int:
     return -1 if lookup.weights and lookup.weights[0][1] < 0 else 1
 
 
-def _turned(lookup: TreeLookup) -> Reals:
+def canonical_table(lookup: TreeLookup) -> Reals:
     """The table [2M] of the canonical index, which is `sign` * (index - constant)."""
     places = np.arange(len(lookup.entries))
     return np.array(lookup.entries)[(lookup.constant + _sign(lookup) * places) % len(places)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
@@ -18,19 +20,20 @@ from cloakwork.models.criteria.slots import largest_slots
 from cloakwork.models.errors import NoParameterSetError, some
 from cloakwork.models.trees.cover import Covers, cover_trees
 from cloakwork.models.trees.cover_costs import Budget
+from cloakwork.models.trees.digit_sums import Rules, widened, with_digit_sums
 from cloakwork.models.trees.edges import Edges
 from cloakwork.models.trees.ensemble import TreeEnsemble
-from cloakwork.models.trees.flat_trees import Skeleton
+from cloakwork.models.trees.flat_trees import FlatTrees, Skeleton
 from cloakwork.models.trees.index_weights import MOST_SLOTS
 from cloakwork.models.trees.leaf_integers import LeafIntegers, counted_once, equal_trees, leaf_integers
 from cloakwork.models.trees.tree_program import (
     Layout,
     answer_size,
     choose_layout,
+    compared_edges,
     flag_weights,
     largest_norm,
     most_values,
-    read_edges,
 )
 
 DEFAULT_LEAF_BITS: Final = {"mean": 6, "sum": 8}  # an average has the precision of all its trees together
@@ -67,7 +70,7 @@ class Plan:
 
     @property
     def lookups(self) -> int:
-        return len(self.covers.flags) + sum(group.lookups for group in self.layout.groups)
+        return len(self.covers.flags) + _lookups(self.layout)
 
     @property
     def cost(self) -> float:
@@ -81,6 +84,8 @@ class Wishes:
     p_fail_log2: float
     comparison_lookups: Callable[[ParameterSet, Indices], int] = lambda _params, _used: 0
     """Bootstraps that give these edges. NoParameterSetError: the set does not compare."""
+    wide: NDArray[np.bool_] | None = None
+    """[edges]: compared by two digits, whose sums an index may read instead (digit_sums.py)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +181,7 @@ def _planned(
             seen = sizes
             found = _laid_out(compared, integers, wishes, params, slots)
             if found is not None:
-                of_edges = wishes.comparison_lookups(params, read_edges(found[1]))
+                of_edges = wishes.comparison_lookups(params, compared_edges(found[1]))
                 return Plan(params, *found, bits, wishes.server, of_edges)
     raise NoParameterSetError(
         f"a tree's values do not fit one ciphertext with {max(leaf_bits)} bits; use fewer leaf_bits"
@@ -245,17 +250,30 @@ def _laid_out(
     first = equal_trees(compared.ensemble, compared.node_edges, integers)
     distinct = np.unique(first)
     chosen = [integers.scalar_trees[i] for i in distinct.tolist()]
-    used_slots, covers = covers_of(compared, [(own.tree, own.values) for own in chosen], wishes, params, slots)
-    every = [covers.trees[i] for i in np.searchsorted(distinct, first).tolist()]
+    used_slots, found = covers_of(compared, [(own.tree, own.values) for own in chosen], wishes, params, slots)
     once, kept = counted_once(integers, first)
-    ways = [(once, tuple(every[i] for i in kept.tolist()))]
-    ways += [(integers, tuple(every))] if len(kept) < len(every) else []
-    found = []
-    for scalar, own in ways:
-        layout = choose_layout(own, _kinds(scalar), params, used_slots, wishes.p_fail_log2)
-        if layout is not None:
-            found.append((scalar, replace(covers, trees=own), layout))
-    return min(found, key=lambda way: (len(way[2].groups), sum(group.lookups for group in way[2].groups)), default=None)
+    laid_out = []
+    for covers in found:
+        every = [covers.trees[i] for i in np.searchsorted(distinct, first).tolist()]
+        ways = [(once, tuple(every[i] for i in kept.tolist()))]
+        ways += [(integers, tuple(every))] if len(kept) < len(every) else []
+        layouts = [
+            (choose_layout(own, _kinds(scalar), params, used_slots, wishes.p_fail_log2), scalar, own)
+            for scalar, own in ways
+        ]
+        plans = [(scalar, replace(covers, trees=own), layout) for layout, scalar, own in layouts if layout is not None]
+        laid_out += sorted(plans, key=lambda plan: (len(plan[2].groups), _lookups(plan[2])))[:1]
+    return min(
+        laid_out,
+        key=lambda plan: (
+            _lookups(plan[2]) + len(plan[1].flags) + wishes.comparison_lookups(params, compared_edges(plan[1]))
+        ),
+        default=None,
+    )
+
+
+def _lookups(layout: Layout) -> int:
+    return sum(group.lookups for group in layout.groups)
 
 
 def slots_of(wishes: Wishes, params: ParameterSet) -> int:
@@ -267,19 +285,55 @@ def slots_of(wishes: Wishes, params: ParameterSet) -> int:
 
 def covers_of(
     compared: Compared, chosen: Sequence[tuple[int, Indices]], wishes: Wishes, params: ParameterSet, slots: int
-) -> tuple[int, Covers]:
-    """The slots used and the look-ups; fewer slots where bits that come from look-ups bring too much noise."""
+) -> tuple[int, list[Covers]]:
+    """The slots used and the look-ups, in several ways where there are; fewer slots where bits that come from look-ups bring too much noise."""
     trees = compared.skeleton.trees(chosen)
-    share = _FLAG_SHARE if wishes.server else 1.0
-    for fewer in range(slots, (_FEWEST_CARRY_SLOTS if wishes.server else slots) - 1, -1):
-        budget = Budget(fewer, flag_weights(params, fewer, wishes.p_fail_log2, share))
-        covers = cover_trees(trees, compared.edges, budget, free_linear=not wishes.server)
-        norm = largest_norm(covers, compared.edges.feature, noise.rotation_correlation_bound(params))
-        if not wishes.server or largest_slots(params, wishes.p_fail_log2, norm) >= fewer:
-            return fewer, covers
+    if not wishes.server:
+        budget = Budget(slots, flag_weights(params, slots, wishes.p_fail_log2))
+        return slots, [cover_trees(trees, compared.edges, budget)]
+    for fewer in range(slots, _FEWEST_CARRY_SLOTS - 1, -1):
+        covers = _of_noisy_bits(compared, trees, wishes, params, fewer, 1)
+        if covers is not None:
+            if wishes.wide is None:
+                return fewer, [covers]
+            return fewer, _with_digit_sums(covers, compared, trees, wishes, params, fewer)
     raise NoParameterSetError(
         "comparison bits from look-ups are too noisy for it; use comparisons='grid' with at most 8 grid_bits"
     )
+
+
+def _of_noisy_bits(
+    compared: Compared, trees: FlatTrees, wishes: Wishes, params: ParameterSet, slots: int, factor: int
+) -> Covers | None:
+    """For this many slots, of which every `factor`th is used; None where the noise is too large."""
+    flag = flag_weights(params, slots, wishes.p_fail_log2, _FLAG_SHARE)
+    if flag is not None:
+        flag = replace(flag, step=-(-flag.step // factor))
+    covers = cover_trees(trees, compared.edges, Budget(slots // factor, flag), free_linear=False)
+    covers = covers if factor == 1 else widened(covers, factor)
+    if factor > 1:
+        return covers
+    norm = largest_norm(covers, compared.edges.feature, noise.rotation_correlation_bound(params))
+    return covers if largest_slots(params, wishes.p_fail_log2, norm) >= slots else None
+
+
+def _with_digit_sums(
+    covers: Covers, compared: Compared, trees: FlatTrees, wishes: Wishes, params: ParameterSet, slots: int
+) -> list[Covers]:
+    assert wishes.wide is not None
+    ways = [covers]
+    if slots % 2 == 0 and slots // 2 >= _FEWEST_CARRY_SLOTS:
+        with contextlib.suppress(NoParameterSetError):
+            half = _of_noisy_bits(compared, trees, wishes, params, slots, 2)
+            ways += [] if half is None else [half]
+    rules = Rules(
+        compared.edges,
+        wishes.wide,
+        slots,
+        noise.rotation_correlation_bound(params),
+        cache(lambda norm: largest_slots(params, wishes.p_fail_log2, norm) >= slots),
+    )
+    return with_digit_sums(ways, rules)
 
 
 def _kinds(integers: LeafIntegers) -> list[int]:

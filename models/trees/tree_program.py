@@ -238,22 +238,30 @@ def read_edges(covers: Covers) -> Indices:
     return np.array(sorted(edges), dtype=np.int64)
 
 
+def compared_edges(covers: Covers) -> Indices:
+    """Those that are read, and not as sums of digits."""
+    read = read_edges(covers)
+    return read[~np.isin(read, list(covers.digit_sums))]
+
+
 def largest_norm(covers: Covers, feature: Indices, correlation: float = 0.0) -> float:
     """L2 norm of the weights of an index, the largest.
 
     Args:
         feature: [edges]: bits of one feature count as correlated, by at most `correlation`, which makes the norm larger.
     """
-    return math.sqrt(max((_square(lookup, covers, feature, correlation) for lookup in covers.lookups), default=0.0))
+    squares = (squared_norm(lookup.weights, covers, feature, correlation) for lookup in covers.lookups)
+    return math.sqrt(max(squares, default=0.0))
 
 
-def _square(lookup: TreeLookup, covers: Covers, feature: Indices, correlation: float) -> float:
-    squares = float(sum(weight**2 for bit, weight in lookup.weights if bit < covers.edges))
-    of_flags = sum((weight // covers.flag_step) ** 2 for bit, weight in lookup.weights if bit >= covers.edges)
+def squared_norm(weights: Index, covers: Covers, feature: Indices, correlation: float) -> float:
+    """Of one index. Sums of digits come from the client and count for nothing."""
+    of_edges = [(bit, weight) for bit, weight in weights if bit < covers.edges and bit not in covers.digit_sums]
+    squares = float(sum(weight**2 for _, weight in of_edges))
+    of_flags = sum((weight // covers.flag_step) ** 2 for bit, weight in weights if bit >= covers.edges)
     together: dict[int, int] = {}
-    for bit, weight in lookup.weights:
-        if bit < covers.edges:
-            together[int(feature[bit])] = together.get(int(feature[bit]), 0) + abs(weight)
+    for bit, weight in of_edges:
+        together[int(feature[bit])] = together.get(int(feature[bit]), 0) + abs(weight)
     within = sum(strength**2 for strength in together.values()) - squares
     return squares + of_flags + correlation * within
 
@@ -293,7 +301,7 @@ def _add_flags(builder: GraphBuilder, covers: Covers, layout: Layout, bits: dict
     for level in range(int(levels.max(initial=-1)) + 1):
         own = np.flatnonzero(levels == level).tolist()
         indices = _indices(builder, [covers.flags[i].lookup for i in own], layout, bits, factor)
-        entries = np.array([covers.flags[i].lookup.entries for i in own])
+        entries = np.array([_entries(covers.flags[i].lookup, bits) for i in own])
         scale = covers.flag_step / (2 * layout.slots)
         wires = builder.lookup(indices, entries, Facts(scale, entries.min(axis=1), entries.max(axis=1)), FLAGS)
         for i, wire in zip(own, wires.tolist(), strict=True):
@@ -308,7 +316,7 @@ def _add_leaves(
     if not lookups:
         return outputs
     indices = _indices(builder, lookups, layout, bits, factor)
-    entries = _wrapped(np.array([lookup.entries for lookup in lookups]), layout.units)
+    entries = _wrapped(np.array([_entries(lookup, bits) for lookup in lookups]), layout.units)
     return builder.lookup(indices, entries, Facts(1 / layout.units, entries.min(axis=1), entries.max(axis=1)), LEAVES)
 
 
@@ -318,6 +326,12 @@ def _indices(
     step, turn, centre = 1 / (2 * layout.slots), 2.0 * layout.slots, (layout.slots - 1) / 2
     rows = [_row(dict(lookup.weights), lookup.constant, bits, factor) for lookup in lookups]
     return builder.linear(rows, Facts(step, 0.0, turn - 1, centre), "conditions")
+
+
+def _entries(lookup: TreeLookup, bits: dict[int, Bit]) -> Reals:
+    """[2M], turned by what its bits always are."""
+    turn = sum(weight * bits[bit].always for bit, weight in lookup.weights)
+    return np.roll(lookup.entries, -turn)
 
 
 def _decision(builder: GraphBuilder, sums: list[Row], slots: int, positive_from: int) -> Indices:

@@ -145,7 +145,7 @@ def test_a_range_narrower_than_the_data_is_told_and_saturates() -> None:
     with pytest.warns(
         CalibratedRangeWarning, match=r"feature_ranges: \d+ of 300 .* beyond the range that was given"
     ) as caught:
-        compiled = compile_linear(model, X, feature_ranges={"a": (-0.5, 0.5)}, accuracy=0)
+        compiled = compile_linear(model, X, feature_ranges={"a": (-0.5, 0.5)}, accuracy=0.5)
     assert "in columns 'a')" in str(caught[0].message) and caught[0].filename == __file__
     with pytest.warns(CalibratedRangeWarning, match="1 of 1 samples"):
         assert compiled.predict(np.array([[9.0, 100, -5, 1]])) == pytest.approx([96.5], abs=0.05)

@@ -113,8 +113,8 @@ def without_digests(text):
     return fields
 
 
-def moved(ensemble, random, most=60):
-    """The same trees, every feature's thresholds mapped to others below `most` in the same order."""
+def moved(ensemble, random, most=60, among=()):
+    """The same trees, every feature's thresholds mapped to others below `most`, or from `among`, in the same order."""
     maps = []
     for feature in range(ensemble.features):
         own = np.unique(
@@ -124,7 +124,9 @@ def moved(ensemble, random, most=60):
             dict(
                 zip(
                     own.tolist(),
-                    np.sort(random.choice(np.arange(1, most), len(own), replace=False)).tolist(),
+                    np.sort(
+                        random.choice(among if len(among) else np.arange(1, most), len(own), replace=False)
+                    ).tolist(),
                     strict=True,
                 )
             )
@@ -139,16 +141,19 @@ def moved(ensemble, random, most=60):
 
 
 @pytest.mark.parametrize("labels", [None, np.array(["a", "b"])])
-def test_nothing_that_a_client_is_told_depends_on_the_thresholds(labels):
-    """The specification and all metadata of the service, digests aside, which are salted."""
+@pytest.mark.parametrize(("bits", "most"), [(6, 60), (8, 250), (12, 4000), (16, 60000)])
+def test_nothing_that_a_client_is_told_depends_on_the_thresholds(labels, bits, most):
+    """The specification and all metadata of the service, digests aside, which are salted; thresholds at ends of digits among them."""
     random = np.random.default_rng(7)
     trees = tuple(random_tree(random, 4, 4, 1, 8, 4, missing=True) for _ in range(6))
     ensemble = TreeEnsemble(trees, 4, labels=labels, transform="none" if labels is None else "sigmoid")
-    x = random.integers(0, 60, (200, 4)).astype(float)
-    models = [
-        compile_ensemble(each, calibration=x, candidates=["lut3"])
-        for each in (moved(ensemble, random), moved(ensemble, random), moved(ensemble, random))
-    ]
+    x = random.integers(0, most, (200, 4)).astype(float)
+    x[:2] = [[0] * 4, [most - 1] * 4]
+    options = {"calibration": x, "grid": "integers", "grid_bits": bits, "candidates": ["lut3"]}
+    first = compile_ensemble(ensemble, **options).client.input_steps[-1]
+    digit = 1 << bits // 2
+    ends = first.grid(0)[[0, digit - 2, digit - 1, digit, -2 * digit, -digit - 1, -2, -1]] if bits > 8 else ()
+    models = [compile_ensemble(moved(ensemble, random, most, own), **options) for own in ((), (), ends)]
     answers = [model.predict(x, output="scores").tolist() for model in models]
     assert answers[0] != answers[1] != answers[2], "they are other models"
     specifications = [without_digests(model.client.to_json()) for model in models]
