@@ -15,7 +15,7 @@ from cloakwork.models.compile.options import ExactSettings
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.graph.merge_equal import merge_equal
-from cloakwork.models.passes.choose_exact import choose_exact
+from cloakwork.models.passes.choose_exact import choose_exact, choose_widened
 from cloakwork.models.passes.exact_integers import ExactGraph, ExactOptions, exact_integers
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import ExactFacts, Facts
@@ -69,9 +69,20 @@ def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) ->
     assert unit is not None
     found = exact_integers(c.graph, unit, options, settings.ranges == "calibrated")
     found = replace(found, graph=merge_equal(found.graph))
-    chosen = choose_exact(found, limits.p_fail_log2, approximate, c.options.offered)
+    graph = found.graph
+    try:
+        chosen = choose_exact(found, limits.p_fail_log2, approximate, c.options.offered)
+    except NoParameterSetError as narrow:
+        if approximate or settings.rounded_bits is not None:
+            raise
+        found = exact_integers(c.graph, unit, replace(options, whole=True), settings.ranges == "calibrated")
+        found = replace(found, graph=merge_equal(found.graph))
+        try:
+            graph, chosen = choose_widened(found, limits.p_fail_log2, c.options.offered_for_comparisons)
+        except NoParameterSetError as wide:
+            raise NoParameterSetError(f"{narrow}. By comparisons: {wide}") from wide
     program = Program(
-        found.graph,
+        graph,
         chosen.parameters,
         limits.default,
         limits.layers,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -76,10 +76,9 @@ class GraphBuilder:
         node = Lookup(self.wire_count, gather, (Step("Table", (distinct,)),), _flat(function), origin, chosen)
         return self._append(node, facts)
 
-    def copied(self, lookup: Lookup, elements: Indices, gather: Indices, facts: Facts) -> Indices:
-        """Some elements of a look-up of one output each, reading other wires."""
-        node = Lookup(self.wire_count, gather, lookup.steps, lookup.function[elements], lookup.origin)
-        return self._append(node, facts)
+    def add(self, node: Node, facts: Facts) -> Indices:
+        """A node as it is, at wires of its own; it reads wires that are there."""
+        return self._append(replace(node, first_wire=self.wire_count), facts)
 
     def graph(self, output: Indices) -> Graph:
         lower, upper, scale, offset = np.concatenate(self.facts, axis=1)

@@ -99,7 +99,14 @@ def highest_bits(
 
 
 def _looked_up(
-    builder: GraphBuilder, rows: list[Row], plan: SignPlan, place: int, width: int, table: Reals, facts: Facts, name: str
+    builder: GraphBuilder,
+    rows: list[Row],
+    plan: SignPlan,
+    place: int,
+    width: int,
+    table: Reals,
+    facts: Facts,
+    name: str,
 ) -> Indices:
     """A function of the bits place .. place + width - 1; those below are gone."""
     factor, weight = 1 << (plan.bits - place - width), 1 << place

@@ -42,7 +42,9 @@ class Contest:
     def output(self, builder: GraphBuilder, scores: Sequence[Row]) -> Indices:
         """The number of the class that wins over every other; the first of equal ones."""
         rows = [_difference(scores[a], scores[b], float(self.leads[a, b])) for a, b in self.pairs]
-        sign = np.repeat([0.5, -0.5], 1 << (self.plan.windows[-1] - 1))  # 1/2 where a row is at least 0, in slots of look-ups that count
+        sign = np.repeat(
+            [0.5, -0.5], 1 << (self.plan.windows[-1] - 1)
+        )  # 1/2 where a row is at least 0, in slots of look-ups that count
         ahead = highest_bits(builder, rows, self.plan, sign, Facts(1 / (2 * self.slots), -0.5, 0.5))
         won: list[list[tuple[int, int]]] = [[] for _ in range(self.classes)]  # (wire, sign)
         for (a, b), wire in zip(self.pairs, ahead.tolist(), strict=True):

@@ -12,6 +12,7 @@ Models that say where they round (QDQ) keep their grids; in others every look-up
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -38,6 +39,7 @@ class ExactOptions:
         refused when no set resolves them.
     approximate: noise limits of layers that need not be exact, by the names of linear nodes.
     given: whether the model says where it rounds.
+    whole: units are powers of two, so that bits can be taken from accumulators (passes/wide_lookups.py).
     """
 
     weight_bits: int
@@ -45,6 +47,7 @@ class ExactOptions:
     rounded_bits: int | None = None
     approximate: Mapping[str, float] = field(default_factory=dict)
     given: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -261,7 +264,10 @@ class _Exact:
                 largest = max(float(np.abs(self.low[own]).max()), float(np.abs(self.high[own]).max()), 1.0)
                 allowed = (INPUT_LIMIT if isinstance(node, Input) else 0.5) / largest
             limit[self.group[i]] = min(limit.get(self.group[i], 1.0), allowed)
-        return self._phases(graph, [limit[group] for group in self.group], count)
+        unit = {
+            group: 2.0 ** math.floor(math.log2(each)) if self.options.whole else each for group, each in limit.items()
+        }
+        return self._phases(graph, [unit[group] for group in self.group], count)
 
     def _phases(self, graph: Graph, unit: list[float], count: dict[int, int]) -> ExactGraph:
         """Scale and offset of every wire; rows with fewer values than others of their group are multiplied to fill the range."""
@@ -295,6 +301,8 @@ class _Exact:
         values = ones.copy()
         values[node.block] = (self.high[own] - self.low[own] + 1).reshape(len(node.gather), -1).astype(np.int64)
         factor = np.maximum(1, np.floor(_LOOKUP_RANGE / (unit * values) * (1 + 1e-12))).astype(np.int64)
+        if self.options.whole:
+            factor = np.exp2(np.floor(np.log2(factor))).astype(np.int64)
         most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
         return factor, ones if most is None else -(-values // most)
 

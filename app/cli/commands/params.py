@@ -97,7 +97,7 @@ def sets_table(sets: list[ParameterSet]) -> Table:
     if any(each.raised for each in sets):
         table.caption += " .._raised: limbs of ciphertexts; the bootstrap key has two. Taken only when named."
     if any(has_fine_outputs(each) for each in sets):
-        table.caption += " large16: outputs of low noise, for large integers. Taken only when named."
+        table.caption += " large16: outputs of low noise, for large integers. Taken when named, and to compare what no look-up resolves."
     if any(each.structured_secret for each in sets):
         table.caption += " *: a structured secret (block-binary small key), which no estimator covers in full; taken only when asked for."
     return table
