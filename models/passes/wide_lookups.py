@@ -30,6 +30,7 @@ from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup
 from cloakwork.models.graph.signs import SignPlan, highest_bits
 from cloakwork.models.graph.steps import apply_steps, formula
 from cloakwork.models.passes.exact_integers import ExactGraph
+from cloakwork.models.passes.reachable import integers_between, reachable_sums
 
 MOST_STEPS: Final = 64  # of a look-up, each with a sign of its own
 MOST_BITS: Final = 20  # of an accumulator
@@ -108,6 +109,8 @@ class _Widening:
         self._sums: dict[int, _Sum] = {ZERO_WIRE: _Sum({})}  # of old wires that linear nodes read
         self._moved: dict[int, int] = {}  # old wires of linear nodes -> new ones
         self._behind = noise.lookup_variance(params, 0.0)
+        self._exact = exact
+        self._rows_reached: dict[int, Indices | None] = {}
         self._plans: dict[tuple[int, int, int], SignPlan | None] = {}
 
     def run(self) -> Graph:
@@ -209,7 +212,7 @@ class _Widening:
     def _parts(self, node: Lookup, element: int, row: _Sum) -> list[_Part]:
         """The cheapest way to what an element computes. NoParameterSetError where there is none."""
         assert self._graph.scale is not None
-        bits = round(-math.log2(node.spacing[element] * self._graph.scale[node.gather[element]]))
+        bits = self._bits(node, element)
         steps, variance = self._steps_of(node, element, bits), self._variance(row)
         if not len(steps.thresholds):
             self._sums[node.first_wire + element] = _Sum({}, steps.lowest)
@@ -222,6 +225,11 @@ class _Widening:
         if together is not None and together.lookups <= len(steps.thresholds) * alone.lookups:
             return [_part(together, steps, row)]
         return [_part(alone, each, row) for each in steps.single()]
+
+    def _bits(self, node: Lookup, element: int) -> int:
+        """Of what an element reads: integers are 2^-bits of the torus apart."""
+        assert self._graph.scale is not None
+        return round(-math.log2(node.spacing[element] * self._graph.scale[node.gather[element]]))
 
     def _planned(self, bits: int, variance: float, kept: int) -> SignPlan | None:
         """As plan_highest_bits has it, once for like rows."""
@@ -240,18 +248,67 @@ class _Widening:
         low, high = (round((float(end[wire]) - origin) / step) for end in (graph.lower, graph.upper))
         if bits > MOST_BITS:
             self._refuse(node, bits, f"at most {MOST_BITS} are compared")
-        x = np.arange(low, high + 1) * step + origin
-        y = apply_steps(node.steps, x, np.full(len(x), node.function[element]))
-        phases = y * graph.scale[node.first_wire + element]
+        few = self._reached(wire, bits)
+        integers = np.arange(low, high + 1) if few is None else few
+        phases = self._results(node, element, integers)
         changes = np.flatnonzero(np.abs(np.diff(phases)) > _SAME)
         if len(changes) > MOST_STEPS:
             self._refuse(node, bits, f"it has {len(changes)} steps, and at most {MOST_STEPS} are found by comparisons")
-        return _Steps(low, float(phases[0]), changes + low + 1, np.diff(phases)[changes])
+        thresholds = _roundest(integers[changes], integers[changes + 1])
+        return _Steps(low, float(phases[0]), thresholds, np.diff(phases)[changes])
+
+    def _results(self, node: Lookup, element: int, integers: Indices) -> Reals:
+        """Phases of an element's results for integers that it may read."""
+        assert self._graph.scale is not None
+        step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
+        y = apply_steps(node.steps, integers * step + origin, np.full(len(integers), node.function[element]))
+        phases: Reals = y * self._graph.scale[node.first_wire + element]
+        return phases
+
+    # --- values ---
+
+    def _reached(self, wire: int, bits: int) -> Indices | None:
+        """The integers that a row can be, where they are few."""
+        if wire not in self._rows_reached:
+            node = self._graph.nodes[self._graph.owners()[wire]]
+            assert isinstance(node, Linear)
+            position, row = divmod(wire - node.first_wire, node.weights.shape[1])
+            weights = node.weights[node.block[position], row]
+            unit = self._exact.of(node).unit
+            factor = max(1, round(2.0**-bits / unit))
+            terms = [
+                (int(weights[k]) // factor, self._values(int(node.gather[position, k]), unit))
+                for k in np.flatnonzero(weights).tolist()
+                if node.gather[position, k] >= 0
+            ]
+            self._rows_reached[wire] = reachable_sums(terms)
+        return self._rows_reached[wire]
+
+    def _values(self, wire: int, unit: float) -> Indices | None:
+        """Of the input, or of a look-up's results, in units."""
+        graph = self._graph
+        assert graph.lower is not None and graph.upper is not None and graph.scale is not None
+        node = graph.nodes[graph.owners()[wire]]
+        if isinstance(node, Lookup):
+            element = wire - node.first_wire
+            few = self._reached(int(node.gather[element]), self._bits(node, element))
+            if few is not None:
+                return np.unique(np.rint(self._results(node, element, few) / unit).astype(np.int64))
+        return integers_between(*(float(end[wire] * graph.scale[wire]) / unit for end in (graph.lower, graph.upper)))
 
     def _refuse(self, node: Lookup, bits: int, why: str) -> NoReturn:
         raise NoParameterSetError(
             f"'{node.origin}' ({formula(node.steps[1:])}) reads an accumulator of {bits} bits, sign included, under '{self._params.name}'; {why}"
         )
+
+
+def _roundest(below: Indices, up_to: Indices) -> Indices:
+    """Of the integers above `below` and up to `up_to` those with most zeros at their end."""
+    best = up_to.copy()
+    for k in range(1, MOST_BITS):
+        rounded = up_to >> k << k
+        best = np.where(rounded > below, rounded, best)
+    return best
 
 
 def _part(plan: SignPlan, steps: _Steps, row: _Sum) -> _Part:
@@ -263,6 +320,7 @@ def _part(plan: SignPlan, steps: _Steps, row: _Sum) -> _Part:
     middle = float(steps.heights.sum()) / 2
     half = (index[:, None] >= steps.thresholds) @ steps.heights - middle
     unit = 2.0**-plan.bits
+    # Wires of two values are half their distance from the middle, so that constants are whole or halves.
     return _Part(
-        plan, Row(row.weights, round(row.constant / unit) - shift), np.concatenate([half, -half]), steps.lowest + middle
+        plan, Row(row.weights, round(2 * row.constant / unit) / 2 - shift), np.concatenate([half, -half]), steps.lowest + middle
     )
