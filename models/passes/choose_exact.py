@@ -69,12 +69,13 @@ def choose_exact(
 
 
 def choose_widened(
-    exact: ExactGraph, p_fail_log2: float, candidates: Sequence[ParameterSet]
+    exact: ExactGraph, p_fail_log2: float, candidates: Sequence[ParameterSet], winner: bool = False
 ) -> tuple[Graph, ExactChoice]:
     """A graph that takes bits from accumulators which no look-up resolves, under the set for which that costs least.
 
     Args:
         exact: of whole units.
+        winner: see `widened`.
 
     Raises:
         NoParameterSetError: what the set that is best for such sums has no room for.
@@ -85,8 +86,8 @@ def choose_widened(
         if found is not None and exact.graph.bootstraps * bootstrap_cost(params) >= found[0]:
             continue
         try:
-            graph = merge_equal(widened(exact, params, p_fail_log2))
-            output_unit = _widened_output(exact, graph, params, p_fail_log2)
+            graph = merge_equal(widened(exact, params, p_fail_log2, winner))
+            output_unit = _widened_output(exact, graph, params, p_fail_log2, winner)
         except NoParameterSetError as error:
             refused = refused or error
             continue
@@ -99,19 +100,27 @@ def choose_widened(
     return found[1], found[2]
 
 
-def _widened_output(exact: ExactGraph, graph: Graph, params: ParameterSet, p_fail_log2: float) -> float:
+def _widened_output(exact: ExactGraph, graph: Graph, params: ParameterSet, p_fail_log2: float, winner: bool) -> float:
     """The output's unit. NoParameterSetError where a look-up sees more noise than was foreseen: of terms that turned out equal."""
     margin = np.full(graph.wire_count, math.inf)
     for node in graph.lookups:
         np.minimum.at(margin, node.gather, wrong_distance(graph, node))
+    assert graph.scale is not None
     unit = next(exact.of(node).unit for node in exact.graph.linears if is_output(exact.graph, node))
+    if winner:
+        unit = float(graph.scale[graph.output].min())  # numbers of classes
     variance = 0.0
     for node, norms in zip(graph.linears, weight_norms(graph), strict=True):
         if norms.is_output:
             variance = max(variance, phase_noise(params, norms) ** 2)
         elif lookup_failure(params, norms, float(margin[wires(node)].min())) > p_fail_log2:
             raise NoParameterSetError(f"layer '{node.origin}': '{params.name}' is too noisy for what it adds up")
-    return unit if variance == 0 or noise.p_fail_log2(unit / 2, variance) <= p_fail_log2 else 0.0
+    decoded = variance == 0 or noise.p_fail_log2(unit / 2, variance) <= p_fail_log2
+    if winner and not decoded:
+        raise NoParameterSetError(
+            f"encrypted_argmax: '{params.name}' is too noisy for the number of a class to be decrypted"
+        )
+    return unit if decoded else 0.0
 
 
 def _nearest(

@@ -29,6 +29,7 @@ from cloakwork.models.passes.reachable import integers_between, reachable_sums
 from cloakwork.models.passes.row_scales import INPUT_LIMIT, OUTPUT_LIMIT
 
 _LOOKUP_RANGE = 0.5  # of the torus
+_COARSEST_COMPARED = 2.0**-8  # unit of outputs that are compared
 _LARGEST = 2**24  # values of an accumulator that are worth counting
 
 
@@ -41,6 +42,7 @@ class ExactOptions:
     approximate: noise limits of layers that need not be exact, by the names of linear nodes.
     given: whether the model says where it rounds.
     whole: units are powers of two, so that bits can be taken from accumulators (passes/wide_lookups.py).
+    compared: outputs have one step, and room for their differences; so many times the step that weight_bits ask for. 0: they are not compared.
     """
 
     weight_bits: int
@@ -49,6 +51,7 @@ class ExactOptions:
     approximate: Mapping[str, float] = field(default_factory=dict)
     given: bool = False
     whole: bool = False
+    compared: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,13 @@ class _Exact:
         rounded = np.abs(real).max(axis=2) / (2 ** (self.options.weight_bits - 1) - 1)
         if self.options.rounded_bits is not None:
             row = np.where(row >= rounded * (1 - 1e-9), row, 0.0)  # integers of more bits are rounded too
+        if self.options.whole and (unit := self._unit_behind(node)) is not None:
+            # The results' steps then are as many of the row's as a power of two: one look-up of the bits above finds all of them.
+            with np.errstate(divide="ignore"):
+                rounded = np.where(rounded > 0, unit / np.exp2(np.rint(np.log2(unit / rounded))), 0.0)
         row = np.where(row > 0, row, np.where(rounded > 0, rounded, 1.0))
+        if self.options.compared and is_output(self.source, node):
+            row = _one_step(row, rounded * self.options.compared)
         node = replace(node, weights=np.rint(real / row[:, :, None]).astype(np.int64))
         self._set(node, row[node.block].reshape(-1), node.bias[node.block].reshape(-1))
         self._accumulate(node)
@@ -193,6 +202,14 @@ class _Exact:
         result = np.ones(node.bias.shape)
         result[node.block] = self.grid.step[wires(node)].reshape(shape)
         return result
+
+    def _unit_behind(self, node: Linear) -> float | None:
+        """The grid of the look-ups that read a node, where they are rounded to one."""
+        first, last = node.first_wire, node.first_wire + node.size
+        for position, reader in enumerate(self.source.nodes):
+            if isinstance(reader, Lookup) and bool(((reader.gather >= first) & (reader.gather < last)).any()):
+                return self._activation_unit(position)
+        return None
 
     def _one_grid_per_column(self, node: Linear) -> tuple[Linear, Reals]:
         """Blocks split until all positions of one read the same grids: the node, and the step of each column [G, K]."""
@@ -405,6 +422,8 @@ class _Exact:
             if isinstance(node, Linear):
                 count[node.first_wire] = int((self.high[own] - self.low[own]).max()) + 1
                 allowed = (2 * OUTPUT_LIMIT if is_output(graph, node) else _LOOKUP_RANGE) / count[node.first_wire]
+                if self.options.compared and is_output(graph, node):
+                    allowed = min(_COARSEST_COMPARED, _LOOKUP_RANGE / (self._spread(graph) + 2))
             else:
                 largest = max(float(np.abs(self.low[own]).max()), float(np.abs(self.high[own]).max()), 1.0)
                 allowed = (INPUT_LIMIT if isinstance(node, Input) else 0.5) / largest
@@ -413,6 +432,28 @@ class _Exact:
             group: 2.0 ** math.floor(math.log2(each)) if self.options.whole else each for group, each in limit.items()
         }
         return self._phases(graph, [unit[group] for group in self.group], count)
+
+    def _spread(self, graph: Graph) -> float:
+        """The largest difference of two outputs, in their one step."""
+        own = graph.output.reshape(-1)
+        step = self.grid.step[own]
+        if np.ptp(step) > 1e-12 * step.max():
+            raise CompileError(
+                "encrypted_argmax: expected scores that one layer makes, got several of different scales; end the model in one dense layer"
+            )
+        origin = self.grid.origin[own] / step
+        low, high = self.low[own] + origin, self.high[own] + origin
+        most = float(high.max() - low.min())
+        node = next(each for each in graph.nodes if each.first_wire <= own[0] < each.first_wire + each.size)
+        assert isinstance(node, Linear)
+        row = (own - node.first_wire) % node.weights.shape[1]
+        if len(node.gather) > 1 or bool((own < node.first_wire).any() or (own >= node.first_wire + node.size).any()):
+            return most
+        weights = node.weights[node.block[0]][row].astype(np.float64)
+        apart = weights[:, None] - weights[None]
+        below, above = self.low[node.gather[0]], self.high[node.gather[0]]
+        largest = np.maximum(apart, 0) @ above + np.minimum(apart, 0) @ below + origin[:, None] - origin[None]
+        return min(most, float(largest.max()))
 
     def _phases(self, graph: Graph, unit: list[float], count: dict[int, int]) -> ExactGraph:
         """Scale and offset of every wire; rows with fewer values than others of their group are multiplied to fill the range."""
@@ -450,6 +491,15 @@ class _Exact:
             factor = np.exp2(np.floor(np.log2(factor))).astype(np.int64)
         most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
         return factor, ones if most is None else -(-values // most)
+
+
+def _one_step(row: Reals, rounded: Reals) -> Reals:
+    """The same for all rows that have weights: that of their integers, or of the coarsest. Args: rounded: [G, R], of rounded weights."""
+    used = rounded > 0
+    if not used.any():
+        return row
+    same = np.ptp(row[used]) <= 1e-12 * row[used].max()
+    return np.full_like(row, row[used].max() if same else rounded[used].max())
 
 
 def _groups(graph: Graph) -> list[int]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Final, NoReturn
 
 import numpy as np
@@ -23,8 +24,9 @@ import numpy as np
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.arrays import Indices, Reals
-from cloakwork.models.criteria.slots import plan_highest_bits
+from cloakwork.models.criteria.slots import plan_contest, plan_highest_bits
 from cloakwork.models.errors import NoParameterSetError
+from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup
 from cloakwork.models.graph.signs import SignPlan, highest_bits
@@ -35,6 +37,7 @@ from cloakwork.models.passes.reachable import integers_between, reachable_sums
 MOST_STEPS: Final = 64  # of a look-up, each with a sign of its own
 MOST_BITS: Final = 20  # of an accumulator
 _SAME: Final = 1e-9  # of a turn
+_WHOLE: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -89,17 +92,18 @@ class _Part:
     constant: float  # phase to be added
 
 
-def widened(exact: ExactGraph, params: ParameterSet, p_fail_log2: float) -> Graph:
-    """The graph with look-ups of few steps where one look-up is too noisy; it says what every linear node still needs by itself.
+def widened(exact: ExactGraph, params: ParameterSet, p_fail_log2: float, winner: bool = False) -> Graph:
+    """The graph with look-ups of few steps where one look-up is too noisy.
 
     Args:
-        exact: of whole units.
+        exact: of whole units; `compared` ones for a winner.
         p_fail_log2: of each look-up.
+        winner: the output is the number of the largest output, the first of equal ones.
 
     Raises:
         NoParameterSetError: a look-up that has too many steps, or an accumulator too wide or noisy.
     """
-    return _Widening(exact, params, p_fail_log2).run()
+    return _Widening(exact, params, p_fail_log2).run(winner)
 
 
 class _Widening:
@@ -113,7 +117,7 @@ class _Widening:
         self._rows_reached: dict[int, Indices | None] = {}
         self._plans: dict[tuple[int, int, int], SignPlan | None] = {}
 
-    def run(self) -> Graph:
+    def run(self, winner: bool) -> Graph:
         graph = self._graph
         for node in graph.nodes:
             if isinstance(node, Input):
@@ -121,10 +125,14 @@ class _Widening:
                 self._sums |= {wire: _Sum({wire: 1}) for wire in own.tolist()}
             elif isinstance(node, Lookup):
                 self._lookup(node)
+        if winner:
+            return replace(self._builder.graph(self._winner()), inputs=graph.inputs, unused=graph.unused)
         output = graph.output.reshape(-1).tolist()
         self._linear(output)
         moved = np.array([self._moved[wire] for wire in output], dtype=np.int64)
-        return self._builder.graph(moved.reshape(graph.output.shape))
+        made = self._builder.graph(moved.reshape(graph.output.shape))
+        ends = {"inputs": graph.inputs, "outputs": graph.outputs, "unused": graph.unused}
+        return replace(made, client_steps=graph.client_steps, **ends)
 
     def _facts(self, old: Indices) -> Facts:
         graph = self._graph
@@ -160,10 +168,9 @@ class _Widening:
             node = graph.nodes[position]
             assert isinstance(node, Linear)
             own = [wire for wire in wanted if owner[wire] == position]
-            bias = node.bias[node.block].reshape(-1)
             sums = [self._row(wire) for wire in own]
             rows = [
-                Row(each.weights, float(bias[wire - node.first_wire] + each.constant / graph.scale[wire]))
+                Row(each.weights, float(self._bias(wire) + each.constant / graph.scale[wire]))
                 for wire, each in zip(own, sums, strict=True)
             ]
             made = self._builder.linear(rows, self._facts(np.array(own)), node.origin)
@@ -265,6 +272,34 @@ class _Widening:
         phases: Reals = y * self._graph.scale[node.first_wire + element]
         return phases
 
+    # --- the largest output ---
+
+    def _winner(self) -> Indices:
+        """Constants are real numbers: differences of them are rounded down, which changes no comparison."""
+        graph = self._graph
+        assert graph.scale is not None
+        wires = graph.output.reshape(-1).tolist()
+        unit = next(self._exact.of(node).unit for node in graph.linears if is_output(graph, node))
+        bits, sums = round(-math.log2(unit)), [self._row(wire) for wire in wires]
+        constants = np.array([self._bias(wire) * graph.scale[wire] / unit for wire in wires])
+        leads = _rounded_down(constants[:, None] - constants[None, :])
+        pairs = combinations(range(len(wires)), 2)
+        variance = max(self._variance(sums[a].plus(sums[b], -1)) for a, b in pairs)
+        contest = plan_contest(leads, bits, variance, self._params, self._p_fail_log2)
+        if contest is None or contest.plan.bits != bits:
+            raise NoParameterSetError(
+                f"encrypted_argmax: scores of {bits - 1} bits and a sign are too fine to be compared under '{self._params.name}'; use fewer "
+                "weight_bits or activation_bits, or let the client decrypt the scores"
+            )
+        rows = [Row(each.weights, round(2 * each.constant / unit) / 2) for each in sums]
+        return contest.output(self._builder, rows)
+
+    def _bias(self, wire: int) -> float:
+        node = self._graph.nodes[self._graph.owners()[wire]]
+        assert isinstance(node, Linear)
+        position, row = divmod(wire - node.first_wire, node.weights.shape[1])
+        return float(node.bias[node.block[position], row])
+
     # --- values ---
 
     def _reached(self, wire: int, bits: int) -> Indices | None:
@@ -302,6 +337,13 @@ class _Widening:
         )
 
 
+def _rounded_down(x: Reals) -> Indices:
+    """To whole numbers; what is one but for the last bits of a float counts as it."""
+    nearest = np.rint(x)
+    result: Indices = np.where(np.abs(x - nearest) < _WHOLE, nearest, np.floor(x)).astype(np.int64)
+    return result
+
+
 def _roundest(below: Indices, up_to: Indices) -> Indices:
     """Of the integers above `below` and up to `up_to` those with most zeros at their end."""
     best = up_to.copy()
@@ -322,5 +364,8 @@ def _part(plan: SignPlan, steps: _Steps, row: _Sum) -> _Part:
     unit = 2.0**-plan.bits
     # Wires of two values are half their distance from the middle, so that constants are whole or halves.
     return _Part(
-        plan, Row(row.weights, round(2 * row.constant / unit) / 2 - shift), np.concatenate([half, -half]), steps.lowest + middle
+        plan,
+        Row(row.weights, round(2 * row.constant / unit) / 2 - shift),
+        np.concatenate([half, -half]),
+        steps.lowest + middle,
     )

@@ -1,0 +1,65 @@
+"""`encrypted_argmax` of networks: what it asks of the model and the options, and what the client does with the number that it decrypts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from cloakwork.models.client_steps import Integers, Labels, OutputStep, Pick
+from cloakwork.models.compile.compilation import Compilation
+from cloakwork.models.compile.options import ExactSettings, Options
+from cloakwork.models.criteria.noise_limits import AUTO, EXACT_PROFILES
+from cloakwork.models.criteria.slots import check_classes
+from cloakwork.models.errors import CompileError
+from cloakwork.models.graph.last_steps import ArgMax, LogSoftmax, Softmax
+from cloakwork.models.program import Program
+
+_EXACT = "exact"
+
+
+def with_exact_profile(options: Options) -> Options:
+    """Labels are decided on integers. CompileError for a profile of real numbers that was asked for."""
+    if not options.encrypted_argmax or options.profile in EXACT_PROFILES:
+        return options
+    if isinstance(options.profile, Mapping) or options.profile != AUTO:
+        raise CompileError(
+            f"encrypted_argmax: expected the profile 'exact' or 'exact_64' for a network, got {options.profile!r}; leave the profile out"
+        )
+    return replace(options, profile=_EXACT, task=options.task or "classification")
+
+
+def check_argmax(c: Compilation, settings: ExactSettings, approximate: Mapping[str, float]) -> None:
+    """CompileError for an output that is no row of scores, or options that leave its numbers inexact."""
+    graph = c.graph
+    if graph.outputs:
+        raise CompileError("encrypted_argmax: expected one output, the scores of all classes; choose it with outputs=")
+    if graph.output.ndim != 1 or len(graph.output) < 2:
+        raise CompileError(
+            f"encrypted_argmax: expected scores [batch, classes] of two classes or more, got an output of shape {['batch', *graph.output.shape]}"
+        )
+    check_classes(len(graph.output))
+    strange = [step.title for step in graph.client_steps if not isinstance(step, ArgMax | LogSoftmax | Softmax)]
+    if strange or c.wanted is not None:
+        raise CompileError(
+            f"encrypted_argmax: expected a model that ends in scores, Softmax, LogSoftmax or ArgMax, got {', '.join(strange) or 'a quantiser'}; "
+            "leave it out"
+        )
+    if approximate or settings.rounded_bits is not None:
+        raise CompileError(
+            "encrypted_argmax: expected exact layers alone; leave out rounded_bits, and other profiles of layers"
+        )
+
+
+def labels_of(c: Compilation) -> tuple[OutputStep, ...]:
+    """The number of the class, an integer."""
+    return Integers(), Pick(np.arange(len(c.graph.output)))
+
+
+def after_network(program: Program, after: tuple[OutputStep, ...]) -> tuple[OutputStep, ...]:
+    """What the client of a table's network does: of a label its name alone. Args: after: of the scores, the labels last."""
+    if not program.facts.encrypted_argmax:
+        return (*program.output_steps, *after)
+    last = after[-1] if after else None
+    return (Integers(), Pick(last.labels)) if isinstance(last, Labels) else program.output_steps
