@@ -21,9 +21,10 @@ _EXACT = "exact"
 
 def with_exact_profile(options: Options) -> Options:
     """Labels are decided on integers. CompileError for a profile of real numbers that was asked for."""
-    if not options.encrypted_argmax or options.profile in EXACT_PROFILES:
+    several = isinstance(options.profile, Mapping)
+    if not options.encrypted_argmax or (not several and options.profile in EXACT_PROFILES):
         return options
-    if isinstance(options.profile, Mapping) or options.profile != AUTO:
+    if several or options.profile != AUTO:
         raise CompileError(
             f"encrypted_argmax: expected the profile 'exact' or 'exact_64' for a network, got {options.profile!r}; leave the profile out"
         )

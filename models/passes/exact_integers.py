@@ -146,7 +146,7 @@ class _Exact:
                 rounded = np.where(rounded > 0, unit / np.exp2(np.rint(np.log2(unit / rounded))), 0.0)
         row = np.where(row > 0, row, np.where(rounded > 0, rounded, 1.0))
         if self.options.compared and is_output(self.source, node):
-            row = _one_step(row, rounded * self.options.compared)
+            row = _one_step(real, rounded * self.options.compared)
         node = replace(node, weights=np.rint(real / row[:, :, None]).astype(np.int64))
         self._set(node, row[node.block].reshape(-1), node.bias[node.block].reshape(-1))
         self._accumulate(node)
@@ -493,13 +493,10 @@ class _Exact:
         return factor, ones if most is None else -(-values // most)
 
 
-def _one_step(row: Reals, rounded: Reals) -> Reals:
-    """The same for all rows that have weights: that of their integers, or of the coarsest. Args: rounded: [G, R], of rounded weights."""
-    used = rounded > 0
-    if not used.any():
-        return row
-    same = np.ptp(row[used]) <= 1e-12 * row[used].max()
-    return np.full_like(row, row[used].max() if same else rounded[used].max())
+def _one_step(real: Reals, rounded: Reals) -> Reals:
+    """[G, R]: the same for all rows: of integers already their step, else that of the coarsest. Args: real: [G, R, K]; rounded: [G, R]."""
+    together = float(row_steps(real.reshape(1, 1, -1))[0, 0])
+    return np.full_like(rounded, together if together > 0 else rounded.max())
 
 
 def _groups(graph: Graph) -> list[int]:

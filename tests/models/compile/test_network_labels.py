@@ -52,7 +52,7 @@ def linear(weights: list[list[float]], bias: list[float]) -> ModelProto:
 
 def test_ties_go_to_the_first_as_in_clear() -> None:
     """Four classes of small integers, most of which are equal somewhere; constants are no multiples of a step."""
-    weights, bias = np.array([[3, 1], [1, 3], [2, 2], [4, -1]]), np.array([0.0, 0.0, 0.25, -0.5])
+    weights, bias = np.array([[3, 1], [1, 3], [2, 2], [4, -1]]), np.array([0.0, 0.0, -0.25, -0.5])
     proto = linear(weights.tolist(), bias.tolist())
     x = np.array([[a, b] for a in range(16) for b in range(16)], dtype=np.float32)
     made = labels(proto, x, exact=ExactSettings(input_bits=4, activation_bits=4), candidates=[TOY], profile="exact_64")
@@ -85,7 +85,7 @@ def pipeline(load: Any, width: int) -> tuple[Any, np.ndarray, np.ndarray]:
     x, y = load(return_X_y=True)
     train, held_out, wanted, _ = train_test_split(x, y, random_state=0)
     fitted = make_pipeline(MinMaxScaler(), MLPClassifier((width,), max_iter=2000, random_state=0)).fit(train, wanted)
-    return fitted, train, held_out
+    return fitted, train, np.clip(held_out, train.min(axis=0), train.max(axis=0))
 
 
 def test_iris_encrypted() -> None:
@@ -145,11 +145,12 @@ def test_profiles_of_real_numbers() -> None:
         labels(mlp(random, [4, 5, 3]), x, exact=ExactSettings(rounded_bits=3))
 
 
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
 def test_estimators_without_one_label() -> None:
     random = np.random.default_rng(0)
     x = random.uniform(0, 1, (60, 3))
     several = MLPClassifier((4,), max_iter=5).fit(x, random.integers(0, 2, (60, 3)))
-    values = MLPRegressor((4,), max_iter=5).fit(x, x[:, 0])
+    values = MLPRegressor(hidden_layer_sizes=(4,), max_iter=5).fit(x, x[:, 0])
     for estimator in (several, values):
         with pytest.raises(CompileError, match="expected a classifier of one label"):
             compile_estimator(estimator, x, encrypted_argmax=True)
