@@ -19,7 +19,7 @@ from cloakwork.models.client_steps import (
     final_steps,
     run_input_steps,
 )
-from cloakwork.models.compile.labels import after_network
+from cloakwork.models.compile.labels import after_network, with_score_of_each
 from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.criteria.feature_ranges import OPTION
@@ -30,7 +30,6 @@ from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import TreeEnsemble
 from cloakwork.training.importers.estimator import Imported, feature_names, import_part, unwrapped
-from cloakwork.training.importers.networks import import_network
 from cloakwork.training.importers.preprocessing import split_pipeline
 
 
@@ -96,15 +95,19 @@ _COMPILERS: Final[tuple[tuple[type, Callable[..., CompiledModel], str], ...]] = 
 def _compile_network(
     model: onnx.ModelProto, estimator: Any, steps: tuple[InputStep, ...], calibration: Any, options: dict[str, Any]
 ) -> CompiledModel:
-    argmax = bool(options.get("encrypted_argmax"))
-    if argmax:
-        model = _with_scores_of_all(estimator)
-    exact = argmax or noise_limits(options.get("profile", AUTO)).p_fail_log2 is not None
-    columns = ScaledColumns.of(model, steps, calibration, options.get(OPTION), rounded=not exact)
     several = (
         estimator.out_activation_ == "logistic" and estimator.n_outputs_ > 1
     )  # labels that do not exclude each other
     task = "classification" if hasattr(estimator, "classes_") and not several else "regression"
+    argmax = bool(options.get("encrypted_argmax"))
+    if argmax:
+        if task != "classification":
+            raise CompileError(
+                "encrypted_argmax: expected a classifier of one label; this model has none, or several that hold together"
+            )
+        model = with_score_of_each(model, 0.0)
+    exact = argmax or noise_limits(options.get("profile", AUTO)).p_fail_log2 is not None
+    columns = ScaledColumns.of(model, steps, calibration, options.get(OPTION), rounded=not exact)
     compiled = compile_onnx(columns.model, columns.samples, **{"task": task, **options, OPTION: columns.ranges})
     inner = compiled.program  # with steps of its own where its profile or the model rounds
     program = replace(
@@ -113,15 +116,6 @@ def _compile_network(
         output_steps=after_network(inner, _network_results(estimator)),
     )
     return replace(compiled, program=program)
-
-
-def _with_scores_of_all(estimator: Any) -> onnx.ModelProto:
-    """The network with a score for each class. CompileError where it has no label, or several that may hold together."""
-    if not hasattr(estimator, "classes_") or (estimator.out_activation_ == "logistic" and estimator.n_outputs_ > 1):
-        raise CompileError(
-            "encrypted_argmax: expected a classifier of one label; this model has none, or several that hold together"
-        )
-    return import_network(estimator, score_of_each=True)
 
 
 def _columns(estimator: Any) -> Columns:

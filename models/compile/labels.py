@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import onnx
+from onnx import helper, numpy_helper
 
 from cloakwork.models.client_steps import Integers, Labels, OutputStep, Pick
 from cloakwork.models.compile.compilation import Compilation
@@ -14,6 +16,7 @@ from cloakwork.models.criteria.noise_limits import AUTO, EXACT_PROFILES
 from cloakwork.models.criteria.slots import check_classes
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.last_steps import ArgMax, LogSoftmax, Softmax
+from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.program import Program
 
 _EXACT = "exact"
@@ -56,6 +59,29 @@ def check_argmax(c: Compilation, settings: ExactSettings, approximate: Mapping[s
 def labels_of(c: Compilation) -> tuple[OutputStep, ...]:
     """The number of the class, an integer."""
     return Integers(), Pick(np.arange(len(c.graph.output)))
+
+
+def threshold_of(after: tuple[OutputStep, ...]) -> float:
+    """Above which one score means the second class. CompileError where there are no classes."""
+    last = after[-1] if after else None
+    if not isinstance(last, Labels):
+        raise CompileError("encrypted_argmax: expected a classifier of one label; this model has none")
+    return last.threshold
+
+
+def with_score_of_each(model: onnx.ModelProto, threshold: float) -> onnx.ModelProto:
+    """One score against a threshold as that of the second class, the first having 0; other models as they are."""
+    if import_onnx(model).output.shape != (1,):
+        return model
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    graph, (score,) = result.graph, result.graph.output
+    names = ("cloakwork: the second class", "cloakwork: its threshold", "cloakwork: scores")
+    for name, array in zip(names, ([[0.0, 1.0]], [0.0, -threshold]), strict=False):
+        graph.initializer.append(numpy_helper.from_array(np.array(array, dtype=np.float32), name))
+    graph.node.append(helper.make_node("Gemm", [score.name, *names[:2]], [names[2]], name="score of each class"))
+    graph.output[0].CopyFrom(helper.make_empty_tensor_value_info(names[2]))
+    return result
 
 
 def after_network(program: Program, after: tuple[OutputStep, ...]) -> tuple[OutputStep, ...]:

@@ -10,7 +10,7 @@ import onnx
 
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import InputStep
-from cloakwork.models.compile.labels import after_network, with_exact_profile
+from cloakwork.models.compile.labels import after_network, threshold_of, with_exact_profile, with_score_of_each
 from cloakwork.models.compile.network import compile_network
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep
@@ -89,7 +89,10 @@ def _compile_network(
     if options.outputs is not None:
         raise CompileError("outputs: a model of tables has one answer; leave the option out")
     options = with_exact_profile(options)
-    columns = ScaledColumns.of(network.model, steps, calibration, options.feature_ranges, rounded=not options.is_exact)
+    model = network.model
+    if options.encrypted_argmax:
+        model = with_score_of_each(model, threshold_of(network.after))
+    columns = ScaledColumns.of(model, steps, calibration, options.feature_ranges, rounded=not options.is_exact)
     compiled = compile_network(columns.model, columns.samples, replace(options, feature_ranges=columns.ranges), on_step)
     program = replace(
         compiled.program,

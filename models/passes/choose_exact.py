@@ -103,8 +103,8 @@ def choose_widened(
 def _widened_output(exact: ExactGraph, graph: Graph, params: ParameterSet, p_fail_log2: float, winner: bool) -> float:
     """The output's unit. NoParameterSetError where a look-up sees more noise than was foreseen: of terms that turned out equal."""
     margin = np.full(graph.wire_count, math.inf)
-    for node in graph.lookups:
-        np.minimum.at(margin, node.gather, wrong_distance(graph, node))
+    for lookup in graph.lookups:
+        np.minimum.at(margin, lookup.gather, wrong_distance(graph, lookup))
     assert graph.scale is not None
     unit = next(exact.of(node).unit for node in exact.graph.linears if is_output(exact.graph, node))
     if winner:

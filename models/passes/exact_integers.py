@@ -436,6 +436,9 @@ class _Exact:
     def _spread(self, graph: Graph) -> float:
         """The largest difference of two outputs, in their one step."""
         own = graph.output.reshape(-1)
+        constant = self.high[own] == self.low[own]
+        if not constant.all():
+            self.grid.step[own[constant]] = self.grid.step[own[~constant]].max()
         step = self.grid.step[own]
         if np.ptp(step) > 1e-12 * step.max():
             raise CompileError(

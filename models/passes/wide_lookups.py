@@ -131,8 +131,8 @@ class _Widening:
         self._linear(output)
         moved = np.array([self._moved[wire] for wire in output], dtype=np.int64)
         made = self._builder.graph(moved.reshape(graph.output.shape))
-        ends = {"inputs": graph.inputs, "outputs": graph.outputs, "unused": graph.unused}
-        return replace(made, client_steps=graph.client_steps, **ends)
+        made = replace(made, inputs=graph.inputs, outputs=graph.outputs, unused=graph.unused)
+        return replace(made, client_steps=graph.client_steps)
 
     def _facts(self, old: Indices) -> Facts:
         graph = self._graph
@@ -268,7 +268,8 @@ class _Widening:
         """Phases of an element's results for integers that it may read."""
         assert self._graph.scale is not None
         step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
-        y = apply_steps(node.steps, integers * step + origin, np.full(len(integers), node.function[element]))
+        x: Reals = integers.astype(np.float64) * step + origin
+        y = apply_steps(node.steps, x, np.full(len(x), node.function[element]))
         phases: Reals = y * self._graph.scale[node.first_wire + element]
         return phases
 

@@ -15,12 +15,8 @@ _OPSET: Final = 17
 _IR_VERSION: Final = 8
 
 
-def import_network(estimator: Any, score_of_each: bool = False) -> onnx.ModelProto:
-    """The logits (classifiers) or values (regressors) of a fitted multilayer perceptron, `x` [batch, features] to `y` [batch, outputs].
-
-    Args:
-        score_of_each: of two classes, two logits, the first of which is 0.
-    """
+def import_network(estimator: Any) -> onnx.ModelProto:
+    """The logits (classifiers) or values (regressors) of a fitted multilayer perceptron, `x` [batch, features] to `y` [batch, outputs]."""
     if estimator.activation not in (*_ACTIVATIONS, "identity"):
         raise UnsupportedOperatorError(
             f"{type(estimator).__name__}: expected one of the activations {', '.join(_ACTIVATIONS)}, identity, got '{estimator.activation}'"
@@ -28,11 +24,7 @@ def import_network(estimator: Any, score_of_each: bool = False) -> onnx.ModelPro
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
     name, last = "x", len(estimator.coefs_) - 1
-    layers = list(zip(estimator.coefs_, estimator.intercepts_, strict=True))
-    if score_of_each and len(layers[-1][1]) == 1:
-        weights, bias = layers[-1]
-        layers[-1] = np.pad(weights, ((0, 0), (1, 0))), np.pad(bias, (1, 0))
-    for i, (weights, bias) in enumerate(layers):
+    for i, (weights, bias) in enumerate(zip(estimator.coefs_, estimator.intercepts_, strict=True)):
         for label, array in ((f"weights{i}", weights), (f"bias{i}", bias)):
             constants.append(numpy_helper.from_array(np.asarray(array, dtype=np.float32), label))
         out = "y" if i == last else f"sum{i}"
@@ -46,7 +38,7 @@ def import_network(estimator: Any, score_of_each: bool = False) -> onnx.ModelPro
         nodes,
         type(estimator).__name__,
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", int(estimator.n_features_in_)])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", len(layers[-1][1])])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", len(estimator.intercepts_[-1])])],
         constants,
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION)
