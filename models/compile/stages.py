@@ -52,12 +52,12 @@ def leave_last_functions(c: Compilation) -> Compilation:
 
 def lower(c: Compilation) -> Compilation:
     """Products; in exact programs choices as gates, which need to know how far apart the values are."""
-    gated = c.options.is_exact and has_choices(c.graph)
-    if gated and isinstance(c.given, Calibration):
+    gated, needed = c.options.is_exact, c.options.is_exact and has_choices(c.graph)
+    if needed and isinstance(c.given, Calibration):
         raise CompileError(
             "calibration: expected samples, not recorded ranges: the model chooses between computed values (Where); pass typical inputs [samples, ..]"
         )
-    samples = c.entered(c.given) if gated and c.given is not None else None
+    samples = c.entered(c.given) if needed and c.given is not None else None
     return replace(c, graph=lower_products(c.graph, gated, samples))
 
 

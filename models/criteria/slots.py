@@ -79,19 +79,20 @@ def plan_contest(
 
 
 def plan_highest_bits(
-    bits: int, variance: float, params: ParameterSet, p_fail_log2: float, kept: int = 1
+    bits: int, variance: float, params: ParameterSet, p_fail_log2: float, kept: int = 1, spare: int = 0
 ) -> SignPlan | None:
     """How to find the highest bits of an integer, `kept` of them at least, with the fewest look-ups; None where noise leaves no room.
 
     Args:
         variance: of the integer, as part of the torus.
+        spare: bits more that every window has room for.
     """
     # Every bit that is subtracted is one look-up more at most.
     of_row = variance + 2 * bits * noise.blind_rotation_variance(params)
 
     def fits(width: int, factor_log2: int) -> bool:
         seen = noise.lookup_variance(params, 0.0) + 4.0**factor_log2 * of_row
-        return noise.p_fail_log2(2.0 ** -(width + 1), seen, noise.lookup_offset(params)) <= p_fail_log2
+        return noise.p_fail_log2(2.0 ** -(width + spare + 1), seen, noise.lookup_offset(params)) <= p_fail_log2
 
     return plan_signs(bits, fits, kept)
 

@@ -89,6 +89,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Elu": lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
     "Equal": lambda x, y: (x == y).astype(np.float64),
     "Erf": _erf,
+    "Excess": lambda x: np.maximum(x, 0),
     "Exp": np.exp,
     "Floor": np.floor,
     "Fmod": np.fmod,
@@ -144,7 +145,7 @@ OPERANDS: Final[dict[str, tuple[int, int, Callable[[int], int]]]] = {
 
 # Never falling, whatever their parameters.
 MONOTONE: Final = frozenset({
-    "Asinh", "Atan", "Ceil", "Clip", "Erf", "Exp", "Floor", "Identity", "Log", "Max", "Min", "QuantizeLinear", "Relu",
+    "Asinh", "Atan", "Ceil", "Clip", "Erf", "Excess", "Exp", "Floor", "Identity", "Log", "Max", "Min", "QuantizeLinear", "Relu",
     "Round", "Selu", "Sigmoid", "Sign",
     "Sinh", "Softplus", "Softsign", "Sqrt", "Tanh", "Truncate",
 })  # fmt: skip

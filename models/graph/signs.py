@@ -10,7 +10,7 @@ Source: [LMP21], sign by removing digits. Ours: what is left keeps its modulus, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -71,6 +71,38 @@ def circle(slots: int) -> Facts:
     return Facts(1 / (2 * slots), 0.0, 2.0 * slots - 1, (slots - 1) / 2)
 
 
+@dataclass(frozen=True)
+class _Window:
+    """One that was subtracted: rows without what is below it and its highest bit, and that bit."""
+
+    place: int
+    width: int
+    rows: list[Row]
+    top: Indices
+    middle: float  # of the top bit's two values
+
+
+def _subtracted(builder: GraphBuilder, rows: list[Row], plan: SignPlan, name: str) -> tuple[list[Row], list[_Window]]:
+    """Rows without the bits below the last window, and the windows before it."""
+    place, unit = 0, 2.0**-plan.bits
+    windows: list[_Window] = []
+    for width in plan.windows[:-1]:
+        half, weight = 1 << (width - 1), 1 << place
+        # The highest bit t, whose weight is half * weight, as (t - 1/2) of that.
+        top = np.repeat([-0.5, 0.5], half) * half * weight
+        bits = _looked_up(builder, rows, plan, (place, width), top, Facts(unit, top.min(), top.max()), name)
+        rows = [_without(row, wire, half * weight / 2) for row, wire in zip(rows, bits.tolist(), strict=True)]
+        windows.append(_Window(place, width, rows, bits, half * weight / 2))
+        if width > 1:
+            low = np.arange(half) * float(weight)
+            table = np.concatenate([low, -low])
+            facts = Facts(unit, -low.max(), low.max())
+            digits = _looked_up(builder, rows, plan, (place, width), table, facts, name)
+            rows = [_without(row, wire, 0.0) for row, wire in zip(rows, digits.tolist(), strict=True)]
+        place += width
+    return rows, windows
+
+
 def highest_bits(
     builder: GraphBuilder, rows: list[Row], plan: SignPlan, tables: Reals, facts: Facts, name: str = SIGNS
 ) -> Indices:
@@ -81,40 +113,71 @@ def highest_bits(
         tables: [rows, 2^w] for the w bits of the last window, the second half the first one negated.
         facts: of the results.
     """
-    place, unit = 0, 2.0**-plan.bits
-    for width in plan.windows[:-1]:
-        half, weight = 1 << (width - 1), 1 << place
-        # The highest bit t, whose weight is half * weight, as (t - 1/2) of that.
-        top = np.repeat([-0.5, 0.5], half) * half * weight
-        bits = _looked_up(builder, rows, plan, place, width, top, Facts(unit, top.min(), top.max()), name)
-        rows = [_without(row, wire, half * weight / 2) for row, wire in zip(rows, bits.tolist(), strict=True)]
-        if width > 1:
-            low = np.arange(half) * float(weight)
-            table = np.concatenate([low, -low])
-            facts_of_digits = Facts(unit, -low.max(), low.max())
-            digits = _looked_up(builder, rows, plan, place, width, table, facts_of_digits, name)
-            rows = [_without(row, wire, 0.0) for row, wire in zip(rows, digits.tolist(), strict=True)]
-        place += width
-    return _looked_up(builder, rows, plan, place, plan.windows[-1], tables, facts, name)
+    left, _ = _subtracted(builder, rows, plan, name)
+    return _looked_up(builder, left, plan, (plan.place, plan.windows[-1]), tables, facts, name)
+
+
+def excess_parts(
+    builder: GraphBuilder, rows: list[Row], plan: SignPlan, unit: float, name: str
+) -> tuple[list[Indices], float]:
+    """What makes max(d, 0) of an integer d beside d / 2: wires [rows] each to be added up, and a constant; phases, `unit` for 1.
+
+    With L = d + 2^(B-1) [d < 0] and the sign s: 2 max(d, 0) = d + s L + 2^(B-1) [d < 0]. Bits of L are read without what is below and above
+    them, half a turn further where d is negative, where a look-up negates what it gives. They reach from the highest bit of a window to below
+    that of the next one.
+
+    Args:
+        plan: whose windows, with one bit more, can be read.
+    """
+    left, windows = _subtracted(builder, rows, plan, name)
+    width, quarter = plan.windows[-1], 2.0 ** (plan.bits - 2)
+    sign = np.repeat([0.125, -0.125], 1 << (width - 1))
+    signs = _looked_up(builder, left, plan, (plan.place, width), sign, Facts(1.0, -0.125, 0.125), name).tolist()
+    found: list[Indices] = []
+    before: _Window | None = None
+    for window in [*windows, None]:
+        here = left if window is None else window.rows
+        if before is not None:
+            here = [_without(row, wire, -before.middle, 1) for row, wire in zip(here, before.top.tolist(), strict=True)]
+        lowest = 0 if before is None else before.place + before.width - 1
+        end = plan.bits if window is None else window.place + window.width
+        if end - lowest > 1 or window is None:
+            values = np.arange(1 << (end - lowest - 1)) * 2.0**lowest
+            half = (values - (quarter if window is None else 0.0)) * unit / 2
+            table, reach = np.concatenate([half, -half]), float(np.abs(half).max())
+            facts, turning = Facts(1.0, -reach, reach), None if window is None else signs
+            found.append(_looked_up(builder, here, plan, (lowest, end - lowest), table, facts, name, turning))
+        before = window
+    return found, quarter * unit / 2
 
 
 def _looked_up(
     builder: GraphBuilder,
     rows: list[Row],
     plan: SignPlan,
-    place: int,
-    width: int,
+    window: tuple[int, int],
     table: Reals,
     facts: Facts,
     name: str,
+    signs: Sequence[int] | None = None,
 ) -> Indices:
-    """A function of the bits place .. place + width - 1; those below are gone."""
+    """A function of some bits of every row, those below being gone.
+
+    Args:
+        window: the lowest bit, and how many.
+        signs: wires of 1/8 or -1/8, which turn what is read by half where they are negative.
+    """
+    place, width = window
     factor, weight = 1 << (plan.bits - place - width), 1 << place
     scaled = [Row({w: factor * v for w, v in row.weights.items()}, row.constant / weight) for row in rows]
+    if signs is not None:  # 1/4 - 2 / 8 = 0, 1/4 + 2 / 8 = 1/2
+        quarter = 2.0 ** (width - 2)
+        scaled = [Row({**row.weights, s: -2}, row.constant + quarter) for row, s in zip(scaled, signs, strict=True)]
     name = f"{name}, bits {place} to {place + width - 1}"
     indices = builder.linear(scaled, circle(1 << (width - 1)), name)
     return builder.lookup(indices, np.broadcast_to(table, (len(rows), 1 << width)), facts, name)
 
 
-def _without(row: Row, wire: int, constant: float) -> Row:
-    return Row({**row.weights, wire: row.weights.get(wire, 0) - 1}, row.constant - constant)
+def _without(row: Row, wire: int, constant: float, times: int = -1) -> Row:
+    weights = {**row.weights, wire: row.weights.get(wire, 0) + times}
+    return Row({each: weight for each, weight in weights.items() if weight}, row.constant - constant)

@@ -106,7 +106,7 @@ def _widened_output(exact: ExactGraph, graph: Graph, params: ParameterSet, p_fai
     for lookup in graph.lookups:
         np.minimum.at(margin, lookup.gather, wrong_distance(graph, lookup))
     assert graph.scale is not None
-    unit = next(exact.of(node).unit for node in exact.graph.linears if is_output(exact.graph, node))
+    unit = next(2 * exact.of(node).margin for node in exact.graph.linears if is_output(exact.graph, node))
     if winner:
         unit = float(graph.scale[graph.output].min())  # numbers of classes
     variance = 0.0

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -271,7 +272,8 @@ class _Exact:
         snap = Step("Snap", (distinct[:, 1].copy(), distinct[:, 2].copy()))
         steps = [] if self._is_approximate(node) else [snap]
         steps += [s.select(distinct[:, 0].astype(np.int64)) for s in node.steps]
-        if on_grid and (self.options.given or levels <= 2**self.options.activation_bits):
+        kept = self.options.given or levels <= 2**self.options.activation_bits or is_excess(node)
+        if on_grid and kept:
             self._set(node, found.step, 0.0)
         elif (chosen := self._step_of_choices(node, step, origin)) is not None:
             self._set(node, chosen, 0.0)
@@ -428,10 +430,22 @@ class _Exact:
                 largest = max(float(np.abs(self.low[own]).max()), float(np.abs(self.high[own]).max()), 1.0)
                 allowed = (INPUT_LIMIT if isinstance(node, Input) else 0.5) / largest
             limit[self.group[i]] = min(limit.get(self.group[i], 1.0), allowed)
-        unit = {
-            group: 2.0 ** math.floor(math.log2(each)) if self.options.whole else each for group, each in limit.items()
-        }
-        return self._phases(graph, [unit[group] for group in self.group], count)
+        if self.options.whole:
+            limit = {group: 2.0 ** math.floor(math.log2(each)) / self._parts for group, each in limit.items()}
+        return self._phases(graph, [limit[group] for group in self.group], count)
+
+    @cached_property
+    def _parts(self) -> int:
+        """Of what is one unit elsewhere: an excess is put together of halves, one of such of quarters."""
+        halvings = np.zeros(len(self.source.nodes), dtype=np.int64)
+        owner = self.source.owners()
+        for i, node in enumerate(self.source.nodes):
+            before = max((int(halvings[source]) for source in source_nodes(self.source, node.gather, owner)), default=0)
+            if isinstance(node, Linear):
+                halvings[i] = before
+            elif isinstance(node, Lookup):
+                halvings[i] = before + 1 if is_excess(node) else 0
+        return 1 << int(halvings.max()) if self.options.whole else 1
 
     def _spread(self, graph: Graph) -> float:
         """The largest difference of two outputs, in their one step."""
@@ -486,7 +500,7 @@ class _Exact:
         """[G, R]: by how much each row's integers are multiplied, and how many of its values look the same to its look-ups."""
         own, ones = wires(node), np.ones(node.bias.shape, dtype=np.int64)
         if last:
-            return ones, ones
+            return self._parts * ones, ones
         values = ones.copy()
         values[node.block] = (self.high[own] - self.low[own] + 1).reshape(len(node.gather), -1).astype(np.int64)
         factor = np.maximum(1, np.floor(_LOOKUP_RANGE / (unit * values) * (1 + 1e-12))).astype(np.int64)
@@ -494,6 +508,11 @@ class _Exact:
             factor = np.exp2(np.floor(np.log2(factor))).astype(np.int64)
         most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
         return factor, ones if most is None else -(-values // most)
+
+
+def is_excess(node: Lookup) -> bool:
+    """Of an extreme: max(x, 0), whatever its argument is rounded to."""
+    return [step.operator for step in node.steps if step.operator != "Snap"] == ["Excess"]
 
 
 def _one_step(real: Reals, rounded: Reals) -> Reals:

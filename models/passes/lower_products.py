@@ -29,12 +29,13 @@ _MOST_DIFFERENCE: Final = 2.0**20  # where there are no samples
 
 
 def has_choices(graph: Graph) -> bool:
+    """Whether samples have to say how far apart values are."""
     return any(isinstance(node, Product) and node.operator == "Where" for node in graph.nodes)
 
 
 def lower_products(graph: Graph, gated: bool = False, samples: Reals | None = None) -> Graph:
     """Args:
-    gated: choices by gates, of exact programs.
+    gated: choices by gates, of exact programs, and a name of its own for the excess of an extreme, which is not rounded there.
     samples: [samples, ..] of the input, which say how large differences are.
     """
     if not any(isinstance(node, Product) for node in graph.nodes):
@@ -71,7 +72,7 @@ class _Lowering:
             sign = 1.0 if node.operator == "Max" else -1.0
             x, y = operands
             difference = self._weighted([x, y], [sign, -sign])
-            parts, weights = [y, self._lookup(difference, Step("Relu"))], [1.0, sign]
+            parts, weights = [y, self._lookup(difference, Step("Excess" if self._gated else "Relu"))], [1.0, sign]
         else:
             x, y = operands
             factor = self._reciprocals(y) if node.operator == "Div" else y

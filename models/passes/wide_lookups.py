@@ -14,7 +14,7 @@ An accumulator in units of 2^-B of the torus is known modulo 2^B: exact_integers
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final, NoReturn
@@ -29,9 +29,9 @@ from cloakwork.models.errors import NoParameterSetError
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup
-from cloakwork.models.graph.signs import SignPlan, highest_bits
+from cloakwork.models.graph.signs import SignPlan, excess_parts, highest_bits
 from cloakwork.models.graph.steps import apply_steps, formula
-from cloakwork.models.passes.exact_integers import ExactGraph
+from cloakwork.models.passes.exact_integers import ExactGraph, is_excess
 from cloakwork.models.passes.reachable import integers_between, reachable_sums
 
 MOST_STEPS: Final = 64  # of a look-up, each with a sign of its own
@@ -42,18 +42,25 @@ _WHOLE: Final = 1e-6
 
 @dataclass(frozen=True)
 class _Sum:
-    """A phase as integer multiples of new wires' phases, and a constant."""
+    """A phase as multiples of new wires' phases, and a constant. Multiples are whole, or halves where whatever reads them has even weights."""
 
-    weights: dict[int, int]
+    weights: dict[int, float]
     constant: float = 0.0
 
-    def plus(self, other: _Sum, times: int) -> _Sum:
-        weights = dict(self.weights)
-        for wire, weight in other.weights.items():
-            weights[wire] = weights.get(wire, 0) + times * weight
-        return _Sum(
-            {wire: weight for wire, weight in weights.items() if weight}, self.constant + times * other.constant
-        )
+    @classmethod
+    def of(cls, terms: Iterable[tuple[_Sum, float]]) -> _Sum:
+        """The terms times their weights, added up."""
+        weights: dict[int, float] = {}
+        constant = 0.0
+        for term, times in terms:
+            constant += times * term.constant
+            for wire, weight in term.weights.items():
+                weights[wire] = weights.get(wire, 0) + times * weight
+        return cls({wire: weight for wire, weight in weights.items() if weight}, constant)
+
+    def row(self, constant: float) -> Row:
+        """With another constant."""
+        return Row({wire: round(weight) for wire, weight in self.weights.items()}, constant)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +154,15 @@ class _Widening:
         node = self._graph.nodes[self._graph.owners()[wire]]
         assert isinstance(node, Linear)
         position, row = divmod(wire - node.first_wire, node.weights.shape[1])
-        total = _Sum({})
         weights = node.weights[node.block[position], row]
-        for column in np.flatnonzero(weights).tolist():
-            total = total.plus(self._sums[int(node.gather[position, column])], int(weights[column]))
+        total = _Sum.of(
+            (self._sums[int(node.gather[position, column])], int(weights[column]))
+            for column in np.flatnonzero(weights).tolist()
+        )
+        if any(weight != round(weight) for weight in total.weights.values()):
+            raise NoParameterSetError(
+                f"'{node.origin}': adds the extreme of wide values to others of another scale; expected Max and Min whose results meet their operands"
+            )
         return total
 
     def _variance(self, row: _Sum) -> float:
@@ -170,7 +182,7 @@ class _Widening:
             own = [wire for wire in wanted if owner[wire] == position]
             sums = [self._row(wire) for wire in own]
             rows = [
-                Row(each.weights, float(self._bias(wire) + each.constant / graph.scale[wire]))
+                each.row(float(self._bias(wire) + each.constant / graph.scale[wire]))
                 for wire, each in zip(own, sums, strict=True)
             ]
             made = self._builder.linear(rows, self._facts(np.array(own)), node.origin)
@@ -183,11 +195,15 @@ class _Widening:
         rows = {wire: self._row(wire) for wire in np.unique(node.gather).tolist()}
         direct: list[int] = []
         parts: list[tuple[int, _Part]] = []
+        excesses: list[tuple[int, _Sum]] = []
         for element, wire in enumerate(node.gather.tolist()):
             margin = float(node.spacing[element] * self._graph.scale[wire]) / 2
             variance = self._variance(rows[wire]) + self._behind
             if noise.p_fail_log2(margin, variance, noise.lookup_offset(self._params)) <= self._p_fail_log2:
                 direct.append(element)
+            elif is_excess(node):
+                self._sums[node.first_wire + element] = _Sum({})
+                excesses.append((element, rows[wire]))
             else:
                 self._sums[node.first_wire + element] = _Sum({})
                 parts += [(element, part) for part in self._parts(node, element, rows[wire])]
@@ -195,6 +211,8 @@ class _Widening:
             self._direct(node, np.array(direct, dtype=np.int64))
         for plan in dict.fromkeys(part.plan for _, part in parts):
             self._in_steps(node, [each for each in parts if each[1].plan == plan])
+        if excesses:
+            self._excess(node, excesses)
 
     def _direct(self, node: Lookup, elements: Indices) -> None:
         gather = node.gather[elements].tolist()
@@ -214,7 +232,39 @@ class _Widening:
         facts, rows = Facts(scale, -reach, reach), [part.row for _, part in parts]
         made = highest_bits(self._builder, rows, parts[0][1].plan, tables, facts, node.origin)
         for wire, new, (_, part) in zip(old.tolist(), made.tolist(), parts, strict=True):
-            self._sums[wire] = self._sums[wire].plus(_Sum({new: 1}, part.constant), 1)
+            self._sums[wire] = _Sum.of([(self._sums[wire], 1), (_Sum({new: 1}, part.constant), 1)])
+
+    def _excess(self, node: Lookup, elements: Sequence[tuple[int, _Sum]]) -> None:
+        """max(x, 0) of wide values, put together of bits: half of the value itself, and its bits with its sign, halved."""
+        graph = self._graph
+        assert graph.scale is not None
+        found: dict[tuple[SignPlan, float], list[tuple[int, Row]]] = {}
+        for element, row in elements:
+            bits, own = self._bits(node, element), node.first_wire + element
+            step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
+            unit, added = float(graph.scale[own] * step), round(origin / step)
+            low, high = (integer + added for integer in self._ends(node, element))
+            itself = _Sum.of([(row, unit * 2.0**bits), (_Sum({}, added * unit), 1)])
+            if low >= 0 or high <= 0:
+                self._sums[own] = itself if low >= 0 else _Sum({})
+                continue
+            plan = plan_highest_bits(bits, self._variance(row), self._params, self._p_fail_log2, spare=1)
+            if plan is None:
+                self._refuse(node, bits, "its bits are too many for the noise of what it adds up")
+            self._sums[own] = _Sum.of([(itself, 0.5)])
+            found.setdefault((plan, unit), []).append((own, row.row(_halves(row.constant * 2.0**bits) + added)))
+        for (plan, unit), alike in found.items():
+            made, constant = excess_parts(self._builder, [row for _, row in alike], plan, unit, node.origin)
+            for number, (own, _) in enumerate(alike):
+                terms = [(_Sum({int(wires[number]): 1}), 1) for wires in made]
+                self._sums[own] = _Sum.of([(self._sums[own], 1), *terms, (_Sum({}, constant), 1)])
+
+    def _ends(self, node: Lookup, element: int) -> tuple[int, int]:
+        """The least and the largest integer that an element reads."""
+        graph, wire = self._graph, int(node.gather[element])
+        assert graph.lower is not None and graph.upper is not None
+        step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
+        return round((float(graph.lower[wire]) - origin) / step), round((float(graph.upper[wire]) - origin) / step)
 
     def _parts(self, node: Lookup, element: int, row: _Sum) -> list[_Part]:
         """The cheapest way to what an element computes. NoParameterSetError where there is none."""
@@ -251,8 +301,7 @@ class _Widening:
     def _steps_of(self, node: Lookup, element: int, bits: int) -> _Steps:
         graph, wire = self._graph, int(node.gather[element])
         assert graph.lower is not None and graph.upper is not None and graph.scale is not None
-        step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
-        low, high = (round((float(end[wire]) - origin) / step) for end in (graph.lower, graph.upper))
+        low, high = self._ends(node, element)
         if bits > MOST_BITS:
             self._refuse(node, bits, f"at most {MOST_BITS} are compared")
         few = self._reached(wire, bits)
@@ -285,14 +334,14 @@ class _Widening:
         constants = np.array([self._bias(wire) * graph.scale[wire] / unit for wire in wires])
         leads = _rounded_down(constants[:, None] - constants[None, :])
         pairs = combinations(range(len(wires)), 2)
-        variance = max(self._variance(sums[a].plus(sums[b], -1)) for a, b in pairs)
+        variance = max(self._variance(_Sum.of([(sums[a], 1), (sums[b], -1)])) for a, b in pairs)
         contest = plan_contest(leads, bits, variance, self._params, self._p_fail_log2)
         if contest is None or contest.plan.bits != bits:
             raise NoParameterSetError(
                 f"encrypted_argmax: scores of {bits - 1} bits and a sign are too fine to be compared under '{self._params.name}'; use fewer "
                 "weight_bits or activation_bits, or let the client decrypt the scores"
             )
-        rows = [Row(each.weights, round(2 * each.constant / unit) / 2) for each in sums]
+        rows = [each.row(_halves(each.constant / unit)) for each in sums]
         return contest.output(self._builder, rows)
 
     def _bias(self, wire: int) -> float:
@@ -338,6 +387,11 @@ class _Widening:
         )
 
 
+def _halves(constant: float) -> float:
+    """Whole or a half: wires of two values are half their distance from the middle."""
+    return round(2 * constant) / 2
+
+
 def _rounded_down(x: Reals) -> Indices:
     """To whole numbers; what is one but for the last bits of a float counts as it."""
     nearest = np.rint(x)
@@ -363,10 +417,9 @@ def _part(plan: SignPlan, steps: _Steps, row: _Sum) -> _Part:
     middle = float(steps.heights.sum()) / 2
     half = (index[:, None] >= steps.thresholds) @ steps.heights - middle
     unit = 2.0**-plan.bits
-    # Wires of two values are half their distance from the middle, so that constants are whole or halves.
     return _Part(
         plan,
-        Row(row.weights, round(2 * row.constant / unit) / 2 - shift),
+        row.row(_halves(row.constant / unit) - shift),
         np.concatenate([half, -half]),
         steps.lowest + middle,
     )

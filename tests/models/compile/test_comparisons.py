@@ -188,6 +188,58 @@ def test_a_choice_between_sums() -> None:
     np.testing.assert_array_equal(encrypted(made, x), runtime(proto, x))
 
 
+def extremes(columns: int) -> ModelProto:
+    """max(a, b) + 3 min(a, b) of two sums of the columns."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["sums"]),
+        helper.make_node("Split", ["sums"], ["a", "b"], axis=1, num_outputs=2),
+        helper.make_node("Max", ["a", "b"], ["m"]),
+        helper.make_node("Min", ["a", "b"], ["n"]),
+        helper.make_node("Concat", ["m", "n"], ["both"], axis=1),
+        helper.make_node("MatMul", ["both", "times"], ["y"]),
+    ]
+    weights = np.eye(2) if columns == 2 else np.array([[9, 1], [2, -5], [1, 4]])
+    constants = {"w": weights.astype(np.float32), "times": np.array([[1], [3]], dtype=np.float32)}
+    return model(nodes, [columns], constants, opset=18)
+
+
+@pytest.mark.parametrize(("columns", "input_bits"), [(2, 3), (2, 8), (2, 11), (3, 4), (3, 6)])
+def test_extremes_of_two_sums(columns: int, input_bits: int) -> None:
+    """By one look-up of a difference where it fits, put together of bits elsewhere."""
+    x = np.random.default_rng(4).integers(0, 1 << input_bits, (2000, columns)).astype(np.float32)
+    x[0], x[1], x[2:200] = 0, (1 << input_bits) - 1, x[2:200, :1]
+    proto = extremes(columns)
+    made = compiled(proto, x, input_bits=input_bits, activation_bits=3)
+    np.testing.assert_allclose(made.predict(x), runtime(proto, x), atol=1e-6)
+    assert made.report()["failure_log2"] <= -128
+
+
+def test_extremes_encrypted() -> None:
+    x = np.array([[0, 0], [255, 255], [0, 255], [255, 0], [128, 127], [127, 128], [200, 3], [16, 15]], dtype=np.float32)
+    proto = extremes(2)
+    made = toy(proto, x)
+    assert made.report()["bootstraps"] > 4 and made.program.output_unit > 0
+    np.testing.assert_array_equal(encrypted(made, x), runtime(proto, x))
+
+
+def test_a_chain_of_extremes() -> None:
+    """The least of four, and how many are within 5 of it."""
+    nodes = [
+        helper.make_node("Split", ["x"], ["a", "b", "c", "d"], axis=1, num_outputs=4),
+        helper.make_node("Min", ["a", "b", "c", "d"], ["least"]),
+        helper.make_node("Sub", ["x", "least"], ["above"]),
+        helper.make_node("Less", ["above", "five"], ["near"]),
+        helper.make_node("Cast", ["near"], ["f"], **FLOATS),
+        helper.make_node("ReduceSum", ["f", "axes"], ["y"]),
+    ]
+    proto = model(nodes, [4], {"five": np.float32(5), "axes": np.array([1])}, opset=18)
+    x = np.random.default_rng(2).integers(0, 256, (800, 4)).astype(np.float32)
+    x[0], x[1], x[2:400] = 0, 255, x[2:400, :1] + np.random.default_rng(3).integers(0, 8, (398, 4))
+    x = np.minimum(x, 255)
+    made = compiled(proto, x)
+    np.testing.assert_array_equal(np.asarray(made.predict(x)).reshape(-1), runtime(proto, x).reshape(-1))
+
+
 def test_hysteresis() -> None:
     """On above 40, off below 20, else as before, which is a column of its own of the same range, 0 or 63."""
     nodes = [
