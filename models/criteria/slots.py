@@ -85,14 +85,15 @@ def plan_highest_bits(
 
     Args:
         variance: of the integer, as part of the torus.
-        spare: bits more that every window has room for.
+        spare: bits more that every window but the lowest has room for.
     """
     # Every bit that is subtracted is one look-up more at most.
     of_row = variance + 2 * bits * noise.blind_rotation_variance(params)
 
     def fits(width: int, factor_log2: int) -> bool:
         seen = noise.lookup_variance(params, 0.0) + 4.0**factor_log2 * of_row
-        return noise.p_fail_log2(2.0 ** -(width + spare + 1), seen, noise.lookup_offset(params)) <= p_fail_log2
+        read = width if width + factor_log2 == bits else width + spare
+        return noise.p_fail_log2(2.0 ** -(read + 1), seen, noise.lookup_offset(params)) <= p_fail_log2
 
     return plan_signs(bits, fits, kept)
 

@@ -127,7 +127,7 @@ def excess_parts(
     that of the next one.
 
     Args:
-        plan: whose windows, with one bit more, can be read.
+        plan: whose windows, all but the lowest with one bit more, can be read.
     """
     left, windows = _subtracted(builder, rows, plan, name)
     width, quarter = plan.windows[-1], 2.0 ** (plan.bits - 2)

@@ -19,14 +19,15 @@ from functools import cached_property
 
 import numpy as np
 
-from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output, regroup
 from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, check, source_nodes, wires
 from cloakwork.models.graph.steps import Step, apply_steps
+from cloakwork.models.passes.gates import Opening, is_gate, with_offsets, without_gates
 from cloakwork.models.passes.grids import COMPARISONS, Grids, after_lookup
 from cloakwork.models.passes.integer_rows import row_steps
-from cloakwork.models.passes.reachable import integers_between, reachable_sums
+from cloakwork.models.passes.reachable import FewValues
 from cloakwork.models.passes.row_scales import INPUT_LIMIT, OUTPUT_LIMIT
 
 _LOOKUP_RANGE = 0.5  # of the torus
@@ -84,14 +85,6 @@ def exact_integers(graph: Graph, input_unit: float, options: ExactOptions, calib
     return _Exact(graph, input_unit, options, calibrated).run()
 
 
-@dataclass(frozen=True, eq=False)
-class Opening:
-    """By how many offsets of a gate each weight, and the bias, is more than what is chosen: [G, R, K] and [G, R]."""
-
-    weights: Reals
-    bias: Reals
-
-
 class _Exact:
     def __init__(self, graph: Graph, input_unit: float, options: ExactOptions, calibrated: bool) -> None:
         assert graph.lower is not None and graph.upper is not None
@@ -104,13 +97,12 @@ class _Exact:
         self.grid.step[-1] = 1.0
         self.low, self.high = np.zeros(size + 1), np.zeros(size + 1)  # integers
         self.nodes: list[Node] = []
+        self.few = FewValues(self.low, self.high, self.nodes)
         self.narrowed: set[int] = set()
-        self.values: dict[int, Indices] = {}  # of look-ups' results, integers, where they are few
-        self.sums: dict[int, Indices | None] = {}  # of rows
         self.gates = np.zeros(size)  # offset of the gate that reads each wire, in the model's numbers
         self.offsets, self.opens = np.zeros(size), np.zeros(size)  # in integers; a gate opens above `opens`
         for node in graph.lookups:
-            if node.steps and node.steps[0].operator == "Gate":
+            if is_gate(node):
                 self.gates[node.gather] = node.steps[0].parameters[0][node.function]
         self._set(graph.input, input_unit, 0.0)
         own = wires(graph.input)
@@ -135,7 +127,7 @@ class _Exact:
     def _linear(self, node: Linear) -> Linear:
         """Integer weights on integers; a row's grid has the row's step, and its bias as origin."""
         node, per_block = self._one_grid_per_column(node)
-        node, opening = self._without_gates(node)
+        node, opening = without_gates(node, self.gates[wires(node)])
         real = node.weights * per_block[:, None, :]
         row = row_steps(real)
         rounded = np.abs(real).max(axis=2) / (2 ** (self.options.weight_bits - 1) - 1)
@@ -152,29 +144,6 @@ class _Exact:
         self._set(node, row[node.block].reshape(-1), node.bias[node.block].reshape(-1))
         self._accumulate(node)
         return node if opening is None else self._gated(node, opening, per_block)
-
-    def _without_gates(self, node: Linear) -> tuple[Linear, Opening | None]:
-        """Rows that gates read without the multiples of their offsets, and these."""
-        own = self.gates[wires(node)].reshape(len(node.gather), -1)
-        if not own.any():
-            return node, None
-        split = regroup(node, own)
-        if split is None:
-            raise CompileError(f"linear '{node.origin}': makes too many different choices for the profile exact")
-        first, block = split
-        old, size = node.block[first], own[first]
-        node = replace(node, weights=node.weights[old], bias=node.bias[old], block=block)
-        unit = np.where(size > 0, size, 1.0)
-        opening = Opening(
-            np.where(size[:, :, None] > 0, np.rint(node.weights / unit[:, :, None]), 0.0),
-            np.where(size > 0, np.rint(node.bias / unit), 0.0),
-        )
-        weights, bias = node.weights - opening.weights * unit[:, :, None], node.bias - opening.bias * unit
-        if bool((np.abs(weights) > unit[:, :, None] / 4)[size > 0].any()):
-            raise CompileError(
-                f"'{node.origin}': chooses between values that are too small beside their weights; scale them"
-            )
-        return replace(node, weights=weights, bias=bias), opening
 
     def _gated(self, node: Linear, opening: Opening, step: Reals) -> Linear:
         """With as many more integers where a gate is open as the row has values. Args: step: [G, K] of the columns."""
@@ -258,7 +227,10 @@ class _Exact:
 
     def _lookup(self, position: int, node: Lookup) -> Lookup:
         """The look-up on snapped accumulators, its results on a grid through zero."""
-        node = self._with_own_gates(node)
+        if is_gate(node):
+            step = self.grid.step[node.gather]
+            offset, opens = self.offsets[node.gather] * step, self.opens[node.gather] * step
+            node = with_offsets(node, offset, opens, self.grid.origin[node.gather])
         step, origin, slots = self._slots(node)
         before = Grids(self.grid.step[node.gather], self.grid.origin[node.gather])
         found = after_lookup(node, before)
@@ -295,7 +267,7 @@ class _Exact:
         """How many steps of the grid results reach over, or how many of them can be where these are few."""
         counts = []
         for element, wire in enumerate(node.gather.tolist()):
-            sums = self._sums(wire)
+            sums = self.few.sums(wire)
             if sums is None:
                 return float((results[1] / unit).max() - (results[0] / unit).min())
             x = sums * step[element] + origin[element]
@@ -314,7 +286,7 @@ class _Exact:
             return None
         found = np.ones(len(node.gather))
         for element, wire in enumerate(node.gather.tolist()):
-            sums = self._sums(wire)
+            sums = self.few.sums(wire)
             count = int(min(self.high[wire] - self.low[wire] + 1, _LARGEST))
             integers = np.linspace(self.low[wire], self.high[wire], count) if sums is None else sums
             x = integers * step[element] + origin[element]
@@ -327,41 +299,11 @@ class _Exact:
     def _reach(self, node: Lookup) -> None:
         """The values of results of few arguments."""
         for element, wire in enumerate(node.gather.tolist()):
-            sums, own = self._sums(wire), node.first_wire + element
+            sums, own = self.few.sums(wire), node.first_wire + element
             if sums is not None and self.high[own] - self.low[own] > 1:
                 x = sums * self.grid.step[wire] + self.grid.origin[wire]
                 y = apply_steps(node.steps, x, np.full(len(x), node.function[element]))
-                self.values[own] = np.unique(np.rint(y / self.grid.step[own]).astype(np.int64))
-
-    def _sums(self, wire: int) -> Indices | None:
-        """The values that a row can have, where they are few."""
-        if wire not in self.sums:
-            node = next(each for each in self.nodes if each.first_wire <= wire < each.first_wire + each.size)
-            assert isinstance(node, Linear)
-            position, row = divmod(wire - node.first_wire, node.weights.shape[1])
-            weights = node.weights[node.block[position], row]
-            used = np.flatnonzero(weights)
-            read = node.gather[position, used]
-            terms = [(int(w), self._values(int(r))) for w, r in zip(weights[used], read, strict=True) if r >= 0]
-            self.sums[wire] = reachable_sums(terms)
-        return self.sums[wire]
-
-    def _values(self, wire: int) -> Indices | None:
-        known = self.values.get(wire)
-        return integers_between(self.low[wire], self.high[wire]) if known is None else known
-
-    def _with_own_gates(self, node: Lookup) -> Lookup:
-        """With the offsets that rows were given."""
-        if not node.steps or node.steps[0].operator != "Gate":
-            return node
-        step, origin = self.grid.step[node.gather], self.grid.origin[node.gather]
-        offset = self.offsets[node.gather] * step
-        opens = self.opens[node.gather] * step + origin
-        keys = np.stack([node.function.astype(np.float64), offset, opens], axis=1)
-        distinct, function = np.unique(keys, axis=0, return_inverse=True)
-        gate = Step("Gate", (distinct[:, 1].copy(), distinct[:, 2].copy(), np.full(len(distinct), np.inf)))
-        rest = [each.select(distinct[:, 0].astype(np.int64)) for each in node.steps[1:]]
-        return replace(node, steps=(gate, *rest), function=function.reshape(-1).astype(np.int64))
+                self.few.values[own] = np.unique(np.rint(y / self.grid.step[own]).astype(np.int64))
 
     def _slots(self, node: Lookup) -> tuple[Reals, Reals, int | None]:
         """Step and origin of what a look-up tells apart; the number of values of a rounded accumulator."""

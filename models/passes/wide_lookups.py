@@ -122,6 +122,7 @@ class _Widening:
         self._behind = noise.lookup_variance(params, 0.0)
         self._exact = exact
         self._rows_reached: dict[int, Indices | None] = {}
+        self._steps: dict[tuple[int, ...], _Steps] = {}
         self._plans: dict[tuple[int, int, int], SignPlan | None] = {}
 
     def run(self, winner: bool) -> Graph:
@@ -299,13 +300,19 @@ class _Widening:
         return next((b for b in range(bits - 1, 0, -1) if self._planned(b, variance, 1) is not None), 0)
 
     def _steps_of(self, node: Lookup, element: int, bits: int) -> _Steps:
-        graph, wire = self._graph, int(node.gather[element])
-        assert graph.lower is not None and graph.upper is not None and graph.scale is not None
-        low, high = self._ends(node, element)
+        """Of an element; of those that read all integers of a range once for each function."""
         if bits > MOST_BITS:
             self._refuse(node, bits, f"at most {MOST_BITS} are compared")
-        few = self._reached(wire, bits)
-        integers = np.arange(low, high + 1) if few is None else few
+        low, high = self._ends(node, element)
+        few = self._reached(int(node.gather[element]), bits)
+        if few is not None:
+            return self._changes(node, element, low, bits, few)
+        key = (node.first_wire, int(node.function[element]), low, high, bits)
+        if key not in self._steps:
+            self._steps[key] = self._changes(node, element, low, bits, np.arange(low, high + 1))
+        return self._steps[key]
+
+    def _changes(self, node: Lookup, element: int, low: int, bits: int, integers: Indices) -> _Steps:
         phases = self._results(node, element, integers)
         changes = np.flatnonzero(np.abs(np.diff(phases)) > _SAME)
         if len(changes) > MOST_STEPS:

@@ -309,6 +309,34 @@ def test_ranges_too_wide_are_refused_with_bits() -> None:
         compiled(proto, x, input_bits=12)
 
 
+def test_a_choice_between_wide_sums_is_refused_with_steps() -> None:
+    nodes = [
+        helper.make_node("Split", ["x"], ["a", "b", "c"], axis=1, num_outputs=3),
+        helper.make_node("Less", ["a", "b"], ["bit"]),
+        helper.make_node("Where", ["bit", "c", "a"], ["chosen"], name="choice"),
+        helper.make_node("Add", ["chosen", "b"], ["y"]),
+    ]
+    x = np.random.default_rng(0).integers(0, 256, (200, 3)).astype(np.float32)
+    with pytest.raises(
+        NoParameterSetError,
+        match=r"'choice' \(Gate\(x\)\) reads.*bits, sign included.*it has \d+ steps, and at most 64",
+    ):
+        compiled(model(nodes, [3], {}, opset=18), x, activation_bits=12)
+
+
+def test_extremes_at_another_scale_are_refused() -> None:
+    """A third of an extreme: no sum of halves of what it compares."""
+    nodes = [
+        helper.make_node("Split", ["x"], ["a", "b"], axis=1, num_outputs=2),
+        helper.make_node("Max", ["a", "b"], ["m"]),
+        helper.make_node("Min", ["a", "b"], ["n"]),
+        helper.make_node("Mul", ["m", "n"], ["y"], name="product"),
+    ]
+    x = np.random.default_rng(0).integers(0, 256, (200, 2)).astype(np.float32)
+    with pytest.raises(NoParameterSetError, match="'product'.*at most"):
+        compiled(model(nodes, [2], {}, opset=18), x, activation_bits=12)
+
+
 def test_functions_of_many_steps_are_refused() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"]),
