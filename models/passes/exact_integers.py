@@ -244,7 +244,7 @@ class _Exact:
         snap = Step("Snap", (distinct[:, 1].copy(), distinct[:, 2].copy()))
         steps = [] if self._is_approximate(node) else [snap]
         steps += [s.select(distinct[:, 0].astype(np.int64)) for s in node.steps]
-        kept = self.options.given or levels <= 2**self.options.activation_bits or is_excess(node)
+        kept = self.options.given or levels <= 2**self.options.activation_bits or is_extreme(node)
         if on_grid and kept:
             self._set(node, found.step, 0.0)
         elif (chosen := self._step_of_choices(node, step, origin)) is not None:
@@ -386,7 +386,7 @@ class _Exact:
             if isinstance(node, Linear):
                 halvings[i] = before
             elif isinstance(node, Lookup):
-                halvings[i] = before + 1 if is_excess(node) else 0
+                halvings[i] = before + 1 if is_extreme(node) else 0
         return 1 << int(halvings.max()) if self.options.whole else 1
 
     def _spread(self, graph: Graph) -> float:
@@ -452,9 +452,12 @@ class _Exact:
         return factor, ones if most is None else -(-values // most)
 
 
-def is_excess(node: Lookup) -> bool:
-    """Of an extreme: max(x, 0), whatever its argument is rounded to."""
-    return [step.operator for step in node.steps if step.operator != "Snap"] == ["Excess"]
+def is_extreme(node: Lookup) -> bool:
+    """max(x, 0) of an extreme of two values, or that of one and a constant."""
+    steps = [step for step in node.steps if step.operator != "Snap"]
+    return len(steps) == 1 and (
+        steps[0].operator == "Excess" or (steps[0].operator in ("Max", "Min") and len(steps[0].reads) == 1)
+    )
 
 
 def _one_step(real: Reals, rounded: Reals) -> Reals:

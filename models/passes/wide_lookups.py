@@ -31,7 +31,7 @@ from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup
 from cloakwork.models.graph.signs import SignPlan, excess_parts, highest_bits
 from cloakwork.models.graph.steps import apply_steps, formula
-from cloakwork.models.passes.exact_integers import ExactGraph, is_excess
+from cloakwork.models.passes.exact_integers import ExactGraph, is_extreme
 from cloakwork.models.passes.reachable import integers_between, reachable_sums
 
 MOST_STEPS: Final = 64  # of a look-up, each with a sign of its own
@@ -196,15 +196,15 @@ class _Widening:
         rows = {wire: self._row(wire) for wire in np.unique(node.gather).tolist()}
         direct: list[int] = []
         parts: list[tuple[int, _Part]] = []
-        excesses: list[tuple[int, _Sum]] = []
+        extremes: list[tuple[int, _Sum]] = []
         for element, wire in enumerate(node.gather.tolist()):
             margin = float(node.spacing[element] * self._graph.scale[wire]) / 2
             variance = self._variance(rows[wire]) + self._behind
             if noise.p_fail_log2(margin, variance, noise.lookup_offset(self._params)) <= self._p_fail_log2:
                 direct.append(element)
-            elif is_excess(node):
+            elif is_extreme(node):
                 self._sums[node.first_wire + element] = _Sum({})
-                excesses.append((element, rows[wire]))
+                extremes.append((element, rows[wire]))
             else:
                 self._sums[node.first_wire + element] = _Sum({})
                 parts += [(element, part) for part in self._parts(node, element, rows[wire])]
@@ -212,8 +212,8 @@ class _Widening:
             self._direct(node, np.array(direct, dtype=np.int64))
         for plan in dict.fromkeys(part.plan for _, part in parts):
             self._in_steps(node, [each for each in parts if each[1].plan == plan])
-        if excesses:
-            self._excess(node, excesses)
+        if extremes:
+            self._extremes(node, extremes)
 
     def _direct(self, node: Lookup, elements: Indices) -> None:
         gather = node.gather[elements].tolist()
@@ -235,8 +235,8 @@ class _Widening:
         for wire, new, (_, part) in zip(old.tolist(), made.tolist(), parts, strict=True):
             self._sums[wire] = _Sum.of([(self._sums[wire], 1), (_Sum({new: 1}, part.constant), 1)])
 
-    def _excess(self, node: Lookup, elements: Sequence[tuple[int, _Sum]]) -> None:
-        """max(x, 0) of wide values, put together of bits: half of the value itself, and its bits with its sign, halved."""
+    def _extremes(self, node: Lookup, elements: Sequence[tuple[int, _Sum]]) -> None:
+        """max(x, c) = c + e, min(x, c) = x - e with the excess e of x over c: half of x - c itself, and its bits with its sign, halved."""
         graph = self._graph
         assert graph.scale is not None
         found: dict[tuple[SignPlan, float], list[tuple[int, Row]]] = {}
@@ -244,16 +244,20 @@ class _Widening:
             bits, own = self._bits(node, element), node.first_wire + element
             step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
             unit, added = float(graph.scale[own] * step), round(origin / step)
+            bound = _bound(node, element, step)
             low, high = (integer + added for integer in self._ends(node, element))
+            least = node.steps[-1].operator == "Min"
             itself = _Sum.of([(row, unit * 2.0**bits), (_Sum({}, added * unit), 1)])
-            if low >= 0 or high <= 0:
-                self._sums[own] = itself if low >= 0 else _Sum({})
+            if low >= bound or high <= bound:
+                self._sums[own] = itself if (low >= bound) != least else _Sum({}, bound * unit)
                 continue
             plan = plan_highest_bits(bits, self._variance(row), self._params, self._p_fail_log2, spare=1)
             if plan is None:
                 self._refuse(node, bits, "its bits are too many for the noise of what it adds up")
-            self._sums[own] = _Sum.of([(itself, 0.5)])
-            found.setdefault((plan, unit), []).append((own, row.row(_halves(row.constant * 2.0**bits) + added)))
+            # c + (x - c) / 2, or x - (x - c) / 2: both are half of the sum.
+            self._sums[own] = _Sum.of([(itself, 0.5), (_Sum({}, bound * unit), 0.5)])
+            integer = row.row(_halves(row.constant * 2.0**bits) + added - bound)
+            found.setdefault((plan, -unit if least else unit), []).append((own, integer))
         for (plan, unit), alike in found.items():
             made, constant = excess_parts(self._builder, [row for _, row in alike], plan, unit, node.origin)
             for number, (own, _) in enumerate(alike):
@@ -404,6 +408,12 @@ def _rounded_down(x: Reals) -> Indices:
     nearest = np.rint(x)
     result: Indices = np.where(np.abs(x - nearest) < _WHOLE, nearest, np.floor(x)).astype(np.int64)
     return result
+
+
+def _bound(node: Lookup, element: int, step: float) -> int:
+    """Of an extreme with a constant, in steps; 0 of an excess."""
+    last = node.steps[-1]
+    return round(float(last.parameters[0][node.function[element]]) / step) if last.parameters else 0
 
 
 def _roundest(below: Indices, up_to: Indices) -> Indices:
