@@ -31,6 +31,7 @@ from cloakwork.models.passes.reachable import FewValues
 from cloakwork.models.passes.row_scales import INPUT_LIMIT, OUTPUT_LIMIT
 
 _LOOKUP_RANGE = 0.5  # of the torus
+_MOST_PARTS = 64  # of a row's step
 _COARSEST_COMPARED = 2.0**-8  # unit of outputs that are compared
 _LARGEST = 2**24  # values of an accumulator that are worth counting
 
@@ -100,8 +101,13 @@ class _Exact:
         self.few = FewValues(self.low, self.high, self.nodes)
         self.narrowed: set[int] = set()
         self.gates = np.zeros(size)  # offset of the gate that reads each wire, in the model's numbers
+        self.through = np.zeros(size, dtype=bool)  # wires whose grid has to go through 0 and a bound
+        self.bounds = np.zeros(size)
         self.offsets, self.opens = np.zeros(size), np.zeros(size)  # in integers; a gate opens above `opens`
         for node in graph.lookups:
+            if is_gate(node) or is_extreme(node):
+                self.through[node.gather] = True
+                self.bounds[node.gather] = bounds_of(node)
             if is_gate(node):
                 self.gates[node.gather] = node.steps[0].parameters[0][node.function]
         self._set(graph.input, input_unit, 0.0)
@@ -140,10 +146,22 @@ class _Exact:
         row = np.where(row > 0, row, np.where(rounded > 0, rounded, 1.0))
         if self.options.compared and is_output(self.source, node):
             row = _one_step(real, rounded * self.options.compared)
+        row = self._through_zero(node, row)
         node = replace(node, weights=np.rint(real / row[:, :, None]).astype(np.int64))
         self._set(node, row[node.block].reshape(-1), node.bias[node.block].reshape(-1))
         self._accumulate(node)
         return node if opening is None else self._gated(node, opening, per_block)
+
+    def _through_zero(self, node: Linear, row: Reals) -> Reals:
+        """Finer steps, where that takes 0, and the bound of an extreme, onto the grid: 3 k + 2 is one of step 1."""
+        shape = (len(node.gather), node.weights.shape[1])
+        chosen, bounds = (each[wires(node)].reshape(shape) for each in (self.through, self.bounds))
+        finer = row.copy()
+        for block, number in {(int(node.block[p]), int(r)) for p, r in np.argwhere(chosen)}:
+            met = np.append(bounds[node.block == block, number], node.bias[block, number]) / row[block, number]
+            parts = next((k for k in range(1, _MOST_PARTS + 1) if np.abs(k * met - np.rint(k * met)).max() < 1e-6), 1)
+            finer[block, number] /= parts
+        return finer
 
     def _gated(self, node: Linear, opening: Opening, step: Reals) -> Linear:
         """With as many more integers where a gate is open as the row has values. Args: step: [G, K] of the columns."""
@@ -458,6 +476,12 @@ def is_extreme(node: Lookup) -> bool:
     return len(steps) == 1 and (
         steps[0].operator == "Excess" or (steps[0].operator in ("Max", "Min") and len(steps[0].reads) == 1)
     )
+
+
+def bounds_of(node: Lookup) -> Reals:
+    """[E]: of extremes with constants; 0 of others."""
+    parameters = node.steps[-1].parameters if is_extreme(node) else ()
+    return parameters[0][node.function] if parameters else np.zeros(len(node.function))
 
 
 def _one_step(real: Reals, rounded: Reals) -> Reals:

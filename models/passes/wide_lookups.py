@@ -31,7 +31,7 @@ from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup
 from cloakwork.models.graph.signs import SignPlan, excess_parts, highest_bits
 from cloakwork.models.graph.steps import apply_steps, formula
-from cloakwork.models.passes.exact_integers import ExactGraph, is_extreme
+from cloakwork.models.passes.exact_integers import ExactGraph, bounds_of, is_extreme
 from cloakwork.models.passes.reachable import integers_between, reachable_sums
 
 MOST_STEPS: Final = 64  # of a look-up, each with a sign of its own
@@ -244,7 +244,7 @@ class _Widening:
             bits, own = self._bits(node, element), node.first_wire + element
             step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
             unit, added = float(graph.scale[own] * step), round(origin / step)
-            bound = _bound(node, element, step)
+            bound = round(float(bounds_of(node)[element]) / step)
             low, high = (integer + added for integer in self._ends(node, element))
             least = node.steps[-1].operator == "Min"
             itself = _Sum.of([(row, unit * 2.0**bits), (_Sum({}, added * unit), 1)])
@@ -408,12 +408,6 @@ def _rounded_down(x: Reals) -> Indices:
     nearest = np.rint(x)
     result: Indices = np.where(np.abs(x - nearest) < _WHOLE, nearest, np.floor(x)).astype(np.int64)
     return result
-
-
-def _bound(node: Lookup, element: int, step: float) -> int:
-    """Of an extreme with a constant, in steps; 0 of an excess."""
-    last = node.steps[-1]
-    return round(float(last.parameters[0][node.function[element]]) / step) if last.parameters else 0
 
 
 def _roundest(below: Indices, up_to: Indices) -> Indices:

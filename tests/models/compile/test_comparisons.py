@@ -240,6 +240,43 @@ def test_a_chain_of_extremes() -> None:
     np.testing.assert_array_equal(np.asarray(made.predict(x)).reshape(-1), runtime(proto, x).reshape(-1))
 
 
+@pytest.mark.parametrize("operator", ["Max", "Min"])
+def test_extremes_with_constants(operator: str) -> None:
+    """Of sums of which every third integer occurs, and a bound that is none of them."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["sums"]),
+        helper.make_node(operator, ["sums", "bound"], ["m"]),
+        helper.make_node("MatMul", ["m", "times"], ["y"]),
+    ]
+    constants = {
+        "w": np.array([[3, 1], [-3, 2]], dtype=np.float32),
+        "b": np.array([2, -5], dtype=np.float32),
+        "bound": np.array([7, 100], dtype=np.float32),
+        "times": np.array([[1], [2]], dtype=np.float32),
+    }
+    x = np.array(list(product(range(0, 64, 3), repeat=2)), dtype=np.float32)
+    proto = model(nodes, [2], constants)
+    made = compiled(proto, x, input_bits=6)
+    np.testing.assert_allclose(made.predict(x), runtime(proto, x), atol=1e-6)
+    np.testing.assert_array_equal(made.predict(x, fhe="simulate", seed=2), made.predict(x))
+
+
+def test_a_choice_by_an_equality_that_hardly_ever_holds() -> None:
+    """No grid of points meets it, calibration samples neither."""
+    nodes = [
+        helper.make_node("Split", ["x"], ["a", "b", "c"], axis=1, num_outputs=3),
+        helper.make_node("Equal", ["a", "eleven"], ["bit"]),
+        helper.make_node("Where", ["bit", "b", "c"], ["y"]),
+    ]
+    proto = model(nodes, [3], {"eleven": np.array([[11]], dtype=np.float32)}, opset=18)
+    x = np.random.default_rng(0).integers(0, 16, (300, 3)).astype(np.float32)
+    x[0], x[1] = 0, 15
+    never = x[x[:, 0] != 11]
+    for samples in (x, never):
+        made = compiled(proto, samples, input_bits=4, activation_bits=5)
+        np.testing.assert_array_equal(made.predict(x), runtime(proto, x))
+
+
 def test_hysteresis() -> None:
     """On above 40, off below 20, else as before, which is a column of its own of the same range, 0 or 63."""
     nodes = [

@@ -66,6 +66,19 @@ def test_ties_go_to_the_first_as_in_clear() -> None:
     np.testing.assert_array_equal(made.predict(x[shown], "execute", key=KEY, session=SESSION), found[shown])
 
 
+def test_the_nearest_of_eight_prototypes() -> None:
+    """|x - p|^2 is least where 2 p x - |p|^2 is largest; equally near ones go to the first."""
+    random = np.random.default_rng(2)
+    prototypes = random.integers(0, 16, (8, 3)).astype(np.float64)
+    proto = linear((2 * prototypes).tolist(), (-(prototypes**2).sum(axis=1)).tolist())
+    x = random.integers(0, 16, (500, 3)).astype(np.float32)
+    x[0], x[1] = 0, 15
+    made = labels(proto, x, weight_bits=8, exact=ExactSettings(input_bits=4, activation_bits=4))
+    distances = np.square(x[:, None] - prototypes[None]).sum(axis=2)
+    np.testing.assert_array_equal(made.predict(x), distances.argmin(axis=1))
+    np.testing.assert_array_equal(made.predict(x, fhe="simulate", seed=4), made.predict(x))
+
+
 @pytest.mark.parametrize("ending", [None, "Softmax", "LogSoftmax", "ArgMax"])
 def test_whatever_leaves_the_largest_score_the_largest(ending: str | None) -> None:
     random = np.random.default_rng(5)
