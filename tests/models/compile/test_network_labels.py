@@ -144,6 +144,10 @@ def test_outputs_that_are_no_scores_of_classes() -> None:
         labels(mlp(random, [4, 5, 1]), x)
     with pytest.raises(CompileError, match="that ends in scores, Softmax, LogSoftmax or ArgMax, got ArgMin"):
         labels(with_last(mlp(random, [4, 5, 3]), "ArgMin", axis=1), x)
+    with pytest.raises(CompileError, match="expected one output, the scores of all classes; choose it with outputs="):
+        several = mlp(random, [4, 5, 3])
+        several.graph.output.append(helper.make_empty_tensor_value_info(several.graph.node[0].output[0]))
+        labels(several, x)
     with pytest.raises(CompileError, match="expected at most 64 classes, got 65"):
         labels(mlp(random, [4, 5, 65]), x)
 
