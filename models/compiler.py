@@ -72,7 +72,8 @@ def compile_onnx(
         trees: how trees of ONNX-ML compare features with thresholds, and the grid that clients know; see `compile_ensemble`.
         feature_ranges: lowest and highest value of features, by name or number ("feature 3" or 3 where columns have no names; channels of images), in
             place of what the calibration samples show: no client is told anything of these. Of several inputs by their names, one range each.
-        encrypted_argmax: of classifiers by trees and linear ones: the client decrypts the label and no score; see `compile_ensemble`.
+        encrypted_argmax: of classifiers: the client decrypts the label and no score; see `compile_ensemble`. Of a network the number of the class, an
+            integer; its profile is "exact", or "exact_64", and its output the scores of all classes, with a Softmax or ArgMax or without.
         common_mask: of networks: sets of two samples to a ciphertext (`.._cm2`) and no others: batches take less time and memory, a batch of one more
             (docs/parameters.md).
         on_step: called with the name of every step of the compiler, and the graph after it.
@@ -102,10 +103,6 @@ def compile_onnx(
             return compile_onnx_ml(model, calibration, options, on_step)
         if trees is not None:
             raise CompileError("trees: the model is a network and has none; leave the option out")
-        if encrypted_argmax:
-            raise CompileError(
-                "encrypted_argmax: the model is a network, whose scores the client decrypts; leave the option out"
-            )
         return compile_network(model, calibration, options, on_step)
 
 

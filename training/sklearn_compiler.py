@@ -19,6 +19,7 @@ from cloakwork.models.client_steps import (
     final_steps,
     run_input_steps,
 )
+from cloakwork.models.compile.labels import after_network, with_score_of_each
 from cloakwork.models.compile.scaled_columns import ScaledColumns
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.criteria.feature_ranges import OPTION
@@ -94,18 +95,25 @@ _COMPILERS: Final[tuple[tuple[type, Callable[..., CompiledModel], str], ...]] = 
 def _compile_network(
     model: onnx.ModelProto, estimator: Any, steps: tuple[InputStep, ...], calibration: Any, options: dict[str, Any]
 ) -> CompiledModel:
-    exact = noise_limits(options.get("profile", AUTO)).p_fail_log2 is not None
-    columns = ScaledColumns.of(model, steps, calibration, options.get(OPTION), rounded=not exact)
     several = (
         estimator.out_activation_ == "logistic" and estimator.n_outputs_ > 1
     )  # labels that do not exclude each other
     task = "classification" if hasattr(estimator, "classes_") and not several else "regression"
+    argmax = bool(options.get("encrypted_argmax"))
+    if argmax:
+        if task != "classification":
+            raise CompileError(
+                "encrypted_argmax: expected a classifier of one label; this model has none, or several that hold together"
+            )
+        model = with_score_of_each(model, 0.0)
+    exact = argmax or noise_limits(options.get("profile", AUTO)).p_fail_log2 is not None
+    columns = ScaledColumns.of(model, steps, calibration, options.get(OPTION), rounded=not exact)
     compiled = compile_onnx(columns.model, columns.samples, **{"task": task, **options, OPTION: columns.ranges})
     inner = compiled.program  # with steps of its own where its profile or the model rounds
     program = replace(
         inner,
         input_steps=(*columns.steps, *inner.input_steps),
-        output_steps=(*inner.output_steps, *_network_results(estimator)),
+        output_steps=after_network(inner, _network_results(estimator)),
     )
     return replace(compiled, program=program)
 

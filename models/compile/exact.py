@@ -11,17 +11,20 @@ import numpy as np
 from cloakwork.models.client_steps import Quantise
 from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.distinct_outputs import distinct_outputs
+from cloakwork.models.compile.labels import check_argmax, labels_of
 from cloakwork.models.compile.options import ExactSettings
 from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.graph.merge_equal import merge_equal
-from cloakwork.models.passes.choose_exact import choose_exact
+from cloakwork.models.passes.choose_exact import ExactChoice, choose_exact, choose_widened
 from cloakwork.models.passes.exact_integers import ExactGraph, ExactOptions, exact_integers
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import ExactFacts, Facts
 
 # Bits of input, activations and weights, tried one after the other.
 _LADDER: Final = ((4, 3, 5), (4, 4, 5), (5, 4, 6), (6, 4, 6), (6, 5, 7), (8, 6, 8))
+
+_COARSER: Final = (1, 2, 4, 8)  # times the step of scores that weight_bits ask for
 
 
 def exact_programs(c: Compilation) -> Iterator[Program]:
@@ -67,20 +70,59 @@ def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) ->
     )
     unit = c.grid if entry is None else entry.unit
     assert unit is not None
-    found = exact_integers(c.graph, unit, options, settings.ranges == "calibrated")
-    found = replace(found, graph=merge_equal(found.graph))
-    chosen = choose_exact(found, limits.p_fail_log2, approximate, c.options.offered)
+    calibrated = settings.ranges == "calibrated"
+    if c.options.encrypted_argmax:
+        check_argmax(c, settings, approximate)
+        found, graph, chosen = _labels(c, unit, options, calibrated)
+    else:
+        found = exact_integers(c.graph, unit, options, calibrated)
+        found = replace(found, graph=merge_equal(found.graph))
+        graph = found.graph
+        try:
+            chosen = choose_exact(found, limits.p_fail_log2, approximate, c.options.offered)
+        except NoParameterSetError as narrow:
+            if approximate or settings.rounded_bits is not None:
+                raise
+            try:
+                found, graph, chosen = _widened(c, unit, options, calibrated)
+            except NoParameterSetError as wide:
+                raise NoParameterSetError(f"{narrow}. By comparisons: {wide}") from wide
     program = Program(
-        found.graph,
+        graph,
         chosen.parameters,
         limits.default,
         limits.layers,
         input_steps=c.before if entry is None else (*c.before, entry),
-        output_steps=c.after,
+        output_steps=labels_of(c) if c.options.encrypted_argmax else c.after,
         output_unit=chosen.output_unit,
-        facts=Facts(exact=_facts(found, limits.p_fail_log2)),
+        facts=Facts(exact=_facts(found, limits.p_fail_log2), encrypted_argmax=c.options.encrypted_argmax),
     )
     return distinct_outputs(program)
+
+
+def _widened(
+    c: Compilation, unit: float, options: ExactOptions, calibrated: bool
+) -> tuple[ExactGraph, Graph, ExactChoice]:
+    """With comparisons of what no look-up resolves."""
+    assert c.limits.p_fail_log2 is not None
+    found = exact_integers(c.graph, unit, replace(options, whole=True), calibrated)
+    found = replace(found, graph=merge_equal(found.graph))
+    sets = c.options.offered_for_comparisons
+    return found, *choose_widened(found, c.limits.p_fail_log2, sets, winner=options.compared > 0)
+
+
+def _labels(
+    c: Compilation, unit: float, options: ExactOptions, calibrated: bool
+) -> tuple[ExactGraph, Graph, ExactChoice]:
+    """With scores as fine as they can be compared."""
+    refused: NoParameterSetError | None = None
+    for coarser in _COARSER:
+        try:
+            return _widened(c, unit, replace(options, compared=coarser), calibrated)
+        except NoParameterSetError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
 
 
 def _facts(found: ExactGraph, p_fail_log2_limit: float) -> ExactFacts:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import onnx
 
+from cloakwork.models.compile.labels import with_exact_profile
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep, compiled
 from cloakwork.models.compiled import CompiledModel
@@ -37,7 +38,7 @@ def compile_network(
     model: onnx.ModelProto, given: Any, options: Options, on_step: OnStep | None = None
 ) -> CompiledModel:
     """Args: given: calibration samples, what was observed of them, or None; on_step: see compile_onnx."""
-    found = compiled(model, given, options, on_step)
+    found = compiled(model, given, with_exact_profile(options), on_step)
     assert found.program is not None
     if found.loss is not None:
         warnings.warn(found.loss, AccuracyWarning, stacklevel=_CALLERS)

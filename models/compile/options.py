@@ -7,11 +7,12 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from cloakwork.fhe_core.parameters import ParameterSet, offered_sets
+from cloakwork.fhe_core.parameters import ParameterSet, offered_sets, parameter_set
 from cloakwork.models.compile.accuracy import Task
 from cloakwork.models.criteria.choose_set import named_sets
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, NoiseLimits, Profile, noise_limits
+from cloakwork.models.criteria.slots import ARGMAX_CANDIDATES
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.errors import CompileError
 
@@ -91,3 +92,9 @@ class Options:
     def offered(self) -> list[ParameterSet]:
         """The candidates, or every shipped set."""
         return offered_sets(self.structured_keys, self.common_mask) if self.sets is None else self.sets
+
+    @property
+    def offered_for_comparisons(self) -> list[ParameterSet]:
+        """The candidates, or every shipped set, that with fine outputs too; sets with a common mask have none."""
+        named = self.sets is not None or self.common_mask
+        return self.offered if named else [*self.offered, *map(parameter_set, ARGMAX_CANDIDATES)]

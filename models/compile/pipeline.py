@@ -26,6 +26,7 @@ from cloakwork.models.compile.stages import (
     leave_input_quantisers,
     leave_last_functions,
     limit_noise,
+    lower,
     rewriting,
 )
 from cloakwork.models.graph.ir import Graph, check
@@ -34,7 +35,6 @@ from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.fold_affine import fold_affine
 from cloakwork.models.passes.fold_normalisation import fold_normalisation
 from cloakwork.models.passes.fuse_functions import fuse_functions
-from cloakwork.models.passes.lower_products import lower_products
 from cloakwork.models.passes.separate_levels import separate_levels
 from cloakwork.models.passes.separate_outputs import separate_outputs
 
@@ -63,7 +63,11 @@ RESTRUCTURING: Final[tuple[Step, ...]] = (
         "affine functions (bias, batch normalisation, scaling) into the linear node before",
     ),
     Step("fuse_functions", rewriting(fuse_functions), "whatever is a function of one wire into one look-up"),
-    Step("lower_products", rewriting(lower_products), "products of several wires into look-ups of squares"),
+    Step(
+        "lower_products",
+        lower,
+        "products of several wires into look-ups of squares, choices in exact programs into one",
+    ),
     Step("fold_affine", rewriting(fold_affine), "affine functions that are left into the linear nodes after"),
     Step(
         "separate_levels",

@@ -23,6 +23,7 @@ from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers
 from cloakwork.models.passes.carry_lines import carry_lines
 from cloakwork.models.passes.choose_parameters import least_error
 from cloakwork.models.passes.equalise_lookups import equalise_lookups
+from cloakwork.models.passes.lower_products import has_choices, lower_products
 from cloakwork.models.passes.quantise_ends import quantise_input, quantise_output
 from cloakwork.models.passes.quantised_ranges import quantised_ranges, quantiser_bounds
 from cloakwork.models.passes.rescale_input import RESCALED, InputRanges, rescale_input
@@ -47,6 +48,17 @@ def leave_input_quantisers(c: Compilation) -> Compilation:
 def leave_last_functions(c: Compilation) -> Compilation:
     graph, wanted = quantise_output(c.graph)
     return replace(c, graph=graph, wanted=wanted)
+
+
+def lower(c: Compilation) -> Compilation:
+    """Products; in exact programs choices as gates, which need to know how far apart the values are."""
+    gated, needed = c.options.is_exact, c.options.is_exact and has_choices(c.graph)
+    if needed and isinstance(c.given, Calibration):
+        raise CompileError(
+            "calibration: expected samples, not recorded ranges: the model chooses between computed values (Where); pass typical inputs [samples, ..]"
+        )
+    samples = c.entered(c.given) if needed and c.given is not None else None
+    return replace(c, graph=lower_products(c.graph, gated, samples))
 
 
 def limit_noise(c: Compilation) -> Compilation:

@@ -11,7 +11,8 @@ from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.ir import Graph, wires
-from cloakwork.models.graph.winner import Contest, plan_signs
+from cloakwork.models.graph.signs import SignPlan, plan_signs
+from cloakwork.models.graph.winner import Contest
 
 ARGMAX_CANDIDATES: Final = ("large16",)  # whose look-ups add little noise to a difference of scores
 MOST_CLASSES: Final = 64  # of an encrypted arg-max: all pairs are compared
@@ -73,15 +74,28 @@ def plan_contest(
     if slots < 2 or largest_slots(params, p_fail_log2, math.sqrt(slots)) < slots:
         return None
     bits = max(bits, slots.bit_length())  # 2^B is a multiple of a circle
+    plan = plan_highest_bits(bits, variance, params, p_fail_log2)
+    return None if plan is None else Contest(plan, slots, leads)
+
+
+def plan_highest_bits(
+    bits: int, variance: float, params: ParameterSet, p_fail_log2: float, kept: int = 1, spare: int = 0
+) -> SignPlan | None:
+    """How to find the highest bits of an integer, `kept` of them at least, with the fewest look-ups; None where noise leaves no room.
+
+    Args:
+        variance: of the integer, as part of the torus.
+        spare: bits more that every window but the lowest has room for.
+    """
     # Every bit that is subtracted is one look-up more at most.
     of_row = variance + 2 * bits * noise.blind_rotation_variance(params)
 
     def fits(width: int, factor_log2: int) -> bool:
         seen = noise.lookup_variance(params, 0.0) + 4.0**factor_log2 * of_row
-        return noise.p_fail_log2(2.0 ** -(width + 1), seen, noise.lookup_offset(params)) <= p_fail_log2
+        read = width if width + factor_log2 == bits else width + spare
+        return noise.p_fail_log2(2.0 ** -(read + 1), seen, noise.lookup_offset(params)) <= p_fail_log2
 
-    plan = plan_signs(bits, fits)
-    return None if plan is None else Contest(plan, slots, leads)
+    return plan_signs(bits, fits, kept)
 
 
 def winner_p_fail_log2(params: ParameterSet, contest: Contest) -> float:

@@ -35,6 +35,12 @@ def _table(x: Reals, entries: Reals) -> Reals:
     return result
 
 
+def _gate(x: Reals, offset: Reals, opens: Reals, bound: Reals) -> Reals:
+    """x - offset, within bounds, where x is above `opens`; 0 elsewhere: of x + offset c the choice of x by a bit c."""
+    chosen: Reals = np.where(x > opens, np.clip(x - offset, -bound, bound), 0.0)
+    return chosen
+
+
 def _gelu_tanh(x: Reals) -> Reals:
     result: Reals = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     return result
@@ -83,9 +89,11 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Elu": lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
     "Equal": lambda x, y: (x == y).astype(np.float64),
     "Erf": _erf,
+    "Excess": lambda x: np.maximum(x, 0),
     "Exp": np.exp,
     "Floor": np.floor,
     "Fmod": np.fmod,
+    "Gate": _gate,
     "Gelu": lambda x: 0.5 * x * (1 + _erf(x / math.sqrt(2))),
     "GeluTanh": _gelu_tanh,
     "Greater": lambda x, y: (x > y).astype(np.float64),
@@ -137,7 +145,7 @@ OPERANDS: Final[dict[str, tuple[int, int, Callable[[int], int]]]] = {
 
 # Never falling, whatever their parameters.
 MONOTONE: Final = frozenset({
-    "Asinh", "Atan", "Ceil", "Clip", "Erf", "Exp", "Floor", "Identity", "Log", "Max", "Min", "QuantizeLinear", "Relu",
+    "Asinh", "Atan", "Ceil", "Clip", "Erf", "Excess", "Exp", "Floor", "Identity", "Log", "Max", "Min", "QuantizeLinear", "Relu",
     "Round", "Selu", "Sigmoid", "Sign",
     "Sinh", "Softplus", "Softsign", "Sqrt", "Tanh", "Truncate",
 })  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,16 +46,17 @@ class GraphBuilder:
         """A position for each row; equal rows share a block."""
         width = max(1, max(len(row.weights) for row in rows))
         gather = np.full((len(rows), width), ZERO_WIRE, dtype=np.int64)
-        weights = np.zeros((len(rows), width + 2))
+        weights = np.zeros((len(rows), width + 3))
         for position, row in enumerate(rows):
             ordered = sorted(row.weights.items(), key=lambda pair: pair[1])  # so that equal rows are found
             for column, (wire, weight) in enumerate(ordered):
                 gather[position, column], weights[position, column] = max(wire, ZERO_WIRE), weight
-            weights[position, -2] = row.constant
-        weights[:, -1] = np.broadcast_to(np.asarray(facts.offset, dtype=np.float64), len(rows))  # of a block the same
+            weights[position, -3] = row.constant
+        for column, fact in ((-2, facts.scale), (-1, facts.offset)):  # of a block the same
+            weights[:, column] = np.broadcast_to(np.asarray(fact, dtype=np.float64), len(rows))
         distinct, block = np.unique(weights, axis=0, return_inverse=True)
-        integers = np.ascontiguousarray(np.rint(distinct[:, None, :-2]).astype(np.int64))
-        bias = np.ascontiguousarray(distinct[:, -2:-1])
+        integers = np.ascontiguousarray(np.rint(distinct[:, None, :-3]).astype(np.int64))
+        bias = np.ascontiguousarray(distinct[:, -3:-2])
         return self._append(Linear(self.wire_count, gather, _flat(block), integers, bias, origin), facts)
 
     def sums(
@@ -74,6 +75,10 @@ class GraphBuilder:
         chosen = None if shifts is None else np.array(shifts, dtype=np.int64)
         node = Lookup(self.wire_count, gather, (Step("Table", (distinct,)),), _flat(function), origin, chosen)
         return self._append(node, facts)
+
+    def add(self, node: Node, facts: Facts) -> Indices:
+        """A node as it is, at wires of its own; it reads wires that are there."""
+        return self._append(replace(node, first_wire=self.wire_count), facts)
 
     def graph(self, output: Indices) -> Graph:
         lower, upper, scale, offset = np.concatenate(self.facts, axis=1)

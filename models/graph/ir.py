@@ -95,11 +95,16 @@ class Lookup:
         return bool(self.steps) and self.steps[0].operator in EXACT_STEPS
 
     @property
+    def is_table(self) -> bool:
+        """Whether it takes its argument for one of the numbers of a circle, all of it."""
+        return bool(self.steps) and self.steps[0].operator == "Table"
+
+    @property
     def spacing(self) -> Reals:
         """[E], of an exact look-up: the distance between two values that each argument may have."""
         assert self.is_exact
         first = self.steps[0]
-        return np.ones(len(self.function)) if first.operator == "Table" else first.parameters[0][self.function]
+        return np.ones(len(self.function)) if self.is_table else first.parameters[0][self.function]
 
 
 @dataclass(frozen=True, eq=False)

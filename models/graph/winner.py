@@ -1,18 +1,11 @@
-"""The largest of several encrypted integers, told by its number: signs of all differences, and for each integer a look-up on how often it wins.
-
-Integers are units of 1 / 2^B of the torus, so that a difference is known modulo 2^B and its sign is its highest bit. Lower bits are found and
-subtracted first, a *window* of w bits at a time: 2^(B - w - place) times what is left is a number of w bits on the whole circle. A look-up gives
-half of the functions on a circle, those with f(x + half a turn) = -f(x), so a window takes two: its highest bit, and the others once that is
-gone. What is subtracted has the units of the scores, where noise has to be small; windows are as wide as the noise of their factor allows.
-
-Source: [LMP21], sign by removing digits. Ours: what is left keeps its modulus, so that nothing is rounded; windows of different widths.
+"""The largest of several encrypted integers, told by its number: signs of all differences (graph/signs.py), and for each integer a look-up on
+how often it wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations
 from typing import Final
 
@@ -20,46 +13,9 @@ import numpy as np
 
 from cloakwork.models.arrays import Indices
 from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.signs import SignPlan, circle, highest_bits
 
-SIGNS: Final = "signs"
 WINNER: Final = "winner"
-MOST_WINDOW_BITS: Final = 6
-
-
-@dataclass(frozen=True)
-class SignPlan:
-    """How the sign of an integer of `bits` bits is found."""
-
-    bits: int
-    windows: tuple[int, ...]  # bits of each that is subtracted, the lowest first; the last one holds the sign
-
-    @property
-    def lookups(self) -> int:
-        """A window of one bit takes one, the last one too."""
-        return sum(1 if width == 1 else 2 for width in self.windows[:-1]) + 1
-
-
-def plan_signs(bits: int, fits: Callable[[int, int], bool]) -> SignPlan | None:
-    """With the fewest look-ups; None where the noise leaves no room.
-
-    Args:
-        fits: whether a window of so many bits can be read where 2^k is the factor on the units: fits(width, k).
-    """
-
-    @cache
-    def best(place: int) -> tuple[int, tuple[int, ...]] | None:
-        left = bits - place
-        ways = []
-        for width in range(min(MOST_WINDOW_BITS, left), 0, -1):
-            if not fits(width, left - width):
-                continue
-            rest = (0, ()) if width == left else best(place + width)
-            if rest is not None:
-                ways.append((rest[0] + (1 if width in (1, left) else 2), (width, *rest[1])))
-        return min(ways, key=lambda way: way[0], default=None)
-
-    found = best(0)
-    return None if found is None else SignPlan(bits, found[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +42,10 @@ class Contest:
     def output(self, builder: GraphBuilder, scores: Sequence[Row]) -> Indices:
         """The number of the class that wins over every other; the first of equal ones."""
         rows = [_difference(scores[a], scores[b], float(self.leads[a, b])) for a, b in self.pairs]
-        ahead = _not_negative(builder, rows, self.plan, self.slots)
+        sign = np.repeat(
+            [0.5, -0.5], 1 << (self.plan.windows[-1] - 1)
+        )  # 1/2 where a row is at least 0, in slots of look-ups that count
+        ahead = highest_bits(builder, rows, self.plan, sign, Facts(1 / (2 * self.slots), -0.5, 0.5))
         won: list[list[tuple[int, int]]] = [[] for _ in range(self.classes)]  # (wire, sign)
         for (a, b), wire in zip(self.pairs, ahead.tolist(), strict=True):
             won[a].append((wire, 1))
@@ -118,11 +77,7 @@ class Contest:
     def _counted(self, builder: GraphBuilder, parts: Sequence[Sequence[tuple[int, int]]]) -> Indices:
         """How many of the bits hold: each is 1/2 or -1/2."""
         rows = [Row(dict(own), len(own) / 2) for own in parts]
-        return builder.linear(rows, _circle(self.slots), WINNER)
-
-
-def _circle(slots: int) -> Facts:
-    return Facts(1 / (2 * slots), 0.0, 2.0 * slots - 1, (slots - 1) / 2)
+        return builder.linear(rows, circle(self.slots), WINNER)
 
 
 def _difference(a: Row, b: Row, lead: float) -> Row:
@@ -130,38 +85,3 @@ def _difference(a: Row, b: Row, lead: float) -> Row:
     for wire, weight in b.weights.items():
         weights[wire] = weights.get(wire, 0) - weight
     return Row({wire: weight for wire, weight in weights.items() if weight}, a.constant - b.constant + lead)
-
-
-def _not_negative(builder: GraphBuilder, rows: list[Row], plan: SignPlan, slots: int) -> Indices:
-    """1/2 where a row is at least 0, -1/2 elsewhere, in slots of look-ups that count."""
-    place, unit = 0, 2.0**-plan.bits
-    for width in plan.windows[:-1]:
-        half, weight = 1 << (width - 1), 1 << place
-        # The highest bit t, whose weight is half * weight, as (t - 1/2) of that.
-        top = np.repeat([-0.5, 0.5], half) * half * weight
-        bits = _looked_up(builder, rows, plan, place, width, top, Facts(unit, top.min(), top.max()))
-        rows = [_without(row, wire, half * weight / 2) for row, wire in zip(rows, bits.tolist(), strict=True)]
-        if width > 1:
-            low = np.arange(half) * float(weight)
-            table = np.concatenate([low, -low])
-            digits = _looked_up(builder, rows, plan, place, width, table, Facts(unit, -low.max(), low.max()))
-            rows = [_without(row, wire, 0.0) for row, wire in zip(rows, digits.tolist(), strict=True)]
-        place += width
-    width = plan.windows[-1]
-    sign = np.repeat([0.5, -0.5], 1 << (width - 1))
-    return _looked_up(builder, rows, plan, place, width, sign, Facts(1 / (2 * slots), -0.5, 0.5))
-
-
-def _looked_up(
-    builder: GraphBuilder, rows: list[Row], plan: SignPlan, place: int, width: int, table: Indices, facts: Facts
-) -> Indices:
-    """A function of the bits place .. place + width - 1; those below are gone."""
-    factor, weight = 1 << (plan.bits - place - width), 1 << place
-    scaled = [Row({w: factor * v for w, v in row.weights.items()}, row.constant / weight) for row in rows]
-    name = f"{SIGNS}, bits {place} to {place + width - 1}"
-    indices = builder.linear(scaled, _circle(1 << (width - 1)), name)
-    return builder.lookup(indices, np.tile(table, (len(rows), 1)), facts, name)
-
-
-def _without(row: Row, wire: int, constant: float) -> Row:
-    return Row({**row.weights, wire: row.weights.get(wire, 0) - 1}, row.constant - constant)

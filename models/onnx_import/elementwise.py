@@ -12,7 +12,7 @@ from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.graph.functions import ATTRIBUTES
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, OnnxNode, bounded, together
 from cloakwork.models.onnx_import.products import combined, product
-from cloakwork.models.onnx_import.registry import FOLDED, OF_ONE, operator
+from cloakwork.models.onnx_import.registry import FOLDED, LOOKUP, OF_ONE, operator
 
 _PLAIN = (
     "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "HardSwish", "Log", "Mish",
@@ -152,7 +152,12 @@ def power(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(context.lookup(context.lookup(x, "Affine", np.log(base), 0.0), "Exp"))
 
 
-@operator("Max", "Min", cost=f"1 for each number and each further encrypted input, {OF_ONE}; constants share one")
+@operator(
+    "Max",
+    "Min",
+    cost=f"1 for each number and each further encrypted input, {OF_ONE}; constants share one; in exact programs 5 to 13 where none tells so many "
+    "values apart",
+)
 def max_min(context: Context, node: OnnxNode) -> Encrypted:
     result: Indices | None = None
     constants = [value for value in node.inputs if isinstance(value, np.ndarray)]
@@ -175,7 +180,11 @@ def larger(context: Context, a: Indices, b: Indices, smaller: bool = False) -> I
     return context.linear(np.stack([b.reshape(-1), excess], axis=1), [[[1.0, sign]]]).reshape(a.shape)
 
 
-@operator(*_MIRRORED, restrictions="two encrypted tensors: through their difference")
+@operator(
+    *_MIRRORED,
+    cost=LOOKUP + "; in exact programs 3 to 7 (twice that for Equal) where none tells so many values apart",
+    restrictions="two encrypted tensors: through their difference",
+)
 def compare(context: Context, node: OnnxNode) -> Encrypted:
     """With a constant; with another encrypted tensor through the sign of the difference."""
     left, right = node.inputs[0], node.inputs[1]

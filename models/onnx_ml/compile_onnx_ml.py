@@ -10,6 +10,7 @@ import onnx
 
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.client_steps import InputStep
+from cloakwork.models.compile.labels import after_network, threshold_of, with_exact_profile, with_score_of_each
 from cloakwork.models.compile.network import compile_network
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep
@@ -47,10 +48,6 @@ def compile_onnx_ml(
             f"model: its tables are not valid ONNX-ML ({type(error).__name__}: {line}); export it again"
         ) from error
     if isinstance(found, Network):
-        if options.encrypted_argmax:
-            raise CompileError(
-                f"{ARGMAX}: the model is a network, whose scores the client decrypts; leave the option out"
-            )
         return _compile_network(found, steps, calibration, options, on_step)
     if isinstance(found, TreeEnsemble):
         if isinstance(calibration, Calibration):
@@ -91,11 +88,15 @@ def _compile_network(
 ) -> CompiledModel:
     if options.outputs is not None:
         raise CompileError("outputs: a model of tables has one answer; leave the option out")
-    columns = ScaledColumns.of(network.model, steps, calibration, options.feature_ranges, rounded=not options.is_exact)
+    options = with_exact_profile(options)
+    model = network.model
+    if options.encrypted_argmax:
+        model = with_score_of_each(model, threshold_of(network.after))
+    columns = ScaledColumns.of(model, steps, calibration, options.feature_ranges, rounded=not options.is_exact)
     compiled = compile_network(columns.model, columns.samples, replace(options, feature_ranges=columns.ranges), on_step)
     program = replace(
         compiled.program,
         input_steps=(*columns.steps, *compiled.program.input_steps),
-        output_steps=(*compiled.program.output_steps, *network.after),
+        output_steps=after_network(compiled.program, network.after),
     )
     return replace(compiled, program=program)

@@ -17,7 +17,7 @@ from cloakwork.models.calibration import Calibration, observe
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.ir import Graph, Linear, Lookup, check, wires
-from cloakwork.models.graph.steps import apply_steps
+from cloakwork.models.graph.steps import Step, apply_steps
 from cloakwork.models.passes.integer_rows import holds_integers
 
 _LEAST_SHARE = 2.0**-6  # of the range of interval arithmetic that a row gets at least
@@ -120,11 +120,24 @@ def interval(node: Linear, lower: Reals, upper: Reals) -> tuple[Reals, Reals]:
 
 def lookup_bounds(node: Lookup, lower: Reals, upper: Reals) -> tuple[Reals, Reals]:
     low, high = np.append(lower, 0.0)[node.gather], np.append(upper, 0.0)[node.gather]
+    steps = node.steps
+    if steps and steps[0].operator == "Gate":  # whether it is open is no matter of the range
+        high = steps[0].parameters[2][node.function]
+        low, steps = -high, steps[1:]
     grid = low + np.linspace(0, 1, _GRID)[:, None] * (high - low)
-    y = apply_steps(node.steps, grid, node.function)
+    y = apply_steps(steps, grid, node.function)
+    if any(step.operator == "Equal" for step in steps):  # which holds at points that a grid does not meet
+        y = np.concatenate([y, apply_steps([_holding(step) for step in steps], grid, node.function)])
     if not np.isfinite(y).all():
         names = some(step.operator for step in node.steps)
         raise CompileError(
             f"look-up '{node.origin}' ({names}): not finite somewhere in its calibrated range; clip its input to where it is defined"
         )
     return y.min(axis=0), y.max(axis=0)
+
+
+def _holding(step: Step) -> Step:
+    """What always holds in place of an equality."""
+    if step.operator != "Equal":
+        return step
+    return replace(step, operator="GreaterOrEqual", parameters=tuple(np.full_like(p, -np.inf) for p in step.parameters))

@@ -7,12 +7,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.models.criteria.choose_set import bootstrap_cost, choose_set
 from cloakwork.models.errors import NoParameterSetError
-from cloakwork.models.graph.ir import Linear
+from cloakwork.models.graph.affine import is_output
+from cloakwork.models.graph.ir import Graph, Linear, wires, wrong_distance
+from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.passes.exact_integers import ExactGraph
+from cloakwork.models.passes.wide_lookups import widened
 from cloakwork.models.program.phase_noise import Norms, phase_noise, weight_norms
 
 _FARTHEST, _HALVINGS = 2.0**60, 40
@@ -61,6 +66,61 @@ def choose_exact(
         f"layer '{demand.node.origin}' needs {_wanted(demand, p_fail_log2)}; the nearest set, '{params.name}', "
         f"{_offered(params, demand, p_fail_log2)} there: use fewer weight_bits or activation_bits, a narrower layer, or allow rounded_bits"
     )
+
+
+def choose_widened(
+    exact: ExactGraph, p_fail_log2: float, candidates: Sequence[ParameterSet], winner: bool = False
+) -> tuple[Graph, ExactChoice]:
+    """A graph that takes bits from accumulators which no look-up resolves, under the set for which that costs least.
+
+    Args:
+        exact: of whole units.
+        winner: see `widened`.
+
+    Raises:
+        NoParameterSetError: what the set that is best for such sums has no room for.
+    """
+    found: tuple[float, Graph, ExactChoice] | None = None
+    refused: NoParameterSetError | None = None
+    for params in sorted((p for p in candidates if p.kind == "exact"), key=noise.blind_rotation_variance):
+        if found is not None and exact.graph.bootstraps * bootstrap_cost(params) >= found[0]:
+            continue
+        try:
+            graph = merge_equal(widened(exact, params, p_fail_log2, winner))
+            output_unit = _widened_output(exact, graph, params, p_fail_log2, winner)
+        except NoParameterSetError as error:
+            refused = refused or error
+            continue
+        cost = graph.bootstraps * bootstrap_cost(params)
+        if found is None or cost < found[0]:
+            found = cost, graph, ExactChoice(params, output_unit)
+    if found is None:
+        assert refused is not None
+        raise refused
+    return found[1], found[2]
+
+
+def _widened_output(exact: ExactGraph, graph: Graph, params: ParameterSet, p_fail_log2: float, winner: bool) -> float:
+    """The output's unit. NoParameterSetError where a look-up sees more noise than was foreseen: of terms that turned out equal."""
+    margin = np.full(graph.wire_count, math.inf)
+    for lookup in graph.lookups:
+        np.minimum.at(margin, lookup.gather, wrong_distance(graph, lookup))
+    assert graph.scale is not None
+    unit = next(2 * exact.of(node).margin for node in exact.graph.linears if is_output(exact.graph, node))
+    if winner:
+        unit = float(graph.scale[graph.output].min())  # numbers of classes
+    variance = 0.0
+    for node, norms in zip(graph.linears, weight_norms(graph), strict=True):
+        if norms.is_output:
+            variance = max(variance, phase_noise(params, norms) ** 2)
+        elif lookup_failure(params, norms, float(margin[wires(node)].min())) > p_fail_log2:
+            raise NoParameterSetError(f"layer '{node.origin}': '{params.name}' is too noisy for what it adds up")
+    decoded = variance == 0 or noise.p_fail_log2(unit / 2, variance) <= p_fail_log2
+    if winner and not decoded:
+        raise NoParameterSetError(
+            f"encrypted_argmax: '{params.name}' is too noisy for the number of a class to be decrypted"
+        )
+    return unit if decoded else 0.0
 
 
 def _nearest(

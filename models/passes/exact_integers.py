@@ -12,8 +12,10 @@ Models that say where they round (QDQ) keep their grids; in others every look-up
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -22,11 +24,15 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output, regroup
 from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, check, source_nodes, wires
 from cloakwork.models.graph.steps import Step, apply_steps
-from cloakwork.models.passes.grids import Grids, after_lookup
+from cloakwork.models.passes.gates import Opening, is_gate, with_offsets, without_gates
+from cloakwork.models.passes.grids import COMPARISONS, Grids, after_lookup
 from cloakwork.models.passes.integer_rows import row_steps
+from cloakwork.models.passes.reachable import FewValues
 from cloakwork.models.passes.row_scales import INPUT_LIMIT, OUTPUT_LIMIT
 
 _LOOKUP_RANGE = 0.5  # of the torus
+_MOST_PARTS = 64  # of a row's step
+_COARSEST_COMPARED = 2.0**-8  # unit of outputs that are compared
 _LARGEST = 2**24  # values of an accumulator that are worth counting
 
 
@@ -38,6 +44,8 @@ class ExactOptions:
         refused when no set resolves them.
     approximate: noise limits of layers that need not be exact, by the names of linear nodes.
     given: whether the model says where it rounds.
+    whole: units are powers of two, so that bits can be taken from accumulators (passes/wide_lookups.py).
+    compared: outputs have one step, and room for their differences; so many times the step that weight_bits ask for. 0: they are not compared.
     """
 
     weight_bits: int
@@ -45,6 +53,8 @@ class ExactOptions:
     rounded_bits: int | None = None
     approximate: Mapping[str, float] = field(default_factory=dict)
     given: bool = False
+    whole: bool = False
+    compared: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,18 @@ class _Exact:
         self.grid.step[-1] = 1.0
         self.low, self.high = np.zeros(size + 1), np.zeros(size + 1)  # integers
         self.nodes: list[Node] = []
+        self.few = FewValues(self.low, self.high, self.nodes)
         self.narrowed: set[int] = set()
+        self.gates = np.zeros(size)  # offset of the gate that reads each wire, in the model's numbers
+        self.through = np.zeros(size, dtype=bool)  # wires whose grid has to go through 0 and a bound
+        self.bounds = np.zeros(size)
+        self.offsets, self.opens = np.zeros(size), np.zeros(size)  # in integers; a gate opens above `opens`
+        for node in graph.lookups:
+            if is_gate(node) or is_extreme(node):
+                self.through[node.gather] = True
+                self.bounds[node.gather] = bounds_of(node)
+            if is_gate(node):
+                self.gates[node.gather] = node.steps[0].parameters[0][node.function]
         self._set(graph.input, input_unit, 0.0)
         own = wires(graph.input)
         self.low[own] = np.rint(graph.lower[own] / input_unit)
@@ -112,16 +133,71 @@ class _Exact:
     def _linear(self, node: Linear) -> Linear:
         """Integer weights on integers; a row's grid has the row's step, and its bias as origin."""
         node, per_block = self._one_grid_per_column(node)
+        node, opening = without_gates(node, self.gates[wires(node)])
         real = node.weights * per_block[:, None, :]
         row = row_steps(real)
         rounded = np.abs(real).max(axis=2) / (2 ** (self.options.weight_bits - 1) - 1)
         if self.options.rounded_bits is not None:
             row = np.where(row >= rounded * (1 - 1e-9), row, 0.0)  # integers of more bits are rounded too
+        if self.options.whole and (unit := self._unit_behind(node)) is not None:
+            # The results' steps then are as many of the row's as a power of two: one look-up of the bits above finds all of them.
+            with np.errstate(divide="ignore"):
+                rounded = np.where(rounded > 0, unit / np.exp2(np.rint(np.log2(unit / rounded))), 0.0)
         row = np.where(row > 0, row, np.where(rounded > 0, rounded, 1.0))
+        if self.options.compared and is_output(self.source, node):
+            row = _one_step(real, rounded * self.options.compared)
+        row = self._through_zero(node, row)
         node = replace(node, weights=np.rint(real / row[:, :, None]).astype(np.int64))
         self._set(node, row[node.block].reshape(-1), node.bias[node.block].reshape(-1))
         self._accumulate(node)
-        return node
+        return node if opening is None else self._gated(node, opening, per_block)
+
+    def _through_zero(self, node: Linear, row: Reals) -> Reals:
+        """Finer steps, where that takes 0, and the bound of an extreme, onto the grid: 3 k + 2 is one of step 1."""
+        shape = (len(node.gather), node.weights.shape[1])
+        chosen, bounds = (each[wires(node)].reshape(shape) for each in (self.through, self.bounds))
+        finer = row.copy()
+        for block, number in {(int(node.block[p]), int(r)) for p, r in np.argwhere(chosen)}:
+            met = np.append(bounds[node.block == block, number], node.bias[block, number]) / row[block, number]
+            parts = next((k for k in range(1, _MOST_PARTS + 1) if np.abs(k * met - np.rint(k * met)).max() < 1e-6), 1)
+            finer[block, number] /= parts
+        return finer
+
+    def _gated(self, node: Linear, opening: Opening, step: Reals) -> Linear:
+        """With as many more integers where a gate is open as the row has values. Args: step: [G, K] of the columns."""
+        bits = opening.weights * step[:, None, :]
+        if not np.array_equal(bits, np.rint(bits)):
+            raise CompileError(f"'{node.origin}': chooses by what is no boolean; compare it first")
+        own, shape = wires(node), (len(node.gather), node.weights.shape[1])
+        span = np.zeros(node.bias.shape)
+        np.maximum.at(span, node.block, (self.high[own] - self.low[own] + 1).reshape(shape))
+        gates = (self.gates[own] > 0).reshape(shape)
+        added = np.where(gates, span[node.block], 0.0).reshape(-1)
+        self.opens[own] = self.high[own] + 0.5
+        self.high[own] += added
+        self.offsets[own] = added
+        # A part of the offset that is a constant moves the origin, and with it what opens the gate.
+        weights = node.weights + (bits * span[:, :, None]).astype(np.int64)
+        constant = (opening.bias * span)[node.block].reshape(-1)
+        moved = replace(node, weights=weights, bias=node.bias + opening.bias * span * self._row_step(node, shape))
+        self.low[own] -= constant
+        self.high[own] -= constant
+        self.opens[own] -= constant
+        self._set(moved, self.grid.step[own], moved.bias[node.block].reshape(-1))
+        return moved
+
+    def _row_step(self, node: Linear, shape: tuple[int, int]) -> Reals:
+        result = np.ones(node.bias.shape)
+        result[node.block] = self.grid.step[wires(node)].reshape(shape)
+        return result
+
+    def _unit_behind(self, node: Linear) -> float | None:
+        """The grid of the look-ups that read a node, where they are rounded to one."""
+        first, last = node.first_wire, node.first_wire + node.size
+        for position, reader in enumerate(self.source.nodes):
+            if isinstance(reader, Lookup) and bool(((reader.gather >= first) & (reader.gather < last)).any()):
+                return self._activation_unit(position)
+        return None
 
     def _one_grid_per_column(self, node: Linear) -> tuple[Linear, Reals]:
         """Blocks split until all positions of one read the same grids: the node, and the step of each column [G, K]."""
@@ -169,21 +245,28 @@ class _Exact:
 
     def _lookup(self, position: int, node: Lookup) -> Lookup:
         """The look-up on snapped accumulators, its results on a grid through zero."""
+        if is_gate(node):
+            step = self.grid.step[node.gather]
+            offset, opens = self.offsets[node.gather] * step, self.opens[node.gather] * step
+            node = with_offsets(node, offset, opens, self.grid.origin[node.gather])
         step, origin, slots = self._slots(node)
         before = Grids(self.grid.step[node.gather], self.grid.origin[node.gather])
         found = after_lookup(node, before)
         on_grid = bool(found.through_zero.all()) and slots is None
         low, high = self.low[node.gather], self.high[node.gather]
         results = self._results(node, step, origin, low, high)
-        levels = 1 if not on_grid else (results[1] / found.step).max() - (results[0] / found.step).min()
+        levels = 1 if not on_grid else self._levels(node, step, origin, results, found.step)
         keys = np.stack([node.function.astype(np.float64), step, origin], axis=1)
         distinct, function = np.unique(keys, axis=0, return_inverse=True)
         function = function.reshape(-1).astype(np.int64)
         snap = Step("Snap", (distinct[:, 1].copy(), distinct[:, 2].copy()))
         steps = [] if self._is_approximate(node) else [snap]
         steps += [s.select(distinct[:, 0].astype(np.int64)) for s in node.steps]
-        if on_grid and (self.options.given or levels <= 2**self.options.activation_bits):
+        kept = self.options.given or levels <= 2**self.options.activation_bits or is_extreme(node)
+        if on_grid and kept:
             self._set(node, found.step, 0.0)
+        elif (chosen := self._step_of_choices(node, step, origin)) is not None:
+            self._set(node, chosen, 0.0)
         else:
             unit = self._activation_unit(position)
             ends = np.rint(np.array([results[0].min(), results[1].max()]) / unit)
@@ -194,7 +277,51 @@ class _Exact:
         own = wires(node)
         self.low[own] = np.rint(results[0] / self.grid.step[own])
         self.high[own] = np.rint(results[1] / self.grid.step[own])
-        return replace(node, steps=tuple(steps), function=function)
+        made = replace(node, steps=tuple(steps), function=function)
+        self._reach(made)
+        return made
+
+    def _levels(self, node: Lookup, step: Reals, origin: Reals, results: tuple[Reals, Reals], unit: Reals) -> float:
+        """How many steps of the grid results reach over, or how many of them can be where these are few."""
+        counts = []
+        for element, wire in enumerate(node.gather.tolist()):
+            sums = self.few.sums(wire)
+            if sums is None:
+                return float((results[1] / unit).max() - (results[0] / unit).min())
+            x = sums * step[element] + origin[element]
+            counts.append(
+                len(
+                    np.unique(
+                        np.rint(apply_steps(node.steps, x, np.full(len(x), node.function[element])) / unit[element])
+                    )
+                )
+            )
+        return float(max(counts)) - 1
+
+    def _step_of_choices(self, node: Lookup, step: Reals, origin: Reals) -> Reals | None:
+        """[E]: of which the few constants are multiples that a comparison chooses from; None for other functions, and other constants."""
+        if not any(each.operator in COMPARISONS for each in node.steps):
+            return None
+        found = np.ones(len(node.gather))
+        for element, wire in enumerate(node.gather.tolist()):
+            sums = self.few.sums(wire)
+            count = int(min(self.high[wire] - self.low[wire] + 1, _LARGEST))
+            integers = np.linspace(self.low[wire], self.high[wire], count) if sums is None else sums
+            x = integers * step[element] + origin[element]
+            values = np.unique(apply_steps(node.steps, x, np.full(len(x), node.function[element])))
+            if len(values) > 2**self.options.activation_bits:
+                return None
+            found[element] = float(row_steps(values[None, None])[0, 0])
+        return found if bool((found > 0).all()) else None
+
+    def _reach(self, node: Lookup) -> None:
+        """The values of results of few arguments."""
+        for element, wire in enumerate(node.gather.tolist()):
+            sums, own = self.few.sums(wire), node.first_wire + element
+            if sums is not None and self.high[own] - self.low[own] > 1:
+                x = sums * self.grid.step[wire] + self.grid.origin[wire]
+                y = apply_steps(node.steps, x, np.full(len(x), node.function[element]))
+                self.few.values[own] = np.unique(np.rint(y / self.grid.step[own]).astype(np.int64))
 
     def _slots(self, node: Lookup) -> tuple[Reals, Reals, int | None]:
         """Step and origin of what a look-up tells apart; the number of values of a rounded accumulator."""
@@ -257,11 +384,53 @@ class _Exact:
             if isinstance(node, Linear):
                 count[node.first_wire] = int((self.high[own] - self.low[own]).max()) + 1
                 allowed = (2 * OUTPUT_LIMIT if is_output(graph, node) else _LOOKUP_RANGE) / count[node.first_wire]
+                if self.options.compared and is_output(graph, node):
+                    allowed = min(_COARSEST_COMPARED, _LOOKUP_RANGE / (self._spread(graph) + 2))
             else:
                 largest = max(float(np.abs(self.low[own]).max()), float(np.abs(self.high[own]).max()), 1.0)
                 allowed = (INPUT_LIMIT if isinstance(node, Input) else 0.5) / largest
             limit[self.group[i]] = min(limit.get(self.group[i], 1.0), allowed)
+        if self.options.whole:
+            limit = {group: 2.0 ** math.floor(math.log2(each)) / self._parts for group, each in limit.items()}
         return self._phases(graph, [limit[group] for group in self.group], count)
+
+    @cached_property
+    def _parts(self) -> int:
+        """Of what is one unit elsewhere: an excess is put together of halves, one of such of quarters."""
+        halvings = np.zeros(len(self.source.nodes), dtype=np.int64)
+        owner = self.source.owners()
+        for i, node in enumerate(self.source.nodes):
+            before = max((int(halvings[source]) for source in source_nodes(self.source, node.gather, owner)), default=0)
+            if isinstance(node, Linear):
+                halvings[i] = before
+            elif isinstance(node, Lookup):
+                halvings[i] = before + 1 if is_extreme(node) else 0
+        return 1 << int(halvings.max()) if self.options.whole else 1
+
+    def _spread(self, graph: Graph) -> float:
+        """The largest difference of two outputs, in their one step."""
+        own = graph.output.reshape(-1)
+        constant = self.high[own] == self.low[own]
+        if not constant.all():
+            self.grid.step[own[constant]] = self.grid.step[own[~constant]].max()
+        step = self.grid.step[own]
+        if np.ptp(step) > 1e-12 * step.max():
+            raise CompileError(
+                "encrypted_argmax: expected scores that one layer makes, got several of different scales; end the model in one dense layer"
+            )
+        origin = self.grid.origin[own] / step
+        low, high = self.low[own] + origin, self.high[own] + origin
+        most = float(high.max() - low.min())
+        node = next(each for each in graph.nodes if each.first_wire <= own[0] < each.first_wire + each.size)
+        assert isinstance(node, Linear)
+        row = (own - node.first_wire) % node.weights.shape[1]
+        if len(node.gather) > 1 or bool((own < node.first_wire).any() or (own >= node.first_wire + node.size).any()):
+            return most
+        weights = node.weights[node.block[0]][row].astype(np.float64)
+        apart = weights[:, None] - weights[None]
+        below, above = self.low[node.gather[0]], self.high[node.gather[0]]
+        largest = np.maximum(apart, 0) @ above + np.minimum(apart, 0) @ below + origin[:, None] - origin[None]
+        return min(most, float(largest.max()))
 
     def _phases(self, graph: Graph, unit: list[float], count: dict[int, int]) -> ExactGraph:
         """Scale and offset of every wire; rows with fewer values than others of their group are multiplied to fill the range."""
@@ -291,12 +460,34 @@ class _Exact:
         """[G, R]: by how much each row's integers are multiplied, and how many of its values look the same to its look-ups."""
         own, ones = wires(node), np.ones(node.bias.shape, dtype=np.int64)
         if last:
-            return ones, ones
+            return self._parts * ones, ones
         values = ones.copy()
         values[node.block] = (self.high[own] - self.low[own] + 1).reshape(len(node.gather), -1).astype(np.int64)
         factor = np.maximum(1, np.floor(_LOOKUP_RANGE / (unit * values) * (1 + 1e-12))).astype(np.int64)
+        if self.options.whole:
+            factor = np.exp2(np.floor(np.log2(factor))).astype(np.int64)
         most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
         return factor, ones if most is None else -(-values // most)
+
+
+def is_extreme(node: Lookup) -> bool:
+    """max(x, 0) of an extreme of two values, or that of one and a constant."""
+    steps = [step for step in node.steps if step.operator != "Snap"]
+    return len(steps) == 1 and (
+        steps[0].operator == "Excess" or (steps[0].operator in ("Max", "Min") and len(steps[0].reads) == 1)
+    )
+
+
+def bounds_of(node: Lookup) -> Reals:
+    """[E]: of extremes with constants; 0 of others."""
+    parameters = node.steps[-1].parameters if is_extreme(node) else ()
+    return parameters[0][node.function] if parameters else np.zeros(len(node.function))
+
+
+def _one_step(real: Reals, rounded: Reals) -> Reals:
+    """[G, R]: the same for all rows: of integers already their step, else that of the coarsest. Args: real: [G, R, K]; rounded: [G, R]."""
+    together = float(row_steps(real.reshape(1, 1, -1))[0, 0])
+    return np.full_like(rounded, together if together > 0 else rounded.max())
 
 
 def _groups(graph: Graph) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -11,23 +12,9 @@ from cloakwork.models.graph.ir import Lookup
 from cloakwork.models.graph.steps import Step
 
 _TOLERANCE = 1e-6
-_TO_INTEGERS = frozenset(
-    {
-        "Ceil",
-        "Equal",
-        "Floor",
-        "Greater",
-        "GreaterOrEqual",
-        "Less",
-        "LessOrEqual",
-        "Not",
-        "QuantizeLinear",
-        "Round",
-        "Sign",
-        "Truncate",
-    }
-)
-_KEEPING = frozenset({"Abs", "Identity", "Relu"})  # of a grid through 0
+COMPARISONS: Final = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+_TO_INTEGERS = COMPARISONS | {"Ceil", "Floor", "Not", "QuantizeLinear", "Round", "Sign", "Truncate"}
+_KEEPING = frozenset({"Abs", "Excess", "Gate", "Identity", "Relu"})  # of a grid through 0
 _BOUNDS = frozenset({"Clip", "Max", "Min"})  # the same when the bounds are on it
 
 

@@ -3,34 +3,54 @@
     x y = ((x + y)^2 - (x - y)^2) / 4      max(x, y) = y + Relu(x - y)      min(x, y) = y - Relu(y - x)
     x / y = x (1 / y)                      where(c, x, y) = y + c (x - y)
 
-Two look-ups for a product of two wires, one more for a quotient's reciprocals, one for an extreme; what is computed of the same wires is computed
-once. Products of functions of one wire take one and are gone before (fuse_functions), which makes one of reciprocals and what is before them here.
+In exact programs a choice is a look-up of one number, where(c, x, y) = y + gate(x - y + g c), g being larger than any difference;
+passes/exact_integers.py makes g as small as the integers allow.
+
+Two look-ups for a product of two wires, one more for a quotient's reciprocals, one for an extreme or a gate; what is computed of the same wires
+is computed once. Products of functions of one wire take one and are gone before (fuse_functions), which makes one of reciprocals and what is
+before them here.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
-from cloakwork.models.arrays import Indices
+from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.graph.ir import Graph, Linear, Lookup, Node, Product
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.fuse_functions import fuse_functions
+from cloakwork.models.runtime.interpreter import wire_values
+
+_GATE: Final = 2.0**20  # times the largest difference that samples show
+_MOST_DIFFERENCE: Final = 2.0**20  # where there are no samples
 
 
-def lower_products(graph: Graph) -> Graph:
+def has_choices(graph: Graph) -> bool:
+    """Whether samples have to say how far apart values are."""
+    return any(isinstance(node, Product) and node.operator == "Where" for node in graph.nodes)
+
+
+def lower_products(graph: Graph, gated: bool = False, samples: Reals | None = None) -> Graph:
+    """Args:
+    gated: choices by gates, of exact programs, and a name of its own for the excess of an extreme, which is not rounded there.
+    samples: [samples, ..] of the input, which say how large differences are.
+    """
     if not any(isinstance(node, Product) for node in graph.nodes):
         return graph
-    lowering = _Lowering(graph)
+    values = wire_values(graph, samples) if gated and samples is not None and has_choices(graph) else None
+    lowering = _Lowering(graph, gated, values)
     for node in graph.nodes:
         lowering.add(node)
     return fuse_functions(replace(graph, nodes=tuple(lowering.nodes)))
 
 
 class _Lowering:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, gated: bool, values: Reals | None) -> None:
         self.nodes: list[Node] = []
+        self._gated, self._values = gated, values
         self._next_wire = graph.wire_count
         self._origin = ""
 
@@ -43,18 +63,32 @@ class _Lowering:
         operands = list(node.gather.T)
         if node.operator == "Where":
             condition, x, y = operands
+            if self._gated:
+                self._linear([y, self._chosen(condition, x, y)], [1.0, 1.0], node.first_wire)
+                return
             squares = self._squares(condition, self._weighted([x, y], [1.0, -1.0]))
             parts, weights = [*squares, y], [0.25, -0.25, 1.0]
         elif node.operator in ("Max", "Min"):
             sign = 1.0 if node.operator == "Max" else -1.0
             x, y = operands
             difference = self._weighted([x, y], [sign, -sign])
-            parts, weights = [y, self._lookup(difference, Step("Relu"))], [1.0, sign]
+            parts, weights = [y, self._lookup(difference, Step("Excess" if self._gated else "Relu"))], [1.0, sign]
         else:
             x, y = operands
             factor = self._reciprocals(y) if node.operator == "Div" else y
             parts, weights = list(self._squares(x, factor)), [0.25, -0.25]
         self._linear(parts, weights, node.first_wire)
+
+    def _chosen(self, condition: Indices, x: Indices, y: Indices) -> Indices:
+        """x - y where the condition is 1, 0 where it is 0."""
+        most = np.full(len(x), _MOST_DIFFERENCE)
+        if self._values is not None:
+            difference = np.abs(self._values[:, x] - self._values[:, y]).max(axis=0, initial=0.0)
+            most = np.exp2(np.ceil(np.log2(np.where(difference > 0, difference, 1.0))))
+        largest = float(most.max())
+        shown = np.full(1, _GATE * largest)
+        gate = Step("Gate", (shown, shown / 2, np.full(1, largest)))
+        return self._lookup(self._weighted([x, y, condition], [1.0, -1.0, float(shown[0])]), gate)
 
     def _squares(self, x: Indices, y: Indices) -> tuple[Indices, Indices]:
         """(x + y)^2 and (x - y)^2; equal pairs once."""

@@ -63,7 +63,7 @@ EncryptedArgmax = Annotated[
     bool,
     typer.Option(
         "--encrypted-argmax",
-        help="Trees and linear classifiers: the client decrypts the label and no score. Several trees, and linear ones, take more bootstraps.",
+        help="Classifiers: the client decrypts the label and no score. That takes more bootstraps; networks get the profile exact.",
     ),
 ]
 FeatureRange = Annotated[

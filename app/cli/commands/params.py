@@ -98,7 +98,7 @@ def sets_table(sets: list[ParameterSet]) -> Table:
     if any(each.raised for each in sets):
         table.caption += " .._raised: limbs of ciphertexts; the bootstrap key has two. Taken only when named."
     if any(has_fine_outputs(each) for each in sets):
-        table.caption += " large16: outputs of low noise, for large integers. Taken only when named."
+        table.caption += " large16: outputs of low noise, for large integers. Taken when named, and to compare what no look-up resolves."
     if any(each.lane_count > 1 for each in sets):
         table.caption += " .._cm2: 2 values to a ciphertext, for batches of one client. Taken only when asked for."
     if any(each.structured_secret for each in sets):

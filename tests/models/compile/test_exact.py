@@ -147,10 +147,11 @@ def test_accumulators_of_seven_and_eight_bits(structured_keys: bool) -> None:
 def test_what_no_set_resolves_is_refused_with_the_layer_or_rounded() -> None:
     x = RNG.uniform(-1, 1, (100, 20))
     proto = mlp(RNG, [20, 8, 3])
-    with pytest.raises(
-        NoParameterSetError, match=r"'layer0' needs look-ups on \d+ values.*'toy_two_limb', resolves \d+ values"
-    ):
-        compiled(proto, x, ExactSettings(input_bits=4, activation_bits=3), weight_bits=4)
+    too_many = (
+        r"'layer0' needs look-ups on \d+ values.*'toy_two_limb', resolves \d+ values.* it has \d+ steps, and at most 64"
+    )
+    with pytest.raises(NoParameterSetError, match=too_many):
+        compiled(proto, x, ExactSettings(input_bits=4, activation_bits=8), weight_bits=4)
     rounded = compiled(proto, x, ExactSettings(input_bits=4, activation_bits=3, rounded_bits=3), weight_bits=4)
     assert "layer0" in rounded.program.facts.exact.rounded
     assert rounded.report()["layers"][0]["failure_log2"] <= -64  # to be more than one step off

@@ -13,7 +13,8 @@ from cloakwork.models.client_steps import Integers
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.ir import wires
-from cloakwork.models.graph.winner import SIGNS, Contest, SignPlan, plan_signs
+from cloakwork.models.graph.signs import SIGNS, SignPlan, plan_signs
+from cloakwork.models.graph.winner import Contest
 from cloakwork.models.program import Program
 from cloakwork.models.runtime.interpreter import wire_values
 

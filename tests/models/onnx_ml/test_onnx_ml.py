@@ -1,7 +1,5 @@
 """ONNX-ML files: the imported model in clear is ONNX Runtime's, ties and missing values included."""
 
-import warnings
-
 import numpy as np
 import onnx
 import pytest
@@ -290,15 +288,20 @@ def test_labels_alone(kind):
     assert not {"units of scores", "constants of scores"} & {each["what"] for each in facts["discloses"]}
 
 
-def test_networks_have_no_encrypted_arg_max():
+@pytest.mark.parametrize("classes", [2, 3])
+def test_labels_of_a_network(classes):
+    """Two classes by one logit, three by three."""
     neurons, skl2onnx = pytest.importorskip("sklearn.neural_network"), pytest.importorskip("skl2onnx")
-    x = np.random.default_rng(5).normal(size=(60, 4)).astype(np.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # five iterations
-        fitted = neurons.MLPClassifier((4,), max_iter=5).fit(x, x[:, 0] > 0)
+    x = np.random.default_rng(5).normal(size=(200, 4)).astype(np.float32)
+    wanted = np.array(["low", "middle", "high"])[
+        np.digitize(x @ [1, -1, 0.5, 0], [-0.5, 0.7] if classes == 3 else [0.2])
+    ]
+    fitted = neurons.MLPClassifier((4,), max_iter=3000, random_state=0).fit(x, wanted)
     model = skl2onnx.to_onnx(fitted, x[:1], target_opset={"": 17, "ai.onnx.ml": 3})
-    with pytest.raises(CompileError, match="encrypted_argmax: the model is a network"):
-        compile_onnx(model, x, encrypted_argmax=True)
+    compiled = compile_onnx(model, x, encrypted_argmax=True, accuracy=0.9)
+    found = compiled.predict(x)
+    assert compiled.report()["encrypted_argmax"] and set(found) == set(wanted)
+    assert (found == fitted.predict(x)).mean() >= 0.95
 
 
 def test_what_a_grid_needs_of_a_file_is_said():

@@ -1,0 +1,92 @@
+"""`encrypted_argmax` of networks: what it asks of the model and the options, and what the client does with the number that it decrypts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from cloakwork.models.client_steps import Integers, Labels, OutputStep, Pick
+from cloakwork.models.compile.compilation import Compilation
+from cloakwork.models.compile.options import ExactSettings, Options
+from cloakwork.models.criteria.noise_limits import AUTO, EXACT_PROFILES
+from cloakwork.models.criteria.slots import check_classes
+from cloakwork.models.errors import CompileError
+from cloakwork.models.graph.last_steps import ArgMax, LogSoftmax, Softmax
+from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.program import Program
+
+_EXACT = "exact"
+
+
+def with_exact_profile(options: Options) -> Options:
+    """Labels are decided on integers. CompileError for a profile of real numbers that was asked for."""
+    several = isinstance(options.profile, Mapping)
+    if not options.encrypted_argmax or (not several and options.profile in EXACT_PROFILES):
+        return options
+    if several or options.profile != AUTO:
+        raise CompileError(
+            f"encrypted_argmax: expected the profile 'exact' or 'exact_64' for a network, got {options.profile!r}; leave the profile out"
+        )
+    return replace(options, profile=_EXACT, task=options.task or "classification")
+
+
+def check_argmax(c: Compilation, settings: ExactSettings, approximate: Mapping[str, float]) -> None:
+    """CompileError for an output that is no row of scores, or options that leave its numbers inexact."""
+    graph = c.graph
+    if graph.outputs:
+        raise CompileError("encrypted_argmax: expected one output, the scores of all classes; choose it with outputs=")
+    if graph.output.ndim != 1 or len(graph.output) < 2:
+        raise CompileError(
+            f"encrypted_argmax: expected scores [batch, classes] of two classes or more, got an output of shape {['batch', *graph.output.shape]}"
+        )
+    check_classes(len(graph.output))
+    strange = [step.title for step in graph.client_steps if not isinstance(step, ArgMax | LogSoftmax | Softmax)]
+    if strange or c.wanted is not None:
+        raise CompileError(
+            f"encrypted_argmax: expected a model that ends in scores, Softmax, LogSoftmax or ArgMax, got {', '.join(strange) or 'a quantiser'}; "
+            "leave it out"
+        )
+    if approximate or settings.rounded_bits is not None:
+        raise CompileError(
+            "encrypted_argmax: expected exact layers alone; leave out rounded_bits, and other profiles of layers"
+        )
+
+
+def labels_of(c: Compilation) -> tuple[OutputStep, ...]:
+    """The number of the class, an integer."""
+    return Integers(), Pick(np.arange(len(c.graph.output)))
+
+
+def threshold_of(after: tuple[OutputStep, ...]) -> float:
+    """Above which one score means the second class. CompileError where there are no classes."""
+    last = after[-1] if after else None
+    if not isinstance(last, Labels):
+        raise CompileError("encrypted_argmax: expected a classifier of one label; this model has none")
+    return last.threshold
+
+
+def with_score_of_each(model: onnx.ModelProto, threshold: float) -> onnx.ModelProto:
+    """One score against a threshold as that of the second class, the first having 0; other models as they are."""
+    if import_onnx(model).output.shape != (1,):
+        return model
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    graph, (score,) = result.graph, result.graph.output
+    names = ("cloakwork: the second class", "cloakwork: its threshold", "cloakwork: scores")
+    for name, array in zip(names, ([[0.0, 1.0]], [0.0, -threshold]), strict=False):
+        graph.initializer.append(numpy_helper.from_array(np.array(array, dtype=np.float32), name))
+    graph.node.append(helper.make_node("Gemm", [score.name, *names[:2]], [names[2]], name="score of each class"))
+    graph.output[0].CopyFrom(helper.make_empty_tensor_value_info(names[2]))
+    return result
+
+
+def after_network(program: Program, after: tuple[OutputStep, ...]) -> tuple[OutputStep, ...]:
+    """What the client of a table's network does: of a label its name alone. Args: after: of the scores, the labels last."""
+    if not program.facts.encrypted_argmax:
+        return (*program.output_steps, *after)
+    last = after[-1] if after else None
+    return (Integers(), Pick(last.labels)) if isinstance(last, Labels) else program.output_steps

@@ -1,0 +1,65 @@
+"""Gates of exact programs: a choice of x by a bit c is one look-up of x + g c (lower_products), whose g is as small as integers allow.
+
+Before integers are known g is a number so large that the multiples of it among weights are those of bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cloakwork.models.arrays import Reals
+from cloakwork.models.errors import CompileError
+from cloakwork.models.graph.affine import regroup
+from cloakwork.models.graph.ir import Linear, Lookup
+from cloakwork.models.graph.steps import Step
+
+
+@dataclass(frozen=True, eq=False)
+class Opening:
+    """How many offsets of a gate each weight, and the bias, has beside what is chosen: [G, R, K] and [G, R]."""
+
+    weights: Reals
+    bias: Reals
+
+
+def is_gate(node: Lookup) -> bool:
+    return bool(node.steps) and node.steps[0].operator == "Gate"
+
+
+def without_gates(node: Linear, offsets: Reals) -> tuple[Linear, Opening | None]:
+    """Rows without the multiples of their gates' offsets, and these. Args: offsets: [P R], 0 of rows that no gate reads.
+
+    Raises:
+        CompileError: values whose weights cannot be told from offsets, or too many blocks.
+    """
+    own = offsets.reshape(len(node.gather), -1)
+    if not own.any():
+        return node, None
+    split = regroup(node, own)
+    if split is None:
+        raise CompileError(f"linear '{node.origin}': makes too many different choices for the profile exact")
+    first, block = split
+    old, size = node.block[first], own[first]
+    node = replace(node, weights=node.weights[old], bias=node.bias[old], block=block)
+    unit = np.where(size > 0, size, 1.0)
+    opening = Opening(
+        np.where(size[:, :, None] > 0, np.rint(node.weights / unit[:, :, None]), 0.0),
+        np.where(size > 0, np.rint(node.bias / unit), 0.0),
+    )
+    weights, bias = node.weights - opening.weights * unit[:, :, None], node.bias - opening.bias * unit
+    if bool((np.abs(weights) > unit[:, :, None] / 4)[size > 0].any()):
+        raise CompileError(
+            f"'{node.origin}': chooses between values that are too small beside their weights; scale them"
+        )
+    return replace(node, weights=weights, bias=bias), opening
+
+
+def with_offsets(node: Lookup, offset: Reals, opens: Reals, origin: Reals) -> Lookup:
+    """With the offsets that rows were given, [E] each. Args: opens: above which a gate is open, from the origin of the row."""
+    keys = np.stack([node.function.astype(np.float64), offset, opens + origin], axis=1)
+    distinct, function = np.unique(keys, axis=0, return_inverse=True)
+    gate = Step("Gate", (distinct[:, 1].copy(), distinct[:, 2].copy(), np.full(len(distinct), np.inf)))
+    rest = [each.select(distinct[:, 0].astype(np.int64)) for each in node.steps[1:]]
+    return replace(node, steps=(gate, *rest), function=function.reshape(-1).astype(np.int64))
