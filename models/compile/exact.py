@@ -17,7 +17,8 @@ from cloakwork.models.errors import CompileError, NoParameterSetError, Precision
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.passes.choose_exact import ExactChoice, choose_exact, choose_widened
-from cloakwork.models.passes.exact_integers import ExactGraph, ExactOptions, exact_integers
+from cloakwork.models.passes.exact_graph import ExactGraph, ExactOptions
+from cloakwork.models.passes.exact_integers import exact_integers
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import ExactFacts, Facts
 

@@ -16,7 +16,7 @@ from cloakwork.models.errors import NoParameterSetError
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.ir import Graph, Linear, wires, wrong_distance
 from cloakwork.models.graph.merge_equal import merge_equal
-from cloakwork.models.passes.exact_integers import ExactGraph
+from cloakwork.models.passes.exact_graph import ExactGraph
 from cloakwork.models.passes.wide_lookups import widened
 from cloakwork.models.program.phase_noise import Norms, phase_noise, weight_norms
 

@@ -12,69 +12,24 @@ Models that say where they round (QDQ) keep their grids; in others every look-up
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
 from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output, regroup
-from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, check, source_nodes, wires
+from cloakwork.models.graph.ir import Graph, Linear, Lookup, Node, source_nodes, wires
 from cloakwork.models.graph.steps import Step, apply_steps
+from cloakwork.models.passes.exact_graph import ExactGraph, ExactOptions, bounds_of, is_extreme
+from cloakwork.models.passes.exact_units import Integers, with_units
 from cloakwork.models.passes.gates import Opening, is_gate, with_offsets, without_gates
 from cloakwork.models.passes.grids import COMPARISONS, Grids, after_lookup
 from cloakwork.models.passes.integer_rows import row_steps
 from cloakwork.models.passes.reachable import FewValues
-from cloakwork.models.passes.row_scales import INPUT_LIMIT, OUTPUT_LIMIT
 
-_LOOKUP_RANGE = 0.5  # of the torus
 _MOST_PARTS = 64  # of a row's step
-_COARSEST_COMPARED = 2.0**-8  # unit of outputs that are compared
 _LARGEST = 2**24  # values of an accumulator that are worth counting
-
-
-@dataclass(frozen=True)
-class ExactOptions:
-    """Args:
-    weight_bits, activation_bits: of weights, and of results of look-ups, that are not integers already.
-    rounded_bits: accumulators with more values are rounded to this many bits, and integer weights of more to weight_bits; None: they are
-        refused when no set resolves them.
-    approximate: noise limits of layers that need not be exact, by the names of linear nodes.
-    given: whether the model says where it rounds.
-    whole: units are powers of two, so that bits can be taken from accumulators (passes/wide_lookups.py).
-    compared: outputs have one step, and room for their differences; so many times the step that weight_bits ask for. 0: they are not compared.
-    """
-
-    weight_bits: int
-    activation_bits: int
-    rounded_bits: int | None = None
-    approximate: Mapping[str, float] = field(default_factory=dict)
-    given: bool = False
-    whole: bool = False
-    compared: int = 0
-
-
-@dataclass(frozen=True)
-class Accumulators:
-    """Of a linear node: how many values there are, and how far they lie apart; phases are fractions of the torus."""
-
-    unit: float  # phase between values of the wires that it reads
-    margin: float  # half of the phase between what its look-ups tell apart
-    values: int
-    kept: int  # of them that its look-ups tell apart
-    is_calibrated: bool  # the range is calibration's, narrower than interval arithmetic's
-
-
-@dataclass(frozen=True, eq=False)
-class ExactGraph:
-    graph: Graph
-    layers: Mapping[int, Accumulators]  # by first wire
-
-    def of(self, node: Linear) -> Accumulators:
-        return self.layers[node.first_wire]
 
 
 def exact_integers(graph: Graph, input_unit: float, options: ExactOptions, calibrated: bool) -> ExactGraph:
@@ -123,7 +78,10 @@ class _Exact:
                 self.nodes.append(self._lookup(position, node))
             else:
                 self.nodes.append(node)
-        return self._with_units()
+        integers = Integers(
+            self.source, tuple(self.nodes), self.low, self.high, self.grid, tuple(self.group), frozenset(self.narrowed)
+        )
+        return with_units(integers, self.options)
 
     def _set(self, node: Node, step: Reals | float, origin: Reals | float) -> None:
         self.grid.step[wires(node)], self.grid.origin[wires(node)] = step, origin
@@ -372,116 +330,6 @@ class _Exact:
         low = min(0.0, *(float(self.source.lower[wires(node)].min()) for node in members))
         high = max(0.0, *(float(self.source.upper[wires(node)].max()) for node in members))
         return max(high - low, 1e-9) / float(2**self.options.activation_bits - 1)
-
-    # --- phases ---
-
-    def _with_units(self) -> ExactGraph:
-        graph = replace(self.source, nodes=tuple(self.nodes))
-        limit: dict[int, float] = {}
-        count: dict[int, int] = {}
-        for i, node in enumerate(graph.nodes):
-            own = wires(node)
-            if isinstance(node, Linear):
-                count[node.first_wire] = int((self.high[own] - self.low[own]).max()) + 1
-                allowed = (2 * OUTPUT_LIMIT if is_output(graph, node) else _LOOKUP_RANGE) / count[node.first_wire]
-                if self.options.compared and is_output(graph, node):
-                    allowed = min(_COARSEST_COMPARED, _LOOKUP_RANGE / (self._spread(graph) + 2))
-            else:
-                largest = max(float(np.abs(self.low[own]).max()), float(np.abs(self.high[own]).max()), 1.0)
-                allowed = (INPUT_LIMIT if isinstance(node, Input) else 0.5) / largest
-            limit[self.group[i]] = min(limit.get(self.group[i], 1.0), allowed)
-        if self.options.whole:
-            limit = {group: 2.0 ** math.floor(math.log2(each)) / self._parts for group, each in limit.items()}
-        return self._phases(graph, [limit[group] for group in self.group], count)
-
-    @cached_property
-    def _parts(self) -> int:
-        """Of what is one unit elsewhere: an excess is put together of halves, one of such of quarters."""
-        halvings = np.zeros(len(self.source.nodes), dtype=np.int64)
-        owner = self.source.owners()
-        for i, node in enumerate(self.source.nodes):
-            before = max((int(halvings[source]) for source in source_nodes(self.source, node.gather, owner)), default=0)
-            if isinstance(node, Linear):
-                halvings[i] = before
-            elif isinstance(node, Lookup):
-                halvings[i] = before + 1 if is_extreme(node) else 0
-        return 1 << int(halvings.max()) if self.options.whole else 1
-
-    def _spread(self, graph: Graph) -> float:
-        """The largest difference of two outputs, in their one step."""
-        own = graph.output.reshape(-1)
-        constant = self.high[own] == self.low[own]
-        if not constant.all():
-            self.grid.step[own[constant]] = self.grid.step[own[~constant]].max()
-        step = self.grid.step[own]
-        if np.ptp(step) > 1e-12 * step.max():
-            raise CompileError(
-                "encrypted_argmax: expected scores that one layer makes, got several of different scales; end the model in one dense layer"
-            )
-        origin = self.grid.origin[own] / step
-        low, high = self.low[own] + origin, self.high[own] + origin
-        most = float(high.max() - low.min())
-        node = next(each for each in graph.nodes if each.first_wire <= own[0] < each.first_wire + each.size)
-        assert isinstance(node, Linear)
-        row = (own - node.first_wire) % node.weights.shape[1]
-        if len(node.gather) > 1 or bool((own < node.first_wire).any() or (own >= node.first_wire + node.size).any()):
-            return most
-        weights = node.weights[node.block[0]][row].astype(np.float64)
-        apart = weights[:, None] - weights[None]
-        below, above = self.low[node.gather[0]], self.high[node.gather[0]]
-        largest = np.maximum(apart, 0) @ above + np.minimum(apart, 0) @ below + origin[:, None] - origin[None]
-        return min(most, float(largest.max()))
-
-    def _phases(self, graph: Graph, unit: list[float], count: dict[int, int]) -> ExactGraph:
-        """Scale and offset of every wire; rows with fewer values than others of their group are multiplied to fill the range."""
-        scale, offset, lower, upper = np.zeros((4, graph.wire_count))
-        nodes: list[Node] = []
-        layers: dict[int, Accumulators] = {}
-        for i, node in enumerate(graph.nodes):
-            own = wires(node)
-            step, origin = self.grid.step[own], self.grid.origin[own]
-            scale[own] = unit[i] / step
-            if isinstance(node, Linear):
-                first, last = node.first_wire, is_output(graph, node)
-                factor, merged = self._filling(node, unit[i], last)
-                node = replace(node, weights=node.weights * factor[:, :, None])
-                scale[own] *= factor[node.block].reshape(-1)
-                centre = (self.low[own] + self.high[own]) / 2
-                offset[own] = (np.floor(centre) if last else centre) * step + origin
-                kept = count[first] if merged.max() == 1 else 2 ** (self.options.rounded_bits or 0)
-                margin = unit[i] * float((factor * merged).min()) / 2
-                layers[first] = Accumulators(unit[i], margin, count[first], kept, first in self.narrowed)
-            lower[own], upper[own] = self.low[own] * step + origin, self.high[own] * step + origin
-            nodes.append(node)
-        done = check(replace(graph, nodes=tuple(nodes), lower=lower, upper=upper, scale=scale, offset=offset))
-        return ExactGraph(done, layers)
-
-    def _filling(self, node: Linear, unit: float, last: bool) -> tuple[np.ndarray, np.ndarray]:
-        """[G, R]: by how much each row's integers are multiplied, and how many of its values look the same to its look-ups."""
-        own, ones = wires(node), np.ones(node.bias.shape, dtype=np.int64)
-        if last:
-            return self._parts * ones, ones
-        values = ones.copy()
-        values[node.block] = (self.high[own] - self.low[own] + 1).reshape(len(node.gather), -1).astype(np.int64)
-        factor = np.maximum(1, np.floor(_LOOKUP_RANGE / (unit * values) * (1 + 1e-12))).astype(np.int64)
-        if self.options.whole:
-            factor = np.exp2(np.floor(np.log2(factor))).astype(np.int64)
-        most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
-        return factor, ones if most is None else -(-values // most)
-
-
-def is_extreme(node: Lookup) -> bool:
-    """max(x, 0) of an extreme of two values, or that of one and a constant."""
-    steps = [step for step in node.steps if step.operator != "Snap"]
-    return len(steps) == 1 and (
-        steps[0].operator == "Excess" or (steps[0].operator in ("Max", "Min") and len(steps[0].reads) == 1)
-    )
-
-
-def bounds_of(node: Lookup) -> Reals:
-    """[E]: of extremes with constants; 0 of others."""
-    parameters = node.steps[-1].parameters if is_extreme(node) else ()
-    return parameters[0][node.function] if parameters else np.zeros(len(node.function))
 
 
 def _one_step(real: Reals, rounded: Reals) -> Reals:

@@ -31,7 +31,7 @@ from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup
 from cloakwork.models.graph.signs import SignPlan, excess_parts, highest_bits
 from cloakwork.models.graph.steps import apply_steps, formula
-from cloakwork.models.passes.exact_integers import ExactGraph, bounds_of, is_extreme
+from cloakwork.models.passes.exact_graph import ExactGraph, bounds_of, is_extreme
 from cloakwork.models.passes.reachable import integers_between, reachable_sums
 
 MOST_STEPS: Final = 64  # of a look-up, each with a sign of its own

@@ -1,0 +1,151 @@
+"""Units of phase for a graph of integers (exact_integers): one for all that feed one accumulator, as large as the torus allows.
+
+Rows with fewer values than others of their group are multiplied to fill the range.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from cloakwork.models.arrays import Reals
+from cloakwork.models.errors import CompileError
+from cloakwork.models.graph.affine import is_output
+from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, check, source_nodes, wires
+from cloakwork.models.passes.exact_graph import Accumulators, ExactGraph, ExactOptions, is_extreme
+from cloakwork.models.passes.grids import Grids
+from cloakwork.models.passes.row_scales import INPUT_LIMIT, OUTPUT_LIMIT
+
+_LOOKUP_RANGE: Final = 0.5  # of the torus
+_COARSEST_COMPARED: Final = 2.0**-8  # unit of outputs that are compared
+
+
+@dataclass(frozen=True, eq=False)
+class Integers:
+    """A graph of integers: `nodes` in place of the source's.
+
+    Attributes:
+        low, high: [wires + 1], the least and the greatest integer of each; the last is the zero wire.
+        grid: what an integer is worth.
+        group: a number for each node; those of one number share a unit.
+        narrowed: first wires of linear nodes whose ranges calibration narrowed.
+    """
+
+    source: Graph
+    nodes: tuple[Node, ...]
+    low: Reals
+    high: Reals
+    grid: Grids
+    group: tuple[int, ...]
+    narrowed: frozenset[int]
+
+
+def with_units(integers: Integers, options: ExactOptions) -> ExactGraph:
+    """CompileError where outputs that are to be compared have different scales."""
+    return _Units(integers, options).run()
+
+
+class _Units:
+    def __init__(self, integers: Integers, options: ExactOptions) -> None:
+        self.source, self.nodes = integers.source, integers.nodes
+        self.low, self.high, self.grid = integers.low, integers.high, integers.grid
+        self.group, self.narrowed = integers.group, integers.narrowed
+        self.options = options
+
+    def run(self) -> ExactGraph:
+        graph = replace(self.source, nodes=self.nodes)
+        limit: dict[int, float] = {}
+        count: dict[int, int] = {}
+        for i, node in enumerate(graph.nodes):
+            own = wires(node)
+            if isinstance(node, Linear):
+                count[node.first_wire] = int((self.high[own] - self.low[own]).max()) + 1
+                allowed = (2 * OUTPUT_LIMIT if is_output(graph, node) else _LOOKUP_RANGE) / count[node.first_wire]
+                if self.options.compared and is_output(graph, node):
+                    allowed = min(_COARSEST_COMPARED, _LOOKUP_RANGE / (self._spread(graph) + 2))
+            else:
+                largest = max(float(np.abs(self.low[own]).max()), float(np.abs(self.high[own]).max()), 1.0)
+                allowed = (INPUT_LIMIT if isinstance(node, Input) else 0.5) / largest
+            limit[self.group[i]] = min(limit.get(self.group[i], 1.0), allowed)
+        if self.options.whole:
+            limit = {group: 2.0 ** math.floor(math.log2(each)) / self._parts for group, each in limit.items()}
+        return self._phases(graph, [limit[group] for group in self.group], count)
+
+    @cached_property
+    def _parts(self) -> int:
+        """Of what is one unit elsewhere: an excess is put together of halves, one of such of quarters."""
+        halvings = np.zeros(len(self.source.nodes), dtype=np.int64)
+        owner = self.source.owners()
+        for i, node in enumerate(self.source.nodes):
+            before = max((int(halvings[source]) for source in source_nodes(self.source, node.gather, owner)), default=0)
+            if isinstance(node, Linear):
+                halvings[i] = before
+            elif isinstance(node, Lookup):
+                halvings[i] = before + 1 if is_extreme(node) else 0
+        return 1 << int(halvings.max()) if self.options.whole else 1
+
+    def _spread(self, graph: Graph) -> float:
+        """The largest difference of two outputs, in their one step."""
+        own = graph.output.reshape(-1)
+        constant = self.high[own] == self.low[own]
+        if not constant.all():
+            self.grid.step[own[constant]] = self.grid.step[own[~constant]].max()
+        step = self.grid.step[own]
+        if np.ptp(step) > 1e-12 * step.max():
+            raise CompileError(
+                "encrypted_argmax: expected scores that one layer makes, got several of different scales; end the model in one dense layer"
+            )
+        origin = self.grid.origin[own] / step
+        low, high = self.low[own] + origin, self.high[own] + origin
+        most = float(high.max() - low.min())
+        node = next(each for each in graph.nodes if each.first_wire <= own[0] < each.first_wire + each.size)
+        assert isinstance(node, Linear)
+        row = (own - node.first_wire) % node.weights.shape[1]
+        if len(node.gather) > 1 or bool((own < node.first_wire).any() or (own >= node.first_wire + node.size).any()):
+            return most
+        weights = node.weights[node.block[0]][row].astype(np.float64)
+        apart = weights[:, None] - weights[None]
+        below, above = self.low[node.gather[0]], self.high[node.gather[0]]
+        largest = np.maximum(apart, 0) @ above + np.minimum(apart, 0) @ below + origin[:, None] - origin[None]
+        return min(most, float(largest.max()))
+
+    def _phases(self, graph: Graph, unit: list[float], count: dict[int, int]) -> ExactGraph:
+        """Scale and offset of every wire; rows with fewer values than others of their group are multiplied to fill the range."""
+        scale, offset, lower, upper = np.zeros((4, graph.wire_count))
+        nodes: list[Node] = []
+        layers: dict[int, Accumulators] = {}
+        for i, node in enumerate(graph.nodes):
+            own = wires(node)
+            step, origin = self.grid.step[own], self.grid.origin[own]
+            scale[own] = unit[i] / step
+            if isinstance(node, Linear):
+                first, last = node.first_wire, is_output(graph, node)
+                factor, merged = self._filling(node, unit[i], last)
+                node = replace(node, weights=node.weights * factor[:, :, None])
+                scale[own] *= factor[node.block].reshape(-1)
+                centre = (self.low[own] + self.high[own]) / 2
+                offset[own] = (np.floor(centre) if last else centre) * step + origin
+                kept = count[first] if merged.max() == 1 else 2 ** (self.options.rounded_bits or 0)
+                margin = unit[i] * float((factor * merged).min()) / 2
+                layers[first] = Accumulators(unit[i], margin, count[first], kept, first in self.narrowed)
+            lower[own], upper[own] = self.low[own] * step + origin, self.high[own] * step + origin
+            nodes.append(node)
+        done = check(replace(graph, nodes=tuple(nodes), lower=lower, upper=upper, scale=scale, offset=offset))
+        return ExactGraph(done, layers)
+
+    def _filling(self, node: Linear, unit: float, last: bool) -> tuple[np.ndarray, np.ndarray]:
+        """[G, R]: by how much each row's integers are multiplied, and how many of its values look the same to its look-ups."""
+        own, ones = wires(node), np.ones(node.bias.shape, dtype=np.int64)
+        if last:
+            return self._parts * ones, ones
+        values = ones.copy()
+        values[node.block] = (self.high[own] - self.low[own] + 1).reshape(len(node.gather), -1).astype(np.int64)
+        factor = np.maximum(1, np.floor(_LOOKUP_RANGE / (unit * values) * (1 + 1e-12))).astype(np.int64)
+        if self.options.whole:
+            factor = np.exp2(np.floor(np.log2(factor))).astype(np.int64)
+        most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
+        return factor, ones if most is None else -(-values // most)
