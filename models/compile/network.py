@@ -14,7 +14,7 @@ from cloakwork.models.compile.labels import with_exact_profile
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep, compiled
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.errors import AccuracyWarning, CompileError
+from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
 from cloakwork.models.graph.ir import NotFiniteError
 
 _CALLERS: Final = 3  # of `compile_network` up to whoever called compile_onnx
@@ -38,7 +38,12 @@ def compile_network(
     model: onnx.ModelProto, given: Any, options: Options, on_step: OnStep | None = None
 ) -> CompiledModel:
     """Args: given: calibration samples, what was observed of them, or None; on_step: see compile_onnx."""
-    found = compiled(model, given, with_exact_profile(options), on_step)
+    try:
+        found = compiled(model, given, with_exact_profile(options), on_step)
+    except NoParameterSetError as error:
+        if not options.common_mask:
+            raise
+        raise NoParameterSetError(f"{error}; or leave common_mask out: sets with one are few") from error
     assert found.program is not None
     if found.loss is not None:
         warnings.warn(found.loss, AccuracyWarning, stacklevel=_CALLERS)

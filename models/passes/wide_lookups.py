@@ -14,8 +14,8 @@ An accumulator in units of 2^-B of the torus is known modulo 2^B: exact_integers
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Final, NoReturn
 
@@ -33,70 +33,19 @@ from cloakwork.models.graph.signs import SignPlan, excess_parts, highest_bits
 from cloakwork.models.graph.steps import apply_steps, formula
 from cloakwork.models.passes.exact_graph import ExactGraph, bounds_of, is_extreme
 from cloakwork.models.passes.reachable import integers_between, reachable_sums
+from cloakwork.models.passes.step_functions import (
+    MOST_BITS,
+    PhaseSum,
+    StepFunction,
+    StepPart,
+    halves,
+    part_of,
+    roundest,
+)
 
 MOST_STEPS: Final = 64  # of a look-up, each with a sign of its own
-MOST_BITS: Final = 20  # of an accumulator
 _SAME: Final = 1e-9  # of a turn
 _WHOLE: Final = 1e-6
-
-
-@dataclass(frozen=True)
-class _Sum:
-    """A phase as multiples of new wires' phases, and a constant. Multiples are whole, or halves where whatever reads them has even weights."""
-
-    weights: dict[int, float]
-    constant: float = 0.0
-
-    @classmethod
-    def of(cls, terms: Iterable[tuple[_Sum, float]]) -> _Sum:
-        """The terms times their weights, added up."""
-        weights: dict[int, float] = {}
-        constant = 0.0
-        for term, times in terms:
-            constant += times * term.constant
-            for wire, weight in term.weights.items():
-                weights[wire] = weights.get(wire, 0) + times * weight
-        return cls({wire: weight for wire, weight in weights.items() if weight}, constant)
-
-    def row(self, constant: float) -> Row:
-        """With another constant."""
-        return Row({wire: round(weight) for wire, weight in self.weights.items()}, constant)
-
-
-@dataclass(frozen=True, eq=False)
-class _Steps:
-    """A step function of an integer in [low, high]: where it changes, and by how much, as phases.
-
-    Attributes:
-        thresholds: [steps], above low; [A >= t] is what changes.
-    """
-
-    low: int
-    lowest: float  # f(low)
-    thresholds: Indices
-    heights: Reals
-
-    def common_bits(self, bits: int) -> int:
-        """The most k below `bits` for which all thresholds leave the same rest modulo 2^k."""
-        apart = int(np.bitwise_or.reduce(self.thresholds - self.thresholds[0]))
-        return min(bits - 1, (apart & -apart).bit_length() - 1 if apart else bits - 1)
-
-    def single(self) -> list[_Steps]:
-        """Of one threshold each; the first has f(low)."""
-        return [
-            _Steps(self.low, self.lowest if j == 0 else 0.0, self.thresholds[j : j + 1], self.heights[j : j + 1])
-            for j in range(len(self.thresholds))
-        ]
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """One look-up of an accumulator's highest bits, less `shift`, the bits below being gone."""
-
-    plan: SignPlan
-    row: Row
-    table: Reals  # [2^w] phases
-    constant: float  # phase to be added
 
 
 def widened(exact: ExactGraph, params: ParameterSet, p_fail_log2: float, winner: bool = False) -> Graph:
@@ -117,12 +66,12 @@ class _Widening:
     def __init__(self, exact: ExactGraph, params: ParameterSet, p_fail_log2: float) -> None:
         self._graph, self._params, self._p_fail_log2 = exact.graph, params, p_fail_log2
         self._builder = GraphBuilder()
-        self._sums: dict[int, _Sum] = {ZERO_WIRE: _Sum({})}  # of old wires that linear nodes read
+        self._sums: dict[int, PhaseSum] = {ZERO_WIRE: PhaseSum({})}  # of old wires that linear nodes read
         self._moved: dict[int, int] = {}  # old wires of linear nodes -> new ones
         self._behind = noise.lookup_variance(params, 0.0)
         self._exact = exact
         self._rows_reached: dict[int, Indices | None] = {}
-        self._steps: dict[tuple[int, ...], _Steps] = {}
+        self._steps: dict[tuple[int, ...], StepFunction] = {}
         self._plans: dict[tuple[int, int, int], SignPlan | None] = {}
 
     def run(self, winner: bool) -> Graph:
@@ -130,7 +79,7 @@ class _Widening:
         for node in graph.nodes:
             if isinstance(node, Input):
                 own = self._builder.add(node, self._facts(np.arange(node.size)))
-                self._sums |= {wire: _Sum({wire: 1}) for wire in own.tolist()}
+                self._sums |= {wire: PhaseSum({wire: 1}) for wire in own.tolist()}
             elif isinstance(node, Lookup):
                 self._lookup(node)
         if winner:
@@ -150,13 +99,13 @@ class _Widening:
 
     # --- rows ---
 
-    def _row(self, wire: int) -> _Sum:
+    def _row(self, wire: int) -> PhaseSum:
         """What an old wire of a linear node adds up, without its bias."""
         node = self._graph.nodes[self._graph.owners()[wire]]
         assert isinstance(node, Linear)
         position, row = divmod(wire - node.first_wire, node.weights.shape[1])
         weights = node.weights[node.block[position], row]
-        total = _Sum.of(
+        total = PhaseSum.of(
             (self._sums[int(node.gather[position, column])], int(weights[column]))
             for column in np.flatnonzero(weights).tolist()
         )
@@ -166,7 +115,7 @@ class _Widening:
             )
         return total
 
-    def _variance(self, row: _Sum) -> float:
+    def _variance(self, row: PhaseSum) -> float:
         """Of a row, as part of the torus, before its look-up."""
         fresh, rotated = noise.fresh_variance(self._params), noise.blind_rotation_variance(self._params)
         inputs = self._graph.input.size
@@ -195,18 +144,18 @@ class _Widening:
         assert self._graph.scale is not None
         rows = {wire: self._row(wire) for wire in np.unique(node.gather).tolist()}
         direct: list[int] = []
-        parts: list[tuple[int, _Part]] = []
-        extremes: list[tuple[int, _Sum]] = []
+        parts: list[tuple[int, StepPart]] = []
+        extremes: list[tuple[int, PhaseSum]] = []
         for element, wire in enumerate(node.gather.tolist()):
             margin = float(node.spacing[element] * self._graph.scale[wire]) / 2
             variance = self._variance(rows[wire]) + self._behind
             if noise.p_fail_log2(margin, variance, noise.lookup_offset(self._params)) <= self._p_fail_log2:
                 direct.append(element)
             elif is_extreme(node):
-                self._sums[node.first_wire + element] = _Sum({})
+                self._sums[node.first_wire + element] = PhaseSum({})
                 extremes.append((element, rows[wire]))
             else:
-                self._sums[node.first_wire + element] = _Sum({})
+                self._sums[node.first_wire + element] = PhaseSum({})
                 parts += [(element, part) for part in self._parts(node, element, rows[wire])]
         if direct:
             self._direct(node, np.array(direct, dtype=np.int64))
@@ -221,9 +170,9 @@ class _Widening:
         moved = np.array([self._moved[wire] for wire in gather], dtype=np.int64)
         old = node.first_wire + elements
         made = self._builder.add(replace(node, gather=moved, function=node.function[elements]), self._facts(old))
-        self._sums |= {o: _Sum({new: 1}) for o, new in zip(old.tolist(), made.tolist(), strict=True)}
+        self._sums |= {o: PhaseSum({new: 1}) for o, new in zip(old.tolist(), made.tolist(), strict=True)}
 
-    def _in_steps(self, node: Lookup, parts: Sequence[tuple[int, _Part]]) -> None:
+    def _in_steps(self, node: Lookup, parts: Sequence[tuple[int, StepPart]]) -> None:
         """Look-ups of one plan: each is a term of its element."""
         assert self._graph.scale is not None
         old = np.array([node.first_wire + element for element, _ in parts], dtype=np.int64)
@@ -233,9 +182,9 @@ class _Widening:
         facts, rows = Facts(scale, -reach, reach), [part.row for _, part in parts]
         made = highest_bits(self._builder, rows, parts[0][1].plan, tables, facts, node.origin)
         for wire, new, (_, part) in zip(old.tolist(), made.tolist(), parts, strict=True):
-            self._sums[wire] = _Sum.of([(self._sums[wire], 1), (_Sum({new: 1}, part.constant), 1)])
+            self._sums[wire] = PhaseSum.of([(self._sums[wire], 1), (PhaseSum({new: 1}, part.constant), 1)])
 
-    def _extremes(self, node: Lookup, elements: Sequence[tuple[int, _Sum]]) -> None:
+    def _extremes(self, node: Lookup, elements: Sequence[tuple[int, PhaseSum]]) -> None:
         """max(x, c) = c + e, min(x, c) = x - e with the excess e of x over c: half of x - c itself, and its bits with its sign, halved."""
         graph = self._graph
         assert graph.scale is not None
@@ -247,22 +196,22 @@ class _Widening:
             bound = round(float(bounds_of(node)[element]) / step)
             low, high = (integer + added for integer in self._ends(node, element))
             least = node.steps[-1].operator == "Min"
-            itself = _Sum.of([(row, unit * 2.0**bits), (_Sum({}, added * unit), 1)])
+            itself = PhaseSum.of([(row, unit * 2.0**bits), (PhaseSum({}, added * unit), 1)])
             if low >= bound or high <= bound:
-                self._sums[own] = itself if (low >= bound) != least else _Sum({}, bound * unit)
+                self._sums[own] = itself if (low >= bound) != least else PhaseSum({}, bound * unit)
                 continue
             plan = plan_highest_bits(bits, self._variance(row), self._params, self._p_fail_log2, spare=1)
             if plan is None:
                 self._refuse(node, bits, "its bits are too many for the noise of what it adds up")
             # c + (x - c) / 2, or x - (x - c) / 2: both are half of the sum.
-            self._sums[own] = _Sum.of([(itself, 0.5), (_Sum({}, bound * unit), 0.5)])
-            integer = row.row(_halves(row.constant * 2.0**bits) + added - bound)
+            self._sums[own] = PhaseSum.of([(itself, 0.5), (PhaseSum({}, bound * unit), 0.5)])
+            integer = row.row(halves(row.constant * 2.0**bits) + added - bound)
             found.setdefault((plan, -unit if least else unit), []).append((own, integer))
         for (plan, unit), alike in found.items():
             made, constant = excess_parts(self._builder, [row for _, row in alike], plan, unit, node.origin)
             for number, (own, _) in enumerate(alike):
-                terms = [(_Sum({int(wires[number]): 1}), 1) for wires in made]
-                self._sums[own] = _Sum.of([(self._sums[own], 1), *terms, (_Sum({}, constant), 1)])
+                terms = [(PhaseSum({int(wires[number]): 1}), 1) for wires in made]
+                self._sums[own] = PhaseSum.of([(self._sums[own], 1), *terms, (PhaseSum({}, constant), 1)])
 
     def _ends(self, node: Lookup, element: int) -> tuple[int, int]:
         """The least and the largest integer that an element reads."""
@@ -271,13 +220,13 @@ class _Widening:
         step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
         return round((float(graph.lower[wire]) - origin) / step), round((float(graph.upper[wire]) - origin) / step)
 
-    def _parts(self, node: Lookup, element: int, row: _Sum) -> list[_Part]:
+    def _parts(self, node: Lookup, element: int, row: PhaseSum) -> list[StepPart]:
         """The cheapest way to what an element computes. NoParameterSetError where there is none."""
         assert self._graph.scale is not None
         bits = self._bits(node, element)
         steps, variance = self._steps_of(node, element, bits), self._variance(row)
         if not len(steps.thresholds):
-            self._sums[node.first_wire + element] = _Sum({}, steps.lowest)
+            self._sums[node.first_wire + element] = PhaseSum({}, steps.lowest)
             return []
         common = steps.common_bits(bits)
         together, alone = (self._planned(bits, variance, kept) for kept in (bits - common, 1))
@@ -285,8 +234,8 @@ class _Widening:
             self._refuse(node, bits, f"at most {self._most_bits(bits, variance)} fit")
         assert alone is not None
         if together is not None and together.lookups <= len(steps.thresholds) * alone.lookups:
-            return [_part(together, steps, row)]
-        return [_part(alone, each, row) for each in steps.single()]
+            return [part_of(together, steps, row)]
+        return [part_of(alone, each, row) for each in steps.single()]
 
     def _bits(self, node: Lookup, element: int) -> int:
         """Of what an element reads: integers are 2^-bits of the torus apart."""
@@ -303,7 +252,7 @@ class _Widening:
     def _most_bits(self, bits: int, variance: float) -> int:
         return next((b for b in range(bits - 1, 0, -1) if self._planned(b, variance, 1) is not None), 0)
 
-    def _steps_of(self, node: Lookup, element: int, bits: int) -> _Steps:
+    def _steps_of(self, node: Lookup, element: int, bits: int) -> StepFunction:
         """Of an element; of those that read all integers of a range once for each function."""
         if bits > MOST_BITS:
             self._refuse(node, bits, f"at most {MOST_BITS} are compared")
@@ -316,13 +265,13 @@ class _Widening:
             self._steps[key] = self._changes(node, element, low, bits, np.arange(low, high + 1))
         return self._steps[key]
 
-    def _changes(self, node: Lookup, element: int, low: int, bits: int, integers: Indices) -> _Steps:
+    def _changes(self, node: Lookup, element: int, low: int, bits: int, integers: Indices) -> StepFunction:
         phases = self._results(node, element, integers)
         changes = np.flatnonzero(np.abs(np.diff(phases)) > _SAME)
         if len(changes) > MOST_STEPS:
             self._refuse(node, bits, f"it has {len(changes)} steps, and at most {MOST_STEPS} are found by comparisons")
-        thresholds = _roundest(integers[changes], integers[changes + 1])
-        return _Steps(low, float(phases[0]), thresholds, np.diff(phases)[changes])
+        thresholds = roundest(integers[changes], integers[changes + 1])
+        return StepFunction(low, float(phases[0]), thresholds, np.diff(phases)[changes])
 
     def _results(self, node: Lookup, element: int, integers: Indices) -> Reals:
         """Phases of an element's results for integers that it may read."""
@@ -345,14 +294,14 @@ class _Widening:
         constants = np.array([self._bias(wire) * graph.scale[wire] / unit for wire in wires])
         leads = _rounded_down(constants[:, None] - constants[None, :])
         pairs = combinations(range(len(wires)), 2)
-        variance = max(self._variance(_Sum.of([(sums[a], 1), (sums[b], -1)])) for a, b in pairs)
+        variance = max(self._variance(PhaseSum.of([(sums[a], 1), (sums[b], -1)])) for a, b in pairs)
         contest = plan_contest(leads, bits, variance, self._params, self._p_fail_log2)
         if contest is None or contest.plan.bits != bits:
             raise NoParameterSetError(
                 f"encrypted_argmax: scores of {bits - 1} bits and a sign are too fine to be compared under '{self._params.name}'; use fewer "
                 "weight_bits or activation_bits, or let the client decrypt the scores"
             )
-        rows = [each.row(_halves(each.constant / unit)) for each in sums]
+        rows = [each.row(halves(each.constant / unit)) for each in sums]
         return contest.output(self._builder, rows)
 
     def _bias(self, wire: int) -> float:
@@ -398,39 +347,8 @@ class _Widening:
         )
 
 
-def _halves(constant: float) -> float:
-    """Whole or a half: wires of two values are half their distance from the middle."""
-    return round(2 * constant) / 2
-
-
 def _rounded_down(x: Reals) -> Indices:
     """To whole numbers; what is one but for the last bits of a float counts as it."""
     nearest = np.rint(x)
     result: Indices = np.where(np.abs(x - nearest) < _WHOLE, nearest, np.floor(x)).astype(np.int64)
     return result
-
-
-def _roundest(below: Indices, up_to: Indices) -> Indices:
-    """Of the integers above `below` and up to `up_to` those with most zeros at their end."""
-    best = up_to.copy()
-    for k in range(1, MOST_BITS):
-        rounded = up_to >> k << k
-        best = np.where(rounded > below, rounded, best)
-    return best
-
-
-def _part(plan: SignPlan, steps: _Steps, row: _Sum) -> _Part:
-    """Half of the circle is enough: where the integer reaches beyond, the function there is that at its lowest end negated, around its middle."""
-    block = 1 << steps.common_bits(plan.bits)
-    first = int(steps.thresholds[0])
-    shift = first - -(-(first - steps.low) // block) * block
-    index = shift + (np.arange(1 << (plan.windows[-1] - 1)) << plan.place)
-    middle = float(steps.heights.sum()) / 2
-    half = (index[:, None] >= steps.thresholds) @ steps.heights - middle
-    unit = 2.0**-plan.bits
-    return _Part(
-        plan,
-        row.row(_halves(row.constant / unit) - shift),
-        np.concatenate([half, -half]),
-        steps.lowest + middle,
-    )

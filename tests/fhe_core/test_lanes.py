@@ -18,7 +18,7 @@ from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, concatenate
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
-from cloakwork.fhe_core.errors import KeyMismatchError, SerializationError, ShapeError
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError, ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.lanes import ciphertext_shape
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set, parameter_text, upload_bytes
@@ -242,7 +242,8 @@ def test_every_instruction_set_has_the_same_words(lab: Lab, instructions: str, m
     monkeypatch.setenv("CLOAKWORK_CPU", instructions)
     try:
         key = _engine.CpuKey(lab.params, *lab.evaluation_keys)
-    except Exception as error:
+    except ParameterError as error:  # of the processor; any has the baseline
+        assert instructions != "baseline"
         pytest.skip(str(error))
     lwe, table = lab.words(5, lab.params.large_words), lab.words(1, lab.params.table_size)
     found = _engine.CpuSession(key, threads=1).bootstrap(lwe, table)

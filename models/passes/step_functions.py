@@ -1,0 +1,105 @@
+"""Step functions of integers in the torus, and one look-up of the highest bits that computes one (wide_lookups)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.graph_builder import Row
+from cloakwork.models.graph.signs import SignPlan
+
+MOST_BITS: Final = 20  # of an accumulator
+
+
+@dataclass(frozen=True)
+class PhaseSum:
+    """A phase as multiples of new wires' phases, and a constant. Multiples are whole, or halves where whatever reads them has even weights."""
+
+    weights: dict[int, float]
+    constant: float = 0.0
+
+    @classmethod
+    def of(cls, terms: Iterable[tuple[PhaseSum, float]]) -> PhaseSum:
+        """The terms times their weights, added up."""
+        weights: dict[int, float] = {}
+        constant = 0.0
+        for term, times in terms:
+            constant += times * term.constant
+            for wire, weight in term.weights.items():
+                weights[wire] = weights.get(wire, 0) + times * weight
+        return cls({wire: weight for wire, weight in weights.items() if weight}, constant)
+
+    def row(self, constant: float) -> Row:
+        """With another constant."""
+        return Row({wire: round(weight) for wire, weight in self.weights.items()}, constant)
+
+
+@dataclass(frozen=True, eq=False)
+class StepFunction:
+    """A step function of an integer in [low, high]: where it changes, and by how much, as phases.
+
+    Attributes:
+        thresholds: [steps], above low; [A >= t] is what changes.
+    """
+
+    low: int
+    lowest: float  # f(low)
+    thresholds: Indices
+    heights: Reals
+
+    def common_bits(self, bits: int) -> int:
+        """The most k below `bits` for which all thresholds leave the same rest modulo 2^k."""
+        apart = int(np.bitwise_or.reduce(self.thresholds - self.thresholds[0]))
+        return min(bits - 1, (apart & -apart).bit_length() - 1 if apart else bits - 1)
+
+    def single(self) -> list[StepFunction]:
+        """Of one threshold each; the first has f(low)."""
+        return [
+            StepFunction(self.low, self.lowest if j == 0 else 0.0, self.thresholds[j : j + 1], self.heights[j : j + 1])
+            for j in range(len(self.thresholds))
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class StepPart:
+    """One look-up of an accumulator's highest bits, less `shift`, the bits below being gone."""
+
+    plan: SignPlan
+    row: Row
+    table: Reals  # [2^w] phases
+    constant: float  # phase to be added
+
+
+def halves(constant: float) -> float:
+    """Whole or a half: wires of two values are half their distance from the middle."""
+    return round(2 * constant) / 2
+
+
+def roundest(below: Indices, up_to: Indices) -> Indices:
+    """Of the integers above `below` and up to `up_to` those with most zeros at their end."""
+    best = up_to.copy()
+    for k in range(1, MOST_BITS):
+        rounded = up_to >> k << k
+        best = np.where(rounded > below, rounded, best)
+    return best
+
+
+def part_of(plan: SignPlan, steps: StepFunction, row: PhaseSum) -> StepPart:
+    """Half of the circle is enough: where the integer reaches beyond, the function there is that at its lowest end negated, around its middle."""
+    block = 1 << steps.common_bits(plan.bits)
+    first = int(steps.thresholds[0])
+    shift = first - -(-(first - steps.low) // block) * block
+    index = shift + (np.arange(1 << (plan.windows[-1] - 1)) << plan.place)
+    middle = float(steps.heights.sum()) / 2
+    half = (index[:, None] >= steps.thresholds) @ steps.heights - middle
+    unit = 2.0**-plan.bits
+    return StepPart(
+        plan,
+        row.row(halves(row.constant / unit) - shift),
+        np.concatenate([half, -half]),
+        steps.lowest + middle,
+    )
