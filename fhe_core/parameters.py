@@ -109,7 +109,8 @@ def offered_sets(structured_keys: bool = False, common_mask: bool = False) -> li
 
 
 def has_fine_outputs(params: ParameterSet) -> bool:
-    """Whether two limbs are cut into several digits: outputs of a thousandth of the noise that a look-up may see, at half as much work again."""
+    """Whether two limbs are cut into several digits: outputs of a thousandth of the noise that a look-up may see and less, at half as much
+    work again (`large16`) and more."""
     return params.limb_count == 2 and params.mask_gadget[1] > 1
 
 

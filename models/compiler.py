@@ -19,6 +19,7 @@ from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, PROFILES, Profile
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.errors import CompileError
+from cloakwork.models.onnx_import.context import Rounding
 from cloakwork.models.onnx_import.importer import is_table_model, load_onnx
 from cloakwork.models.onnx_ml.compile_onnx_ml import compile_onnx_ml
 
@@ -43,6 +44,7 @@ def compile_onnx(
     feature_ranges: FeatureRanges | None = None,
     encrypted_argmax: bool = False,
     common_mask: bool = False,
+    rounding: Rounding = "real",
     on_step: OnStep | None = None,
 ) -> CompiledModel:
     """Compiles an ONNX model. Trees of ONNX-ML take `candidates` and `trees`, linear models `accuracy` and `margin`, both `structured_keys`,
@@ -76,6 +78,8 @@ def compile_onnx(
             integer; its profile is "exact", or "exact_64", and its output the scores of all classes, with a Softmax or ArgMax or without.
         common_mask: of networks: sets of two samples to a ciphertext (`.._cm2`) and no others: batches take less time and memory, a batch of one more
             (docs/parameters.md).
+        rounding: of quantised networks (QDQ, QOperator): "real" as their real numbers round; "onnxruntime" bit for bit as ONNX Runtime's integer
+            kernels do, one step off in some values in a million. Outputs with more scales than a client gets are looked up.
         on_step: called with the name of every step of the compiler, and the graph after it.
 
     Raises:
@@ -96,6 +100,7 @@ def compile_onnx(
         feature_ranges,
         encrypted_argmax,
         common_mask,
+        rounding,
     )
     model = load_onnx(model)
     with clear_errors():
@@ -108,16 +113,22 @@ def compile_onnx(
 
 @clear_errors()
 def calibrate(
-    model: onnx.ModelProto | str | Path, samples: Any, *, exact: bool = False, outputs: Sequence[str] | None = None
+    model: onnx.ModelProto | str | Path,
+    samples: Any,
+    *,
+    exact: bool = False,
+    outputs: Sequence[str] | None = None,
+    rounding: Rounding = "real",
 ) -> Calibration:
     """What typical inputs show of an ONNX model: in place of them for `compile_onnx`, small enough to travel with the model.
 
     Args:
         samples: as `compile_onnx` takes them.
         exact: for the exact profiles, which order pools and activations differently.
-        outputs: as `compile_onnx` is going to get them.
+        outputs, rounding: as `compile_onnx` is going to get them.
     """
-    options = Options(outputs=outputs, profile="exact" if exact else AUTO)
+    options = Options(outputs=outputs, profile="exact" if exact else AUTO, rounding=rounding)
+    options.check()
     found = begin(load_onnx(model), samples, options)
     for _, each in stages(found, (*PREPARING, *RESTRUCTURING)):
         found = each

@@ -38,6 +38,11 @@ class CalibratedRangeWarning(UserWarning):
     """Samples hold values beyond the range of the calibration data; they count as its end."""
 
 
+class RoundedIntegersWarning(UserWarning):
+    """No set serves a program of the profile exact that keeps the integers of its model; results of look-ups are rounded. Or ONNX Runtime's kernel
+    rounds some integers of a node as no function of one integer does."""
+
+
 class AccuracyWarning(UserWarning):
     """An encrypted model was compiled that is less accurate than was asked for, because that was allowed."""
 

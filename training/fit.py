@@ -1,20 +1,24 @@
-"""The training loop: Adam with a one-cycle schedule, noise from the layers, images shifted at random; everything on one device, seed fixed."""
+"""The training loop: Adam or stochastic gradients with a one-cycle schedule, noise from the layers, images shifted and mirrored at random; everything
+on one device, seed fixed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.training.image_data import Images
 from cloakwork.training.layers import Tensor, freeze, functional, range_penalty, set_simulated
 from cloakwork.training.pytorch import torch
 
 Progress = Callable[[int, int, float], None] | None  # steps done, steps in all, loss
 
 _EVALUATED_AT_ONCE = 5000
-_SIDE = 28
+_SIDE = 28  # of images that come as one line of 784
+_OF_IMAGES = 4  # dimensions of [batch, channels, height, width]
 
 
 @dataclass(frozen=True)
@@ -26,25 +30,29 @@ class Schedule:
     label_smoothing: float = 0.0
     range_weight: float = 0.0  # of `range_penalty` in the loss
     shift: int = 0  # images move by at most this many pixels
+    mirrored: bool = False  # half of the images, left to right
+    momentum: float | None = None  # of stochastic gradients after Nesterov; None: AdamW
+    bfloat16: bool = False  # on a GPU layers multiply in it
     seed: int = 20261121
 
 
 def fit(
     model: torch.nn.Module,
-    images: NDArray[np.float64],
+    images: Images,
     labels: NDArray[np.int64],
     schedule: Schedule,
     device: str = "cpu",
     progress: Progress = None,
 ) -> None:
-    """Trains, then freezes the integer weights. Args: images [samples, 784] in [0, 1]."""
+    """Trains, then freezes the integer weights. Args: images [samples, 784] or [samples, channels, height, width] in [0, 1]."""
     model.to(device).train()
     x, y = torch.as_tensor(images, dtype=torch.float32, device=device), torch.as_tensor(labels, device=device)
+    # Tensor cores take the channels last. Convolutions of such images crash with two threads of a CPU (PyTorch 2.13, oneDNN).
+    layout = torch.channels_last if x.ndim == _OF_IMAGES and device != "cpu" else torch.contiguous_format
+    model.to(memory_format=layout)  # type: ignore[call-overload]
     steps_per_epoch = len(x) // schedule.batch
     steps = schedule.epochs * steps_per_epoch
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay, fused=device != "cpu"
-    )
+    optimiser = _optimiser(model, schedule, device)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, schedule.learning_rate, total_steps=steps, pct_start=0.15)
     random = torch.Generator(device).manual_seed(schedule.seed)
     step = 0
@@ -52,7 +60,13 @@ def fit(
         order = torch.randperm(len(x), generator=random, device=device)
         for chosen in order[: steps_per_epoch * schedule.batch].view(steps_per_epoch, -1):
             batch = shifted(x[chosen], schedule.shift, random) if schedule.shift else x[chosen]
-            loss = functional.cross_entropy(model(batch), y[chosen], label_smoothing=schedule.label_smoothing)
+            if schedule.mirrored:
+                batch = mirrored(batch, random)
+            with torch.autocast(
+                torch.device(device).type, torch.bfloat16, enabled=schedule.bfloat16 and device != "cpu"
+            ):
+                answers = model(batch.contiguous(memory_format=layout))
+            loss = functional.cross_entropy(answers.float(), y[chosen], label_smoothing=schedule.label_smoothing)
             if schedule.range_weight:
                 loss = loss + schedule.range_weight * range_penalty(model)
             optimiser.zero_grad(set_to_none=True)
@@ -65,17 +79,35 @@ def fit(
     freeze(model)
 
 
+def _optimiser(model: torch.nn.Module, schedule: Schedule, device: str) -> torch.optim.Optimizer:
+    settings: dict[str, Any] = {
+        "lr": schedule.learning_rate,
+        "weight_decay": schedule.weight_decay,
+        "fused": device != "cpu",
+    }
+    if schedule.momentum is None:
+        return torch.optim.AdamW(model.parameters(), **settings)
+    return torch.optim.SGD(model.parameters(), momentum=schedule.momentum, nesterov=True, **settings)
+
+
 def shifted(x: Tensor, most: int, random: torch.Generator) -> Tensor:
-    """Every image [batch, 784] by its own offset of -most .. most pixels either way; what comes in is 0."""
+    """Every image by its own offset of -most .. most pixels either way; what comes in is 0. Args: x [batch, 784] or [batch, channels, side, side]."""
     offsets = torch.randint(0, 2 * most + 1, (2, len(x), 1), generator=random, device=x.device)
-    padded = functional.pad(x.view(-1, _SIDE, _SIDE), (most, most, most, most))
-    line = torch.arange(_SIDE, device=x.device)
+    planes = x.view(-1, 1, _SIDE, _SIDE) if x.ndim != _OF_IMAGES else x
+    padded = functional.pad(planes, (most, most, most, most)).permute(0, 2, 3, 1)
+    line = torch.arange(planes.shape[-1], device=x.device)
     sample = torch.arange(len(x), device=x.device)[:, None, None]
     moved: Tensor = padded[sample, (line + offsets[0])[:, :, None], (line + offsets[1])[:, None, :]]
-    return moved.flatten(1)
+    return moved.permute(0, 3, 1, 2) if x.ndim == _OF_IMAGES else moved.flatten(1)
 
 
-def scores(model: torch.nn.Module, images: NDArray[np.float64], simulated: bool = False) -> NDArray[np.float32]:
+def mirrored(x: Tensor, random: torch.Generator) -> Tensor:
+    """Half of the images [batch, .., width], chosen at random, left to right."""
+    chosen = torch.rand(len(x), generator=random, device=x.device) < 0.5
+    return torch.where(chosen.view(-1, *[1] * (x.ndim - 1)), x.flip(-1), x)
+
+
+def scores(model: torch.nn.Module, images: Images, simulated: bool = False) -> NDArray[np.float32]:
     """[samples, classes] in evaluation mode, with the noise of encryption when asked for."""
     device = next(model.parameters()).device
     model.eval()

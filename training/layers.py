@@ -73,7 +73,7 @@ class SeenByLookup(Simulating):
             return x
         variance = self._variance(torch.zeros_like(self.low) if carried or norms is None else norms)
         deviation = variance.sqrt() / self.limit(norms) * self.half_range
-        return x + torch.randn_like(x) * deviation.view(1, -1, *[1] * (x.ndim - 2))
+        return x + torch.randn_like(x) * deviation.to(x.dtype).view(1, -1, *[1] * (x.ndim - 2))
 
     def limit(self, norms: Tensor | None) -> Tensor | float:
         """The phase, as a fraction of the torus, at which the compiler puts the end of every range."""
@@ -92,7 +92,7 @@ class SeenByLookup(Simulating):
             self.start(x.detach())
         axes = _all_but_channels(x)
         low, high = x.amin(dim=axes), x.amax(dim=axes)
-        self._follow(low.detach(), high.detach())
+        self._follow(low.detach().to(self.low.dtype), high.detach().to(self.low.dtype))
         self.penalty = ((high - low) / 2 / (x.std(dim=axes) + _SMALLEST)).mean()
 
     def _follow(self, low: Tensor, high: Tensor) -> None:

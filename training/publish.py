@@ -1,4 +1,4 @@
-"""Puts a trained MNIST model into the zoo: compiled, the whole test set simulated, the figures on its card."""
+"""Puts a trained model of images into the zoo: compiled, the whole test set simulated, the figures on its card."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import compile_onnx
-from cloakwork.training.mnist_data import load_mnist
+from cloakwork.training.image_data import calibration_images, load_images
 
 CALIBRATION_IMAGES = 2000
 
@@ -24,6 +24,7 @@ def publish(
     description: str,
     recipe: str,
     seed: int,
+    data: str = "mnist",
     options: Mapping[str, Any],
     ranges: Calibration | None = None,
     folder: Path = zoo.FOLDER,
@@ -32,12 +33,13 @@ def publish(
 
     Args:
         recipe: the command that trains it.
+        data: "mnist" or "cifar10".
         options: of compile_onnx.
         ranges: learned ones; None: of 2,000 training images.
     """
-    samples: ArrayLike | Calibration = load_mnist("train")[0][:CALIBRATION_IMAGES] if ranges is None else ranges
+    samples: ArrayLike | Calibration = calibration_images(data, CALIBRATION_IMAGES) if ranges is None else ranges
     model = compile_onnx(path, samples, **options)
-    images, labels = load_mnist("test")
+    images, labels = load_images(data, "test")
     clear = model.predict_float(images).argmax(axis=1)
     simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
     facts = {
@@ -50,7 +52,7 @@ def publish(
         "seed": seed,
     }
     zoo.add_model(
-        name, path, description=description, data="mnist", samples=samples, options=options, facts=facts, folder=folder
+        name, path, description=description, data=data, samples=samples, options=options, facts=facts, folder=folder
     )
     return facts
 

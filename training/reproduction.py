@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import CompiledModel, compile_onnx
-from cloakwork.training.mnist_data import load_mnist
+from cloakwork.training.image_data import load_images
 
 Figures = dict[str, float]
 Answers = NDArray[Any]
@@ -35,7 +35,7 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
     if card.path.suffix == zoo.PROGRAM:
         figures, answers = _of_tables(models, name, folder)
     else:
-        figures, answers = _of_images(models, int(card.facts.get("simulated_seeds", 1)))
+        figures, answers = _of_images(models, card.data, int(card.facts.get("simulated_seeds", 1)))
     return {
         "model": name,
         "same_bytes": path.read_bytes() == card.path.read_bytes(),
@@ -53,9 +53,11 @@ def _reproduced(path: Path) -> CompiledModel:
     return compile_onnx(path, ranges, **zoo.compile_options(options))
 
 
-def _of_images(models: Mapping[str, CompiledModel], seeds: int) -> tuple[dict[str, Figures], dict[str, Answers]]:
-    """On the test images of MNIST; under noise the mean over the seeds 1, 2, .."""
-    images, labels = load_mnist("test")
+def _of_images(
+    models: Mapping[str, CompiledModel], data: str, seeds: int
+) -> tuple[dict[str, Figures], dict[str, Answers]]:
+    """On the test images of a data set; under noise the mean over the seeds 1, 2, .."""
+    images, labels = load_images(data, "test")
     figures, answers = {}, {}
     for which, model in models.items():
         clear = answers[which] = model.predict_float(images).argmax(axis=1)

@@ -135,7 +135,8 @@ class Laboratory:
         inputs = outputs.reshape(len(weights), -1, params.large_words).swapaxes(0, 1)
         sums = self.session.linear(weights[None, :], np.ascontiguousarray(inputs)).reshape(-1, params.large_words)
         chosen = expected.reshape(ROTATIONS, params.lane_count, -1)[..., coefficients].swapaxes(1, 2)
-        ideal = np.tensordot(weights, chosen.reshape(len(weights), -1, *self.lanes), 1) / params.modulus
+        terms = chosen.reshape(len(weights), -1, *self.lanes).astype(object)  # sums of 54-bit words times weights want more than 64 bits
+        ideal = (np.tensordot(weights.astype(object), terms, 1) % params.modulus / params.modulus).astype(np.float64)
         phases = self.switched_phase(self.session.modulus_switch(self.session.keyswitch(sums))) / (2 * params.table_size)
         errors = (phases - ideal + 0.5) % 1.0 - 0.5
         norm = float(np.linalg.norm(weights))

@@ -349,6 +349,11 @@ EXTENDED_BLOCKS = tuple(replace(shape, cmux="block_8") for shape in EXTENDED[:4]
 ROUNDED = (Shape(2048, 1, 1, (23, 1), (20, 1), raised=True, rounded_products=True),)
 # Two digits: outputs of low noise, of which many multiples fit into one look-up and many bits into one number.
 TWO_DIGITS = tuple(Shape(2048, 1, 2, (base_log, 2), (base_log, 2)) for base_log in (15, 16, 17, 18))
+# Many small digits: outputs so quiet that sums of hundreds keep 20 bits. As many of mask and body, as the rotation kernels take them.
+MANY_DIGITS = tuple(Shape(2048, 1, 2, gadget, gadget) for gadget in ((7, 7), (6, 8), (5, 9), (5, 10)))
+MANY_DIGITS_4096 = tuple(replace(shape, polynomial_size=4096) for shape in (*MANY_DIGITS, Shape(4096, 1, 2, (7, 6), (7, 6))))
+# Two accumulators of N = 2048 cost 1.6 times as much as one of 4096 by count, four 2.6 times: `--explain fine5`.
+MANY_DIGITS_EXTENDED = tuple(replace(shape, extension_factor=factor) for shape in MANY_DIGITS for factor in (2, 4))
 S192_SHAPES = (
     Shape(512, 3, 1, (6, 3), (7, 2)),
     Shape(1024, 2, 1, (5, 4), (5, 3)),
@@ -413,6 +418,10 @@ TARGETS = (
     Target("nn2_block_cm2", "approximate", 0, 0.01, 4, _in_lanes(_in_blocks(ONE_LIMB))),
     # Integers of 16 bits and more in one ciphertext, for who names it. 2^-130: their floor and sign are several look-ups.
     Target("large16", "exact", 4, -130, 256, TWO_DIGITS, output_noise=2**-23.25),
+    # Sums of 20 bits of look-ups' outputs under 8-bit weights, for who names it: half of 2^-21 is 13 deviations of a sum of norm 300.
+    Target("fine4", "exact", 4, -130, 4096, MANY_DIGITS, output_noise=2**-34),
+    # 2^-131: of n = 912, which has 2^-130.8, there is no stored estimate; n = 914 is that of lut5.
+    Target("fine5", "exact", 5, -131, 4096, (*MANY_DIGITS_4096, *MANY_DIGITS_EXTENDED), output_noise=2**-34),
 )
 KEYSWITCH_GADGETS = tuple((2, levels) for levels in range(5, 12))
 KEYSWITCH_MODULI = (16, 24)  # whole bytes: two or three per word
@@ -488,6 +497,8 @@ TOYS = (
     Row("toy_fft", "exact", 2, 2048, 1, 1, (23, 1), (20, 1), "binary_pair", "binary", 9.12, 16, 24, 4.0, (2, 8), 16.0, 1, True, 9.12, True),
     # Two limbs, two digits.
     Row("toy_large", "exact", 4, 2048, 1, 2, (16, 2), (16, 2), "binary_pair", "ternary", 15.08, 16, 24, 4.0, (2, 8), 256.0),
+    # Two limbs, many digits.
+    Row("toy_fine", "exact", 4, 2048, 1, 2, (5, 9), (5, 9), "binary_pair", "quinary", 8.39, 16, 24, 4.0, (2, 8), 4096.0),
     # Several accumulators as one table: pairs and k = 2; blocks, two limbs.
     Row("toy_extended", "exact", 2, 256, 2, 1, (8, 2), (7, 2), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 8), 4.0, 4),
     Row("toy_extended_two_limb", "exact", 2, 256, 1, 2, (24, 1), (22, 1), "block_8", "ternary", 3.19, 80, 24, 4.0, (2, 9), 4.0, 8),

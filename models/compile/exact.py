@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -13,18 +14,22 @@ from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.distinct_outputs import distinct_outputs
 from cloakwork.models.compile.labels import check_argmax, labels_of
 from cloakwork.models.compile.options import ExactSettings
-from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
+from cloakwork.models.criteria.choose_set import bootstrap_cost
+from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError, RoundedIntegersWarning
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.passes.choose_exact import ExactChoice, choose_exact, choose_widened
-from cloakwork.models.passes.exact_graph import ExactGraph, ExactOptions
-from cloakwork.models.passes.exact_integers import exact_integers
+from cloakwork.models.passes.exact_graph import ExactGraph, ExactOptions, is_excess, is_extreme
+from cloakwork.models.passes.exact_integers import exact_integers, in_units
+from cloakwork.models.passes.gates import is_gate
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import ExactFacts, Facts
 
 # Bits of input, activations and weights, tried one after the other.
 _LADDER: Final = ((4, 3, 5), (4, 4, 5), (5, 4, 6), (6, 4, 6), (6, 5, 7), (8, 6, 8))
 
+_FINER: Final = (None, 0, 1, 2)  # bits, of units of sums that are read with noise beside them
+_ON_GRID: Final = 1e-6  # of a step
 _COARSER: Final = (1, 2, 4, 8)  # times the step of scores that weight_bits ask for
 
 
@@ -44,6 +49,8 @@ def exact_programs(c: Compilation) -> Iterator[Program]:
             program = _exact_program(c, chosen, weight_bits)
         except (NoParameterSetError, PrecisionOverflowError) as error:
             refused = refused or error
+            if c.grid is not None:
+                break  # the model says its bits: finer ones of the rest need more room
             continue
         found = True
         yield program
@@ -76,18 +83,7 @@ def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) ->
         check_argmax(c, settings, approximate)
         found, graph, chosen = _labels(c, unit, options, calibrated)
     else:
-        found = exact_integers(c.graph, unit, options, calibrated)
-        found = replace(found, graph=merge_equal(found.graph))
-        graph = found.graph
-        try:
-            chosen = choose_exact(found, limits.p_fail_log2, approximate, c.options.offered)
-        except NoParameterSetError as narrow:
-            if approximate or settings.rounded_bits is not None:
-                raise
-            try:
-                found, graph, chosen = _widened(c, unit, options, calibrated)
-            except NoParameterSetError as wide:
-                raise NoParameterSetError(f"{narrow}. By comparisons: {wide}") from wide
+        found, graph, chosen = _on_integers(c, unit, options, calibrated)
     program = Program(
         graph,
         chosen.parameters,
@@ -101,15 +97,85 @@ def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) ->
     return distinct_outputs(program)
 
 
+def _on_integers(
+    c: Compilation, unit: float, options: ExactOptions, calibrated: bool
+) -> tuple[ExactGraph, Graph, ExactChoice]:
+    """Without rounding what is integer already, where a set serves that; RoundedIntegersWarning where none does."""
+    if options.approximate or options.rounded_bits is not None:
+        return _narrow(c, unit, options, calibrated)
+    if c.grid is None and not _on_grid(c, unit):
+        return _narrow_or_widened(c, unit, options, calibrated)
+    integers = replace(options, integers=True)
+    kept = exact_integers(c.graph, unit, integers, calibrated).kept
+    try:
+        return _narrow_or_widened(c, unit, integers, calibrated)
+    except NoParameterSetError as refused:
+        if not kept:
+            raise
+        try:
+            found = _narrow_or_widened(c, unit, options, calibrated)
+        except NoParameterSetError:
+            raise refused from None
+        names = ", ".join(f"'{name}'" for name in dict.fromkeys(kept))
+        rounded = RoundedIntegersWarning(
+            f"results of {names} are rounded to {options.activation_bits} bits, as no set serves their integers: {refused}"
+        )
+        warnings.warn(rounded, stacklevel=2)
+        return found
+
+
+def _on_grid(c: Compilation, unit: float) -> bool:
+    """Whether the client rounds no sample."""
+    if c.samples is None:
+        return False
+    integers = c.samples / unit
+    return bool((np.abs(integers - np.rint(integers)) < _ON_GRID).all())
+
+
+def _narrow(
+    c: Compilation, unit: float, options: ExactOptions, calibrated: bool
+) -> tuple[ExactGraph, Graph, ExactChoice]:
+    """Each look-up by itself."""
+    assert c.limits.p_fail_log2 is not None
+    found = exact_integers(c.graph, unit, options, calibrated)
+    found = replace(found, graph=merge_equal(found.graph))
+    return found, found.graph, choose_exact(found, c.limits.p_fail_log2, options.approximate, c.options.offered)
+
+
+def _narrow_or_widened(
+    c: Compilation, unit: float, options: ExactOptions, calibrated: bool
+) -> tuple[ExactGraph, Graph, ExactChoice]:
+    """Each look-up by itself where a set serves that; else by comparisons, extremes beside their operands or apart, what costs less."""
+    try:
+        return _narrow(c, unit, options, calibrated)
+    except NoParameterSetError as error:
+        narrow = wide = error
+    found: list[tuple[ExactGraph, Graph, ExactChoice]] = []
+    for apart in (False, True) if _has_parts(c.graph, options) else (False,):
+        try:
+            found.append(_widened(c, unit, replace(options, apart=apart), calibrated))
+        except NoParameterSetError as error:
+            wide = error
+    if not found:
+        raise NoParameterSetError(f"{narrow}. By comparisons: {wide}") from wide
+    return min(found, key=lambda each: each[1].bootstraps * bootstrap_cost(each[2].parameters))
+
+
+def _has_parts(graph: Graph, options: ExactOptions) -> bool:
+    """Whether something may be put together of bits."""
+    gates = [node for node in graph.lookups if is_gate(node)]
+    others = any(is_extreme(node) or (options.integers and is_excess(node)) for node in graph.lookups)
+    return (others or bool(gates)) and all(len(node.steps) == 1 for node in gates)
+
+
 def _widened(
     c: Compilation, unit: float, options: ExactOptions, calibrated: bool
 ) -> tuple[ExactGraph, Graph, ExactChoice]:
-    """With comparisons of what no look-up resolves."""
+    """With comparisons of what no look-up resolves, in the units for which that costs least."""
     assert c.limits.p_fail_log2 is not None
-    found = exact_integers(c.graph, unit, replace(options, whole=True), calibrated)
-    found = replace(found, graph=merge_equal(found.graph))
-    sets = c.options.offered_for_comparisons
-    return found, *choose_widened(found, c.limits.p_fail_log2, sets, winner=options.compared > 0)
+    ways = in_units(c.graph, unit, replace(options, whole=True), calibrated, _FINER)
+    merged = (replace(way, graph=merge_equal(way.graph)) for way in ways)
+    return choose_widened(merged, c.limits.p_fail_log2, c.options.offered_for_comparisons, winner=options.compared > 0)
 
 
 def _labels(

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from cloakwork.fhe_core.parameters import ParameterSet, offered_sets, parameter_set
 from cloakwork.models.compile.accuracy import Task
 from cloakwork.models.criteria.choose_set import named_sets
 from cloakwork.models.criteria.feature_ranges import FeatureRanges
 from cloakwork.models.criteria.noise_limits import AUTO, NoiseLimits, Profile, noise_limits
-from cloakwork.models.criteria.slots import ARGMAX_CANDIDATES
+from cloakwork.models.criteria.slots import COMPARISON_CANDIDATES
 from cloakwork.models.criteria.tree_comparisons import TreeComparisons
 from cloakwork.models.errors import CompileError
+from cloakwork.models.onnx_import.context import Rounding
 
 DEFAULT_ACCURACY: Final = 0.97
 
@@ -63,6 +64,7 @@ class Options:
     feature_ranges: FeatureRanges | None = None
     encrypted_argmax: bool = False
     common_mask: bool = False
+    rounding: Rounding = "real"
 
     def check(self) -> None:
         """CompileError for what none of the steps looks at."""
@@ -70,6 +72,8 @@ class Options:
             raise CompileError(f"weight_bits: expected 2 to 8, got {self.weight_bits}")
         if self.accuracy is not None and not 0 <= self.accuracy <= 1:
             raise CompileError(f"accuracy: expected a share from 0 to 1, or None, got {self.accuracy}")
+        if self.rounding not in get_args(Rounding):
+            raise CompileError(f"rounding: expected 'real' or 'onnxruntime', got '{self.rounding}'")
 
     def given(self) -> dict[str, Any]:
         """Those that are not the default."""
@@ -97,4 +101,4 @@ class Options:
     def offered_for_comparisons(self) -> list[ParameterSet]:
         """The candidates, or every shipped set, that with fine outputs too; sets with a common mask have none."""
         named = self.sets is not None or self.common_mask
-        return self.offered if named else [*self.offered, *map(parameter_set, ARGMAX_CANDIDATES)]
+        return self.offered if named else [*self.offered, *map(parameter_set, COMPARISON_CANDIDATES)]

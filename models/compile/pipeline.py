@@ -6,7 +6,8 @@ python -m cloakwork.models.compile.pipeline      # the table of docs/compiler.md
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import onnx
@@ -29,12 +30,15 @@ from cloakwork.models.compile.stages import (
     lower,
     rewriting,
 )
+from cloakwork.models.criteria.choose_set import bootstrap_cost
+from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.ir import Graph, check
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.passes.fold_affine import fold_affine
 from cloakwork.models.passes.fold_normalisation import fold_normalisation
 from cloakwork.models.passes.fuse_functions import fuse_functions
+from cloakwork.models.passes.quantised_ranges import QUANTISERS
 from cloakwork.models.passes.separate_levels import separate_levels
 from cloakwork.models.passes.separate_outputs import separate_outputs
 
@@ -170,9 +174,13 @@ EXACT: Final[tuple[Step, ...]] = (
 )
 
 
-def begin(model: onnx.ModelProto, given: Any, options: Options) -> Compilation:
-    """Args: given: calibration samples, a Calibration, or None."""
-    graph = import_onnx(model, pools_first=not options.is_exact, outputs=options.outputs)
+def begin(model: onnx.ModelProto, given: Any, options: Options, pools_first: bool | None = None) -> Compilation:
+    """Args:
+    given: calibration samples, a Calibration, or None.
+    pools_first: whether max-pools come before the monotone look-ups that they follow; None: in approximate programs.
+    """
+    first = not options.is_exact if pools_first is None else pools_first
+    graph = import_onnx(model, pools_first=first, outputs=options.outputs, rounding=options.rounding)
     return Compilation(options, given, graph, graph, options.limits)
 
 
@@ -197,14 +205,55 @@ def restructure(graph: Graph) -> Graph:
 def compiled(model: onnx.ModelProto, given: Any, options: Options, on_step: OnStep | None = None) -> Compilation:
     """Runs the pipeline of the profile. Args: on_step: is told the name of every step, and the graph after it."""
     options.check()
-    found = begin(model, given, options)
+    begun = begin(model, given, options)
+    if options.is_exact and _requantises(begun.graph):
+        other = begin(model, given, options, pools_first=True)
+        if len(other.graph.nodes) != len(begun.graph.nodes) or other.graph.bootstraps != begun.graph.bootstraps:
+            return _cheaper([begun, other], on_step)
+    return _finished(begun, on_step)
+
+
+def _finished(begun: Compilation, on_step: OnStep | None) -> Compilation:
+    found = begun
     if on_step is not None:
         on_step(IMPORT, found.graph)
-    for step, each in stages(found, EXACT if options.is_exact else APPROXIMATE):
+    for step, each in stages(begun, EXACT if begun.options.is_exact else APPROXIMATE):
         found = each
         if on_step is not None:
             on_step(step.name, found.graph)
     return found
+
+
+def _requantises(graph: Graph) -> bool:
+    """Whether it is a network of integers: max-pools then have so many bits before a look-up, and so many after it."""
+    return any(step.operator in QUANTISERS for node in graph.lookups for step in node.steps)
+
+
+def _note(told: list[tuple[str, Graph]], name: str, graph: Graph) -> None:
+    told.append((name, graph))
+
+
+def _cheaper(orders: Sequence[Compilation], on_step: OnStep | None) -> Compilation:
+    """The cheaper of several that compute the same; `on_step` is told of its steps. What refuses the first, where all are refused."""
+    refused: CompileError | None = None
+    found: list[tuple[float, Compilation, list[tuple[str, Graph]]]] = []
+    for begun in orders:
+        told: list[tuple[str, Graph]] = []
+        try:
+            made = _finished(begun, partial(_note, told))
+        except CompileError as error:
+            refused = refused or error
+            continue
+        assert made.program is not None
+        found.append((made.program.bootstraps * bootstrap_cost(made.program.parameters), made, told))
+    if not found:
+        assert refused is not None
+        raise refused
+    _, made, told = min(found, key=lambda each: each[0])
+    if on_step is not None:
+        for name, graph in told:
+            on_step(name, graph)
+    return made
 
 
 def table() -> str:

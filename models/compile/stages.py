@@ -72,6 +72,10 @@ def calibrate(c: Compilation) -> Compilation:
         return replace(c, seen=c.given)
     samples = c.entered(c.given)
     seen = observe(c.graph, samples)
+    first = c.before[0] if c.before else None
+    as_is = c.options.exact is not None and c.options.exact.ranges == "calibrated"
+    if c.options.is_exact and not as_is and isinstance(first, Quantise):
+        seen = replace(seen, input_range=(first.low, first.high))  # integers that no sample has are the model's too
     checked = c.options.accuracy is not None
     return replace(
         c, seen=seen, samples=samples, reference=Reference.of(c.graph, samples, c.options.task) if checked else None

@@ -15,6 +15,7 @@ from cloakwork.models.graph.signs import SignPlan, plan_signs
 from cloakwork.models.graph.winner import Contest
 
 ARGMAX_CANDIDATES: Final = ("large16",)  # whose look-ups add little noise to a difference of scores
+COMPARISON_CANDIDATES: Final = (*ARGMAX_CANDIDATES, "fine4", "fine5")  # and to sums under weights of 8 bits
 MOST_CLASSES: Final = 64  # of an encrypted arg-max: all pairs are compared
 
 

@@ -13,7 +13,7 @@ from cloakwork.models.graph.functions import FUNCTIONS
 from cloakwork.models.graph.steps import Step, apply_steps, broken_rule, formula
 
 # Those whose parameters may say much of a model, or that belong to values that are integers.
-_NEVER: Final = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor", "Snap", "Table"})
+_NEVER: Final = frozenset({"BitwiseAnd", "BitwiseOr", "BitwiseXor", "Search", "Snap", "Staircase", "Table"})
 MOST_FUNCTIONS: Final = 8
 MOST_STEPS: Final = 24  # of a function
 MOST_NUMBERS: Final = 24  # parameters of all of them: the client gets no weights of a model

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,11 +51,16 @@ class Sources:
     still: NDArray[np.bool_]
 
 
+_KNOWN: Final[WeakKeyDictionary[Graph, Sources]] = WeakKeyDictionary()
+
+
 def find_sources(graph: Graph) -> Sources:
     """Args:
-    graph: before quantisation (equal means written the same) or after.
+    graph: before quantisation (equal means written the same) or after. The same graph, the same answer: it is searched once.
     """
-    return _Search(graph).run()
+    if graph not in _KNOWN:
+        _KNOWN[graph] = _Search(graph).run()
+    return _KNOWN[graph]
 
 
 class _Search:

@@ -41,6 +41,25 @@ def _gate(x: Reals, offset: Reals, opens: Reals, bound: Reals) -> Reals:
     return chosen
 
 
+def _requantize(x: Reals, unit: Reals, multiplier: Reals, zero: Reals, low: Reals, high: Reals) -> Reals:
+    """What integer kernels make of the accumulator x / unit, an integer: one product in float32, rounded half to even, saturated."""
+    product = np.rint(x / unit).astype(np.float32) * multiplier.astype(np.float32)
+    result: Reals = np.clip(np.rint(product).astype(np.float64) + zero, low, high)
+    return result
+
+
+def _staircase(x: Reals, thresholds: Reals, lowest: Reals) -> Reals:
+    """lowest [E] and one more for each of the thresholds [E, most], in order, that x [.., E] has reached."""
+    if thresholds.strides[0] == 0:  # all alike
+        return lowest + np.searchsorted(thresholds[0], x, side="right")
+    rows, number = np.unique(thresholds, axis=0, return_inverse=True)
+    reached = np.empty(np.shape(x))
+    for i, row in enumerate(rows):
+        chosen = number.reshape(-1) == i
+        reached[..., chosen] = np.searchsorted(row, x[..., chosen], side="right")
+    return lowest + reached
+
+
 def _gelu_tanh(x: Reals) -> Reals:
     result: Reals = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     return result
@@ -114,7 +133,9 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "QuantizeLinear": lambda x, scale, zero, low, high: np.clip(np.rint(x / scale) + zero, low, high),
     "Reciprocal": np.reciprocal,
     "Relu": lambda x: np.maximum(x, 0),
+    "Requantize": _requantize,
     "Round": np.rint,
+    "Search": lambda x, entries, tolerance: _table(x, entries),
     "Selu": lambda x, alpha, gamma: gamma * np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0))),
     "Sigmoid": _sigmoid,
     "Sign": np.sign,
@@ -124,6 +145,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "Softplus": _softplus,
     "Softsign": lambda x: x / (1 + np.abs(x)),
     "Sqrt": np.sqrt,
+    "Staircase": _staircase,
     "Sum": _weighted_sum,
     "Table": _table,
     "Tan": np.tan,
@@ -146,8 +168,8 @@ OPERANDS: Final[dict[str, tuple[int, int, Callable[[int], int]]]] = {
 # Never falling, whatever their parameters.
 MONOTONE: Final = frozenset({
     "Asinh", "Atan", "Ceil", "Clip", "Erf", "Excess", "Exp", "Floor", "Identity", "Log", "Max", "Min", "QuantizeLinear", "Relu",
-    "Round", "Selu", "Sigmoid", "Sign",
-    "Sinh", "Softplus", "Softsign", "Sqrt", "Tanh", "Truncate",
+    "Requantize", "Round", "Selu", "Sigmoid", "Sign",
+    "Sinh", "Softplus", "Softsign", "Sqrt", "Staircase", "Tanh", "Truncate",
 })  # fmt: skip
 
 # ONNX attributes that become parameters, with the defaults of the specification.

@@ -76,6 +76,12 @@ class GraphBuilder:
         node = Lookup(self.wire_count, gather, (Step("Table", (distinct,)),), _flat(function), origin, chosen)
         return self._append(node, facts)
 
+    def search(self, gather: Indices, tables: Reals, tolerance: float, facts: Facts, origin: str) -> Indices:
+        """One table [2M] for each gathered wire, of which entries that many slots away are right as well."""
+        distinct, function = np.unique(tables, axis=0, return_inverse=True)
+        step = Step("Search", (distinct, np.full(len(distinct), tolerance)))
+        return self._append(Lookup(self.wire_count, gather, (step,), _flat(function), origin), facts)
+
     def add(self, node: Node, facts: Facts) -> Indices:
         """A node as it is, at wires of its own; it reads wires that are there."""
         return self._append(replace(node, first_wire=self.wire_count), facts)

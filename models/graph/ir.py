@@ -32,7 +32,8 @@ from cloakwork.models.graph.last_steps import LAST_STEPS, LastStep
 from cloakwork.models.graph.steps import Step, broken_rule
 
 ZERO_WIRE = -1
-EXACT_STEPS: Final = ("Snap", "Table")  # first of a look-up: to a grid, or integers as indices
+TABLES: Final = ("Search", "Table")  # of indices on a circle; of the first, entries nearby are right as well
+EXACT_STEPS: Final = ("Snap", *TABLES)  # first of a look-up
 PRODUCTS: Final = {"Div": 2, "Max": 2, "Min": 2, "Mul": 2, "Where": 3}  # with their operands
 
 
@@ -97,13 +98,15 @@ class Lookup:
     @property
     def is_table(self) -> bool:
         """Whether it takes its argument for one of the numbers of a circle, all of it."""
-        return bool(self.steps) and self.steps[0].operator == "Table"
+        return bool(self.steps) and self.steps[0].operator in TABLES
 
     @property
     def spacing(self) -> Reals:
-        """[E], of an exact look-up: the distance between two values that each argument may have."""
+        """[E], of an exact look-up: the distance between two values that each argument may have; twice what a search tolerates."""
         assert self.is_exact
         first = self.steps[0]
+        if first.operator == "Search":
+            return 2 * first.parameters[1][self.function]
         return np.ones(len(self.function)) if self.is_table else first.parameters[0][self.function]
 
 
@@ -302,6 +305,10 @@ def _check_lookup(node: Lookup) -> None:
         _require(step.operator in FUNCTIONS, node, f"has steps that exist, not '{step.operator}'")
         for parameter in step.parameters:
             _require(int(node.function.max()) < len(parameter), node, "names functions that exist")
+        if step.operator == "Search":
+            _require(len(step.parameters) == 2, node, "searches a table with a tolerance")
+            tolerance = step.parameters[1]
+            _require(bool(np.isfinite(tolerance).all() and (tolerance > 0).all()), node, "tolerates what is positive")
     broken = broken_rule(node.steps)
     _require(broken is None, node, str(broken))
 

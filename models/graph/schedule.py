@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices
 from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup, Product, wire_numbers, wires
+from cloakwork.models.graph.tiles import tiles
 
 INPUT: Final = 0  # the value of the graph's input
 FEW: Final = 2  # one of so many numbers of the input is read, or less: then only those are extracted ..
@@ -76,6 +77,12 @@ class Gather:
         own = self.layout.column[self.wires] + first[self.layout.value[self.wires]]
         return np.where(self.wires == ZERO_WIRE, -1, own).astype(np.int32)
 
+    @cached_property
+    def distinct(self) -> tuple[Indices, Indices]:
+        """Every wire once, -1 first where it is read, and [..] which of them each is."""
+        read, index = np.unique(self.wires, return_inverse=True)
+        return read, index.reshape(self.wires.shape)
+
     @property
     def width(self) -> int:
         """Columns of `values` side by side."""
@@ -85,6 +92,11 @@ class Gather:
     def is_everything(self) -> bool:
         """All columns of its values, in order."""
         return np.array_equal(self.columns, np.arange(self.width))
+
+    @property
+    def copied(self) -> int:
+        """Columns that are written so that these wires, a vector, lie side by side."""
+        return self.width * (len(self.values) != 1) + (0 if self.is_everything else len(self.wires))
 
     @property
     def flat(self) -> Gather:
@@ -177,38 +189,63 @@ class Schedule:
         """Of one sample, in levels with look-ups."""
         return [sum(len(step.reads.wires) for step in level) for level in self.levels]
 
+    @cached_property
+    def most_columns(self) -> int:
+        """Ciphertexts of a sample that lie side by side at the worst moment: values, what is put together of them to be read, and the result."""
+        widths = self.output.layout.widths
+        held = most = 0
+        for step in self.steps:
+            if isinstance(step, Drop):
+                held -= sum(widths[value] for value in step.values)
+                continue
+            own = widths[step.writes]
+            read = step.node.size * (not step.is_everything) if isinstance(step, Extract) else _put_together(step)
+            held += own
+            most = max(most, held + read)
+        return max(most, held + self.output.flat.copied)
+
     def readers(self, value: int) -> list[Reader]:
         """Instructions that read a value; the output is none."""
         return [step for step in self.steps if not isinstance(step, Extract | Drop) and value in step.reads.values]
 
 
+def _put_together(step: Reader) -> int:
+    """Columns that are written so that an instruction can read them; products gather within the engine."""
+    if isinstance(step, LookUp):
+        return step.reads.copied
+    return step.reads.width * (len(step.reads.values) != 1)
+
+
 # --- lowering ----------------------------------------------------------------------------------------------------------------------------
 
 
-def schedule(graph: Graph) -> Schedule:
+def schedule(graph: Graph, most_lookups: int | None = None) -> Schedule:
+    """Args: most_lookups: of a batch, about: levels of more come in tiles, each of them products of some positions and the look-ups that read
+    these; None: levels as they are."""
     layout = Layout(graph.wire_count)
-    steps = list(_in_order(graph, layout))
+    steps = list(_in_order(graph, layout, most_lookups))
     output = Gather(graph.output, layout)
     return Schedule(tuple(_with_drops(steps, output)), output)
 
 
-def _in_order(graph: Graph, layout: Layout) -> Iterator[Extract | Reader]:
+def _in_order(graph: Graph, layout: Layout, most_lookups: int | None) -> Iterator[Extract | Reader]:
     """The input, then level by level what comes before look-ups and the look-ups."""
     columns = _read_columns(graph)
     yield Extract(graph.input, columns, layout.place_wires(graph.input.first_wire + columns))
-    for number, (computed, looked_up) in enumerate(_levels(graph)):
-        for node in computed:
-            reads, writes = Gather(node.gather, layout), layout.place([node])
-            if isinstance(node, Linear):
-                yield Multiply(node, reads, writes, _blocks(node.block, reads))
-            else:
-                yield Operate(node, reads, writes)
+    for number, level in enumerate(_levels(graph)):
         start = 0
-        for batch in _batches(looked_up):
-            gather = np.concatenate([node.gather for node in batch]) if len(batch) > 1 else batch[0].gather
-            elements = slice(start, start + len(gather))
-            yield LookUp(tuple(batch), Gather(gather, layout), layout.place(batch), number, elements)
-            start = elements.stop
+        for computed, looked_up in [level] if most_lookups is None else tiles(*level, most_lookups):
+            for node in computed:
+                reads, writes = Gather(node.gather, layout), layout.place([node])
+                if isinstance(node, Linear):
+                    yield Multiply(node, reads, writes, _blocks(node.block, reads))
+                else:
+                    yield Operate(node, reads, writes)
+            for batch in _batches(looked_up):
+                gather = np.concatenate([node.gather for node in batch]) if len(batch) > 1 else batch[0].gather
+                elements = slice(start, start + len(gather))
+                yield LookUp(tuple(batch), Gather(gather, layout), layout.place(batch), number, elements)
+                start = elements.stop
 
 
 def _read_columns(graph: Graph) -> Indices:

@@ -19,6 +19,7 @@ import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
+from cloakwork.models.graph.lookup_parts import Part, part_origin
 
 SIGNS: Final = "signs"
 MOST_WINDOW_BITS: Final = 6
@@ -84,20 +85,20 @@ class _Window:
 
 def _subtracted(builder: GraphBuilder, rows: list[Row], plan: SignPlan, name: str) -> tuple[list[Row], list[_Window]]:
     """Rows without the bits below the last window, and the windows before it."""
-    place, unit = 0, 2.0**-plan.bits
+    place, unit, lower = 0, 2.0**-plan.bits, (name, Part.LOWER)
     windows: list[_Window] = []
     for width in plan.windows[:-1]:
         half, weight = 1 << (width - 1), 1 << place
         # The highest bit t, whose weight is half * weight, as (t - 1/2) of that.
         top = np.repeat([-0.5, 0.5], half) * half * weight
-        bits = _looked_up(builder, rows, plan, (place, width), top, Facts(unit, top.min(), top.max()), name)
+        bits = _looked_up(builder, rows, plan, (place, width), top, Facts(unit, top.min(), top.max()), lower)
         rows = [_without(row, wire, half * weight / 2) for row, wire in zip(rows, bits.tolist(), strict=True)]
         windows.append(_Window(place, width, rows, bits, half * weight / 2))
         if width > 1:
             low = np.arange(half) * float(weight)
             table = np.concatenate([low, -low])
             facts = Facts(unit, -low.max(), low.max())
-            digits = _looked_up(builder, rows, plan, (place, width), table, facts, name)
+            digits = _looked_up(builder, rows, plan, (place, width), table, facts, lower)
             rows = [_without(row, wire, 0.0) for row, wire in zip(rows, digits.tolist(), strict=True)]
         place += width
     return rows, windows
@@ -114,26 +115,72 @@ def highest_bits(
         facts: of the results.
     """
     left, _ = _subtracted(builder, rows, plan, name)
-    return _looked_up(builder, left, plan, (plan.place, plan.windows[-1]), tables, facts, name)
+    return _looked_up(builder, left, plan, (plan.place, plan.windows[-1]), tables, facts, (name, Part.HIGHEST))
 
 
 def excess_parts(
-    builder: GraphBuilder, rows: list[Row], plan: SignPlan, unit: float, name: str
+    builder: GraphBuilder, rows: list[Row], plan: SignPlan, unit: float, name: str, alone: bool = False
 ) -> tuple[list[Indices], float]:
     """What makes max(d, 0) of an integer d beside d / 2: wires [rows] each to be added up, and a constant; phases, `unit` for 1.
 
-    With L = d + 2^(B-1) [d < 0] and the sign s: 2 max(d, 0) = d + s L + 2^(B-1) [d < 0]. Bits of L are read without what is below and above
-    them, half a turn further where d is negative, where a look-up negates what it gives. They reach from the highest bit of a window to below
-    that of the next one.
+    With L = d + 2^(B-1) [d < 0] and the sign s: 2 max(d, 0) = d + s L + 2^(B-1) [d < 0] = L + s L. Bits of L are read without what is below and
+    above them, half a turn further where d is negative, where a look-up negates what it gives. They reach from the highest bit of a window to
+    below that of the next one.
 
     Args:
         plan: whose windows, all but the lowest with one bit more, can be read.
+        alone: whether max(d, 0) is made without d / 2, the bits of L being read as they are too.
     """
     left, windows = _subtracted(builder, rows, plan, name)
     width, quarter = plan.windows[-1], 2.0 ** (plan.bits - 2)
     sign = np.repeat([0.125, -0.125], 1 << (width - 1))
-    signs = _looked_up(builder, left, plan, (plan.place, width), sign, Facts(1.0, -0.125, 0.125), name).tolist()
-    found: list[Indices] = []
+    facts, part = Facts(1.0, -0.125, 0.125), (name, Part.HIGHEST)
+    signs = _looked_up(builder, left, plan, (plan.place, width), sign, facts, part).tolist()
+    pieces = _pieces(left, windows, plan)
+    if alone:
+        turned = _halves(builder, pieces, plan, [signs] * (len(pieces) - 1) + [None], (0, unit), name)
+        plain = _halves(builder, pieces, plan, [None] * (len(pieces) - 1) + [signs], (0, unit), name)
+        return turned + plain, 0.0
+    turns = [signs] * (len(pieces) - 1) + [None]
+    return _halves(builder, pieces, plan, turns, (-quarter, unit), name), quarter * unit / 2
+
+
+def chosen_parts(
+    builder: GraphBuilder,
+    rows: list[Row],
+    bits: list[Row],
+    plan: SignPlan,
+    values: tuple[float, float],
+    name: str,
+) -> list[Indices]:
+    """What makes c (d + low) of integers d in [0, 2^(B-1)) and bits c: wires [rows] each to be added up.
+
+    2 c x = x + s x with s = 2 c - 1 in place of the sign of an excess: the bits are read as they are, and half a turn further where c is 0.
+
+    Args:
+        bits: rows of 0 or 1, in units of 2^-B as those of d.
+        values: low, and the phase for 1.
+    """
+    sign = np.array([-0.125, 0.125])
+    facts, part = Facts(1.0, -0.125, 0.125), (name, Part.CONDITION)
+    signs = _looked_up(builder, bits, plan, (0, 1), sign, facts, part).tolist()
+    pieces = _pieces(*_subtracted(builder, rows, plan, name), plan)
+    turned, plain = ([turn] * len(pieces) for turn in (signs, None))
+    return [wires for turns in (turned, plain) for wires in _halves(builder, pieces, plan, turns, values, name)]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Bits of rows from `lowest` to below `end`, of which all others are gone; the highest is 0, or the sign of the row."""
+
+    lowest: int
+    end: int
+    rows: list[Row]
+
+
+def _pieces(left: list[Row], windows: list[_Window], plan: SignPlan) -> list[_Piece]:
+    """Args: left: rows without the bits below the last window; windows: those before it."""
+    found: list[_Piece] = []
     before: _Window | None = None
     for window in [*windows, None]:
         here = left if window is None else window.rows
@@ -142,13 +189,30 @@ def excess_parts(
         lowest = 0 if before is None else before.place + before.width - 1
         end = plan.bits if window is None else window.place + window.width
         if end - lowest > 1 or window is None:
-            values = np.arange(1 << (end - lowest - 1)) * 2.0**lowest
-            half = (values - (quarter if window is None else 0.0)) * unit / 2
-            table, reach = np.concatenate([half, -half]), float(np.abs(half).max())
-            facts, turning = Facts(1.0, -reach, reach), None if window is None else signs
-            found.append(_looked_up(builder, here, plan, (lowest, end - lowest), table, facts, name, turning))
+            found.append(_Piece(lowest, end, here))
         before = window
-    return found, quarter * unit / 2
+    return found
+
+
+def _halves(
+    builder: GraphBuilder,
+    pieces: list[_Piece],
+    plan: SignPlan,
+    turns: Sequence[Sequence[int] | None],
+    values: tuple[float, float],
+    name: str,
+) -> list[Indices]:
+    """Half of every piece, negated by its turns. Args: values: what is added to the last piece, and the phase for 1."""
+    added, unit = values
+    found: list[Indices] = []
+    for piece, turn in zip(pieces, turns, strict=True):
+        table = np.arange(1 << (piece.end - piece.lowest - 1)) * 2.0**piece.lowest
+        half = (table + (added if piece is pieces[-1] else 0.0)) * unit / 2
+        reach = float(np.abs(half).max())
+        window, facts = (piece.lowest, piece.end - piece.lowest), Facts(1.0, -reach, reach)
+        tables, part = np.concatenate([half, -half]), (name, Part.PIECE)
+        found.append(_looked_up(builder, piece.rows, plan, window, tables, facts, part, turn))
+    return found
 
 
 def _looked_up(
@@ -158,13 +222,14 @@ def _looked_up(
     window: tuple[int, int],
     table: Reals,
     facts: Facts,
-    name: str,
+    part: tuple[str, Part],
     signs: Sequence[int] | None = None,
 ) -> Indices:
     """A function of some bits of every row, those below being gone.
 
     Args:
         window: the lowest bit, and how many.
+        part: of the chain in place of a look-up of that name.
         signs: wires of 1/8 or -1/8, which turn what is read by half where they are negative.
     """
     place, width = window
@@ -173,7 +238,7 @@ def _looked_up(
     if signs is not None:  # 1/4 - 2 / 8 = 0, 1/4 + 2 / 8 = 1/2
         quarter = 2.0 ** (width - 2)
         scaled = [Row({**row.weights, s: -2}, row.constant + quarter) for row, s in zip(scaled, signs, strict=True)]
-    name = f"{name}, bits {place} to {place + width - 1}"
+    name = part_origin(*part, f"bits {place} to {place + width - 1}")
     indices = builder.linear(scaled, circle(1 << (width - 1)), name)
     return builder.lookup(indices, np.broadcast_to(table, (len(rows), 1 << width)), facts, name)
 

@@ -35,13 +35,20 @@ class Step:
 
     def __call__(self, operands: Sequence[NDArray[np.float64]], function: NDArray[np.int64]) -> NDArray[np.float64]:
         """operands [.., E] each with function numbers [E]."""
-        parameters = (parameter[function] for parameter in self.parameters)
+        parameters = (_of_functions(parameter, function) for parameter in self.parameters)
         y: NDArray[np.float64] = FUNCTIONS[self.operator](*operands, *parameters)
         return y
 
     def select(self, function: NDArray[np.int64]) -> Step:
         """The step whose function i is function[i] of this one."""
         return Step(self.operator, tuple(parameter[function] for parameter in self.parameters), self.reads)
+
+
+def _of_functions(parameter: NDArray[np.float64], function: NDArray[np.int64]) -> NDArray[np.float64]:
+    """[E, ..] of function numbers [E]; of a table that all have in common one view."""
+    if parameter.ndim > 1 and len(function) and bool((function == function[0]).all()):
+        return np.broadcast_to(parameter[function[0]], (len(function), *parameter.shape[1:]))
+    return parameter[function]
 
 
 def apply_steps(steps: Sequence[Step], x: NDArray[np.float64], function: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -43,10 +43,17 @@ def _level_tables(graph: Graph, lookups: Sequence[Lookup], params: ParameterSet)
     """One table per distinct function of phases, and which of them each look-up uses, in order."""
     functions: list[PhaseFunction] = []
     index: list[Indices] = []
+    known: dict[
+        tuple[int, bytes], int
+    ] = {}  # by the steps, which parts of a node share (graph/tiles.py), and the row of facts
     for node in lookups:
-        own, chosen = phase_functions(graph, node)
-        index.append(chosen + len(functions))
-        functions += own
+        rows, chosen = function_rows(graph, node)
+        place = np.empty(len(rows), dtype=np.int64)
+        for i, row in enumerate(rows):
+            place[i] = known.setdefault((id(node.steps), row.tobytes()), len(functions))
+            if place[i] == len(functions):
+                functions.append(_phase_function(node, row))
+        index.append(place[chosen])
     return LookupTables.of_activations(params, functions), np.concatenate(index)
 
 
@@ -65,22 +72,27 @@ def shift_coefficients(graph: Graph, node: Lookup, params: ParameterSet) -> Indi
 
 
 def phase_functions(graph: Graph, node: Lookup) -> tuple[list[PhaseFunction], Indices]:
-    """phase -> value -> f(value) -> phase; values beyond the calibrated range count as its end."""
+    """phase -> value -> f(value) -> phase, and which of them each look-up uses; values beyond the calibrated range count as its end."""
+    rows, index = function_rows(graph, node)
+    return [_phase_function(node, row) for row in rows], index
+
+
+def function_rows(graph: Graph, node: Lookup) -> tuple[Reals, Indices]:
+    """The distinct functions of phases as rows: the function of values, then scale, offset and range of what is read, and the result's scale."""
     assert graph.scale is not None and graph.offset is not None and graph.lower is not None and graph.upper is not None
     facts = [graph.scale, graph.offset, graph.lower, graph.upper]
     own = graph.scale[wires(node)].reshape(len(node.gather), -1)[:, 0]
     rows = np.stack([node.function.astype(np.float64), *(fact[node.gather] for fact in facts), own], axis=1)
-    distinct, first, index = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    made = [_phase_function(node, int(i), row) for i, row in zip(first, distinct, strict=True)]
-    return made, index.reshape(-1).astype(np.int64)
+    distinct, index = np.unique(rows, axis=0, return_inverse=True)
+    return distinct, index.reshape(-1).astype(np.int64)
 
 
-def _phase_function(node: Lookup, element: int, row: Reals) -> PhaseFunction:
-    _, scale, offset, lower, upper, scale_out = (float(v) for v in row)
+def _phase_function(node: Lookup, row: Reals) -> PhaseFunction:
+    number, scale, offset, lower, upper, scale_out = (float(v) for v in row)
 
     def function(phase: Reals) -> Reals:
         x = np.clip(phase / scale + offset, lower, upper)
-        y = apply_steps(node.steps, x, np.full(x.shape, node.function[element]))
+        y = apply_steps(node.steps, x, np.full(x.shape, int(number)))
         turns = y * scale_out
         wrapped: Reals = turns - np.rint(turns)  # integer weights act on it: whole turns do not matter
         return wrapped

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,6 +48,9 @@ class Encrypted:
 # Functions whose parameters may be infinite: their values are finite all the same.
 _UNBOUNDED: Final = frozenset({"Clip", "Max", "Min", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 
+Rounding: TypeAlias = Literal[
+    "real", "onnxruntime"
+]  # of what integers are requantised to: see models/onnx_import/integer_kernels.py
 Constant: TypeAlias = NDArray[Any]
 Value: TypeAlias = Encrypted | Constant
 
@@ -118,6 +121,7 @@ class Context:
     origin: str = ""
     wire_count: int = 0
     pools_first: bool = True  # whether a max-pool comes before the monotone look-up that it follows in the model
+    rounding: Rounding = "real"
     evaluated: dict[int, tuple[Encrypted, Encrypted]] = field(default_factory=dict)  # by id of a tensor, which is kept
     _grids: dict[int, Grid] = field(default_factory=dict)  # by first wire of a node
     _starts: list[int] = field(default_factory=list)  # first wires of the nodes

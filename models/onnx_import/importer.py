@@ -29,9 +29,10 @@ from cloakwork.models.onnx_import import (  # noqa: F401 (they register their op
 )
 from cloakwork.models.onnx_import.client_side import CLIENT_OPERATORS, client_step
 from cloakwork.models.onnx_import.constant_folding import fold_constant
-from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, Value
+from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, Rounding, Value
 from cloakwork.models.onnx_import.ends import chosen_outputs, given_inputs, outputs_of, read_inputs
 from cloakwork.models.onnx_import.graph_order import constants_of, needed_for, ordered_nodes, read_by_layers
+from cloakwork.models.onnx_import.integer_kernels import with_kernels
 from cloakwork.models.onnx_import.nearest import nearest
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
 from cloakwork.models.onnx_import.softmax import evaluated
@@ -49,13 +50,18 @@ TABLE_OPERATORS: Final = (
 
 
 def import_onnx(
-    model: onnx.ModelProto | str | Path, *, pools_first: bool = True, outputs: Sequence[str] | None = None
+    model: onnx.ModelProto | str | Path,
+    *,
+    pools_first: bool = True,
+    outputs: Sequence[str] | None = None,
+    rounding: Rounding = "real",
 ) -> Graph:
     """Reads a model whose inputs and outputs all have the batch as their first dimension.
 
     Args:
         pools_first: max-pools before the monotone functions that they follow: fewer look-ups, on values with more bits.
         outputs: names of those that are wanted; None: all. Nodes that only the others need are left out.
+        rounding: of quantised models: "real" as their real numbers round, "onnxruntime" as its integer kernels do.
 
     Raises:
         UnsupportedOperatorError: names every node that cannot be imported, with the reason.
@@ -64,11 +70,13 @@ def import_onnx(
     """
     proto = load_onnx(model)
     opset = _opset(proto)
-    context = Context(pools_first=pools_first)
+    context = Context(pools_first=pools_first, rounding=rounding)
     values: dict[str, Value] = dict(constants_of(proto.graph))
     given = given_inputs(proto.graph, values)
     names = chosen_outputs(proto.graph, outputs)
     nodes = ordered_nodes(proto.graph)
+    if rounding == "onnxruntime":
+        nodes = with_kernels(nodes, constants_of(proto.graph), names)
     needed, used = needed_for(nodes, names)
     inputs, unused = read_inputs(given, used, context, values)
     _import_nodes(proto, nodes if outputs is None else needed, opset, context, values)

@@ -5,6 +5,8 @@ A monotone look-up before a tree (the ReLU before a max-pool) moves behind it, w
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from cloakwork.models.arrays import Indices
@@ -17,8 +19,10 @@ from cloakwork.models.onnx_import.elementwise import larger
 from cloakwork.models.onnx_import.registry import operator
 from cloakwork.models.onnx_import.windows import for_each_image, spatial_windows
 
+OF_PAIRS: Final = "n - 1 for n numbers; in exact programs 5 to 13 for one where none tells so many values apart"
 
-@operator("MaxPool", cost="n - 1 for a window of n numbers", restrictions="no indices as second output")
+
+@operator("MaxPool", cost=OF_PAIRS.replace("for n", "for a window of n"), restrictions="no indices as second output")
 @for_each_image
 def max_pool(context: Context, node: OnnxNode) -> Encrypted:
     if node.attributes.get("storage_order", 0):
@@ -30,7 +34,7 @@ def max_pool(context: Context, node: OnnxNode) -> Encrypted:
     return Encrypted(maximum(context, patches)[None])
 
 
-@operator("GlobalMaxPool", cost="n - 1 for n numbers")
+@operator("GlobalMaxPool", cost=OF_PAIRS)
 def global_max_pool(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     return Encrypted(maximum(context, x.reshape(*x.shape[:2], -1)).reshape(x.shape[:2] + (1,) * (x.ndim - 2)))
@@ -42,12 +46,11 @@ def maximum(context: Context, x: Indices, smaller: bool = False) -> Indices:
         return x[..., 0]
     grid, behind, wires = context.grid(x), [], x
     while context.pools_first and (inner := _monotone_before(context, wires)) is not None:
-        behind.append(inner)
+        behind.append((inner.steps, inner.function[wires[..., 0] - inner.first_wire]))
         wires = inner.gather[wires - inner.first_wire]
     best = _tree(context, wires, smaller)
-    for inner in reversed(behind):
-        function = np.full(best.size, inner.function[0])
-        best = context.add(Lookup(0, best.reshape(-1), inner.steps, function, "")).reshape(best.shape)
+    for steps, function in reversed(behind):
+        best = context.add(Lookup(0, best.reshape(-1), steps, function.reshape(-1), "")).reshape(best.shape)
     return best if grid is None else context.mark(best, grid)
 
 
@@ -60,12 +63,13 @@ def _tree(context: Context, x: Indices, smaller: bool) -> Indices:
 
 
 def _monotone_before(context: Context, x: Indices) -> Lookup | None:
-    """The look-up that x comes from, when it is one monotone function that does not fall: max(f(a), f(b)) = f(max(a, b))."""
+    """The look-up that windows x [.., n] come from, where each has one function, which does not fall: max(f(a), f(b)) = f(max(a, b))."""
     low, high = int(x.min()), int(x.max())
     found = next((n for n in reversed(context.nodes) if n.first_wire <= high), None)
     if not isinstance(found, Lookup) or low < found.first_wire or high >= found.first_wire + found.size:
         return None
-    same = bool((found.function == found.function[0]).all())
+    function = found.function[x - found.first_wire]
+    same = bool((function == function[..., :1]).all())
     return found if same and all(_never_falls(step) for step in found.steps) else None
 
 

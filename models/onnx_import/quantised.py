@@ -3,7 +3,7 @@
     QLinearConv(x, w) = Quantize(Conv(Dequantize(x), Dequantize(w)) + bias)
 
 Weights are constants and stay the multiples of their scale that they are; requantisation becomes part of the look-up that follows, and the
-last one the client's.
+last one the client's. It is rounded as real numbers are, or as ONNX Runtime's kernels do (models/onnx_import/integer_kernels.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from onnx import TensorProto
 
 from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
-from cloakwork.models.onnx_import import elementwise, linear
+from cloakwork.models.onnx_import import elementwise, integer_arithmetic, linear
 from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, Grid, OnnxNode, Value
+from cloakwork.models.onnx_import.integer_arithmetic import Integers, Target
+from cloakwork.models.onnx_import.integer_kernels import requantised
 from cloakwork.models.onnx_import.registry import FOLDED, LINEAR, MICROSOFT, operator
+from cloakwork.models.onnx_import.windows import for_each_image
 
 _REQUANTISED: Final = (
     "weights, scales and zero points constant; the bootstrap is its quantiser, which later functions share"
@@ -122,6 +125,21 @@ def _through(context: Context, node: OnnxNode, real: _Real, inputs: tuple[Value 
     return Encrypted(out)
 
 
+def _kernel(
+    context: Context, node: OnnxNode, real: _Real, inputs: tuple[Value | None, ...], output: int, channels: int = -1
+) -> Encrypted:
+    """The same for a sum of products of integers, whose unit is the product of the scales at inputs 1 and 4. Args: channels: the axis of its rows."""
+    if context.rounding == "real":
+        return _through(context, node, real, inputs, output)
+    wires = real(context, replace(node, inputs=inputs)).wires
+    kind = str(node.constant(output + 1).dtype) if node.has(output + 1) else "uint8"
+    zero = float(node.constant(output + 1).item()) if node.has(output + 1) else 0.0
+    low, high = integer_range(kind)
+    scales = node.constant(1).reshape(()), _along(node.constant(4), wires, channels), node.constant(output).reshape(())
+    out = requantised(context, wires, scales, float(node.attributes.get("alpha", 1.0)), (zero, low, high))
+    return Encrypted(context.mark(out, Grid(1.0, low, high)))
+
+
 def _real(context: Context, node: OnnxNode, index: int, axis: int | None = None) -> Value:
     """The tensor at inputs index .. index + 2 (values, scale, zero point), dequantised."""
     value = node.inputs[index]
@@ -144,13 +162,13 @@ def qlinear_conv(context: Context, node: OnnxNode) -> Encrypted:
     if node.has(8):  # int32 in units of the product of both scales
         unit = np.asarray(node.constant(1), dtype=np.float64) * np.asarray(node.constant(4), dtype=np.float64)
         bias = np.asarray(node.constant(8), dtype=np.float64) * unit.reshape(-1)
-    return _through(context, node, linear.conv, (x, weights, bias), 6)
+    return _kernel(context, node, linear.conv, (x, weights, bias), 6, channels=1)
 
 
 @operator("QLinearMatMul", MICROSOFT + "QLinearMatMul", restrictions=_REQUANTISED)
 def qlinear_matmul(context: Context, node: OnnxNode) -> Encrypted:
     left, right = _real(context, node, 0, axis=-2), _real(context, node, 3, axis=-1)
-    return _through(context, node, linear.matmul, (left, right), 6)
+    return _kernel(context, node, linear.matmul, (left, right), 6)
 
 
 @operator(MICROSOFT + "QGemm", restrictions=_REQUANTISED)
@@ -164,11 +182,15 @@ def qgemm(context: Context, node: OnnxNode) -> Encrypted:
         bias = np.asarray(node.constant(6), dtype=np.float64) * (unit * float(node.attributes.get("alpha", 1.0)))
     if not node.has(7):
         return linear.gemm(context, replace(node, inputs=(x, weights, bias)))
-    return _through(context, node, linear.gemm, (x, weights, bias), 7)
+    return _kernel(context, node, linear.gemm, (x, weights, bias), 7)
 
 
 @operator(MICROSOFT + "QLinearAdd", MICROSOFT + "QLinearMul", restrictions=_REQUANTISED)
 def qlinear_arithmetic(context: Context, node: OnnxNode) -> Encrypted:
+    if context.rounding == "onnxruntime":
+        exact = integer_arithmetic.added if node.operator == "QLinearAdd" else integer_arithmetic.multiplied
+        left, right = Integers.of(context, node, 0), Integers.of(context, node, 3)
+        return Encrypted(exact(context, left, right, Target.of(node, 6)))
     plain = replace(node, operator=node.operator.removeprefix("QLinear"))
     real = elementwise.add_sub if plain.operator == "Add" else elementwise.mul
     return _through(context, plain, real, (_real(context, node, 0), _real(context, node, 3)), 6)
@@ -185,16 +207,30 @@ def qlinear_function(context: Context, node: OnnxNode) -> Encrypted:
 def qlinear_average_pool(context: Context, node: OnnxNode) -> Encrypted:
     if node.attributes.get("channels_last", 0):
         raise UnsupportedNode("has channels last; export with channels first")
+    if context.rounding == "onnxruntime":
+        return _mean(context, node)
     real = linear.global_average_pool if node.operator == "QLinearGlobalAveragePool" else linear.average_pool
     return _through(context, node, real, (_real(context, node, 0),), 3)
+
+
+@for_each_image
+def _mean(context: Context, node: OnnxNode) -> Encrypted:
+    x, target = Integers.of(context, node, 0), Target.of(node, 3)
+    if node.operator == "QLinearGlobalAveragePool":
+        return Encrypted(integer_arithmetic.global_mean(context, x, target))
+    return Encrypted(integer_arithmetic.windowed_mean(context, x, node.attributes, target))
 
 
 @operator(MICROSOFT + "QLinearConcat", restrictions="all inputs encrypted")
 def qlinear_concat(context: Context, node: OnnxNode) -> Encrypted:
     """Inputs: scale and zero point of the result, then three for each tensor."""
-    parts = [_real(context, node, index) for index in range(2, len(node.inputs), 3)]
-    if not all(isinstance(part, Encrypted) for part in parts):
+    places = range(2, len(node.inputs), 3)
+    if not all(isinstance(node.inputs[index], Encrypted) for index in places):
         raise UnsupportedNode("concatenates a constant; add it in a node of its own")
+    if context.rounding == "onnxruntime":
+        integers = [Integers.of(context, node, index) for index in places]
+        return Encrypted(integer_arithmetic.joined(context, integers, node.attributes["axis"], Target.of(node, 0)))
+    parts = [_real(context, node, index) for index in places]
     joined = np.concatenate([part.wires for part in parts if isinstance(part, Encrypted)], axis=node.attributes["axis"])
     return _through(context, node, lambda *_: Encrypted(joined), (), 0)
 

@@ -8,7 +8,7 @@ from cloakwork.models.arrays import Indices
 from cloakwork.models.errors import UnsupportedNode
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode
 from cloakwork.models.onnx_import.linear import summed
-from cloakwork.models.onnx_import.pooling import maximum
+from cloakwork.models.onnx_import.pooling import OF_PAIRS, maximum
 from cloakwork.models.onnx_import.products import product
 from cloakwork.models.onnx_import.registry import LINEAR, operator
 from cloakwork.models.onnx_import.windows import for_each_image, spatial_windows
@@ -27,7 +27,7 @@ def reduced_axes(node: OnnxNode, x: Indices) -> tuple[int, ...] | None:
     return chosen
 
 
-@operator("ReduceMax", "ReduceMin", cost="n - 1 for n numbers", restrictions=_NOT_BATCH)
+@operator("ReduceMax", "ReduceMin", cost=OF_PAIRS, restrictions=_NOT_BATCH)
 def extreme(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted()
     axes = reduced_axes(node, x)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.ir import Graph, Linear, wires, wrong_distance
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.passes.exact_graph import ExactGraph
+from cloakwork.models.passes.noise_floor import check_floor
+from cloakwork.models.passes.weight_parts import large_weights
 from cloakwork.models.passes.wide_lookups import widened
 from cloakwork.models.program.phase_noise import Norms, phase_noise, weight_norms
 
@@ -69,35 +72,43 @@ def choose_exact(
 
 
 def choose_widened(
-    exact: ExactGraph, p_fail_log2: float, candidates: Sequence[ParameterSet], winner: bool = False
-) -> tuple[Graph, ExactChoice]:
-    """A graph that takes bits from accumulators which no look-up resolves, under the set for which that costs least.
+    ways: Iterable[ExactGraph], p_fail_log2: float, candidates: Sequence[ParameterSet], winner: bool = False
+) -> tuple[ExactGraph, Graph, ExactChoice]:
+    """A graph that takes bits from accumulators which no look-up resolves, of the ways and under the set for which that costs least.
+
+    Large weights are read in parts, which takes more look-ups, where there is no room for the noise under whole ones.
 
     Args:
-        exact: of whole units.
+        ways: of whole units, the same integers in each.
         winner: see `widened`.
 
     Raises:
-        NoParameterSetError: what the set that is best for such sums has no room for.
+        NoParameterSetError: what the set that is best for such sums has no room for, in the first of the ways; in parts where that was tried.
     """
-    found: tuple[float, Graph, ExactChoice] | None = None
+    best: tuple[float, tuple[ExactGraph, Graph, ExactChoice]] | None = None
     refused: NoParameterSetError | None = None
-    for params in sorted((p for p in candidates if p.kind == "exact"), key=noise.blind_rotation_variance):
-        if found is not None and exact.graph.bootstraps * bootstrap_cost(params) >= found[0]:
-            continue
-        try:
-            graph = merge_equal(widened(exact, params, p_fail_log2, winner))
-            output_unit = _widened_output(exact, graph, params, p_fail_log2, winner)
-        except NoParameterSetError as error:
-            refused = refused or error
-            continue
-        cost = graph.bootstraps * bootstrap_cost(params)
-        if found is None or cost < found[0]:
-            found = cost, graph, ExactChoice(params, output_unit)
-    if found is None:
-        assert refused is not None
-        raise refused
-    return found[1], found[2]
+    sets = sorted((p for p in candidates if p.kind == "exact"), key=noise.blind_rotation_variance)
+    ways = list(ways)
+    in_parts = [way for way in ways if large_weights(way.graph)]
+    for parts, tried in ((False, ways), (True, in_parts)):
+        refused = None if tried else refused
+        for exact, params in product(tried, sets):
+            if best is not None and exact.graph.bootstraps * bootstrap_cost(params) >= best[0]:
+                continue
+            try:
+                check_floor(exact, params, p_fail_log2, parts)
+                graph = merge_equal(widened(exact, params, p_fail_log2, winner, parts))
+                output_unit = _widened_output(exact, graph, params, p_fail_log2, winner)
+            except NoParameterSetError as error:
+                refused = refused or error
+                continue
+            cost = graph.bootstraps * bootstrap_cost(params)
+            if best is None or cost < best[0]:
+                best = cost, (exact, graph, ExactChoice(params, output_unit))
+        if best is not None:
+            return best[1]
+    assert refused is not None
+    raise refused
 
 
 def _widened_output(exact: ExactGraph, graph: Graph, params: ParameterSet, p_fail_log2: float, winner: bool) -> float:

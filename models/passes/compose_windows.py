@@ -8,73 +8,110 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.graph.affine import MAX_WEIGHTS
 from cloakwork.models.graph.ir import ZERO_WIRE, Linear
+from cloakwork.models.passes.rows_together import source_positions
 
 _MOST_READ = 1 << 25  # wires, repeated ones counted, that are looked at
 
 
 def composed_windows(node: Linear, sources: list[Linear], most_weights: int) -> Linear | None:
     """The node after its sources, with its own wires; None when that takes more multiplications than `most_weights`."""
-    width = max(source.weights.shape[2] for source in sources)
-    if node.gather.size * width > _MOST_READ:
+    windows = _Windows.of(node, sources)
+    if windows is None:
         return None
-    windows = _Windows.of(node, sources, width)
-    names, slots = _distinct(windows.read.reshape(len(node.gather), -1))
+    names, slots = _distinct(windows.read)
     rows = node.weights.shape[1]
     if int((names >= 0).sum()) * rows > most_weights:
         return None
-    keys = np.concatenate([node.block[:, None], windows.kind, slots, names[:, :1] < 0], axis=1)
-    _, first, block = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    keys = np.concatenate([node.block[:, None], windows.kind, windows.start, slots, names[:, :1] < 0], axis=1)
+    first, block = _distinct_rows(keys)
     if len(first) * rows * names.shape[1] > MAX_WEIGHTS:
         return None
     weights = np.zeros((len(first), names.shape[1], rows))
     bias = np.empty((len(first), rows))
     for group, position in enumerate(first.tolist()):
         own, kind = node.weights[node.block[position]], windows.kind[position]
-        np.add.at(weights[group], slots[position], (own[:, :, None] * windows.factors[kind]).reshape(rows, -1).T)
+        row, column = np.nonzero(own)
+        place = slots[position][windows.start[position, column, None] + np.arange(windows.factors.shape[1])]
+        np.add.at(weights[group], (place, row[:, None]), own[row, column, None] * windows.factors[kind[column]])
         weights[group, names[position] < 0] = 0.0
         bias[group] = node.bias[node.block[position]] + own @ windows.bias[kind]
+    used = np.flatnonzero((names >= 0).any(axis=0))
+    used = used if len(used) else np.zeros(1, dtype=np.int64)
     return replace(
         node,
-        gather=names,
-        block=block.reshape(-1).astype(np.int64),
-        weights=np.ascontiguousarray(weights.transpose(0, 2, 1)),
+        gather=np.ascontiguousarray(names[:, used]),
+        block=block,
+        weights=np.ascontiguousarray(weights[:, used].transpose(0, 2, 1)),
         bias=bias,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Windows:
-    """What each column of a node reads: wires [P, K, width], and which row of weights that is [P, K] of factors [kinds, width]."""
+    """What the columns of a node read: wires [P, W], where in them the window of each column begins [P, K], and which row of weights that is [P, K]
+    of factors [kinds, width]. Columns that read rows of one position of a source share a window."""
 
     read: Indices
+    start: Indices
     kind: Indices
     factors: Reals
     bias: Reals
 
     @classmethod
-    def of(cls, node: Linear, sources: list[Linear], width: int) -> _Windows:
-        """Wires of no source are windows of one."""
-        read = np.full((*node.gather.shape, width), ZERO_WIRE, dtype=np.int64)
-        read[..., 0] = node.gather
-        kind = np.zeros_like(node.gather)
-        alone = np.zeros((1, width))
-        alone[0, 0] = 1.0
-        factors, bias, count = [alone], [np.zeros(1)], 1
+    def of(cls, node: Linear, sources: list[Linear]) -> _Windows | None:
+        """Wires of no source lie behind the windows, and read nothing of what follows them. None where there is too much to read."""
+        width = max(source.weights.shape[2] for source in sources)
+        rank, leads = _ranked(source_positions(node, sources))
+        behind, alone = width * (int(rank.max()) + 1), rank < 0
+        start = np.where(alone, behind + np.cumsum(alone, axis=1) - 1, width * rank)
+        if len(start) * (int(start.max()) + width) > _MOST_READ:
+            return None
+        read = np.full((len(start), int(start.max()) + width), ZERO_WIRE, dtype=np.int64)
+        line, column = np.nonzero(alone)
+        read[line, start[line, column]] = node.gather[line, column]
+        kind, own_factors = np.zeros_like(node.gather), np.zeros((1, width))
+        own_factors[0, 0] = 1.0
+        factors, bias, count = [own_factors], [np.zeros(1)], 1
         for source in sources:
             blocks, rows, own = source.weights.shape
             inside = (node.gather >= source.first_wire) & (node.gather < source.first_wire + source.size)
             position, row = np.divmod(node.gather[inside] - source.first_wire, rows)
             kind[inside] = count + source.block[position] * rows + row
-            read[inside] = ZERO_WIRE
-            read[inside, :own] = source.gather[position]
+            line, column = np.nonzero(inside & leads)
+            places = start[line, column, None] + np.arange(own)
+            read[line[:, None], places] = source.gather[(node.gather[line, column] - source.first_wire) // rows]
             factors.append(np.pad(source.weights.reshape(-1, own), ((0, 0), (0, width - own))))
             bias.append(source.bias.reshape(-1))
             count += blocks * rows
-        return cls(read, kind, np.concatenate(factors), np.concatenate(bias))
+        return cls(read, start, kind, np.concatenate(factors), np.concatenate(bias))
+
+
+def _ranked(numbers: Indices) -> tuple[Indices, NDArray[np.bool_]]:
+    """[P, K]: the rank of a number among the different ones of its line, -1 of -1; and whether it is the first of its equals there."""
+    order = np.argsort(numbers, axis=1, kind="stable")
+    ordered = np.take_along_axis(numbers, order, axis=1)
+    fresh = np.ones(numbers.shape, dtype=bool)
+    fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    rank, leads = np.empty_like(numbers), np.empty_like(fresh)
+    np.put_along_axis(rank, order, np.cumsum(fresh, axis=1) - 1 - (ordered[:, :1] < 0), axis=1)
+    np.put_along_axis(leads, order, fresh, axis=1)
+    return rank, leads
+
+
+def _distinct_rows(keys: Indices) -> tuple[Indices, Indices]:
+    """The first of every kind of rows, in ascending order of what they hold, and of which kind each is; long rows are compared by their bytes."""
+    known: dict[bytes, int] = {}
+    kind = np.array([known.setdefault(row.tobytes(), len(known)) for row in keys])
+    _, first = np.unique(kind, return_index=True)
+    order = np.array(sorted(range(len(first)), key=lambda i: keys[first[i]].tolist()))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[kind]
 
 
 def _distinct(read: Indices) -> tuple[Indices, Indices]:

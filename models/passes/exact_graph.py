@@ -20,7 +20,11 @@ class ExactOptions:
     approximate: noise limits of layers that need not be exact, by the names of linear nodes.
     given: whether the model says where it rounds.
     whole: units are powers of two, so that bits can be taken from accumulators (passes/wide_lookups.py).
+    finer: bits by which whole units of wide sums of look-ups are finer than they have to be: more room for what is read beside them. None: sums
+        may take all of their half of the torus.
     compared: outputs have one step, and room for their differences; so many times the step that weight_bits ask for. 0: they are not compared.
+    integers: the input's values are those of its grid, so that ReLUs, maxima and choices of rows of integers are not rounded.
+    apart: gates have room for what they choose, and the bit is read by itself (passes/wide_choices.py); with `whole`.
     """
 
     weight_bits: int
@@ -29,7 +33,10 @@ class ExactOptions:
     approximate: Mapping[str, float] = field(default_factory=dict)
     given: bool = False
     whole: bool = False
+    finer: int | None = None
     compared: int = 0
+    integers: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,10 @@ class Accumulators:
 class ExactGraph:
     graph: Graph
     layers: Mapping[int, Accumulators]  # by first wire
+    kept: tuple[
+        str, ...
+    ] = ()  # origins of look-ups whose results are not rounded because they are integers (`ExactOptions.integers`)
+    apart: bool = False  # whether gates read their bits by themselves
 
     def of(self, node: Linear) -> Accumulators:
         return self.layers[node.first_wire]
@@ -58,6 +69,11 @@ def is_extreme(node: Lookup) -> bool:
     return len(steps) == 1 and (
         steps[0].operator == "Excess" or (steps[0].operator in ("Max", "Min") and len(steps[0].reads) == 1)
     )
+
+
+def is_excess(node: Lookup) -> bool:
+    """ReLU of a model, or what makes a maximum of several in a pool: the excess over 0."""
+    return len(node.steps) == 1 and node.steps[0].operator == "Relu"
 
 
 def bounds_of(node: Lookup) -> Reals:

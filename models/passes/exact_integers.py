@@ -7,11 +7,13 @@ below u / 2:
     phase of m = m u,  phase of A = (A - centre) u,  (number of values of A) u <= 1/2
 
 Models that say where they round (QDQ) keep their grids; in others every look-up's result is rounded to `activation_bits`, the input to
-`input_bits`. The failure probability follows from u and the noise: choose_exact.
+`input_bits`; ReLUs, maxima and choices of what is integer from the input on are not
+(`ExactOptions.integers`). The failure probability follows from u and the noise: choose_exact.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,14 +23,17 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output, regroup
 from cloakwork.models.graph.ir import Graph, Linear, Lookup, Node, source_nodes, wires
 from cloakwork.models.graph.steps import Step, apply_steps
-from cloakwork.models.passes.exact_graph import ExactGraph, ExactOptions, bounds_of, is_extreme
+from cloakwork.models.passes.exact_graph import ExactGraph, ExactOptions, bounds_of, is_excess, is_extreme
 from cloakwork.models.passes.exact_units import Integers, with_units
-from cloakwork.models.passes.gates import Opening, is_gate, with_offsets, without_gates
+from cloakwork.models.passes.gates import Opening, apart_offset, is_gate, with_offsets, without_gates
 from cloakwork.models.passes.grids import COMPARISONS, Grids, after_lookup
-from cloakwork.models.passes.integer_rows import row_steps
+from cloakwork.models.passes.integer_rows import LARGEST_WEIGHT, row_steps
 from cloakwork.models.passes.reachable import FewValues
+from cloakwork.models.passes.step_functions import is_monotone
 
+_LARGEST_GIVEN = 510  # of weights of 8 bits, whatever their zero point, and differences of two such rows
 _MOST_PARTS = 64  # of a row's step
+_FEW_LEVELS = 4  # of results, which signs alone find with fewer look-ups
 _LARGEST = 2**24  # values of an accumulator that are worth counting
 
 
@@ -38,7 +43,23 @@ def exact_integers(graph: Graph, input_unit: float, options: ExactOptions, calib
     input_unit: of the grid that the client rounds the input to.
     calibrated: take the ranges of accumulators from calibration where they are narrower; values outside wrap.
     """
-    return _Exact(graph, input_unit, options, calibrated).run()
+    return next(in_units(graph, input_unit, options, calibrated, [options.finer]))
+
+
+def in_units(
+    graph: Graph, input_unit: float, options: ExactOptions, calibrated: bool, finer: Sequence[int | None]
+) -> Iterator[ExactGraph]:
+    """The same integers in units so much finer, each as `ExactOptions.finer`, without repetitions."""
+    made = _Exact(graph, input_unit, options, calibrated)
+    integers = made.run()
+    seen: set[bytes] = set()
+    for bits in finer:
+        exact = with_units(integers, replace(options, finer=bits))
+        assert exact.graph.scale is not None
+        scales = exact.graph.scale.tobytes()
+        if scales not in seen:
+            seen.add(scales)
+            yield replace(exact, kept=tuple(made.kept), apart=options.apart)
 
 
 class _Exact:
@@ -59,8 +80,11 @@ class _Exact:
         self.through = np.zeros(size, dtype=bool)  # wires whose grid has to go through 0 and a bound
         self.bounds = np.zeros(size)
         self.offsets, self.opens = np.zeros(size), np.zeros(size)  # in integers; a gate opens above `opens`
+        self.exact = np.zeros(size + 1, dtype=bool)  # wires before which nothing is rounded, the input included
+        self.exact[wires(graph.input)], self.exact[-1] = options.integers, True
+        self.kept: list[str] = []
         for node in graph.lookups:
-            if is_gate(node) or is_extreme(node):
+            if is_gate(node) or is_extreme(node) or (is_excess(node) and options.integers):
                 self.through[node.gather] = True
                 self.bounds[node.gather] = bounds_of(node)
             if is_gate(node):
@@ -70,7 +94,7 @@ class _Exact:
         self.low[own] = np.rint(graph.lower[own] / input_unit)
         self.high[own] = np.rint(graph.upper[own] / input_unit)
 
-    def run(self) -> ExactGraph:
+    def run(self) -> Integers:
         for position, node in enumerate(self.source.nodes):
             if isinstance(node, Linear):
                 self.nodes.append(self._linear(node))
@@ -78,10 +102,9 @@ class _Exact:
                 self.nodes.append(self._lookup(position, node))
             else:
                 self.nodes.append(node)
-        integers = Integers(
+        return Integers(
             self.source, tuple(self.nodes), self.low, self.high, self.grid, tuple(self.group), frozenset(self.narrowed)
         )
-        return with_units(integers, self.options)
 
     def _set(self, node: Node, step: Reals | float, origin: Reals | float) -> None:
         self.grid.step[wires(node)], self.grid.origin[wires(node)] = step, origin
@@ -93,7 +116,9 @@ class _Exact:
         node, per_block = self._one_grid_per_column(node)
         node, opening = without_gates(node, self.gates[wires(node)])
         real = node.weights * per_block[:, None, :]
-        row = row_steps(real)
+        row = row_steps(real, _LARGEST_GIVEN if self.options.given else LARGEST_WEIGHT)
+        read = ((node.gather < 0) | self.exact[node.gather])[:, None, :] | (real[node.block] == 0)
+        self.exact[wires(node)] = (read.all(axis=2) & (row[node.block] > 0)).reshape(-1)
         rounded = np.abs(real).max(axis=2) / (2 ** (self.options.weight_bits - 1) - 1)
         if self.options.rounded_bits is not None:
             row = np.where(row >= rounded * (1 - 1e-9), row, 0.0)  # integers of more bits are rounded too
@@ -131,8 +156,12 @@ class _Exact:
         np.maximum.at(span, node.block, (self.high[own] - self.low[own] + 1).reshape(shape))
         gates = (self.gates[own] > 0).reshape(shape)
         added = np.where(gates, span[node.block], 0.0).reshape(-1)
+        if self.options.apart:
+            span = apart_offset(span, node.bias / self._row_step(node, shape))
+            added = np.where(gates, span[node.block], 0.0).reshape(-1)
         self.opens[own] = self.high[own] + 0.5
-        self.high[own] += added
+        if not self.options.apart:
+            self.high[own] += added
         self.offsets[own] = added
         # A part of the offset that is a constant moves the origin, and with it what opens the gate.
         weights = node.weights + (bits * span[:, :, None]).astype(np.int64)
@@ -213,6 +242,8 @@ class _Exact:
         on_grid = bool(found.through_zero.all()) and slots is None
         low, high = self.low[node.gather], self.high[node.gather]
         results = self._results(node, step, origin, low, high)
+        if self.options.apart and is_gate(node):
+            results = np.minimum(low * step + origin, 0.0), np.maximum(high * step + origin, 0.0)
         levels = 1 if not on_grid else self._levels(node, step, origin, results, found.step)
         keys = np.stack([node.function.astype(np.float64), step, origin], axis=1)
         distinct, function = np.unique(keys, axis=0, return_inverse=True)
@@ -221,9 +252,16 @@ class _Exact:
         steps = [] if self._is_approximate(node) else [snap]
         steps += [s.select(distinct[:, 0].astype(np.int64)) for s in node.steps]
         kept = self.options.given or levels <= 2**self.options.activation_bits or is_extreme(node)
+        if on_grid and not kept and self._is_integer(node):
+            kept = True
+            self.kept.append(node.origin)
         if on_grid and kept:
+            if is_excess(node) and self.options.whole and self.options.integers and levels > _FEW_LEVELS:
+                steps[-1] = Step("Excess")
+            self.exact[wires(node)] = self.exact[node.gather]
             self._set(node, found.step, 0.0)
         elif (chosen := self._step_of_choices(node, step, origin)) is not None:
+            self.exact[wires(node)] = self.exact[node.gather]
             self._set(node, chosen, 0.0)
         else:
             unit = self._activation_unit(position)
@@ -238,6 +276,10 @@ class _Exact:
         made = replace(node, steps=tuple(steps), function=function)
         self._reach(made)
         return made
+
+    def _is_integer(self, node: Lookup) -> bool:
+        """A ReLU, a maximum of several or a choice of what nothing before it has rounded."""
+        return bool((is_excess(node) or is_gate(node)) and self.exact[node.gather].all())
 
     def _levels(self, node: Lookup, step: Reals, origin: Reals, results: tuple[Reals, Reals], unit: Reals) -> float:
         """How many steps of the grid results reach over, or how many of them can be where these are few."""
@@ -307,8 +349,9 @@ class _Exact:
         )
         distinct, index = np.unique(keys, axis=0, return_inverse=True)
         least, most = np.empty(len(distinct)), np.empty(len(distinct))
+        ends_are_all = is_monotone(node.steps)
         for i, (function, coarse, start, first, last, fine, zero) in enumerate(distinct):
-            count = int(min(last - first + 1, _LARGEST))
+            count = 2 if ends_are_all else int(min(last - first + 1, _LARGEST))
             x = np.linspace(first, last, count) * fine + zero
             x = np.rint((x - start) / coarse) * coarse + start
             y = apply_steps(node.steps, x, np.full(count, int(function)))

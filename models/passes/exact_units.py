@@ -6,6 +6,7 @@ Rows with fewer values than others of their group are multiplied to fill the ran
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -21,6 +22,9 @@ from cloakwork.models.passes.grids import Grids
 from cloakwork.models.passes.row_scales import INPUT_LIMIT, OUTPUT_LIMIT
 
 _LOOKUP_RANGE: Final = 0.5  # of the torus
+_WIDE_RANGE: Final = 0.46  # of accumulators that are read with noise beside them (digit_search)
+_FINER_FRESH: Final = 2  # bits; readings then come nearer to what they have room for
+_WIDE: Final = 512  # values: no look-up tells them apart
 _COARSEST_COMPARED: Final = 2.0**-8  # unit of outputs that are compared
 
 
@@ -64,7 +68,7 @@ class _Units:
             own = wires(node)
             if isinstance(node, Linear):
                 count[node.first_wire] = int((self.high[own] - self.low[own]).max()) + 1
-                allowed = (2 * OUTPUT_LIMIT if is_output(graph, node) else _LOOKUP_RANGE) / count[node.first_wire]
+                allowed = self._allowed(count[node.first_wire], is_output(graph, node)) / count[node.first_wire]
                 if self.options.compared and is_output(graph, node):
                     allowed = min(_COARSEST_COMPARED, _LOOKUP_RANGE / (self._spread(graph) + 2))
             else:
@@ -72,21 +76,43 @@ class _Units:
                 allowed = (INPUT_LIMIT if isinstance(node, Input) else 0.5) / largest
             limit[self.group[i]] = min(limit.get(self.group[i], 1.0), allowed)
         if self.options.whole:
-            limit = {group: 2.0 ** math.floor(math.log2(each)) / self._parts for group, each in limit.items()}
+            limit = {group: self._whole(graph, group, each, count) for group, each in limit.items()}
         return self._phases(graph, [limit[group] for group in self.group], count)
+
+    def _allowed(self, count: int, is_last: bool) -> float:
+        """How much of the torus so many values may take."""
+        if is_last:
+            return 2 * OUTPUT_LIMIT
+        return _WIDE_RANGE if self.options.finer is not None and count > _WIDE else _LOOKUP_RANGE
+
+    def _whole(self, graph: Graph, group: int, limit: float, count: Mapping[int, int]) -> float:
+        """A power of two, but for outputs that are decrypted only; finer where there is little noise, and wide sums are read."""
+        members = [node for number, node in zip(self.group, graph.nodes, strict=True) if number == group]
+        linears = [node for node in members if isinstance(node, Linear)]
+        if not self.options.compared and all(is_output(graph, node) for node in linears):
+            return limit / self._parts
+        wide = max((count[node.first_wire] for node in linears), default=0) > _WIDE
+        finer = self._finer(members) if wide else 0
+        return 2.0 ** (math.floor(math.log2(limit)) - finer) / self._parts
+
+    def _finer(self, members: Sequence[Node]) -> int:
+        """Bits, of the units of wide sums of a group."""
+        if self.options.finer is None:
+            return 0
+        return self.options.finer if any(isinstance(node, Lookup) for node in members) else _FINER_FRESH
 
     @cached_property
     def _parts(self) -> int:
-        """Of what is one unit elsewhere: an excess is put together of halves, one of such of quarters."""
+        """Of what is one unit elsewhere: an excess beside its operands is put together of halves, one of such of quarters."""
         halvings = np.zeros(len(self.source.nodes), dtype=np.int64)
         owner = self.source.owners()
-        for i, node in enumerate(self.source.nodes):
+        for i, node in enumerate(self.nodes):
             before = max((int(halvings[source]) for source in source_nodes(self.source, node.gather, owner)), default=0)
             if isinstance(node, Linear):
                 halvings[i] = before
             elif isinstance(node, Lookup):
                 halvings[i] = before + 1 if is_extreme(node) else 0
-        return 1 << int(halvings.max()) if self.options.whole else 1
+        return 1 << int(halvings.max()) if self.options.whole and not self.options.apart else 1
 
     def _spread(self, graph: Graph) -> float:
         """The largest difference of two outputs, in their one step."""
@@ -124,7 +150,7 @@ class _Units:
             scale[own] = unit[i] / step
             if isinstance(node, Linear):
                 first, last = node.first_wire, is_output(graph, node)
-                factor, merged = self._filling(node, unit[i], last)
+                factor, merged = self._filling(graph, node, unit[i], last)
                 node = replace(node, weights=node.weights * factor[:, :, None])
                 scale[own] *= factor[node.block].reshape(-1)
                 centre = (self.low[own] + self.high[own]) / 2
@@ -137,14 +163,17 @@ class _Units:
         done = check(replace(graph, nodes=tuple(nodes), lower=lower, upper=upper, scale=scale, offset=offset))
         return ExactGraph(done, layers)
 
-    def _filling(self, node: Linear, unit: float, last: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _filling(self, graph: Graph, node: Linear, unit: float, last: bool) -> tuple[np.ndarray, np.ndarray]:
         """[G, R]: by how much each row's integers are multiplied, and how many of its values look the same to its look-ups."""
         own, ones = wires(node), np.ones(node.bias.shape, dtype=np.int64)
         if last:
             return self._parts * ones, ones
         values = ones.copy()
         values[node.block] = (self.high[own] - self.low[own] + 1).reshape(len(node.gather), -1).astype(np.int64)
-        factor = np.maximum(1, np.floor(_LOOKUP_RANGE / (unit * values) * (1 + 1e-12))).astype(np.int64)
+        wide = (self.options.finer is not None) & (values > _WIDE)
+        sources = [graph.nodes[i] for i in source_nodes(graph, node.gather)]
+        allowed = np.where(wide, _WIDE_RANGE * 2.0 ** -self._finer(sources), _LOOKUP_RANGE)
+        factor = np.maximum(1, np.floor(allowed / (unit * values) * (1 + 1e-12))).astype(np.int64)
         if self.options.whole:
             factor = np.exp2(np.floor(np.log2(factor))).astype(np.int64)
         most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits

@@ -25,7 +25,8 @@ class Opening:
 
 
 def is_gate(node: Lookup) -> bool:
-    return bool(node.steps) and node.steps[0].operator == "Gate"
+    steps = [step for step in node.steps if step.operator != "Snap"]
+    return bool(steps) and steps[0].operator == "Gate"
 
 
 def without_gates(node: Linear, offsets: Reals) -> tuple[Linear, Opening | None]:
@@ -54,6 +55,12 @@ def without_gates(node: Linear, offsets: Reals) -> tuple[Linear, Opening | None]
             f"'{node.origin}': chooses between values that are too small beside their weights; scale them"
         )
     return replace(node, weights=weights, bias=bias), opening
+
+
+def apart_offset(span: Reals, bias: Reals) -> Reals:
+    """Offsets of gates whose bits are to be found again in weights and biases: powers of two. Args: in steps of the rows; span: 0 of others."""
+    beside = np.where(span > 0, 8 * (span + np.abs(bias)), 1.0)
+    return np.where(span > 0, np.exp2(np.ceil(np.log2(beside))), 0.0)
 
 
 def with_offsets(node: Lookup, offset: Reals, opens: Reals, origin: Reals) -> Lookup:

@@ -13,7 +13,9 @@ from cloakwork.models.graph.steps import Step
 
 _TOLERANCE = 1e-6
 COMPARISONS: Final = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
-_TO_INTEGERS = COMPARISONS | {"Ceil", "Floor", "Not", "QuantizeLinear", "Round", "Sign", "Truncate"}
+_TO_INTEGERS = COMPARISONS | {
+    "Ceil", "Floor", "Not", "QuantizeLinear", "Requantize", "Round", "Sign", "Staircase", "Truncate",
+}  # fmt: skip
 _KEEPING = frozenset({"Abs", "Excess", "Gate", "Identity", "Relu"})  # of a grid through 0
 _BOUNDS = frozenset({"Clip", "Max", "Min"})  # the same when the bounds are on it
 

@@ -27,16 +27,16 @@ def holds_integers(node: Linear) -> bool:
     return node.weights.shape[2] > 2 and bool((row_steps(node.weights) > 0).all())
 
 
-def row_steps(weights: Reals) -> Reals:
-    """[G, R]: the largest step of which a row's weights [G, R, K] are multiples up to 127; 0 where there is none."""
+def row_steps(weights: Reals, most: int = LARGEST_WEIGHT) -> Reals:
+    """[G, R]: the largest step of which a row's weights [G, R, K] are multiples up to `most`; 0 where there is none."""
     rows = weights.reshape(-1, weights.shape[2])
     largest = np.abs(rows).max(axis=1)
-    if LARGEST_WEIGHT * rows.size <= _AT_ONCE:
-        return _row_steps_at_once(rows, largest).reshape(weights.shape[:2])
+    if most * rows.size <= _AT_ONCE:
+        return _row_steps_at_once(rows, largest, most).reshape(weights.shape[:2])
     order = np.argsort(-np.abs(rows), axis=1)[:, :_SAMPLED]
     sampled = np.take_along_axis(rows, order, axis=1)
     steps = np.where(largest == 0, 1.0, 0.0)
-    for largest_integer in range(1, LARGEST_WEIGHT + 1):
+    for largest_integer in range(1, most + 1):
         open_rows = np.flatnonzero(steps == 0)
         if not len(open_rows):
             break
@@ -47,9 +47,9 @@ def row_steps(weights: Reals) -> Reals:
     return steps.reshape(weights.shape[:2])
 
 
-def _row_steps_at_once(rows: Reals, largest: Reals) -> Reals:
+def _row_steps_at_once(rows: Reals, largest: Reals, most: int) -> Reals:
     """The same for few weights: all divisors together."""
-    candidates = largest / np.arange(1, LARGEST_WEIGHT + 1)[:, None]  # [divisors, rows], the largest first
+    candidates = largest / np.arange(1, most + 1)[:, None]  # [divisors, rows], the largest first
     ratio = rows / np.where(candidates > 0, candidates, 1.0)[..., None]
     fits = (np.abs(ratio - np.rint(ratio)).max(axis=2, initial=0.0) < _TOLERANCE) & (candidates > 0)
     first = np.argmax(fits, axis=0)

@@ -53,7 +53,9 @@ def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, Functions
         read[group] = program.base
         for i in np.unique(function).tolist():
             one = tuple(step.select(np.array([i])) for step in steps)
-            key = tuple((step.operator, step.reads, *(float(p[0]) for p in step.parameters)) for step in one)
+            key = tuple(
+                (step.operator, step.reads, *(np.asarray(p[0]).tobytes() for p in step.parameters)) for step in one
+            )
             if key not in found:
                 found[key] = len(made)
                 made.append(one)

@@ -7,6 +7,8 @@ below zero. Everything else has the range of interval arithmetic. Calibration da
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from cloakwork.models.arrays import Reals
@@ -16,9 +18,10 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.client_functions import Functions
 from cloakwork.models.graph.ir import Graph, Linear, Lookup, Part, places, wires
-from cloakwork.models.graph.steps import apply_steps, is_chain
+from cloakwork.models.graph.steps import Step, apply_steps, is_chain
 from cloakwork.models.passes.bound_ranges import interval, lookup_bounds
 
+QUANTISERS: Final = ("QuantizeLinear", "Requantize", "Staircase")
 _POINTS = 4097
 
 
@@ -83,12 +86,21 @@ def _client_windows(graph: Graph) -> tuple[Reals, Reals]:
         if not isinstance(first, Functions):
             continue
         for number, steps in enumerate(first.functions):
-            if not steps or steps[0].operator != "QuantizeLinear" or not is_chain(steps):
+            if not steps or steps[0].operator not in QUANTISERS or not is_chain(steps):
                 continue
-            scale, zero, least, most = (float(parameter[0]) for parameter in steps[0].parameters)
+            scale, zero, least, most = _grid_of(steps[0])
             chosen = np.flatnonzero(first.which.reshape(-1) == number) + place.start
             low[chosen], high[chosen] = (least - zero) * scale, (most - zero) * scale
     return low, high
+
+
+def _grid_of(quantiser: Step) -> tuple[float, float, float, float]:
+    """Scale, zero point and ends of a quantiser with one function."""
+    first, *rest = (float(parameter[0]) for parameter in quantiser.parameters)
+    if quantiser.operator == "Requantize":
+        first /= rest.pop(0)
+    zero, least, most = rest
+    return first, zero, least, most
 
 
 def _windowed(graph: Graph, node: Linear, low: Reals, high: Reals) -> tuple[Reals, Reals]:
@@ -114,7 +126,7 @@ def _span(node: Linear) -> tuple[int, int]:
 
 def _window(lookup: Lookup, function: np.ndarray, low: Reals, high: Reals) -> tuple[Reals, Reals]:
     """The smallest interval outside of which the look-up is constant; all of it without a quantiser."""
-    if not any(step.operator == "QuantizeLinear" for step in lookup.steps):
+    if not any(step.operator in QUANTISERS for step in lookup.steps):
         return low, high  # the differences of a max-pool, say
     least, most = np.empty_like(low), np.empty_like(high)
     keys, index = np.unique(np.stack([function, low, high], axis=1), axis=0, return_inverse=True)

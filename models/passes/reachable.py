@@ -16,6 +16,8 @@ MOST_VALUES: Final = 1024
 def reachable_sums(terms: Sequence[tuple[int, Indices | None]]) -> Indices | None:
     """All sums of one value of each term times its weight, in order; None where they are many, or a term's values are not known."""
     sums: Indices = np.zeros(1, dtype=np.int64)
+    if are_many(np.array([len(values) - 1 for weight, values in terms if values is not None and weight])):
+        return None
     for weight, values in terms:
         if values is None or len(sums) * len(values) > 16 * MOST_VALUES:
             return None
@@ -23,6 +25,11 @@ def reachable_sums(terms: Sequence[tuple[int, Indices | None]]) -> Indices | Non
         if len(sums) > MOST_VALUES:
             return None
     return sums
+
+
+def are_many(spans: Reals | Indices) -> bool:
+    """Whether sums of integers have more values than are counted: those of one of m and one of n have m + n - 1 at least. Args: spans: m - 1, .."""
+    return 1 + float(spans.sum()) > MOST_VALUES
 
 
 def integers_between(low: float, high: float) -> Indices | None:
@@ -51,6 +58,11 @@ class FewValues:
             weights = node.weights[node.block[position], row]
             used = np.flatnonzero(weights)
             read = node.gather[position, used]
+            known = np.array([wire in self.values for wire in read.tolist()], dtype=bool)
+            whole = read[(read >= 0) & ~known]
+            if are_many(self._high[whole] - self._low[whole]):
+                self._sums[wire] = None
+                return None
             terms = [(int(w), self._of(int(r))) for w, r in zip(weights[used], read, strict=True) if r >= 0]
             self._sums[wire] = reachable_sums(terms)
         return self._sums[wire]

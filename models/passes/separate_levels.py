@@ -23,6 +23,7 @@ from cloakwork.models.graph.ir import (
 )
 from cloakwork.models.passes.compose import composed
 from cloakwork.models.passes.compose_windows import composed_windows
+from cloakwork.models.passes.rows_together import is_dense, rows_together
 
 COMPOSED_WIDTH = 32  # rows up to this width are always composed
 # Weights of the wider rows that are worth one bootstrap: on the CPU a bootstrap takes as long as 2,000 to 4,000 multiplications of a
@@ -69,13 +70,10 @@ class _Builder:
     def add_linear(self, node: Linear) -> None:
         node = replace(node, gather=self.moved(node.gather))
         sources = self._linears(node.gather)
-        if sources and _is_narrow(node, sources):
-            self._append_composed(node, sources)
-            return
         if sources:
-            whole = composed_windows(node, sources, WEIGHTS_PER_BOOTSTRAP * _refreshed(node, sources))
-            if whole is not None:
-                self.append(whole)
+            found = _on_sources(node, sources)
+            if found is not None:
+                self._append_moved(node, *found)
                 return
         gather = node.gather
         for source in sources:
@@ -84,12 +82,14 @@ class _Builder:
         node = replace(node, gather=gather)
         ordered = np.sort(node.gather, axis=1)
         if bool(((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any()):
-            self._append_composed(node, [])  # a wire twice in a row: its noise adds up, so its weights must
+            self._append_moved(
+                node, *composed(node, [])
+            )  # a wire twice in a row: its noise adds up, so its weights must
             return
         self.append(node)
 
-    def _append_composed(self, node: Linear, sources: list[Linear]) -> None:
-        result, place = composed(node, sources)
+    def _append_moved(self, node: Linear, result: Linear, place: Indices) -> None:
+        """Args: place: the wire (from the node's first) that each of its rows has in the result."""
         self._moved[node.first_wire : node.first_wire + node.size] = node.first_wire + place
         self.append(result)
 
@@ -127,6 +127,21 @@ class _Builder:
             self.append(Lookup(first, wire_numbers(source), (), np.zeros(source.size, dtype=np.int64), source.origin))
             self._refreshed[source.first_wire] = first
         return self._refreshed[source.first_wire]
+
+
+def _on_sources(node: Linear, sources: list[Linear]) -> tuple[Linear, Indices] | None:
+    """The node on what its sources read, and the wire (from the node's first) that each of its rows has there; None where bootstraps cost less."""
+    most = WEIGHTS_PER_BOOTSTRAP * _refreshed(node, sources)
+    together = rows_together(node, sources)
+    if together is not None:
+        wide, place = together
+        whole = composed_windows(wide, sources, most)
+        if whole is not None and is_dense(whole):
+            return whole, place
+    if _is_narrow(node, sources):
+        return composed(node, sources)
+    whole = composed_windows(node, sources, most)
+    return None if whole is None else (whole, np.arange(node.size))
 
 
 def _is_narrow(node: Linear, sources: list[Linear]) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.graph.functions import MONOTONE
 from cloakwork.models.graph.graph_builder import Row
 from cloakwork.models.graph.signs import SignPlan
+from cloakwork.models.graph.steps import Step, is_chain
 
-MOST_BITS: Final = 20  # of an accumulator
+MOST_BITS: Final = 28  # of an accumulator
+_MONOTONE: Final = MONOTONE | {"Affine", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Snap"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,11 @@ class PhaseSum:
             for wire, weight in term.weights.items():
                 weights[wire] = weights.get(wire, 0) + times * weight
         return cls({wire: weight for wire, weight in weights.items() if weight}, constant)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all multiples are."""
+        return all(weight == round(weight) for weight in self.weights.values())
 
     def row(self, constant: float) -> Row:
         """With another constant."""
@@ -74,9 +82,33 @@ class StepPart:
     constant: float  # phase to be added
 
 
+def is_monotone(steps: Sequence[Step]) -> bool:
+    """Whether it can be told that a chain never falls, or never rises."""
+    return is_chain(steps) and all(step.operator in _MONOTONE for step in steps)
+
+
+def around_changes(function: Callable[[Indices], Reals], low: int, high: int) -> Indices:
+    """Integers on both sides of every change of a monotone function, and both ends, in order: by bisection."""
+    below, above = np.array([low]), np.array([high])
+    found = [below, above]
+    while len(below):
+        changed = function(below) != function(above)
+        below, above = below[changed], above[changed]
+        near = above - below == 1
+        found += [below[near], above[near]]
+        below, above = below[~near], above[~near]
+        middle = (below + above) // 2
+        below, above = np.concatenate([below, middle]), np.concatenate([middle, above])
+    return np.unique(np.concatenate(found))
+
+
 def halves(constant: float) -> float:
     """Whole or a half: wires of two values are half their distance from the middle."""
     return round(2 * constant) / 2
+
+
+def negated(row: Row) -> Row:
+    return Row({wire: -weight for wire, weight in row.weights.items()}, -row.constant)
 
 
 def roundest(below: Indices, up_to: Indices) -> Indices:

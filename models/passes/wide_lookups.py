@@ -8,6 +8,10 @@ With thresholds t_j and heights h_j,
 each step is a sign of A - t_j, the results of which are added up by whatever reads f; or, where all thresholds leave the same rest modulo 2^k, f is a
 function of the bits of A - t_1 from k on, and one look-up of these gives it.
 
+A function of many steps that are alike, a quantiser to 8 bits above all, is searched for its digits (digit_search), where that takes fewer look-ups.
+
+Extremes, ReLUs of integers among them, are put together of bits that are read with the sign, choices by a bit of such that are read with the bit.
+
 An accumulator in units of 2^-B of the torus is known modulo 2^B: exact_integers has powers of two for that (`ExactOptions.whole`).
 """
 
@@ -17,7 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Final, NoReturn
+from typing import Final
 
 import numpy as np
 
@@ -30,49 +34,59 @@ from cloakwork.models.graph.affine import is_output
 from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
 from cloakwork.models.graph.ir import ZERO_WIRE, Graph, Input, Linear, Lookup
 from cloakwork.models.graph.signs import SignPlan, excess_parts, highest_bits
-from cloakwork.models.graph.steps import apply_steps, formula
+from cloakwork.models.passes.digit_lookups import search_digits
+from cloakwork.models.passes.digit_search import DigitTables, Noise, digit_tables
+from cloakwork.models.passes.element_steps import ElementSteps, refused
 from cloakwork.models.passes.exact_graph import ExactGraph, bounds_of, is_extreme
-from cloakwork.models.passes.reachable import integers_between, reachable_sums
+from cloakwork.models.passes.gates import is_gate
 from cloakwork.models.passes.step_functions import (
-    MOST_BITS,
     PhaseSum,
     StepFunction,
     StepPart,
     halves,
+    negated,
     part_of,
-    roundest,
 )
+from cloakwork.models.passes.weight_parts import PART, large_weights, weighted
+from cloakwork.models.passes.wide_choices import Choice, choice_of, chosen
 
 MOST_STEPS: Final = 64  # of a look-up, each with a sign of its own
-_SAME: Final = 1e-9  # of a turn
 _WHOLE: Final = 1e-6
+_SPARSE: Final = 16  # integers of a range for each one that is read
 
 
-def widened(exact: ExactGraph, params: ParameterSet, p_fail_log2: float, winner: bool = False) -> Graph:
+def widened(
+    exact: ExactGraph, params: ParameterSet, p_fail_log2: float, winner: bool = False, in_parts: bool = False
+) -> Graph:
     """The graph with look-ups of few steps where one look-up is too noisy.
 
     Args:
         exact: of whole units; `compared` ones for a winner.
         p_fail_log2: of each look-up.
         winner: the output is the number of the largest output, the first of equal ones.
+        in_parts: large weights are read so (weight_parts).
 
     Raises:
         NoParameterSetError: a look-up that has too many steps, or an accumulator too wide or noisy.
     """
-    return _Widening(exact, params, p_fail_log2).run(winner)
+    return _Widening(exact, params, p_fail_log2, in_parts).run(winner)
 
 
 class _Widening:
-    def __init__(self, exact: ExactGraph, params: ParameterSet, p_fail_log2: float) -> None:
+    def __init__(self, exact: ExactGraph, params: ParameterSet, p_fail_log2: float, in_parts: bool) -> None:
         self._graph, self._params, self._p_fail_log2 = exact.graph, params, p_fail_log2
         self._builder = GraphBuilder()
         self._sums: dict[int, PhaseSum] = {ZERO_WIRE: PhaseSum({})}  # of old wires that linear nodes read
+        self._rows: dict[int, PhaseSum] = {}  # of old wires of linear nodes
+        self._multiples: dict[int, PhaseSum] = {}  # `PART` times
+        self._read_in_parts = large_weights(exact.graph) if in_parts else frozenset()
         self._moved: dict[int, int] = {}  # old wires of linear nodes -> new ones
         self._behind = noise.lookup_variance(params, 0.0)
         self._exact = exact
-        self._rows_reached: dict[int, Indices | None] = {}
-        self._steps: dict[tuple[int, ...], StepFunction] = {}
-        self._plans: dict[tuple[int, int, int], SignPlan | None] = {}
+        self._elements = ElementSteps(exact, params)
+        self._plans: dict[tuple[int, int, float], SignPlan | None] = {}
+        self._found: dict[tuple[float, ...], DigitTables | None] = {}
+        self._room: dict[float, Noise] = {}
 
     def run(self, winner: bool) -> Graph:
         graph = self._graph
@@ -100,16 +114,22 @@ class _Widening:
     # --- rows ---
 
     def _row(self, wire: int) -> PhaseSum:
-        """What an old wire of a linear node adds up, without its bias."""
-        node = self._graph.nodes[self._graph.owners()[wire]]
-        assert isinstance(node, Linear)
-        position, row = divmod(wire - node.first_wire, node.weights.shape[1])
-        weights = node.weights[node.block[position], row]
+        """What an old wire of a linear node adds up, without its bias; its sources are known by then."""
+        if wire not in self._rows:
+            node = self._graph.nodes[self._graph.owners()[wire]]
+            assert isinstance(node, Linear)
+            position, row = divmod(wire - node.first_wire, node.weights.shape[1])
+            self._rows[wire] = self._sum(node, position, node.weights[node.block[position], row])
+        return self._rows[wire]
+
+    def _sum(self, node: Linear, position: int, weights: Indices) -> PhaseSum:
+        """Of what a position of a node reads. NoParameterSetError for multiples that are not whole."""
         total = PhaseSum.of(
-            (self._sums[int(node.gather[position, column])], int(weights[column]))
+            term
             for column in np.flatnonzero(weights).tolist()
+            for term in weighted(self._sums, self._multiples, int(node.gather[position, column]), int(weights[column]))
         )
-        if any(weight != round(weight) for weight in total.weights.values()):
+        if not total.is_whole:
             raise NoParameterSetError(
                 f"'{node.origin}': adds the extreme of wide values to others of another scale; expected Max and Min whose results meet their operands"
             )
@@ -142,25 +162,41 @@ class _Widening:
 
     def _lookup(self, node: Lookup) -> None:
         assert self._graph.scale is not None
-        rows = {wire: self._row(wire) for wire in np.unique(node.gather).tolist()}
+        if self._exact.apart and is_gate(node):
+            self._choices(node)
+            return
         direct: list[int] = []
         parts: list[tuple[int, StepPart]] = []
+        searches: list[tuple[int, DigitTables]] = []
         extremes: list[tuple[int, PhaseSum]] = []
         for element, wire in enumerate(node.gather.tolist()):
             margin = float(node.spacing[element] * self._graph.scale[wire]) / 2
-            variance = self._variance(rows[wire]) + self._behind
+            row = self._row(wire)
+            variance = self._variance(row) + self._behind
             if noise.p_fail_log2(margin, variance, noise.lookup_offset(self._params)) <= self._p_fail_log2:
                 direct.append(element)
             elif is_extreme(node):
                 self._sums[node.first_wire + element] = PhaseSum({})
-                extremes.append((element, rows[wire]))
+                extremes.append((element, row))
             else:
                 self._sums[node.first_wire + element] = PhaseSum({})
-                parts += [(element, part) for part in self._parts(node, element, rows[wire])]
+                way = self._parts(node, element, row)
+                if isinstance(way, DigitTables):
+                    searches.append((element, way))
+                else:
+                    parts += [(element, part) for part in way]
         if direct:
             self._direct(node, np.array(direct, dtype=np.int64))
         for plan in dict.fromkeys(part.plan for _, part in parts):
-            self._in_steps(node, [each for each in parts if each[1].plan == plan])
+            alike = [each for each in parts if each[1].plan == plan]
+            self._in_steps(node, alike, self._sums)
+            if large := [each for each in alike if node.first_wire + each[0] in self._read_in_parts]:
+                self._in_steps(node, large, self._multiples, PART)
+        for digits in dict.fromkeys(tables.plan for _, tables in searches):
+            found = [each for each in searches if each[1].plan == digits]
+            self._by_digits(node, found, self._sums)
+            if wide := [each for each in found if node.first_wire + each[0] in self._read_in_parts]:
+                self._by_digits(node, wide, self._multiples, PART)
         if extremes:
             self._extremes(node, extremes)
 
@@ -172,115 +208,157 @@ class _Widening:
         made = self._builder.add(replace(node, gather=moved, function=node.function[elements]), self._facts(old))
         self._sums |= {o: PhaseSum({new: 1}) for o, new in zip(old.tolist(), made.tolist(), strict=True)}
 
-    def _in_steps(self, node: Lookup, parts: Sequence[tuple[int, StepPart]]) -> None:
-        """Look-ups of one plan: each is a term of its element."""
+    def _in_steps(
+        self, node: Lookup, parts: Sequence[tuple[int, StepPart]], results: dict[int, PhaseSum], times: int = 1
+    ) -> None:
+        """Look-ups of one plan: each is a term of its element. Args: results: to be added to; times: that they are multiplied by."""
         assert self._graph.scale is not None
         old = np.array([node.first_wire + element for element, _ in parts], dtype=np.int64)
         scale = self._graph.scale[old]
         tables = np.stack([part.table for _, part in parts]) / scale[:, None]
         reach = np.abs(tables).max(axis=1)
-        facts, rows = Facts(scale, -reach, reach), [part.row for _, part in parts]
+        facts, rows = Facts(times * scale, -reach, reach), [part.row for _, part in parts]
         made = highest_bits(self._builder, rows, parts[0][1].plan, tables, facts, node.origin)
         for wire, new, (_, part) in zip(old.tolist(), made.tolist(), parts, strict=True):
-            self._sums[wire] = PhaseSum.of([(self._sums[wire], 1), (PhaseSum({new: 1}, part.constant), 1)])
+            term = PhaseSum({new: 1}, times * part.constant)
+            results[wire] = PhaseSum.of([(results.get(wire, PhaseSum({})), 1), (term, 1)])
+
+    def _by_digits(
+        self, node: Lookup, searches: Sequence[tuple[int, DigitTables]], results: dict[int, PhaseSum], times: int = 1
+    ) -> None:
+        """Searches of one plan: what each adds up is the sum of its element. Args: as of `_in_steps`; equal look-ups are merged (merge_equal)."""
+        assert self._graph.scale is not None
+        elements = [element for element, _ in searches]
+        old = np.array([node.first_wire + element for element in elements], dtype=np.int64)
+        scale, unit = self._graph.scale[old], 2.0 ** -searches[0][1].plan.bits
+        sums = [self._row(int(node.gather[element])) for element in elements]
+        steps = [self._elements.whole(node, element) for element in elements]
+        heights = np.array([float(each.heights.mean()) for each in steps])
+        reach = np.abs(heights / scale) * np.array([len(each.thresholds) for each in steps])
+        integers = [row.row(halves(row.constant / unit)) for row in sums]
+        tables = [found for _, found in searches]
+        made, constant = search_digits(
+            self._builder, integers, tables, heights / scale, Facts(times * scale, -reach, reach), node.origin
+        )
+        for number, (wire, each) in enumerate(zip(old.tolist(), steps, strict=True)):
+            terms = [(PhaseSum({int(wires[number]): 1}), 1.0) for wires in made]
+            added = each.lowest + float(constant[number] * scale[number])
+            results[wire] = PhaseSum.of([*terms, (PhaseSum({}, times * added), 1)])
 
     def _extremes(self, node: Lookup, elements: Sequence[tuple[int, PhaseSum]]) -> None:
-        """max(x, c) = c + e, min(x, c) = x - e with the excess e of x over c: half of x - c itself, and its bits with its sign, halved."""
+        """max(x, c) = c + e, min(x, c) = x - e with the excess e of x over c: half of x - c itself, and its bits with its sign, halved.
+
+        Apart: of bits alone, min(x, c) = c - e with that of c over x.
+        """
         graph = self._graph
         assert graph.scale is not None
         found: dict[tuple[SignPlan, float], list[tuple[int, Row]]] = {}
         for element, row in elements:
-            bits, own = self._bits(node, element), node.first_wire + element
+            bits, own = self._elements.bits(node, element), node.first_wire + element
             step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
             unit, added = float(graph.scale[own] * step), round(origin / step)
             bound = round(float(bounds_of(node)[element]) / step)
-            low, high = (integer + added for integer in self._ends(node, element))
+            low, high = (integer + added for integer in self._elements.ends(node, element))
             least = node.steps[-1].operator == "Min"
             itself = PhaseSum.of([(row, unit * 2.0**bits), (PhaseSum({}, added * unit), 1)])
             if low >= bound or high <= bound:
-                self._sums[own] = itself if (low >= bound) != least else PhaseSum({}, bound * unit)
-                continue
+                passes = (low >= bound) != least
+                self._sums[own] = itself if passes else PhaseSum({}, bound * unit)
+                if not (passes and self._exact.apart and not itself.is_whole):
+                    continue
+                bound = high if least else low  # x = low + max(x - low, 0), at another scale
             plan = plan_highest_bits(bits, self._variance(row), self._params, self._p_fail_log2, spare=1)
             if plan is None:
-                self._refuse(node, bits, "its bits are too many for the noise of what it adds up")
-            # c + (x - c) / 2, or x - (x - c) / 2: both are half of the sum.
-            self._sums[own] = PhaseSum.of([(itself, 0.5), (PhaseSum({}, bound * unit), 0.5)])
+                raise refused(node, bits, self._params, "its bits are too many for the noise of what it adds up")
             integer = row.row(halves(row.constant * 2.0**bits) + added - bound)
+            if self._exact.apart:
+                self._sums[own] = PhaseSum({}, bound * unit)
+                integer = negated(integer) if least else integer
+            else:  # c + (x - c) / 2, or x - (x - c) / 2: both are half of the sum.
+                self._sums[own] = PhaseSum.of([(itself, 0.5), (PhaseSum({}, bound * unit), 0.5)])
             found.setdefault((plan, -unit if least else unit), []).append((own, integer))
         for (plan, unit), alike in found.items():
-            made, constant = excess_parts(self._builder, [row for _, row in alike], plan, unit, node.origin)
+            made, constant = excess_parts(
+                self._builder, [row for _, row in alike], plan, unit, node.origin, self._exact.apart
+            )
             for number, (own, _) in enumerate(alike):
                 terms = [(PhaseSum({int(wires[number]): 1}), 1) for wires in made]
                 self._sums[own] = PhaseSum.of([(self._sums[own], 1), *terms, (PhaseSum({}, constant), 1)])
 
-    def _ends(self, node: Lookup, element: int) -> tuple[int, int]:
-        """The least and the largest integer that an element reads."""
-        graph, wire = self._graph, int(node.gather[element])
-        assert graph.lower is not None and graph.upper is not None
-        step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
-        return round((float(graph.lower[wire]) - origin) / step), round((float(graph.upper[wire]) - origin) / step)
+    def _choices(self, node: Lookup) -> None:
+        """c d of bits c and differences d, which one row adds up far apart."""
+        found: dict[tuple[SignPlan, int, float], list[tuple[int, Choice]]] = {}
+        for element in range(len(node.gather)):
+            bits, own = self._elements.bits(node, element), node.first_wire + element
+            choice = choice_of(self._exact, node, element, bits, self._sum)
+            variance = max(self._variance(choice.difference), self._variance(choice.condition))
+            plan = plan_highest_bits(bits, variance, self._params, self._p_fail_log2, spare=1)
+            if plan is None:
+                raise refused(
+                    node,
+                    bits,
+                    self._params,
+                    "the bits of what it chooses are too many for the noise of what it adds up",
+                )
+            found.setdefault((plan, choice.low, choice.unit), []).append((own, choice))
+        for (plan, _, _), alike in found.items():
+            made = chosen(self._builder, [each for _, each in alike], plan, node.origin)
+            for (own, _), parts in zip(alike, made, strict=True):
+                self._sums[own] = PhaseSum(dict.fromkeys(parts, 1))
 
-    def _parts(self, node: Lookup, element: int, row: PhaseSum) -> list[StepPart]:
+    def _parts(self, node: Lookup, element: int, row: PhaseSum) -> list[StepPart] | DigitTables:
         """The cheapest way to what an element computes. NoParameterSetError where there is none."""
         assert self._graph.scale is not None
-        bits = self._bits(node, element)
-        steps, variance = self._steps_of(node, element, bits), self._variance(row)
+        bits = self._elements.bits(node, element)
+        steps, variance = self._elements.of(node, element), self._variance(row)
         if not len(steps.thresholds):
             self._sums[node.first_wire + element] = PhaseSum({}, steps.lowest)
             return []
-        common = steps.common_bits(bits)
-        together, alone = (self._planned(bits, variance, kept) for kept in (bits - common, 1))
-        if alone is None:
-            self._refuse(node, bits, f"at most {self._most_bits(bits, variance)} fit")
-        assert alone is not None
-        if together is not None and together.lookups <= len(steps.thresholds) * alone.lookups:
-            return [part_of(together, steps, row)]
-        return [part_of(alone, each, row) for each in steps.single()]
+        digits = self._digits(node, element, variance)
+        parts, count = self._comparisons(steps, bits, variance, row)
+        if digits is not None and not 0 < count <= digits.plan.lookups:
+            return digits
+        if parts is not None:
+            return parts
+        if len(steps.thresholds) > MOST_STEPS:
+            why = f"it has {len(steps.thresholds)} steps, and at most {MOST_STEPS} that are not alike are found by comparisons"
+            raise refused(node, bits, self._params, why)
+        raise refused(node, bits, self._params, f"at most {self._most_bits(bits, variance)} fit")
 
-    def _bits(self, node: Lookup, element: int) -> int:
-        """Of what an element reads: integers are 2^-bits of the torus apart."""
-        assert self._graph.scale is not None
-        return round(-math.log2(node.spacing[element] * self._graph.scale[node.gather[element]]))
+    def _comparisons(
+        self, steps: StepFunction, bits: int, variance: float, row: PhaseSum
+    ) -> tuple[list[StepPart] | None, int]:
+        """A sign for each step, or one look-up of the highest bits; and how many look-ups that takes."""
+        together, alone = (self._planned(bits, variance, kept) for kept in (bits - steps.common_bits(bits), 1))
+        if alone is None or len(steps.thresholds) > MOST_STEPS:
+            return None, 0
+        if together is not None and together.lookups <= len(steps.thresholds) * alone.lookups:
+            return [part_of(together, steps, row)], together.lookups
+        return [part_of(alone, each, row) for each in steps.single()], len(steps.thresholds) * alone.lookups
+
+    def _digits(self, node: Lookup, element: int, variance: float) -> DigitTables | None:
+        """A search for the step that an element has passed, once for like rows."""
+        bits, (low, high) = self._elements.bits(node, element), self._elements.ends(node, element)
+        few = self._elements.few(node, element)
+        if few is not None and len(few) * _SPARSE <= high - low:
+            return None
+        rounded = _rounded_up(variance)
+        key = (node.first_wire, int(node.function[element]), low, high, bits, rounded)
+        if key not in self._found:
+            room = self._room.setdefault(rounded, Noise(self._params, rounded, self._p_fail_log2))
+            self._found[key] = digit_tables(self._elements.whole(node, element), high, bits, room)
+        return self._found[key]
 
     def _planned(self, bits: int, variance: float, kept: int) -> SignPlan | None:
         """As plan_highest_bits has it, once for like rows."""
-        key = (bits, kept, math.ceil(4 * math.log2(max(variance, 1e-300))))
+        rounded = _rounded_up(variance)
+        key = (bits, kept, rounded)
         if key not in self._plans:
-            self._plans[key] = plan_highest_bits(bits, 2.0 ** (key[2] / 4), self._params, self._p_fail_log2, kept)
+            self._plans[key] = plan_highest_bits(bits, rounded, self._params, self._p_fail_log2, kept)
         return self._plans[key]
 
     def _most_bits(self, bits: int, variance: float) -> int:
         return next((b for b in range(bits - 1, 0, -1) if self._planned(b, variance, 1) is not None), 0)
-
-    def _steps_of(self, node: Lookup, element: int, bits: int) -> StepFunction:
-        """Of an element; of those that read all integers of a range once for each function."""
-        if bits > MOST_BITS:
-            self._refuse(node, bits, f"at most {MOST_BITS} are compared")
-        low, high = self._ends(node, element)
-        few = self._reached(int(node.gather[element]), bits)
-        if few is not None:
-            return self._changes(node, element, low, bits, few)
-        key = (node.first_wire, int(node.function[element]), low, high, bits)
-        if key not in self._steps:
-            self._steps[key] = self._changes(node, element, low, bits, np.arange(low, high + 1))
-        return self._steps[key]
-
-    def _changes(self, node: Lookup, element: int, low: int, bits: int, integers: Indices) -> StepFunction:
-        phases = self._results(node, element, integers)
-        changes = np.flatnonzero(np.abs(np.diff(phases)) > _SAME)
-        if len(changes) > MOST_STEPS:
-            self._refuse(node, bits, f"it has {len(changes)} steps, and at most {MOST_STEPS} are found by comparisons")
-        thresholds = roundest(integers[changes], integers[changes + 1])
-        return StepFunction(low, float(phases[0]), thresholds, np.diff(phases)[changes])
-
-    def _results(self, node: Lookup, element: int, integers: Indices) -> Reals:
-        """Phases of an element's results for integers that it may read."""
-        assert self._graph.scale is not None
-        step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
-        x: Reals = integers.astype(np.float64) * step + origin
-        y = apply_steps(node.steps, x, np.full(len(x), node.function[element]))
-        phases: Reals = y * self._graph.scale[node.first_wire + element]
-        return phases
 
     # --- the largest output ---
 
@@ -310,41 +388,11 @@ class _Widening:
         position, row = divmod(wire - node.first_wire, node.weights.shape[1])
         return float(node.bias[node.block[position], row])
 
-    # --- values ---
 
-    def _reached(self, wire: int, bits: int) -> Indices | None:
-        """The integers that a row can be, where they are few."""
-        if wire not in self._rows_reached:
-            node = self._graph.nodes[self._graph.owners()[wire]]
-            assert isinstance(node, Linear)
-            position, row = divmod(wire - node.first_wire, node.weights.shape[1])
-            weights = node.weights[node.block[position], row]
-            unit = self._exact.of(node).unit
-            factor = max(1, round(2.0**-bits / unit))
-            terms = [
-                (int(weights[k]) // factor, self._values(int(node.gather[position, k]), unit))
-                for k in np.flatnonzero(weights).tolist()
-                if node.gather[position, k] >= 0
-            ]
-            self._rows_reached[wire] = reachable_sums(terms)
-        return self._rows_reached[wire]
-
-    def _values(self, wire: int, unit: float) -> Indices | None:
-        """Of the input, or of a look-up's results, in units."""
-        graph = self._graph
-        assert graph.lower is not None and graph.upper is not None and graph.scale is not None
-        node = graph.nodes[graph.owners()[wire]]
-        if isinstance(node, Lookup):
-            element = wire - node.first_wire
-            few = self._reached(int(node.gather[element]), self._bits(node, element))
-            if few is not None:
-                return np.unique(np.rint(self._results(node, element, few) / unit).astype(np.int64))
-        return integers_between(*(float(end[wire] * graph.scale[wire]) / unit for end in (graph.lower, graph.upper)))
-
-    def _refuse(self, node: Lookup, bits: int, why: str) -> NoReturn:
-        raise NoParameterSetError(
-            f"'{node.origin}' ({formula(node.steps[1:])}) reads an accumulator of {bits} bits, sign included, under '{self._params.name}'; {why}"
-        )
+def _rounded_up(variance: float) -> float:
+    """To a quarter of a bit, so that like rows have one plan."""
+    result: float = 2.0 ** (math.ceil(4 * math.log2(max(variance, 1e-300))) / 4)
+    return result
 
 
 def _rounded_down(x: Reals) -> Indices:

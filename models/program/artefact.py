@@ -22,7 +22,7 @@ from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, parameter_set
 from cloakwork.models import fields as typed
 from cloakwork.models.client_steps import input_steps_from_fields, last_step_from_record, split_tail, tail_from_fields
-from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, check_levelled
+from cloakwork.models.graph.ir import TABLES, Graph, Input, Linear, Lookup, Node, check_levelled
 from cloakwork.models.graph.steps import Step, apply_steps, broken_rule
 from cloakwork.models.program.artefact_writer import FACTS, INTEGERS, MAGIC, PREFIX, VERSION, program_to_bytes
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -35,6 +35,7 @@ _DIGEST_BYTES: Final = 32
 _TYPES: Final = (*INTEGERS, "<f8")
 _MOST_DIMENSIONS: Final = 32
 _MOST_STEPS: Final = 1 << 16  # of a look-up
+_OF_VECTORS: Final = (*TABLES, "Staircase")  # steps whose first parameter is a vector for each function
 
 
 def program_from_bytes(data: bytes) -> Program:
@@ -180,8 +181,8 @@ def _step(step: dict[str, Any], arrays: _ArrayReader) -> Step:
     """A number for each function; a table has a vector for each."""
     operator = typed.text(step["operator"])
     parameters = tuple(arrays.get(place) for place in typed.entries(step["parameters"], _MOST_STEPS))
-    for parameter in parameters:
-        if parameter.ndim != (2 if operator == "Table" else 1) or parameter.size > typed.MOST_NUMBERS:
+    for i, parameter in enumerate(parameters):
+        if parameter.ndim != (2 if operator in _OF_VECTORS and i == 0 else 1) or parameter.size > typed.MOST_NUMBERS:
             raise ValueError(f"step {operator}: expected a number, or a table, for each function")
     reads = tuple(typed.integer(back, 1, _MOST_STEPS) for back in typed.entries(step.get("reads", [1]), _MOST_STEPS))
     return Step(operator, parameters, reads)

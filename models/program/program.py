@@ -41,10 +41,16 @@ class Program(Contents):
         return program_to_bytes(self)[-32:]
 
     @property
-    def wire_bytes(self) -> int:
-        """A sample's ciphertexts of all wires."""
-        words = self.parameters.large_words
-        return self.graph.wire_count * words * word_dtype(self.parameters).itemsize
+    def ciphertext_bytes(self) -> int:
+        """Of one wire between look-ups."""
+        return self.parameters.large_words * word_dtype(self.parameters).itemsize
+
+    @property
+    def held_bytes(self) -> int:
+        """Of a sample's ciphertexts at the worst moment, with levels as they are; of trees all of them, as services tell how many samples fit, and
+        what is read at the same time depends on thresholds that they do not tell."""
+        columns = self.schedule.most_columns if self.facts.grid is None else self.graph.wire_count
+        return columns * self.ciphertext_bytes
 
     @property
     def bootstraps(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from cloakwork.fhe_core import parameters
 from cloakwork.models.client_steps import named_inputs, named_outputs
+from cloakwork.models.graph.lookup_parts import lookups_by_part
 from cloakwork.models.program import Program
 from cloakwork.models.program.answers import answer_bytes
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -67,6 +68,11 @@ class Report:
         return self.program.schedule.bootstraps_per_level
 
     @property
+    def bootstraps_by_part(self) -> dict[str, dict[str, int]]:
+        """By look-up of the model, and by what those that the compiler put in its place are for (lookup_parts.Part), or "direct"."""
+        return lookups_by_part(self.program.graph)
+
+    @property
     def input_bytes(self) -> int:
         """Of one sample, seeded: whole polynomials of body words."""
         params = self.program.parameters
@@ -90,6 +96,7 @@ class Report:
             "noise_limit_percent": program.noise_percent,
             "bootstraps": program.bootstraps,
             "bootstraps_per_level": self.bootstraps_per_level,
+            "bootstraps_by_part": self.bootstraps_by_part,
             "upload_bytes": parameters.upload_bytes(params),
             "input_ciphertext_bytes": self.input_bytes,
             "output_ciphertext_bytes": answer_bytes(program),

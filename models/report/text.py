@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cloakwork.fhe_core import parameters
 from cloakwork.models.errors import some
 from cloakwork.models.forecast.cache import measured_profiles
+from cloakwork.models.graph.lookup_parts import DIRECT
 from cloakwork.models.program import Program
 from cloakwork.models.program.facts import CheckFacts, GridFacts, TreeFacts, VerdictFacts
 from cloakwork.models.report.costs import Report
@@ -30,6 +32,7 @@ def report_text(program: Program) -> str:
         *([parameters.products_of(params)] if params.rounded_products else []),
         *([parameters.lanes_of(params)] if params.lane_count > 1 else []),
         _bootstraps(found),
+        *_parts(found.bootstraps_by_part),
         *(_trees(program.facts.trees, program.facts.grid) if program.facts.trees else []),
         *_tensors(fields),
         f"the client specification tells: {some(each.text() for each in found.disclosed)}",
@@ -56,6 +59,21 @@ def _bootstraps(found: Report) -> str:
     levels = some(found.bootstraps_per_level)
     unit = "sample" if found.program.parameters.lane_count == 1 else _unit(found.program.parameters)
     return f"bootstraps per {unit}: {found.program.bootstraps} ({levels} by level), most of them in {found.costliest_layer}"
+
+
+def _parts(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """Of programs in which chains stand for look-ups: what those are for, of the whole and of each."""
+    whole = Counter[str]()
+    for each in counts.values():
+        whole.update(each)
+    if set(whole) <= {DIRECT}:
+        return []
+    listed = "; ".join(f"{name}: {_counted(each)}" for name, each in counts.items())
+    return [f"look-ups by part: {_counted(whole)}", f"of which {listed}"]
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {part}" for part, count in counts.items())
 
 
 def _trees(facts: TreeFacts, grid: GridFacts | None) -> list[str]:

@@ -69,13 +69,13 @@ class Runtime:
 
 
 def samples_at_once(program: Program, session: Session | None = None) -> int:
-    """Samples of one call of `run`: their ciphertexts of every wire stay within WORKING_BYTES, on GPUs within a part of the free memory.
+    """Samples of one call of `run`: the ciphertexts that are held at once stay within WORKING_BYTES, on GPUs within a part of the free memory.
 
     As `run` counts them: with lanes rows of ciphertexts.
     """
     if session is not None and session.device != "cpu":
         return device_samples(program, session)
-    return max(1, WORKING_BYTES // program.wire_bytes)
+    return max(1, WORKING_BYTES // program.held_bytes)
 
 
 def shifted_progress(progress: Progress, done: int, total: int) -> Progress:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -11,7 +13,7 @@ from cloakwork.models.graph.schedule import Schedule, schedule
 from cloakwork.models.runtime.machines.clear import Clear, input_rows
 from cloakwork.models.runtime.machines.machine import execute_graph
 
-_WORKING_BYTES = 1 << 28
+_WORKING_BYTES: Final = 1 << 26  # memory that is used again costs less than more of it at once
 
 
 def interpret(graph: Graph, x: ArrayLike) -> Reals:
@@ -27,7 +29,7 @@ def wire_values(graph: Graph, x: ArrayLike) -> Reals:
 
 
 def samples_at_once(graph: Graph) -> int:
-    """Samples whose values, and the values gathered for any linear node, stay within some 256 MiB."""
+    """Samples whose values, and the values gathered for any linear node, stay within some 64 MiB."""
     gathered = max((int(np.bincount(node.block).max()) * node.gather.shape[1] for node in graph.linears), default=0)
     return max(1, min(1000, _WORKING_BYTES // (8 * max(gathered, graph.wire_count))))
 

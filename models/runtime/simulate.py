@@ -30,7 +30,7 @@ def simulate(program: Program, input_phases: Reals, seed: int | None = None, noi
 
 def simulate_wires(program: Program, input_phases: Reals, seed: int | None = None) -> Reals:
     """Phases of every wire of `program.distinct` [samples, wires + 1], sums not reduced modulo the torus; the last is the zero wire."""
-    return np.concatenate([wires for _, wires in _runs(_simulation(program, seed, noisy=True), input_phases)])
+    return np.concatenate([wires.copy() for _, wires in _runs(_simulation(program, seed, noisy=True), input_phases)])
 
 
 def _simulation(program: Program, seed: int | None, noisy: bool) -> Simulation:
@@ -39,9 +39,11 @@ def _simulation(program: Program, seed: int | None, noisy: bool) -> Simulation:
 
 
 def _runs(simulation: Simulation, phases: Reals) -> Iterator[tuple[Reals, Reals]]:
-    """Phases of the output, and of every wire, of some samples after the other."""
+    """Phases of the output, and of every wire, of some samples after the other; the next ones overwrite those of the wires."""
     program = simulation.program
     size = samples_at_once(program.graph)
+    wires = np.zeros((min(size, len(phases)), program.graph.wire_count + 1))
     for start in range(0, len(phases), size):
-        machine = Noisy(simulation, phases[start : start + size])
+        part = phases[start : start + size]
+        machine = Noisy(simulation, part, wires[: len(part)])
         yield execute(program.schedule, machine), machine.wires

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from cloakwork.fhe_core import _engine, noise
-from cloakwork.fhe_core.parameters import has_fine_outputs, upload_bytes
+from cloakwork.fhe_core.parameters import has_fine_outputs, offered_sets, upload_bytes
 
 TOOLS = Path(__file__).resolve().parents[2] / "fhe_core" / "tools"
 NAMES = _engine.parameter_set_names()
@@ -83,6 +83,8 @@ def test_names() -> None:
         *lanes,
         "lut4_fft",
         "large16",
+        "fine4",
+        "fine5",
     }
     assert list(ROWS) == NAMES
     assert {name for name in SHIPPED if _engine.parameter_set(name).structured_secret} == {
@@ -143,7 +145,26 @@ def test_large16_has_outputs_of_low_noise() -> None:
     assert (params.p_fail_log2, params.max_weight_norm, params.message_bits) == (-130.0, 256.0, 4)
     others = (search.row_instances(other) for other in ROWS.values() if other.name != "large16")
     assert set(search.row_instances(row)) <= set(itertools.chain(*others))
-    assert {name for name in NAMES if has_fine_outputs(_engine.parameter_set(name))} == {"large16", "toy_large"}
+    assert {name for name in NAMES if has_fine_outputs(_engine.parameter_set(name))} == {
+        "large16",
+        "toy_large",
+        "fine4",
+        "fine5",
+        "toy_fine",
+    }
+
+
+@pytest.mark.parametrize("name", ["fine4", "fine5", "toy_fine"])
+def test_sums_of_fine_outputs_keep_twenty_one_bits(name: str) -> None:
+    """Half of 2^-21 of the torus is 13 deviations of a sum of norm 300, at 2^-128; small and ring keys are those of other rows."""
+    params, row = _engine.parameter_set(name), ROWS[name]
+    variance = noise.blind_rotation_variance(params)
+    assert noise.SD_INFLATION * math.sqrt(variance) <= 2**-34
+    assert noise.p_fail_log2(2**-22, noise.linear_variance(variance, 300)) <= -128 and params.max_weight_norm >= 300
+    if name in SHIPPED:
+        others = (search.row_instances(other) for other in ROWS.values() if other.name != name)
+        assert set(search.row_instances(row)) <= set(itertools.chain(*others))
+        assert name not in {offered.name for offered in offered_sets(structured_keys=True)}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -302,7 +323,15 @@ def test_rows_are_ones_that_the_engine_computes(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "mebibytes"),
-    [("gate_64", 16), ("lut4", 40), ("gate_64_block", 10), ("lut4_block", 28), ("large16", 70)],
+    [
+        ("gate_64", 16),
+        ("lut4", 40),
+        ("gate_64_block", 10),
+        ("lut4_block", 28),
+        ("large16", 70),
+        ("fine4", 310),
+        ("fine5", 600),
+    ],
 )
 def test_uploaded_keys_stay_small(name: str, mebibytes: int) -> None:
     assert upload_bytes(_engine.parameter_set(name)) <= mebibytes << 20

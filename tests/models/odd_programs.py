@@ -110,9 +110,28 @@ def linear_only() -> Graph:
     return made.graph([int(second[0]), int(first[2])])
 
 
+def windows() -> Graph:
+    """Two levels as those of images: windows of neighbours in two channels, look-ups channel by channel, the input added in the second."""
+    made, places, channels = Builder(20), 10, 2
+    image = np.arange(channels * places).reshape(channels, places)
+
+    def neighbours(read: Indices) -> Indices:
+        """[places, 3 channels], zeros beyond the ends."""
+        padded = np.pad(read, ((0, 0), (1, 1)), constant_values=-1)
+        return np.stack([padded[:, i : i + 3].reshape(-1) for i in range(places)])
+
+    def looked_up(rows: Indices) -> Indices:
+        return made.lookup(rows.reshape(places, channels).T.reshape(-1).tolist(), functions=2).reshape(channels, places)
+
+    first = looked_up(made.linear(neighbours(image).tolist(), rows=channels))
+    both = np.concatenate([neighbours(first), image.T], axis=1)
+    second = looked_up(made.linear(both.tolist(), rows=channels, block=[i % 2 for i in range(places)]))
+    return made.graph(made.linear([second.reshape(-1).tolist()], rows=3).tolist())
+
+
 ODD = {
     made.__name__: made
-    for made in (several_readers, side_by_side, nothing_but_zeros, outputs_are_inputs, dead_ends, linear_only)
+    for made in (several_readers, side_by_side, nothing_but_zeros, outputs_are_inputs, dead_ends, linear_only, windows)
 }
 
 

@@ -67,3 +67,33 @@ def mlp(rng: np.random.Generator, sizes: Sequence[int], activation: str = "Relu"
             nodes.append(helper.make_node(activation, [f"z{i}"], [f"a{i}"], name=f"activation{i}"))
             name = f"a{i}"
     return model(nodes, sizes[:1], constants)
+
+
+def residual_images(channels: int = 8, size: int = 12) -> onnx.ModelProto:
+    """Three colours, a convolution, a block of two with what it read added, one by steps of two, a dense layer: weights of no meaning."""
+    rng = np.random.default_rng(11)
+    shapes = {"stem": (channels, 3), "first": (channels, channels), "second": (channels, channels)}
+    shapes["wide"] = (2 * channels, channels)
+    constants: dict[str, Any] = {
+        name: (rng.standard_normal((*shape, 3, 3)) / np.sqrt(9 * shape[1])).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    constants["dense"] = rng.standard_normal((4, 2 * channels * (size // 2) ** 2)).astype(np.float32) / size
+
+    def convolution(read: str, name: str, made: str, step: int = 1) -> onnx.NodeProto:
+        return helper.make_node("Conv", [read, name], [made], name=name, pads=[1, 1, 1, 1], strides=[step, step])
+
+    nodes = [
+        convolution("x", "stem", "c0"),
+        helper.make_node("Relu", ["c0"], ["r0"], name="relu0"),
+        convolution("r0", "first", "c1"),
+        helper.make_node("Relu", ["c1"], ["r1"], name="relu1"),
+        convolution("r1", "second", "c2"),
+        helper.make_node("Add", ["c2", "r0"], ["s"], name="sum"),
+        helper.make_node("Relu", ["s"], ["r2"], name="relu2"),
+        convolution("r2", "wide", "c3", 2),
+        helper.make_node("Relu", ["c3"], ["r3"], name="relu3"),
+        helper.make_node("Flatten", ["r3"], ["f"]),
+        helper.make_node("Gemm", ["f", "dense"], ["y"], name="dense", transB=1),
+    ]
+    return model(nodes, [3, size, size], constants)

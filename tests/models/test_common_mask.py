@@ -111,7 +111,7 @@ def test_rows_of_ciphertexts(model: CompiledModel, key: ClientKey, session: Sess
 def test_batches_larger_than_fit_are_cut_at_whole_rows(
     model: CompiledModel, key: ClientKey, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloakwork.models.runtime.encrypted.WORKING_BYTES", 2 * model.program.wire_bytes)
+    monkeypatch.setattr("cloakwork.models.runtime.encrypted.WORKING_BYTES", 2 * model.program.held_bytes)
     calls: list[tuple[int, int]] = []
     found = model.predict(SAMPLES[:7], "execute", key=key, session=session, progress=lambda *c: calls.append(c))
     assert_close(model, SAMPLES[:7], found)

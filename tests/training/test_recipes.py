@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,16 @@ from cloakwork.models.calibration import Calibration  # noqa: E402
 from cloakwork.models.compiler import compile_onnx  # noqa: E402
 from cloakwork.training import recipes  # noqa: E402
 from cloakwork.training.fit import Schedule  # noqa: E402
-from cloakwork.training.recipes import mnist_cnn, mnist_mlp_1x30, mnist_mlp_3x1024  # noqa: E402
+from cloakwork.training.recipes import (  # noqa: E402
+    cifar10_resnet,
+    cifar10_vgg,
+    mnist_cnn,
+    mnist_mlp_1x30,
+    mnist_mlp_3x1024,
+    mnist_strided,
+    networks,
+    tuned,
+)
 from cloakwork.training.recipes import recipe as shared  # noqa: E402
 
 RNG = np.random.default_rng(11)
@@ -26,6 +36,9 @@ CENTRES = RNG.uniform(0, 1, (10, 784))
 LABELS = RNG.integers(0, 10, 1000)
 IMAGES = np.clip(CENTRES[LABELS] + 0.2 * RNG.standard_normal((1000, 784)), 0, 1)
 QUICK = Schedule(8, batch=50, learning_rate=4e-3)
+FEW = slice(0, 400)
+COLOURS = np.stack([np.arange(10) // 4, np.arange(10) % 4, np.arange(10) % 2], axis=1)[:, :, None, None] / 3
+PICTURES = np.clip(COLOURS[LABELS[FEW]] + 0.1 * RNG.standard_normal((400, 3, 32, 32)), 0, 1).astype(np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +56,13 @@ def made_up_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "load_mnist", parts.__getitem__)
 
 
-@pytest.mark.parametrize("name", list(recipes.RECIPES))
+@pytest.fixture
+def made_up_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"mnist": IMAGES, "cifar10": PICTURES}
+    monkeypatch.setattr(tuned, "load_images", lambda name, part: (data[name][:400], LABELS[FEW]))
+
+
+@pytest.mark.parametrize("name", ["mnist-mlp-1x30", "mnist-mlp-3x1024", "mnist-cnn"])
 def test_a_recipe_learns_and_its_file_compiles(
     name: str, tmp_path: Path, made_up_mnist: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +79,44 @@ def test_a_recipe_learns_and_its_file_compiles(
     ranges = IMAGES[:200] if trained.ranges is None else Calibration.from_json(trained.ranges)
     model = compile_onnx(trained.path, ranges, **trained.compile)
     assert (model.predict(IMAGES[:100]).argmax(axis=1) == LABELS[:100]).mean() > 0.6
+
+
+@pytest.mark.parametrize(
+    ("module", "build"),
+    [
+        (mnist_strided, lambda noise: mnist_strided.build(noise, (4, 8))),
+        (cifar10_vgg, lambda noise: networks.network(cifar10_vgg.shape(4), noise)),
+        (cifar10_resnet, lambda noise: networks.network(cifar10_resnet.strided(3, (1, 1, 1)), noise)),
+    ],
+)
+def test_a_tuned_recipe_learns_and_its_file_compiles(
+    module: Any, build: Any, tmp_path: Path, made_up_images: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = replace(module.RECIPE.schedule, batch=20, learning_rate=0.05 if module.RECIPE.schedule.momentum else 4e-3)
+    tuning = replace(module.RECIPE.tuning, batch=20, learning_rate=2e-3)
+    monkeypatch.setattr(module, "RECIPE", replace(module.RECIPE, build=build, schedule=quick, tuning=tuning))
+    trained = recipes.train(module.RECIPE.name, tmp_path / "m.onnx", epochs=6)
+    assert trained.data == recipes.data_of(module.RECIPE.name) == module.RECIPE.data
+    assert trained.epochs == 6
+    assert trained.accuracy_clear > 0.5 and trained.accuracy_noisy > 0.4
+    images, labels = tuned.load_images(trained.data, "train")
+    model = compile_onnx(trained.path, images[:100].astype(float), **trained.compile, allow_loss=True)
+    assert model.program.parameters.name == module.RECIPE.parameter_set
+    assert model.report()["bootstraps"] == networks.lookups(build(None), images.shape[1:])
+    answers = model.predict(images[:40].astype(float), fhe="simulate", seed=1).argmax(axis=1)
+    assert (answers == labels[:40]).mean() > 0.4
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (cifar10_vgg.shape(), 50_176),
+        (cifar10_resnet.strided(), 98_304),
+        (cifar10_resnet.resnet20(), 188_416),
+    ],
+)
+def test_look_ups_are_the_outputs_of_activations(shape: networks.Shape, expected: int) -> None:
+    assert networks.lookups(networks.network(shape, None), (3, 32, 32)) == expected
 
 
 def test_the_same_seed_gives_the_same_file(tmp_path: Path, made_up_mnist: None) -> None:

@@ -100,7 +100,7 @@ def test_a_table_made_again_is_compared(tmp_path: Path) -> None:
 def test_a_network_beside_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     images = rng.uniform(0, 1, (60, 784))
-    monkeypatch.setattr(reproduction, "load_mnist", lambda part: (images, np.arange(60) % 10))
+    monkeypatch.setattr(reproduction, "load_images", lambda data, part: (images, np.arange(60) % 10))
     card = zoo.card("mnist-mlp-1x30")
     shutil.copy(card.path, tmp_path)
     shutil.copy(zoo.FOLDER / str(card.calibration), tmp_path)

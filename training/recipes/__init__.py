@@ -14,7 +14,15 @@ RECIPES: Final = {
     "mnist-mlp-1x30": "cloakwork.training.recipes.mnist_mlp_1x30",
     "mnist-mlp-3x1024": "cloakwork.training.recipes.mnist_mlp_3x1024",
     "mnist-cnn": "cloakwork.training.recipes.mnist_cnn",
+    "mnist-strided": "cloakwork.training.recipes.mnist_strided",
+    "cifar10-vgg": "cloakwork.training.recipes.cifar10_vgg",
+    "cifar10-resnet": "cloakwork.training.recipes.cifar10_resnet",
 }
+
+
+def data_of(name: str) -> str:
+    """What a recipe trains with: "mnist" or "cifar10"."""
+    return "cifar10" if name.startswith("cifar10-") else "mnist"
 
 
 def train(

@@ -34,7 +34,7 @@ class Recipe:
 class Trained:
     """Accuracies on the test images: in clear, and with the noise that was injected while training."""
 
-    model: torch.nn.Sequential
+    model: torch.nn.Module
     path: Path
     accuracy_clear: float
     accuracy_noisy: float
@@ -42,12 +42,15 @@ class Trained:
     ranges: str | None  # learned ranges as JSON, for the compiler; None: calibrate with training images
     seed: int
     epochs: int
+    data: str = "mnist"  # or "cifar10": what it was trained with
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
+    """What is trained inside is the same every time on the same machine."""
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    torch.manual_seed(seed)
+    torch.set_num_threads(CPU_THREADS)
     try:
         yield
     finally:
@@ -60,9 +63,8 @@ def train_recipe(
     """Writes the ONNX file; Args as in `cloakwork.training.recipes.train`."""
     schedule = replace(recipe.schedule, epochs=epochs or recipe.schedule.epochs)
     images, labels = load_mnist("train")
-    torch.manual_seed(schedule.seed)
-    model = recipe.build(LookupNoise.of(recipe.parameter_set))
-    with _threads(CPU_THREADS):
+    with seeded(schedule.seed):
+        model = recipe.build(LookupNoise.of(recipe.parameter_set))
         fit(model, images, labels, schedule, device, progress)
     write(model, path, recipe.name, [_PIXELS])
     test, truth = load_mnist("test")

@@ -10,7 +10,15 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, standard_error, standard_output, write_json
+from cloakwork.app.cli.shared.console import (
+    JsonOption,
+    ProgressCallback,
+    WrongCallError,
+    progress,
+    standard_error,
+    standard_output,
+    write_json,
+)
 from cloakwork.app.cli.shared.data_sets import load_inputs
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
@@ -18,6 +26,7 @@ from cloakwork.app.cli.shared.parameter_sets import CommonMaskOption, Structured
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
+from cloakwork.models.compile.pipeline import APPROXIMATE
 from cloakwork.models.compiler import CompiledModel, ExactSettings, TreeComparisons, compile_onnx
 from cloakwork.models.criteria.noise_limits import Profile
 from cloakwork.models.graph.ir import Graph
@@ -72,6 +81,13 @@ FeatureRange = Annotated[
         "--feature-range",
         metavar="NAME=LOW:HIGH",
         help="Range of a feature (or its number), of an input of several, in place of what the samples show; may be repeated.",
+    ),
+]
+RoundingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rounding",
+        help="Quantised networks (QDQ, QOperator): real, or onnxruntime: bit for bit as its integer kernels. Default real.",
     ),
 ]
 ClientOutput = Annotated[
@@ -146,6 +162,7 @@ def compile_model(
     grid_bits: GridBits = None,
     feature_ranges: FeatureRange = None,
     encrypted_argmax: EncryptedArgmax = False,
+    rounding: RoundingOption = None,
     client: ClientOutput = None,
     picture: PictureOutput = None,
     stages: StagesOption = False,
@@ -168,8 +185,10 @@ def compile_model(
     options["trees"] = TreeComparisons(**trees) if trees else None
     options["feature_ranges"] = _feature_ranges(feature_ranges) if feature_ranges else None
     options["encrypted_argmax"] = encrypted_argmax or None
-    options["on_step"] = _Stages() if stages else None
-    model = _compiled(source, calibration, _given(**options))
+    options["rounding"] = rounding
+    with progress("compiling") as update:
+        options["on_step"] = _Stages() if stages else _Bar(update)
+        model = _compiled(source, calibration, _given(**options))
     model.save(output)
     _write_beside(model, client, picture)
     _show(model, json_path, {"compiled": str(output), "bytes": output.stat().st_size})
@@ -209,6 +228,17 @@ def list_zoo(json_path: JsonOption = None) -> None:
             {"name": c.name, "description": c.description, "data": c.data, "sha256": c.sha256, **c.facts} for c in cards
         ]
         write_json({"models": records}, json_path)
+
+
+class _Bar:
+    """How many steps of the compiler are done."""
+
+    def __init__(self, update: ProgressCallback) -> None:
+        self._update, self._done = update, 0
+
+    def __call__(self, step: str, graph: Graph) -> None:
+        self._done += 1
+        self._update(self._done, 1 + len(APPROXIMATE))
 
 
 class _Stages:
@@ -282,9 +312,11 @@ def _compiled(source: str, calibration: Path | None, options: dict[str, Any]) ->
             raise WrongCallError(
                 f"there is no file '{source}', nor a model of that name in the zoo, which has {', '.join(zoo.names())}"
             )
+        path = zoo.zoo_model(source)
+        if path.suffix == zoo.PROGRAM and isinstance(options.get("on_step"), _Bar):  # it takes no options
+            del options["on_step"]
         if calibration is None:
             return zoo.load_model(source, **options)
-        path = zoo.zoo_model(source)
     if path.suffix == zoo.PROGRAM:
         raise WrongCallError(f"{source} is compiled already; expected an ONNX file")
     return compile_onnx(path, None if calibration is None else _calibration(calibration), **options)

@@ -99,6 +99,7 @@ def sets_table(sets: list[ParameterSet]) -> Table:
         table.caption += " .._raised: limbs of ciphertexts; the bootstrap key has two. Taken only when named."
     if any(has_fine_outputs(each) for each in sets):
         table.caption += " large16: outputs of low noise, for large integers. Taken when named, and to compare what no look-up resolves."
+        table.caption += " fine4, fine5: of lower noise still, for sums of 20 bits. Taken likewise, and to requantise."
     if any(each.lane_count > 1 for each in sets):
         table.caption += " .._cm2: 2 values to a ciphertext, for batches of one client. Taken only when asked for."
     if any(each.structured_secret for each in sets):

@@ -49,7 +49,8 @@ def run_model(
     inputs = SeededPackedCiphertexts.from_bytes(source.read_bytes(), parameters=model.program.parameters)
     remedy = f"encrypt with --model {model_name}, or with the client specification that 'cloakwork inspect --client' writes of it"
     check_purpose(inputs.purpose, model.program.digest, str(source), remedy)
-    _check_memory(model.program, inputs.shape, source)
+    if device == "cpu":  # on a GPU as many samples after each other as its memory asks for
+        _check_memory(model.program, inputs.shape, source)
     start = time.perf_counter()
     with progress("expanding the keys") as update:
         keys = EvaluationKeys.load(keys_path, parameters=model.program.parameters)
@@ -74,7 +75,7 @@ def run_model(
 
 
 def _check_memory(program: Program, shape: tuple[int, ...], source: Path) -> None:
-    """Refuses what would not fit: the ciphertexts of every value of the model, for all samples of the file."""
+    """Refuses what would not fit: the ciphertexts that are held at once, for all samples of the file."""
     most = max(1, samples_at_once(program) * (physical_memory_bytes() // 2) // WORKING_BYTES)
     if shape and shape[0] > most:
         raise FailureError(

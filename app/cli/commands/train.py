@@ -14,8 +14,9 @@ from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import calibrate, compile_onnx
-from cloakwork.training.mnist_data import Part, download_mnist, has_mnist, load_mnist
-from cloakwork.training.recipes import RECIPES
+from cloakwork.training.image_data import calibration_images
+from cloakwork.training.mnist_data import Part, download_mnist, has_mnist
+from cloakwork.training.recipes import RECIPES, data_of
 from cloakwork.training.recipes import train as train_by_name
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _trained(name: str, path: Path, device: str, epochs: int | None, update: Pro
     def report(done: int, total: int, _loss: float) -> None:
         update(done, total)
 
-    parts: tuple[Part, ...] = ("train", "test")
+    parts: tuple[Part, ...] = ("train", "test") if data_of(name) == "mnist" else ()
     for part in parts:
         if not has_mnist(part):
             download_mnist(part)
@@ -81,5 +82,4 @@ def _calibration(trained: Trained) -> Calibration:
     """The ranges that were learned, else those of training images."""
     if trained.ranges is not None:
         return Calibration.from_json(trained.ranges)
-    images, _ = load_mnist("train")
-    return calibrate(trained.path, images[:_CALIBRATION_IMAGES])
+    return calibrate(trained.path, calibration_images(trained.data, _CALIBRATION_IMAGES))

@@ -16,6 +16,7 @@ from cloakwork.app.client.table import read_tensors
 from cloakwork.models import zoo
 from cloakwork.models.client_steps import named_inputs
 from cloakwork.models.program.client_specification import ClientSpecification
+from cloakwork.training.cifar10_data import load_cifar10
 
 Samples = tuple[NDArray[np.float64], NDArray[np.int64]]
 
@@ -23,6 +24,11 @@ Samples = tuple[NDArray[np.float64], NDArray[np.int64]]
 def _mnist() -> Samples:
     found = digits("mnist")
     return found.images, found.labels
+
+
+def _cifar10() -> Samples:
+    images, labels = load_cifar10("test")
+    return images.astype(np.float64), labels
 
 
 def _drawn_digits() -> Samples:
@@ -35,9 +41,10 @@ def _held_out(model_name: str) -> Samples:
     return found.x, found.y
 
 
-# Samples [samples, ..] and labels [samples]: for MNIST its whole test set, of small tables the rows that are kept for testing.
+# Samples [samples, ..] and labels [samples]: for MNIST and CIFAR-10 the whole test set, of small tables the rows that are kept for testing.
 DATA_SETS: Final[dict[str, Callable[[], Samples]]] = {
     "mnist": _mnist,
+    "cifar10": _cifar10,
     "drawn-digits": _drawn_digits,
     "iris": lambda: _held_out("iris-tree"),
     "breast-cancer": lambda: _held_out("breast-cancer-forest"),

@@ -22,7 +22,7 @@ namespace {
 static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) { return p.component_count() <= 5; }));
 
 // 64-bit sums of the multiply-accumulate hold this many rows (multiply_accumulate.hpp).
-constexpr int kMaxRows = 15;
+constexpr int kMaxRows = 32;
 static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) { return p.row_count() <= kMaxRows; }));
 
 // What the multiply-accumulate gives an inverse transform, in units of q < 2^32 / 32: digits grow by 1.25 q in each forward stage,

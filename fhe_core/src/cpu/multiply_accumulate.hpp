@@ -51,7 +51,7 @@ struct Monomial {
 
 // out[c] = sum over keys j of factor_j * sum over rows of digits[row] * key[j][row][c], in the transform domain, for `kCiphertexts`
 // ciphertexts at once. The key slice `prefetch` words further on (the next step's) is brought to the second-level cache meanwhile.
-// |digits| < 15.6 q < 2^31, |key| <= q/2: sums of up to 15 rows stay under 2^62. |out| <= 1.875 q (expanded_key.cpp). `kKeys`: of a
+// |digits| < 15.6 q < 2^31, |key| <= q/2: sums of up to 32 rows stay under 2^62. |out| <= 1.875 q (expanded_key.cpp). `kKeys`: of a
 // step, 0 for any number of several. Longer than a screen: its sums live in registers from the first loop to the last.
 template <int kComponents, int kKeys, int kCiphertexts, bool kPrefetch>
 void multiply_accumulate_rows(const NttTables& tables, const std::int32_t* digits, std::size_t digit_stride, int rows, int keys,

@@ -41,6 +41,27 @@ FHE_HD Word extracted_word(const Word* polynomial, int polynomial_size, int coef
     return j <= coefficient || word == 0 ? word : modulus - word;
 }
 
+// The result of ciphertext `number` from its words [component][N] in [0, modulus), one mask polynomial after the other, by the
+// thread `thread` of `threads`: the whole GLWE ciphertext, or the LWE ciphertexts of section 7.
+template <int N, int components, class Word>
+FHE_HD void store_result(const BlindRotateView& view, int number, const Word* words, Word modulus, int thread, int threads) {
+    constexpr int kWords = (components - 1) * N;  // of the mask
+    auto* const out = static_cast<Word*>(view.out);
+    if (view.coefficients == nullptr) {
+        for (int i = thread; i < components * N; i += threads) out[std::size_t(number) * components * N + i] = words[i];
+        return;
+    }
+    for (int i = 0; i < view.coefficient_count; ++i) {
+        const int coefficient = view.coefficients[i];
+        Word* lwe = out + (std::size_t(number) * view.coefficient_count + i) * (kWords + 1);
+        for (int j = thread; j < kWords; j += threads) {
+            const int at = j & (N - 1);
+            lwe[j] = extracted_word(words + (j - at), N, coefficient, at, modulus);
+        }
+        if (thread == 0) lwe[kWords] = words[kWords + coefficient];
+    }
+}
+
 // The table of ciphertext `number`.
 template <class Word>
 FHE_HD const Word* table_of(const BlindRotateView& view, int number, std::size_t polynomial_size) {

@@ -123,8 +123,8 @@ struct ExtendedWarp {
         w.ciphertext = own / kParts;  // 0 but for nu = 2
         w.part = (first + own) % kParts;
         w.modulus = LimbModulus::of(w.limb);
-        using Fold = typename TwoLimbThread<Transform>::template FoldTwiddles<0>;
-        using OtherFold = typename TwoLimbThread<Transform>::template FoldTwiddles<1>;
+        using Fold = FoldTwiddles<0, Transform::N>;
+        using OtherFold = FoldTwiddles<1, Transform::N>;
         w.fold = w.limb == 0 ? Fold::w1 : OtherFold::w1;
         w.tables = tables + w.limb * 2;
         w.quotients = quotients + w.limb * 64;

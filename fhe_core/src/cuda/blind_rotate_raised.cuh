@@ -50,13 +50,6 @@ struct RaisedThread : TwoLimbThread<Config> {
             }
     }
 
-    template <class M>
-    struct FoldTwiddles {
-        static constexpr std::uint32_t root = root_of_unity(M::p, 2 * N, M::sqrt_minus_one);
-        static constexpr Twiddle w1 = M::twiddle(pow_mod(root, N / 2, M::p)), w2 = M::twiddle(pow_mod(root, N / 4, M::p)),
-                                 w3 = M::twiddle(pow_mod(root, N / 4 * 3, M::p));
-    };
-
     // The digits of the coefficients; then the first log2 H stages of the transform of both limbs.
     FHE_HD void decompose(const Share& y) const {
 #pragma unroll
@@ -65,24 +58,16 @@ struct RaisedThread : TwoLimbThread<Config> {
 #pragma unroll
             for (int h = 0; h < H; ++h) digit[h] = (wrap(y[r][h]) - Modulus<0>::half + (1 << (Config::kDrop - 1))) >> Config::kDrop;
             std::int32_t* const word = words_of(r);
-            fold<Modulus<0>>(digit, word);
-            fold<Modulus<2>>(digit, word + H * kTileWords);
+            fold_limb<0>(digit, word);
+            fold_limb<2>(digit, word + H * kTileWords);
         }
     }
-    template <class M>
-    FHE_HD static void fold(const std::int32_t (&digit)[H], std::int32_t* word) {
-        using Fold = FoldTwiddles<M>;
+    template <int number>
+    FHE_HD static void fold_limb(const std::int32_t (&digit)[H], std::int32_t* word) {
         std::int32_t x[H];
 #pragma unroll
         for (int h = 0; h < H; ++h) x[h] = digit[h];
-        if constexpr (H == 4) {
-            forward_butterfly(M{}, x[0], x[2], Fold::w1);
-            forward_butterfly(M{}, x[1], x[3], Fold::w1);
-            forward_butterfly(M{}, x[0], x[1], Fold::w2);
-            forward_butterfly(M{}, x[2], x[3], Fold::w3);
-        } else if constexpr (H == 2) {
-            forward_butterfly(M{}, x[0], x[1], Fold::w1);
-        }
+        fold<number, N>(x);
 #pragma unroll
         for (int h = 0; h < H; ++h) word[h * kTileWords] = x[h];
     }
@@ -93,56 +78,28 @@ struct RaisedThread : TwoLimbThread<Config> {
         for (int r = 0; r < kShare; ++r) {
             const std::int32_t* word = words_of(r);
             std::int32_t first[H], second[H];
-            unfold<Modulus<0>>(word, first);
-            unfold<Modulus<2>>(word + H * kTileWords, second);
+            unfold_limb<0>(word, first);
+            unfold_limb<2>(word + H * kTileWords, second);
 #pragma unroll
             for (int h = 0; h < H; ++h) y[r][h] = accumulate_raised(y[r][h], first[h], second[h]);
         }
     }
-    template <class M>
-    FHE_HD static void unfold(const std::int32_t* word, std::int32_t (&x)[H]) {
-        using Fold = FoldTwiddles<M>;
+    template <int number>
+    FHE_HD static void unfold_limb(const std::int32_t* word, std::int32_t (&x)[H]) {
 #pragma unroll
         for (int h = 0; h < H; ++h) x[h] = word[h * kTileWords];
-        if constexpr (H == 4) {
-            inverse_butterfly(M{}, x[0], x[1], Fold::w3);
-            inverse_butterfly(M{}, x[2], x[3], Fold::w2);
-            inverse_butterfly(M{}, x[0], x[2], Fold::w1);
-            inverse_butterfly(M{}, x[1], x[3], Fold::w1);
-        } else if constexpr (H == 2) {
-            inverse_butterfly(M{}, x[0], x[1], Fold::w1);
-        }
+        unfold<number, N>(x);
     }
 
+    static constexpr std::uint32_t kModulus = Modulus<0>::p;
     // [component][N] words in [0, q0) in place of T.
+    FHE_HD std::uint32_t* words() const { return reinterpret_cast<std::uint32_t*>(group_tiles); }
     FHE_HD void store_words(const Share& y) const {
-        auto* words = reinterpret_cast<std::uint32_t*>(group_tiles);
 #pragma unroll
         for (int r = 0; r < kShare; ++r)
 #pragma unroll
             for (int h = 0; h < H; ++h)
-                words[(place(r) >> 10) * N + 1024 * h + (place(r) & 1023)] = without_half(Modulus<0>{}, y[r][h]);
-    }
-
-    // The result from those words: the whole GLWE ciphertext, or the LWE ciphertexts of section 7.
-    FHE_HD void store_result(const BlindRotateView& view, int result) const {
-        constexpr int kWords = (kComponents - 1) * N;  // of the mask
-        const auto* words = reinterpret_cast<const std::uint32_t*>(group_tiles);
-        auto* out = static_cast<std::uint32_t*>(view.out);
-        if (view.coefficients == nullptr) {
-            for (int i = thread; i < kComponents * N; i += Config::kGroupThreads)
-                out[std::size_t(result) * kComponents * N + i] = words[i];
-            return;
-        }
-        for (int i = 0; i < view.coefficient_count; ++i) {
-            const int coefficient = view.coefficients[i];
-            std::uint32_t* lwe = out + (std::size_t(result) * view.coefficient_count + i) * (kWords + 1);
-            for (int j = thread; j < kWords; j += Config::kGroupThreads) {
-                const int at = j & (N - 1);
-                lwe[j] = extracted_word(words + (j - at), N, coefficient, at, Modulus<0>::p);
-            }
-            if (thread == 0) lwe[kWords] = words[kWords + coefficient];
-        }
+                words()[(place(r) >> 10) * N + 1024 * h + (place(r) & 1023)] = without_half(Modulus<0>{}, y[r][h]);
     }
 };
 
@@ -180,9 +137,9 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_raised_kerne
 #pragma unroll 1
             for (int component = thread.number; component < Config::kComponents; component += Config::kWarpsPerPart) {
                 std::int32_t x[32];
-                thread.forward_a(component, x);
+                thread.forward_a(thread.tile_of(component), x);
                 __syncwarp();
-                thread.forward_b(component, x);
+                thread.forward_b(thread.tile_of(component), x);
             }
             typename Thread::Ahead ahead(thread.key_of(step));
             ahead.fill();    // earlier would cost registers that the transforms need
@@ -192,9 +149,10 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_raised_kerne
 #pragma unroll 1
             for (int component = thread.number; component < Config::kComponents; component += Config::kWarpsPerPart) {
                 std::int32_t x[32];
-                thread.inverse_a(component, x);
+                thread.inverse_a(thread.update_of(component), x);
                 __syncwarp();
-                thread.inverse_b(component, x);
+                thread.inverse_slots(thread.update_of(component), x);
+                Thread::Row::store_slots(x, thread.update_of(component), thread.lane);
             }
             group_barrier();  // the updates are there
             thread.accumulate(y);
@@ -203,7 +161,8 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_raised_kerne
         group_barrier();  // everyone has read the updates
         thread.store_words(y);
         group_barrier();  // the words are there
-        thread.store_result(view, number);
+        store_result<Config::N, Config::kComponents>(view, number, thread.words(), Thread::kModulus, thread.thread,
+                                                     Config::kGroupThreads);
         group_barrier();  // T is free
     }
 }

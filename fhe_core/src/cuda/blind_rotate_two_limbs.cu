@@ -1,7 +1,6 @@
-// Instances of the two-limb blind rotation for the shapes of the shipped parameter sets, in parts as blind_rotate_pair.cu.
+// Instances of the two-limb blind rotations, many digits among them, for the shapes of the shipped parameter sets, in parts as
+// blind_rotate_pair.cu.
 #include "cuda/rotation_layouts.cuh"
-
-#include <cstring>
 
 #include "cuda/shaped_kernels.hpp"
 
@@ -9,14 +8,6 @@ namespace fhe_core::cuda {
 namespace {
 
 constexpr int kThisPart = FHE_CORE_PART;
-
-template <class Config>
-std::vector<std::uint8_t> table_bytes() {
-    const std::vector<PartTwiddles> tables = two_limb_tables<Config>();
-    std::vector<std::uint8_t> bytes(tables.size() * sizeof(PartTwiddles));
-    std::memcpy(bytes.data(), tables.data(), bytes.size());
-    return bytes;
-}
 
 template <Shape s>
 ShapedKernel kernel_for() {
@@ -27,9 +18,10 @@ ShapedKernel kernel_for() {
             32 * Config::kParts,
             Config::kCiphertexts,
             Layouts::Small::kSharedBytes,
-            table_bytes<Config>,
+            two_limb_table_bytes<Config>,
             two_limb_powers<Config>,
-            launch_fitting<Config, typename Layouts::Small, typename Layouts::Latency>};
+            launch_fitting<Config, typename Layouts::Small, typename Layouts::Latency>,
+            scratch_bytes<Config>()};
 }
 
 template <std::size_t... index>

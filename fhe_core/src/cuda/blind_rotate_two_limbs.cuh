@@ -32,49 +32,41 @@
 
 #include "cuda/accumulator.cuh"
 #include "cuda/digits.cuh"
-#include "cuda/monomial.cuh"
 #include "cuda/persistent.cuh"
 #include "cuda/product.cuh"
-#include "cuda/two_limb_config.cuh"
+#include "cuda/two_limb_part.cuh"
 
 namespace fhe_core::cuda {
 
 // One thread's view of its group's work. Functions marked (a), (b), .. run in this order with __syncwarp in between.
 template <class Config>
-struct TwoLimbThread {
+struct TwoLimbThread : TwoLimbPart<Config> {
+    using Part = TwoLimbPart<Config>;
     using Row = typename Config::Row;
+    using Part::lane, Part::limb, Part::part, Part::modulus, Part::powers, Part::lane_root, Part::factors_at;
     static constexpr int H = Config::kParts, N = Config::N, kComponents = Config::kComponents, kShare = Config::kShare;
     static constexpr int kTileWords = Config::kTileWords, kLevels = Config::kLevels;
 
-    int thread, lane, limb, part, number;  // number: w
-    LimbModulus modulus;
-    typename Config::PowerTable powers;  // of this limb; deep: of factors
-    const PartTwiddles* table;           // of this part
-    const PartTwiddles* mirrored;        // of the mirror part, for the inverse
-    std::int32_t* group_tiles;           // T[limb][part][component][1024]
-    std::int32_t* tile;                  // of this limb and part
-    std::uint32_t lane_root;             // 2*brv(first position of the lane) + 1
-    const Vec4* key;                     // of this limb, part and lane, first step
+    int thread, number;         // number: w
+    std::int32_t* group_tiles;  // T[limb][part][digit][1024]
+    std::int32_t* tile;         // of this limb and part
+    const Vec4* key;            // of this limb, part and lane, first step
 
     FHE_HD static TwoLimbThread make(int thread, const std::int32_t* powers, const PartTwiddles* tables, std::int32_t* group_words,
                                      const Vec4* key) {
-        TwoLimbThread t;
-        const int warp = thread / 32;
+        // Warps of one w are neighbours, so that the four schedulers share them evenly.
+        const int warp = thread / 32, limb = warp / H % 2, part = warp % H;
+        TwoLimbThread t{Part::make(thread % 32, limb, part, powers + limb * Config::PowerTable::kWords, tables + limb * H)};
         t.thread = thread;
-        t.lane = thread % 32;
-        t.limb = warp / H % 2;  // warps of one w are neighbours, so that the four schedulers share them evenly
-        t.part = warp % H;
         t.number = warp / (2 * H);
-        t.modulus = LimbModulus::of<Config::kSecond>(t.limb);
-        t.powers.words = powers + t.limb * Config::PowerTable::kWords;
-        t.table = tables + t.limb * H + t.part;
-        t.mirrored = tables + t.limb * H + (H - 1 - t.part);
         t.group_tiles = group_words;
-        t.tile = group_words + (t.limb * H + t.part) * kTileWords;
-        t.lane_root = root_of_lane(t.part * 32 + t.lane, 5 + log2_of(H));
-        t.key = key + std::size_t(t.limb) * kComponents * Config::kOutputVectors + t.part * 32 + t.lane;
+        t.tile = group_words + (limb * H + part) * kTileWords;
+        t.key = key + std::size_t(limb) * kComponents * Config::kOutputVectors + part * 32 + t.lane;
         return t;
     }
+    FHE_HD std::int32_t* tile_of(int row) const { return tile + row * 1024; }
+    // Updates lie where a component's first digit lay.
+    FHE_HD std::int32_t* update_of(int component) const { return tile_of(component * kLevels); }
 
     // --- Coefficients: words y[r][h][limb] = x + (p-1)/2 in [0, p) for the centred x ---
 
@@ -95,21 +87,24 @@ struct TwoLimbThread {
             }
     }
 
-    // The digit of both limbs' coefficients; then the first log2 H stages of the transform.
+    using Digits = WideDigits<Config::shape.mask_gadget, Config::kModulusBits>;
+
+    // The digits of both limbs' coefficients; then the first log2 H stages of the transform.
     FHE_HD void decompose(const Share& y) const {
 #pragma unroll
         for (int r = 0; r < kShare; ++r) {
-            std::int32_t digit[H][kLevels];
+            Digits digits[H];
 #pragma unroll
             for (int h = 0; h < H; ++h)
-                cut_all_digits<Config::shape.mask_gadget, Config::kModulusBits>(
-                    compose_centred(wrap(y[r][h][0]) - Modulus<0>::half, wrap(y[r][h][1]) - Modulus<1>::half), digit[h]);
+                digits[h] = Digits::of(compose_centred(wrap(y[r][h][0]) - Modulus<0>::half, wrap(y[r][h][1]) - Modulus<1>::half));
+            static_for<0, kLevels>([&](auto level) {
+                std::int32_t digit[H];
 #pragma unroll
-            for (int level = 0; level < kLevels; ++level) {
-                std::int32_t* const word = words_of(r) + level * 1024;
-                fold_limb<0>(digit, level, word);
-                fold_limb<1>(digit, level, word + H * kTileWords);
-            }
+                for (int h = 0; h < H; ++h) digit[h] = digits[h].template at<decltype(level)::value>();
+                std::int32_t* const word = words_of(r) + decltype(level)::value * 1024;
+                fold_limb<0>(digit, word);
+                fold_limb<1>(digit, word + H * kTileWords);
+            });
         }
     }
     // Coefficient i of a component in a limb's first part: its first digit, and its update.
@@ -118,27 +113,11 @@ struct TwoLimbThread {
         return group_tiles + (place(r) - i) * kLevels + Row::row_word(i >> 5, i & 31);
     }
     template <int number>
-    struct FoldTwiddles {
-        using M = Modulus<number>;
-        static constexpr std::uint32_t root = root_of_unity(M::p, 2 * N, M::sqrt_minus_one);
-        static constexpr Twiddle w1 = M::twiddle(pow_mod(root, N / 2, M::p)), w2 = M::twiddle(pow_mod(root, N / 4, M::p)),
-                                 w3 = M::twiddle(pow_mod(root, N / 4 * 3, M::p));
-    };
-    template <int number>
-    FHE_HD static void fold_limb(const std::int32_t (&digit)[H][kLevels], int level, std::int32_t* word) {
-        using M = Modulus<number>;
-        using Fold = FoldTwiddles<number>;
+    FHE_HD static void fold_limb(const std::int32_t (&digit)[H], std::int32_t* word) {
         std::int32_t x[H];
 #pragma unroll
-        for (int h = 0; h < H; ++h) x[h] = digit[h][level];
-        if constexpr (H == 4) {
-            forward_butterfly(M{}, x[0], x[2], Fold::w1);
-            forward_butterfly(M{}, x[1], x[3], Fold::w1);
-            forward_butterfly(M{}, x[0], x[1], Fold::w2);
-            forward_butterfly(M{}, x[2], x[3], Fold::w3);
-        } else if constexpr (H == 2) {
-            forward_butterfly(M{}, x[0], x[1], Fold::w1);
-        }
+        for (int h = 0; h < H; ++h) x[h] = digit[h];
+        fold<number, N>(x);
 #pragma unroll
         for (int h = 0; h < H; ++h) word[h * kTileWords] = x[h];
     }
@@ -154,122 +133,29 @@ struct TwoLimbThread {
     }
     template <int number>
     FHE_HD static void accumulate_limb(std::uint32_t (&y)[H][2], const std::int32_t* word) {
-        using M = Modulus<number>;
-        using Fold = FoldTwiddles<number>;
         std::int32_t delta[H];
 #pragma unroll
         for (int h = 0; h < H; ++h) delta[h] = word[h * kTileWords];
-        if constexpr (H == 4) {
-            inverse_butterfly(M{}, delta[0], delta[1], Fold::w3);
-            inverse_butterfly(M{}, delta[2], delta[3], Fold::w2);
-            inverse_butterfly(M{}, delta[0], delta[2], Fold::w1);
-            inverse_butterfly(M{}, delta[1], delta[3], Fold::w1);
-        } else if constexpr (H == 2) {
-            inverse_butterfly(M{}, delta[0], delta[1], Fold::w1);
-        }
+        unfold<number, N>(delta);
 #pragma unroll
-        for (int h = 0; h < H; ++h) y[h][number] = accumulate_exact(M{}, y[h][number], delta[h]);
+        for (int h = 0; h < H; ++h) y[h][number] = accumulate_exact(Modulus<number>{}, y[h][number], delta[h]);
     }
 
+    static constexpr std::uint64_t kModulus = std::uint64_t{kLimbPrimes[0]} * kLimbPrimes[1];
     // [component][N] words in [0, Q) in place of T.
+    FHE_HD std::uint64_t* words() const { return reinterpret_cast<std::uint64_t*>(group_tiles); }
     FHE_HD void store_words(const Share& y) const {
-        auto* words = reinterpret_cast<std::uint64_t*>(group_tiles);
 #pragma unroll
         for (int r = 0; r < kShare; ++r)
 #pragma unroll
             for (int h = 0; h < H; ++h)
-                words[(place(r) >> 10) * N + 1024 * h + (place(r) & 1023)] =
+                words()[(place(r) >> 10) * N + 1024 * h + (place(r) & 1023)] =
                     compose_limbs(without_half(Modulus<0>{}, y[r][h][0]), without_half(Modulus<1>{}, y[r][h][1]));
-    }
-
-    // The result from those words: the whole GLWE ciphertext, or the LWE ciphertexts of section 7.
-    FHE_HD void store_result(const BlindRotateView& view, int result) const {
-        constexpr int kWords = (kComponents - 1) * N;  // of the mask
-        constexpr std::uint64_t q = std::uint64_t{kLimbPrimes[0]} * kLimbPrimes[1];
-        const auto* words = reinterpret_cast<const std::uint64_t*>(group_tiles);
-        auto* out = static_cast<std::uint64_t*>(view.out);
-        if (view.coefficients == nullptr) {
-            for (int i = thread; i < kComponents * N; i += Config::kGroupThreads)
-                out[std::size_t(result) * kComponents * N + i] = words[i];
-            return;
-        }
-        for (int i = 0; i < view.coefficient_count; ++i) {
-            const int coefficient = view.coefficients[i];
-            std::uint64_t* lwe = out + (std::size_t(result) * view.coefficient_count + i) * (kWords + 1);
-            for (int j = thread; j < kWords; j += Config::kGroupThreads) {
-                const int at = j & (N - 1);
-                lwe[j] = extracted_word(words + (j - at), N, coefficient, at, q);
-            }
-            if (thread == 0) lwe[kWords] = words[kWords + coefficient];
-        }
-    }
-
-    // --- Transforms of one component ---
-
-    struct SlotTwiddles {
-        const PartTwiddles* table;
-        template <int ordinal>
-        FHE_HD Twiddle operator()(Index<ordinal>) const {
-            return table->slot[ordinal];
-        }
-    };
-    template <int first_step, class Twiddles>
-    FHE_HD void inverse(const Twiddles& twiddles, std::int32_t (&x)[32]) const {
-        static_for<0, 5>([&](auto step) {
-            reduce_slots<Config::kInversePlan.reduces[first_step + decltype(step)::value]>(modulus, x);
-            inverse_stage<32, 4 - decltype(step)::value>(modulus, x, twiddles);
-        });
-    }
-
-    FHE_HD void forward_a(int row, std::int32_t (&x)[32]) const {
-        Row::load_slots(x, tile + row * 1024, lane);
-        forward_stages<32, 0>(modulus, x, SlotTwiddles{table});
-        Row::store_slots(x, tile + row * 1024, lane);
-    }
-    // The stages with twiddles of a lane are written out here and below, and in warp_ntt.cuh backwards: through forward_stages and
-    // inverse_stage the same instructions come in an order that costs nn2_wide and lut2_64 2 to 3 % (docs/benchmarks/cuda-log.md).
-    FHE_HD void forward_b(int row, std::int32_t (&x)[32]) const {
-        Row::load_row(x, tile + row * 1024, lane);
-        static_for<1, 32>([&](auto number) {
-            constexpr int ordinal = decltype(number)::value, stage = log2_floor(ordinal);
-            constexpr int half = 32 >> (stage + 1), block = ordinal - (1 << stage);
-            const Twiddle w = table->row[(ordinal >> 1) * 32 + lane].x[ordinal & 1];
-            static_for<0, half>([&](auto i) {
-                constexpr int a = block * 2 * half + decltype(i)::value;
-                forward_butterfly(modulus, x[a], x[a + half], w);
-            });
-        });
-        Row::store_row(x, tile + row * 1024, lane);
-    }
-    // Updates lie where a component's first digit lay.
-    FHE_HD std::int32_t* update_of(int component) const { return tile + component * (kLevels * 1024); }
-    FHE_HD void inverse_a(int component, std::int32_t (&x)[32]) const {
-        Row::load_row(x, update_of(component), lane);
-        static_for<0, 5>([&](auto step) {
-            constexpr int stage = 4 - decltype(step)::value, blocks = 1 << stage, half = 32 >> (stage + 1);
-            reduce_slots<Config::kInversePlan.reduces[decltype(step)::value]>(modulus, x);
-            static_for<0, blocks>([&](auto block) {
-                constexpr int ordinal = 2 * blocks - 1 - decltype(block)::value;
-                const Twiddle w = mirrored->row[(ordinal >> 1) * 32 + 31 - lane].x[ordinal & 1];
-                static_for<0, half>([&](auto i) {
-                    constexpr int a = decltype(block)::value * 2 * half + decltype(i)::value;
-                    inverse_pair<a, a + half>(modulus, x, w);
-                });
-            });
-        });
-        reduce_slots<Config::kInversePlan.reduces[5]>(modulus, x);
-        Row::store_row(x, update_of(component), lane);
-    }
-    FHE_HD void inverse_b(int component, std::int32_t (&x)[32]) const {
-        Row::load_slots(x, update_of(component), lane);
-        inverse<6>(SlotTwiddles{mirrored}, x);
-        reduce_slots<Config::kReducedSlots>(modulus, x);
-        Row::store_slots(x, update_of(component), lane);
     }
 
     // --- Product, in place ---
 
-    static constexpr int kLanes = 32 * H, kRows = Config::kRows, kKeys = Config::kKeys;
+    static constexpr int kLanes = Part::kLanes, kRows = Config::kRows, kKeys = Config::kKeys;
     static constexpr int kVectorWords = kRows * kKeys * kLanes;  // of the key, one output
     static constexpr int kAhead = Config::kAhead;
 
@@ -304,16 +190,6 @@ struct TwoLimbThread {
     // Of the warp's first vector.
     FHE_HD const Vec4* key_of(int step) const {
         return key + std::size_t(step) * 2 * kComponents * Config::kOutputVectors + number * kVectorWords;
-    }
-
-    // As MonomialFactors::at, of a part's lanes.
-    FHE_HD void factors_at(int vector, std::uint32_t exponent, std::int32_t (&factor)[4]) const {
-        const std::uint32_t reversed = reverse_position(static_cast<std::uint32_t>(vector), 3);
-        const std::uint32_t at = exponent * (lane_root + 2 * kLanes * reversed);
-#pragma unroll
-        for (int pair = 0; pair < 2; ++pair)
-            neighbour_factors(powers[at + exponent * (16 * kLanes * pair)], neighbour_sign(exponent), factor[2 * pair],
-                              factor[2 * pair + 1]);
     }
 
     // Sums over the keys of factor times key, reduced, times digits.
@@ -523,9 +399,9 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
 #pragma unroll 1
             for (int row = thread.number; row < Config::kRows; row += Config::kWarpsPerPart) {
                 std::int32_t x[32];
-                thread.forward_a(row, x);
+                thread.forward_a(thread.tile_of(row), x);
                 __syncwarp();
-                thread.forward_b(row, x);
+                thread.forward_b(thread.tile_of(row), x);
             }
             if constexpr (Config::kDeep) {
                 const typename Thread::DeepKey ahead = thread.deep_key(step);
@@ -541,9 +417,10 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
 #pragma unroll 1
             for (int component = thread.number; component < Config::kComponents; component += Config::kWarpsPerPart) {
                 std::int32_t x[32];
-                thread.inverse_a(component, x);
+                thread.inverse_a(thread.update_of(component), x);
                 __syncwarp();
-                thread.inverse_b(component, x);
+                thread.inverse_slots(thread.update_of(component), x);
+                Thread::Row::store_slots(x, thread.update_of(component), thread.lane);
             }
             group_barrier();  // the updates are there
             if constexpr (Config::kInMemory) thread.load_share(y, memory);
@@ -554,7 +431,8 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
         group_barrier();  // everyone has read the updates
         thread.store_words(y);
         group_barrier();  // the words are there
-        thread.store_result(view, number);
+        store_result<Config::N, Config::kComponents>(view, number, thread.words(), Thread::kModulus, thread.thread,
+                                                     Config::kGroupThreads);
         group_barrier();  // T is free
     }
 }

@@ -79,20 +79,25 @@ FHE_HD std::int32_t only_digit(std::int64_t x) {
 
 // --- Two limbs, several digits ---
 
-// All digits of a centred x, the most significant first.
+// The digits of a centred x, level 0 the most significant.
 template <Gadget gadget, int modulus_bits>
-FHE_HD void cut_all_digits(std::int64_t x, std::int32_t (&digits)[gadget.level_count]) {
-    constexpr int drop = modulus_bits - gadget.base_log * gadget.level_count;
-    constexpr std::int64_t half = std::int64_t{1} << (gadget.base_log - 1);
-    std::int64_t y = (x + (std::int64_t{1} << (drop - 1))) >> drop;
-#pragma unroll
-    for (int level = gadget.level_count - 1; level > 0; --level) {
-        const std::int64_t digit = ((y + half) & (2 * half - 1)) - half;
-        y = (y - digit) >> gadget.base_log;
-        digits[level] = static_cast<std::int32_t>(digit);
+struct WideDigits {
+    static constexpr std::int32_t kHalf = 1 << (gadget.base_log - 1);
+    static constexpr int shift(int level) { return modulus_bits - gadget.base_log * (level + 1); }
+    static constexpr std::int64_t offset() {
+        std::int64_t sum = std::int64_t{1} << (shift(gadget.level_count - 1) - 1);
+        for (int level = 1; level < gadget.level_count; ++level) sum += std::int64_t{kHalf} << shift(level);
+        return sum;
     }
-    digits[0] = static_cast<std::int32_t>(y);
-}
+    std::int64_t sum;
+
+    FHE_HD static WideDigits of(std::int64_t x) { return {x + offset()}; }
+    template <int level>
+    FHE_HD std::int32_t at() const {
+        const auto field = static_cast<std::int32_t>(sum >> shift(level));
+        return level == 0 ? field : (field & (2 * kHalf - 1)) - kHalf;
+    }
+};
 
 // --- Any gadget, as section 4 says it ---
 

@@ -13,6 +13,15 @@
 
 namespace fhe_core::cuda {
 
+// Device memory of a block, of kernels that ask for it.
+template <class Config>
+constexpr std::size_t scratch_bytes() {
+    if constexpr (requires { Config::kScratchBytes; })
+        return Config::kScratchBytes;
+    else
+        return 0;
+}
+
 #if defined(__CUDACC__)
 
 __device__ __forceinline__ void barrier(int id, int threads) {

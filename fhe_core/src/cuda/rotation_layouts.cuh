@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/blind_rotate_latency.cuh"
+#include "cuda/blind_rotate_many_digits.cuh"
 #include "cuda/blind_rotate_raised.cuh"
 #include "cuda/blind_rotate_team.cuh"
 #include "cuda/blind_rotate_two_limbs.cuh"
@@ -140,6 +141,15 @@ struct OfRaised {
     using Latency = RaisedConfig<KernelShapeOf, 1, s.polynomial_size == 4096 ? 2 : 4>;
 };
 
+// --- Two limbs, more than two digits: ciphertexts of a block, which share the words of the key ---
+
+template <class KernelShapeOf>
+struct OfManyDigits {
+    using Throughput = ManyDigitsConfig<KernelShapeOf, 2>;
+    using Small = ManyDigitsConfig<KernelShapeOf, 1>;
+    using Latency = Small;
+};
+
 template <class KernelShapeOf>
 constexpr auto layouts_of() {
     constexpr Shape s = KernelShapeOf::value;
@@ -147,6 +157,8 @@ constexpr auto layouts_of() {
         return OfRaised<KernelShapeOf>{};
     else if constexpr (s.limb_count == 1)
         return OfOneLimb<KernelShapeOf>{};
+    else if constexpr (s.mask_gadget.level_count > 2)
+        return OfManyDigits<KernelShapeOf>{};
     else
         return OfTwoLimbs<KernelShapeOf>{};
 }

@@ -38,16 +38,27 @@ constexpr bool has_extended_kernel(const Shape& shape) {
            shape.body_gadget.base_log <= 25;
 }
 
+// More digits than a multiprocessor holds whole transforms of: a part of a transform at a time.
+constexpr bool has_many_digits_kernel(const Shape& shape) {
+    const Gadget& gadget = shape.mask_gadget;
+    return shape.extension_factor == 1 && rotation_of(shape.cmux).factors_on_products() && rotation_of(shape.cmux).keys <= 3 &&
+           (shape.polynomial_size == 2048 || shape.polynomial_size == 4096) && shape.glwe_dimension == 1 && shape.limb_count == 2 &&
+           shape.lane_count == 1 && gadget == shape.body_gadget && gadget.level_count > 2 && gadget.level_count <= 9 &&
+           gadget.base_log <= 7 && !shape.has_rounded_products();
+}
+
 constexpr bool is_toy(const ParameterSet& params) { return params.name.starts_with("toy"); }
 
 static_assert(
     std::ranges::all_of(kParameterSets,
                         [](const ParameterSet& params) {
                             return is_toy(params) || has_pair_kernel(params.shape) || has_two_limb_kernel(params.shape) ||
-                                   has_extended_kernel(params.shape) || has_rounded_kernel(params.shape);
+                                   has_extended_kernel(params.shape) || has_rounded_kernel(params.shape) ||
+                                   has_many_digits_kernel(params.shape);
                         }),
     "a row of the parameter table has a shape that no kernel is made for, and would run on the plain one: give it a shape that "
-    "has_pair_kernel, has_two_limb_kernel, has_extended_kernel or has_rounded_kernel takes, or write a kernel");
+    "has_pair_kernel, has_two_limb_kernel, has_many_digits_kernel, has_extended_kernel or has_rounded_kernel takes, or write a "
+    "kernel");
 
 // An emulated build is for tests, which run toy sets; tests/fhe_core/cuda/emulate_kernels.cpp runs other shapes.
 constexpr bool is_built(const ParameterSet& params) {
@@ -80,7 +91,8 @@ constexpr std::size_t count_of_part(const ShapeList& list, int part) {
 }
 
 inline constexpr ShapeList kPairShapes = shaped_list(has_pair_kernel);
-inline constexpr ShapeList kTwoLimbShapes = shaped_list(has_two_limb_kernel);
+inline constexpr ShapeList kTwoLimbShapes =
+    shaped_list([](const Shape& shape) { return has_two_limb_kernel(shape) || has_many_digits_kernel(shape); });
 inline constexpr ShapeList kExtendedShapes = shaped_list(has_extended_kernel);
 inline constexpr ShapeList kRoundedShapes = shaped_list(has_rounded_kernel);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "cuda/kernel_shape.cuh"
@@ -27,8 +28,10 @@ enum class TwoLimbProduct : std::uint8_t {
     deep,  // sums over the keys, one key after the other: those of all rows and outputs grow together
 };
 
-template <class KernelShapeOf, int groups_per_block, int warps_per_part, TwoLimbProduct product = TwoLimbProduct::keys>
-struct TwoLimbConfig {
+// What a shape's transforms and keys are, whichever threads work on them. keys_first: a product reduces the sums over the keys,
+// then those over the rows of digits; else the other way round.
+template <class KernelShapeOf, bool keys_first>
+struct TwoLimbTransform {
     static constexpr Shape shape = KernelShapeOf::value;
     using Row = WarpNtt<0, 1024>;  // coordinates and ranges, which do not depend on the limb
     using Step = RotationStep<shape.cmux>;
@@ -36,34 +39,10 @@ struct TwoLimbConfig {
     static constexpr int N = shape.polynomial_size, k = shape.glwe_dimension;
     static constexpr int kParts = N / 1024, kComponents = k + 1, kVectors = 8;
     static constexpr int kLevels = shape.mask_gadget.level_count, kRows = kComponents * kLevels;  // row component*kLevels + level
-    static constexpr int kLogSize = log2_of(N), kGroups = groups_per_block;
-    static constexpr int kWarpsPerPart = warps_per_part;  // W
-    static constexpr int kWarpsPerGroup = 2 * kParts * kWarpsPerPart;
-    static constexpr int kGroupThreads = kWarpsPerGroup * 32, kThreads = kGroupThreads * kGroups;
-    static constexpr int kShare = kComponents * 1024 / kGroupThreads;  // coefficients of a thread, times kParts
-    static constexpr bool kRaised = shape.is_raised();
+    static constexpr int kLogSize = log2_of(N);
+    static constexpr bool kRaised = shape.is_raised(), kKeysFirst = keys_first;
     static constexpr int kSecond = shape.key_limbs().second;           // prime of limb 1, number in kLimbPrimes
     static constexpr int kModulusBits = shape.limb_count * kLimbBits;  // of ciphertexts
-    static constexpr int kDrop = kModulusBits - shape.mask_gadget.base_log * kLevels;
-
-    static constexpr int kPerUnit = 1, kCiphertexts = kGroups;  // of a group, of a block
-
-    static constexpr bool kPowersShared = N < 4096;  // else they do not fit
-    using PowerTable = Powers<N, kPowersShared>;     // of one limb
-    static constexpr int kPowerWords = kPowersShared ? 2 * PowerTable::kWords : 0;
-    static constexpr int kTableWords = 2 * kParts * static_cast<int>(sizeof(PartTwiddles) / 4);
-    static constexpr int kTileWords = kRows * 1024;  // of a limb and part
-    static constexpr int kGroupWords = 2 * kParts * kTileWords;
-    static constexpr bool kDeep = product == TwoLimbProduct::deep;
-    static constexpr bool kKeysFirst = kDeep || kRows == 2;
-    // Vectors of the key that a lane loads ahead: those of an output, or of two keys where blocks with many rows leave no
-    // registers.
-    static constexpr int kAhead = kLevels == 1 || kKeys <= 3 ? kRows * kKeys : 2 * kRows;
-    static constexpr bool kPrefetched = kDeep || N < 4096;  // L2 is asked for the key of the next step
-    static constexpr bool kInMemory = kDeep && N < 4096;    // coefficients wait in shared memory, where they fit, not in registers
-    static constexpr int kShareVectors = kShare * kParts * 2 / 4;  // 16 bytes, the coefficients of a thread
-    static constexpr int kShareWords = kInMemory ? kShareVectors * 4 * kGroupThreads : 0;
-    static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + kTableWords + kGroups * (kGroupWords + kShareWords));
     static constexpr std::size_t kOutputVectors = std::size_t(kVectors) * kRows * kKeys * 32 * kParts;  // one output of one limb
     static constexpr std::uint32_t kStepBytes = 16 * 2 * kComponents * kOutputVectors;
 
@@ -100,16 +79,51 @@ struct TwoLimbConfig {
     }
     static constexpr std::array<bool, 32> kReducedSlots = reduced_slots();
 
-    static_assert(
-        Step::kFactorsOnProducts && shape.key_limbs().count == 2 && shape.lane_count == 1 &&
-            shape.mask_gadget == shape.body_gadget && shape.mask_gadget.base_log <= 24 &&
-            (kLevels == 1 || (kLevels == 2 && !kRaised && !kDeep)),
-        "this kernel takes factors on the products, two limbs, one lane and the same one digit, or two, of mask and body");
+    static_assert(Step::kFactorsOnProducts && shape.key_limbs().count == 2 && shape.lane_count == 1 &&
+                      shape.mask_gadget == shape.body_gadget,
+                  "two-limb kernels take factors on the products, two limbs, one lane and the same digits of mask and body");
     static_assert(kParts == 1 || kParts == 2 || kParts == 4, "N is 1024, 2048 or 4096");
     static_assert(kForwardBound < 16, "digits overflow 31 bits in the forward transform");
     static_assert(kRows * kForwardBound / 2 < 256, "sums over the rows overflow 62 bits");  // 2^8 * p^2 < 2^62
     static_assert(kInputBound * 1000 <= kInverseInput && kInversePlan.result <= 15000,
                   "the inverse transform plans for its inputs");
+};
+
+constexpr bool reduces_keys_first(const Shape& shape, TwoLimbProduct product) {
+    return product == TwoLimbProduct::deep || (shape.glwe_dimension + 1) * shape.mask_gadget.level_count == 2;
+}
+
+template <class KernelShapeOf, int groups_per_block, int warps_per_part, TwoLimbProduct product = TwoLimbProduct::keys>
+struct TwoLimbConfig : TwoLimbTransform<KernelShapeOf, reduces_keys_first(KernelShapeOf::value, product)> {
+    using Base = TwoLimbTransform<KernelShapeOf, reduces_keys_first(KernelShapeOf::value, product)>;
+    using Base::kParts, Base::kComponents, Base::kLevels, Base::kRows, Base::kKeys, Base::N, Base::shape;
+    static constexpr int kGroups = groups_per_block;
+    static constexpr int kWarpsPerPart = warps_per_part;  // W
+    static constexpr int kWarpsPerGroup = 2 * kParts * kWarpsPerPart;
+    static constexpr int kGroupThreads = kWarpsPerGroup * 32, kThreads = kGroupThreads * kGroups;
+    static constexpr int kShare = kComponents * 1024 / kGroupThreads;  // coefficients of a thread, times kParts
+    static constexpr int kDrop = Base::kModulusBits - shape.mask_gadget.base_log * kLevels;
+
+    static constexpr int kPerUnit = 1, kCiphertexts = kGroups;  // of a group, of a block
+
+    static constexpr bool kPowersShared = N < 4096;  // else they do not fit
+    using PowerTable = Powers<N, kPowersShared>;     // of one limb
+    static constexpr int kPowerWords = kPowersShared ? 2 * PowerTable::kWords : 0;
+    static constexpr int kTableWords = 2 * kParts * static_cast<int>(sizeof(PartTwiddles) / 4);
+    static constexpr int kTileWords = kRows * 1024;  // of a limb and part
+    static constexpr int kGroupWords = 2 * kParts * kTileWords;
+    static constexpr bool kDeep = product == TwoLimbProduct::deep;
+    // Vectors of the key that a lane loads ahead: those of an output, or of two keys where blocks with many rows leave no
+    // registers.
+    static constexpr int kAhead = kLevels == 1 || kKeys <= 3 ? kRows * kKeys : 2 * kRows;
+    static constexpr bool kPrefetched = kDeep || N < 4096;  // L2 is asked for the key of the next step
+    static constexpr bool kInMemory = kDeep && N < 4096;    // coefficients wait in shared memory, where they fit, not in registers
+    static constexpr int kShareVectors = kShare * kParts * 2 / 4;  // 16 bytes, the coefficients of a thread
+    static constexpr int kShareWords = kInMemory ? kShareVectors * 4 * kGroupThreads : 0;
+    static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + kTableWords + kGroups * (kGroupWords + kShareWords));
+
+    static_assert(shape.mask_gadget.base_log <= 24 && (kLevels == 1 || (kLevels == 2 && !Base::kRaised && !kDeep)),
+                  "this kernel takes one digit, or two");
     static_assert(kComponents * kRows * kKeys % kAhead == 0 && kAhead <= kRows * kKeys,
                   "the held vectors come round with each vector");
     static_assert(kComponents * 1024 % kGroupThreads == 0 && kShare > 0, "threads share the coefficients evenly");
@@ -146,6 +160,14 @@ std::vector<PartTwiddles> two_limb_tables() {
     append_part_twiddles<Config, 0>(tables);
     append_part_twiddles<Config, Config::kSecond>(tables);
     return tables;
+}
+
+template <class Config>
+std::vector<std::uint8_t> two_limb_table_bytes() {
+    const std::vector<PartTwiddles> tables = two_limb_tables<Config>();
+    std::vector<std::uint8_t> bytes(tables.size() * sizeof(PartTwiddles));
+    std::memcpy(bytes.data(), tables.data(), bytes.size());
+    return bytes;
 }
 
 // [limb][2N]

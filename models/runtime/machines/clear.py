@@ -18,24 +18,28 @@ from cloakwork.models.graph.steps import apply_steps
 class AllWires(ABC):
     """Every wire of some samples in one array, in the order of the graph; what is dropped stays, for those who look at every wire."""
 
-    def __init__(self, wire_count: int, samples: int) -> None:
-        self.wires: Reals = np.zeros((samples, wire_count + 1))  # the last is the zero wire
+    def __init__(self, wires: Reals) -> None:
+        """Args: wires: zeros [samples, wires + 1], or what a machine of the same graph has left; the last is the zero wire."""
+        self.wires = wires
 
     def multiply(self, step: Multiply) -> None:
         node, bias, samples = step.node, self._bias(step), len(self.wires)
         out = np.empty((samples, len(node.gather), step.rows))
+        numbers, columns = step.reads.distinct
+        read = np.ascontiguousarray(
+            self._read(numbers).T
+        )  # [wires, samples]: a position's windows are whole lines of it
         for block in step.blocks:
-            read = self._read(block.reads.wires)
-            weights = node.weights[block.number].T.astype(np.float64)
-            sums = read.reshape(-1, read.shape[2]) @ weights  # one matrix product, not one for each sample
-            out[:, block.positions] = (
-                self._weighted(step, block, sums.reshape(samples, -1, step.rows)) + bias[block.number]
-            )
+            window = read[columns[block.positions].T]  # [K, p, samples]
+            weights = node.weights[block.number].astype(np.float64)
+            sums = weights @ window.reshape(len(window), -1)  # one matrix product, not one for each sample
+            sums = sums.reshape(step.rows, -1, samples).transpose(2, 1, 0)
+            out[:, block.positions] = self._weighted(step, block, sums) + bias[block.number]
         self.wires[:, wires(node)] = out.reshape(samples, -1)
 
-    def _read(self, gather: Indices) -> Reals:
-        """[samples, p, K] that weights act on."""
-        return self.wires[:, gather]
+    def _read(self, numbers: Indices) -> Reals:
+        """[samples, wires] that weights act on."""
+        return self.wires[:, numbers]
 
     def _weighted(self, step: Multiply, block: Block, sums: Reals) -> Reals:
         """Sums [samples, p, R] of weights times what `_read` gave, in the machine's own numbers."""
@@ -54,16 +58,16 @@ class Clear(AllWires):
 
     def __init__(self, graph: Graph, samples: Reals) -> None:
         """Args: samples: [samples, numbers]."""
-        super().__init__(graph.wire_count, len(samples))
+        super().__init__(np.zeros((len(samples), graph.wire_count + 1)))
         self._graph, self._samples = graph, samples
         self._scale = None if graph.scale is None else np.append(graph.scale, 0.0)
 
     def extract(self, step: Extract) -> None:
         self.wires[:, wires(step.node)] = self._samples
 
-    def _read(self, gather: Indices) -> Reals:
-        x = self.wires[:, gather]
-        return x if self._scale is None else x * self._scale[gather]  # phases: inputs and look-ups have offset 0
+    def _read(self, numbers: Indices) -> Reals:
+        x = self.wires[:, numbers]
+        return x if self._scale is None else x * self._scale[numbers]  # phases: inputs and look-ups have offset 0
 
     def _weighted(self, step: Multiply, block: Block, sums: Reals) -> Reals:
         if self._scale is None:
@@ -103,8 +107,10 @@ def input_rows(node: Input, x: ArrayLike) -> Reals:
 
 
 def value_limits(graph: Graph, node: Lookup) -> tuple[Reals, Reals]:
-    """What the tables of a look-up can hold: half a turn of phase either way; no limit before quantisation."""
-    limit = np.full(node.size, np.inf) if graph.scale is None else 0.5 / graph.scale[wires(node)]
+    """What the tables of a look-up can hold: half a turn of phase either way. No limit before quantisation, nor for numbers of a circle, whose
+    tables may hold whole turns beside what is read of them (passes/digit_search.py)."""
+    scale = None if node.is_table else graph.scale
+    limit = np.full(node.size, np.inf) if scale is None else 0.5 / scale[wires(node)]
     return -limit, limit
 
 

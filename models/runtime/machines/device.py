@@ -21,32 +21,34 @@ from cloakwork.fhe_core.extraction import Packed, extract_values
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.phase_arithmetic import constant_words
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.graph.schedule import Block, Drop, Extract, Gather, LookUp, Multiply
+from cloakwork.models.graph.schedule import Block, Drop, Extract, Gather, LookUp, Multiply, Schedule, schedule
 from cloakwork.models.graph.tables import batch_tables
 from cloakwork.models.program import Program
 from cloakwork.models.runtime.machines.machine import execute
 from cloakwork.models.runtime.progress import BootstrapCount
 
-MEMORY_SHARE: Final = 4  # of the free device memory, one part in so many for the ciphertexts of all wires; gathers and scratch need others
+MEMORY_SHARE: Final = 4  # of the free device memory, one part in so many for values; the engine's scratch, and other runs, need the others
+LEAST_LOOKUPS: Final = 256  # of a tile
 
 
 class DeviceProgram:
     """A program on a session of one GPU or several: what is made once for all runs. Weights are uploaded when they are first used."""
 
     def __init__(self, program: Program, session: Session) -> None:
-        self.schedule, self.session, self.bootstraps = program.schedule, session, program.bootstraps
-        self.tables = batch_tables(program.graph, program.schedule, program.parameters)
+        self.schedule, self.session, self.bootstraps = fitting_schedule(program, session), session, program.bootstraps
+        self.tables = batch_tables(program.graph, self.schedule, program.parameters)
         self.bias = {
             step.writes: [
                 constant_words(program.parameters, row, Encoding.TORUS) for row in program.phase_bias(step.node)
             ]
-            for step in program.schedule.products
+            for step in self.schedule.products
         }
+        self._ciphertext_bytes = program.ciphertext_bytes
         self._weights: dict[tuple[int, int, int], DeviceWeights] = {}
         self._lock = threading.Lock()
 
     def run(self, x: Packed, progress: Progress = None) -> Ciphertexts:
-        """[samples, numbers] -> [samples, outputs] in host memory."""
+        """[samples, numbers] -> [samples, outputs] in host memory; as many samples after each other as a device's memory asks for."""
         samples, devices = x.shape[0], len(self.session.device_sessions)
         bounds = [samples * i // devices for i in range(devices + 1)]
         shares = [i for i in range(devices) if bounds[i] < bounds[i + 1]]
@@ -54,9 +56,14 @@ class DeviceProgram:
         shape = (samples, self.schedule.output.wires.size, x.parameters.large_words)
         outputs = engine.host_array(shape, word_dtype(x.parameters))
 
+        at_once = max(1, _room(self.session) // (self._ciphertext_bytes * self.schedule.most_columns))
+
         def share(number: int) -> None:
-            part = slice(bounds[number], bounds[number + 1])
-            execute(self.schedule, Device(self, number, x, part, count)).to_host(outputs[part])
+            first, own = bounds[number], bounds[number + 1] - bounds[number]
+            runs = -(-own // at_once)  # of equal sizes
+            for i in range(runs):
+                part = slice(first + own * i // runs, first + own * (i + 1) // runs)
+                execute(self.schedule, Device(self, number, x, part, count)).to_host(outputs[part])
 
         if len(shares) == 1:
             share(shares[0])
@@ -69,8 +76,8 @@ class DeviceProgram:
         )
 
     def weights(self, number: int, step: Multiply, block: Block) -> DeviceWeights:
-        """On a device."""
-        key = (number, step.writes, block.number)
+        """On a device; tiles of a node share them."""
+        key = (number, id(step.node.weights), block.number)
         with self._lock:
             if key not in self._weights:
                 matrix = np.ascontiguousarray(step.node.weights[block.number], dtype=np.int32)
@@ -148,9 +155,25 @@ class Device:
 
 
 def device_samples(program: Program, session: Session) -> int:
-    """Samples whose ciphertexts of every wire take at most a part of the free memory of each device."""
-    free = min(engine.free_bytes(each.device) for each in session.device_sessions)
-    return max(1, free // (MEMORY_SHARE * program.wire_bytes)) * len(session.device_sessions)
+    """Samples whose values take at most a part of the free memory of each device."""
+    held = program.ciphertext_bytes * fitting_schedule(program, session).most_columns
+    return max(1, _room(session) // held) * len(session.device_sessions)
+
+
+def fitting_schedule(program: Program, session: Session) -> Schedule:
+    """Levels as they are, or in tiles as large as one sample's values leave room for, of which the smallest have LEAST_LOOKUPS."""
+    found, most = program.schedule, max(program.schedule.bootstraps_per_level, default=0)
+    room = _room(session) // program.ciphertext_bytes
+    while found.most_columns > room and most > LEAST_LOOKUPS:
+        most = max(LEAST_LOOKUPS, most // 2)
+        tiled = schedule(program.graph, most)
+        found = tiled if tiled.most_columns < found.most_columns else found
+    return found
+
+
+def _room(session: Session) -> int:
+    """Bytes that values may take on each device."""
+    return min(engine.free_bytes(each.device) for each in session.device_sessions) // MEMORY_SHARE
 
 
 def _reads_all_in_order(local: NDArray[np.int32], width: int) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -94,26 +97,46 @@ def table_values(tables: LookupTables) -> Reals:
     return np.concatenate([half, -half], axis=1)
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What of a program is the same for all its simulations, by the value that an instruction writes."""
+
+    bias: dict[int, Reals]
+    tables: dict[int, PhaseTables]
+
+    @classmethod
+    def of(cls, program: Program) -> Prepared:
+        """Made once for a program."""
+        if program not in _PREPARED:
+            tables: dict[int, PhaseTables] = {}
+            batches = batch_tables(program.graph, program.schedule, program.parameters)
+            for level in program.schedule.levels:
+                values = table_values(batches[level[0].writes].tables)
+                tables |= {step.writes: PhaseTables(batches[step.writes], values) for step in level}
+            bias = {step.writes: program.phase_bias(step.node) for step in program.schedule.products}
+            _PREPARED[program] = cls(bias, tables)
+        return _PREPARED[program]
+
+
+_PREPARED: Final[WeakKeyDictionary[Program, Prepared]] = WeakKeyDictionary()
+
+
 class Simulation:
     """A program ready to be simulated; it has no equal look-ups (Program.distinct)."""
 
     def __init__(self, program: Program, random: Noise | None) -> None:
         """Args: random: None: tables and rounding still act."""
         self.program, self.random = program, random
-        self.bias = {step.writes: program.phase_bias(step.node) for step in program.schedule.products}
-        self.tables: dict[int, PhaseTables] = {}
-        batches = batch_tables(program.graph, program.schedule, program.parameters)
-        for level in program.schedule.levels:
-            values = table_values(batches[level[0].writes].tables)
-            self.tables |= {step.writes: PhaseTables(batches[step.writes], values) for step in level}
+        prepared = Prepared.of(program)
+        self.bias, self.tables = prepared.bias, prepared.tables
 
 
 class Noisy(AllWires):
     """Phases of some samples, before re-randomisation. Sums are not reduced modulo the torus."""
 
-    def __init__(self, simulation: Simulation, phases: Reals) -> None:
-        """Args: phases: of the input, [samples, numbers]."""
-        super().__init__(simulation.program.graph.wire_count, len(phases))
+    def __init__(self, simulation: Simulation, phases: Reals, wires: Reals) -> None:
+        """Args: phases: of the input, [samples, numbers]; wires: see AllWires."""
+        super().__init__(wires)
         self._held, self._random = simulation, simulation.random
         self._phases = phases
         self._switching: dict[int, Reals] = {}  # of the present level

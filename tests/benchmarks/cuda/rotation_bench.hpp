@@ -82,6 +82,7 @@ struct RotationRun {
     DeviceArray<Word> device_table, out;
     DeviceArray<std::uint32_t> device_switched;
     DeviceArray<std::int32_t> key, powers;
+    DeviceArray<std::uint64_t> scratch;
     decltype(DeviceArray(Tables::twiddles())) twiddles;
 
     RotationRun(const ParameterSet& params, int batch, const std::vector<std::int32_t>& key_words)
@@ -97,6 +98,7 @@ struct RotationRun {
           device_switched(switched),
           key(key_words),
           powers(Tables::powers()),
+          scratch(device_multiprocessors() * scratch_bytes<typename Tables::Config>() / 8),
           twiddles(Tables::twiddles()) {
         out.fill(0xff);
     }
@@ -112,6 +114,7 @@ struct RotationRun {
         view.out = out.data();
         view.batch = count;
         view.steps = params.step_count();
+        view.scratch = scratch.data();
         require(launch_persistent<Config>(view, device_multiprocessors(), nullptr), "launch");
     }
 };

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from onnxruntime.quantization import (  # type: ignore[import-untyped]
+from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
     QuantType,

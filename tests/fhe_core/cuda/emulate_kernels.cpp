@@ -77,7 +77,7 @@ template <class Config>
 bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
     using Word = std::conditional_t<Config::kRaised, std::uint32_t, std::uint64_t>;
     constexpr int N = Config::N, k = Config::k;
-    constexpr std::size_t kBatch = Config::kGroups + 1;
+    constexpr std::size_t kBatch = Config::kCiphertexts + 1;
     const ParameterSet params = bench_parameters(Config::shape, lwe_dimension);
     const auto key = random_words(bootstrap_key_words(params), params.key_modulus(), seed);
     const auto table = random_words(N, params.modulus(), seed + 1);
@@ -101,6 +101,8 @@ bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
     view.steps = params.step_count();
     view.coefficients = coefficients.data();
     view.coefficient_count = static_cast<int>(coefficients.size());
+    std::vector<std::int64_t> scratch(scratch_bytes<Config>() / 8, -1);
+    view.scratch = scratch.data();
     require(launch_persistent<Config>(view, 1, nullptr));
 
     int wrong = 0;
@@ -113,9 +115,9 @@ bool check_two_limbs(int lwe_dimension, std::uint64_t seed) {
             for (int i = 0; i <= k * N; ++i) wrong += lwe[(item * coefficients.size() + j) * (k * N + 1) + i] != sample[i];
         }
     }
-    std::printf("N=%d k=%d %d digits, %s, %s, %d groups x %d warps: %d wrong words\n", N, k, Config::kRows,
-                Config::kRaised ? "raised" : "two limbs", std::string(params.rotation().name).c_str(), Config::kGroups,
-                Config::kWarpsPerGroup, wrong);
+    std::printf("N=%d k=%d %d digits, %s, %s, %d ciphertexts, %d warps: %d wrong words\n", N, k, Config::kRows,
+                Config::kRaised ? "raised" : "two limbs", std::string(params.rotation().name).c_str(), Config::kCiphertexts,
+                Config::kThreads / 32, wrong);
     return wrong == 0;
 }
 
@@ -223,5 +225,9 @@ int main() {
     good &= TwoLimbs<binary_pair, 2048, 1, none, 16, 2>::chosen(4, 39);
     good &= TwoLimbs<binary_pair, 2048, 1, none, 16, 2>::small(4, 40);
     good &= TwoLimbs<binary_pair, 2048, 1, none, 16, 2>::latency(4, 41);
+    good &= TwoLimbs<binary_pair, 2048, 1, none, 5, 9>::chosen(4, 55);
+    good &= TwoLimbs<binary_pair, 2048, 1, none, 5, 9>::latency(4, 56);
+    good &= TwoLimbs<binary_pair, 4096, 1, none, 6, 8>::chosen(2, 57);
+    good &= TwoLimbs<block_3, 2048, 1, none, 7, 3>::chosen(6, 58);  // the first stage is reduced
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

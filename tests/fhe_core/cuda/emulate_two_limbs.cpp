@@ -60,9 +60,9 @@ bool check(int lwe_dimension, std::uint64_t seed) {
         for (const Thread& t : threads) t.decompose(share(t));
         for (int row = 0; row < Config::kRows; ++row) {
             for (const Thread& t : threads)
-                if (t.number == row % W) t.forward_a(row, x);
+                if (t.number == row % W) t.forward_a(t.tile_of(row), x);
             for (const Thread& t : threads)
-                if (t.number == row % W) t.forward_b(row, x);
+                if (t.number == row % W) t.forward_b(t.tile_of(row), x);
         }
         largest(largest_forward, 1);
         std::uint32_t exponents[Config::kKeys];
@@ -79,9 +79,12 @@ bool check(int lwe_dimension, std::uint64_t seed) {
         }
         for (int c = 0; c <= k; ++c) {
             for (const Thread& t : threads)
-                if (t.number == c % W) t.inverse_a(c, x);
+                if (t.number == c % W) t.inverse_a(t.update_of(c), x);
             for (const Thread& t : threads)
-                if (t.number == c % W) t.inverse_b(c, x);
+                if (t.number == c % W) {
+                    t.inverse_slots(t.update_of(c), x);
+                    Thread::Row::store_slots(x, t.update_of(c), t.lane);
+                }
         }
         largest(largest_inverse, Config::kLevels);
         for (const Thread& t : threads) t.accumulate(share(t));

@@ -71,7 +71,20 @@ def test_look_ups_say_whether_they_are_exact() -> None:
         assert clip.spacing.size
     table = replace(clip, steps=(Step("Table", (np.zeros((2, 4)),)),))
     assert table.is_exact and table.spacing.tolist() == [1, 1, 1]
+    search = replace(clip, steps=(Step("Search", (np.zeros((2, 4)), np.array([0.5, 3.0]))),))
+    assert search.is_exact and search.is_table
+    assert search.spacing.tolist() == [[1.0, 6.0][number] for number in clip.function]
     snap = replace(clip, steps=(Step("Snap", (np.array([0.5, 0.25]), np.zeros(2))), *clip.steps))
     assert snap.is_exact and snap.spacing.tolist() == [0.5, 0.25, 0.25]
     scale = np.array([1, 1, 0.125, 0.25, 0.5, 1, 1, 1, 1])
     assert wrong_distance(replace(graph(), scale=scale), snap).tolist() == [0.03125, 0.03125, 0.0625]
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, np.nan, np.inf])
+def test_searches_tolerate_something(tolerance: float) -> None:
+    whole = graph()
+    clip = whole.lookups[0]
+    step = Step("Search", (np.zeros((2, 4)), np.array([1.0, tolerance])))
+    damaged = tuple(replace(node, steps=(step,)) if node is clip else node for node in whole.nodes)
+    with pytest.raises(AssertionError, match="tolerates what is positive"):
+        check(replace(whole, nodes=damaged))

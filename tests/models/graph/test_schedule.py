@@ -9,15 +9,20 @@ import numpy as np
 import pytest
 from odd_programs import ODD
 from onnx import helper
-from onnx_models import model
+from onnx_models import mlp, model, residual_images
 from test_encrypted_networks import RNG, convolutional, residual
 
+from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models import zoo
 from cloakwork.models.arrays import Indices
+from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.graph.ir import Graph, Node, wire_numbers
 from cloakwork.models.graph.schedule import Drop, Extract, Gather, LookUp, Multiply, Operate, Schedule, schedule
+from cloakwork.models.graph.tables import batch_tables
 from cloakwork.models.onnx_import.importer import import_onnx
+from cloakwork.models.runtime.interpreter import interpret
+from cloakwork.models.runtime.machines.clear import Clear
 from cloakwork.models.runtime.machines.host import packed_products
 from cloakwork.models.runtime.machines.machine import execute, execute_graph
 
@@ -99,6 +104,10 @@ def compiled(make: Callable[[], object], shape: tuple[int, ...]) -> Graph:
     return compile_onnx(make(), RNG.uniform(-1, 1, (400, *shape))).program.graph  # type: ignore[arg-type]
 
 
+def image_graph() -> Graph:
+    return restructure(import_onnx(residual_images()))
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     **ODD,
     "convolutional": lambda: compiled(convolutional, (1, 4, 4)),
@@ -106,6 +115,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "trees": lambda: zoo.load_model("breast-cancer-forest").program.graph,
     "product_of_wires": product_of_wires,
     "float_graph": lambda: import_onnx(convolutional()),
+    "images": image_graph,
 }
 
 
@@ -164,3 +174,54 @@ def test_products_are_for_graphs_in_the_making() -> None:
     steps = schedule(product_of_wires())
     with pytest.raises(AssertionError, match="no products"):
         execute(steps, WireNumbers(steps))
+
+
+# --- in tiles: the same values, fewer of them held at once --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 3, 64])
+@pytest.mark.parametrize("name", list(GRAPHS))
+def test_every_wire_is_written_once_and_has_the_same_value(name: str, most: int) -> None:
+    graph = GRAPHS[name]()
+    steps = schedule(graph, most)
+    machine = WireNumbers(steps)
+    assert execute_graph(steps, machine) == set(steps.output.values)
+    written = np.sort(np.concatenate([wire_numbers(node) for node in machine.written]))
+    np.testing.assert_array_equal(written, np.sort(np.concatenate([wire_numbers(node) for node in graph.nodes])))
+    assert sum(steps.bootstraps_per_level) == graph.bootstraps
+    x = RNG.uniform(-1, 1, (5, *graph.input.shape))
+    found = execute_graph(steps, Clear(graph, x.reshape(5, -1)))
+    np.testing.assert_allclose(found, interpret(graph, x), rtol=1e-12, atol=1e-12)
+
+
+def test_tiles_of_images_hold_little_beside_what_they_read_and_write() -> None:
+    """Two convolutions and a residual sum of 8 channels of 12 x 12: read are the window of a tile, its neighbours and what the sum adds."""
+    graph = image_graph()
+    tensor = 8 * 12 * 12
+    whole, tiled = schedule(graph), schedule(graph, tensor // 12)
+    assert whole.bootstraps_per_level == tiled.bootstraps_per_level == [tensor] * 3 + [2 * tensor // 4]
+    assert max(len(step.reads.wires) for step in tiled.lookups) <= tensor // 12
+    # Without tiles: what the sum reads twice, once side by side, and its rows.
+    assert whole.most_columns >= 5 * tensor
+    assert tiled.most_columns <= 3.5 * tensor
+
+
+def test_tiles_share_tables_and_weights() -> None:
+    graph = compile_onnx(residual_images(), RNG.uniform(-1, 1, (60, 3, 12, 12)), accuracy=None).program.graph
+    params = parameter_set("toy")
+    whole, tiled = schedule(graph), schedule(graph, 100)
+    assert len(tiled.lookups) > 2 * len(whole.lookups)
+    tables = [[len(each.tables) for each in batch_tables(graph, steps, params).values()] for steps in (whole, tiled)]
+    assert max(tables[1]) == max(tables[0])
+    assert {id(step.node.weights) for step in tiled.products} == {id(step.node.weights) for step in whole.products}
+
+
+def test_levels_that_cannot_be_cut_stay_whole() -> None:
+    shifted = schedule(ODD["several_readers"](), 1)
+    assert shifted.bootstraps_per_level == [8, 3]
+    assert [len(step.reads.wires) for step in shifted.lookups] == [4, 2, 2, 1, 1, 1]
+
+
+def test_a_dense_layer_is_cut_by_its_rows() -> None:
+    graph = restructure(import_onnx(mlp(RNG, (5, 12, 2))))
+    assert [step.rows for step in schedule(graph, 4).products] == [4, 4, 4, 2]

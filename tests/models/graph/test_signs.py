@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cloakwork.models.graph.graph_builder import Facts, GraphBuilder, Row
-from cloakwork.models.graph.signs import SignPlan, excess_parts, highest_bits, plan_signs
+from cloakwork.models.graph.signs import SignPlan, chosen_parts, excess_parts, highest_bits, plan_signs
 from cloakwork.models.runtime.interpreter import interpret
 
 WINDOWS = [(6,), (1, 5), (5, 1), (2, 4), (3, 3), (4, 5), (1, 1, 5), (2, 1, 3), (4, 2, 5)]
@@ -36,6 +36,38 @@ def test_excess_of_every_integer(windows: tuple[int, ...]) -> None:
     d = every_integer(plan.bits)
     found = interpret(builder.graph(row), d) + constant / unit
     np.testing.assert_allclose(found, np.maximum(d, 0), atol=1e-9)
+
+
+def added(builder: GraphBuilder, parts: list[np.ndarray], unit: float, x: np.ndarray) -> np.ndarray:
+    """The sum of wires whose results have their own unit, for inputs [samples, ..]."""
+    row = builder.linear([Row({int(part[0]): 1 for part in parts}, 0.0)], Facts(1.0, -1.0, 1.0), "sum")
+    return interpret(builder.graph(row), x)[:, 0] / unit
+
+
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_excess_of_every_integer_apart(windows: tuple[int, ...]) -> None:
+    """By look-ups alone, at a unit of its own, which no multiple of the integer's is."""
+    plan = SignPlan(sum(windows), windows)
+    builder, wire = started(plan)
+    unit = 0.3 * 2.0**-plan.bits
+    parts, constant = excess_parts(builder, [Row({wire: 1}, 0.0)], plan, unit, "excess", alone=True)
+    assert constant == 0
+    d = every_integer(plan.bits)
+    np.testing.assert_allclose(added(builder, parts, unit, d), np.maximum(d, 0)[:, 0], atol=1e-9)
+
+
+@pytest.mark.parametrize("low", [-37, 0, 5])
+@pytest.mark.parametrize("windows", WINDOWS)
+def test_every_integer_chosen_by_a_bit(windows: tuple[int, ...], low: int) -> None:
+    plan = SignPlan(sum(windows), windows)
+    builder, unit = GraphBuilder(), 0.3 * 2.0**-plan.bits
+    integer, bit = builder.input(2, Facts(2.0**-plan.bits, 0.0, 2.0 ** (plan.bits - 1)), "both").tolist()
+    rows, bits = [Row({integer: 1}, 0.0)], [Row({bit: 1}, 0.0)]
+    parts = chosen_parts(builder, rows, bits, plan, (low, unit), "choice")
+    d = np.repeat(np.arange(1 << (plan.bits - 1), dtype=np.float64), 2)
+    c = np.arange(len(d)) % 2
+    found = added(builder, parts, unit, np.stack([d, c], axis=1))
+    np.testing.assert_allclose(found, c * (d + low), atol=1e-9)
 
 
 @pytest.mark.parametrize("windows", WINDOWS)

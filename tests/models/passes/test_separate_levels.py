@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import ModelProto, helper
-from onnx_models import model, runtime
+from onnx_models import model, residual_images, runtime
 
 from cloakwork.models.compile.pipeline import restructure
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -72,3 +72,48 @@ def test_wide_rows_are_refreshed_instead(monkeypatch: pytest.MonkeyPatch) -> Non
     assert many.bootstraps > few.bootstraps
     x = RNG.standard_normal((5, 1, 6, 6))
     np.testing.assert_allclose(interpret(many, x), interpret(few, x), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("channels", "size"), [(2, 6), (8, 12)])
+def test_channels_of_a_residual_sum_are_rows_of_one_position(channels: int, size: int) -> None:
+    """On the window of the convolution and what the sum adds, not each of them on a window of its own."""
+    proto = residual_images(channels, size)
+    graph = restructure(import_onnx(proto))
+    (joined,) = (node for node in graph.linears if node.origin == "sum")
+    assert joined.gather.shape == (size**2, 9 * channels + channels) and joined.weights.shape[1] == channels
+    x = RNG.standard_normal((3, 3, size, size))
+    np.testing.assert_allclose(interpret(graph, x), runtime(proto, x), rtol=1e-4, atol=1e-4)
+
+
+def test_rows_that_share_little_keep_positions_of_their_own() -> None:
+    """The sum of a depthwise convolution and what it read: nine weights and one of sixteen windows."""
+    w = RNG.standard_normal((16, 1, 3, 3)).astype(np.float32)
+    parts = [
+        helper.make_node("Relu", ["x"], ["r"], name="first"),
+        helper.make_node("Conv", ["r", "w"], ["c"], name="depthwise", pads=[1, 1, 1, 1], group=16),
+        helper.make_node("Add", ["c", "r"], ["s"], name="sum"),
+        helper.make_node("Relu", ["s"], ["y"], name="last"),
+    ]
+    proto = model(parts, [16, 5, 5], {"w": w})
+    graph = restructure(import_onnx(proto))
+    (joined,) = (node for node in graph.linears if node.origin == "sum")
+    assert joined.gather.shape == (16 * 25, 9)  # the middle of the window is what the sum adds
+    x = RNG.standard_normal((3, 16, 5, 5))
+    np.testing.assert_allclose(interpret(graph, x), runtime(proto, x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_residual_dense_layer_is_one_position() -> None:
+    w = RNG.standard_normal((2, 12, 12)).astype(np.float32)
+    parts = [
+        helper.make_node("Gemm", ["x", "w0"], ["h"], name="in"),
+        helper.make_node("Relu", ["h"], ["r"], name="first"),
+        helper.make_node("Gemm", ["r", "w1"], ["g"], name="inner"),
+        helper.make_node("Add", ["g", "r"], ["s"], name="sum"),
+        helper.make_node("Relu", ["s"], ["y"], name="last"),
+    ]
+    proto = model(parts, [12], {"w0": w[0], "w1": w[1]})
+    graph = restructure(import_onnx(proto))
+    (joined,) = (node for node in graph.linears if node.origin == "sum")
+    assert joined.gather.shape == (1, 12) and joined.weights.shape[1] == 12
+    x = RNG.standard_normal((3, 12))
+    np.testing.assert_allclose(interpret(graph, x), runtime(proto, x), rtol=1e-4, atol=1e-4)

@@ -6,16 +6,20 @@ import hashlib
 
 import numpy as np
 import pytest
+from odd_programs import program
 from onnx import ModelProto
 from test_encrypted_networks import RNG, convolutional, residual
 
-from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core import _engine, engine
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel, compile_onnx
+from cloakwork.models.forecast.probes import probe_input
 from cloakwork.models.runtime import Runtime, samples_at_once
+from cloakwork.models.runtime.machines import device as machine
 
 NETWORKS = {"conv": (convolutional, (1, 4, 4)), "residual": (residual, (4,))}
 
@@ -79,4 +83,40 @@ def test_batches_by_free_memory(compiled: CompiledModel, keys: EvaluationKeys) -
     assert samples_at_once(compiled.program, Session(keys)) == samples_at_once(compiled.program)
     free = _engine.device_memory(0)[0]
     one = samples_at_once(compiled.program, Session(keys, device="cuda"))
-    assert 1 <= one and one * compiled.program.graph.wire_count * 4 * compiled.program.parameters.large_dimension < free
+    assert 1 <= one and one * compiled.program.held_bytes * machine.MEMORY_SHARE <= free
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("share", [2.0, 1.0, 0.85])
+def test_values_stay_within_the_memory_that_they_may_take(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three samples, of which two, one, or tiles of one may be held at once: the words of the host."""
+    made = program("windows", parameter_set("toy"))
+    keys = ClientKey.generate(made.parameters).evaluation_keys()
+    room = int(share * made.held_bytes)
+    monkeypatch.setattr(machine, "LEAST_LOOKUPS", 4)
+    monkeypatch.setattr(engine, "free_bytes", lambda _: machine.MEMORY_SHARE * room)
+    host, session = Session(keys), Session(keys, device="cuda")
+    runtime = Runtime(made, session)
+    x = probe_input(made, host, 3)
+    expected = Runtime(made, host).run(x).words
+    np.testing.assert_array_equal(runtime.run(x).words, expected)  # scratch is there afterwards
+    before, free = _engine.device_memory(0)[0], []
+
+    def look(done: int, total: int) -> None:
+        free.append(_engine.device_memory(0)[0])
+
+    np.testing.assert_array_equal(runtime.run(x, look).words, expected)
+    tiled = machine.fitting_schedule(made, session)
+    assert (len(tiled.lookups) > 2) == (share < 1) and tiled.most_columns * made.ciphertext_bytes <= room
+    assert samples_at_once(made, session) == max(1, room // (tiled.most_columns * made.ciphertext_bytes))
+    polynomials = 3 * made.graph.input.size * made.parameters.polynomial_size * 2  # of the input, expanded
+    assert 0 < before - min(free) <= room + 4 * polynomials
+
+
+@pytest.mark.gpu
+def test_memory_for_less_than_the_smallest_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = program("windows", parameter_set("toy"))
+    monkeypatch.setattr(engine, "free_bytes", lambda _: 1)
+    keys = ClientKey.generate(made.parameters).evaluation_keys()
+    found = machine.fitting_schedule(made, Session(keys, device="cuda"))
+    assert found.bootstraps_per_level == [20, 20]  # less than LEAST_LOOKUPS: as they are

@@ -1,0 +1,132 @@
+"""What look-ups of an exact graph do with each integer that they may read: step functions, where they change and by how much (wide_lookups)."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.errors import NoParameterSetError
+from cloakwork.models.graph.ir import Linear, Lookup
+from cloakwork.models.graph.steps import apply_steps, formula
+from cloakwork.models.passes.exact_graph import ExactGraph
+from cloakwork.models.passes.reachable import are_many, integers_between, reachable_sums
+from cloakwork.models.passes.step_functions import MOST_BITS, StepFunction, around_changes, is_monotone, roundest
+
+_MOST_EVALUATED: Final = 1 << 20  # integers, one by one
+_SAME: Final = 1e-9  # of a turn
+
+
+def refused(node: Lookup, bits: int, params: ParameterSet, why: str) -> NoParameterSetError:
+    """To be raised for a look-up of an accumulator of so many bits."""
+    return NoParameterSetError(
+        f"'{node.origin}' ({formula(node.steps[1:])}) reads an accumulator of {bits} bits, sign included, under '{params.name}'; {why}"
+    )
+
+
+class ElementSteps:
+    """Of the look-ups of a graph, by node and element. Args: params: for messages."""
+
+    def __init__(self, exact: ExactGraph, params: ParameterSet) -> None:
+        self._exact, self._graph, self._params = exact, exact.graph, params
+        self._rows_reached: dict[int, Indices | None] = {}
+        self._steps: dict[tuple[int, ...], StepFunction] = {}
+
+    def ends(self, node: Lookup, element: int) -> tuple[int, int]:
+        """The least and the largest integer that an element reads."""
+        graph, wire = self._graph, int(node.gather[element])
+        assert graph.lower is not None and graph.upper is not None
+        step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
+        return round((float(graph.lower[wire]) - origin) / step), round((float(graph.upper[wire]) - origin) / step)
+
+    def bits(self, node: Lookup, element: int) -> int:
+        """Of what an element reads: integers are 2^-bits of the torus apart."""
+        assert self._graph.scale is not None
+        return round(-math.log2(node.spacing[element] * self._graph.scale[node.gather[element]]))
+
+    def of(self, node: Lookup, element: int) -> StepFunction:
+        """Of an element, for the integers that it may read."""
+        bits = self.bits(node, element)
+        if bits > MOST_BITS:
+            raise refused(node, bits, self._params, f"at most {MOST_BITS} are compared")
+        few = self.few(node, element)
+        if few is None:
+            return self.whole(node, element)
+        return self._changes(node, element, self.ends(node, element)[0], few)
+
+    def whole(self, node: Lookup, element: int) -> StepFunction:
+        """Of all integers of a range, whether an element reads them or not: once for each function."""
+        bits, (low, high) = self.bits(node, element), self.ends(node, element)
+        key = (node.first_wire, int(node.function[element]), low, high, bits)
+        if key not in self._steps:
+            integers = np.arange(low, high + 1)
+            if len(integers) > _MOST_EVALUATED:
+                if not is_monotone(node.steps):
+                    most = _MOST_EVALUATED.bit_length() - 1
+                    raise refused(node, bits, self._params, f"at most {most} of what rises and falls")
+                integers = around_changes(lambda x: self.results(node, element, x), low, high)
+            self._steps[key] = self._changes(node, element, low, integers)
+        return self._steps[key]
+
+    def few(self, node: Lookup, element: int) -> Indices | None:
+        """The integers that an element may read, where they are few."""
+        return self.reached(int(node.gather[element]), self.bits(node, element))
+
+    def _changes(self, node: Lookup, element: int, low: int, integers: Indices) -> StepFunction:
+        phases = self.results(node, element, integers)
+        changes = np.flatnonzero(np.abs(np.diff(phases)) > _SAME)
+        thresholds = roundest(integers[changes], integers[changes + 1])
+        return StepFunction(low, float(phases[0]), thresholds, np.diff(phases)[changes])
+
+    def results(self, node: Lookup, element: int, integers: Indices) -> Reals:
+        """Phases of an element's results for integers that it may read."""
+        assert self._graph.scale is not None
+        step, origin = (float(each[node.function[element]]) for each in node.steps[0].parameters)
+        x: Reals = integers.astype(np.float64) * step + origin
+        y = apply_steps(node.steps, x, np.full(len(x), node.function[element]))
+        phases: Reals = y * self._graph.scale[node.first_wire + element]
+        return phases
+
+    def reached(self, wire: int, bits: int) -> Indices | None:
+        """The integers that a row can be, where they are few."""
+        if wire not in self._rows_reached:
+            node = self._graph.nodes[self._graph.owners()[wire]]
+            assert isinstance(node, Linear)
+            position, row = divmod(wire - node.first_wire, node.weights.shape[1])
+            weights = node.weights[node.block[position], row]
+            unit = self._exact.of(node).unit
+            factor = max(1, round(2.0**-bits / unit))
+            read = node.gather[position, np.flatnonzero(weights)]
+            entering = read[(read >= 0) & (read < self._graph.input.size)]
+            if are_many(self._spans(entering, unit)):
+                self._rows_reached[wire] = None
+                return None
+            terms = [
+                (int(weights[k]) // factor, self._values(int(node.gather[position, k]), unit))
+                for k in np.flatnonzero(weights).tolist()
+                if node.gather[position, k] >= 0
+            ]
+            self._rows_reached[wire] = reachable_sums(terms)
+        return self._rows_reached[wire]
+
+    def _spans(self, wires: Indices, unit: float) -> Reals:
+        """From the least to the greatest integer."""
+        graph = self._graph
+        assert graph.lower is not None and graph.upper is not None and graph.scale is not None
+        spans: Reals = np.rint((graph.upper[wires] - graph.lower[wires]) * graph.scale[wires] / unit)
+        return spans
+
+    def _values(self, wire: int, unit: float) -> Indices | None:
+        """Of the input, or of a look-up's results, in units."""
+        graph = self._graph
+        assert graph.lower is not None and graph.upper is not None and graph.scale is not None
+        node = graph.nodes[graph.owners()[wire]]
+        if isinstance(node, Lookup):
+            element = wire - node.first_wire
+            few = self.few(node, element)
+            if few is not None:
+                return np.unique(np.rint(self.results(node, element, few) / unit).astype(np.int64))
+        return integers_between(*(float(end[wire] * graph.scale[wire]) / unit for end in (graph.lower, graph.upper)))

@@ -1,0 +1,52 @@
+"""A plain network for CIFAR-10 in the manner of VGG: 3x3 convolutions whose width doubles where positions are halved, and a strided one at first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cloakwork.training.fit import Progress, Schedule
+from cloakwork.training.noise import LookupNoise
+from cloakwork.training.pytorch import torch
+from cloakwork.training.recipes.networks import Shape, Stage, network
+from cloakwork.training.recipes.recipe import Trained
+from cloakwork.training.recipes.tuned import TunedRecipe, train_tuned_recipe
+
+WIDTH = 56  # of the first two convolutions
+SCHEDULE = Schedule(
+    60,
+    batch=512,
+    learning_rate=0.4,
+    momentum=0.9,
+    weight_decay=5e-4,
+    label_smoothing=0.1,
+    shift=4,
+    mirrored=True,
+    bfloat16=True,
+)
+TUNING = Schedule(8, batch=512, learning_rate=5e-4, label_smoothing=0.1, range_weight=0.003, shift=4, mirrored=True)
+
+
+def shape(width: int = WIDTH) -> Shape:
+    """Six convolutions: two on 16 x 16 positions, two on 8 x 8, two on 4 x 4."""
+    stages = (Stage(width, 1, 1), Stage(2 * width, 2, 2), Stage(4 * width, 2, 2))
+    return Shape(width, stages, stem_kernel=4, stem_stride=2)
+
+
+def build(noise: LookupNoise | None) -> torch.nn.Sequential:
+    return network(shape(), noise)
+
+
+RECIPE = TunedRecipe(
+    "cifar10-vgg",
+    "cifar10",
+    "nn05",
+    build,
+    SCHEDULE,
+    TUNING,
+    description="convolutions of 56, 56, 112, 112, 224, 224 channels, ReLU, the first, third and fifth of stride 2; mean of positions; 10 outputs",
+    noise_first=False,
+)
+
+
+def train(path: Path, *, device: str = "cpu", epochs: int | None = None, progress: Progress = None) -> Trained:
+    return train_tuned_recipe(RECIPE, path, device=device, epochs=epochs, progress=progress)
