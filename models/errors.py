@@ -35,7 +35,7 @@ _MOST_LINES = 30
 
 
 class CalibratedRangeWarning(UserWarning):
-    """Samples hold values beyond the range of the calibration data; they count as its end."""
+    """Samples hold values beyond the range of the calibration data; they count as its end. Or a program had to be narrowed to that range."""
 
 
 class RoundedIntegersWarning(UserWarning):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from cloakwork.models.compile.exact import exact_programs
 from cloakwork.models.compile.first_accurate import first_accurate
 from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
 from cloakwork.models.criteria.noise_limits import on_layers
-from cloakwork.models.errors import CompileError
+from cloakwork.models.errors import CalibratedRangeWarning, CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers
 from cloakwork.models.passes.carry_lines import carry_lines
@@ -72,14 +73,19 @@ def calibrate(c: Compilation) -> Compilation:
         return replace(c, seen=c.given)
     samples = c.entered(c.given)
     seen = observe(c.graph, samples)
-    first = c.before[0] if c.before else None
-    as_is = c.options.exact is not None and c.options.exact.ranges == "calibrated"
-    if c.options.is_exact and not as_is and isinstance(first, Quantise):
+    if (first := _own_quantiser(c)) is not None:
         seen = replace(seen, input_range=(first.low, first.high))  # integers that no sample has are the model's too
     checked = c.options.accuracy is not None
     return replace(
         c, seen=seen, samples=samples, reference=Reference.of(c.graph, samples, c.options.task) if checked else None
     )
+
+
+def _own_quantiser(c: Compilation) -> Quantise | None:
+    """The model's, of its one input, in exact programs that take all that it lets through."""
+    first = c.before[0] if c.before else None
+    as_is = c.options.exact is not None and c.options.exact.ranges == "calibrated"
+    return first if c.options.is_exact and not as_is and isinstance(first, Quantise) else None
 
 
 def _quantised(c: Compilation) -> tuple[Reals, Reals]:
@@ -184,7 +190,38 @@ def choose_approximate(c: Compilation) -> Compilation:
 
 
 def choose_exact_set(c: Compilation) -> Compilation:
-    return _chosen(c, exact_programs(c))
+    """On all integers of the input's quantiser; where no set serves them, on those that samples have. CalibratedRangeWarning: these are fewer."""
+    try:
+        return _chosen(c, exact_programs(c))
+    except (NoParameterSetError, PrecisionOverflowError) as refused:
+        narrow = _as_sampled(c)
+        if narrow is None:
+            raise
+        assert narrow.seen is not None
+        low, high = narrow.seen.input_range
+        try:
+            found = _chosen(narrow, exact_programs(narrow))
+        except (NoParameterSetError, PrecisionOverflowError):
+            raise refused from None
+        text = (
+            f"inputs beyond those of the calibration data, {low:g} to {high:g}, count as the nearest of these, as no set serves all that the model's "
+            "quantiser takes"
+        )
+        warnings.warn(CalibratedRangeWarning(f"{text}: {refused}"), stacklevel=2)
+        return found
+
+
+def _as_sampled(c: Compilation) -> Compilation | None:
+    """The client keeps inputs within those of the samples, and says so. None where that is no narrower."""
+    first = _own_quantiser(c)
+    if first is None or c.samples is None:
+        return None
+    assert c.seen is not None
+    ends = float(c.samples.min()), float(c.samples.max())
+    if ends == (first.low, first.high):
+        return None
+    kept = replace(first, low=ends[0], high=ends[1], calibrated=True)
+    return bound(replace(c, before=(kept, *c.before[1:]), seen=replace(c.seen, input_range=ends)))
 
 
 def _chosen(c: Compilation, programs: Iterator[Program]) -> Compilation:

@@ -198,6 +198,28 @@ def test_inputs_that_the_network_rounds_need_no_samples() -> None:
     assert compile_onnx(proto, x, accuracy=None).program.input_steps[0].steps[0][0].unit == pytest.approx(1 / 64)
 
 
+def test_exact_programs_take_all_that_quantisers_of_inputs_let_through() -> None:
+    """Two inputs of unlike steps, added up and rounded: far beyond the samples, and beyond the quantisers, as in ONNX Runtime."""
+    constants: dict[str, Any] = {"w": RNG.integers(-3, 4, (4, 3)) * 1.0, "v": RNG.integers(-3, 4, (3, 2)) * 1.0}
+    constants |= {"sa": np.float32(0.1), "sb": np.float32(0.05), "st": np.float32(0.93), "z": np.int8(0)}
+
+    def rounded(source: str, name: str) -> list[tuple[str, str, str]]:
+        return [("QuantizeLinear", f"{source} s{name} z", f"i{name}"), ("DequantizeLinear", f"i{name} s{name} z", name)]
+
+    nodes = [
+        *rounded("p", "a"),
+        *rounded("q", "b"),
+        ("MatMul", "a w", "c"),
+        ("MatMul", "b w", "d"),
+        ("Add", "c d", "e"),
+    ]
+    nodes += [("Relu", "e", "h"), *rounded("h", "t"), ("MatMul", "t v", "y")]
+    proto = network(nodes, {"p": [4], "q": [4]}, ["y"], constants)
+    made = compile_onnx(proto, {name: RNG.uniform(-1, 1, (100, 4)) for name in "pq"}, profile="exact", accuracy=None)
+    wild = {name: RNG.uniform(-15, 15, (500, 4)) for name in "pq"}
+    np.testing.assert_allclose(made.predict(wild), runtime(proto, wild)["y"], atol=1e-3)
+
+
 def test_every_input_has_to_say_how_it_is_rounded() -> None:
     half = quantised((1 / 64, 1 / 64), (np.int8, np.int8))
     del half.graph.node[2:4]
