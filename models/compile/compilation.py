@@ -34,6 +34,7 @@ class Compilation:
     stats: of the graph with ranges.
     plain: the graph without straight parts beside look-ups, and its statistics, until one of the two is taken.
     program, loss: at the end; loss: what it falls short of the accuracy by, in words.
+    narrowed: in words, why the program takes fewer inputs than the model; None where it takes all of them.
     """
 
     options: Options
@@ -51,6 +52,7 @@ class Compilation:
     plain: tuple[Graph, Statistics] | None = None
     program: Program | None = None
     loss: str | None = None
+    narrowed: str | None = None
 
     @property
     def after(self) -> tuple[OutputStep, ...]:

@@ -14,7 +14,7 @@ from cloakwork.models.compile.labels import with_exact_profile
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep, compiled
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
+from cloakwork.models.errors import AccuracyWarning, CalibratedRangeWarning, CompileError, NoParameterSetError
 from cloakwork.models.graph.ir import NotFiniteError
 
 _CALLERS: Final = 3  # of `compile_network` up to whoever called compile_onnx
@@ -47,4 +47,6 @@ def compile_network(
     assert found.program is not None
     if found.loss is not None:
         warnings.warn(found.loss, AccuracyWarning, stacklevel=_CALLERS)
+    if found.narrowed is not None:
+        warnings.warn(found.narrowed, CalibratedRangeWarning, stacklevel=_CALLERS)
     return CompiledModel(found.program, found.imported)

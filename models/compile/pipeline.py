@@ -234,9 +234,10 @@ def _note(told: list[tuple[str, Graph]], name: str, graph: Graph) -> None:
 
 
 def _cheaper(orders: Sequence[Compilation], on_step: OnStep | None) -> Compilation:
-    """The cheaper of several that compute the same; `on_step` is told of its steps. What refuses the first, where all are refused."""
+    """The cheaper of several that compute the same, first of those that take all inputs; `on_step` is told of its steps. What refuses the first,
+    where all are refused."""
     refused: CompileError | None = None
-    found: list[tuple[float, Compilation, list[tuple[str, Graph]]]] = []
+    found: list[tuple[tuple[bool, float], Compilation, list[tuple[str, Graph]]]] = []
     for begun in orders:
         told: list[tuple[str, Graph]] = []
         try:
@@ -245,7 +246,8 @@ def _cheaper(orders: Sequence[Compilation], on_step: OnStep | None) -> Compilati
             refused = refused or error
             continue
         assert made.program is not None
-        found.append((made.program.bootstraps * bootstrap_cost(made.program.parameters), made, told))
+        cost = made.program.bootstraps * bootstrap_cost(made.program.parameters)
+        found.append(((made.narrowed is not None, cost), made, told))
     if not found:
         assert refused is not None
         raise refused

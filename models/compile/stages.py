@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from cloakwork.models.compile.exact import exact_programs
 from cloakwork.models.compile.first_accurate import first_accurate
 from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
 from cloakwork.models.criteria.noise_limits import on_layers
-from cloakwork.models.errors import CalibratedRangeWarning, CompileError, NoParameterSetError, PrecisionOverflowError
+from cloakwork.models.errors import CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.ir import Graph, wires
 from cloakwork.models.passes.bound_ranges import bound_ranges, room_for_answers
 from cloakwork.models.passes.carry_lines import carry_lines
@@ -190,25 +189,24 @@ def choose_approximate(c: Compilation) -> Compilation:
 
 
 def choose_exact_set(c: Compilation) -> Compilation:
-    """On all integers of the input's quantiser; where no set serves them, on those that samples have. CalibratedRangeWarning: these are fewer."""
+    """On all integers of the input's quantiser; where no set serves them, on those that samples have."""
     try:
         return _chosen(c, exact_programs(c))
     except (NoParameterSetError, PrecisionOverflowError) as refused:
         narrow = _as_sampled(c)
         if narrow is None:
             raise
-        assert narrow.seen is not None
-        low, high = narrow.seen.input_range
         try:
             found = _chosen(narrow, exact_programs(narrow))
         except (NoParameterSetError, PrecisionOverflowError):
             raise refused from None
+        assert narrow.seen is not None
+        low, high = narrow.seen.input_range
         text = (
             f"inputs beyond those of the calibration data, {low:g} to {high:g}, count as the nearest of these, as no set serves all that the model's "
-            "quantiser takes"
+            f"quantiser takes: {refused}"
         )
-        warnings.warn(CalibratedRangeWarning(f"{text}: {refused}"), stacklevel=2)
-        return found
+        return replace(found, narrowed=text)
 
 
 def _as_sampled(c: Compilation) -> Compilation | None:
