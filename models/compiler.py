@@ -60,7 +60,8 @@ def compile_onnx(
             or 2^-64; or such profiles by the names of layers, with "*" for the others.
         accuracy: least share of the calibration samples on which the encrypted model, simulated, decides as the clear one; for regression
             the least share of the outputs' variance that it gets right; every one of several outputs has to reach it. The cheapest program
-            that does is taken. None: not checked, as it is not without calibration samples.
+            that does is taken; of networks of integers, where no approximate one does, one with as few exact layers as it takes. None: not
+            checked, as it is not without calibration samples.
         allow_loss: when no program reaches the accuracy, the best one and an AccuracyWarning instead of an AccuracyError.
         task: "classification" or "regression", or one of them by the names of outputs; None: seen from the model's last steps and outputs.
         weight_bits: least bits of the largest weight of every layer, 2 .. 8; layers get as many as the noise allows, up to 8, exact ones just

@@ -101,7 +101,7 @@ def _on_integers(
     c: Compilation, unit: float, options: ExactOptions, calibrated: bool
 ) -> tuple[ExactGraph, Graph, ExactChoice]:
     """Without rounding what is integer already, where a set serves that; RoundedIntegersWarning where none does."""
-    if options.approximate or options.rounded_bits is not None:
+    if options.rounded_bits is not None:
         return _narrow(c, unit, options, calibrated)
     if c.grid is None and not _on_grid(c, unit):
         return _narrow_or_widened(c, unit, options, calibrated)
@@ -175,7 +175,8 @@ def _widened(
     assert c.limits.p_fail_log2 is not None
     ways = in_units(c.graph, unit, replace(options, whole=True), calibrated, _FINER)
     merged = (replace(way, graph=merge_equal(way.graph)) for way in ways)
-    return choose_widened(merged, c.limits.p_fail_log2, c.options.offered_for_comparisons, winner=options.compared > 0)
+    offered = c.options.offered_for_comparisons
+    return choose_widened(merged, c.limits.p_fail_log2, options.approximate, offered, winner=options.compared > 0)
 
 
 def _labels(

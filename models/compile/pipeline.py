@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import onnx
 
+from cloakwork.models.calibration import Calibration
 from cloakwork.models.compile.compilation import Compilation, Step
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.stages import (
@@ -21,6 +23,7 @@ from cloakwork.models.compile.stages import (
     carry,
     choose_approximate,
     choose_exact_set,
+    choose_layers,
     equalise,
     give_outputs_room,
     keep_the_better,
@@ -31,7 +34,8 @@ from cloakwork.models.compile.stages import (
     rewriting,
 )
 from cloakwork.models.criteria.choose_set import bootstrap_cost
-from cloakwork.models.errors import CompileError
+from cloakwork.models.criteria.noise_limits import AUTO
+from cloakwork.models.errors import AccuracyError, CompileError, NoParameterSetError, PrecisionOverflowError
 from cloakwork.models.graph.ir import Graph, check
 from cloakwork.models.graph.merge_equal import merge_equal
 from cloakwork.models.onnx_import.importer import import_onnx
@@ -172,6 +176,18 @@ EXACT: Final[tuple[Step, ...]] = (
         real=False,
     ),
 )
+BY_LAYERS: Final[tuple[Step, ...]] = (
+    *PREPARING,
+    *RESTRUCTURING,
+    *RANGES,
+    Step(
+        "choose_layers",
+        choose_layers,
+        "of networks of integers, where no approximate program is accurate enough: as few layers exact as the accuracy asks for",
+        {"exact_layers": "those first whose rounding the output feels most, for a look-up"},
+        real=False,
+    ),
+)
 
 
 def begin(model: onnx.ModelProto, given: Any, options: Options, pools_first: bool | None = None) -> Compilation:
@@ -206,18 +222,43 @@ def compiled(model: onnx.ModelProto, given: Any, options: Options, on_step: OnSt
     """Runs the pipeline of the profile. Args: on_step: is told the name of every step, and the graph after it."""
     options.check()
     begun = begin(model, given, options)
-    if options.is_exact and _requantises(begun.graph):
-        other = begin(model, given, options, pools_first=True)
+    if options.is_exact:
+        return _cheapest_order(model, begun, EXACT, on_step)
+    checked = options.profile == AUTO and options.accuracy is not None and given is not None
+    if not checked or isinstance(given, Calibration) or options.common_mask or not _requantises(begun.graph):
+        return _finished(begun, APPROXIMATE, on_step)
+    try:
+        found = _finished(begun, APPROXIMATE, on_step)
+        refused: CompileError | None = None
+    except (AccuracyError, NoParameterSetError, PrecisionOverflowError) as error:
+        refused = error
+    if refused is None and found.loss is None:
+        return found
+    try:
+        layered = replace(options, profile="exact", allow_loss=False)
+        return _cheapest_order(model, begin(model, given, layered), BY_LAYERS, on_step)
+    except CompileError:
+        if refused is None:
+            return found
+        raise refused from None
+
+
+def _cheapest_order(
+    model: onnx.ModelProto, begun: Compilation, steps: tuple[Step, ...], on_step: OnStep | None
+) -> Compilation:
+    """Networks of integers with max-pools in either order."""
+    if _requantises(begun.graph):
+        other = begin(model, begun.given, begun.options, pools_first=True)
         if len(other.graph.nodes) != len(begun.graph.nodes) or other.graph.bootstraps != begun.graph.bootstraps:
-            return _cheaper([begun, other], on_step)
-    return _finished(begun, on_step)
+            return _cheaper([begun, other], steps, on_step)
+    return _finished(begun, steps, on_step)
 
 
-def _finished(begun: Compilation, on_step: OnStep | None) -> Compilation:
+def _finished(begun: Compilation, steps: tuple[Step, ...], on_step: OnStep | None) -> Compilation:
     found = begun
     if on_step is not None:
         on_step(IMPORT, found.graph)
-    for step, each in stages(begun, EXACT if begun.options.is_exact else APPROXIMATE):
+    for step, each in stages(begun, steps):
         found = each
         if on_step is not None:
             on_step(step.name, found.graph)
@@ -233,7 +274,7 @@ def _note(told: list[tuple[str, Graph]], name: str, graph: Graph) -> None:
     told.append((name, graph))
 
 
-def _cheaper(orders: Sequence[Compilation], on_step: OnStep | None) -> Compilation:
+def _cheaper(orders: Sequence[Compilation], steps: tuple[Step, ...], on_step: OnStep | None) -> Compilation:
     """The cheaper of several that compute the same, first of those that take all inputs; `on_step` is told of its steps. What refuses the first,
     where all are refused."""
     refused: CompileError | None = None
@@ -241,7 +282,7 @@ def _cheaper(orders: Sequence[Compilation], on_step: OnStep | None) -> Compilati
     for begun in orders:
         told: list[tuple[str, Graph]] = []
         try:
-            made = _finished(begun, partial(_note, told))
+            made = _finished(begun, steps, partial(_note, told))
         except CompileError as error:
             refused = refused or error
             continue
@@ -261,7 +302,7 @@ def _cheaper(orders: Sequence[Compilation], on_step: OnStep | None) -> Compilati
 def table() -> str:
     """The steps in Markdown."""
     rows = ["| step | does |", "|---|---|"]
-    for step in (*APPROXIMATE, *(step for step in EXACT if step not in APPROXIMATE)):
+    for step in (*APPROXIMATE, *(step for step in (*EXACT, *BY_LAYERS) if step not in APPROXIMATE)):
         rows.append(f"| `{step.name}` | {step.does} |")
         rows += [f"| · `{name}` | {does} |" for name, does in step.parts.items() if name != step.name]
     return "\n".join(rows) + "\n"

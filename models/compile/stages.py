@@ -14,6 +14,7 @@ from cloakwork.models.compile.accuracy import Reference
 from cloakwork.models.compile.approximate import approximate_programs, search_of
 from cloakwork.models.compile.compilation import Compilation, Transformation
 from cloakwork.models.compile.exact import exact_programs
+from cloakwork.models.compile.exact_layers import layered_programs
 from cloakwork.models.compile.first_accurate import first_accurate
 from cloakwork.models.criteria.feature_ranges import OPTION, ranges_by_number
 from cloakwork.models.criteria.noise_limits import on_layers
@@ -220,6 +221,10 @@ def _as_sampled(c: Compilation) -> Compilation | None:
         return None
     kept = replace(first, low=ends[0], high=ends[1], calibrated=True)
     return bound(replace(c, before=(kept, *c.before[1:]), seen=replace(c.seen, input_range=ends)))
+
+
+def choose_layers(c: Compilation) -> Compilation:
+    return _chosen(c, layered_programs(c))
 
 
 def _chosen(c: Compilation, programs: Iterator[Program]) -> Compilation:

@@ -60,7 +60,7 @@ def _limit(profile: Profile) -> float:
 
 
 def on_layers(limits: NoiseLimits, graph: Graph) -> NoiseLimits:
-    """The same limits by the names of linear nodes; a look-up's name stands for the linear nodes that it reads.
+    """The same limits by the names of linear nodes; a look-up's name stands for the linear nodes that it reads, where it is no linear node's.
 
     Raises:
         CompileError: a name that the model does not have.
@@ -69,9 +69,11 @@ def on_layers(limits: NoiseLimits, graph: Graph) -> NoiseLimits:
     named: dict[str, set[str]] = {}
     for linear in graph.linears:
         named.setdefault(linear.origin, set()).add(linear.origin)
+    layers = set(named)
     for lookup in graph.lookups:
-        sources = {graph.nodes[i].origin for i in owner[lookup.gather].tolist() if i >= 0}
-        named.setdefault(lookup.origin, set()).update(sources)
+        if lookup.origin not in layers:
+            sources = {graph.nodes[i].origin for i in owner[lookup.gather].tolist() if i >= 0}
+            named.setdefault(lookup.origin, set()).update(sources)
     unknown = [name for name in limits.layers if name not in named]
     if unknown:
         known = map(repr, closest_first(unknown[0], sorted(named)))

@@ -72,7 +72,11 @@ def choose_exact(
 
 
 def choose_widened(
-    ways: Iterable[ExactGraph], p_fail_log2: float, candidates: Sequence[ParameterSet], winner: bool = False
+    ways: Iterable[ExactGraph],
+    p_fail_log2: float,
+    approximate: Mapping[str, float],
+    candidates: Sequence[ParameterSet],
+    winner: bool = False,
 ) -> tuple[ExactGraph, Graph, ExactChoice]:
     """A graph that takes bits from accumulators which no look-up resolves, of the ways and under the set for which that costs least.
 
@@ -80,6 +84,7 @@ def choose_widened(
 
     Args:
         ways: of whole units, the same integers in each.
+        approximate: noise limits of layers that need not be exact.
         winner: see `widened`.
 
     Raises:
@@ -98,7 +103,7 @@ def choose_widened(
             try:
                 check_floor(exact, params, p_fail_log2, parts)
                 graph = merge_equal(widened(exact, params, p_fail_log2, winner, parts))
-                output_unit = _widened_output(exact, graph, params, p_fail_log2, winner)
+                output_unit = _widened_output(exact, graph, params, p_fail_log2, approximate, winner)
             except NoParameterSetError as error:
                 refused = refused or error
                 continue
@@ -111,21 +116,35 @@ def choose_widened(
     raise refused
 
 
-def _widened_output(exact: ExactGraph, graph: Graph, params: ParameterSet, p_fail_log2: float, winner: bool) -> float:
-    """The output's unit. NoParameterSetError where a look-up sees more noise than was foreseen: of terms that turned out equal."""
+def _widened_output(
+    exact: ExactGraph,
+    graph: Graph,
+    params: ParameterSet,
+    p_fail_log2: float,
+    approximate: Mapping[str, float],
+    winner: bool,
+) -> float:
+    """The output's unit. NoParameterSetError where a look-up sees more noise than was foreseen, of terms that turned out equal, or than its limit."""
     margin = np.full(graph.wire_count, math.inf)
+    limited = np.zeros(graph.wire_count, dtype=bool)
     for lookup in graph.lookups:
-        np.minimum.at(margin, lookup.gather, wrong_distance(graph, lookup))
+        if lookup.is_exact:
+            np.minimum.at(margin, lookup.gather, wrong_distance(graph, lookup))
+        else:
+            limited[lookup.gather] = True
     assert graph.scale is not None
     unit = next(2 * exact.of(node).margin for node in exact.graph.linears if is_output(exact.graph, node))
     if winner:
         unit = float(graph.scale[graph.output].min())  # numbers of classes
     variance = 0.0
     for node, norms in zip(graph.linears, weight_norms(graph), strict=True):
+        least = float(margin[wires(node)].min())
         if norms.is_output:
             variance = max(variance, phase_noise(params, norms) ** 2)
-        elif lookup_failure(params, norms, float(margin[wires(node)].min())) > p_fail_log2:
+        elif math.isfinite(least) and lookup_failure(params, norms, least) > p_fail_log2:
             raise NoParameterSetError(f"layer '{node.origin}': '{params.name}' is too noisy for what it adds up")
+        elif limited[wires(node)].any() and 200 * phase_noise(params, norms) > approximate.get(node.origin, math.inf):
+            raise NoParameterSetError(f"layer '{node.origin}': '{params.name}' is above the limit of its noise")
     decoded = variance == 0 or noise.p_fail_log2(unit / 2, variance) <= p_fail_log2
     if winner and not decoded:
         raise NoParameterSetError(

@@ -124,7 +124,7 @@ class ElementSteps:
         graph = self._graph
         assert graph.lower is not None and graph.upper is not None and graph.scale is not None
         node = graph.nodes[graph.owners()[wire]]
-        if isinstance(node, Lookup):
+        if isinstance(node, Lookup) and node.is_exact:
             element = wire - node.first_wire
             few = self.few(node, element)
             if few is not None:

@@ -26,7 +26,7 @@ from cloakwork.models.graph.steps import Step, apply_steps
 from cloakwork.models.passes.exact_graph import ExactGraph, ExactOptions, bounds_of, is_excess, is_extreme
 from cloakwork.models.passes.exact_units import Integers, with_units
 from cloakwork.models.passes.gates import Opening, apart_offset, is_gate, with_offsets, without_gates
-from cloakwork.models.passes.grids import COMPARISONS, Grids, after_lookup
+from cloakwork.models.passes.grids import COMPARISONS, Grids, after_lookup, rounds_itself
 from cloakwork.models.passes.integer_rows import LARGEST_WEIGHT, row_steps
 from cloakwork.models.passes.reachable import FewValues
 from cloakwork.models.passes.step_functions import is_monotone
@@ -41,7 +41,8 @@ def exact_integers(graph: Graph, input_unit: float, options: ExactOptions, calib
     """Args:
     graph: with ranges (bound_ranges).
     input_unit: of the grid that the client rounds the input to.
-    calibrated: take the ranges of accumulators from calibration where they are narrower; values outside wrap.
+    calibrated: take the ranges of accumulators from calibration where they are narrower; values outside wrap. Those of approximate layers
+        always are.
     """
     return next(in_units(graph, input_unit, options, calibrated, [options.finer]))
 
@@ -211,7 +212,7 @@ class _Exact:
             positive, negative = np.maximum(node.weights[block], 0), np.minimum(node.weights[block], 0)
             low[block] = (below[chosen] @ positive.T + above[chosen] @ negative.T).min(axis=0, initial=np.inf)
             high[block] = (above[chosen] @ positive.T + below[chosen] @ negative.T).max(axis=0, initial=-np.inf)
-        if self.use_calibration:
+        if self.use_calibration or node.origin in self.options.approximate:
             low, high = self._narrowed(node, low, high)
         self.low[wires(node)] = low[node.block].reshape(-1)
         self.high[wires(node)] = high[node.block].reshape(-1)
@@ -238,8 +239,8 @@ class _Exact:
             node = with_offsets(node, offset, opens, self.grid.origin[node.gather])
         step, origin, slots = self._slots(node)
         before = Grids(self.grid.step[node.gather], self.grid.origin[node.gather])
-        found = after_lookup(node, before)
-        on_grid = bool(found.through_zero.all()) and slots is None
+        found, approximate = after_lookup(node, before), self._is_approximate(node)
+        on_grid = bool(found.through_zero.all()) and (slots is None or (approximate and rounds_itself(node)))
         low, high = self.low[node.gather], self.high[node.gather]
         results = self._results(node, step, origin, low, high)
         if self.options.apart and is_gate(node):
@@ -249,19 +250,25 @@ class _Exact:
         distinct, function = np.unique(keys, axis=0, return_inverse=True)
         function = function.reshape(-1).astype(np.int64)
         snap = Step("Snap", (distinct[:, 1].copy(), distinct[:, 2].copy()))
-        steps = [] if self._is_approximate(node) else [snap]
+        steps = [] if approximate else [snap]
         steps += [s.select(distinct[:, 0].astype(np.int64)) for s in node.steps]
         kept = self.options.given or levels <= 2**self.options.activation_bits or is_extreme(node)
         if on_grid and not kept and self._is_integer(node):
             kept = True
             self.kept.append(node.origin)
         if on_grid and kept:
-            if is_excess(node) and self.options.whole and self.options.integers and levels > _FEW_LEVELS:
+            if (
+                is_excess(node)
+                and self.options.whole
+                and self.options.integers
+                and levels > _FEW_LEVELS
+                and not approximate
+            ):
                 steps[-1] = Step("Excess")
-            self.exact[wires(node)] = self.exact[node.gather]
+            self.exact[wires(node)] = self.exact[node.gather] & (not approximate)
             self._set(node, found.step, 0.0)
         elif (chosen := self._step_of_choices(node, step, origin)) is not None:
-            self.exact[wires(node)] = self.exact[node.gather]
+            self.exact[wires(node)] = self.exact[node.gather] & (not approximate)
             self._set(node, chosen, 0.0)
         else:
             unit = self._activation_unit(position)
@@ -279,7 +286,8 @@ class _Exact:
 
     def _is_integer(self, node: Lookup) -> bool:
         """A ReLU, a maximum of several or a choice of what nothing before it has rounded."""
-        return bool((is_excess(node) or is_gate(node)) and self.exact[node.gather].all())
+        exact = self.exact[node.gather].all() and not self._is_approximate(node)
+        return bool((is_excess(node) or is_gate(node)) and exact)
 
     def _levels(self, node: Lookup, step: Reals, origin: Reals, results: tuple[Reals, Reals], unit: Reals) -> float:
         """How many steps of the grid results reach over, or how many of them can be where these are few."""

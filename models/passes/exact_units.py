@@ -23,6 +23,7 @@ from cloakwork.models.passes.row_scales import INPUT_LIMIT, OUTPUT_LIMIT
 
 _LOOKUP_RANGE: Final = 0.5  # of the torus
 _WIDE_RANGE: Final = 0.46  # of accumulators that are read with noise beside them (digit_search)
+_APPROXIMATE_RANGE: Final = 0.46  # of values that noise must not carry over the end
 _FINER_FRESH: Final = 2  # bits; readings then come nearer to what they have room for
 _WIDE: Final = 512  # values: no look-up tells them apart
 _COARSEST_COMPARED: Final = 2.0**-8  # unit of outputs that are compared
@@ -68,7 +69,7 @@ class _Units:
             own = wires(node)
             if isinstance(node, Linear):
                 count[node.first_wire] = int((self.high[own] - self.low[own]).max()) + 1
-                allowed = self._allowed(count[node.first_wire], is_output(graph, node)) / count[node.first_wire]
+                allowed = self._allowed(node, count[node.first_wire], is_output(graph, node)) / count[node.first_wire]
                 if self.options.compared and is_output(graph, node):
                     allowed = min(_COARSEST_COMPARED, _LOOKUP_RANGE / (self._spread(graph) + 2))
             else:
@@ -79,21 +80,28 @@ class _Units:
             limit = {group: self._whole(graph, group, each, count) for group, each in limit.items()}
         return self._phases(graph, [limit[group] for group in self.group], count)
 
-    def _allowed(self, count: int, is_last: bool) -> float:
+    def _allowed(self, node: Linear, count: int, is_last: bool) -> float:
         """How much of the torus so many values may take."""
         if is_last:
             return 2 * OUTPUT_LIMIT
+        if node.origin in self.options.approximate:
+            return _APPROXIMATE_RANGE
         return _WIDE_RANGE if self.options.finer is not None and count > _WIDE else _LOOKUP_RANGE
 
     def _whole(self, graph: Graph, group: int, limit: float, count: Mapping[int, int]) -> float:
-        """A power of two, but for outputs that are decrypted only; finer where there is little noise, and wide sums are read."""
+        """A power of two, but for what is decrypted only, or read by approximate look-ups; finer where there is little noise, and wide sums are
+        read."""
         members = [node for number, node in zip(self.group, graph.nodes, strict=True) if number == group]
         linears = [node for node in members if isinstance(node, Linear)]
-        if not self.options.compared and all(is_output(graph, node) for node in linears):
+        if not self.options.compared and all(self._is_free(graph, node) for node in linears):
             return limit / self._parts
         wide = max((count[node.first_wire] for node in linears), default=0) > _WIDE
         finer = self._finer(members) if wide else 0
         return 2.0 ** (math.floor(math.log2(limit)) - finer) / self._parts
+
+    def _is_free(self, graph: Graph, node: Linear) -> bool:
+        """Whether nobody takes bits from its rows."""
+        return is_output(graph, node) or node.origin in self.options.approximate
 
     def _finer(self, members: Sequence[Node]) -> int:
         """Bits, of the units of wide sums of a group."""
@@ -173,8 +181,10 @@ class _Units:
         wide = (self.options.finer is not None) & (values > _WIDE)
         sources = [graph.nodes[i] for i in source_nodes(graph, node.gather)]
         allowed = np.where(wide, _WIDE_RANGE * 2.0 ** -self._finer(sources), _LOOKUP_RANGE)
+        if node.origin in self.options.approximate:
+            allowed = np.full_like(allowed, _APPROXIMATE_RANGE)
         factor = np.maximum(1, np.floor(allowed / (unit * values) * (1 + 1e-12))).astype(np.int64)
-        if self.options.whole:
+        if self.options.whole and node.origin not in self.options.approximate:
             factor = np.exp2(np.floor(np.log2(factor))).astype(np.int64)
         most = None if self.options.rounded_bits is None else 2**self.options.rounded_bits
         return factor, ones if most is None else -(-values // most)

@@ -45,6 +45,12 @@ def after_lookup(node: Lookup, before: Grids) -> Grids:
     return found[-1]
 
 
+def rounds_itself(node: Lookup) -> bool:
+    """Whether results are on a grid through 0 whatever it reads: behind a quantiser or a comparison."""
+    nowhere = np.zeros(len(node.gather))
+    return bool(after_lookup(node, Grids(nowhere, nowhere)).through_zero.all())
+
+
 def _after_step(step: Step, function: Indices, before: Grids) -> Grids:
     if step.operator in _TO_INTEGERS:
         return Grids(np.ones_like(before.step), np.zeros_like(before.origin))

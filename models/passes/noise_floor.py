@@ -31,7 +31,7 @@ def check_floor(exact: ExactGraph, params: ParameterSet, p_fail_log2: float, in_
     owner, brought = graph.owners(), _brought(graph, params)
     behind, offset = noise.lookup_variance(params, 0.0), noise.lookup_offset(params)
     for node in graph.lookups:
-        if is_gate(node) or is_extreme(node):
+        if is_gate(node) or is_extreme(node) or not node.is_exact:
             continue
         spacing = node.spacing * graph.scale[node.gather]
         for position in np.unique(owner[node.gather]).tolist():

@@ -12,6 +12,8 @@ A function of many steps that are alike, a quantiser to 8 bits above all, is sea
 
 Extremes, ReLUs of integers among them, are put together of bits that are read with the sign, choices by a bit of such that are read with the bit.
 
+Approximate look-ups stay what they are: nobody asks for the integers that they read.
+
 An accumulator in units of 2^-B of the torus is known modulo 2^B: exact_integers has powers of two for that (`ExactOptions.whole`).
 """
 
@@ -165,6 +167,9 @@ class _Widening:
         if self._exact.apart and is_gate(node):
             self._choices(node)
             return
+        if not node.is_exact:
+            self._approximate(node)
+            return
         direct: list[int] = []
         parts: list[tuple[int, StepPart]] = []
         searches: list[tuple[int, DigitTables]] = []
@@ -200,13 +205,25 @@ class _Widening:
         if extremes:
             self._extremes(node, extremes)
 
+    def _approximate(self, node: Lookup) -> None:
+        elements = np.arange(len(node.gather))
+        self._direct(node, elements)
+        if large := [each for each in elements.tolist() if node.first_wire + each in self._read_in_parts]:
+            self._multiples |= self._looked_up(node, np.array(large, dtype=np.int64), PART)
+
     def _direct(self, node: Lookup, elements: Indices) -> None:
+        self._sums |= self._looked_up(node, elements)
+
+    def _looked_up(self, node: Lookup, elements: Indices, times: int = 1) -> dict[int, PhaseSum]:
+        """By one look-up each: the results of elements, times a number, by old wires."""
         gather = node.gather[elements].tolist()
         self._linear(gather)
         moved = np.array([self._moved[wire] for wire in gather], dtype=np.int64)
         old = node.first_wire + elements
-        made = self._builder.add(replace(node, gather=moved, function=node.function[elements]), self._facts(old))
-        self._sums |= {o: PhaseSum({new: 1}) for o, new in zip(old.tolist(), made.tolist(), strict=True)}
+        facts = self._facts(old)
+        facts = replace(facts, scale=times * np.asarray(facts.scale))
+        made = self._builder.add(replace(node, gather=moved, function=node.function[elements]), facts)
+        return {o: PhaseSum({new: 1}) for o, new in zip(old.tolist(), made.tolist(), strict=True)}
 
     def _in_steps(
         self, node: Lookup, parts: Sequence[tuple[int, StepPart]], results: dict[int, PhaseSum], times: int = 1

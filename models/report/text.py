@@ -156,6 +156,9 @@ def _risks(found: Report) -> list[str]:
         )
     if found.p_wrap_log2 is not None:
         lines.append(f"wrap-around of a value at the end of its range: {_power(found.p_wrap_log2)}")
+    approximate = [layer.name for layer in found.layers if layer.bootstraps and layer.risk.p_wrap_log2 is not None]
+    if exact is not None and approximate:
+        lines.append(f"approximate, so a step or more off: {some(approximate)}")
     if exact is not None and exact.rounded:
         lines.append(f"rounded, so at most one step off: {some(exact.rounded)}")
     if exact is not None and exact.calibrated_ranges:

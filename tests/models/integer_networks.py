@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -37,17 +38,24 @@ _NO_KERNELS: Final = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 # --- networks ----------------------------------------------------------------------------------------------------------------------
 
 
-def trained_dense(x: np.ndarray, labels: np.ndarray, hidden: int = 64, epochs: int = 4) -> onnx.ModelProto:
-    """Gemm - ReLU - Gemm on x [samples, numbers] with 10 classes."""
+def trained_dense(
+    x: np.ndarray, labels: np.ndarray, hidden: int | Sequence[int] = 64, epochs: int = 4
+) -> onnx.ModelProto:
+    """Gemm - ReLU - .. - Gemm on x [samples, numbers] with 10 classes. Args: hidden: widths of one or several layers."""
     torch.manual_seed(15)
-    network = nn.Sequential(nn.Linear(x.shape[1], hidden), nn.ReLU(), nn.Linear(hidden, 10))
-    _train(network, x, labels, epochs)
-    constants = {"w0": network[0].weight, "b0": network[0].bias, "w1": network[2].weight, "b1": network[2].bias}
-    nodes = [
-        helper.make_node("Gemm", ["x", "w0", "b0"], ["h"], transB=1, name="dense0"),
-        helper.make_node("Relu", ["h"], ["r"], name="relu0"),
-        helper.make_node("Gemm", ["r", "w1", "b1"], ["y"], transB=1, name="dense1"),
-    ]
+    sizes = [x.shape[1], *([hidden] if isinstance(hidden, int) else hidden), 10]
+    dense = [nn.Linear(inputs, outputs) for inputs, outputs in pairwise(sizes)]
+    parts = [part for layer in dense for part in (layer, nn.ReLU())]
+    _train(nn.Sequential(*parts[:-1]), x, labels, epochs)
+    last, read = len(dense) - 1, "x"
+    nodes, constants = [], {}
+    for i, layer in enumerate(dense):
+        constants |= {f"w{i}": layer.weight, f"b{i}": layer.bias}
+        made = "y" if i == last else f"h{i}"
+        nodes.append(helper.make_node("Gemm", [read, f"w{i}", f"b{i}"], [made], transB=1, name=f"dense{i}"))
+        if i < last:
+            read = f"r{i}"
+            nodes.append(helper.make_node("Relu", [made], [read], name=f"relu{i}"))
     return model(nodes, [x.shape[1]], _arrays(constants))
 
 

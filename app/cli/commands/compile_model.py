@@ -238,7 +238,7 @@ class _Bar:
 
     def __call__(self, step: str, graph: Graph) -> None:
         self._done += 1
-        self._update(self._done, 1 + len(APPROXIMATE))
+        self._update(self._done, max(1 + len(APPROXIMATE), self._done))
 
 
 class _Stages:
