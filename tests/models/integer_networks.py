@@ -48,7 +48,8 @@ def trained_dense(
     parts = [part for layer in dense for part in (layer, nn.ReLU())]
     _train(nn.Sequential(*parts[:-1]), x, labels, epochs)
     last, read = len(dense) - 1, "x"
-    nodes, constants = [], {}
+    nodes: list[onnx.NodeProto] = []
+    constants: dict[str, torch.Tensor] = {}
     for i, layer in enumerate(dense):
         constants |= {f"w{i}": layer.weight, f"b{i}": layer.bias}
         made = "y" if i == last else f"h{i}"

@@ -11,7 +11,12 @@ from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parents[3] / "app" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-NEEDS = {"compile_your_model": "torch", "train_your_network": "torch", "trees": "sklearn"}
+NEEDS = {
+    "compile_your_model": ["torch"],
+    "integer_network": ["onnxruntime", "sklearn", "torch"],
+    "train_your_network": ["torch"],
+    "trees": ["sklearn"],
+}
 
 
 def printed(notebook: nbformat.NotebookNode) -> str:
@@ -23,8 +28,8 @@ def printed(notebook: nbformat.NotebookNode) -> str:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    if path.stem in NEEDS:
-        pytest.importorskip(NEEDS[path.stem])
+    for needed in NEEDS.get(path.stem, []):
+        pytest.importorskip(needed)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     monkeypatch.setenv("CLOAKWORK_DATA", os.environ.get("CLOAKWORK_DATA", str(tmp_path)))
