@@ -1,5 +1,5 @@
-"""The training loop: Adam or stochastic gradients with a one-cycle schedule, noise from the layers, images shifted and mirrored at random; everything
-on one device, seed fixed."""
+"""The training loop: Adam or stochastic gradients with a one-cycle schedule, noise from the layers, images shifted, mirrored and
+blanked in part; everything on one device, seed fixed."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Schedule:
     range_weight: float = 0.0  # of `range_penalty` in the loss
     shift: int = 0  # images move by at most this many pixels
     mirrored: bool = False  # half of the images, left to right
+    erased: int = 0  # side, in pixels, of a square of every image that is blanked
     momentum: float | None = None  # of stochastic gradients after Nesterov; None: AdamW
     bfloat16: bool = False  # on a GPU layers multiply in it
     seed: int = 20261121
@@ -44,13 +45,19 @@ def fit(
     device: str = "cpu",
     progress: Progress = None,
 ) -> None:
-    """Trains, then freezes the integer weights. Args: images [samples, 784] or [samples, channels, height, width] in [0, 1]."""
+    """Trains, then freezes the integer weights. Args: images [samples, 784] or [samples, channels, height, width] in [0, 1].
+
+    Raises:
+        ValueError: fewer images than a batch has.
+    """
     model.to(device).train()
     x, y = torch.as_tensor(images, dtype=torch.float32, device=device), torch.as_tensor(labels, device=device)
     # Tensor cores take the channels last. Convolutions of such images crash with two threads of a CPU (PyTorch 2.13, oneDNN).
     layout = torch.channels_last if x.ndim == _OF_IMAGES and device != "cpu" else torch.contiguous_format
     model.to(memory_format=layout)  # type: ignore[call-overload]
     steps_per_epoch = len(x) // schedule.batch
+    if not steps_per_epoch:
+        raise ValueError(f"images: expected a batch of {schedule.batch} at least, got {len(x)}")
     steps = schedule.epochs * steps_per_epoch
     optimiser = _optimiser(model, schedule, device)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, schedule.learning_rate, total_steps=steps, pct_start=0.15)
@@ -62,6 +69,8 @@ def fit(
             batch = shifted(x[chosen], schedule.shift, random) if schedule.shift else x[chosen]
             if schedule.mirrored:
                 batch = mirrored(batch, random)
+            if schedule.erased:
+                batch = erased(batch, schedule.erased, random)
             with torch.autocast(
                 torch.device(device).type, torch.bfloat16, enabled=schedule.bfloat16 and device != "cpu"
             ):
@@ -105,6 +114,24 @@ def mirrored(x: Tensor, random: torch.Generator) -> Tensor:
     """Half of the images [batch, .., width], chosen at random, left to right."""
     chosen = torch.rand(len(x), generator=random, device=x.device) < 0.5
     return torch.where(chosen.view(-1, *[1] * (x.ndim - 1)), x.flip(-1), x)
+
+
+def erased(x: Tensor, side: int, random: torch.Generator) -> Tensor:
+    """Every image with a square of zeros around a point of its own, cut off at the borders.
+
+    Args:
+        x: [batch, 784] or [batch, channels, height, width].
+
+    Source: [DT17] section 3.
+    """
+    planes = x.view(-1, 1, _SIDE, _SIDE) if x.ndim != _OF_IMAGES else x
+    inside = []
+    for size in planes.shape[-2:]:
+        centre = torch.randint(0, size, (len(x), 1), generator=random, device=x.device)
+        from_first = torch.arange(size, device=x.device) - centre + side // 2
+        inside.append((from_first >= 0) & (from_first < side))
+    square = inside[0][:, None, :, None] & inside[1][:, None, None, :]
+    return planes.masked_fill(square, 0.0).reshape(x.shape)
 
 
 def scores(model: torch.nn.Module, images: Images, simulated: bool = False) -> NDArray[np.float32]:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
-from cloakwork.models.compiler import compile_onnx
+from cloakwork.models.compiler import calibrate, compile_onnx
 from cloakwork.training.image_data import calibration_images, load_images
 
 CALIBRATION_IMAGES = 2000
@@ -37,8 +36,9 @@ def publish(
         options: of compile_onnx.
         ranges: learned ones; None: of 2,000 training images.
     """
-    samples: ArrayLike | Calibration = calibration_images(data, CALIBRATION_IMAGES) if ranges is None else ranges
-    model = compile_onnx(path, samples, **options)
+    if ranges is None:
+        ranges = calibrate(path, calibration_images(data, CALIBRATION_IMAGES))
+    model = compile_onnx(path, ranges, **zoo.compile_options(options))  # as load_model does, which has no images
     images, labels = load_images(data, "test")
     clear = model.predict_float(images).argmax(axis=1)
     simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
@@ -52,7 +52,7 @@ def publish(
         "seed": seed,
     }
     zoo.add_model(
-        name, path, description=description, data=data, samples=samples, options=options, facts=facts, folder=folder
+        name, path, description=description, data=data, samples=ranges, options=options, facts=facts, folder=folder
     )
     return facts
 

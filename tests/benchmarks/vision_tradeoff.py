@@ -61,6 +61,7 @@ VARIANTS: Final = (
     _mnist(10, 24, "nn2", "nn1"),
     _mnist(6, 16, "nn1", "nn05"),
     _cifar10("vgg-96", cifar10_vgg.shape(96), "nn1", "nn2"),
+    _cifar10("resnet12-80", cifar10_resnet.strided(80, (1, 2, 2)), "nn05"),
     _cifar10("resnet14-64", cifar10_resnet.strided(64, (2, 2, 2)), "nn1"),
     _cifar10("resnet20", cifar10_resnet.resnet20(), "nn1"),
     _cifar10("resnet8-64", cifar10_resnet.strided(64, (1, 1, 1)), "nn1", "nn05"),
@@ -158,6 +159,12 @@ def main() -> None:
         help="of half ranges over deviations in both losses, in place of the networks' own",
     )
     parser.add_argument("--plain", action="store_true", help="no noise, and ranges as they come, before the sets")
+    parser.add_argument(
+        "--erased",
+        type=int,
+        default=0,
+        help="side, in pixels, of a square of every image that is blanked before the sets",
+    )
     parser.add_argument("--images", type=int, help="of each part at most, evenly over all")
     parser.add_argument(
         "--budget", type=float, help="seconds after which no further network is begun that would not fit"
@@ -187,7 +194,8 @@ def main() -> None:
 def _as_asked(variant: Variant, options: argparse.Namespace) -> Variant:
     weight = variant.schedule.range_weight if options.range_weight is None else options.range_weight
     first_weight = 0.0 if options.plain else weight
-    schedule = replace(variant.schedule, epochs=options.epochs or variant.schedule.epochs, range_weight=first_weight)
+    epochs = options.epochs or variant.schedule.epochs
+    schedule = replace(variant.schedule, epochs=epochs, range_weight=first_weight, erased=options.erased)
     tuning = replace(
         variant.tuning,
         epochs=options.tuning_epochs or variant.tuning.epochs,

@@ -15,9 +15,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs PyTorch")
 
+from cloakwork.models import zoo  # noqa: E402
 from cloakwork.models.calibration import Calibration  # noqa: E402
 from cloakwork.models.compiler import compile_onnx  # noqa: E402
-from cloakwork.training import recipes  # noqa: E402
+from cloakwork.training import publish, recipes  # noqa: E402
 from cloakwork.training.fit import Schedule  # noqa: E402
 from cloakwork.training.recipes import (  # noqa: E402
     cifar10_resnet,
@@ -101,7 +102,7 @@ def test_a_tuned_recipe_learns_and_its_file_compiles(
     assert trained.accuracy_clear > 0.5 and trained.accuracy_noisy > 0.4
     images, labels = tuned.load_images(trained.data, "train")
     model = compile_onnx(trained.path, images[:100].astype(float), **trained.compile, allow_loss=True)
-    assert model.program.parameters.name == module.RECIPE.parameter_set
+    assert module.RECIPE.compile is not None or model.program.parameters.name == module.RECIPE.parameter_set
     assert model.report()["bootstraps"] == networks.lookups(build(None), images.shape[1:])
     answers = model.predict(images[:40].astype(float), fhe="simulate", seed=1).argmax(axis=1)
     assert (answers == labels[:40]).mean() > 0.4
@@ -136,3 +137,28 @@ def test_without_pytorch_the_error_says_what_to_install() -> None:
     )
     assert result.returncode != 0
     assert "pip install '.[train]'" in result.stderr
+
+
+def test_a_card_has_the_figures_of_what_the_zoo_loads(
+    tmp_path: Path, made_up_images: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From ranges, as there are no images then: not those of the program that images make."""
+    build, recipe = mnist_strided.build, mnist_strided.RECIPE
+    quick = replace(recipe, build=lambda noise: build(noise, (4, 8)), schedule=replace(recipe.schedule, batch=20))
+    monkeypatch.setattr(mnist_strided, "RECIPE", replace(quick, tuning=replace(recipe.tuning, batch=20)))
+    path = mnist_strided.train(tmp_path / "m.onnx", epochs=3).path
+    images, labels = tuned.load_images("mnist", "test")
+    monkeypatch.setattr(publish, "load_images", lambda data, part: (images, labels))
+    monkeypatch.setattr(publish, "calibration_images", lambda data, count: images[:100])
+    (tmp_path / "zoo").mkdir()
+    told = publish.publish(
+        "some", path, description="small", recipe="", seed=1, options={"candidates": ["nn05"]}, folder=tmp_path / "zoo"
+    )
+    monkeypatch.setattr(zoo, "FOLDER", tmp_path / "zoo")
+    model, facts = zoo.load_model("some"), zoo.card("some").facts
+    assert told == {key: facts[key] for key in told}
+    simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
+    assert facts["accuracy_simulated"] == round(float((simulated == labels).mean()), 4)
+    assert facts["bootstraps"] == model.program.bootstraps
+    with_images = compile_onnx(path, images[:100].astype(float), candidates=["nn05"], allow_loss=True)
+    assert with_images.program.digest != model.program.digest

@@ -75,9 +75,9 @@ def test_the_page_of_the_estimators_has_the_figures_of_the_cards(name: str) -> N
 def test_the_readme_has_the_figures_of_the_zoo() -> None:
     text = page("README.md")
     by_name = dict(re.findall(r"([\w-]+) \((\d\d\.\d %)\)", text[text.index("| encrypted MNIST |") :]))
+    models = {"784-30-10": "mlp-1x30", "784-3x1024-10": "mlp-3x1024", "CNN": "cnn", "strided": "strided"}
     assert by_name == {
-        network: percent(zoo.card(f"mnist-{model}").facts["accuracy_simulated"], 1)
-        for network, model in (("784-30-10", "mlp-1x30"), ("784-3x1024-10", "mlp-3x1024"), ("CNN", "cnn"))
+        network: percent(zoo.card(f"mnist-{model}").facts["accuracy_simulated"], 1) for network, model in models.items()
     }
     model = zoo.load_model("mnist-mlp-1x30")
     assert f"{upload_bytes(model.program.parameters) / 2**20:.1f} MiB of them go to the server once" in text

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cloakwork.training.fit import Progress, Schedule, fit, scores
 from cloakwork.training.image_data import Images, Labels, load_images, spread
@@ -31,6 +31,7 @@ class TunedRecipe:
     noise_first: bool = (
         True  # the set's noise from the start: networks for noisy sets need it, for quiet ones it costs accuracy
     )
+    compile: Mapping[str, Any] | None = None  # options of compile_onnx; None: the set that it was tuned under
 
 
 def train_tuned_recipe(
@@ -48,9 +49,8 @@ def train_tuned_recipe(
     prepared.export(path)
     test, truth = load_images(recipe.data, "test")
     clear, noisy = (accuracy(prepared, test, truth, simulated=noise) for noise in (False, True))
-    return Trained(
-        prepared, path, clear, noisy, compile_options(prepared), None, recipe.schedule.seed, first + tuning, recipe.data
-    )
+    options = compile_options(prepared) if recipe.compile is None else dict(recipe.compile)
+    return Trained(prepared, path, clear, noisy, options, None, recipe.schedule.seed, first + tuning, recipe.data)
 
 
 def tuned(

@@ -178,28 +178,12 @@ def test_residual_networks_are_those_of_the_kernels(
     np.testing.assert_array_equal(integers(proto, loaded.predict(x[900:902], "execute")), wanted[:2])
 
 
-def hidden_twice(x: np.ndarray, labels: np.ndarray, hidden: int) -> onnx.ModelProto:
-    """A trained network with a layer more, of three numbers under random weights, before the last one."""
-    float_model = trained_dense(x, labels, hidden=hidden, epochs=2)
-    first, rest = float_model.graph.node[:2], float_model.graph.node[2:]
-    rest[0].input[0] = "r2"
-    nodes = [
-        *first,
-        helper.make_node("Gemm", ["r", "w2"], ["h2"], transB=1, name="dense2"),
-        helper.make_node("Relu", ["h2"], ["r2"]),
-        *rest,
-    ]
-    constants = {each.name: onnx.numpy_helper.to_array(each) for each in float_model.graph.initializer}
-    square = np.random.default_rng(3).normal(size=(3, hidden)).astype(np.float32)
-    return model(nodes, [64], constants | {"w2": square, "w1": constants["w1"][:, :3]})
-
-
 def test_weights_in_parts_bring_less_noise(
     table: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is done where there is no room otherwise: the same integers, for more look-ups, under weights of at most 16."""
     x, labels = table
-    proto = quantise(hidden_twice(x[:900], labels[:900], 4), x[:200], Format(operators=True))
+    proto = quantise(trained_dense(x[:900], labels[:900], (4, 3), epochs=2), x[:200], Format(operators=True))
     whole = compiled(proto, x[:200])
     monkeypatch.setattr(choose_exact, "widened", lambda *given: widened(*given[:4], in_parts=True))
     parts = compiled(proto, x[:200])
@@ -243,7 +227,7 @@ def test_noise_that_leaves_no_bit_is_refused_before_chains_are_made(
 ) -> None:
     """Of sums of look-ups' results under weights of 8 bits, even in parts: with the layer, its norm and what helps."""
     x, labels = table
-    proto = quantise(hidden_twice(x[:900], labels[:900], 24), x[:200], Format(operators=True))
+    proto = quantise(trained_dense(x[:900], labels[:900], (64, 3), epochs=2), x[:200], Format(operators=True))
 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("no chain is made")
