@@ -19,7 +19,7 @@ Written by `python -m cloakwork.models.onnx_import.documentation docs/operators.
 
 ONNX opset {opset} and newer. Costs are bootstraps per sample: a "number" is one element of the result. Nodes of constants alone are computed at
 import. Everything unsupported is reported at once, with the node's name in the model.
-`{microsoft}:` stands before operators of ONNX Runtime's own domain.
+`{microsoft}:` stands before operators of ONNX Runtime's own domain; Brevitas and QONNX have their quantisers in one of three domains.
 
 A model may have several inputs and outputs, at most {parts} of each, every one with the batch as its first dimension. An input that no output
 depends on is not encrypted. An output may be an inner layer, or an input. Every operator below works on any of them.

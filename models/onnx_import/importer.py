@@ -20,6 +20,7 @@ from cloakwork.models.onnx_import import (  # noqa: F401 (they register their op
     logic,
     normalisation,
     pooling,
+    quant_nodes,
     quantised,
     recurrent,
     reductions,
@@ -166,6 +167,8 @@ def _results(
 
 def _import_node(proto: onnx.ModelProto, node: onnx.NodeProto, view: OnnxNode, context: Context) -> Sequence[Value]:
     encrypted = [value for value in view.inputs if isinstance(value, Encrypted)]
+    if not encrypted and registered_name(node) in quant_nodes.QUANTISERS:
+        return quant_nodes.of_constants(view)
     if not encrypted:
         feeds = {
             name: value for name, value in zip(node.input, view.inputs, strict=True) if isinstance(value, np.ndarray)

@@ -38,20 +38,21 @@ INTEGER_TYPES: Final = {"int2", "uint2", "int4", "uint4", "int8", "uint8", "int1
 def quantize_linear(context: Context, node: OnnxNode) -> Encrypted:
     """clip(round(x / scale) + zero point): one look-up, fused with the function before; free where x is on that grid already."""
     x = node.encrypted(0)
-    kind = _output_type(node)
+    ends = integer_range(_output_type(node))
     scale, zero = _parameters(node, x)
-    return Encrypted(_quantised(context, x, scale, zero, kind))
+    return Encrypted(quantised(context, x, scale, zero, ends))
 
 
 @operator("DequantizeLinear", MICROSOFT + "DequantizeLinear", cost=FOLDED, restrictions="scale and zero point constant")
 def dequantize_linear(context: Context, node: OnnxNode) -> Encrypted:
     x = node.encrypted(0)
     scale, zero = _parameters(node, x)
-    return Encrypted(_dequantised(context, x, scale, zero))
+    return Encrypted(dequantised(context, x, scale, zero))
 
 
-def _quantised(context: Context, x: Indices, scale: Constant, zero: Constant, kind: str) -> Indices:
-    low, high = integer_range(kind)
+def quantised(context: Context, x: Indices, scale: Constant, zero: Constant, ends: tuple[float, float]) -> Indices:
+    """clip(round(x / scale) + zero, *ends), halves to the even integer. Args: scale, zero: broadcast with x."""
+    low, high = ends
     uniform = scale.size == zero.size == 1
     found = context.grid(x) if uniform else None
     step, shift = float(scale.flat[0]), float(zero.flat[0])
@@ -62,7 +63,7 @@ def _quantised(context: Context, x: Indices, scale: Constant, zero: Constant, ki
     return context.mark(out, grid)
 
 
-def _dequantised(context: Context, x: Indices, scale: Constant, zero: Constant) -> Indices:
+def dequantised(context: Context, x: Indices, scale: Constant, zero: Constant) -> Indices:
     out = context.lookup(x, "Affine", scale, -zero * scale)
     found = context.grid(x)
     if found is None or not scale.size == zero.size == 1:
@@ -121,7 +122,7 @@ def _through(context: Context, node: OnnxNode, real: _Real, inputs: tuple[Value 
     kind = str(node.constant(output + 1).dtype) if node.has(output + 1) else "uint8"
     scale = np.asarray(node.constant(output), dtype=np.float64)
     zero = np.asarray(node.constant(output + 1), dtype=np.float64) if node.has(output + 1) else np.zeros(())
-    out = _quantised(context, result.wires, scale.reshape(()), zero.reshape(()), kind)
+    out = quantised(context, result.wires, scale.reshape(()), zero.reshape(()), integer_range(kind))
     return Encrypted(out)
 
 
@@ -146,7 +147,7 @@ def _real(context: Context, node: OnnxNode, index: int, axis: int | None = None)
     scale = np.asarray(node.constant(index + 1), dtype=np.float64)
     zero = np.asarray(node.constant(index + 2), dtype=np.float64) if node.has(index + 2) else np.zeros_like(scale)
     if isinstance(value, Encrypted):
-        return Encrypted(_dequantised(context, value.wires, scale.reshape(()), zero.reshape(())))
+        return Encrypted(dequantised(context, value.wires, scale.reshape(()), zero.reshape(())))
     constant = np.asarray(node.constant(index), dtype=np.float64)
     if axis is not None and scale.size > 1:
         shape = [1] * constant.ndim
@@ -254,7 +255,7 @@ def _shifted(context: Context, node: OnnxNode, index: int, zero_index: int, axis
     if isinstance(value, Encrypted):
         if zero.size > 1:
             raise UnsupportedNode("has a zero point for each row of encrypted data; use one for the tensor")
-        return Encrypted(_dequantised(context, value.wires, np.ones(()), zero.reshape(())))
+        return Encrypted(dequantised(context, value.wires, np.ones(()), zero.reshape(())))
     constant = np.asarray(node.constant(index), dtype=np.float64)
     if axis is not None and zero.size > 1:
         shape = [1] * constant.ndim

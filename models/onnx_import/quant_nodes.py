@@ -1,0 +1,160 @@
+"""Quantisers of training frameworks (Brevitas, QONNX): integers of any number of bits as real numbers, weights and activations alike.
+
+    Quant(x) = (round(clip(x / scale + zero point, low, high)) - zero point) scale
+
+Source: [PUB+22], as the operators IntQuant (formerly Quant) and BipolarQuant of QONNX have it, version 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models.arrays import Indices
+from cloakwork.models.errors import UnsupportedNode
+from cloakwork.models.onnx_import.context import Constant, Context, Encrypted, Grid, OnnxNode
+from cloakwork.models.onnx_import.quantised import dequantised, quantised
+from cloakwork.models.onnx_import.registry import operator
+
+_DOMAINS: Final = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general")
+_MOST_BITS: Final = 32
+_ROUNDINGS: Final[dict[str, Callable[[NDArray[Any]], NDArray[Any]]]] = {
+    "ROUND": np.rint,
+    "FLOOR": np.floor,
+    "CEIL": np.ceil,
+}
+
+
+def _names(*operators: str) -> tuple[str, ...]:
+    return tuple(f"{domain}:{name}" for domain in _DOMAINS for name in operators)
+
+
+_QUANT, _BIPOLAR = _names("Quant", "IntQuant"), _names("BipolarQuant")
+QUANTISERS: Final = frozenset((*_QUANT, *_BIPOLAR))
+
+
+@operator(
+    *_QUANT,
+    restrictions=f"scale, zero point and bits (one number, 1 to {_MOST_BITS}) constant; rounding_mode ROUND, FLOOR or CEIL; free at both ends of the "
+    "model, where the client rounds",
+)
+def quant(context: Context, node: OnnxNode) -> Encrypted:
+    """One look-up, fused with the function before."""
+    x = node.encrypted(0)
+    wanted = _Quantiser.of(node, x.shape)
+    if wanted.is_bipolar:
+        return Encrypted(_signs(context, x, wanted.scale, wanted.zero))
+    return Encrypted(wanted.on_wires(context, x))
+
+
+@operator(*_BIPOLAR, restrictions="scale constant")
+def bipolar_quant(context: Context, node: OnnxNode) -> Encrypted:
+    """The scale, negated where x is negative: one look-up."""
+    x = node.encrypted(0)
+    scale = _scale(node, x.shape)
+    return Encrypted(_signs(context, x, scale, np.zeros_like(scale)))
+
+
+def of_constants(node: OnnxNode) -> list[Constant]:
+    """The same for weights, in their precision."""
+    x = node.constant(0)
+    if node.operator == "BipolarQuant":
+        scale = _scale(node, x.shape)
+        return [np.where(x >= 0, scale, -scale).astype(x.dtype)]
+    wanted = _Quantiser.of(node, x.shape)
+    scale, zero = wanted.scale.astype(x.dtype), wanted.zero.astype(x.dtype)
+    y = x / scale + zero
+    y = np.where(y >= 0, 1, -1) if wanted.is_bipolar else wanted.rounding(np.clip(y, *wanted.ends))
+    return [(y.astype(x.dtype) - zero) * scale]
+
+
+@dataclass(frozen=True, eq=False)
+class _Quantiser:
+    """Args: scale, zero: broadcast with x."""
+
+    scale: Constant
+    zero: Constant
+    bits: int
+    signed: bool
+    narrow: bool
+    rounding: Callable[[NDArray[Any]], NDArray[Any]]
+
+    @classmethod
+    def of(cls, node: OnnxNode, shape: tuple[int, ...]) -> _Quantiser:
+        scale, zero = _scale(node, shape), _parameter(node, 2, "zero point", shape)
+        bits = np.asarray(node.constant(3), dtype=np.float64)
+        if bits.size != 1 or not (1 <= bits.item() <= _MOST_BITS) or bits.item() != int(bits.item()):
+            raise UnsupportedNode(
+                f"has {_shown(bits)} bits; expected one whole number from 1 to {_MOST_BITS}: export with one bit width for the tensor"
+            )
+        mode = node.attributes.get("rounding_mode", b"ROUND")
+        name = (mode.decode(errors="replace") if isinstance(mode, bytes) else str(mode)).upper()
+        if name not in _ROUNDINGS:
+            raise UnsupportedNode(f"rounds by '{name}'; expected one of {', '.join(_ROUNDINGS)}")
+        signed, narrow = (bool(node.attributes.get(key, value)) for key, value in (("signed", 1), ("narrow", 0)))
+        return cls(scale, zero, int(bits.item()), signed, narrow, _ROUNDINGS[name])
+
+    @property
+    def is_bipolar(self) -> bool:
+        """One bit with a sign is no integer of two's complement: 1 and -1."""
+        return self.bits == 1 and self.signed
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """(-128, 127) of 8 bits, (-127, 127) when narrow; unsigned (0, 255) and (0, 254)."""
+        if self.signed:
+            most = 2.0 ** (self.bits - 1)
+            return self.narrow - most, most - 1
+        return 0.0, 2.0**self.bits - 1 - self.narrow
+
+    def on_wires(self, context: Context, x: Indices) -> Indices:
+        low, high = self.ends
+        if self.rounding is np.rint:
+            # round(x / scale + zero) is round(x / scale) + zero but for halves beside odd zero points, and ones that are no integers.
+            if not np.array_equal(self.zero / 2, np.rint(self.zero / 2)):
+                x = context.lookup(x, "Affine", np.ones_like(self.zero), self.zero * self.scale)
+                found = quantised(context, x, self.scale, np.zeros_like(self.zero), self.ends)
+            else:
+                found = quantised(context, x, self.scale, self.zero, self.ends)
+        else:
+            found = context.lookup(x, "Affine", 1 / self.scale, self.zero)
+            found = context.lookup(found, "Floor" if self.rounding is np.floor else "Ceil")
+            found = context.mark(context.lookup(found, "Clip", low, high), Grid(1.0, low, high))
+        return dequantised(context, found, self.scale, self.zero)
+
+
+def _signs(context: Context, x: Indices, scale: Constant, zero: Constant) -> Indices:
+    """(1 - zero) scale where x / scale + zero >= 0, else (-1 - zero) scale."""
+    found = context.lookup(x, "GreaterOrEqual", -zero * scale)
+    return context.lookup(found, "Affine", 2 * scale, -(1 + zero) * scale)
+
+
+def _scale(node: OnnxNode, shape: tuple[int, ...]) -> Constant:
+    scale = _parameter(node, 1, "scale", shape)
+    if not (scale > 0).all():
+        raise UnsupportedNode("has a scale that is not positive; quantise the model again")
+    return scale
+
+
+def _parameter(node: OnnxNode, index: int, what: str, shape: tuple[int, ...]) -> Constant:
+    """Of one number, or as many dimensions as x. UnsupportedNode: it does not fit x, or is not finite."""
+    found = np.asarray(node.constant(index), dtype=np.float64)
+    if not np.isfinite(found).all():
+        raise UnsupportedNode(f"has a {what} that is not finite; quantise the model again")
+    if found.size == 1:
+        return found.reshape(())
+    try:
+        fits = np.broadcast_shapes(found.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise UnsupportedNode(f"has a {what} of shape {list(found.shape)}, which does not broadcast to {list(shape)}")
+    return found
+
+
+def _shown(bits: NDArray[np.float64]) -> str:
+    return f"{bits.item():g}" if bits.size == 1 else f"{bits.size} numbers of"
