@@ -49,6 +49,9 @@ from cloakwork.models.passes.separate_outputs import separate_outputs
 OnStep = Callable[[str, Graph], object]
 
 IMPORT: Final = "import_onnx"
+_MOST_LAYERED: Final = (
+    4096  # numbers with look-ups of a network that is tried with exact layers, which takes minutes for so many
+)
 
 PREPARING: Final[tuple[Step, ...]] = (
     Step(
@@ -224,8 +227,7 @@ def compiled(model: onnx.ModelProto, given: Any, options: Options, on_step: OnSt
     begun = begin(model, given, options)
     if options.is_exact:
         return _cheapest_order(model, begun, EXACT, on_step)
-    checked = options.profile == AUTO and options.accuracy is not None and given is not None
-    if not checked or isinstance(given, Calibration) or options.common_mask or not _requantises(begun.graph):
+    if not _has_layers_to_choose(begun):
         return _finished(begun, APPROXIMATE, on_step)
     try:
         found = _finished(begun, APPROXIMATE, on_step)
@@ -241,6 +243,14 @@ def compiled(model: onnx.ModelProto, given: Any, options: Options, on_step: OnSt
         if refused is None:
             return found
         raise refused from None
+
+
+def _has_layers_to_choose(begun: Compilation) -> bool:
+    """Whether some layers may be exact where no approximate program is accurate enough: of a network of integers, with samples to check it."""
+    options, graph = begun.options, begun.graph
+    checked = options.profile == AUTO and options.accuracy is not None and not options.common_mask
+    sampled = begun.given is not None and not isinstance(begun.given, Calibration)
+    return checked and sampled and _requantises(graph) and graph.bootstraps <= _MOST_LAYERED
 
 
 def _cheapest_order(

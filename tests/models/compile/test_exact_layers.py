@@ -14,6 +14,7 @@ pytest.importorskip("torch", reason="the networks are trained with PyTorch")
 
 from integer_networks import Format, answers, output_scale, quantise, trained_dense
 
+from cloakwork.models.compile import pipeline
 from cloakwork.models.compile.compilation import Compilation
 from cloakwork.models.compile.exact_layers import by_worth, layered_programs
 from cloakwork.models.compile.options import Options
@@ -122,3 +123,12 @@ def test_what_is_refused_is_refused_as_before(proto: onnx.ModelProto, table: np.
         compile_onnx(proto, table[:300], candidates=["toy_raised"], accuracy=1.0, task="regression")
     with pytest.warns(AccuracyWarning, match="under the best set, 'toy_raised'"):
         compile_onnx(proto, table[:300], candidates=["toy_raised"], accuracy=1.0, task="regression", allow_loss=True)
+
+
+def test_large_networks_are_refused_at_once(
+    proto: onnx.ModelProto, table: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trying exact layers takes minutes for a thousand numbers: past a limit it has to be asked for."""
+    monkeypatch.setattr(pipeline, "_MOST_LAYERED", sum(WIDTHS) - 1)
+    with pytest.raises(AccuracyError, match="under the best set, 'toy_fine'"):
+        compile_onnx(proto, table[:300], candidates=TOY, task="regression", accuracy=1 - 1e-7)
