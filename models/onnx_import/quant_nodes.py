@@ -60,8 +60,10 @@ def bipolar_quant(context: Context, node: OnnxNode) -> Encrypted:
 
 
 def of_constants(node: OnnxNode) -> list[Constant]:
-    """The same for weights, in their precision."""
+    """The same for weights, in their precision. UnsupportedNode: they are no floats, in which a scale would be lost."""
     x = node.constant(0)
+    if not np.issubdtype(x.dtype, np.floating):
+        raise UnsupportedNode(f"expected floats as input 0, got {x.dtype}; export the weights as float32")
     if node.operator == "BipolarQuant":
         scale = _scale(node, x.shape)
         return [np.where(x >= 0, scale, -scale).astype(x.dtype)]

@@ -132,6 +132,16 @@ def test_hostile_quantisers_are_refused(case: str, on: str) -> None:
         import_onnx(made.model((3,), "y"))
 
 
+@pytest.mark.parametrize("operator", ["Quant", "BipolarQuant"])
+def test_weights_that_are_integers_are_refused(operator: str) -> None:
+    """A scale below 1 would be 0 among them, and so would the weights."""
+    made = Nodes(QONNX)
+    made.constants["w"] = np.ones((3, 3), np.int64)
+    made.nodes.append(helper.make_node("MatMul", ["x", made.quant("w", "rounded", operator, scale=0.5)], ["y"]))
+    with pytest.raises(UnsupportedOperatorError, match="'rounded': expected floats as input 0, got int64"):
+        import_onnx(made.model((3,), "y"))
+
+
 def test_a_network_of_six_bits_is_exact() -> None:
     """Weights, inputs and activations of 6 bits on digits, without training: encrypted, the numbers of the reference."""
     x = load_digits().data.astype(np.float32)
