@@ -1,5 +1,5 @@
 """The training loop: Adam or stochastic gradients with a one-cycle schedule, noise from the layers, images shifted, mirrored and
-blanked in part; everything on one device, seed fixed."""
+blanked in part, a teacher's answers beside the labels; everything on one device, seed fixed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ Progress = Callable[[int, int, float], None] | None  # steps done, steps in all,
 _EVALUATED_AT_ONCE = 5000
 _SIDE = 28  # of images that come as one line of 784
 _OF_IMAGES = 4  # dimensions of [batch, channels, height, width]
+_TAUGHT = 0.9  # share of the loss that compares with a teacher, where there is one
+_TEMPERATURE = 4.0  # by which the scores of both are divided then
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,13 @@ def fit(
     schedule: Schedule,
     device: str = "cpu",
     progress: Progress = None,
+    teacher: torch.nn.Module | None = None,
 ) -> None:
-    """Trains, then freezes the integer weights. Args: images [samples, 784] or [samples, channels, height, width] in [0, 1].
+    """Trains, then freezes the integer weights.
+
+    Args:
+        images: [samples, 784] or [samples, channels, height, width] in [0, 1].
+        teacher: a trained network of the same images and classes, whose scores count more than the labels; it stays as it is, on the device.
 
     Raises:
         ValueError: fewer images than a batch has.
@@ -62,6 +69,8 @@ def fit(
     optimiser = _optimiser(model, schedule, device)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimiser, schedule.learning_rate, total_steps=steps, pct_start=0.15)
     random = torch.Generator(device).manual_seed(schedule.seed)
+    if teacher is not None:
+        teacher.to(device, memory_format=layout).eval()  # type: ignore[call-overload]
     step = 0
     for _ in range(schedule.epochs):
         order = torch.randperm(len(x), generator=random, device=device)
@@ -71,11 +80,14 @@ def fit(
                 batch = mirrored(batch, random)
             if schedule.erased:
                 batch = erased(batch, schedule.erased, random)
-            with torch.autocast(
-                torch.device(device).type, torch.bfloat16, enabled=schedule.bfloat16 and device != "cpu"
-            ):
-                answers = model(batch.contiguous(memory_format=layout))
-            loss = functional.cross_entropy(answers.float(), y[chosen], label_smoothing=schedule.label_smoothing)
+            batch = batch.contiguous(memory_format=layout)
+            with _in_bfloat16(device, schedule.bfloat16):
+                answers = model(batch).float()
+            loss = functional.cross_entropy(answers, y[chosen], label_smoothing=schedule.label_smoothing)
+            if teacher is not None:
+                with _in_bfloat16(device, True), torch.no_grad():
+                    wanted = teacher(batch).float()
+                loss = (1 - _TAUGHT) * loss + _TAUGHT * distance(answers, wanted)
             if schedule.range_weight:
                 loss = loss + schedule.range_weight * range_penalty(model)
             optimiser.zero_grad(set_to_none=True)
@@ -86,6 +98,19 @@ def fit(
             if progress is not None and (step % 50 == 0 or step == steps):
                 progress(step, steps, float(loss.detach()))
     freeze(model)
+
+
+def _in_bfloat16(device: str, enabled: bool) -> torch.autocast:
+    return torch.autocast(torch.device(device).type, torch.bfloat16, enabled=enabled and device != "cpu")
+
+
+def distance(answers: Tensor, wanted: Tensor) -> Tensor:
+    """Kullback-Leibler divergence of softened scores [batch, classes] from a teacher's, its gradients as large as those of labels.
+
+    Source: [HVD15] section 2.
+    """
+    ours, theirs = (functional.log_softmax(scores / _TEMPERATURE, dim=1) for scores in (answers, wanted))
+    return _TEMPERATURE**2 * functional.kl_div(ours, theirs, reduction="batchmean", log_target=True)
 
 
 def _optimiser(model: torch.nn.Module, schedule: Schedule, device: str) -> torch.optim.Optimizer:

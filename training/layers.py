@@ -248,11 +248,16 @@ class NoisyReLU(torch.nn.Module):
     """max(x + noise, 0), after something that adds no noise of its own: a `NoisyMaxPool2d`."""
 
     def __init__(self, channels: int, noise: LookupNoise | None, weight_norm: float = 1.0) -> None:
-        """Args: weight_norm: of the integer weights on look-ups that make x."""
+        """Args:
+        noise: None: an ordinary ReLU, which learns no range, so that `range_penalty` has no term of it.
+        weight_norm: of the integer weights on look-ups that make x.
+        """
         super().__init__()
         self.seen, self.weight_norm = SeenByLookup(channels, noise), weight_norm
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.seen.noise is None:
+            return torch.relu(x)
         return torch.relu(self.seen(x, torch.full_like(self.seen.low, self.weight_norm)))
 
 

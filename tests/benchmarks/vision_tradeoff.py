@@ -18,21 +18,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 
+from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.training.fit import Schedule, fit, scores
 from cloakwork.training.image_data import load_images
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.recipes import cifar10_resnet, cifar10_vgg, mnist_strided
 from cloakwork.training.recipes.networks import Shape, lookups, network
-from cloakwork.training.recipes.tuned import accuracy, tuned
+from cloakwork.training.recipes.tuned import Teacher, accuracy, tuned
 
 _SECONDS_KEPT: Final = 5.0  # of the budget, for what is under way
 
 
 @dataclass(frozen=True)
 class Variant:
-    """Args: noise_first: whether the first set's noise is in training from the start, for all."""
+    """Args:
+    noise_first: whether the first set's noise is in training from the start, for all.
+    teacher: of both parts.
+    """
 
     name: str
     data: str
@@ -41,11 +46,21 @@ class Variant:
     tuning: Schedule
     sets: tuple[str, ...]
     noise_first: bool
+    teacher: Teacher | None = None
 
 
 def _cifar10(name: str, shape: Shape, *sets: str) -> Variant:
     recipe = cifar10_resnet.RECIPE if shape.residual else cifar10_vgg.RECIPE
-    return Variant(name, "cifar10", partial(network, shape), recipe.schedule, recipe.tuning, sets, recipe.noise_first)
+    return Variant(
+        name,
+        "cifar10",
+        partial(network, shape),
+        recipe.schedule,
+        recipe.tuning,
+        sets,
+        recipe.noise_first,
+        recipe.teacher,
+    )
 
 
 def _mnist(first: int, second: int, *sets: str) -> Variant:
@@ -64,6 +79,11 @@ VARIANTS: Final = (
     _cifar10("resnet12-80", cifar10_resnet.strided(80, (1, 2, 2)), "nn05"),
     _cifar10("resnet14-64", cifar10_resnet.strided(64, (2, 2, 2)), "nn1"),
     _cifar10("resnet20", cifar10_resnet.resnet20(), "nn1"),
+    _cifar10("resnet8-28x4", cifar10_resnet.strided(28, (1, 1, 1), 4), "nn05"),
+    _cifar10("resnet8-28x4-late", cifar10_resnet.strided(28, (0, 2, 1), 4), "nn05"),
+    _cifar10("vgg-32x4", cifar10_vgg.shape(32, 4), "nn05"),
+    _cifar10("resnet12-24x4", cifar10_resnet.strided(24, (1, 2, 2), 4), "nn05"),
+    _cifar10("resnet12-32x4", cifar10_resnet.strided(32, (1, 2, 2), 4), "nn05"),
     _cifar10("resnet8-64", cifar10_resnet.strided(64, (1, 1, 1)), "nn1", "nn05"),
     _cifar10("vgg-40", cifar10_vgg.shape(40), "nn1", "nn05"),
 )
@@ -85,12 +105,32 @@ class Data:
         return cls(train, test)
 
 
-def measured(variant: Variant, data: Data, device: str, folder: Path) -> list[dict[str, Any]]:
+def taught(teacher: Teacher, data: Data, device: str, kept: Path | None) -> torch.nn.Module:
+    """The trained teacher. Args: kept: a .npz file of its weights, read where it is there and else written."""
+    torch.manual_seed(teacher.schedule.seed)
+    model = teacher.build()
+    if kept is not None and kept.exists():
+        with np.load(kept) as weights:
+            model.load_state_dict({name: torch.as_tensor(weights[name]) for name in weights.files})
+        return model.to(device).eval()
+    began = time.monotonic()
+    fit(model, *data.train, teacher.schedule, device)
+    found = accuracy(model, *data.test, simulated=False)
+    print(json.dumps({"teacher": found, "seconds": time.monotonic() - began}), flush=True)
+    if kept is not None:
+        with atomic_writer(kept) as stream:
+            np.savez(stream, **{name: each.cpu().numpy() for name, each in model.state_dict().items()})
+    return model
+
+
+def measured(
+    variant: Variant, data: Data, device: str, folder: Path, teacher: torch.nn.Module | None
+) -> list[dict[str, Any]]:
     """A record for each set, appended to the results as soon as it is there."""
     began = time.monotonic()
     torch.manual_seed(variant.schedule.seed)
     model = variant.build(LookupNoise.of(variant.sets[0]) if variant.noise_first else None)
-    fit(model, *data.train, variant.schedule, device)
+    fit(model, *data.train, variant.schedule, device, teacher=teacher)
     shared = {
         "network": variant.name,
         "data": variant.data,
@@ -107,7 +147,8 @@ def measured(variant: Variant, data: Data, device: str, folder: Path) -> list[di
     for parameter_set in variant.sets:
         began = time.monotonic()
         torch.manual_seed(variant.tuning.seed)
-        prepared = tuned(model, *data.train, parameter_set, variant.tuning, structured_keys=True)
+        options = {"teacher": teacher, "structured_keys": True}
+        prepared = tuned(model, *data.train, parameter_set, variant.tuning, **options)
         path = folder / f"{variant.name}-{parameter_set}.onnx"
         x, y = data.test
         clear, noisy = (scores(prepared, x, simulated).argmax(axis=1) for simulated in (False, True))
@@ -165,6 +206,9 @@ def main() -> None:
         default=0,
         help="side, in pixels, of a square of every image that is blanked before the sets",
     )
+    parser.add_argument("--alone", action="store_true", help="without a teacher")
+    parser.add_argument("--teacher-epochs", type=int, help="in place of its own")
+    parser.add_argument("--teacher", type=Path, help="a .npz file that keeps the teacher's weights from run to run")
     parser.add_argument("--images", type=int, help="of each part at most, evenly over all")
     parser.add_argument(
         "--budget", type=float, help="seconds after which no further network is begun that would not fit"
@@ -177,6 +221,7 @@ def main() -> None:
     chosen = [v for v in VARIANTS if v.name in options.names] if options.names else list(VARIANTS)
     began, longest = time.monotonic(), 0.0
     data: dict[str, Data] = {}
+    teachers: dict[str, torch.nn.Module] = {}
     records = []
     for variant in chosen:
         spent = time.monotonic() - began
@@ -185,8 +230,14 @@ def main() -> None:
             continue
         if variant.data not in data:
             data[variant.data] = Data.load(variant.data, options.images)
+        if variant.teacher is not None and not options.alone and variant.data not in teachers:
+            lessons = variant.teacher.schedule
+            epochs = options.teacher_epochs or lessons.epochs
+            teacher = replace(variant.teacher, schedule=replace(lessons, epochs=epochs))
+            teachers[variant.data] = taught(teacher, data[variant.data], options.device, options.teacher)
         start = time.monotonic()
-        records += measured(_as_asked(variant, options), data[variant.data], options.device, options.out)
+        asked, helped = _as_asked(variant, options), teachers.get(variant.data)
+        records += measured(asked, data[variant.data], options.device, options.out, helped)
         longest = max(longest, time.monotonic() - start)
     print(table(records))
 

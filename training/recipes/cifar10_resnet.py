@@ -8,6 +8,7 @@ from pathlib import Path
 from cloakwork.training.fit import Progress
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.pytorch import torch
+from cloakwork.training.recipes.cifar10_teacher import TEACHER
 from cloakwork.training.recipes.cifar10_vgg import SCHEDULE, TUNING
 from cloakwork.training.recipes.networks import Shape, Stage, network
 from cloakwork.training.recipes.recipe import Trained
@@ -19,10 +20,13 @@ def resnet20() -> Shape:
     return Shape(16, (Stage(16, 3, 1), Stage(32, 3, 2), Stage(64, 3, 2)), residual=True)
 
 
-def strided(width: int = 64, blocks: Sequence[int] = (1, 2, 2)) -> Shape:
-    """Three stages of so many residual blocks on 16 x 16, 8 x 8 and 4 x 4 positions."""
-    first, second, third = blocks
-    stages = (Stage(width, first, 1), Stage(2 * width, second, 2), Stage(4 * width, third, 2))
+def strided(width: int = 64, blocks: Sequence[int] = (1, 2, 2), growth: int = 2) -> Shape:
+    """Three stages of so many residual blocks on 16 x 16, 8 x 8 and 4 x 4 positions.
+
+    Args:
+        growth: of the channels from stage to stage; with 4 all layers have as many activations.
+    """
+    stages = tuple(Stage(width * growth**i, blocks[i], 1 if i == 0 else 2) for i in range(3))
     return Shape(width, stages, residual=True, stem_kernel=4, stem_stride=2)
 
 
@@ -39,6 +43,7 @@ RECIPE = TunedRecipe(
     TUNING,
     description="4x4 convolution of stride 2, stages of one, two and two residual blocks with 64, 128, 256 channels, mean of positions, 10 outputs",
     noise_first=False,
+    teacher=TEACHER,
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from cloakwork.training.fit import Progress, Schedule
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.pytorch import torch
+from cloakwork.training.recipes.cifar10_teacher import TEACHER
 from cloakwork.training.recipes.networks import Shape, Stage, network
 from cloakwork.training.recipes.recipe import Trained
 from cloakwork.training.recipes.tuned import TunedRecipe, train_tuned_recipe
@@ -26,9 +27,9 @@ SCHEDULE = Schedule(
 TUNING = Schedule(8, batch=512, learning_rate=5e-4, label_smoothing=0.1, range_weight=0.003, shift=4, mirrored=True)
 
 
-def shape(width: int = WIDTH) -> Shape:
-    """Six convolutions: two on 16 x 16 positions, two on 8 x 8, two on 4 x 4."""
-    stages = (Stage(width, 1, 1), Stage(2 * width, 2, 2), Stage(4 * width, 2, 2))
+def shape(width: int = WIDTH, growth: int = 2) -> Shape:
+    """Six convolutions: two on 16 x 16 positions, two on 8 x 8, two on 4 x 4. Args: growth: of the channels where positions are halved."""
+    stages = (Stage(width, 1, 1), Stage(width * growth, 2, 2), Stage(width * growth**2, 2, 2))
     return Shape(width, stages, stem_kernel=4, stem_stride=2)
 
 
@@ -45,6 +46,7 @@ RECIPE = TunedRecipe(
     TUNING,
     description="convolutions of 56, 56, 112, 112, 224, 224 channels, ReLU, the first, third and fifth of stride 2; mean of positions; 10 outputs",
     noise_first=False,
+    teacher=TEACHER,
 )
 
 

@@ -18,6 +18,14 @@ _EXAMPLES: Final = 1000  # images from which ranges start
 
 
 @dataclass(frozen=True)
+class Teacher:
+    """A network of any cost, trained in clear, that is used in training alone."""
+
+    build: Callable[[], torch.nn.Module]
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
 class TunedRecipe:
     """Of a network of the zoo that `prepare` makes ready for a parameter set."""
 
@@ -32,20 +40,28 @@ class TunedRecipe:
         True  # the set's noise from the start: networks for noisy sets need it, for quiet ones it costs accuracy
     )
     compile: Mapping[str, Any] | None = None  # options of compile_onnx; None: the set that it was tuned under
+    teacher: Teacher | None = None
 
 
 def train_tuned_recipe(
     recipe: TunedRecipe, path: Path, *, device: str = "cpu", epochs: int | None = None, progress: Progress = None
 ) -> Trained:
-    """Writes the ONNX file; Args as in `cloakwork.training.recipes.train`. Epochs of tuning are a part of epochs, as they are in the recipe."""
+    """Writes the ONNX file; Args as in `cloakwork.training.recipes.train`. Epochs of tuning are a part of epochs, as they are in the recipe, and
+    those of a teacher, which count for themselves, are as many as of the first part at most."""
     whole = recipe.schedule.epochs + recipe.tuning.epochs
     tuning = recipe.tuning.epochs if epochs is None else max(1, round(epochs * recipe.tuning.epochs / whole))
     first = recipe.schedule.epochs if epochs is None else max(1, epochs - tuning)
     images, labels = load_images(recipe.data, "train")
     with seeded(recipe.schedule.seed):
+        teacher = None
+        if recipe.teacher is not None:
+            teacher = recipe.teacher.build()
+            lessons = replace(recipe.teacher.schedule, epochs=min(first, recipe.teacher.schedule.epochs))
+            fit(teacher, images, labels, lessons, device, progress)
         model = recipe.build(LookupNoise.of(recipe.parameter_set) if recipe.noise_first else None)
-        fit(model, images, labels, replace(recipe.schedule, epochs=first), device, progress)
-        prepared = tuned(model, images, labels, recipe.parameter_set, replace(recipe.tuning, epochs=tuning), progress)
+        fit(model, images, labels, replace(recipe.schedule, epochs=first), device, progress, teacher)
+        schedule = replace(recipe.tuning, epochs=tuning)
+        prepared = tuned(model, images, labels, recipe.parameter_set, schedule, progress, teacher=teacher)
     prepared.export(path)
     test, truth = load_images(recipe.data, "test")
     clear, noisy = (accuracy(prepared, test, truth, simulated=noise) for noise in (False, True))
@@ -61,13 +77,19 @@ def tuned(
     schedule: Schedule,
     progress: Progress = None,
     *,
+    teacher: torch.nn.Module | None = None,
     structured_keys: bool = False,
 ) -> Prepared:
-    """The network, trained on under the noise of a set, where it is; in evaluation mode. Args: structured_keys: as in `prepare`."""
+    """The network, trained on under the noise of a set, where it is; in evaluation mode.
+
+    Args:
+        teacher: as in `fit`.
+        structured_keys: as in `prepare`.
+    """
     device = next(model.parameters()).device
     example = torch.as_tensor(spread(images, _EXAMPLES), dtype=torch.float32, device=device)
     prepared = prepare(model.eval(), example, parameter_set=parameter_set, structured_keys=structured_keys)
-    fit(prepared, images, labels, schedule, str(device), progress)
+    fit(prepared, images, labels, schedule, str(device), progress, teacher)
     return prepared
 
 
