@@ -60,6 +60,24 @@ void sample_uniform(SecretStream& stream, std::uint32_t values, std::size_t coun
     erase_memory(&word, sizeof word);
 }
 
+// exp(-scale x^2) for x = 0, .., last, to about the precision of long double.
+std::vector<long double> gaussian_weights(long double scale, std::int64_t last) {
+    std::vector<long double> weights;
+#if defined(__wasm__)
+    // The C library's expl has the precision of a double there, though long double has 113 bits. One series, of a power below 1/4,
+    // and w(x + 1) = w(x) e^(-scale (2 x + 1)): x^2 roundings take some 30 of those bits at most, and 63 are needed.
+    const long double part = -scale / 8;
+    long double ratio = 1, weight = 1;
+    for (int term = 24; term > 0; --term) ratio = 1 + ratio * part / term;
+    for (int i = 0; i < 3; ++i) ratio *= ratio;  // e^-scale
+    const long double step = ratio * ratio;
+    for (std::int64_t x = 0; x <= last; ++x, weight *= ratio, ratio *= step) weights.push_back(weight);
+#else
+    for (std::int64_t x = 0; x <= last; ++x) weights.push_back(std::exp(-scale * x * x));
+#endif
+    return weights;
+}
+
 void fill_entropy(Seed& seed) {
     if (getentropy(seed.data(), seed.size()) != 0)
         throw FheError(std::string("expected 32 bytes of operating-system entropy, got the error '") + std::strerror(errno) +
@@ -118,8 +136,8 @@ GaussianTable::GaussianTable(double sigma) {
                              "; the sampler's table would not fit, choose another parameter set");
     const long double scale = 1.0L / (2.0L * sigma * sigma);
     const std::int64_t last = static_cast<std::int64_t>(std::ceil(12.0 * sigma)) + 8;  // what is beyond is under 2^-100
-    std::vector<long double> weights;
-    for (std::int64_t x = 0; x <= last; ++x) weights.push_back((x == 0 ? 1.0L : 2.0L) * std::exp(-scale * x * x));
+    std::vector<long double> weights = gaussian_weights(scale, last);
+    for (std::size_t x = 1; x < weights.size(); ++x) weights[x] *= 2;
     std::vector<long double> tails(weights.size() + 1, 0.0L);  // tails[i] = weight of |x| >= i, summed from the small end
     for (std::size_t i = weights.size(); i-- > 0;) tails[i] = tails[i + 1] + weights[i];
     for (std::size_t i = 1; i < tails.size(); ++i) {
