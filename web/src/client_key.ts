@@ -2,6 +2,7 @@
 
 import { sha256 } from "@noble/hashes/sha2.js";
 
+import { roundHalfEven } from "./arrays.js";
 import { Arena, defaultEngine, Engine, type Progress } from "./engine.js";
 import { KeyMismatchError, ParameterError, ShapeError } from "./errors.js";
 import { DEFAULT_COST, openSecret, type ScryptCost, sealSecret } from "./keystore.js";
@@ -30,15 +31,6 @@ export interface Phases {
 
 const PART_BYTES = 1 << 20;
 const TORUS_LIMIT = 0.25;
-const TIE_BREAKER = 1.5 * 2 ** 52; // y + this - this is y to the nearest integer, halves to the even one, |y| < 2^51
-
-/** Anything to its nearest integer, halves to the even one, as numpy's rint. */
-export function roundHalfEven(value: number): number {
-  if (Math.abs(value) < 2 ** 51) return value + TIE_BREAKER - TIE_BREAKER;
-  const below = Math.floor(value);
-  const rest = value - below;
-  return rest < 0.5 || (rest === 0.5 && below % 2 === 0) ? below : below + 1;
-}
 
 /**
  * The secret key of one parameter set. It stays with the owner of the data; `evaluationKeys()` is what a server gets. `close()` overwrites it.
@@ -263,7 +255,10 @@ export class ClientKey {
 
   /** Values of the ciphertexts: fractions of the torus, messages modulo 2^(p+1), or 0 and 1. */
   decrypt(object: Uint8Array): Float64Array {
-    const { header, words } = this.phases(object);
+    return this.decode(this.phases(object));
+  }
+
+  decode({ header, words }: Phases): Float64Array {
     const { modulus, messageBits } = this.parameters;
     const half = (modulus + 1n) / 2n;
     if (header.encoding === Encoding.Boolean) return Float64Array.from(words, (word) => (word < half ? 1 : 0));
