@@ -20,6 +20,10 @@ async function makeKeys(set) {
 }
 
 const STEPS = {
+  inputs: async () => {
+    const { shape, data } = specification.inputs(JSON.parse(readFileSync(path("samples.json"), "utf8")));
+    writeFileSync(path("inputs.json"), JSON.stringify({ shape, data: [...data] }));
+  },
   keys: () => makeKeys(specification.parameters.name),
   encrypt: async () => {
     const key = await ClientKey.load(read("secret.key"), PASSPHRASE, engine);
