@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cloakwork.app.cli.shared.sample_digits import sample_digits
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
@@ -36,7 +37,7 @@ def test_in_node(web: Path, file: str) -> None:
 
 def samples_of(name: str) -> np.ndarray:
     if name.startswith("mnist"):
-        return np.random.default_rng(5).integers(0, 256, (3, 784)) / 255
+        return sample_digits()[0][:4]
     return zoo.held_out(name).x[:5]
 
 

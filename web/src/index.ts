@@ -7,3 +7,5 @@ export { Encoding, type Header } from "./wire.js";
 export { type Answer, type Stage } from "./output_steps.js";
 export { ClientSpecification } from "./specification.js";
 export { type Samples, type Tensor, tensor } from "./arrays.js";
+export { Client, type ClientOptions, type RemoteModel, type ScoreOptions, type Scores, type ServiceProgress } from "./client.js";
+export { IndexedDbStore, type Keys, Keyring, type Store, TemporaryKeys } from "./keyring.js";

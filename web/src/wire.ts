@@ -140,7 +140,8 @@ export function unpack(engine: Engine, data: Uint8Array, kinds: number[]): { hea
   return { header, sections };
 }
 
-function readHeader(engine: Engine, data: Uint8Array, kinds: number[]): Header {
+/** Every field and the size checked, sections and checksum not looked at. */
+export function readHeader(engine: Engine, data: Uint8Array, kinds: number[]): Header {
   if (data.length < HEADER_BYTES + CHECKSUM_BYTES)
     throw new SerializationError(
       `object: expected at least ${HEADER_BYTES + CHECKSUM_BYTES} bytes, got ${data.length}; it is truncated, transfer it again`,
