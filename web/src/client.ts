@@ -1,7 +1,5 @@
 // Encrypted predictions from a server in one call: the conversation of app/client/conversations.py.
 
-import { sha256 } from "@noble/hashes/sha2.js";
-
 import { type Samples, type Tensor } from "./arrays.js";
 import type { ClientKey } from "./client_key.js";
 import { defaultEngine, type Engine } from "./engine.js";
@@ -10,7 +8,7 @@ import { type Keys, TemporaryKeys } from "./keyring.js";
 import type { Answer } from "./output_steps.js";
 import { ClientSpecification } from "./specification.js";
 import { jsonOf, type Request, type Response, sleep, Transport, type TransportOptions } from "./transport.js";
-import { hexadecimal } from "./wire.js";
+import { digestOf, hexadecimal } from "./wire.js";
 
 /** progress(what, done, total), `what` being "keys", "upload" or "server". */
 export type ServiceProgress = (what: "keys" | "upload" | "server", done: number, total: number) => void;
@@ -172,7 +170,7 @@ export class Client {
       return !signal?.aborted;
     });
     const key = await this.#keys.key(set);
-    const digest = hexadecimal(sha256(object));
+    const digest = hexadecimal(await digestOf(object));
     this.#announced.add(digest);
     const json = { parameter_set_digest: hexadecimal(key.parameters.digest), bytes: object.length, sha256: digest };
     const fields = jsonOf(await this.#ask({ method: "POST", path: "/v2/keys", json }, signal));

@@ -8,7 +8,7 @@ import { KeyMismatchError, ParameterError, ShapeError } from "./errors.js";
 import { DEFAULT_COST, openSecret, type ScryptCost, sealSecret } from "./keystore.js";
 import { parameterSet, type ParameterSet } from "./parameters.js";
 import {
-  CIPHERTEXTS, Encoding, equalBytes, EVALUATION_KEYS, type Header, KEY_ID_BYTES, objectBytes, pack, packHeader,
+  CIPHERTEXTS, digestOf, Encoding, equalBytes, EVALUATION_KEYS, type Header, KEY_ID_BYTES, objectBytes, pack, packHeader,
   PACKED_CIPHERTEXTS, sectionBytes, SEED_BYTES, SWITCHED_CIPHERTEXTS, unpack,
 } from "./wire.js";
 
@@ -121,33 +121,49 @@ export class ClientKey {
    * them. The bootstrap key is made before its first part comes, because the format stores the lowest bytes of all its words first.
    */
   async *evaluationKeys(progress: Progress | null = null, partBytes = PART_BYTES): AsyncGenerator<Uint8Array, void, void> {
-    const { engine, parameters: params } = this;
-    const header = this.#header(EVALUATION_KEYS, true);
     const checksum = sha256.create();
-    const hashed = (part: Uint8Array): Uint8Array => (checksum.update(part), part);
+    for (const part of this.#evaluationKeyParts(progress, partBytes)) {
+      checksum.update(part);
+      yield part;
+    }
+    yield checksum.digest();
+  }
+
+  /** The same in one piece, hashed at once where the platform does that. */
+  async evaluationKeysObject(progress: Progress | null = null): Promise<Uint8Array> {
+    const out = new Uint8Array(this.evaluationKeysBytes);
+    let offset = 0;
+    for (const part of this.#evaluationKeyParts(progress, PART_BYTES)) {
+      out.set(part, offset);
+      offset += part.length;
+    }
+    out.set(await digestOf(out.subarray(0, offset)), offset);
+    return out;
+  }
+
+  *#evaluationKeyParts(progress: Progress | null, partBytes: number): Generator<Uint8Array, void, void> {
+    const { engine, parameters: params } = this;
     const words = new Arena(engine);
+    const planesOf = function* (address: number, count: number, width: number, bytes: number): Generator<Uint8Array> {
+      const planes = words.allocate(bytes);
+      engine.raw("pack_planes")(address, count, width, bytes / count, planes);
+      for (let start = 0; start < bytes; start += partBytes) yield engine.copy(planes + start, Math.min(partBytes, bytes - start));
+      words.freeLast();
+    };
     try {
       const [seed, publicSeed] = [words.allocate(SEED_BYTES), words.allocate(SEED_BYTES)];
       const bootstrap = words.allocate(params.bootstrapWords * params.keyMemoryBytes);
       const keyswitch = words.allocate(params.keyswitchWords * 4);
       const bodies = words.allocate(params.publicWords * params.memoryBytes);
       engine.reporting(progress, () => engine.call("evaluation_keys", this.#open(), seed, bootstrap, keyswitch));
-      yield hashed(packHeader(header));
-      yield hashed(engine.copy(seed, SEED_BYTES));
       const sections = sectionBytes(EVALUATION_KEYS, params, true, []);
-      const planesOf = function* (address: number, count: number, width: number, bytes: number): Generator<Uint8Array> {
-        const planes = words.allocate(bytes);
-        engine.raw("pack_planes")(address, count, width, bytes / count, planes);
-        for (let start = 0; start < bytes; start += partBytes)
-          yield hashed(engine.copy(planes + start, Math.min(partBytes, bytes - start)));
-        words.freeLast();
-      };
+      yield packHeader(this.#header(EVALUATION_KEYS, true));
+      yield engine.copy(seed, SEED_BYTES);
       yield* planesOf(bootstrap, params.bootstrapWords, params.keyMemoryBytes, sections[1] as number);
       yield* planesOf(keyswitch, params.keyswitchWords, 4, sections[2] as number);
       engine.call("public_key", this.#open(), publicSeed, bodies);
-      yield hashed(engine.copy(publicSeed, SEED_BYTES));
+      yield engine.copy(publicSeed, SEED_BYTES);
       yield* planesOf(bodies, params.publicWords, params.memoryBytes, sections[4] as number);
-      yield checksum.digest();
     } finally {
       words.free();
     }

@@ -1,13 +1,11 @@
 // Where keys are: in memory for one session, or in a store, the secret one encrypted with a passphrase. app/client/keyring.py is Python's.
 
-import { sha256 } from "@noble/hashes/sha2.js";
-
 import { ClientKey } from "./client_key.js";
 import { defaultEngine, type Engine, type Progress } from "./engine.js";
 import { FheError, ParameterError } from "./errors.js";
 import { DEFAULT_COST, type ScryptCost } from "./keystore.js";
 import { parameterSet } from "./parameters.js";
-import { CHECKSUM_BYTES, equalBytes, EVALUATION_KEYS, hexadecimal, readHeader } from "./wire.js";
+import { CHECKSUM_BYTES, digestOf, equalBytes, EVALUATION_KEYS, hexadecimal, readHeader } from "./wire.js";
 
 /** Files by name: an IndexedDB database, a folder, .. */
 export interface Store {
@@ -55,7 +53,7 @@ export class TemporaryKeys implements Keys {
   }
 
   protected openEvaluationKeys(_set: string, key: ClientKey, progress: Progress | null): Promise<Uint8Array> {
-    return whole(key, progress);
+    return key.evaluationKeysObject(progress);
   }
 }
 
@@ -89,8 +87,8 @@ export class Keyring extends TemporaryKeys {
   protected override async openEvaluationKeys(set: string, key: ClientKey, progress: Progress | null): Promise<Uint8Array> {
     const name = `${stem(key.engine, set)}.evaluation.keys`;
     const found = await this.#store.read(name);
-    if (found !== null && belongs(found, key)) return found;
-    const fresh = await whole(key, progress);
+    if (found !== null && (await belongs(found, key))) return found;
+    const fresh = await key.evaluationKeysObject(progress);
     await this.#store.write(name, fresh);
     return fresh;
   }
@@ -134,25 +132,15 @@ function once<T>(held: Map<string, Promise<T>>, name: string, make: () => Promis
   return found;
 }
 
-async function whole(key: ClientKey, progress: Progress | null): Promise<Uint8Array> {
-  const out = new Uint8Array(key.evaluationKeysBytes);
-  let offset = 0;
-  for await (const part of key.evaluationKeys(progress)) {
-    out.set(part, offset);
-    offset += part.length;
-  }
-  return out;
-}
-
 function stem(engine: Engine, set: string): string {
   return `${set}-${hexadecimal(parameterSet(engine, set).digest).slice(0, 12)}`;
 }
 
-function belongs(object: Uint8Array, key: ClientKey): boolean {
+async function belongs(object: Uint8Array, key: ClientKey): Promise<boolean> {
   try {
     const { keyId } = readHeader(key.engine, object, [EVALUATION_KEYS]);
     const end = object.length - CHECKSUM_BYTES;
-    return keyId !== null && equalBytes(keyId, key.keyId) && equalBytes(sha256(object.subarray(0, end)), object.subarray(end));
+    return keyId !== null && equalBytes(keyId, key.keyId) && equalBytes(await digestOf(object.subarray(0, end)), object.subarray(end));
   } catch (error) {
     if (error instanceof FheError) return false;
     throw error;

@@ -257,3 +257,9 @@ export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
 export function hexadecimal(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
+
+/** SHA-256 of much at once: the platform's own where a page may have it. */
+export async function digestOf(data: Uint8Array): Promise<Uint8Array> {
+  if (globalThis.crypto?.subtle === undefined) return sha256(data);
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", data as BufferSource));
+}

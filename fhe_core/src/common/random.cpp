@@ -23,25 +23,34 @@ constexpr std::uint32_t kDomainSecret = 0;  // any constant: the key is fresh
 constexpr double kMinSigma = 0.5, kMaxSigma = 2000.0;
 constexpr std::size_t kGaussianLanes = 32;
 
+#if defined(__wasm__)
+constexpr std::size_t kLanesAtOnce = 8;  // 16 registers of 128 bits
+#else
+constexpr std::size_t kLanesAtOnce = kGaussianLanes;
+#endif
+
 // out = sign * (number of thresholds above u), u the upper 63 bits of each 64-bit draw and the sign its lowest bit. The whole table
-// is read for every draw; comparisons are masks.
+// is read for every draw; comparisons are masks. At least `count` of kGaussianLanes.
 // Source: [BCD+16] inversion sampling in constant time. Ours: a table of 63 bits out to a tail below 2^-63.
 FHE_CORE_VECTOR_CLONES
-void gaussian_lanes(const std::int64_t* thresholds, std::size_t threshold_count, const std::uint64_t* draws, std::int32_t* out) {
+void gaussian_lanes(const std::int64_t* thresholds, std::size_t threshold_count, const std::uint64_t* draws, std::size_t count,
+                    std::int32_t* out) {
     typedef std::int64_t Vec __attribute__((vector_size(32)));
-    constexpr std::size_t kVectors = kGaussianLanes / 4;
-    Vec u[kVectors], magnitude[kVectors];
-    for (std::size_t v = 0; v < kVectors; ++v) {
-        for (std::size_t lane = 0; lane < 4; ++lane) u[v][lane] = static_cast<std::int64_t>(draws[4 * v + lane] >> 1);
-        magnitude[v] = Vec{};
-    }
-    for (std::size_t i = 0; i < threshold_count; ++i) {
-        const Vec threshold = Vec{} + thresholds[i];
-        for (std::size_t v = 0; v < kVectors; ++v) magnitude[v] -= u[v] < threshold;  // true is -1
-    }
-    for (std::size_t j = 0; j < kGaussianLanes; ++j) {
-        const std::int64_t sign = -static_cast<std::int64_t>(draws[j] & 1);  // 0 or -1
-        out[j] = static_cast<std::int32_t>((magnitude[j / 4][j % 4] ^ sign) - sign);
+    constexpr std::size_t kVectors = kLanesAtOnce / 4;
+    for (std::size_t first = 0; first < count; first += kLanesAtOnce, draws += kLanesAtOnce, out += kLanesAtOnce) {
+        Vec u[kVectors], magnitude[kVectors];
+        for (std::size_t v = 0; v < kVectors; ++v) {
+            for (std::size_t lane = 0; lane < 4; ++lane) u[v][lane] = static_cast<std::int64_t>(draws[4 * v + lane] >> 1);
+            magnitude[v] = Vec{};
+        }
+        for (std::size_t i = 0; i < threshold_count; ++i) {
+            const Vec threshold = Vec{} + thresholds[i];
+            for (std::size_t v = 0; v < kVectors; ++v) magnitude[v] -= u[v] < threshold;  // true is -1
+        }
+        for (std::size_t j = 0; j < kLanesAtOnce; ++j) {
+            const std::int64_t sign = -static_cast<std::int64_t>(draws[j] & 1);  // 0 or -1
+            out[j] = static_cast<std::int32_t>((magnitude[j / 4][j % 4] ^ sign) - sign);
+        }
     }
 }
 
@@ -154,7 +163,7 @@ void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size
     while (count != 0) {
         const std::size_t part = std::min(count, kGaussianLanes);
         stream.fill(reinterpret_cast<std::uint32_t*>(draws), 2 * kGaussianLanes);
-        gaussian_lanes(thresholds.data(), thresholds.size(), draws, samples);
+        gaussian_lanes(thresholds.data(), thresholds.size(), draws, part, samples);
         std::memcpy(out, samples, part * sizeof *out);
         out += part, count -= part;
     }
