@@ -1,4 +1,4 @@
-# make demo | test | test-emulated | sanitize | lint | format | bench. Needs Python 3.11 or newer, a C++20 compiler and a Python package index; the rest
+# make demo | web | test | test-emulated | sanitize | lint | format | bench. Needs Python 3.11 or newer, a C++20 compiler and a Python package index; the rest
 # (CMake, Ninja, pybind11, linters) is installed into $(VENV) at the versions of constraints.txt.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -15,10 +15,22 @@ PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.p
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: demo test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format format bench bench-openfhe install clean
+.PHONY: demo web test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format format bench bench-openfhe install clean
 
 demo: install $(VENV)/.demo-tools
 	$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
+
+# The client for browsers and Node (docs/web-client.md), which needs Node 20.19 or newer: web/dist, with the engine compiled by the wheel ziglang.
+NPM ?= npm
+web: $(VENV)/.web-tools web/node_modules/.package-lock.json
+	cd web && $(NPM) run --silent build
+	mkdir -p $(BUILD)/web
+	$(BIN)/python web/build_wasm.py $(BUILD)/web/client.wasm
+	cp $(BUILD)/web/client.wasm web/dist/
+
+web/node_modules/.package-lock.json: web/package-lock.json
+	cd web && $(NPM) ci --no-fund --no-audit --silent
+	@touch $@
 
 # A test runs in one of $(WORKERS) processes. Threads of OpenMP sleep while they wait: several runtimes share few cores here.
 JOBS ?= $(shell nproc)
@@ -123,6 +135,10 @@ $(VENV)/.demo-tools: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.test-tools: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['test'], sep='\n')" \
 		| $(PIP) --requirement /dev/stdin
+	@touch $@
+
+$(VENV)/.web-tools: constraints.txt | $(BIN)/python
+	$(PIP) ziglang
 	@touch $@
 
 $(VENV)/.lint-tools: constraints.txt | $(BIN)/python

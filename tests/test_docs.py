@@ -18,10 +18,14 @@ from cloakwork.app.cli.main import app
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("tests/**/*.md")])
 PACKAGES = ("fhe_core", "models", "training", "api", "app")
-FOLDERS = (*PACKAGES, "tests", "docs")
+FOLDERS = (*PACKAGES, "tests", "docs", "web")
 SOURCES = (".py", ".pyi", ".cpp", ".hpp", ".def", ".cu", ".cuh")
 FILE_NAME = r"[\w./-]*\w\.(?:py|pyi|cpp|hpp|def|cu|cuh|md|sh|cmake|ipynb)"
-EXAMPLES = {"cloakwork/__init__.py", "fhe_core/x.py"}  # named as such, or said not to exist
+EXAMPLES = {
+    "cloakwork/__init__.py",
+    "fhe_core/x.py",
+    "web/dist",
+}  # named as such, said not to exist, or made by a build
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(REPOSITORY)))
@@ -49,7 +53,8 @@ def files_of_the_repository() -> list[Path]:
     """Of the folders that hold sources and documents, and of the top; paths from there."""
     files = [path.relative_to(REPOSITORY) for path in REPOSITORY.iterdir() if path.is_file()]
     for folder in FOLDERS:
-        for place, _, names in os.walk(REPOSITORY / folder):
+        for place, folders, names in os.walk(REPOSITORY / folder):
+            folders[:] = [each for each in folders if each not in ("node_modules", "dist")]
             files += [Path(place, name).relative_to(REPOSITORY) for name in names]
     return files
 

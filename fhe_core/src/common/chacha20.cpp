@@ -65,9 +65,47 @@ template <class Vec>
         for (int i = 0; i < 16; ++i) words[16 * lane + i] = lane_words[i][lane];
 }
 
+#if defined(__wasm__)
+// A block as four rows, columns then diagonals, `kBlocks` blocks side by side: 7 % less of a key's time than a lane for each block,
+// which needs its words transposed.
+template <std::size_t kBlocks>
+void block_rows(const State& state, const std::uint32_t* counters, std::uint32_t* words) {
+    Vec4 initial[4], x[kBlocks][4];
+    std::memcpy(initial, state.data(), sizeof initial);
+    for (std::size_t block = 0; block < kBlocks; ++block) {
+        std::copy_n(initial, 4, x[block]);
+        x[block][3][0] = counters[block];
+    }
+    for (int round = 0; round < 10; ++round) {
+        for (auto& [a, b, c, d] : x) quarter_round(a, b, c, d);
+        for (auto& [a, b, c, d] : x) {
+            b = __builtin_shufflevector(b, b, 1, 2, 3, 0);
+            c = __builtin_shufflevector(c, c, 2, 3, 0, 1);
+            d = __builtin_shufflevector(d, d, 3, 0, 1, 2);
+        }
+        for (auto& [a, b, c, d] : x) quarter_round(a, b, c, d);
+        for (auto& [a, b, c, d] : x) {
+            b = __builtin_shufflevector(b, b, 3, 0, 1, 2);
+            c = __builtin_shufflevector(c, c, 2, 3, 0, 1);
+            d = __builtin_shufflevector(d, d, 1, 2, 3, 0);
+        }
+    }
+    for (std::size_t block = 0; block < kBlocks; ++block) {
+        initial[3][0] = counters[block];
+        for (int row = 0; row < 4; ++row) x[block][row] += initial[row];
+        std::memcpy(words + 16 * block, x[block], sizeof x[block]);
+    }
+}
+
+void wide_blocks_baseline(const State& state, const std::uint32_t* counters, std::uint32_t* words) {
+    constexpr std::size_t kBlocks = 4;  // faster than fewer, though their 16 rows leave no register free
+    for (std::size_t lane = 0; lane < kWide; lane += kBlocks) block_rows<kBlocks>(state, counters + lane, words + 16 * lane);
+}
+#else
 void wide_blocks_baseline(const State& state, const std::uint32_t* counters, std::uint32_t* words) {
     for (std::size_t lane = 0; lane < kWide; lane += 4) block_lanes<Vec4>(state, counters + lane, words + 16 * lane);
 }
+#endif
 
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) void wide_blocks_avx2(const State& state, const std::uint32_t* counters, std::uint32_t* words) {

@@ -23,25 +23,34 @@ constexpr std::uint32_t kDomainSecret = 0;  // any constant: the key is fresh
 constexpr double kMinSigma = 0.5, kMaxSigma = 2000.0;
 constexpr std::size_t kGaussianLanes = 32;
 
+#if defined(__wasm__)
+constexpr std::size_t kLanesAtOnce = 8;  // 16 registers of 128 bits
+#else
+constexpr std::size_t kLanesAtOnce = kGaussianLanes;
+#endif
+
 // out = sign * (number of thresholds above u), u the upper 63 bits of each 64-bit draw and the sign its lowest bit. The whole table
-// is read for every draw; comparisons are masks.
+// is read for every draw; comparisons are masks. At least `count` of kGaussianLanes.
 // Source: [BCD+16] inversion sampling in constant time. Ours: a table of 63 bits out to a tail below 2^-63.
 FHE_CORE_VECTOR_CLONES
-void gaussian_lanes(const std::int64_t* thresholds, std::size_t threshold_count, const std::uint64_t* draws, std::int32_t* out) {
+void gaussian_lanes(const std::int64_t* thresholds, std::size_t threshold_count, const std::uint64_t* draws, std::size_t count,
+                    std::int32_t* out) {
     typedef std::int64_t Vec __attribute__((vector_size(32)));
-    constexpr std::size_t kVectors = kGaussianLanes / 4;
-    Vec u[kVectors], magnitude[kVectors];
-    for (std::size_t v = 0; v < kVectors; ++v) {
-        for (std::size_t lane = 0; lane < 4; ++lane) u[v][lane] = static_cast<std::int64_t>(draws[4 * v + lane] >> 1);
-        magnitude[v] = Vec{};
-    }
-    for (std::size_t i = 0; i < threshold_count; ++i) {
-        const Vec threshold = Vec{} + thresholds[i];
-        for (std::size_t v = 0; v < kVectors; ++v) magnitude[v] -= u[v] < threshold;  // true is -1
-    }
-    for (std::size_t j = 0; j < kGaussianLanes; ++j) {
-        const std::int64_t sign = -static_cast<std::int64_t>(draws[j] & 1);  // 0 or -1
-        out[j] = static_cast<std::int32_t>((magnitude[j / 4][j % 4] ^ sign) - sign);
+    constexpr std::size_t kVectors = kLanesAtOnce / 4;
+    for (std::size_t first = 0; first < count; first += kLanesAtOnce, draws += kLanesAtOnce, out += kLanesAtOnce) {
+        Vec u[kVectors], magnitude[kVectors];
+        for (std::size_t v = 0; v < kVectors; ++v) {
+            for (std::size_t lane = 0; lane < 4; ++lane) u[v][lane] = static_cast<std::int64_t>(draws[4 * v + lane] >> 1);
+            magnitude[v] = Vec{};
+        }
+        for (std::size_t i = 0; i < threshold_count; ++i) {
+            const Vec threshold = Vec{} + thresholds[i];
+            for (std::size_t v = 0; v < kVectors; ++v) magnitude[v] -= u[v] < threshold;  // true is -1
+        }
+        for (std::size_t j = 0; j < kLanesAtOnce; ++j) {
+            const std::int64_t sign = -static_cast<std::int64_t>(draws[j] & 1);  // 0 or -1
+            out[j] = static_cast<std::int32_t>((magnitude[j / 4][j % 4] ^ sign) - sign);
+        }
     }
 }
 
@@ -58,6 +67,24 @@ void sample_uniform(SecretStream& stream, std::uint32_t values, std::size_t coun
         if (draw < values) take(produced++, draw);
     }
     erase_memory(&word, sizeof word);
+}
+
+// exp(-scale x^2) for x = 0, .., last, to about the precision of long double.
+std::vector<long double> gaussian_weights(long double scale, std::int64_t last) {
+    std::vector<long double> weights;
+#if defined(__wasm__)
+    // The C library's expl has the precision of a double there, though long double has 113 bits. One series, of a power below 1/4,
+    // and w(x + 1) = w(x) e^(-scale (2 x + 1)): x^2 roundings take some 30 of those bits at most, and 63 are needed.
+    const long double part = -scale / 8;
+    long double ratio = 1, weight = 1;
+    for (int term = 24; term > 0; --term) ratio = 1 + ratio * part / term;
+    for (int i = 0; i < 3; ++i) ratio *= ratio;  // e^-scale
+    const long double step = ratio * ratio;
+    for (std::int64_t x = 0; x <= last; ++x, weight *= ratio, ratio *= step) weights.push_back(weight);
+#else
+    for (std::int64_t x = 0; x <= last; ++x) weights.push_back(std::exp(-scale * x * x));
+#endif
+    return weights;
 }
 
 void fill_entropy(Seed& seed) {
@@ -118,8 +145,8 @@ GaussianTable::GaussianTable(double sigma) {
                              "; the sampler's table would not fit, choose another parameter set");
     const long double scale = 1.0L / (2.0L * sigma * sigma);
     const std::int64_t last = static_cast<std::int64_t>(std::ceil(12.0 * sigma)) + 8;  // what is beyond is under 2^-100
-    std::vector<long double> weights;
-    for (std::int64_t x = 0; x <= last; ++x) weights.push_back((x == 0 ? 1.0L : 2.0L) * std::exp(-scale * x * x));
+    std::vector<long double> weights = gaussian_weights(scale, last);
+    for (std::size_t x = 1; x < weights.size(); ++x) weights[x] *= 2;
     std::vector<long double> tails(weights.size() + 1, 0.0L);  // tails[i] = weight of |x| >= i, summed from the small end
     for (std::size_t i = weights.size(); i-- > 0;) tails[i] = tails[i + 1] + weights[i];
     for (std::size_t i = 1; i < tails.size(); ++i) {
@@ -136,7 +163,7 @@ void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size
     while (count != 0) {
         const std::size_t part = std::min(count, kGaussianLanes);
         stream.fill(reinterpret_cast<std::uint32_t*>(draws), 2 * kGaussianLanes);
-        gaussian_lanes(thresholds.data(), thresholds.size(), draws, samples);
+        gaussian_lanes(thresholds.data(), thresholds.size(), draws, part, samples);
         std::memcpy(out, samples, part * sizeof *out);
         out += part, count -= part;
     }

@@ -1,0 +1,86 @@
+"""The browser's client in Node against a real service: keys sent once and in parts, resumed where they were lost, answers as Python's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scoring_server import Server, running
+
+from cloakwork.app.cli.shared.sample_digits import sample_digits
+from cloakwork.app.client import Client
+from cloakwork.app.client.keyring import Keyring
+from cloakwork.fhe_core.parameters import parameter_set, upload_bytes
+from cloakwork.models import zoo
+
+NETWORK, TREE = "mnist-mlp-1x30", "iris-tree"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    data = tmp_path_factory.mktemp("server")
+    for name in (NETWORK, TREE):
+        (data / "models" / name).mkdir(parents=True)
+        zoo.load_model(name).save(data / "models" / name / "1.clkm")
+    with running(data) as started:
+        yield started
+
+
+def score(web: Path, server: Server, model: str, folder: Path, x: np.ndarray, **variables: str) -> dict[str, Any]:
+    (folder / "samples.json").write_text(json.dumps(x.tolist()))
+    done = subprocess.run(
+        ["node", str(web / "test" / "score.mjs"), server.url, model, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **variables},
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads((folder / "scores.json").read_text())
+    return found
+
+
+def test_labels_are_those_of_python_under_the_same_key(web: Path, server: Server, tmp_path: Path) -> None:
+    x = zoo.held_out(TREE).x[:20]
+    found = score(web, server, TREE, tmp_path, x)
+    assert found["models"] == sorted([NETWORK, TREE])
+    assert found["uploadBytes"] == upload_bytes(parameter_set("lut3")) and found["again"] == 0
+    assert {what for what, _, _ in found["seen"]} >= {"keys", "upload"}
+    with Client(server.url, keyring=Keyring(tmp_path / "keys", "word")) as client:
+        same = client.score(TREE, x)
+    assert same.upload_bytes == 0  # the keys that Node made and uploaded
+    np.testing.assert_array_equal(found["predictions"], same.predictions)
+    np.testing.assert_array_equal(found["predictions"], zoo.held_out(TREE).clear[:20])
+
+
+@pytest.mark.parametrize("lose", ["before", "after"])
+def test_a_lost_part_of_the_keys_is_sent_again(web: Path, server: Server, tmp_path: Path, lose: str) -> None:
+    """And no other: the server says how far it got."""
+    x = sample_digits()[0][:4]
+    found = score(web, server, NETWORK, tmp_path, x, CLOAKWORK_LOSE=lose)
+    size, part = upload_bytes(parameter_set("lut2")), 4 << 20
+    assert found["parts"] == -(-size // part) + (lose == "before")
+    assert found["uploadBytes"] == size - (part if lose == "after" else 0)
+    labels = np.asarray(found["predictions"]["data"]).reshape(found["predictions"]["shape"]).argmax(axis=1)
+    np.testing.assert_array_equal(labels, np.asarray(zoo.load_model(NETWORK).predict(x)).argmax(axis=1))
+
+
+def test_temporary_keys_leave_the_server_with_their_client(web: Path, server: Server, tmp_path: Path) -> None:
+    with server.client() as http:
+        before = {key["id"] for key in http.get("/v2/keys").json()["keys"]}
+        score(web, server, TREE, tmp_path, zoo.held_out(TREE).x[:2], CLOAKWORK_TEMPORARY="1")
+        assert {key["id"] for key in http.get("/v2/keys").json()["keys"]} == before
+    assert not list((tmp_path / "keys").iterdir())
+
+
+def test_refusals_are_errors_of_their_class(web: Path, server: Server, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="ServiceError"):
+        score(web, server, "nothing", tmp_path, np.zeros((1, 4)))
+    with pytest.raises(AssertionError, match=r"ShapeError: input: expected an array of shape \['samples', 4\]"):
+        score(web, server, TREE, tmp_path, np.zeros((1, 5)))

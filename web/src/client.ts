@@ -1,0 +1,285 @@
+// Encrypted predictions from a server in one call: the conversation of app/client/conversations.py.
+
+import { type Samples, type Tensor } from "./arrays.js";
+import type { ClientKey } from "./client_key.js";
+import { defaultEngine, type Engine } from "./engine.js";
+import { ConnectionLostError, FheError, ParameterError, ServiceError } from "./errors.js";
+import { type Keys, TemporaryKeys } from "./keyring.js";
+import type { Answer } from "./output_steps.js";
+import { ClientSpecification } from "./specification.js";
+import { jsonOf, type Request, type Response, sleep, Transport, type TransportOptions } from "./transport.js";
+import { digestOf, hexadecimal } from "./wire.js";
+
+/** progress(what, done, total), `what` being "keys", "upload" or "server". */
+export type ServiceProgress = (what: "keys" | "upload" | "server", done: number, total: number) => void;
+
+export interface ClientOptions extends TransportOptions {
+  /** Where keys are; without it, in memory and nowhere else. */
+  keys?: Keys;
+  engine?: Engine;
+  /** Make keys for models whose set has a structured secret (`.._block`) too. */
+  structuredKeys?: boolean;
+}
+
+export interface ScoreOptions {
+  version?: string;
+  progress?: ServiceProgress;
+  signal?: AbortSignal;
+}
+
+/** What scoring gave, and what it cost. */
+export interface Scores {
+  predictions: Answer;
+  /** From encryption to decryption, without making and uploading keys. */
+  seconds: number;
+  /** What the server says that it computed; NaN where it does not tell. */
+  computeSeconds: number;
+  /** Evaluation keys sent now; 0 when the server had them. */
+  uploadBytes: number;
+  ciphertextBytes: number;
+  resultBytes: number;
+}
+
+/** A model of a server: its newest (or the asked) version and how to encrypt for it. */
+export interface RemoteModel {
+  name: string;
+  version: string;
+  specification: ClientSpecification;
+  /** `parameters.fhe` of its metadata. */
+  facts: Record<string, unknown>;
+}
+
+const PART_BYTES = 4 << 20; // of a key, in one request
+const LOST_PARTS = 8; // interrupted parts of one upload before giving up
+const WAIT_SECONDS = 2; // between looks at a job whose events end early
+const FORGOTTEN_KEY = ["unknown_key", "key_required"];
+
+/** Scores samples on a server that never sees them. */
+export class Client {
+  readonly #transport: Transport;
+  readonly #keys: Keys;
+  readonly #structuredKeys: boolean;
+  readonly #engine: Engine | null;
+  readonly #models = new Map<string, RemoteModel>();
+  readonly #uploaded = new Map<string, string>(); // the server's names of keys, by parameter set
+  readonly #announced = new Set<string>(); // SHA-256 of all keys that were announced, complete or not
+
+  constructor(url: string, options: ClientOptions = {}) {
+    this.#transport = new Transport(url, options);
+    this.#engine = options.engine ?? null;
+    this.#keys = options.keys ?? new TemporaryKeys(this.#engine);
+    this.#structuredKeys = options.structuredKeys ?? false;
+  }
+
+  /** The names of the server's models. */
+  async models(): Promise<string[]> {
+    const { models } = jsonOf(await this.#ask({ method: "GET", path: "/v2/models" }));
+    return Array.isArray(models) ? models.map(String) : [];
+  }
+
+  /** Asked for once: a version never changes. */
+  async model(name: string, version?: string, signal?: AbortSignal): Promise<RemoteModel> {
+    const place = `${name}\n${version ?? ""}`;
+    let found = this.#models.get(place);
+    if (found === undefined) {
+      found = await this.#describe(name, version, signal);
+      this.#models.set(place, found);
+    }
+    return found;
+  }
+
+  async predict(name: string, x: Samples | unknown[], options: ScoreOptions = {}): Promise<Answer> {
+    return (await this.score(name, x, options)).predictions;
+  }
+
+  /**
+   * Predictions for samples [samples, ..] with what they cost; what is wrong with them is told before anything is sent. Batches beyond the
+   * server's largest go in several requests.
+   */
+  async score(name: string, x: Samples | unknown[], { version, progress = () => undefined, signal }: ScoreOptions = {}): Promise<Scores> {
+    const model = await this.model(name, version, signal);
+    const { specification, facts } = model;
+    const { name: set, laneCount, structuredSecret } = specification.parameters;
+    if (structuredSecret && !this.#structuredKeys)
+      throw new ParameterError(`parameter set '${set}' has a structured secret; it is taken only when asked for: pass structuredKeys`);
+    const inputs = specification.inputs(x);
+    const key = await this.#keys.key(set);
+    let uploadBytes = this.#uploaded.has(set) ? 0 : await this.#upload(set, progress, signal);
+    const count = inputs.shape[0] as number;
+    const most = facts["largest_batch"];
+    const largest = (typeof most === "number" && most > 0 ? most : count) * laneCount;
+    const parts: Scores[] = [];
+    for (let start = 0; start < count; start += largest) {
+      const batch = rows(inputs, start, Math.min(start + largest, count));
+      try {
+        parts.push(await this.#scoreBatch(key, model, batch, progress, signal));
+      } catch (error) {
+        if (!(error instanceof ServiceError) || !FORGOTTEN_KEY.includes(error.serviceCode)) throw error;
+        // The server forgot the key since the last request (expired, deleted): send it again, once.
+        uploadBytes += await this.#upload(set, progress, signal);
+        parts.push(await this.#scoreBatch(key, model, batch, progress, signal));
+      }
+    }
+    return { ...joined(parts), uploadBytes };
+  }
+
+  /** Deletes the evaluation keys that this client has uploaded, finished uploads or not; the next request uploads them again. */
+  async deleteUploadedKeys(): Promise<void> {
+    const listed = this.#announced.size === 0 ? [] : jsonOf(await this.#ask({ method: "GET", path: "/v2/keys" }))["keys"];
+    for (const key of Array.isArray(listed) ? (listed as Record<string, unknown>[]) : [])
+      if (this.#announced.has(String(key["sha256"])))
+        await this.#ask({ method: "DELETE", path: `/v2/keys/${encodeURIComponent(String(key["id"]))}`, accepted: [404] });
+    this.#uploaded.clear();
+    this.#announced.clear();
+  }
+
+  /** Overwrites secret keys in memory; those that nobody can use after this client are deleted from the server first. */
+  async close(): Promise<void> {
+    try {
+      if (!this.#keys.lasting) await this.deleteUploadedKeys();
+    } catch (error) {
+      if (!(error instanceof FheError)) throw error; // where the server cannot be reached they expire there
+    } finally {
+      this.#keys.close();
+    }
+  }
+
+  #ask(request: Request, signal?: AbortSignal): Promise<Response> {
+    return this.#transport.exchange(request, signal);
+  }
+
+  async #describe(name: string, version: string | undefined, signal?: AbortSignal): Promise<RemoteModel> {
+    const metadata = jsonOf(await this.#ask({ method: "GET", path: modelPath(name, version) }, signal));
+    const [versions, parameters] = [metadata["versions"], metadata["parameters"] as Record<string, unknown> | undefined];
+    const facts = parameters?.["fhe"];
+    const chosen = version ?? (Array.isArray(versions) ? versions.at(-1) : undefined);
+    if (chosen === undefined || typeof facts !== "object" || facts === null)
+      throw new ServiceError(`model '${name}': the server's description lacks its versions or parameters.fhe`);
+    const path = `${modelPath(name, String(chosen))}/client`;
+    const text = new TextDecoder().decode((await this.#ask({ method: "GET", path }, signal)).body);
+    const specification = new ClientSpecification(text, this.#engine ?? (await defaultEngine()));
+    return { name, version: String(chosen), specification, facts: facts as Record<string, unknown> };
+  }
+
+  // --- keys ---
+
+  /** Bytes sent: none when the server has the keys, the rest when it has a part. */
+  async #upload(set: string, progress: ServiceProgress, signal?: AbortSignal): Promise<number> {
+    const object = await this.#keys.evaluationKeys(set, (done, total) => {
+      progress("keys", done, total);
+      return !signal?.aborted;
+    });
+    const key = await this.#keys.key(set);
+    const digest = hexadecimal(await digestOf(object));
+    this.#announced.add(digest);
+    const json = { parameter_set_digest: hexadecimal(key.parameters.digest), bytes: object.length, sha256: digest };
+    const fields = jsonOf(await this.#ask({ method: "POST", path: "/v2/keys", json }, signal));
+    const id = String(fields["id"] ?? "");
+    if (id === "") throw new ServiceError("keys: the server opened an upload without naming it");
+    const sent = fields["state"] === "ready" ? 0 : await this.#sendParts(object, `/v2/keys/${encodeURIComponent(id)}`, progress, signal);
+    this.#uploaded.set(set, id);
+    return sent;
+  }
+
+  /** From where the server stands to the end; after an interruption the server says how far it got. */
+  async #sendParts(object: Uint8Array, path: string, progress: ServiceProgress, signal?: AbortSignal): Promise<number> {
+    const position = async (): Promise<number> => offsetOf(await this.#ask({ method: "HEAD", path }, signal), 0);
+    let [sent, lost] = [0, 0];
+    let offset = await position();
+    while (offset < object.length) {
+      progress("upload", offset, object.length);
+      const part = object.subarray(offset, offset + PART_BYTES);
+      const headers = { "Upload-Offset": String(offset) };
+      try {
+        const response = await this.#ask({ method: "PATCH", path, repeatable: false, headers, body: part }, signal);
+        sent += part.length;
+        offset = offsetOf(response, offset + part.length);
+      } catch (error) {
+        if (!(error instanceof ConnectionLostError) || ++lost > LOST_PARTS) throw error;
+        offset = await position();
+      }
+    }
+    progress("upload", object.length, object.length);
+    return sent;
+  }
+
+  // --- scoring ---
+
+  async #scoreBatch(key: ClientKey, model: RemoteModel, batch: Tensor, progress: ServiceProgress, signal?: AbortSignal): Promise<Scores> {
+    const start = performance.now();
+    const body = model.specification.encryptInputs(key, batch);
+    // The same name on every attempt: a job whose acceptance was lost is not run (and counted) twice.
+    const headers = {
+      "Fhe-Key-Id": this.#uploaded.get(model.specification.parameters.name) ?? "",
+      "Idempotency-Key": hexadecimal(crypto.getRandomValues(new Uint8Array(16))),
+    };
+    let response = await this.#ask({ method: "POST", path: `${modelPath(model.name, model.version)}/infer`, headers, body }, signal);
+    let computeSeconds = Number(response.headers.get("fhe-compute-seconds") ?? "NaN");
+    if (response.status === 202) [response, computeSeconds] = await this.#jobResult(String(jsonOf(response)["id"] ?? ""), progress, signal);
+    const predictions = model.specification.decrypt(key, response.body, { samples: batch.shape[0] as number });
+    const seconds = (performance.now() - start) / 1000;
+    return { predictions, seconds, computeSeconds, uploadBytes: 0, ciphertextBytes: body.length, resultBytes: response.body.length };
+  }
+
+  /** Follows the job's events until it has ended, then takes its result, and the seconds that it ran. */
+  async #jobResult(id: string, progress: ServiceProgress, signal?: AbortSignal): Promise<[Response, number]> {
+    const path = `/v2/jobs/${encodeURIComponent(id)}`;
+    const onEvent = (kind: string, data: Record<string, unknown>): void => {
+      if (kind === "progress") progress("server", Number(data["done"] ?? 0), Math.max(1, Number(data["total"] ?? 1)));
+    };
+    for (;;) {
+      await this.#ask({ method: "GET", path: `${path}/events`, onEvent }, signal);
+      const job = jsonOf(await this.#ask({ method: "GET", path }, signal));
+      if (job["state"] === "done") return [await this.#ask({ method: "GET", path: `${path}/result` }, signal), Number(job["run_seconds"] ?? NaN)];
+      if (job["state"] === "failed" || job["state"] === "cancelled") {
+        const detail = job["error"];
+        const reason = typeof detail === "object" && detail !== null ? (detail as Record<string, unknown>)["message"] : detail;
+        throw new ServiceError(`job ${id}: ${job["state"]}: ${String(reason ?? "the server gives no reason").slice(0, 500)}`);
+      }
+      await sleep(WAIT_SECONDS, signal);
+    }
+  }
+}
+
+function modelPath(name: string, version?: string): string {
+  const path = `/v2/models/${encodeURIComponent(name)}`;
+  return version === undefined ? path : `${path}/versions/${encodeURIComponent(version)}`;
+}
+
+function offsetOf(response: Response, fallback: number): number {
+  const found = Number(response.headers.get("upload-offset") ?? fallback);
+  if (!Number.isInteger(found) || found < 0) throw new ServiceError("the server's header upload-offset is not a number");
+  return found;
+}
+
+function rows(x: Tensor, start: number, end: number): Tensor {
+  const size = x.data.length / (x.shape[0] as number);
+  return { shape: [end - start, ...x.shape.slice(1)], data: x.data.subarray(start * size, end * size) };
+}
+
+function joined(parts: Scores[]): Scores {
+  const sum = (name: "seconds" | "computeSeconds" | "ciphertextBytes" | "resultBytes"): number =>
+    parts.reduce((total, part) => total + part[name], 0);
+  return {
+    predictions: joinedAnswers(parts.map((part) => part.predictions)),
+    seconds: sum("seconds"),
+    computeSeconds: sum("computeSeconds"),
+    uploadBytes: 0,
+    ciphertextBytes: sum("ciphertextBytes"),
+    resultBytes: sum("resultBytes"),
+  };
+}
+
+function joinedAnswers(answers: Answer[]): Answer {
+  const first = answers[0] as Answer;
+  if (answers.length === 1) return first;
+  if (Array.isArray(first)) return (answers as unknown[][]).flat() as Answer;
+  const tensors = answers as Tensor[];
+  const data = new Float64Array(tensors.reduce((total, each) => total + each.data.length, 0));
+  let offset = 0;
+  for (const each of tensors) {
+    data.set(each.data, offset);
+    offset += each.data.length;
+  }
+  return { shape: [tensors.reduce((total, each) => total + (each.shape[0] as number), 0), ...first.shape.slice(1)], data };
+}

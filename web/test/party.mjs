@@ -1,0 +1,42 @@
+// One step of the client as a process of its own, for tests/web/test_client.py: node party.mjs STEP FOLDER, with files in the folder.
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+import { ClientKey, ClientSpecification, Engine } from "../dist/index.js";
+
+const [step, folder] = process.argv.slice(2);
+const PASSPHRASE = "of the test";
+const path = (name) => join(folder, name);
+const read = (name) => new Uint8Array(readFileSync(path(name)));
+const engine = await Engine.load({ environment: existsSync(path("toy")) ? { CLOAKWORK_ALLOW_TOY: "1" } : {} });
+const specification = existsSync(path("client.json")) ? new ClientSpecification(readFileSync(path("client.json"), "utf8"), engine) : null;
+
+async function makeKeys(set) {
+  const key = await ClientKey.generate(set, engine);
+  writeFileSync(path("secret.key"), await key.save(PASSPHRASE, { log2n: 10, r: 8, p: 1 }), { mode: 0o600 });
+  const parts = [];
+  for await (const part of key.evaluationKeys()) parts.push(part);
+  writeFileSync(path("evaluation.keys"), Buffer.concat(parts));
+}
+
+const STEPS = {
+  inputs: async () => {
+    const { shape, data } = specification.inputs(JSON.parse(readFileSync(path("samples.json"), "utf8")));
+    writeFileSync(path("inputs.json"), JSON.stringify({ shape, data: [...data] }));
+  },
+  keys: () => makeKeys(specification.parameters.name),
+  encrypt: async () => {
+    const key = await ClientKey.load(read("secret.key"), PASSPHRASE, engine);
+    writeFileSync(path("input.bin"), specification.encrypt(key, JSON.parse(readFileSync(path("samples.json"), "utf8"))));
+  },
+  decrypt: async () => {
+    const key = await ClientKey.load(read("secret.key"), PASSPHRASE, engine);
+    const answers = {};
+    for (const until of ["scores", "probabilities", "labels"]) {
+      const answer = specification.decrypt(key, read("result.bin"), { until, samples: JSON.parse(readFileSync(path("samples.json"), "utf8")).length });
+      answers[until] = Array.isArray(answer) ? answer : { shape: answer.shape, data: [...answer.data] };
+    }
+    writeFileSync(path("answers.json"), JSON.stringify(answers));
+  },
+};
+await STEPS[step]();
