@@ -23,7 +23,7 @@ demo: install $(VENV)/.demo-tools
 # The client for browsers and Node (docs/web-client.md), which needs Node 20.19 or newer: web/dist, with the engine compiled by the wheel ziglang.
 NPM ?= npm
 web: $(VENV)/.web-tools web/node_modules/.package-lock.json
-	cd web && $(NPM) exec --no -- tsc -p .
+	cd web && $(NPM) run --silent build
 	mkdir -p $(BUILD)/web
 	$(BIN)/python web/build_wasm.py $(BUILD)/web/client.wasm
 	cp $(BUILD)/web/client.wasm web/dist/

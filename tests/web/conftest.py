@@ -18,7 +18,7 @@ def web() -> Path:
     """The folder of the package."""
     if NODE is None:
         pytest.skip("node is not installed: the client for browsers cannot be run")
-    missing = [name for name in ("dist/index.js", "dist/client.wasm", "node_modules") if not (WEB / name).exists()]
+    missing = [name for name in ("dist/browser.js", "dist/client.wasm", "node_modules") if not (WEB / name).exists()]
     if missing:
         pytest.skip(f"web/{missing[0]} is not built: run 'make web'")
     return WEB

@@ -215,7 +215,10 @@ export class ClientKey {
     const input = packed ? packedWords(params, words) : words;
     return engine.arena((arena) => {
       const [seed, bodies] = [arena.allocate(SEED_BYTES), arena.allocate(bodyWords * params.memoryBytes)];
-      engine.call(packed ? "encrypt_glwe" : "encrypt_lwe", this.#open(), arena.put(input), batch, seed, bodies);
+      const messages = arena.put(input);
+      input.fill(0n);
+      words.fill(0n);
+      engine.call(packed ? "encrypt_glwe" : "encrypt_lwe", this.#open(), messages, batch, seed, bodies);
       if (form !== "lwe") return pack(header, [engine.copy(seed, SEED_BYTES), this.#planes(arena, bodies, bodyWords)]);
       const lwe = arena.allocate(count * params.largeWords * params.memoryBytes);
       engine.call("expand_seeded_lwe", params.number, seed, bodies, count, lwe);

@@ -121,10 +121,11 @@ const KINDS: Readonly<Record<string, (given: Fields, depth: number) => InputStep
   // Column j with sizes[j] > 0 holds category numbers and becomes that many columns of 0 and 1.
   OneHot: (given) => {
     const sizes = indices(given["sizes"], 0);
+    const total = sizes.reduce((sum, size) => sum + Math.max(size, 1), 0);
+    demand(total > 0 && total <= MOST_COLUMNS, `1 to ${MOST_COLUMNS} columns of categories`);
     const source: [number, number][] = [...sizes].flatMap((size, j) =>
       size === 0 ? [[j, -1] as [number, number]] : Array.from({ length: size }, (_, k) => [j, k] as [number, number]),
     );
-    demand(source.length > 0 && source.length <= MOST_COLUMNS, `1 to ${MOST_COLUMNS} columns of categories`);
     return (x) => {
       const { rows, columns, data } = table(tensor(x), sizes.length);
       return made(rows, source.length, (row, c) => {
@@ -344,6 +345,7 @@ function readGrids(given: Fields): Grids {
   const [low, spacing, explicit] = [vector(given["low"]), vector(given["spacing"]), vector(given["points"])];
   demand([count, low, spacing].every((each) => each.length === feature.length), "a column and a grid for each feature");
   demand(spacing.every((s) => s >= 0) && count.every((c) => c <= MOST_GRID_POINTS), `ascending grids of 1 to ${MOST_GRID_POINTS} points`);
+  demand(count.reduce((sum, c) => sum + c, 0) <= MOST_COLUMNS, `at most ${MOST_COLUMNS} points of grids`);
   let used = 0;
   const points = Array.from(feature, (_, i) => {
     const [n, step] = [count[i] as number, spacing[i] as number];
