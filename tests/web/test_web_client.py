@@ -26,7 +26,7 @@ TABLES = ("iris-tree", "wine-boosting", "digits-logistic")
 Party = Callable[..., None]
 
 
-@pytest.mark.parametrize("file", ["vectors", "client", "hostile", "worker"])
+@pytest.mark.parametrize("file", ["vectors", "client", "hostile", "wiped", "worker"])
 def test_in_node(web: Path, file: str) -> None:
     """The tests of the package itself, known answers among them."""
     done = subprocess.run(

@@ -80,6 +80,11 @@ export class Engine {
     return new Engine(module, options.environment ?? {});
   }
 
+  /** How much memory the engine has; it never shrinks. */
+  get memoryBytes(): number {
+    return this.#memory.buffer.byteLength;
+  }
+
   bytes(address: number, count: number): Uint8Array {
     return new Uint8Array(this.#memory.buffer, address, count);
   }
