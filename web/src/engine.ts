@@ -170,7 +170,11 @@ export class Engine {
         },
         environ_sizes_get: (count: number, bytes: number): number => {
           view().setUint32(count, variables.length, true);
-          view().setUint32(bytes, variables.reduce((sum, each) => sum + each.length, 0), true);
+          view().setUint32(
+            bytes,
+            variables.reduce((sum, each) => sum + each.length, 0),
+            true,
+          );
           return 0;
         },
         environ_get: (pointers: number, texts: number): number => {

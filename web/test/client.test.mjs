@@ -16,7 +16,10 @@ test("unknown and insecure sets", async () => {
 
 test("values out of range are named by position, never shown", async () => {
   const key = await ClientKey.generate("lut2", engine);
-  assert.throws(() => key.encryptTorus([0.1, 0.987654]), (error) => error.name === "ParameterError" && /position 1/.test(error.message) && !/987/.test(error.message));
+  assert.throws(
+    () => key.encryptTorus([0.1, 0.987654]),
+    (error) => error.name === "ParameterError" && /position 1/.test(error.message) && !/987/.test(error.message),
+  );
   assert.throws(() => key.encryptTorus([NaN]), { name: "ParameterError" });
   assert.throws(() => key.encryptMessages([4]), { name: "ParameterError" });
   assert.throws(() => key.encryptMessages([]), { name: "ShapeError" });

@@ -33,7 +33,10 @@ const STEPS = {
     const key = await ClientKey.load(read("secret.key"), PASSPHRASE, engine);
     const answers = {};
     for (const until of ["scores", "probabilities", "labels"]) {
-      const answer = specification.decrypt(key, read("result.bin"), { until, samples: JSON.parse(readFileSync(path("samples.json"), "utf8")).length });
+      const answer = specification.decrypt(key, read("result.bin"), {
+        until,
+        samples: JSON.parse(readFileSync(path("samples.json"), "utf8")).length,
+      });
       answers[until] = Array.isArray(answer) ? answer : { shape: answer.shape, data: [...answer.data] };
     }
     writeFileSync(path("answers.json"), JSON.stringify(answers));
