@@ -57,6 +57,11 @@ test("key files", async () => {
   assert.throws(() => key.decrypt(file), { name: "SerializationError", message: /secret key must stay with its owner/ });
 });
 
+test("sizes beyond the engine's addresses are refused, not wrapped around", () => {
+  for (const bytes of [2 ** 31, 2 ** 32, 2 ** 32 + 16, NaN])
+    assert.throws(() => engine.arena((arena) => arena.allocate(bytes)), { name: "FheError", message: /memory/ });
+});
+
 test("two clients that make a key at once end with one", async () => {
   const files = new Map();
   const store = {
