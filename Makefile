@@ -15,7 +15,7 @@ PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.p
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: demo web test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format format bench bench-openfhe install clean
+.PHONY: demo web test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe install clean
 
 demo: install $(VENV)/.demo-tools
 	$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
@@ -87,6 +87,9 @@ lint: lint-ruff lint-mypy lint-imports lint-clang-format
 lint-ruff: $(VENV)/.lint-tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint-web: web/node_modules/.package-lock.json
+	cd web && $(NPM) run --silent lint
 
 lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools typecheck-tree
 	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))

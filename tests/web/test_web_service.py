@@ -84,3 +84,15 @@ def test_refusals_are_errors_of_their_class(web: Path, server: Server, tmp_path:
         score(web, server, "nothing", tmp_path, np.zeros((1, 4)))
     with pytest.raises(AssertionError, match=r"ShapeError: input: expected an array of shape \['samples', 4\]"):
         score(web, server, TREE, tmp_path, np.zeros((1, 5)))
+
+
+def test_long_runs_are_jobs_and_large_batches_several_requests(web: Path, tmp_path: Path) -> None:
+    x, expected = zoo.held_out(TREE).x[:7], zoo.held_out(TREE).clear[:7]
+    (tmp_path / "data" / "models" / TREE).mkdir(parents=True)
+    zoo.load_model(TREE).save(tmp_path / "data" / "models" / TREE / "1.clkm")
+    with running(tmp_path / "data", environment={"SYNCHRONOUS_SECONDS": "1e-9", "MAX_SAMPLES": "3"}) as slow:
+        found = score(web, slow, TREE, tmp_path, x)
+        with slow.client() as http:
+            assert len(http.get("/v2/jobs").json()["jobs"]) == 6  # scored twice, three requests each
+    np.testing.assert_array_equal(found["predictions"], expected)
+    assert found["computeSeconds"] > 0

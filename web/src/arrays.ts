@@ -31,10 +31,12 @@ export function tensor(x: unknown): Tensor {
   let filled = 0;
   const visit = (value: unknown, depth: number): void => {
     if (depth < shape.length) {
-      if (!isList(value) || value.length !== shape[depth]) throw new ShapeError("input: expected an array [samples, ..], got rows of different lengths");
+      if (!isList(value) || value.length !== shape[depth])
+        throw new ShapeError("input: expected an array [samples, ..], got rows of different lengths");
       for (let i = 0; i < value.length; ++i) visit(value[i], depth + 1);
     } else {
-      if (typeof value !== "number" && typeof value !== "boolean") throw new ShapeError("input: expected real numbers; convert texts and lists first");
+      if (typeof value !== "number" && typeof value !== "boolean")
+        throw new ShapeError("input: expected real numbers; convert texts and lists first");
       data[filled++] = Number(value);
     }
   };

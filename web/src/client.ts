@@ -230,7 +230,8 @@ export class Client {
     for (;;) {
       await this.#ask({ method: "GET", path: `${path}/events`, onEvent }, signal);
       const job = jsonOf(await this.#ask({ method: "GET", path }, signal));
-      if (job["state"] === "done") return [await this.#ask({ method: "GET", path: `${path}/result` }, signal), Number(job["run_seconds"] ?? NaN)];
+      if (job["state"] === "done")
+        return [await this.#ask({ method: "GET", path: `${path}/result` }, signal), Number(job["run_seconds"] ?? NaN)];
       if (job["state"] === "failed" || job["state"] === "cancelled") {
         const detail = job["error"];
         const reason = typeof detail === "object" && detail !== null ? (detail as Record<string, unknown>)["message"] : detail;

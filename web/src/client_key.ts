@@ -8,8 +8,21 @@ import { KeyMismatchError, ParameterError, ShapeError } from "./errors.js";
 import { DEFAULT_COST, openSecret, type ScryptCost, sealSecret } from "./keystore.js";
 import { parameterSet, type ParameterSet } from "./parameters.js";
 import {
-  CIPHERTEXTS, digestOf, Encoding, equalBytes, EVALUATION_KEYS, type Header, KEY_ID_BYTES, objectBytes, pack, packHeader,
-  PACKED_CIPHERTEXTS, sectionBytes, SEED_BYTES, SWITCHED_CIPHERTEXTS, unpack,
+  CIPHERTEXTS,
+  digestOf,
+  Encoding,
+  equalBytes,
+  EVALUATION_KEYS,
+  type Header,
+  KEY_ID_BYTES,
+  objectBytes,
+  pack,
+  packHeader,
+  PACKED_CIPHERTEXTS,
+  sectionBytes,
+  SEED_BYTES,
+  SWITCHED_CIPHERTEXTS,
+  unpack,
 } from "./wire.js";
 
 /** `lwe`: whole ciphertexts; `seeded`: a few bytes each, which the server expands; `packed`: seeded, N values to a ciphertext. */
@@ -75,9 +88,7 @@ export class ClientKey {
     const { header, secret } = await openSecret(found, file, passphrase);
     try {
       const { parameters } = header;
-      const address = create(found, (arena, out) =>
-        found.call("key_restore", parameters.number, arena.put(secret), secret.length, out),
-      );
+      const address = create(found, (arena, out) => found.call("key_restore", parameters.number, arena.put(secret), secret.length, out));
       return new ClientKey(found, parameters, address, header.keyId ?? new Uint8Array(KEY_ID_BYTES));
     } finally {
       secret.fill(0);
@@ -178,7 +189,9 @@ export class ClientKey {
     for (let i = 0; i < values.length; ++i) {
       const value = values[i] as number;
       if (!(Math.abs(value) <= TORUS_LIMIT))
-        throw new ParameterError(`torus values: expected numbers in [-${TORUS_LIMIT}, ${TORUS_LIMIT}]; the one at position ${i} is outside`);
+        throw new ParameterError(
+          `torus values: expected numbers in [-${TORUS_LIMIT}, ${TORUS_LIMIT}]; the one at position ${i} is outside`,
+        );
       const signed = BigInt(roundHalfEven(value * modulus));
       words[i] = signed < 0n ? signed + this.parameters.modulus : signed;
     }

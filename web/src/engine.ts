@@ -16,6 +16,7 @@ type Call = (...values: (number | bigint)[]) => number;
 type View = Uint8Array | Int8Array | Uint32Array | BigUint64Array;
 
 const RANDOM_BYTES_AT_ONCE = 65536;
+const MOST_BYTES = 2 ** 31 - 1; // of one array
 const NOT_SUPPORTED = 58; // errno of WASI
 
 /** Memory that a call needs: overwritten and given back at its end. */
@@ -28,7 +29,8 @@ export class Arena {
   }
 
   allocate(bytes: number): number {
-    const address = this.#engine.raw("allocate")(bytes) >>> 0;
+    // Beyond 32 bits a size would wrap around, and the engine write past what it was given.
+    const address = bytes <= MOST_BYTES ? this.#engine.raw("allocate")(bytes) >>> 0 : 0;
     if (address === 0) throw new FheError("memory: WebAssembly has no more of it; encrypt fewer samples at once, or close other keys");
     this.#held.push([address, bytes]);
     return address;
@@ -170,7 +172,11 @@ export class Engine {
         },
         environ_sizes_get: (count: number, bytes: number): number => {
           view().setUint32(count, variables.length, true);
-          view().setUint32(bytes, variables.reduce((sum, each) => sum + each.length, 0), true);
+          view().setUint32(
+            bytes,
+            variables.reduce((sum, each) => sum + each.length, 0),
+            true,
+          );
           return 0;
         },
         environ_get: (pointers: number, texts: number): number => {

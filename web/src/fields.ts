@@ -86,7 +86,10 @@ export function vector(value: unknown, finite = true): Float64Array {
 /** A vector of integers. */
 export function indices(value: unknown, low = -(2 ** 53)): Float64Array {
   const found = vector(value);
-  demand(found.every((each) => Number.isInteger(each) && each >= low), `integers of at least ${low}`);
+  demand(
+    found.every((each) => Number.isInteger(each) && each >= low),
+    `integers of at least ${low}`,
+  );
   return found;
 }
 
@@ -94,6 +97,9 @@ export type Label = string | number | boolean;
 
 export function labels(value: unknown): Label[] {
   const found = entries(value);
-  demand(found.length > 0 && found.every((each) => ["string", "number", "boolean"].includes(typeof each)), "labels that are texts or numbers");
+  demand(
+    found.length > 0 && found.every((each) => ["string", "number", "boolean"].includes(typeof each)),
+    "labels that are texts or numbers",
+  );
   return found as Label[];
 }

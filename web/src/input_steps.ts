@@ -1,15 +1,13 @@
 // Steps before encryption: what models/client_steps does, from the user's table to the numbers that are encrypted.
 
-import { made, mapped, remainder, roundHalfEven, type Samples, searchSorted, sizeOf, table, type Tensor, tensor } from "./arrays.js";
+import { made, mapped, roundHalfEven, type Samples, searchSorted, table, type Tensor, tensor } from "./arrays.js";
+import { broadcast, clip, columnwise, type InputStep, picked } from "./columns.js";
 import { ShapeError, UnsupportedError } from "./errors.js";
 import { demand, entries, type Fields, fields, flag, indices, integer, real, reals, text, vector } from "./fields.js";
-
-/** From samples, or what the step before made of them. */
-export type InputStep = (x: Samples | unknown[]) => Tensor;
+import { positions, thermometer } from "./grids.js";
 
 const MOST_STEPS = 1000;
 const MOST_COLUMNS = 2 ** 20;
-const MOST_GRID_POINTS = 2 ** 16 - 1;
 const DEEPEST = 8;
 
 const FIRST = new Set(["Columns", "Categories"]);
@@ -63,7 +61,10 @@ const KINDS: Readonly<Record<string, (given: Fields, depth: number) => InputStep
           if (found === undefined && unseen === "refuse")
             throw new ShapeError(
               `input: column '${names[column]}' has a category that the training data had not (row ${at}); ` +
-                `expected one of [${[...numbers.keys()].slice(0, 8).map((each) => JSON.stringify(each)).join(", ")}]`,
+                `expected one of [${[...numbers.keys()]
+                  .slice(0, 8)
+                  .map((each) => JSON.stringify(each))
+                  .join(", ")}]`,
             );
           row[column] = found ?? -1;
         });
@@ -87,7 +88,9 @@ const KINDS: Readonly<Record<string, (given: Fields, depth: number) => InputStep
       columns.forEach((column, i) => {
         for (let at = column; at < found.data.length; at += width)
           if (Number.isNaN(found.data[at]))
-            throw new ShapeError(`input: column '${names[i]}' has missing values (NaN), which are replaced in other columns only; replace them first`);
+            throw new ShapeError(
+              `input: column '${names[i]}' has missing values (NaN), which are replaced in other columns only; replace them first`,
+            );
       });
       return found;
     };
@@ -152,9 +155,17 @@ const KINDS: Readonly<Record<string, (given: Fields, depth: number) => InputStep
 
   // The arrays have the shape of a sample, or one that broadcasts to it.
   Rescale: (given) => {
-    const [lower, upper, offset, scale] = ["lower", "upper", "offset", "scale"].map((name) => reals(given[name])) as [Tensor, Tensor, Tensor, Tensor];
+    const [lower, upper, offset, scale] = ["lower", "upper", "offset", "scale"].map((name) => reals(given[name])) as [
+      Tensor,
+      Tensor,
+      Tensor,
+      Tensor,
+    ];
     const shape = lower.shape;
-    demand([upper, offset, scale].every((each) => each.shape.join() === shape.join()), "a range, an offset and a scale for each column");
+    demand(
+      [upper, offset, scale].every((each) => each.shape.join() === shape.join()),
+      "a range, an offset and a scale for each column",
+    );
     demand(lower.data.every((low, i) => low <= (upper.data[i] as number)) && scale.data.every((s) => s > 0), "ranges and positive scales");
     return (x) => {
       const found = tensor(x);
@@ -173,7 +184,10 @@ const KINDS: Readonly<Record<string, (given: Fields, depth: number) => InputStep
   Compare: (given) => {
     const [feature, threshold, missing] = [indices(given["feature"], 0), vector(given["threshold"], false), indices(given["missing"], 0)];
     const [strict, single] = [flag(given["strict"]), flag(given["single"])];
-    demand(feature.length === threshold.length && feature.length === missing.length, "a feature, a threshold and a direction for each comparison");
+    demand(
+      feature.length === threshold.length && feature.length === missing.length,
+      "a feature, a threshold and a direction for each comparison",
+    );
     return picked(feature, (found, b) => {
       const value = single ? Math.fround(found) : found;
       if (Number.isNaN(value)) return missing[b] as number;
@@ -185,8 +199,14 @@ const KINDS: Readonly<Record<string, (given: Fields, depth: number) => InputStep
     const [feature, start, digit] = [indices(given["feature"], 0), indices(given["start"], 0), indices(given["digit"], 0)];
     const [threshold, radix] = [vector(given["threshold"], false), integer(given["radix"], 2)];
     const [strict, single] = [flag(given["strict"]), flag(given["single"])];
-    demand(feature.length === digit.length && start.length === feature.length + 1, "a feature, a digit and a range of thresholds for each column");
-    demand(start.every((at, i) => at <= threshold.length && (i === 0 || at >= (start[i - 1] as number))), "ranges of the thresholds");
+    demand(
+      feature.length === digit.length && start.length === feature.length + 1,
+      "a feature, a digit and a range of thresholds for each column",
+    );
+    demand(
+      start.every((at, i) => at <= threshold.length && (i === 0 || at >= (start[i - 1] as number))),
+      "ranges of the thresholds",
+    );
     return picked(feature, (found, c) => {
       const edges = threshold.subarray(start[c], start[c + 1]);
       const count = searchSorted(edges, single ? Math.fround(found) : found, strict);
@@ -194,32 +214,9 @@ const KINDS: Readonly<Record<string, (given: Fields, depth: number) => InputStep
     });
   },
 
-  Thermometer: (given) => {
-    const grids = readGrids(given);
-    const [digit, missing] = [indices(given["digit"], 0), flag(given["missing"])];
-    demand(digit.length === grids.points.length && digit.every((d) => d <= 8), "digits of at most 8 bits for each feature");
-    return onGrids(grids, (number, value) => {
-      const failing = searchSorted(grids.points[number] as Float64Array, value, grids.strict);
-      const [d, count] = [digit[number] as number, (grids.points[number] as Float64Array).length];
-      const low = 2 ** d - 1;
-      const pieces: [number, number][] = d === 0 ? [[failing, count]] : [[failing >> d, count >> d], [failing & low, low]];
-      const bits = pieces.flatMap(([part, width]) => Array.from({ length: width }, (_, i) => Number(part <= i)));
-      return missing ? [...bits, Number(Number.isNaN(value))] : bits;
-    });
-  },
+  Thermometer: thermometer,
 
-  Positions: (given) => {
-    const grids = readGrids(given);
-    const [bits, missing] = [integer(given["bits"], 1, 16), flag(given["missing"])];
-    return onGrids(grids, (number, value) => {
-      const points = grids.points[number] as Float64Array;
-      const absent = missing && Number.isNaN(value);
-      const position = absent ? 0 : searchSorted(points, value, grids.strict);
-      const width = Math.ceil((32 - Math.clz32(points.length)) / bits);
-      const digits = Array.from({ length: width }, (_, i) => (position >> (bits * i)) & (2 ** bits - 1));
-      return missing ? [...digits, Number(absent)] : digits;
-    });
-  },
+  Positions: positions,
 
   Project: (given) => {
     const [offset, matrix] = [vector(given["offset"]), reals(given["matrix"])];
@@ -229,7 +226,8 @@ const KINDS: Readonly<Record<string, (given: Fields, depth: number) => InputStep
       const { rows, columns, data } = table(tensor(withoutMissing(x, "a projection")), offset.length);
       return made(rows, outputs, (row, output) => {
         let sum = 0;
-        for (let c = 0; c < columns; ++c) sum += ((data[row * columns + c] as number) - (offset[c] as number)) * (matrix.data[c * outputs + output] as number);
+        for (let c = 0; c < columns; ++c)
+          sum += ((data[row * columns + c] as number) - (offset[c] as number)) * (matrix.data[c * outputs + output] as number);
         return sum;
       });
     };
@@ -238,7 +236,10 @@ const KINDS: Readonly<Record<string, (given: Fields, depth: number) => InputStep
   Polynomials: (given) => {
     const powers = reals(given["powers"]);
     const width = powers.shape[1] ?? 0;
-    demand(powers.shape.length === 2 && width > 0 && powers.data.every((p) => Number.isInteger(p) && p >= 0 && p <= 1000), "powers of 0 to 1000");
+    demand(
+      powers.shape.length === 2 && width > 0 && powers.data.every((p) => Number.isInteger(p) && p >= 0 && p <= 1000),
+      "powers of 0 to 1000",
+    );
     return (x) => {
       const { rows, columns, data } = table(tensor(withoutMissing(x, "a polynomial")), width);
       return made(rows, powers.shape[0] as number, (row, output) => {
@@ -268,8 +269,10 @@ const KINDS: Readonly<Record<string, (given: Fields, depth: number) => InputStep
       const found = tensor(x);
       const part = steps.reduce((value: Tensor, step) => step(value), choose(found));
       const [width, more] = [found.shape[1] as number, part.shape[1] as number];
-      return made(found.shape[0] as number, width + more, (row, c) =>
-        (c < width ? found.data[row * width + c] : part.data[row * more + c - width]) as number,
+      return made(
+        found.shape[0] as number,
+        width + more,
+        (row, c) => (c < width ? found.data[row * width + c] : part.data[row * more + c - width]) as number,
       );
     };
   },
@@ -311,84 +314,4 @@ function withoutMissing(x: Samples | unknown[], step: string): Tensor {
         "replace them first",
     );
   return found;
-}
-
-function columnwise(columns: number, f: (value: number, column: number) => number): InputStep {
-  return (x) => {
-    const found = tensor(x);
-    table(found, columns);
-    return mapped(found, (value, i) => f(value, i % columns));
-  };
-}
-
-/** Output b of a sample is f(column columns[b], b). */
-function picked(columns: ArrayLike<number>, f: (value: number, output: number) => number): InputStep {
-  const last = Math.max(...Array.from(columns), -1);
-  return (x) => {
-    const found = tensor(x);
-    const width = found.shape[1] ?? 0;
-    if (found.shape.length !== 2 || last >= width) throw new ShapeError(`input: expected a table of at least ${last + 1} columns, got ${width}`);
-    return made(found.shape[0] as number, columns.length, (row, b) => f(found.data[row * width + (columns[b] as number)] as number, b));
-  };
-}
-
-interface Grids {
-  feature: ArrayLike<number>;
-  points: Float64Array[];
-  strict: boolean;
-  single: boolean;
-}
-
-/** Points of a feature are low + spacing i, i < count; where spacing is 0 they are the next `count` of `points`. */
-function readGrids(given: Fields): Grids {
-  const [feature, count] = [indices(given["feature"], 0), indices(given["count"], 1)];
-  const [low, spacing, explicit] = [vector(given["low"]), vector(given["spacing"]), vector(given["points"])];
-  demand([count, low, spacing].every((each) => each.length === feature.length), "a column and a grid for each feature");
-  demand(spacing.every((s) => s >= 0) && count.every((c) => c <= MOST_GRID_POINTS), `ascending grids of 1 to ${MOST_GRID_POINTS} points`);
-  demand(count.reduce((sum, c) => sum + c, 0) <= MOST_COLUMNS, `at most ${MOST_COLUMNS} points of grids`);
-  let used = 0;
-  const points = Array.from(feature, (_, i) => {
-    const [n, step] = [count[i] as number, spacing[i] as number];
-    if (step === 0) return explicit.slice(used, (used += n));
-    return Float64Array.from({ length: n }, (_, k) => (low[i] as number) + step * k);
-  });
-  demand(used === explicit.length, "as many explicit points as grids without a step have");
-  return { feature, points, strict: flag(given["strict"]), single: flag(given["single"]) };
-}
-
-function onGrids(grids: Grids, code: (number: number, value: number) => number[]): InputStep {
-  const choose = picked(grids.feature, (value) => (grids.single ? Math.fround(value) : value));
-  return (x) => {
-    const columns = choose(x);
-    const [rows, width] = columns.shape as [number, number];
-    const coded = Array.from({ length: rows }, (_, row) =>
-      Array.from({ length: width }, (_, number) => code(number, columns.data[row * width + number] as number)).flat(),
-    );
-    return { shape: [rows, coded[0]?.length ?? 0], data: Float64Array.from(coded.flat()) };
-  };
-}
-
-function clip(value: number, low: number, high: number): number {
-  return Number.isNaN(value) ? value : Math.min(Math.max(value, low), high);
-}
-
-/** Where entry i of an array of shape [samples, ..] is in one of `shape`, which broadcasts to a sample. */
-function broadcast(shape: number[], of: number[]): (i: number) => number {
-  const sample = of.slice(1);
-  const skipped = sample.length - shape.length;
-  if (skipped < 0 || shape.some((extent, axis) => extent !== 1 && extent !== sample[axis + skipped]))
-    throw new ShapeError(`input: expected samples of shape [${shape.join(", ")}], got [${sample.join(", ")}]`);
-  const size = sizeOf(sample);
-  return (i) => {
-    let rest = remainder(i, size);
-    let [place, stride] = [0, 1];
-    for (let axis = sample.length - 1; axis >= 0; --axis) {
-      const at = rest % (sample[axis] as number);
-      rest = Math.floor(rest / (sample[axis] as number));
-      const extent = shape[axis - skipped] ?? 1;
-      if (extent > 1) place += at * stride;
-      stride *= extent;
-    }
-    return place;
-  };
 }

@@ -10,6 +10,8 @@ import { CHECKSUM_BYTES, digestOf, equalBytes, EVALUATION_KEYS, hexadecimal, rea
 /** Files by name: an IndexedDB database, a folder, .. */
 export interface Store {
   read(name: string): Promise<Uint8Array | null>;
+  /** False, and nothing written, where there is one of that name: two tabs that make a key at once end with one. */
+  create(name: string, data: Uint8Array): Promise<boolean>;
   write(name: string, data: Uint8Array): Promise<void>;
 }
 
@@ -79,8 +81,9 @@ export class Keyring extends TemporaryKeys {
     const file = await this.#store.read(name);
     if (file !== null) return ClientKey.load(file, this.#passphrase, engine);
     const key = await ClientKey.generate(set, engine);
-    await this.#store.write(name, await key.save(this.#passphrase, this.#cost));
-    return key;
+    if (await this.#store.create(name, await key.save(this.#passphrase, this.#cost))) return key;
+    key.close();
+    return this.openKey(set);
   }
 
   /** Those that are missing, damaged or of another secret key are made again. */
@@ -107,6 +110,13 @@ export class IndexedDbStore implements Store {
   async read(name: string): Promise<Uint8Array | null> {
     const keys = (await this.#database).transaction("keys").objectStore("keys");
     return ((await answered(keys.get(name))) as Uint8Array | undefined) ?? null;
+  }
+
+  async create(name: string, data: Uint8Array): Promise<boolean> {
+    const keys = (await this.#database).transaction("keys", "readwrite").objectStore("keys");
+    if ((await answered(keys.count(name))) > 0) return false; // within one transaction
+    await answered(keys.add(data, name));
+    return true;
   }
 
   async write(name: string, data: Uint8Array): Promise<void> {

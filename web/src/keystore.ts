@@ -48,7 +48,9 @@ export async function openSecret(engine: Engine, data: Uint8Array, passphrase: s
   const [derivation, sealed] = sections as [Uint8Array, Uint8Array];
   const view = new DataView(derivation.buffer, derivation.byteOffset, derivation.length);
   if (derivation[0] !== SCRYPT || derivation.subarray(6, 12).some((byte) => byte !== 0))
-    throw new SerializationError(`secret key: expected key derivation ${SCRYPT} (scrypt), got ${derivation[0]}; use the release that wrote it`);
+    throw new SerializationError(
+      `secret key: expected key derivation ${SCRYPT} (scrypt), got ${derivation[0]}; use the release that wrote it`,
+    );
   const cost = { log2n: view.getUint8(1), r: view.getUint16(2, true), p: view.getUint16(4, true) };
   checkCost(cost);
   const secret = await cipher("decrypt", header, derivation, passphrase, cost, sealed);
@@ -94,6 +96,14 @@ async function cipher(
 
 function headerOf(parameters: ParameterSet, keyId: Uint8Array): Header {
   return {
-    kind: SECRET_KEY, parameters, seeded: false, keyId, shape: [], encoding: Encoding.Torus, weightNorm: 0, purpose: null, wordBits: 0,
+    kind: SECRET_KEY,
+    parameters,
+    seeded: false,
+    keyId,
+    shape: [],
+    encoding: Encoding.Torus,
+    weightNorm: 0,
+    purpose: null,
+    wordBits: 0,
   };
 }

@@ -34,7 +34,10 @@ export function outputSteps(last: unknown, answers: unknown): OutputStep[] {
     throw new UnsupportedError(`model: its step '${name}' after decryption is not in this client; use the Python client`);
   });
   const stages = others.map((step) => STAGES.indexOf(step.stage));
-  demand(stages.every((stage, i) => i === 0 || stage >= (stages[i - 1] as number)), `steps in the order ${STAGES.join(", ")}`);
+  demand(
+    stages.every((stage, i) => i === 0 || stage >= (stages[i - 1] as number)),
+    `steps in the order ${STAGES.join(", ")}`,
+  );
   return [...first, ...others];
 }
 
@@ -75,17 +78,22 @@ const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x
     make: (given) => {
       const radix = reals(given["radix"]);
       const width = radix.shape[1] ?? 0;
-      demand(radix.shape.length === 2 && radix.data.every((base) => Number.isInteger(base) && base > 0), "positive radices [outputs, most digits]");
+      demand(
+        radix.shape.length === 2 && radix.data.every((base) => Number.isInteger(base) && base > 0),
+        "positive radices [outputs, most digits]",
+      );
       return (x) => {
         const { rows, columns, data } = table(x, radix.shape[0] as number);
         const digits = Array.from({ length: rows }, (_, row) =>
           Array.from({ length: columns }, (_, j) => {
             let rest = data[row * columns + j] as number;
-            return [...radix.data.subarray(j * width, (j + 1) * width)].filter((base) => base > 1).map((base) => {
-              const digit = remainder(rest, base);
-              rest = Math.floor(rest / base);
-              return digit;
-            });
+            return [...radix.data.subarray(j * width, (j + 1) * width)]
+              .filter((base) => base > 1)
+              .map((base) => {
+                const digit = remainder(rest, base);
+                rest = Math.floor(rest / base);
+                return digit;
+              });
           }).flat(),
         );
         return { shape: [rows, digits[0]?.length ?? 0], data: Float64Array.from(digits.flat()) };
@@ -102,7 +110,8 @@ const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x
         const { rows, columns, data } = table(x, matrix.shape[0] as number);
         return made(rows, offset.length, (row, output) => {
           let sum = 0;
-          for (let c = 0; c < columns; ++c) sum += (data[row * columns + c] as number) * (matrix.data[c * offset.length + output] as number);
+          for (let c = 0; c < columns; ++c)
+            sum += (data[row * columns + c] as number) * (matrix.data[c * offset.length + output] as number);
           return sum + (offset[output] as number);
         });
       };
@@ -164,7 +173,8 @@ const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x
     stage: "labels",
     make: (given) => {
       const offset = real(given["offset"]);
-      return (x) => Array.from({ length: x.shape[0] ?? 0 }, (_, row) => ((x.data[row * (x.shape[1] ?? 1)] as number) - offset < 0 ? -1 : 1));
+      return (x) =>
+        Array.from({ length: x.shape[0] ?? 0 }, (_, row) => ((x.data[row * (x.shape[1] ?? 1)] as number) - offset < 0 ? -1 : 1));
     },
   },
 
@@ -175,7 +185,8 @@ const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x
       return (x) =>
         Array.from({ length: x.shape[0] ?? 0 }, (_, row) => {
           const label = names[roundHalfEven(x.data[row * (x.shape[1] ?? 1)] as number)];
-          if (label === undefined) throw new ShapeError("output: expected the numbers of labels; the result is of another model or was damaged");
+          if (label === undefined)
+            throw new ShapeError("output: expected the numbers of labels; the result is of another model or was damaged");
           return label;
         });
     },
@@ -191,14 +202,25 @@ const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x
 
 const TRANSFORMS: Readonly<Record<string, (s: Tensor, parameter: number, classes: boolean) => Tensor>> = {
   none: (s, _, classes) => (classes && s.shape[1] === 1 ? twoClasses(s) : s),
-  sigmoid: (s, _, classes) => ofClasses(mapped(s, (value) => (value >= 0 ? 1 / (1 + Math.exp(-value)) : Math.exp(value) / (1 + Math.exp(value)))), classes),
+  sigmoid: (s, _, classes) =>
+    ofClasses(
+      mapped(s, (value) => (value >= 0 ? 1 / (1 + Math.exp(-value)) : Math.exp(value) / (1 + Math.exp(value)))),
+      classes,
+    ),
   softmax: (s, slope, classes) => {
     const both = classes && s.shape[1] === 1 ? made(s.shape[0] as number, 2, (row, c) => (s.data[row] as number) * (c === 0 ? -1 : 1)) : s;
-    return softmax(mapped(both, (value) => slope * value), 1);
+    return softmax(
+      mapped(both, (value) => slope * value),
+      1,
+    );
   },
   shares: (s, _, classes) => ofClasses(s, classes),
   exp: (s) => mapped(s, Math.exp),
-  modified_huber: (s, _, classes) => ofClasses(mapped(s, (value) => (Math.min(Math.max(value, -1), 1) + 1) / 2), classes),
+  modified_huber: (s, _, classes) =>
+    ofClasses(
+      mapped(s, (value) => (Math.min(Math.max(value, -1), 1) + 1) / 2),
+      classes,
+    ),
   isolation: (s, divisor) => mapped(s, (value) => -(2 ** (-value / divisor))),
   decision: (s) => s,
 };
@@ -224,7 +246,9 @@ function ofClasses(transformed: Tensor, classes: boolean): Tensor {
 function bestClass(scores: Tensor, threshold: number): number[] {
   const columns = scores.shape[1] as number;
   return Array.from({ length: scores.shape[0] as number }, (_, row) =>
-    columns === 1 ? Number((scores.data[row] as number) > threshold) : extreme(scores.data.subarray(row * columns, (row + 1) * columns), true),
+    columns === 1
+      ? Number((scores.data[row] as number) > threshold)
+      : extreme(scores.data.subarray(row * columns, (row + 1) * columns), true),
   );
 }
 
@@ -242,7 +266,8 @@ function extreme(values: ArrayLike<number>, largest: boolean): number {
 // --- what a network ends in, along an axis ---
 
 function lastStep(entry: unknown): OutputStep {
-  if (!Array.isArray(entry)) throw new UnsupportedError("model: it ends in functions that this client does not have; use the Python client");
+  if (!Array.isArray(entry))
+    throw new UnsupportedError("model: it ends in functions that this client does not have; use the Python client");
   const [operator, axis] = [text(entry[0]), integer(entry[1], -64, 64)];
   const keepdims = entry[2] === undefined ? true : flag(entry[2]);
   const count = entry[3] === undefined ? 0 : integer(entry[3]);
@@ -257,7 +282,10 @@ function lastStep(entry: unknown): OutputStep {
     Hardmax: (values) => Array.from(values, (_, i) => Number(i === extreme(values, true))),
     ArgMax: (values) => [extreme(values, true)],
     ArgMin: (values) => [extreme(values, false)],
-    TopK: (values) => order(values, largest).slice(0, count).map((i) => values[i] as number),
+    TopK: (values) =>
+      order(values, largest)
+        .slice(0, count)
+        .map((i) => values[i] as number),
     TopKIndices: (values) => order(values, largest).slice(0, count),
   };
   const line = lines[operator];
@@ -285,7 +313,8 @@ function softmax(x: Tensor, axis: number): Tensor {
 /** Every line along an axis that is not the first, replaced by line(values). */
 function alongAxis(x: Tensor, axis: number, line: (values: Float64Array) => number[], drops: boolean): Tensor {
   const place = axis < 0 ? axis + x.shape.length : axis;
-  if (!(place >= 1 && place < x.shape.length)) throw new ShapeError(`output: expected an axis of [${x.shape.join(", ")}] after the first, got ${axis}`);
+  if (!(place >= 1 && place < x.shape.length))
+    throw new ShapeError(`output: expected an axis of [${x.shape.join(", ")}] after the first, got ${axis}`);
   const [outer, extent, inner] = [sizeOf(x.shape.slice(0, place)), x.shape[place] as number, sizeOf(x.shape.slice(place + 1))];
   let [out, length] = [new Float64Array(0), 0];
   for (let o = 0; o < outer; ++o)

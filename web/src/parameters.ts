@@ -11,6 +11,7 @@ const NAME_BYTES = 32;
 const MINIMUM_SECURITY_BITS = 128;
 
 // The integers of a row, in the order of fhe_core/src/wasm/parameters.cpp.
+// prettier-ignore
 const INTEGERS = [
   "kind", "messageBits", "polynomialSize", "glweDimension", "maskBaseLog", "maskLevelCount", "bodyBaseLog", "bodyLevelCount", "glweSecret",
   "lweSecret", "lweDimension", "keyswitchModulusLog2", "keyswitchBaseLog", "keyswitchLevelCount", "raised", "roundedProducts",

@@ -2,10 +2,11 @@
 
 import { roundHalfEven, sizeOf, type Samples, type Tensor, tensor } from "./arrays.js";
 import type { ClientKey } from "./client_key.js";
+import type { InputStep } from "./columns.js";
 import type { Engine } from "./engine.js";
 import { FheError, KeyMismatchError, ParameterError, SerializationError, ShapeError } from "./errors.js";
 import { demand, entries, MOST_NUMBERS, parsedObject, real, reals, shape, text } from "./fields.js";
-import { type InputStep, inputSteps } from "./input_steps.js";
+import { inputSteps } from "./input_steps.js";
 import { type Answer, type OutputStep, outputSteps, runOutputSteps, type Stage } from "./output_steps.js";
 import { parameterSet, type ParameterSet } from "./parameters.js";
 import { equalBytes, hexadecimal } from "./wire.js";
@@ -67,8 +68,14 @@ export class ClientSpecification {
   #checkNumbers(): void {
     const [scale, offset] = [this.#outputScale, this.#outputOffset];
     const [low, high] = this.inputRange;
-    demand(scale.shape.join() === offset.shape.join() && scale.data.length > 0 && scale.data.length <= MOST_NUMBERS, "an offset for each scale");
-    demand(scale.data.every((each) => each > 0 && Number.isFinite(1 / each)), "positive scales");
+    demand(
+      scale.shape.join() === offset.shape.join() && scale.data.length > 0 && scale.data.length <= MOST_NUMBERS,
+      "an offset for each scale",
+    );
+    demand(
+      scale.data.every((each) => each > 0 && Number.isFinite(1 / each)),
+      "positive scales",
+    );
     demand(this.#outputUnit >= 0 && this.#outputUnit <= 1 && this.#inputScale > 0 && low <= high, "a unit, a scale and a range");
     demand(Math.max(Math.abs(low), Math.abs(high)) * this.#inputScale <= MOST_PHASE * (1 + SLACK), "a range that fits the torus");
   }
@@ -128,10 +135,13 @@ export class ClientSpecification {
     const rows = header.shape[0] ?? 0;
     const count = samples ?? rows * lanes;
     if (values.length !== rows * outputs * lanes || Math.ceil(count / lanes) !== rows)
-      throw new ShapeError(`result: expected ${outputs} numbers for each of ${count} samples, got [${header.shape.join(", ")}]; it is of another model`);
+      throw new ShapeError(
+        `result: expected ${outputs} numbers for each of ${count} samples, got [${header.shape.join(", ")}]; it is of another model`,
+      );
     const phases = new Float64Array(count * outputs);
     for (let s = 0; s < count; ++s)
-      for (let o = 0; o < outputs; ++o) phases[s * outputs + o] = values[(Math.floor(s / lanes) * outputs + o) * lanes + (s % lanes)] as number;
+      for (let o = 0; o < outputs; ++o)
+        phases[s * outputs + o] = values[(Math.floor(s / lanes) * outputs + o) * lanes + (s % lanes)] as number;
     return this.#finish({ shape: [count, ...this.#outputScale.shape], data: phases }, until);
   }
 

@@ -106,7 +106,9 @@ function checkedUrl(url: string, hasToken: boolean, allowPlainHttp: boolean): st
   if (parts.username !== "" || parts.password !== "") throw new ParameterError("url: expected no user name or password in it; pass apiKey");
   const loopback = parts.hostname === "localhost" || parts.hostname === "[::1]" || /^127\./.test(parts.hostname);
   if (parts.protocol === "http:" && hasToken && !allowPlainHttp && !loopback)
-    throw new ParameterError("url: expected https, because an API key goes with every request; pass allowPlainHttp if the network is yours");
+    throw new ParameterError(
+      "url: expected https, because an API key goes with every request; pass allowPlainHttp if the network is yours",
+    );
   return url.replace(/\/+$/, "");
 }
 

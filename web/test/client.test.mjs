@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { CancelledError, ClientKey, ClientSpecification, Engine } from "../dist/index.js";
+import { CancelledError, ClientKey, ClientSpecification, Engine, Keyring } from "../dist/index.js";
 
 const engine = await Engine.load();
 const toys = await Engine.load({ environment: { CLOAKWORK_ALLOW_TOY: "1" } });
@@ -16,7 +16,10 @@ test("unknown and insecure sets", async () => {
 
 test("values out of range are named by position, never shown", async () => {
   const key = await ClientKey.generate("lut2", engine);
-  assert.throws(() => key.encryptTorus([0.1, 0.987654]), (error) => error.name === "ParameterError" && /position 1/.test(error.message) && !/987/.test(error.message));
+  assert.throws(
+    () => key.encryptTorus([0.1, 0.987654]),
+    (error) => error.name === "ParameterError" && /position 1/.test(error.message) && !/987/.test(error.message),
+  );
   assert.throws(() => key.encryptTorus([NaN]), { name: "ParameterError" });
   assert.throws(() => key.encryptMessages([4]), { name: "ParameterError" });
   assert.throws(() => key.encryptMessages([]), { name: "ShapeError" });
@@ -52,6 +55,33 @@ test("key files", async () => {
   await assert.rejects(ClientKey.load(key.encryptMessages([1]), "right", toys), { name: "SerializationError", message: /secret key/ });
   await assert.rejects(key.save("costly", { log2n: 30, r: 8, p: 1 }), { name: "SerializationError" });
   assert.throws(() => key.decrypt(file), { name: "SerializationError", message: /secret key must stay with its owner/ });
+});
+
+test("sizes beyond the engine's addresses are refused, not wrapped around", () => {
+  for (const bytes of [2 ** 31, 2 ** 32, 2 ** 32 + 16, NaN])
+    assert.throws(() => engine.arena((arena) => arena.allocate(bytes)), { name: "FheError", message: /memory/ });
+});
+
+test("two clients that make a key at once end with one", async () => {
+  const files = new Map();
+  const store = {
+    read: async (name) => files.get(name) ?? null,
+    create: async (name, data) => !files.has(name) && !!files.set(name, data),
+    write: async (name, data) => void files.set(name, data),
+  };
+  const rings = [1, 2].map(() => new Keyring(store, "word", toys, CHEAP));
+  const [one, other] = await Promise.all(rings.map((ring) => ring.key("toy")));
+  assert.deepEqual(one.keyId, other.keyId);
+  assert.deepEqual([...other.decrypt(one.encryptMessages([3, 1]))], [3, 1]);
+  const object = await rings[0].evaluationKeys("toy");
+  assert.equal(await rings[1].evaluationKeys("toy"), object); // the stored one
+  files.set(
+    [...files.keys()].find((name) => name.endsWith(".evaluation.keys")),
+    object.slice(0, -1),
+  );
+  const third = new Keyring(store, "word", toys, CHEAP);
+  assert.equal((await third.evaluationKeys("toy")).length, object.length); // made again
+  await assert.rejects(new Keyring(store, "wrong", toys, CHEAP).key("toy"), { name: "KeyMismatchError" });
 });
 
 test("progress of evaluation keys, cancelled and failing", async () => {

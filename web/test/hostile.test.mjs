@@ -17,26 +17,68 @@ const SPECIFICATION = {
   input_scale: 0.125,
   output_scale: [0.0625, 0.125],
   output_offset: [0, 0.5],
-  client_steps: [["Softmax", -1, true, 0, true], ["TopK", 1, true, 2, true]],
+  client_steps: [
+    ["Softmax", -1, true, 0, true],
+    ["TopK", 1, true, 2, true],
+  ],
   input_steps: [
     { step: "Categories", count: 3, columns: [2], known: [["red", "blue"]], unseen: "ignore", names: ["a", "b", "c"], missing: true },
     { step: "Impute", fill: [0, 1, 2] },
     { step: "OneHot", sizes: [0, 0, 2] },
-    { step: "Append", columns: [0, 1], steps: [{ step: "Polynomials", powers: [[2, 0], [1, 1]] }, { step: "Normalise", norm: "l2" }] },
+    {
+      step: "Append",
+      columns: [0, 1],
+      steps: [
+        {
+          step: "Polynomials",
+          powers: [
+            [2, 0],
+            [1, 1],
+          ],
+        },
+        { step: "Normalise", norm: "l2" },
+      ],
+    },
     { step: "Saturate", lower: [-1, -1, -1, -1, -1, -1], upper: [1, 1, 1, 1, 1, 1] },
-    { step: "Append", columns: [0], steps: [
-      { step: "Thermometer", feature: [0], count: [4], low: [0], spacing: [0.25], points: [], digit: [1], missing: true, strict: false, single: true }] },
+    {
+      step: "Append",
+      columns: [0],
+      steps: [
+        {
+          step: "Thermometer",
+          feature: [0],
+          count: [4],
+          low: [0],
+          spacing: [0.25],
+          points: [],
+          digit: [1],
+          missing: true,
+          strict: false,
+          single: true,
+        },
+      ],
+    },
     { step: "Select", columns: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9] },
   ],
   output_steps: [
     { step: "Wrap", lowest: [0, -1], modulus: 4 },
-    { step: "Combine", matrix: [[1, 0], [0.5, 2]], offset: [0, 1] },
+    {
+      step: "Combine",
+      matrix: [
+        [1, 0],
+        [0.5, 2],
+      ],
+      offset: [0, 1],
+    },
     { step: "Transform", name: "softmax", parameter: 1, classes: true },
     { step: "Labels", labels: ["no", "yes"], threshold: 0.5 },
   ],
   output_unit: 0.0625,
 };
-const SAMPLES = [[0.5, NaN, "red"], [-2, 0.25, "green"]];
+const SAMPLES = [
+  [0.5, NaN, "red"],
+  [-2, 0.25, "green"],
+];
 const WRONG = [null, -1, 0, 1.5, 1e9, 2 ** 60, NaN, "x", [], {}, [[]], true, ["Softmax"], Array(40).fill([1]), { step: "Nothing" }];
 
 function use(specification, key) {

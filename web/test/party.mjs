@@ -1,4 +1,5 @@
 // One step of the client as a process of its own, for tests/web/test_client.py: node party.mjs STEP FOLDER, with files in the folder.
+import { createHash } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
@@ -20,6 +21,21 @@ async function makeKeys(set) {
 }
 
 const STEPS = {
+  entropy: async () => {
+    const found = {};
+    for (const set of JSON.parse(readFileSync(path("sets.json"), "utf8"))) {
+      const key = ClientKey.fromEntropy(
+        set,
+        Uint8Array.from({ length: 32 }, (_, i) => i),
+        engine,
+      );
+      found[set] = createHash("sha256")
+        .update(await key.evaluationKeysObject())
+        .digest("hex");
+      key.close();
+    }
+    writeFileSync(path("digests.json"), JSON.stringify(found));
+  },
   inputs: async () => {
     const { shape, data } = specification.inputs(JSON.parse(readFileSync(path("samples.json"), "utf8")));
     writeFileSync(path("inputs.json"), JSON.stringify({ shape, data: [...data] }));
@@ -33,7 +49,10 @@ const STEPS = {
     const key = await ClientKey.load(read("secret.key"), PASSPHRASE, engine);
     const answers = {};
     for (const until of ["scores", "probabilities", "labels"]) {
-      const answer = specification.decrypt(key, read("result.bin"), { until, samples: JSON.parse(readFileSync(path("samples.json"), "utf8")).length });
+      const answer = specification.decrypt(key, read("result.bin"), {
+        until,
+        samples: JSON.parse(readFileSync(path("samples.json"), "utf8")).length,
+      });
       answers[until] = Array.isArray(answer) ? answer : { shape: answer.shape, data: [...answer.data] };
     }
     writeFileSync(path("answers.json"), JSON.stringify(answers));

@@ -10,6 +10,11 @@ const keys = join(folder, "keys");
 mkdirSync(keys, { recursive: true, mode: 0o700 });
 const store = {
   read: async (name) => (existsSync(join(keys, name)) ? new Uint8Array(readFileSync(join(keys, name))) : null),
+  create: async (name, data) => {
+    if (existsSync(join(keys, name))) return false;
+    writeFileSync(join(keys, name), data, { mode: 0o600 });
+    return true;
+  },
   write: async (name, data) => writeFileSync(join(keys, name), data, { mode: 0o600 }),
 };
 

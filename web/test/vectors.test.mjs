@@ -25,7 +25,10 @@ async function joined(parts) {
 for (const set of Object.keys(digests)) {
   const lanes = parameterSet(engine, set).laneCount;
   const messages = inLanes([0, 1, 2, 3], lanes);
-  const many = inLanes(Array.from({ length: 300 }, (_, i) => i % 4), lanes);
+  const many = inLanes(
+    Array.from({ length: 300 }, (_, i) => i % 4),
+    lanes,
+  );
 
   test(`${set}: the row has the digest`, () => {
     assert.equal(parameterSet(engine, set).text, Buffer.from(read(`${set}_parameter_set.txt`)).toString());

@@ -1,5 +1,6 @@
 // The secret side for JavaScript: what bindings/bind_client.cpp is for Python. web/src/engine.ts calls it and has allocated
 // every array at the size that a comment here says.
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>

@@ -1,4 +1,5 @@
 // Rows of the parameter table for JavaScript: texts, integers and reals in the order of web/src/parameters.ts.
+#include <algorithm>
 #include <cstring>
 
 #include "wasm/exports.hpp"

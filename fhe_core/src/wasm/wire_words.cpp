@@ -64,8 +64,9 @@ int expand_switched(std::uint32_t set, const std::uint8_t* bytes, std::size_t co
         const ParameterSet& params = set_at(set);
         if (bits < 1 || bits > 32) throw SerializationError("switched ciphertexts: expected words of 1 to 32 bits");
         const std::uint64_t modulus = params.modulus(), half = std::uint64_t{1} << (bits - 1);
-        const std::size_t used = count * bits % 8;
-        if (used != 0 && bytes[count * bits / 8] >> used)
+        const std::uint64_t total_bits = std::uint64_t{count} * static_cast<std::uint64_t>(bits);  // addresses have 32 bits here
+        const int used = static_cast<int>(total_bits % 8);
+        if (used != 0 && bytes[total_bits / 8] >> used)
             throw SerializationError(
                 "switched ciphertexts: expected zeros after the last word; the object was not made by this format's rules");
         with_word(params.limbs(), [&]<class Word>(Word) {
