@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +20,7 @@ from cloakwork.training.cifar10_data import CLASSES, load_cifar10
 
 PICTURE = Path("cloakwork-demo-cifar10.png")
 _SIDE = 32
-_MOST_PIXELS = 100_000_000  # of a file
+_LEVELS_PER_LEVEL = 257  # of 16 bits for one of 8
 
 
 def cifar10(
@@ -73,15 +74,20 @@ def _pictures(images: NDArray[np.float64], labels: NDArray[np.int64] | None, sou
 
 
 def _read(path: Path) -> NDArray[np.float64]:
-    """[3, 32, 32] in [0, 1]: the square in the middle."""
+    """[3, 32, 32] in [0, 1]: the square in the middle, the right way up."""
     from PIL import Image, ImageOps, UnidentifiedImageError  # the extra `demo`
 
     try:
-        with Image.open(path) as opened:
-            if opened.width * opened.height > _MOST_PIXELS:
-                raise FailureError(f"{path}: expected at most {_MOST_PIXELS:,} pixels")
-            square = ImageOps.fit(opened.convert("RGB"), (_SIDE, _SIDE), Image.Resampling.BOX)
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as opened:
+                upright = ImageOps.exif_transpose(opened)
+                if upright.mode.startswith("I;16"):  # Pillow would cut off what is above 255
+                    upright = Image.fromarray((np.asarray(upright) // _LEVELS_PER_LEVEL).astype(np.uint8))
+                elif upright.mode in ("I", "F"):
+                    raise FailureError(f"{path}: expected 8 or 16 bits a channel, got a picture of 32")
+                square = ImageOps.fit(upright.convert("RGB"), (_SIDE, _SIDE), Image.Resampling.BOX)
+    except (UnidentifiedImageError, OSError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise FailureError(f"{path}: expected a picture: {error}") from error
     pixels: NDArray[np.float64] = np.asarray(square, dtype=np.float64).transpose(2, 0, 1) / 255
     return pixels

@@ -12,6 +12,7 @@ from onnx import helper
 from onnx_models import model
 from PIL import Image
 
+from cloakwork.app.cli.demo import cifar10
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.training.cifar10_data import CLASSES
 
@@ -55,6 +56,27 @@ def test_pictures_of_ones_own(run, tmp_path, colours):
     assert below.std(axis=0).min() > 50  # words of ciphertexts: all colours
 
 
+def test_pictures_as_cameras_and_scanners_write_them(run, tmp_path, colours):
+    """One that lies on its side, as its EXIF data say; 16 bits; one with palette; the middle counts."""
+    wide = Image.new("RGB", (90, 30), (0, 0, 255))
+    wide.paste((255, 0, 0), (30, 0, 60, 30))
+    wide.quantize(4).save(tmp_path / "palette.png")
+    Image.fromarray(np.full((40, 40), 30_000, dtype=np.uint16)).save(tmp_path / "deep.png")
+    names = ["palette.png", "deep.png"]
+    record = json.loads(run("demo", "cifar10", *names, "--model", colours, "--json", "-").stdout)
+    assert record["answers"][0] == CLASSES[0]
+    assert record["agreement"] == 1.0
+    lying = Image.new("RGB", (64, 64), (255, 0, 0))
+    lying.paste((0, 0, 255), (32, 0, 64, 64))
+    turned = lying.getexif()
+    turned[0x0112] = 6  # its left is the top
+    lying.save(tmp_path / "turned.png", exif=turned)
+    upright = cifar10._read(tmp_path / "turned.png")
+    assert (upright[0, :16] == 1).all() and (upright[0, 16:] == 0).all()
+    grey = cifar10._read(tmp_path / "deep.png")
+    assert np.abs(grey - 30_000 / 65_535).max() < 1 / 255
+
+
 @pytest.mark.skipif(
     not (Path(DATA) / "cifar10").is_dir(), reason="no CIFAR-10: set CLOAKWORK_DATA to the folder that holds cifar10/"
 )
@@ -72,11 +94,15 @@ def test_test_images_come_from_all_classes(run, tmp_path, colours):
 def test_wrong_calls(run, tmp_path, colours, error_line):
     save(tmp_path / "red.png", (250, 9, 9))
     (tmp_path / "text.png").write_text("no picture")
+    Image.new("1", (12_000, 12_000)).save(tmp_path / "bomb.png")
+    Image.fromarray(np.ones((40, 40), dtype=np.float32)).save(tmp_path / "floats.tiff")
     for arguments, code, word in (
         (["red.png", "--images", "2"], 2, "--images"),
         (["red.png", "--model", "mnist-strided"], 2, "784"),
         (["text.png", "--model", colours], 1, "text.png"),
         (["none.png", "--model", colours], 1, "none.png"),
+        (["bomb.png", "--model", colours], 1, "bomb.png"),
+        (["floats.tiff", "--model", colours], 1, "8 or 16 bits"),
         (["--model", colours], 1, "pictures of your own"),
     ):
         result = run("demo", "cifar10", *arguments, environment={"CLOAKWORK_DATA": str(tmp_path)})
