@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ def publish(
     data: str = "mnist",
     options: Mapping[str, Any],
     ranges: Calibration | None = None,
+    keeps_program: bool = False,
     folder: Path = zoo.FOLDER,
 ) -> dict[str, Any]:
     """Returns what the card says of accuracy.
@@ -35,10 +37,12 @@ def publish(
         data: "mnist" or "cifar10".
         options: of compile_onnx.
         ranges: learned ones; None: of 2,000 training images.
+        keeps_program: the zoo gets the program, compiled on 2,000 training images, instead of the ONNX file and ranges.
     """
-    if ranges is None:
-        ranges = calibrate(path, calibration_images(data, CALIBRATION_IMAGES))
-    model = compile_onnx(path, ranges, **zoo.compile_options(options))  # as load_model does, which has no images
+    samples: Any = calibration_images(data, CALIBRATION_IMAGES) if ranges is None else ranges
+    if not (keeps_program or isinstance(samples, Calibration)):
+        samples = calibrate(path, samples)  # as load_model has them, which has no images
+    model = compile_onnx(path, samples, **zoo.compile_options(options))
     images, labels = load_images(data, "test")
     clear = model.predict_float(images).argmax(axis=1)
     simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
@@ -51,9 +55,15 @@ def publish(
         "recipe": recipe,
         "seed": seed,
     }
-    zoo.add_model(
-        name, path, description=description, data=data, samples=ranges, options=options, facts=facts, folder=folder
-    )
+    known: dict[str, Any] = {"description": description, "data": data, "folder": folder}
+    if not keeps_program:
+        zoo.add_model(name, path, samples=samples, options=options, facts=facts, **known)
+        return facts
+    facts["compiled_with"] = dict(options)
+    with TemporaryDirectory() as scratch:
+        program = Path(scratch) / f"{name}{zoo.PROGRAM}"
+        model.save(program)
+        zoo.add_model(name, program, facts=facts, **known)
     return facts
 
 

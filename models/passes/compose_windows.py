@@ -1,6 +1,7 @@
 """One linear node for a wide one on others (a convolution on an average pool), position by position: weights stay shared.
 
-Every position reads the windows of what it read, each wire once; positions whose windows overlap in the same way share a block.
+Every position reads the windows of what it read, each wire once; positions whose windows overlap in the same way share a block. Where no windows
+overlap all wires stay in their places, so that positions at a border, which read zeros, share the block of those inside.
 """
 
 from __future__ import annotations
@@ -25,10 +26,16 @@ def composed_windows(node: Linear, sources: list[Linear], most_weights: int) -> 
         return None
     names, slots = _distinct(windows.read)
     rows = node.weights.shape[1]
-    if int((names >= 0).sum()) * rows > most_weights:
+    count = int((names >= 0).sum())
+    if count * rows > most_weights:
         return None
-    keys = np.concatenate([node.block[:, None], windows.kind, windows.start, slots, names[:, :1] < 0], axis=1)
-    first, block = _distinct_rows(keys)
+    keys = [node.block[:, None], windows.kind, windows.start]
+    first, block = _distinct_rows(np.concatenate([*keys, slots, names[:, :1] < 0], axis=1))
+    if count == int((windows.read >= 0).sum()):
+        kept = _distinct_rows(np.concatenate(keys, axis=1))
+        if len(kept[0]) < len(first):
+            first, block = kept
+            names, slots = windows.read, np.broadcast_to(np.arange(windows.read.shape[1]), windows.read.shape)
     if len(first) * rows * names.shape[1] > MAX_WEIGHTS:
         return None
     weights = np.zeros((len(first), names.shape[1], rows))
@@ -38,7 +45,8 @@ def composed_windows(node: Linear, sources: list[Linear], most_weights: int) -> 
         row, column = np.nonzero(own)
         place = slots[position][windows.start[position, column, None] + np.arange(windows.factors.shape[1])]
         np.add.at(weights[group], (place, row[:, None]), own[row, column, None] * windows.factors[kind[column]])
-        weights[group, names[position] < 0] = 0.0
+        if names is not windows.read:
+            weights[group, names[position] < 0] = 0.0
         bias[group] = node.bias[node.block[position]] + own @ windows.bias[kind]
     used = np.flatnonzero((names >= 0).any(axis=0))
     used = used if len(used) else np.zeros(1, dtype=np.int64)

@@ -1,4 +1,5 @@
-"""Trained models that come with the package, by name. A model is a file and a card: NAME.onnx or NAME.clkm, and NAME.json.
+"""Trained models that come with the package, by name. A model is a file and a card: NAME.onnx or NAME.clkm, compressed where it is large
+(NAME.clkm.xz), and NAME.json.
 
 `add_model` writes both; nothing here names a model.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +24,12 @@ from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import CompiledModel, calibrate, compile_onnx
 from cloakwork.models.errors import CompileError
 from cloakwork.models.program.answers import answer_bits, answer_bytes
+from cloakwork.models.program.artefact import program_from_bytes
 
 FOLDER: Final = Path(__file__).parent
 ONNX, PROGRAM = ".onnx", ".clkm"
+_COMPRESSED: Final = ".xz"
+_COMPRESSED_FROM: Final = 1 << 20  # bytes of a program: weights that positions share repeat in it
 _CALIBRATION: Final = "calibration.json"
 _SAMPLES: Final = "samples.npz"
 
@@ -45,6 +50,11 @@ class Card:
     @property
     def path(self) -> Path:
         return FOLDER / self.file
+
+    @property
+    def is_program(self) -> bool:
+        """Compiled already; else ONNX."""
+        return self.file.removesuffix(_COMPRESSED).endswith(PROGRAM)
 
 
 def names() -> tuple[str, ...]:
@@ -76,10 +86,11 @@ def zoo_model(name: str) -> Path:
 def load_model(name: str, **options: Any) -> CompiledModel:
     """The compiled model; needs no data set. Options as in `compile_onnx`, in place of the card's; another profile chooses its own set."""
     found, path = card(name), zoo_model(name)
-    if path.suffix == PROGRAM:
+    if found.is_program:
         if options:
             raise CompileError(f"zoo: '{name}' is a compiled program; expected no options, got {', '.join(options)}")
-        return CompiledModel.load(path)
+        content = path.read_bytes()
+        return CompiledModel(program_from_bytes(lzma.decompress(content) if path.suffix == _COMPRESSED else content))
     own = {key: value for key, value in found.compile.items() if not (key == "candidates" and "profile" in options)}
     return compile_onnx(path, calibration_of(found), **compile_options({**own, **options}))
 
@@ -141,7 +152,7 @@ def add_model(
     """Copies a model that compiles into the zoo and writes its card.
 
     Args:
-        path: an ONNX file, or a compiled program (.clkm).
+        path: an ONNX file, or a compiled program (.clkm), which is kept compressed where it is large.
         data: the data set, as `cloakwork simulate --data` calls it.
         samples: of the training data [samples, ..], or ranges that were learned; only ranges are kept. None for a compiled program,
             and for a model whose quantisers say the ranges.
@@ -151,6 +162,8 @@ def add_model(
     if path.suffix not in (ONNX, PROGRAM):
         raise CompileError(f"zoo: expected a file {ONNX} or {PROGRAM}, got {path.name}")
     content, file = path.read_bytes(), f"{name}{path.suffix}"
+    if path.suffix == PROGRAM and len(content) >= _COMPRESSED_FROM:
+        content, file = lzma.compress(content, preset=lzma.PRESET_EXTREME | 9), f"{file}{_COMPRESSED}"
     fields: dict[str, Any] = {
         "file": file,
         "sha256": hashlib.sha256(content).hexdigest(),

@@ -70,22 +70,22 @@ def _mnist(first: int, second: int, *sets: str) -> Variant:
 
 
 VARIANTS: Final = (
-    _cifar10("resnet8-44", cifar10_resnet.strided(44, (1, 1, 1)), "nn05", "nn1"),
-    _cifar10("vgg-56", cifar10_vgg.shape(56), "nn1", "nn05", "nn2"),
-    _cifar10("resnet12-64", cifar10_resnet.strided(64, (1, 2, 2)), "nn05", "nn1"),
+    _cifar10("resnet8-44", cifar10_resnet.strided(44, (1, 1, 1), 2), "nn05", "nn1"),
+    _cifar10("vgg-56", cifar10_vgg.shape(56, 2), "nn1", "nn05", "nn2"),
+    _cifar10("resnet12-64", cifar10_resnet.strided(64, (1, 2, 2), 2), "nn05", "nn1"),
     _mnist(10, 24, "nn2", "nn1"),
     _mnist(6, 16, "nn1", "nn05"),
-    _cifar10("vgg-96", cifar10_vgg.shape(96), "nn1", "nn2"),
-    _cifar10("resnet12-80", cifar10_resnet.strided(80, (1, 2, 2)), "nn05"),
-    _cifar10("resnet14-64", cifar10_resnet.strided(64, (2, 2, 2)), "nn1"),
+    _cifar10("vgg-96", cifar10_vgg.shape(96, 2), "nn1", "nn2"),
+    _cifar10("resnet12-80", cifar10_resnet.strided(80, (1, 2, 2), 2), "nn05"),
+    _cifar10("resnet14-64", cifar10_resnet.strided(64, (2, 2, 2), 2), "nn1"),
     _cifar10("resnet20", cifar10_resnet.resnet20(), "nn1"),
     _cifar10("resnet8-28x4", cifar10_resnet.strided(28, (1, 1, 1), 4), "nn05"),
     _cifar10("resnet8-28x4-late", cifar10_resnet.strided(28, (0, 2, 1), 4), "nn05"),
     _cifar10("vgg-32x4", cifar10_vgg.shape(32, 4), "nn05"),
     _cifar10("resnet12-24x4", cifar10_resnet.strided(24, (1, 2, 2), 4), "nn05"),
     _cifar10("resnet12-32x4", cifar10_resnet.strided(32, (1, 2, 2), 4), "nn05"),
-    _cifar10("resnet8-64", cifar10_resnet.strided(64, (1, 1, 1)), "nn1", "nn05"),
-    _cifar10("vgg-40", cifar10_vgg.shape(40), "nn1", "nn05"),
+    _cifar10("resnet8-64", cifar10_resnet.strided(64, (1, 1, 1), 2), "nn1", "nn05"),
+    _cifar10("vgg-40", cifar10_vgg.shape(40, 2), "nn1", "nn05"),
 )
 
 
@@ -147,8 +147,7 @@ def measured(
     for parameter_set in variant.sets:
         began = time.monotonic()
         torch.manual_seed(variant.tuning.seed)
-        options = {"teacher": teacher, "structured_keys": True}
-        prepared = tuned(model, *data.train, parameter_set, variant.tuning, **options)
+        prepared = tuned(model, *data.train, parameter_set, variant.tuning, teacher=teacher, structured_keys=True)
         path = folder / f"{variant.name}-{parameter_set}.onnx"
         x, y = data.test
         clear, noisy = (scores(prepared, x, simulated).argmax(axis=1) for simulated in (False, True))

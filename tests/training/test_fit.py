@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="what is tested are its tensors")
 
-from cloakwork.training.fit import Schedule, erased, fit, mirrored, shifted  # noqa: E402
+from cloakwork.training.fit import Schedule, distance, erased, fit, mirrored, shifted  # noqa: E402
 
 SIDE = 5
 
@@ -56,3 +58,41 @@ def test_about_half_of_the_images_are_mirrored() -> None:
 def test_fewer_images_than_a_batch_are_refused() -> None:
     with pytest.raises(ValueError, match="expected a batch of 8 at least, got 7"):
         fit(torch.nn.Linear(4, 2), np.zeros((7, 4), np.float32), np.zeros(7, np.int64), Schedule(1, batch=8))
+
+
+def of_squares(*widths: int) -> torch.nn.Sequential:
+    layers: list[torch.nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def test_a_teacher_counts_more_than_labels() -> None:
+    """With labels that say nothing the pupil learns what the teacher says, which stays as it is; without it there is nothing to learn."""
+    torch.manual_seed(1)
+    random = np.random.default_rng(4)
+    x, labels = random.standard_normal((600, 4)).astype(np.float32), random.integers(0, 3, 600)
+    teacher = of_squares(4, 16, 3)
+    with torch.no_grad():
+        teacher[2].weight *= 20
+        wanted = teacher(torch.from_numpy(x)).argmax(dim=1)
+    before = {name: each.clone() for name, each in teacher.state_dict().items()}
+    same = {}
+    for name, helper in (("taught", teacher), ("alone", None)):
+        torch.manual_seed(2)
+        pupil = of_squares(4, 16, 3)
+        fit(pupil, x, labels, Schedule(30, batch=50, learning_rate=2e-2), teacher=helper)
+        same[name] = float((pupil(torch.from_numpy(x)).argmax(dim=1) == wanted).float().mean())
+    assert same["taught"] > 0.9 and same["alone"] < 0.75, same
+    assert all(torch.equal(before[name], each) for name, each in teacher.state_dict().items())
+    assert all(each.grad is None for each in teacher.parameters())
+
+
+def test_the_distance_from_a_teacher_is_that_of_softened_scores() -> None:
+    """Against sums of p log(p / q) with temperature 4, by hand; no scores are further from themselves than 0."""
+    random = np.random.default_rng(5)
+    ours, theirs = random.standard_normal((2, 7, 3)) * 6
+    p, q = (np.exp(scores / 4) / np.exp(scores / 4).sum(axis=1, keepdims=True) for scores in (theirs, ours))
+    expected = 16 * (p * np.log(p / q)).sum(axis=1).mean()
+    assert float(distance(torch.from_numpy(ours), torch.from_numpy(theirs))) == pytest.approx(expected, rel=1e-9)
+    assert float(distance(torch.from_numpy(ours), torch.from_numpy(ours))) == pytest.approx(0, abs=1e-12)

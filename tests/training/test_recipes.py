@@ -22,6 +22,7 @@ from cloakwork.training import publish, recipes  # noqa: E402
 from cloakwork.training.fit import Schedule  # noqa: E402
 from cloakwork.training.recipes import (  # noqa: E402
     cifar10_resnet,
+    cifar10_teacher,
     cifar10_vgg,
     mnist_cnn,
     mnist_mlp_1x30,
@@ -95,7 +96,9 @@ def test_a_tuned_recipe_learns_and_its_file_compiles(
 ) -> None:
     quick = replace(module.RECIPE.schedule, batch=20, learning_rate=0.05 if module.RECIPE.schedule.momentum else 4e-3)
     tuning = replace(module.RECIPE.tuning, batch=20, learning_rate=2e-3)
-    monkeypatch.setattr(module, "RECIPE", replace(module.RECIPE, build=build, schedule=quick, tuning=tuning))
+    teacher = None if module.RECIPE.teacher is None else tuned.Teacher(lambda: build(None), quick)
+    small = replace(module.RECIPE, build=build, schedule=quick, tuning=tuning, teacher=teacher)
+    monkeypatch.setattr(module, "RECIPE", small)
     trained = recipes.train(module.RECIPE.name, tmp_path / "m.onnx", epochs=6)
     assert trained.data == recipes.data_of(module.RECIPE.name) == module.RECIPE.data
     assert trained.epochs == 6
@@ -111,13 +114,21 @@ def test_a_tuned_recipe_learns_and_its_file_compiles(
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
-        (cifar10_vgg.shape(), 50_176),
-        (cifar10_resnet.strided(), 98_304),
+        (cifar10_vgg.shape(), 49_152),
+        (cifar10_vgg.shape(56, 2), 50_176),
+        (cifar10_resnet.strided(), 90_112),
+        (cifar10_resnet.strided(64, growth=2), 98_304),
         (cifar10_resnet.resnet20(), 188_416),
     ],
 )
 def test_look_ups_are_the_outputs_of_activations(shape: networks.Shape, expected: int) -> None:
     assert networks.lookups(networks.network(shape, None), (3, 32, 32)) == expected
+
+
+def test_a_teacher_costs_many_times_what_it_teaches() -> None:
+    """It is for networks that are encrypted; nobody should take it for one."""
+    pupils = (networks.lookups(module.RECIPE.build(None), (3, 32, 32)) for module in (cifar10_vgg, cifar10_resnet))
+    assert networks.lookups(cifar10_teacher.build(), (3, 32, 32)) > 4 * max(pupils)
 
 
 def test_the_same_seed_gives_the_same_file(tmp_path: Path, made_up_mnist: None) -> None:
@@ -162,3 +173,38 @@ def test_a_card_has_the_figures_of_what_the_zoo_loads(
     assert facts["bootstraps"] == model.program.bootstraps
     with_images = compile_onnx(path, images[:100].astype(float), candidates=["nn05"], allow_loss=True)
     assert with_images.program.digest != model.program.digest
+
+
+def test_a_recipe_that_keeps_its_program_is_published_as_it_was_measured(
+    tmp_path: Path, made_up_images: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled with images, not with the ranges that are left of them."""
+    recipe = mnist_strided.RECIPE
+    quick = replace(recipe.schedule, batch=20)
+    build = mnist_strided.build
+    small = replace(recipe, build=lambda noise: build(noise, (4, 8)), schedule=quick, keeps_program=True)
+    monkeypatch.setattr(mnist_strided, "RECIPE", replace(small, tuning=replace(recipe.tuning, batch=20)))
+    trained = mnist_strided.train(tmp_path / "m.onnx", epochs=3)
+    assert trained.keeps_program
+    images, labels = tuned.load_images("mnist", "test")
+    monkeypatch.setattr(publish, "load_images", lambda data, part: (images, labels))
+    monkeypatch.setattr(publish, "calibration_images", lambda data, count: images[:100].astype(float))
+    (tmp_path / "zoo").mkdir()
+    options = {"candidates": ["nn05"]}
+    told = publish.publish(
+        "some",
+        trained.path,
+        description="small",
+        recipe="",
+        seed=1,
+        options=options,
+        keeps_program=True,
+        folder=tmp_path / "zoo",
+    )
+    monkeypatch.setattr(zoo, "FOLDER", tmp_path / "zoo")
+    model, card = zoo.load_model("some"), zoo.card("some")
+    assert card.is_program and card.facts["compiled_with"] == options and card.calibration is None
+    simulated = model.predict(images, fhe="simulate", seed=1).argmax(axis=1)
+    assert told["accuracy_simulated"] == round(float((simulated == labels).mean()), 4)
+    expected = compile_onnx(trained.path, images[:100].astype(float), **options)
+    np.testing.assert_array_equal(model.predict(images[:20]), expected.predict(images[:20]))

@@ -1,15 +1,16 @@
-"""Residual networks for CIFAR-10: ResNet-20 as it was published, and wider and shallower ones behind a strided convolution, which cost no more."""
+"""Residual networks for CIFAR-10: ResNet-20 as it was published, and wider and shallower ones behind a strided convolution, which cost less."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from cloakwork.training.fit import Progress
 from cloakwork.training.noise import LookupNoise
 from cloakwork.training.pytorch import torch
 from cloakwork.training.recipes.cifar10_teacher import TEACHER
-from cloakwork.training.recipes.cifar10_vgg import SCHEDULE, TUNING
+from cloakwork.training.recipes.cifar10_vgg import COMPILE, SCHEDULE, TUNING
 from cloakwork.training.recipes.networks import Shape, Stage, network
 from cloakwork.training.recipes.recipe import Trained
 from cloakwork.training.recipes.tuned import TunedRecipe, train_tuned_recipe
@@ -20,7 +21,7 @@ def resnet20() -> Shape:
     return Shape(16, (Stage(16, 3, 1), Stage(32, 3, 2), Stage(64, 3, 2)), residual=True)
 
 
-def strided(width: int = 64, blocks: Sequence[int] = (1, 2, 2), growth: int = 2) -> Shape:
+def strided(width: int = 32, blocks: Sequence[int] = (1, 2, 2), growth: int = 4) -> Shape:
     """Three stages of so many residual blocks on 16 x 16, 8 x 8 and 4 x 4 positions.
 
     Args:
@@ -39,11 +40,13 @@ RECIPE = TunedRecipe(
     "cifar10",
     "nn05",
     build,
-    SCHEDULE,
+    replace(SCHEDULE, epochs=100),
     TUNING,
-    description="4x4 convolution of stride 2, stages of one, two and two residual blocks with 64, 128, 256 channels, mean of positions, 10 outputs",
+    description="4x4 convolution of stride 2, stages of one, two and two residual blocks with 32, 128, 512 channels, mean of positions, 10 outputs",
     noise_first=False,
+    compile=COMPILE,
     teacher=TEACHER,
+    keeps_program=True,
 )
 
 

@@ -12,9 +12,9 @@ from cloakwork.training.recipes.networks import Shape, Stage, network
 from cloakwork.training.recipes.recipe import Trained
 from cloakwork.training.recipes.tuned import TunedRecipe, train_tuned_recipe
 
-WIDTH = 56  # of the first two convolutions
+WIDTH, GROWTH = 32, 4  # of the first two convolutions, and from one size to the next: all six have 8,192 activations
 SCHEDULE = Schedule(
-    60,
+    120,
     batch=512,
     learning_rate=0.4,
     momentum=0.9,
@@ -22,12 +22,14 @@ SCHEDULE = Schedule(
     label_smoothing=0.1,
     shift=4,
     mirrored=True,
+    erased=8,
     bfloat16=True,
 )
-TUNING = Schedule(8, batch=512, learning_rate=5e-4, label_smoothing=0.1, range_weight=0.003, shift=4, mirrored=True)
+TUNING = Schedule(10, batch=512, learning_rate=5e-4, label_smoothing=0.1, range_weight=0.003, shift=4, mirrored=True)
+COMPILE = {"candidates": ["nn05_block"], "structured_keys": True}
 
 
-def shape(width: int = WIDTH, growth: int = 2) -> Shape:
+def shape(width: int = WIDTH, growth: int = GROWTH) -> Shape:
     """Six convolutions: two on 16 x 16 positions, two on 8 x 8, two on 4 x 4. Args: growth: of the channels where positions are halved."""
     stages = (Stage(width, 1, 1), Stage(width * growth, 2, 2), Stage(width * growth**2, 2, 2))
     return Shape(width, stages, stem_kernel=4, stem_stride=2)
@@ -44,9 +46,11 @@ RECIPE = TunedRecipe(
     build,
     SCHEDULE,
     TUNING,
-    description="convolutions of 56, 56, 112, 112, 224, 224 channels, ReLU, the first, third and fifth of stride 2; mean of positions; 10 outputs",
+    description="convolutions of 32, 32, 128, 128, 512, 512 channels, ReLU, the first, third and fifth of stride 2; mean of positions; 10 outputs",
     noise_first=False,
+    compile=COMPILE,
     teacher=TEACHER,
+    keeps_program=True,
 )
 
 

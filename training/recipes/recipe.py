@@ -43,6 +43,7 @@ class Trained:
     seed: int
     epochs: int
     data: str = "mnist"  # or "cifar10": what it was trained with
+    keeps_program: bool = False  # the zoo has the compiled program, calibrated with images, instead of ONNX and ranges
 
 
 @contextmanager

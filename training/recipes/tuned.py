@@ -41,6 +41,7 @@ class TunedRecipe:
     )
     compile: Mapping[str, Any] | None = None  # options of compile_onnx; None: the set that it was tuned under
     teacher: Teacher | None = None
+    keeps_program: bool = False  # as of `Trained`
 
 
 def train_tuned_recipe(
@@ -66,7 +67,8 @@ def train_tuned_recipe(
     test, truth = load_images(recipe.data, "test")
     clear, noisy = (accuracy(prepared, test, truth, simulated=noise) for noise in (False, True))
     options = compile_options(prepared) if recipe.compile is None else dict(recipe.compile)
-    return Trained(prepared, path, clear, noisy, options, None, recipe.schedule.seed, first + tuning, recipe.data)
+    seed, epochs = recipe.schedule.seed, first + tuning
+    return Trained(prepared, path, clear, noisy, options, None, seed, epochs, recipe.data, recipe.keeps_program)
 
 
 def tuned(

@@ -313,11 +313,14 @@ def _compiled(source: str, calibration: Path | None, options: dict[str, Any]) ->
                 f"there is no file '{source}', nor a model of that name in the zoo, which has {', '.join(zoo.names())}"
             )
         path = zoo.zoo_model(source)
-        if path.suffix == zoo.PROGRAM and isinstance(options.get("on_step"), _Bar):  # it takes no options
+        is_program = zoo.card(source).is_program
+        if is_program and isinstance(options.get("on_step"), _Bar):  # it takes no options
             del options["on_step"]
         if calibration is None:
             return zoo.load_model(source, **options)
-    if path.suffix == zoo.PROGRAM:
+    else:
+        is_program = path.suffix == zoo.PROGRAM
+    if is_program:
         raise WrongCallError(f"{source} is compiled already; expected an ONNX file")
     return compile_onnx(path, None if calibration is None else _calibration(calibration), **options)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,13 +16,12 @@ from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import calibrate, compile_onnx
 from cloakwork.training.image_data import calibration_images
 from cloakwork.training.mnist_data import Part, download_mnist, has_mnist
+from cloakwork.training.publish import CALIBRATION_IMAGES
 from cloakwork.training.recipes import RECIPES, data_of
 from cloakwork.training.recipes import train as train_by_name
 
 if TYPE_CHECKING:
     from cloakwork.training.recipes.recipe import Trained
-
-_CALIBRATION_IMAGES: Final = 2000
 
 
 def train(
@@ -58,7 +57,8 @@ def train(
         "compile": dict(trained.compile),
     }
     if compiled is not None:
-        model = compile_onnx(path, calibration, **zoo.compile_options(trained.compile))
+        samples = calibration_images(trained.data, CALIBRATION_IMAGES) if trained.keeps_program else calibration
+        model = compile_onnx(path, samples, **zoo.compile_options(trained.compile))
         model.save(compiled)
         record |= {"compiled": str(compiled), "parameter_set": model.program.parameters.name}
     emit(record, json_path, f"Training of {name}")
@@ -82,4 +82,4 @@ def _calibration(trained: Trained) -> Calibration:
     """The ranges that were learned, else those of training images."""
     if trained.ranges is not None:
         return Calibration.from_json(trained.ranges)
-    return calibrate(trained.path, calibration_images(trained.data, _CALIBRATION_IMAGES))
+    return calibrate(trained.path, calibration_images(trained.data, CALIBRATION_IMAGES))

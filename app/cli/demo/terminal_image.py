@@ -1,4 +1,4 @@
-"""Grey images as lines of a terminal: half blocks in colour, shades where there is none."""
+"""Images as lines of a terminal: half blocks in colour, shades where there is none."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def has_blocks(console: Console) -> bool:
 
 
 def image_lines(image: NDArray[np.float64], console: Console) -> list[Text]:
-    """[H, W] in [0, 1], H even -> H / 2 lines of W characters, two pixels each."""
-    pairs = image.reshape(len(image) // 2, 2, -1)
+    """[H, W] or in colour [H, W, 3], in [0, 1], H even -> H / 2 lines of W characters, two pixels each."""
+    pairs = image.reshape(len(image) // 2, 2, *image.shape[1:])
     if console.color_system is not None and has_blocks(console):
         return [_half_blocks(*pair) for pair in pairs]
     shades = _SHADES if has_blocks(console) else _PLAIN_SHADES
-    grey = np.rint(pairs.mean(axis=1) * (len(shades) - 1)).astype(int)
+    grey = np.rint(pairs.mean(axis=(1, *range(3, pairs.ndim))) * (len(shades) - 1)).astype(int)
     return [Text("".join(shades[level] for level in line)) for line in grey]
 
 
@@ -36,7 +36,10 @@ def _half_blocks(upper: NDArray[np.float64], lower: NDArray[np.float64]) -> Text
 
 
 def _colours(pixels: NDArray[np.float64]) -> list[str]:
-    mixed = np.rint(_BACKGROUND + np.clip(pixels, 0, 1)[:, None] * (_INK - _BACKGROUND)).astype(int)
+    shares = np.clip(pixels, 0, 1)
+    mixed = np.rint(255 * shares if pixels.ndim > 1 else _BACKGROUND + shares[:, None] * (_INK - _BACKGROUND)).astype(
+        int
+    )
     return [f"#{r:02x}{g:02x}{b:02x}" for r, g, b in mixed]
 
 

@@ -85,6 +85,14 @@ def test_channels_of_a_residual_sum_are_rows_of_one_position(channels: int, size
     np.testing.assert_allclose(interpret(graph, x), runtime(proto, x), rtol=1e-4, atol=1e-4)
 
 
+def test_positions_at_a_border_share_the_weights_of_those_inside() -> None:
+    """What padding reads is 0, so that one block serves all 144 positions: wide layers would have nine times the weights, too many to be composed."""
+    graph = restructure(import_onnx(residual_images(8, 12)))
+    (joined,) = (node for node in graph.linears if node.origin == "sum")
+    assert joined.weights.shape == (1, 8, 9 * 8 + 8)
+    assert int((joined.gather < 0).sum()) == 8 * (4 * 12 * 3 - 4)  # of 3 x 3 windows, what lies outside
+
+
 def test_rows_that_share_little_keep_positions_of_their_own() -> None:
     """The sum of a depthwise convolution and what it read: nine weights and one of sixteen windows."""
     w = RNG.standard_normal((16, 1, 3, 3)).astype(np.float32)

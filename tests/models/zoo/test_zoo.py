@@ -75,6 +75,22 @@ def test_a_compiled_program_is_a_model_of_the_zoo(folder: Path) -> None:
         zoo.load_model("ready", profile="balanced")
 
 
+def test_a_large_program_is_kept_compressed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = compile_onnx(PROTO, SAMPLES)
+    model.save(folder / "any.clkm")
+    monkeypatch.setattr(zoo, "_COMPRESSED_FROM", (folder / "any.clkm").stat().st_size)
+    zoo.add_model("large", folder / "any.clkm", description="a program", data="random", folder=folder)
+    card = zoo.card("large")
+    assert card.is_program and card.file == "large.clkm.xz" == zoo.zoo_model("large").name
+    assert card.path.stat().st_size < (folder / "any.clkm").stat().st_size
+    assert zoo.load_model("large").program.digest == model.program.digest
+    with pytest.raises(CompileError, match="profile"):
+        zoo.load_model("large", profile="balanced")
+    card.path.write_bytes(card.path.read_bytes()[:-1])
+    with pytest.raises(SerializationError, match="large"):
+        zoo.load_model("large")
+
+
 def test_a_changed_file_is_refused(folder: Path) -> None:
     path = folder / "small.onnx"
     path.write_bytes(path.read_bytes() + b"\0")
