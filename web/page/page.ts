@@ -8,6 +8,7 @@ import { showAnswer, showCiphertext } from "./shown.js";
 import { bytes, inWords } from "./words.js";
 
 const FIRST = "mnist-mlp-1x30"; // the model that is shown first, where the service has it
+const PAUSE_MS = 2000; // between looks for models
 const STEPS: Readonly<Record<News["step"], string>> = {
   keys: "Making keys in this browser",
   upload: "Sending the evaluation keys",
@@ -61,15 +62,21 @@ async function attempt(work: () => Promise<void>): Promise<void> {
   }
 }
 
-async function listModels(): Promise<void> {
-  const names = await open();
-  access.hidden = true;
-  models.replaceChildren(...names.map((name) => made("option", { value: name, textContent: titleOf(name) })));
-  models.disabled = names.length === 0;
-  if (names.length === 0) {
-    status.textContent = "The service has no models yet.";
-    return;
+/** A service that has just started compiles its models first. */
+async function preparedModels(): Promise<string[]> {
+  for (;;) {
+    const names = await open();
+    access.hidden = true;
+    if (names.length > 0) return names;
+    status.textContent = "The service has no models yet. This page asks again.";
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }
+}
+
+async function listModels(): Promise<void> {
+  const names = await preparedModels();
+  models.replaceChildren(...names.map((name) => made("option", { value: name, textContent: titleOf(name) })));
+  models.disabled = false;
   models.value = names.includes(FIRST) ? FIRST : (names[0] as string);
   await choose();
 }

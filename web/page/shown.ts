@@ -18,7 +18,7 @@ export function showCiphertext(sent: Uint8Array): void {
   context(canvas).putImageData(pixels, 0, 0);
   const words = [...sent.subarray(0, MOST_BYTES_AS_TEXT)].map((byte) => byte.toString(16).padStart(2, "0"));
   found("bytes", HTMLPreElement).textContent = `${words.join(" ")} ..`;
-  found("sent", HTMLParagraphElement).textContent = `${bytes(sent.length)} of ciphertexts. This is all that the server sees of your data; even rows are the header and bits that are always zero.`;
+  found("sent", HTMLParagraphElement).textContent = `${bytes(sent.length)} of ciphertexts. This is all that the server sees of your data; plain rows are the header and bits that are always zero.`;
   found("nothing", HTMLParagraphElement).hidden = true;
   found("ciphertext", HTMLDivElement).hidden = false;
 }
