@@ -20,13 +20,15 @@ SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/
 demo: install $(VENV)/.demo-tools
 	$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
 
-# The client for browsers and Node (docs/web-client.md), which needs Node 20.19 or newer: web/dist, with the engine compiled by the wheel ziglang.
+# The client for browsers and Node (docs/web-client.md), which needs Node 20.19 or newer: web/dist, with the engine compiled by the wheel ziglang,
+# and the page of the service, which is installed with the package: api/page.
 NPM ?= npm
 web: $(VENV)/.web-tools web/node_modules/.package-lock.json
-	cd web && $(NPM) run --silent build
+	cd web && $(NPM) run --silent build && $(NPM) run --silent page
 	mkdir -p $(BUILD)/web
 	$(BIN)/python web/build_wasm.py $(BUILD)/web/client.wasm
 	cp $(BUILD)/web/client.wasm web/dist/
+	cp $(BUILD)/web/client.wasm api/page/
 
 web/node_modules/.package-lock.json: web/package-lock.json
 	cd web && $(NPM) ci --no-fund --no-audit --silent

@@ -11,8 +11,10 @@ from fastapi import FastAPI
 from cloakwork.api.http.error_answers import add_handlers
 from cloakwork.api.http.gate import Gate
 from cloakwork.api.http.middleware import ServiceMiddleware
+from cloakwork.api.http.page_files import read_page
 from cloakwork.api.release import release
 from cloakwork.api.routes import health, inference, jobs, keys, models, repository, usage
+from cloakwork.api.routes.page import page_router
 from cloakwork.api.service.services import Services
 
 _DESCRIPTION = "Machine-learning inference on encrypted data. Names follow the Open Inference Protocol v2."
@@ -33,12 +35,15 @@ def create_app(services: Services) -> FastAPI:
         version=release(),
         description=_DESCRIPTION,
         lifespan=lifespan,
+        docs_url=None,  # FastAPI's page loads its scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
     )
     app.state.services = services
     for module in (inference, health, models, repository, keys, jobs, usage):  # the frequent one is found first
         app.include_router(module.router)
+    if settings.page:
+        app.include_router(page_router(read_page()))
     app.add_middleware(
         ServiceMiddleware,
         gate=Gate(settings, services.tenants),

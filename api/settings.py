@@ -65,6 +65,7 @@ class Settings(BaseSettings):
         False,
         description="Serve models, and take evaluation keys, of parameter sets with structured secrets (`.._block`); they are refused otherwise.",
     )
+    page: bool = Field(True, description="Serve the page at `/` and the description of the routes at `/docs`.")
     zoo: bool = Field(True, description="Compile the models of the zoo into the repository when it does not have them.")
 
     # the engine

@@ -25,6 +25,7 @@ EXAMPLES = {
     "cloakwork/__init__.py",
     "fhe_core/x.py",
     "web/dist",
+    "api/page",
 }  # named as such, said not to exist, or made by a build
 
 

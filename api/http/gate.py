@@ -34,6 +34,7 @@ STREAMED: Final = (
 """Routes that authenticate first and then count the bytes of their bodies themselves."""
 
 _HEALTH: Final = re.compile(r"/v2/health/(live|ready)\Z|/(livez|readyz)\Z")
+_PAGES: Final = ("/", "/docs")
 _OWN_SITES: Final = (b"same-origin", b"none")
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -86,7 +87,8 @@ class Gate:
             for host in hosts:
                 self._check_host(host.decode("latin-1"))
         own = [f"{scope['scheme']}://".encode() + host.lower() for host in hosts]
-        self._check_page(headers, own)
+        if not _opens_page(scope):
+            self._check_page(headers, own)
 
     async def small_body(self, scope: Scope, receive: Receive) -> bytes | None:
         """The body of a request that no route streams, read after its API key; None where there is nothing to read.
@@ -133,6 +135,18 @@ class Gate:
             raise ForeignPageError(
                 "a page of another site asked for this; its operator may list that site in the setting allowed_origins"
             )
+
+
+def _opens_page(scope: Scope) -> bool:
+    """Somebody follows a link to the page: its files are the same for everyone, and no other page sees or frames them."""
+    headers = scope["headers"]
+    return (
+        scope["method"] == "GET"
+        and scope["path"] in _PAGES
+        and values_of(headers, b"sec-fetch-mode") == [b"navigate"]
+        and values_of(headers, b"sec-fetch-dest") == [b"document"]
+        and not values_of(headers, b"origin")
+    )
 
 
 def _check_size(scope: Scope) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 from uuid import uuid4
 
@@ -115,7 +116,7 @@ class _Exchange:
     async def _answer(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            message = {**message, "headers": [*message["headers"], *self._own_headers()]}
+            message = {**message, "headers": [*message["headers"], *self._own_headers(message["headers"])]}
         elif self._early and not message.get("more_body"):
             # The whole answer goes out; then the client gets a moment to read it before the connection closes on what it still sends.
             await self._send({**message, "more_body": True})
@@ -128,9 +129,9 @@ class _Exchange:
         """An answer before the body was read: the connection cannot be used for another request."""
         return not self._body_read
 
-    def _own_headers(self) -> list[tuple[bytes, bytes]]:
+    def _own_headers(self, given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         headers = [(b"x-request-id", self._request_id.encode()), *_HEADERS]
-        if not self._scope["path"].startswith("/docs"):
+        if all(name != _NO_SCRIPTS[0] for name, _ in given):  # the page's files bring their own
             headers.append(_NO_SCRIPTS)
         if self._tls:
             headers.append(_STRICT_TRANSPORT)

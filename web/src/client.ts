@@ -24,6 +24,8 @@ export interface ClientOptions extends TransportOptions {
 export interface ScoreOptions {
   version?: string;
   progress?: ServiceProgress;
+  /** Sees each batch as it leaves and its answer as it comes, both encrypted. */
+  witness?: (what: "sent" | "received", ciphertexts: Uint8Array) => void;
   signal?: AbortSignal;
 }
 
@@ -96,7 +98,7 @@ export class Client {
    * Predictions for samples [samples, ..] with what they cost; what is wrong with them is told before anything is sent. Batches beyond the
    * server's largest go in several requests.
    */
-  async score(name: string, x: Samples | unknown[], { version, progress = () => undefined, signal }: ScoreOptions = {}): Promise<Scores> {
+  async score(name: string, x: Samples | unknown[], { version, progress = () => undefined, witness, signal }: ScoreOptions = {}): Promise<Scores> {
     const model = await this.model(name, version, signal);
     const { specification, facts } = model;
     const { name: set, laneCount, structuredSecret } = specification.parameters;
@@ -109,18 +111,24 @@ export class Client {
     const most = facts["largest_batch"];
     const largest = (typeof most === "number" && most > 0 ? most : count) * laneCount;
     const parts: Scores[] = [];
+    const options: ScoreOptions = { ...(witness && { witness }), ...(signal && { signal }) };
     for (let start = 0; start < count; start += largest) {
       const batch = rows(inputs, start, Math.min(start + largest, count));
       try {
-        parts.push(await this.#scoreBatch(key, model, batch, progress, signal));
+        parts.push(await this.#scoreBatch(key, model, batch, { progress, ...options }));
       } catch (error) {
         if (!(error instanceof ServiceError) || !FORGOTTEN_KEY.includes(error.serviceCode)) throw error;
         // The server forgot the key since the last request (expired, deleted): send it again, once.
         uploadBytes += await this.#upload(set, progress, signal);
-        parts.push(await this.#scoreBatch(key, model, batch, progress, signal));
+        parts.push(await this.#scoreBatch(key, model, batch, { progress, ...options }));
       }
     }
     return { ...joined(parts), uploadBytes };
+  }
+
+  /** The server's names of the evaluation keys that this client uses. */
+  get uploadedKeys(): string[] {
+    return [...this.#uploaded.values()];
   }
 
   /** Deletes the evaluation keys that this client has uploaded, finished uploads or not; the next request uploads them again. */
@@ -205,9 +213,11 @@ export class Client {
 
   // --- scoring ---
 
-  async #scoreBatch(key: ClientKey, model: RemoteModel, batch: Tensor, progress: ServiceProgress, signal?: AbortSignal): Promise<Scores> {
+  async #scoreBatch(key: ClientKey, model: RemoteModel, batch: Tensor, options: ScoreOptions & { progress: ServiceProgress }): Promise<Scores> {
+    const { progress, witness, signal } = options;
     const start = performance.now();
     const body = model.specification.encryptInputs(key, batch);
+    witness?.("sent", body);
     // The same name on every attempt: a job whose acceptance was lost is not run (and counted) twice.
     const headers = {
       "Fhe-Key-Id": this.#uploaded.get(model.specification.parameters.name) ?? "",
@@ -216,6 +226,7 @@ export class Client {
     let response = await this.#ask({ method: "POST", path: `${modelPath(model.name, model.version)}/infer`, headers, body }, signal);
     let computeSeconds = Number(response.headers.get("fhe-compute-seconds") ?? "NaN");
     if (response.status === 202) [response, computeSeconds] = await this.#jobResult(String(jsonOf(response)["id"] ?? ""), progress, signal);
+    witness?.("received", response.body);
     const predictions = model.specification.decrypt(key, response.body, { samples: batch.shape[0] as number });
     const seconds = (performance.now() - start) / 1000;
     return { predictions, seconds, computeSeconds, uploadBytes: 0, ciphertextBytes: body.length, resultBytes: response.body.length };

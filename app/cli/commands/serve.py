@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -10,10 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cloakwork.app.cli.shared.console import FailureError
-from cloakwork.fhe_core.errors import how_to_install
-
-_NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "pydantic_settings", "prometheus_client")
+from cloakwork.app.cli.shared.service_extra import require_service
 
 
 def serve(
@@ -40,9 +36,7 @@ def serve(
     tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its private key, PEM.")] = None,
 ) -> None:
     """Serve compiled models over HTTP; GET /v2/health/ready answers 200 when it is up."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise FailureError(f"the service needs {', '.join(missing)}; {how_to_install('service')}")
+    require_service()
     flags = {
         "INSECURE_LOCAL": "true" if insecure_local else None,
         "HOST": host,

@@ -1,0 +1,147 @@
+// The page: asks the worker, and shows what comes.
+
+import { found, made } from "./elements.js";
+import { type Form, formOf, titleOf } from "./forms.js";
+import type { Access, Description, News } from "./messages.js";
+import { FailedError, Scorer } from "./scorer.js";
+import { showAnswer, showCiphertext } from "./shown.js";
+import { bytes, inWords } from "./words.js";
+
+const FIRST = "mnist-mlp-1x30"; // the model that is shown first, where the service has it
+const PAUSE_MS = 2000; // between looks for models
+const STEPS: Readonly<Record<News["step"], string>> = {
+  keys: "Making keys in this browser",
+  upload: "Sending the evaluation keys",
+  encrypted: "Encrypted and sent. The server computes",
+  server: "The server computes",
+};
+
+const status = found("status", HTMLParagraphElement);
+const problem = found("error", HTMLParagraphElement);
+const models = found("model", HTMLSelectElement);
+const ask = found("ask", HTMLButtonElement);
+const access = found("access", HTMLFormElement);
+const apiKey = found("api-key", HTMLInputElement);
+const passphrase = found("passphrase", HTMLInputElement);
+
+const scorer = new Scorer(new URL("worker.js", import.meta.url));
+let opened = ""; // the access that the worker's session has
+let temporaryKeys: string[] = [];
+let shown: { model: string; form: Form; description: Description } | null = null;
+
+function wantedAccess(): Access {
+  return { ...(apiKey.value !== "" && { apiKey: apiKey.value }), ...(passphrase.value !== "" && { passphrase: passphrase.value }) };
+}
+
+/** The names of the models, asked for with the API key and passphrase as they are now. */
+async function open(): Promise<string[]> {
+  const wanted = wantedAccess();
+  opened = "";
+  const names = await scorer.ask({ kind: "open", url: location.origin, access: wanted });
+  opened = JSON.stringify(wanted);
+  return names;
+}
+
+/** Runs what a person asked for; says so when it fails. */
+async function attempt(work: () => Promise<void>): Promise<void> {
+  problem.hidden = true;
+  ask.disabled = true;
+  try {
+    await work();
+  } catch (error) {
+    if (error instanceof FailedError && error.failure.serviceCode === "unauthorised") {
+      access.hidden = false;
+      apiKey.focus();
+    }
+    status.textContent = "No answer.";
+    problem.textContent = inWords(error);
+    problem.hidden = false;
+  } finally {
+    found("work", HTMLDivElement).hidden = true;
+    ask.disabled = shown === null;
+  }
+}
+
+/** A service that has just started compiles its models first. */
+async function preparedModels(): Promise<string[]> {
+  for (;;) {
+    const names = await open();
+    access.hidden = true;
+    if (names.length > 0) return names;
+    status.textContent = "The service has no models yet. This page asks again.";
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+  }
+}
+
+async function listModels(): Promise<void> {
+  const names = await preparedModels();
+  models.replaceChildren(...names.map((name) => made("option", { value: name, textContent: titleOf(name) })));
+  models.disabled = false;
+  models.value = names.includes(FIRST) ? FIRST : (names[0] as string);
+  await choose();
+}
+
+async function choose(): Promise<void> {
+  const model = models.value;
+  shown = null;
+  const description = await scorer.ask({ kind: "describe", model });
+  if (models.value !== model) return; // another one was chosen meanwhile
+  const form = formOf(model, description);
+  found("inputs", HTMLDivElement).replaceChildren(form.element);
+  const { facts } = description;
+  found("about", HTMLParagraphElement).textContent =
+    `${String(facts["security_bits"])} bits of security; keys and ciphertexts of parameter set ${String(facts["parameter_set"])}.`;
+  found("answer", HTMLDivElement).hidden = true;
+  shown = { model, form, description };
+  status.textContent = "Ready.";
+}
+
+async function score(): Promise<void> {
+  if (shown === null) return;
+  const { model, form, description } = shown;
+  const numbers = form.numbers();
+  if (typeof numbers === "string") {
+    status.textContent = "Not asked.";
+    problem.textContent = numbers;
+    problem.hidden = false;
+    return;
+  }
+  found("answer", HTMLDivElement).hidden = true;
+  status.textContent = "Opening the key";
+  if (opened !== JSON.stringify(wantedAccess())) await open();
+  const answer = await scorer.ask({ kind: "score", model, numbers }, report);
+  temporaryKeys = answer.temporaryKeys;
+  if (shown?.model !== model) return;
+  showAnswer(answer, form.classes, description.facts);
+  status.textContent = `Answered: ${found("label", HTMLElement).textContent}.`;
+}
+
+/** A new step is read aloud; its progress is not. */
+function report({ step, done, total, sent }: News): void {
+  if (sent !== undefined) showCiphertext(sent);
+  if (status.textContent !== STEPS[step]) status.textContent = STEPS[step];
+  const bar = found("progress", HTMLProgressElement);
+  found("work", HTMLDivElement).hidden = false;
+  if (step === "encrypted") bar.removeAttribute("value");
+  else bar.value = done / Math.max(total, 1);
+  found("amount", HTMLSpanElement).textContent = step === "upload" ? `${bytes(done)} of ${bytes(total)}` : "";
+}
+
+/** Evaluation keys whose secret key ends with this page leave the server with it; `keepalive` outlives the page. */
+function forget(): void {
+  const headers: Record<string, string> = apiKey.value === "" ? {} : { Authorization: `Bearer ${apiKey.value}` };
+  for (const name of temporaryKeys) fetch(`/v2/keys/${encodeURIComponent(name)}`, { method: "DELETE", headers, keepalive: true }).catch(() => undefined);
+  temporaryKeys = [];
+}
+
+addEventListener("pagehide", forget);
+access.addEventListener("submit", (event) => {
+  event.preventDefault();
+  void attempt(listModels);
+});
+found("sample", HTMLFormElement).addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (!ask.disabled) void attempt(score);
+});
+models.addEventListener("change", () => void attempt(choose));
+void attempt(listModels);
