@@ -21,11 +21,15 @@ export function board(samples: readonly (readonly Stroke[])[], classes: readonly
     drawStrokes(canvas, strokes);
     drawImage(seen, digitImage(strokes));
   };
-  follow(canvas, (point, begins) => {
-    if (begins) strokes.push([]);
-    strokes.at(-1)?.push(point);
-    drawStrokes(canvas, strokes);
-  }, show);
+  follow(
+    canvas,
+    (point, begins) => {
+      if (begins) strokes.push([]);
+      strokes.at(-1)?.push(point);
+      drawStrokes(canvas, strokes);
+    },
+    show,
+  );
 
   const choose = (digit: number): void => {
     strokes = fitted(samples[digit] ?? []);
@@ -72,7 +76,12 @@ function follow(canvas: HTMLCanvasElement, report: (point: Point, begins: boolea
 function fitted(strokes: readonly Stroke[]): Point[][] {
   const points = strokes.flat();
   const [xs, ys] = [points.map(([x]) => x), points.map(([, y]) => y)];
-  const [left, top, width, height] = [Math.min(...xs), Math.min(...ys), Math.max(...xs) - Math.min(...xs), Math.max(...ys) - Math.min(...ys)];
+  const [left, top, width, height] = [
+    Math.min(...xs),
+    Math.min(...ys),
+    Math.max(...xs) - Math.min(...xs),
+    Math.max(...ys) - Math.min(...ys),
+  ];
   const scale = (PIXELS - 2 * MARGIN) / Math.max(width, height);
   const moved = ([x, y]: Point): Point => [PIXELS / 2 + (x - left - width / 2) * scale, PIXELS / 2 + (y - top - height / 2) * scale];
   return strokes.map((stroke) => stroke.map(moved));
@@ -93,6 +102,10 @@ function drawStrokes(canvas: HTMLCanvasElement, strokes: readonly Stroke[]): voi
 
 function drawImage(canvas: HTMLCanvasElement, image: Float64Array | null): void {
   const pixels = new ImageData(SIDE, SIDE);
-  for (let i = 0; i < SIDE * SIDE; ++i) pixels.data.set([255, 255, 255, 255].map((v, c) => (c === 3 ? v : v * (image?.[i] ?? 0))), 4 * i);
+  for (let i = 0; i < SIDE * SIDE; ++i)
+    pixels.data.set(
+      [255, 255, 255, 255].map((v, c) => (c === 3 ? v : v * (image?.[i] ?? 0))),
+      4 * i,
+    );
   context(canvas).putImageData(pixels, 0, 0);
 }

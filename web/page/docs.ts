@@ -42,15 +42,33 @@ function contents(content: Record<string, { schema?: Schema }> = {}): string {
 function table(caption: string, rows: string[][]): Node[] {
   if (rows.length === 0) return [];
   const body = rows.map(([head = "", ...cells]) =>
-    made("tr", {}, Object.assign(made("th", { textContent: head }), { scope: "row" }), ...cells.map((text) => made("td", { textContent: text }))),
+    made(
+      "tr",
+      {},
+      Object.assign(made("th", { textContent: head }), { scope: "row" }),
+      ...cells.map((text) => made("td", { textContent: text })),
+    ),
   );
   return [made("div", { className: "scroll" }, made("table", {}, made("caption", { textContent: caption }), made("tbody", {}, ...body)))];
 }
 
-function route(method: string, path: string, { description, summary, security, parameters = [], requestBody, responses = {} }: Operation): HTMLElement {
-  const asked = parameters.map((each) => [each.name, each.in, typeOf(each.schema), each.required ? "required" : "", each.description ?? ""]);
+function route(
+  method: string,
+  path: string,
+  { description, summary, security, parameters = [], requestBody, responses = {} }: Operation,
+): HTMLElement {
+  const asked = parameters.map((each) => [
+    each.name,
+    each.in,
+    typeOf(each.schema),
+    each.required ? "required" : "",
+    each.description ?? "",
+  ]);
   const answers = Object.entries(responses).map(([code, each]) => [code, each.description ?? "", contents(each.content)]);
-  const body = requestBody === undefined ? [] : [made("p", { textContent: `Body: ${requestBody.description ?? ""} ${contents(requestBody.content)}` })];
+  const body =
+    requestBody === undefined
+      ? []
+      : [made("p", { textContent: `Body: ${requestBody.description ?? ""} ${contents(requestBody.content)}` })];
   return made(
     "details",
     {},
@@ -65,7 +83,13 @@ function route(method: string, path: string, { description, summary, security, p
 
 function schema(name: string, { description, properties = {} }: Schema): HTMLElement {
   const rows = Object.entries(properties).map(([field, each]) => [field, typeOf(each), each.description ?? ""]);
-  return made("details", {}, made("summary", {}, made("code", { textContent: name })), made("p", { textContent: description ?? "" }), ...table("Fields", rows));
+  return made(
+    "details",
+    {},
+    made("summary", {}, made("code", { textContent: name })),
+    made("p", { textContent: description ?? "" }),
+    ...table("Fields", rows),
+  );
 }
 
 function section(title: string, entries: HTMLElement[]): HTMLElement {
@@ -87,4 +111,6 @@ async function show(): Promise<void> {
   found("routes", HTMLElement).replaceChildren(made("p", { textContent: info.description ?? "" }), ...parts, section("Objects", schemas));
 }
 
-show().catch(() => found("routes", HTMLElement).replaceChildren(made("p", { textContent: "The service does not answer. Load this page again." })));
+show().catch(() =>
+  found("routes", HTMLElement).replaceChildren(made("p", { textContent: "The service does not answer. Load this page again." })),
+);

@@ -42,13 +42,23 @@ export function formOf(model: string, { inputShape }: Description): Form {
 
 function tableForm({ features, examples, classes, source }: Table): Form {
   const inputs = features.map(({ low, high }, i) =>
-    made("input", { id: `feature-${i}`, type: "number", step: "any", min: String(low), max: String(high), required: true, inputMode: "decimal" }),
+    made("input", {
+      id: `feature-${i}`,
+      type: "number",
+      step: "any",
+      min: String(low),
+      max: String(high),
+      required: true,
+      inputMode: "decimal",
+    }),
   );
   const fields = features.map(({ name, low, high }, i) =>
     made("div", {}, made("label", { htmlFor: `feature-${i}`, textContent: `${name}, ${low} to ${high}` }), inputs[i] as HTMLInputElement),
   );
   const fill = (values: number[]): void => inputs.forEach((input, i) => (input.value = String(values[i])));
-  const buttons = examples.map((each) => made("button", { type: "button", textContent: `Example: ${each.class}`, onclick: () => fill(each.values) }));
+  const buttons = examples.map((each) =>
+    made("button", { type: "button", textContent: `Example: ${each.class}`, onclick: () => fill(each.values) }),
+  );
   fill(examples[0]?.values ?? []);
   const element = made(
     "div",
@@ -70,7 +80,13 @@ function tableForm({ features, examples, classes, source }: Table): Form {
 function numbersForm(inputShape: number[], size: number): Form {
   const area = made("textarea", { id: "numbers", rows: 6, value: Array.from({ length: size }, () => "0").join(", ") });
   const text = `The numbers of one sample, separated by commas or spaces. ${size} numbers [${inputShape.join(", ")}] are encrypted; a model of tables makes them from its columns.`;
-  const element = made("div", {}, made("label", { htmlFor: "numbers", textContent: "Numbers" }), area, made("p", { className: "quiet", textContent: text }));
+  const element = made(
+    "div",
+    {},
+    made("label", { htmlFor: "numbers", textContent: "Numbers" }),
+    area,
+    made("p", { className: "quiet", textContent: text }),
+  );
   const numbers = (): number[] | string => {
     const values = area.value.split(/[\s,;]+/).filter((word) => word !== "");
     if (values.length === 0) return "Numbers are needed.";

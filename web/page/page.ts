@@ -130,7 +130,8 @@ function report({ step, done, total, sent }: News): void {
 /** Evaluation keys whose secret key ends with this page leave the server with it; `keepalive` outlives the page. */
 function forget(): void {
   const headers: Record<string, string> = apiKey.value === "" ? {} : { Authorization: `Bearer ${apiKey.value}` };
-  for (const name of temporaryKeys) fetch(`/v2/keys/${encodeURIComponent(name)}`, { method: "DELETE", headers, keepalive: true }).catch(() => undefined);
+  for (const name of temporaryKeys)
+    fetch(`/v2/keys/${encodeURIComponent(name)}`, { method: "DELETE", headers, keepalive: true }).catch(() => undefined);
   temporaryKeys = [];
 }
 

@@ -18,7 +18,8 @@ export function showCiphertext(sent: Uint8Array): void {
   context(canvas).putImageData(pixels, 0, 0);
   const words = [...sent.subarray(0, MOST_BYTES_AS_TEXT)].map((byte) => byte.toString(16).padStart(2, "0"));
   found("bytes", HTMLPreElement).textContent = `${words.join(" ")} ..`;
-  found("sent", HTMLParagraphElement).textContent = `${bytes(sent.length)} of ciphertexts. This is all that the server sees of your data; plain rows are the header and bits that are always zero.`;
+  found("sent", HTMLParagraphElement).textContent =
+    `${bytes(sent.length)} of ciphertexts. This is all that the server sees of your data; plain rows are the header and bits that are always zero.`;
   found("nothing", HTMLParagraphElement).hidden = true;
   found("ciphertext", HTMLDivElement).hidden = false;
 }
@@ -28,9 +29,18 @@ export function showAnswer(answer: Scored, classes: readonly string[], facts: Re
   const best = answer.scores.indexOf(Math.max(...answer.scores));
   const name = (i: number): string => classes[i] ?? String(i);
   const isIndex = answer.label !== null && /^\d+$/.test(answer.label);
-  const label = answer.label === null ? (answer.scores.length > 1 ? name(best) : shortly(answer.scores[0] ?? NaN)) : isIndex ? name(Number(answer.label)) : answer.label;
+  const label =
+    answer.label === null
+      ? answer.scores.length > 1
+        ? name(best)
+        : shortly(answer.scores[0] ?? NaN)
+      : isIndex
+        ? name(Number(answer.label))
+        : answer.label;
   found("label", HTMLElement).textContent = label;
-  found("scores", HTMLDivElement).replaceChildren(...(answer.scores.length > 1 ? answer.scores.map((_, i) => bar(name(i), answer.scores, i, i === best)) : []));
+  found("scores", HTMLDivElement).replaceChildren(
+    ...(answer.scores.length > 1 ? answer.scores.map((_, i) => bar(name(i), answer.scores, i, i === best)) : []),
+  );
   const costs: [string, string][] = [
     ["Encrypted, answered, decrypted in", seconds(answer.seconds)],
     ["of which the server computed", seconds(answer.computeSeconds)],
@@ -49,7 +59,13 @@ function bar(name: string, scores: number[], i: number, isBest: boolean): HTMLEl
   const [low, high] = [Math.min(0, ...scores), Math.max(...scores)];
   const meter = made("meter", { min: low, max: high > low ? high : low + 1, value });
   meter.setAttribute("aria-label", `${name}: ${shortly(value)}`);
-  return made("div", { className: isBest ? "bar best" : "bar" }, made("span", { textContent: name }), meter, made("span", { textContent: shortly(value) }));
+  return made(
+    "div",
+    { className: isBest ? "bar best" : "bar" },
+    made("span", { textContent: name }),
+    meter,
+    made("span", { textContent: shortly(value) }),
+  );
 }
 
 function shortly(value: number): string {

@@ -21,7 +21,8 @@ export function inWords(error: unknown): string {
 
 function byClass({ name, code, message }: Failure): string {
   if (code === "connection_lost") return "The service does not answer. Is it running, and are you connected?";
-  if (code === "key_mismatch" && message.includes("passphrase")) return "The passphrase is wrong: it does not open the key that this browser keeps.";
+  if (code === "key_mismatch" && message.includes("passphrase"))
+    return "The passphrase is wrong: it does not open the key that this browser keeps.";
   if (message.includes("structured secret")) return "This model needs keys with a structured secret, which this page does not make.";
   if (code === "unsupported") return `This browser cannot do that: ${message}`;
   return `${name}: ${message}`;

@@ -98,7 +98,11 @@ export class Client {
    * Predictions for samples [samples, ..] with what they cost; what is wrong with them is told before anything is sent. Batches beyond the
    * server's largest go in several requests.
    */
-  async score(name: string, x: Samples | unknown[], { version, progress = () => undefined, witness, signal }: ScoreOptions = {}): Promise<Scores> {
+  async score(
+    name: string,
+    x: Samples | unknown[],
+    { version, progress = () => undefined, witness, signal }: ScoreOptions = {},
+  ): Promise<Scores> {
     const model = await this.model(name, version, signal);
     const { specification, facts } = model;
     const { name: set, laneCount, structuredSecret } = specification.parameters;
@@ -213,7 +217,12 @@ export class Client {
 
   // --- scoring ---
 
-  async #scoreBatch(key: ClientKey, model: RemoteModel, batch: Tensor, options: ScoreOptions & { progress: ServiceProgress }): Promise<Scores> {
+  async #scoreBatch(
+    key: ClientKey,
+    model: RemoteModel,
+    batch: Tensor,
+    options: ScoreOptions & { progress: ServiceProgress },
+  ): Promise<Scores> {
     const { progress, witness, signal } = options;
     const start = performance.now();
     const body = model.specification.encryptInputs(key, batch);
