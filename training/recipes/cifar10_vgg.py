@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from cloakwork.training.fit import Progress, Schedule
@@ -13,18 +14,7 @@ from cloakwork.training.recipes.recipe import Trained
 from cloakwork.training.recipes.tuned import TunedRecipe, train_tuned_recipe
 
 WIDTH, GROWTH = 32, 4  # of the first two convolutions, and from one size to the next: all six have 8,192 activations
-SCHEDULE = Schedule(
-    120,
-    batch=512,
-    learning_rate=0.4,
-    momentum=0.9,
-    weight_decay=5e-4,
-    label_smoothing=0.1,
-    shift=4,
-    mirrored=True,
-    erased=8,
-    bfloat16=True,
-)
+SCHEDULE = replace(TEACHER.schedule, epochs=120, label_smoothing=0.1)
 TUNING = Schedule(10, batch=512, learning_rate=5e-4, label_smoothing=0.1, range_weight=0.003, shift=4, mirrored=True)
 COMPILE = {"candidates": ["nn05_block"], "structured_keys": True}
 
