@@ -53,7 +53,7 @@ define engine
 	rm -rf $(BUILD)/$(1)/tree
 	mkdir -p $(BUILD)/$(1)/tree/cloakwork/fhe_core
 	ln -s $(foreach package,$(filter-out fhe_core,$(PACKAGES)),$(abspath $(package))) $(BUILD)/$(1)/tree/cloakwork/
-	ln -s $(abspath $(wildcard fhe_core/*.py)) $(abspath fhe_core/tools) $(abspath $(BUILD)/$(1))/_engine*.so $(BUILD)/$(1)/tree/cloakwork/fhe_core/
+	ln -s $(abspath $(wildcard fhe_core/*.py)) $(abspath fhe_core/tools $(patsubst %/__init__.py,%,$(wildcard fhe_core/*/__init__.py))) $(abspath $(BUILD)/$(1))/_engine*.so $(BUILD)/$(1)/tree/cloakwork/fhe_core/
 endef
 
 # Tests of the engine that need a device, on emulated ones. Kernels run as they are, so long tests (whole bootstraps of shipped sets) and
@@ -95,7 +95,7 @@ lint-web: web/node_modules/.package-lock.json
 
 lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools typecheck-tree
 	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
-	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/models $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
+	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/models:tests/api $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
 
 lint-imports: $(VENV)/.lint-tools typecheck-tree
 	PYTHONPATH=$(BUILD)/typecheck $(BIN)/lint-imports

@@ -13,7 +13,7 @@ from cloakwork.api.http.gate import Gate
 from cloakwork.api.http.middleware import ServiceMiddleware
 from cloakwork.api.http.page_files import read_page
 from cloakwork.api.release import release
-from cloakwork.api.routes import health, inference, jobs, keys, models, repository, usage
+from cloakwork.api.routes import administration, health, inference, jobs, keys, models, repository, usage
 from cloakwork.api.routes.page import page_router
 from cloakwork.api.service.services import Services
 
@@ -40,10 +40,19 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
-    for module in (inference, health, models, repository, keys, jobs, usage):  # the frequent one is found first
+    for module in (
+        inference,
+        health,
+        models,
+        repository,
+        keys,
+        jobs,
+        usage,
+        administration,
+    ):  # the frequent one is found first
         app.include_router(module.router)
     if settings.page:
-        app.include_router(page_router(read_page()))
+        app.include_router(page_router(read_page(), settings.admin_page))
     app.add_middleware(
         ServiceMiddleware,
         gate=Gate(settings, services.tenants),

@@ -64,6 +64,18 @@ class UnknownJobError(ServiceError):
     http_status = 404
 
 
+class UnknownTenantError(ServiceError):
+    code = "unknown_tenant"
+    http_status = 404
+
+
+class UnknownApiKeyError(ServiceError):
+    """None of that name that is valid."""
+
+    code = "unknown_api_key"
+    http_status = 404
+
+
 class SlowBodyError(ServiceError):
     """The body of a request stopped coming."""
 

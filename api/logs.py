@@ -10,6 +10,9 @@ from typing import Any, Final
 
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "color_message", "taskName"}
 
+AUDIT: Final = "cloakwork.administration"
+"""Logger of what administrators do; its lines are written whatever the level."""
+
 
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
@@ -33,4 +36,5 @@ def set_up(level: str) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("cloakwork").setLevel(level.upper())
+    logging.getLogger(AUDIT).setLevel(logging.INFO)
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLevelName(level.upper())))

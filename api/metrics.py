@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.registry import Collector
 
+from cloakwork.api.activity import Activity
+
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
 
 
@@ -28,6 +30,7 @@ class Metrics:
         self.rejected = Counter("fhe_rejected", "Requests refused, by reason.", ["reason"], registry=self._registry)
         self.jobs = Gauge("fhe_jobs", "Jobs by state.", ["state"], registry=self._registry)
         self.restarts = Gauge("fhe_engine_restarts", "Engine processes started again.", registry=self._registry)
+        self.activity = Activity()
         self._seen = {"hits": 0, "misses": 0}
 
     def ran(self, set_name: str, device: str, bootstraps: int, queue_seconds: float, run_seconds: float) -> None:

@@ -50,6 +50,11 @@ class Settings(BaseSettings):
         description="Keys, inputs and results in object storage, for example `s3://bucket/prefix` (extra `s3`; credentials as obstore finds "
         "them in the environment); without one, files in the data folder.",
     )
+    audit_key: Path | None = Field(
+        None,
+        description="File of 32 secret bytes from which answers are re-randomised, the same for services that share a database; without one "
+        "`audit.key` in the data folder, made at the first start.",
+    )
     single_host: bool = Field(
         False,
         description="No other service uses `database_url`. Without this and without `storage_url` such a database is refused: services that "
@@ -66,6 +71,10 @@ class Settings(BaseSettings):
         description="Serve models, and take evaluation keys, of parameter sets with structured secrets (`.._block`); they are refused otherwise.",
     )
     page: bool = Field(True, description="Serve the page at `/` and the description of the routes at `/docs`.")
+    admin_page: bool = Field(
+        True,
+        description="Serve the administrator's page at `/admin`, where `page` is on; the routes under `/v2/admin` stay.",
+    )
     zoo: bool = Field(True, description="Compile the models of the zoo into the repository when it does not have them.")
 
     # the engine

@@ -41,7 +41,7 @@ from cloakwork.fhe_core.modular_integers import (
     encryption_norm,
     residues_to_encrypt,
 )
-from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.fhe_core.parameters import is_paper_set, parameter_set
 from cloakwork.fhe_core.public_key import PublicKey
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 from cloakwork.fhe_core.wire import KEY_ID_BYTES
@@ -251,4 +251,6 @@ AnyCiphertexts = Ciphertexts | PackedCiphertexts | SeededCiphertexts | SeededPac
 
 
 def _resolve(parameters: str | ParameterSet) -> ParameterSet:
-    return parameter_set(parameters if isinstance(parameters, str) else parameters.name)
+    if isinstance(parameters, str):
+        return parameter_set(parameters)
+    return parameters if is_paper_set(parameters) else parameter_set(parameters.name)

@@ -165,6 +165,19 @@ class SeededKey(Protocol):
     def keyswitch_bodies(self) -> Small: ...
 
 
+class DeviceTransform(Protocol):
+    """Large transforms on one device (`large_ntt`)."""
+
+    @property
+    def device(self) -> int: ...
+    def transform(self, words: DeviceArray, inverse: bool) -> DeviceArray: ...
+    def seconds(self, words: DeviceArray, inverse: bool, calls: int, repeats: int) -> list[float]: ...
+
+
+def device_transform(tables: _engine.LargeNtt, ordinal: int) -> DeviceTransform:
+    return cast(DeviceTransform, _engine.CudaLargeNtt(tables, ordinal))
+
+
 def host_key(key: SeededKey, progress: Progress) -> EngineKey:
     return _engine.CpuKey(key.parameters, key.seed, key.bootstrap_bodies, key.keyswitch_bodies, progress=progress)
 

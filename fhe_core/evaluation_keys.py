@@ -33,7 +33,7 @@ class EvaluationKeys:
 
     parameters: ParameterSet
     seed: bytes
-    bootstrap_bodies: Words  # [step_count, keys_per_step, row_count, N], with r > 1 lanes [.., r, N]
+    bootstrap_bodies: Words  # [key_step_count, keys_per_step, row_count, N], with r > 1 lanes [.., r, N]
     keyswitch_bodies: Small  # [large_dimension, level_count], [.., r]
     public_seed: bytes
     public_bodies: Words  # [k, N], [k, r, N]

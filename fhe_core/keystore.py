@@ -1,6 +1,6 @@
 """Secret keys at rest: scrypt makes a key of the passphrase, AES-256-GCM encrypts, the header is authenticated.
 
-The file is an object of the wire format of kind `secret key`, so that everything that reads public objects recognises and refuses it.
+The file is an object of the wire format of kind `secret key`, or `party key`, so that everything that reads public objects recognises and refuses it.
 
 Source: [RFC7914] scrypt.
 """
@@ -52,19 +52,36 @@ DEFAULT_COST = ScryptCost()
 
 
 def save_secret(
-    path: PathLike, params: ParameterSet, secret: bytes, key_id: bytes, passphrase: str, cost: ScryptCost = DEFAULT_COST
+    path: PathLike,
+    params: ParameterSet,
+    secret: bytes,
+    key_id: bytes | None,
+    passphrase: str,
+    cost: ScryptCost = DEFAULT_COST,
+    *,
+    kind: wire.Kind = wire.Kind.SECRET_KEY,
 ) -> None:
     """Encrypts the exported secret key into a file of mode 0600, atomically."""
-    cost.check()
-    header = _header(params, key_id)
-    salt, nonce = os.urandom(16), os.urandom(12)
-    derivation = _KEY_DERIVATION.pack(_SCRYPT, cost.log2_n, cost.r, cost.p, 0, bytes(4), salt, nonce)
-    cipher = AESGCM(_derive(passphrase, salt, cost))
-    sealed = cipher.encrypt(nonce, secret, wire.pack_header(header) + derivation)
+    header = wire.Header(kind=kind, parameters=params, seeded=False, key_id=key_id)
+    derivation, sealed = seal(secret, wire.pack_header(header), passphrase, cost)
     wire.save(path, header, [derivation, sealed], mode=SECRET_MODE)
 
 
-def load_secret(path: PathLike, passphrase: str, parameters: ParameterSet | None = None) -> tuple[wire.Header, bytes]:
+def seal(secret: bytes, header: bytes, passphrase: str, cost: ScryptCost = DEFAULT_COST) -> tuple[bytes, bytes]:
+    """How the key is derived (KEY_DERIVATION_BYTES), and the secret encrypted; the header is authenticated with it."""
+    cost.check()
+    salt, nonce = os.urandom(16), os.urandom(12)
+    derivation = _KEY_DERIVATION.pack(_SCRYPT, cost.log2_n, cost.r, cost.p, 0, bytes(4), salt, nonce)
+    return derivation, AESGCM(_derive(passphrase, salt, cost)).encrypt(nonce, secret, header + derivation)
+
+
+def load_secret(
+    path: PathLike,
+    passphrase: str,
+    parameters: ParameterSet | None = None,
+    *,
+    kind: wire.Kind = wire.Kind.SECRET_KEY,
+) -> tuple[wire.Header, bytes]:
     """The header and the exported secret key.
 
     Raises:
@@ -73,16 +90,23 @@ def load_secret(path: PathLike, passphrase: str, parameters: ParameterSet | None
         Their messages name the file.
     """
     try:
-        return _load(path, passphrase, parameters)
+        return _load(path, passphrase, parameters, kind)
     except (KeyMismatchError, SerializationError) as error:
         raise type(error)(f"{os.fspath(path)}: {error}") from None
 
 
-def _load(path: PathLike, passphrase: str, parameters: ParameterSet | None) -> tuple[wire.Header, bytes]:
+def _load(
+    path: PathLike, passphrase: str, parameters: ParameterSet | None, kind: wire.Kind
+) -> tuple[wire.Header, bytes]:
     with wire.file_source(path) as source:
-        header, sections = wire.read(source, wire.Kind.SECRET_KEY, seeded=False, parameters=parameters)
+        header, sections = wire.read(source, kind, seeded=False, parameters=parameters)
     derivation, sealed = sections
     assert isinstance(derivation, bytes) and isinstance(sealed, bytes)
+    return header, unseal(derivation, sealed, wire.pack_header(header), passphrase)
+
+
+def unseal(derivation: bytes, sealed: bytes, header: bytes, passphrase: str) -> bytes:
+    """The secret of `seal`. Raises: as load_secret."""
     function, log2_n, r, p, reserved, zeros, salt, nonce = _KEY_DERIVATION.unpack(derivation)
     if function != _SCRYPT or reserved or any(zeros):
         raise SerializationError(
@@ -92,16 +116,11 @@ def _load(path: PathLike, passphrase: str, parameters: ParameterSet | None) -> t
     cost.check()
     cipher = AESGCM(_derive(passphrase, salt, cost))
     try:
-        secret = cipher.decrypt(nonce, sealed, wire.pack_header(header) + derivation)
+        return cipher.decrypt(nonce, sealed, header + derivation)
     except InvalidTag:
         raise KeyMismatchError(
             "secret key: the passphrase does not open this file; check the passphrase and the path"
         ) from None
-    return header, secret
-
-
-def _header(params: ParameterSet, key_id: bytes) -> wire.Header:
-    return wire.Header(kind=wire.Kind.SECRET_KEY, parameters=params, seeded=False, key_id=key_id)
 
 
 def _derive(passphrase: str, salt: bytes, cost: ScryptCost) -> bytes:

@@ -73,6 +73,8 @@ class NoiseParameters(Protocol):
     @property
     def lane_count(self) -> int: ...
     @property
+    def party_count(self) -> int: ...
+    @property
     def limb_count(self) -> int: ...
     @property
     def modulus(self) -> int: ...
@@ -90,6 +92,10 @@ class NoiseParameters(Protocol):
     def keys_per_step(self) -> int: ...
     @property
     def factors_on_products(self) -> bool: ...
+    @property
+    def accumulator(self) -> str: ...
+    @property
+    def digit_bits(self) -> int: ...
     @property
     def glwe_secret(self) -> str: ...
     @property
@@ -114,6 +120,17 @@ class NoiseParameters(Protocol):
     def step_count(self) -> int: ...
 
 
+def _secret_mean(params: NoiseParameters) -> float:
+    """E[S] of a coefficient of the ring key: a sum over the parties."""
+    return params.party_count * _SECRET_MEAN[params.glwe_secret]
+
+
+def _secret_square(params: NoiseParameters) -> float:
+    """E[S^2] of it."""
+    square, mean = _SECRET_SQUARE[params.glwe_secret], _SECRET_MEAN[params.glwe_secret]
+    return params.party_count * (square - mean**2) + _secret_mean(params) ** 2
+
+
 # Encryption
 
 
@@ -123,13 +140,14 @@ def fresh_variance(params: NoiseParameters) -> float:
 
 
 def public_key_variance(params: NoiseParameters) -> float:
-    """(kN E[u^2] + 1 + kN E[S^2]) sigma^2 / Q^2: the key's noise times u (centred, as wide as S), e, and e_c times S (section 10).
+    """(P kN E[u^2] + 1 + kN E[S^2]) sigma^2 / Q^2: the key's noise times u (centred, as wide as a party's S), e, and e_c times S (section 10).
 
+    The noise of a public key of P parties is the sum of theirs.
     Source: [LPR10], [Joy24]; ours has k rows.
     """
     d = params.large_dimension
     u_square = _SECRET_SQUARE["quinary" if params.glwe_secret == "quinary" else "ternary"]
-    return (d * u_square + 1 + d * _SECRET_SQUARE[params.glwe_secret]) * fresh_variance(params)
+    return (params.party_count * d * u_square + 1 + d * _secret_square(params)) * fresh_variance(params)
 
 
 def rerandomisation_variance(params: NoiseParameters) -> float:
@@ -142,7 +160,7 @@ def word_rounding_variance(params: NoiseParameters, word_bits: int) -> float:
 
     Source: [BV11].
     """
-    masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
+    masks = params.large_dimension * _secret_square(params)
     return (masks + 1) / 12 * 4.0**-word_bits
 
 
@@ -192,16 +210,16 @@ def keyswitch_digit_moment(base_log: int, level_count: int) -> float:
 
 
 def keyswitch_key_variance(params: NoiseParameters) -> float:
-    """kN * sum_l E[d_l^2] * sigma^2 / 2^2w: the noise of the keyswitch key."""
+    """P * kN * sum_l E[d_l^2] * sigma^2 / 2^2w: the noise of the keyswitch key, to which each of P parties brings its own."""
     sigma = math.ldexp(params.lwe_sigma, -params.keyswitch_modulus_log2)
-    return params.large_dimension * keyswitch_digit_moment(*params.keyswitch_gadget) * sigma**2
+    return params.party_count * params.large_dimension * keyswitch_digit_moment(*params.keyswitch_gadget) * sigma**2
 
 
 def keyswitch_rounding_variance(params: NoiseParameters) -> float:
     """Rounding of masks to T bits and of the body to w bits: (kN E[S^2] 2^-2T + 2^-2w) / 12."""
     w = params.keyswitch_modulus_log2
     base_log, level_count = params.keyswitch_gadget
-    masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
+    masks = params.large_dimension * _secret_square(params)
     variance = masks * 4.0 ** -(base_log * level_count) + 4.0**-w
     return variance / 12 + keyswitch_constant_variance(params)
 
@@ -214,7 +232,7 @@ def keyswitch_constant_variance(params: NoiseParameters) -> float:
     base_log, level_count = params.keyswitch_gadget
     if base_log * level_count == params.keyswitch_modulus_log2:
         return 0.0
-    spread = _SECRET_SQUARE[params.glwe_secret] - _SECRET_MEAN[params.glwe_secret] ** 2
+    spread = _secret_square(params) - _secret_mean(params) ** 2
     return params.large_dimension * spread / 4 * 4.0**-params.keyswitch_modulus_log2
 
 
@@ -223,7 +241,7 @@ def keyswitch_offset(params: NoiseParameters) -> float:
     base_log, level_count = params.keyswitch_gadget
     if base_log * level_count == params.keyswitch_modulus_log2:
         return 0.0
-    return -math.ldexp(params.large_dimension * _SECRET_MEAN[params.glwe_secret] / 2, -params.keyswitch_modulus_log2)
+    return -math.ldexp(params.large_dimension * _secret_mean(params) / 2, -params.keyswitch_modulus_log2)
 
 
 def keyswitch_variance(params: NoiseParameters) -> float:
@@ -238,8 +256,8 @@ def modulus_switch_variance(params: NoiseParameters) -> float:
     """(n Var[s] + 1) / 12 / (2 nu N)^2: the body loses the mean of the masks' errors, so each error meets s - E[s].
 
     Coefficients of a block depend on each other, errors do not: E[e_i e_j] = 0 takes every covariance of s out. Var[s] is 1/4 for `binary` and
-    `binary_pair`, 2/3 for `ternary`, p (1 - p) with p = 1/(l + 1) for blocks of l. It is the mean over keys: of one key whose weight is W it is
-    W (1 - p)^2 + (n - W) p^2 in place of n p (1 - p).
+    `binary_pair`, 2/3 for `ternary`, p (1 - p) with p = 1/(l + 1) for blocks of l, 1 for a Gaussian small key. It is the mean over
+    keys: of one key whose weight is W it is W (1 - p)^2 + (n - W) p^2 in place of n p (1 - p).
     Source: [RDV25]; ours for small keys of any mean.
     """
     return (params.lwe_dimension * params.small_key_variance + 1) / 12 / (2 * params.table_size) ** 2
@@ -265,23 +283,26 @@ def _rounding_variance(params: NoiseParameters, gadget: tuple[int, int]) -> floa
 def external_product_key_variance(params: NoiseParameters) -> float:
     """N * (k sum E[d_mask^2] + r sum E[d_body^2]) * sigma^2 / Q^2, with the noise and the modulus of the bootstrap key.
 
-    Rows of every lane's body have noise in every lane, so a lane meets the digits of all r bodies.
-    Source: [CGGI20]; [BBC+25] for r bodies.
+    Rows of every lane's body have noise in every lane, so a lane meets the digits of all r bodies. An NTRU accumulator has no body, and the noise
+    of its keys is that of their numerators. Rows of several parties' keys are encrypted under their public key.
+    Source: [CGGI20]; [BBC+25] for r bodies; [BIP+22] NTRU.
     """
     masks = params.glwe_dimension * _digit_moment(params, params.mask_gadget)
-    digits = masks + params.lane_count * _digit_moment(params, params.body_gadget)
-    return params.polynomial_size * digits * (params.key_sigma / params.key_modulus) ** 2
+    bodies = params.lane_count if params.accumulator == "glwe" else 0
+    digits = masks + bodies * _digit_moment(params, params.body_gadget)
+    row = public_key_variance(params) if params.party_count > 1 else (params.key_sigma / params.key_modulus) ** 2
+    return params.polynomial_size * digits * row
 
 
 def external_product_rounding_variance(params: NoiseParameters) -> float:
-    """Phase error of decomposing a GLWE ciphertext: body error plus kN mask errors times the secret."""
-    masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
-    return _rounding_variance(params, params.body_gadget) + masks * _rounding_variance(params, params.mask_gadget)
+    """Phase error of decomposing a GLWE ciphertext: body error plus kN mask errors times the secret; an NTRU accumulator has no body."""
+    masks = params.large_dimension * _secret_square(params) * _rounding_variance(params, params.mask_gadget)
+    return masks + (_rounding_variance(params, params.body_gadget) if params.accumulator == "glwe" else 0.0)
 
 
 def division_variance(params: NoiseParameters) -> float:
     """(kN E[S^2] + 1) / 12 / Q^2 of each step of raised sets: its products, modulo QP, are divided by P and rounded."""
-    masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
+    masks = params.large_dimension * _secret_square(params)
     return (masks + 1) / 12 / params.modulus**2 if params.raised else 0.0
 
 
@@ -297,7 +318,7 @@ def transform_variance(params: NoiseParameters) -> float:
         return 0.0
     rows = params.glwe_dimension * 4.0 ** params.mask_gadget[0] + 4.0 ** params.body_gadget[0]
     coefficient = 4 * params.keys_per_step * params.polynomial_size / 16 * rows * 2.0**-106
-    return (params.large_dimension * _SECRET_SQUARE[params.glwe_secret] + 1) * coefficient
+    return (params.large_dimension * _secret_square(params) + 1) * coefficient
 
 
 def step_units(params: NoiseParameters) -> tuple[float, float]:
@@ -305,22 +326,38 @@ def step_units(params: NoiseParameters) -> tuple[float, float]:
 
     Every key's noise counts. Rounding counts for the key that is 1, if one is: keys + 1 values of the key bits are equally likely
     (fhe_core/include/fhe_core/rotations.def). A factor X^e - 1 after the product doubles a variance. So `binary` has 1 and 1/2, `ternary` 4
-    and 4/3, `binary_pair` 6 and 3/2.
-    Source: [CGGI20] binary, [MP21] ternary, [BMMP18] pairs; ours counts the factors on the products.
+    and 4/3, `binary_pair` 6 and 3/2. Where a digit of b bits selects the key, its one product replaces the accumulator unless the digit is 0: the
+    noise that is there is turned and stays, and one of each is added, 1 - 2^-b on average; the top digit of a word has the bits that are left.
+    Source: [CGGI20] binary, [MP21] ternary, [BMMP18] pairs, [DM15] selected keys; ours counts the factors on the products.
     """
+    if params.digit_bits:
+        nonzero = share_of_steps_taken(params)
+        return nonzero, nonzero
     keys, doubled = params.keys_per_step, 2 if params.factors_on_products else 1
     return doubled * keys, doubled * keys / (keys + 1)
+
+
+def share_of_steps_taken(params: NoiseParameters) -> float:
+    """1, or where digits select keys the mean of 1 - 2^-b over the digits of a word: those that are not 0."""
+    if not params.digit_bits:
+        return 1.0
+    digits, bits = params.step_count // params.lwe_dimension, round(math.log2(2 * params.table_size))
+    top_bits = bits - params.digit_bits * (digits - 1)
+    return 1 - ((digits - 1) * 2.0**-params.digit_bits + 2.0**-top_bits) / digits
 
 
 def blind_rotation_variance(params: NoiseParameters) -> float:
     """steps * (key units * external product's key noise + rounding units * its rounding + division + transform), independent of the input's noise.
 
-    Of each of the nu accumulators where several are one table: each meets the same keys, and its own digits.
+    Of each of the nu accumulators where several are one table: each meets the same keys, and its own digits. An NTRU accumulator's entry is one
+    external product more, of the digits of a table, which may be three times as large as those of uniform words.
     """
     key_units, rounding_units = step_units(params)
-    key = key_units * external_product_key_variance(params)
-    rounding = rounding_units * external_product_rounding_variance(params)
-    return params.step_count * (key + rounding + division_variance(params) + transform_variance(params))
+    key, rounding = external_product_key_variance(params), external_product_rounding_variance(params)
+    division = share_of_steps_taken(params) * division_variance(params)
+    step = key_units * key + rounding_units * rounding + division + transform_variance(params)
+    entry = 3 * (key + rounding) if params.accumulator == "ntru" else 0.0
+    return params.step_count * step + entry
 
 
 def sample_extraction_variance(variance: float) -> float:
@@ -339,7 +376,7 @@ def rotation_correlation(params: NoiseParameters, lag: int) -> float:
         return 1.0
     if lag % params.extension_factor:
         return 0.0
-    shape = _SECRET_MEAN[params.glwe_secret] ** 2 / _SECRET_SQUARE[params.glwe_secret]
+    shape = _secret_mean(params) ** 2 / _secret_square(params)
     return _rounding_share(params) * shape * (1 - 2 * lag / params.table_size)
 
 
@@ -348,15 +385,15 @@ def rotation_correlation_bound(params: NoiseParameters) -> float:
 
     The autocorrelation of a random secret is off its mean by E[s^2] sqrt(kN), one standard deviation; six are allowed.
     """
-    shape = _SECRET_MEAN[params.glwe_secret] ** 2 / _SECRET_SQUARE[params.glwe_secret]
+    shape = _secret_mean(params) ** 2 / _secret_square(params)
     return _rounding_share(params) * min(1.0, shape + 6 / math.sqrt(params.large_dimension))
 
 
 def _rounding_share(params: NoiseParameters) -> float:
     """Of the variance of a blind rotation: what rounding masks brings, at most."""
-    masks = params.large_dimension * _SECRET_SQUARE[params.glwe_secret]
+    masks = params.large_dimension * _secret_square(params)
     gadget = step_units(params)[1] * masks * _rounding_variance(params, params.mask_gadget)
-    rounding = gadget + division_variance(params) + transform_variance(params)
+    rounding = gadget + share_of_steps_taken(params) * division_variance(params) + transform_variance(params)
     return params.step_count * rounding / blind_rotation_variance(params)
 
 

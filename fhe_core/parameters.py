@@ -21,16 +21,20 @@ __all__ = [
     "expanded_keyswitch_key_bytes",
     "has_fine_outputs",
     "is_insecure",
+    "is_paper_set",
     "key_word_bytes",
     "key_word_dtype",
     "keyswitch_key_bytes",
     "keyswitch_word_bytes",
     "lanes_of",
     "offered_sets",
+    "paper_set",
+    "paper_sets",
     "parameter_digest",
     "parameter_set",
     "parameter_sets",
     "parameter_text",
+    "parties_of",
     "products_of",
     "public_key_bytes",
     "require_common_mask",
@@ -44,6 +48,7 @@ __all__ = [
 
 MINIMUM_SECURITY_BITS = 128
 ALLOW_TOY_VARIABLE = "CLOAKWORK_ALLOW_TOY"
+_PAPER_PREFIX = "papers/"
 
 _SEED_BYTES = 32
 _SEEDED_FRAME_BYTES = 112 + _SEED_BYTES + 32  # header, seed, checksum (docs/wire_format.md)
@@ -67,14 +72,20 @@ _DIGEST_FIELDS = (
     "keyswitch_gadget",
 )
 _RAISED_FIELDS = ("key_modulus", "key_sigma")  # more lines, of raised sets alone
+_NTRU_FIELDS = ("key_sigma", "accumulator")  # of NTRU accumulators alone
 
 
 def parameter_set(name: str) -> ParameterSet:
     """The shipped set of this name.
 
     Raises:
-        ParameterError: unknown name, or an insecure (toy) set without CLOAKWORK_ALLOW_TOY=1 in the environment.
+        ParameterError: unknown name, a paper's set, or an insecure (toy) set without CLOAKWORK_ALLOW_TOY=1 in the environment.
     """
+    if str(name) in _engine.paper_set_names():
+        raise ParameterError(
+            f"parameter set '{name}' has the parameters of a publication, most of which are insecure, and is there to be measured by "
+            "'cloakwork bench methods' alone; 'cloakwork params' lists the sets to use"
+        )
     if str(name) not in _engine.parameter_set_names():
         alike = difflib.get_close_matches(str(name), [params.name for params in parameter_sets()], n=4, cutoff=0.4)
         nearest = f"nearest: {', '.join(alike)}; " if alike else ""
@@ -96,28 +107,58 @@ def parameter_sets() -> list[ParameterSet]:
     return [row for row in rows if _toy_allowed() or not is_insecure(row)]
 
 
+def paper_set(name: str) -> ParameterSet:
+    """A publication's own parameters, for measurements alone: `parameter_set`, which all else goes by, refuses them, and so does the wire format.
+
+    Raises:
+        ParameterError: unknown name.
+    """
+    if name not in _engine.paper_set_names():
+        raise ParameterError(
+            f"publication's parameter set: expected one of {', '.join(_engine.paper_set_names())}; got {name[:40]!r}"
+        )
+    return _engine.parameter_set(name)
+
+
+def paper_sets() -> list[ParameterSet]:
+    """All of `paper_set`, in the order of their table."""
+    return [_engine.parameter_set(name) for name in _engine.paper_set_names()]
+
+
+def is_paper_set(params: ParameterSet) -> bool:
+    return params.name.startswith(_PAPER_PREFIX)
+
+
 def offered_sets(structured_keys: bool = False, common_mask: bool = False) -> list[ParameterSet]:
     """What programs choose from where no sets are named: every secure one, those with a structured secret where they were asked for, and where
     they were asked for those with several values to a ciphertext alone.
 
     Raised sets are taken when named, those with rounded products among them: what they gain depends on model and machine
-    (docs/decisions/modulus-raising.md). So are sets with fine outputs, which look-ups of a few bits do not gain from.
+    (docs/decisions/modulus-raising.md). So are sets with fine outputs, which look-ups of a few bits do not gain from, sets whose keys are
+    selected by digits, which are large, sets with NTRU accumulators, and sets of several parties, whatever is asked for.
     """
-    secure = [params for params in parameter_sets() if not is_insecure(params) and not params.raised]
+    unasked = [
+        params
+        for params in parameter_sets()
+        if not (params.raised or params.digit_bits or params.accumulator == "ntru" or params.party_count > 1)
+    ]
+    secure = [params for params in unasked if not is_insecure(params)]
     coarse = [params for params in secure if not has_fine_outputs(params) and (params.lane_count > 1) == common_mask]
     return [params for params in coarse if structured_keys or not params.structured_secret]
 
 
 def has_fine_outputs(params: ParameterSet) -> bool:
     """Whether two limbs are cut into several digits: outputs of a thousandth of the noise that a look-up may see and less, at half as much
-    work again (`large16`) and more."""
-    return params.limb_count == 2 and params.mask_gadget[1] > 1
+    work again (`large16`) and more. Joint keys need the digits for outputs as noisy as others."""
+    return params.limb_count == 2 and params.mask_gadget[1] > 1 and params.party_count == 1
 
 
 def structure_of(params: ParameterSet) -> str:
     """What a set's security assumes of its small key beside LWE with independent coefficients; empty for most sets."""
     if not params.structured_secret:
         return ""
+    if params.accumulator == "ntru":
+        return "structured secret: the ring key divides noise (NTRU), an assumption beside that of LWE"
     bits = params.lwe_dimension // params.step_count
     return f"structured secret: the small key is block-binary (at most one 1 in each {bits} bits)"
 
@@ -127,6 +168,13 @@ def lanes_of(params: ParameterSet) -> str:
     if params.lane_count == 1:
         return ""
     return f"common mask: {params.lane_count} samples of one client to a ciphertext, a batch of one pays for {params.lane_count}"
+
+
+def parties_of(params: ParameterSet) -> str:
+    """Whose a set's keys are where that is not one owner; empty for most sets."""
+    if params.party_count == 1:
+        return ""
+    return f"joint keys: {params.party_count} parties make them together and only all of them decrypt"
 
 
 def products_of(params: ParameterSet) -> str:
@@ -171,12 +219,14 @@ def parameter_text(params: ParameterSet) -> str:
     """The row as canonical text: a title line, then one `field=value` line each, every line ended by a line feed.
 
     Integers in decimal, gadgets as `base_log,level_count`, sigmas as the shortest decimal that reads back as the same double. Sets of rounded
-    products say so in a line; the extension factor and the number of lanes are the last lines, each where it is not 1.
+    products say so in a line; the extension factor, the number of lanes and that of parties are the last lines, each where it is not 1.
     """
     fields: tuple[str, ...] = _DIGEST_FIELDS + _RAISED_FIELDS if params.raised else _DIGEST_FIELDS
+    if params.accumulator == "ntru":
+        fields += _NTRU_FIELDS
     if params.rounded_products:
         fields = (*fields, "rounded_products")
-    fields += tuple(field for field in ("extension_factor", "lane_count") if getattr(params, field) != 1)
+    fields += tuple(field for field in ("extension_factor", "lane_count", "party_count") if getattr(params, field) != 1)
     lines = ["cloakwork parameter set 1"]
     lines += [f"{field}={_value_text(getattr(params, field))}" for field in fields]
     return "\n".join(lines) + "\n"
@@ -220,7 +270,7 @@ def keyswitch_word_bytes(params: ParameterSet) -> int:
 
 
 def bootstrap_key_bytes(params: ParameterSet) -> int:
-    """Bodies of the bootstrap key on the wire (seeded form)."""
+    """Bodies of the bootstrap key on the wire (seeded form); all of a joint one, of which nothing follows from a seed."""
     return params.bootstrap_key_body_words * key_word_bytes(params)
 
 
@@ -236,7 +286,7 @@ def public_key_bytes(params: ParameterSet) -> int:
 
 def expanded_bootstrap_key_bytes(params: ParameterSet) -> int:
     """The whole bootstrap key in memory, masks included, before a back end's own layout."""
-    words = params.bootstrap_key_body_words // params.lane_count * params.component_count
+    words = params.bootstrap_key_body_words // params.row_bodies * params.accumulator_components
     return words * key_word_dtype(params).itemsize
 
 

@@ -69,7 +69,7 @@ class PublicKey:
         norm = encryption_norm(self.parameters, modulus, public=True)
         return self._packed(words, Encoding.TORUS, norm)
 
-    def zeros(self, count: int, threads: int = 1) -> Words:
+    def zeros(self, count: int, threads: int = 1, seed: bytes | None = None) -> Words:
         """LWE encryptions of zero [count, kN + r]: coefficient 0 of a GLWE encryption of zero, a new one for each.
 
         Noise: `noise.public_key_variance` each, independent.
@@ -78,25 +78,33 @@ class PublicKey:
         badly. The masks A[r][c] follow from a seed, so that A'_c hides whatever the bodies are; but bodies chosen by somebody who sees
         all coefficients of B' tell him u, and one coefficient tells no more than one word (r words) about it.
 
+        Args:
+            seed: 32 secret bytes that the zeros follow from, number i from (seed, i), with any number of threads; None: the operating
+                system's entropy. One seed serves one call: two results with the same zeros differ by what was hidden.
+
         Cost: about 0.3 ms each on one thread.
         """
         params = self.parameters
         words = np.empty((count, params.large_words), dtype=word_dtype(params))
         share = max(LANES, -(-count // (max(threads, 1) * LANES)) * LANES)  # whole groups of lanes for each thread
-        parts = [words[i : i + min(share, _ZEROS_AT_ONCE)] for i in range(0, count, min(share, _ZEROS_AT_ONCE))]
-        if threads < 2 or len(parts) < 2:
-            for part in parts:
-                self._fill_with_zeros(part)
+        starts = range(0, count, min(share, _ZEROS_AT_ONCE))
+
+        def fill(start: int) -> None:
+            self._fill_with_zeros(words[start : start + starts.step], seed, start)
+
+        if threads < 2 or len(starts) < 2:
+            for start in starts:
+                fill(start)
         else:
             with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(self._fill_with_zeros, parts))
+                list(pool.map(fill, starts))
         return words
 
-    def _fill_with_zeros(self, words: Words) -> None:
+    def _fill_with_zeros(self, words: Words, seed: bytes | None, first: int) -> None:
         params = self.parameters
         k, size = params.glwe_dimension, params.polynomial_size
         zero = np.zeros((len(words), *lane_axis(params), size), dtype=np.uint64)
-        glwe = _engine.public_encrypt_glwe(params, self.seed, self.bodies, zero)
+        glwe = _engine.public_encrypt_glwe(params, self.seed, self.bodies, zero, seed, first)
         masks = words[:, : k * size].reshape(len(words), k, size)  # section 7 of docs/specification.md at c = 0
         masks[:, :, 0] = glwe[:, :k, 0]
         negated = negate_words(params, glwe[:, :k, :0:-1])

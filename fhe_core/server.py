@@ -253,12 +253,17 @@ class Session:
 
     # --- before ciphertexts leave the server ---
 
-    def rerandomise(self, ciphertexts: Ciphertexts) -> Ciphertexts:
+    def rerandomise(self, ciphertexts: Ciphertexts, seed: bytes | None = None) -> Ciphertexts:
         """The same values under new masks, in host memory: an encryption of zero under the client's public key is added to each.
 
         The last step before a result goes to the client. Everything else here is deterministic, so that the client, who knows the
         ciphertexts that went in, finds the integer weights of the last linear layer in the masks that come out. Entropy of the
         operating system; the words differ from call to call.
+
+        Args:
+            seed: 32 secret bytes in place of that entropy: the same seed, key and ciphertexts give the same words. Who knows it takes the
+                encryption of zero off again, and two results under one seed differ as they did before: a seed for each result
+                (`models.audit.AuditKey` derives them).
 
         On the session's threads, for a GPU on all CPUs.
 
@@ -267,7 +272,7 @@ class Session:
         check_same_key(self.parameters, self._key.key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts")
         held = ciphertexts.to_host()
         threads = self._threads if self.device == "cpu" else usable_cores()
-        zeros = self._key.public_key.zeros(held.size, threads).reshape(held.words.shape)
+        zeros = self._key.public_key.zeros(held.size, threads, seed).reshape(held.words.shape)
         words = add(self.parameters, held.words, zeros)
         norm = math.sqrt(rerandomisation_variance(self.parameters) / blind_rotation_variance(self.parameters))
         terms = held.noise.plus(NoiseTerms.of_words(self.parameters, zeros, norm), self.parameters, words)

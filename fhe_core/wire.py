@@ -93,7 +93,7 @@ _CHECKED_WORDS = 1 << 17  # of a plane at a time: at most 1.8 MB for 7 planes an
 
 
 def write(stream: BinaryIO, header: Header, sections: list[Section]) -> None:
-    """Writes the object plane by plane, without a second copy of it."""
+    """Writes the object a block's plane at a time, without a second copy of it."""
     checksum = hashlib.sha256()
 
     def emit(data: bytes) -> None:
@@ -101,8 +101,7 @@ def write(stream: BinaryIO, header: Header, sections: list[Section]) -> None:
         stream.write(data)
 
     emit(pack_header(header))
-    layout = section_layout(header.kind, header.parameters, header.seeded, header.shape, header.word_bits)
-    for section, form in zip(sections, layout, strict=True):
+    for section, form in zip(sections, header.layout, strict=True):
         if isinstance(form, Opaque):
             assert isinstance(section, bytes) and len(section) == form.byte_count
             emit(section)
@@ -120,9 +119,10 @@ def _emit_planes(words: Words, form: Planes, emit: Callable[[bytes], None]) -> N
     width = form.dtype.itemsize
     # numpy gives `<` types as views on little-endian machines and as copies elsewhere.
     columns = np.ascontiguousarray(words).astype(f"<u{width}", copy=False).view(np.uint8).reshape(-1, width)
-    for plane in range(form.plane_count):
-        for start in range(0, len(columns), _CHUNK_WORDS):
-            emit(columns[start : start + _CHUNK_WORDS, plane].tobytes())
+    for first, end in form.blocks():
+        for plane in range(form.plane_count):
+            for start in range(first, end, _CHUNK_WORDS):
+                emit(columns[start : min(start + _CHUNK_WORDS, end), plane].tobytes())
 
 
 def _emit_bits(words: Words, form: BitFields, emit: Callable[[bytes], None]) -> None:
@@ -209,7 +209,7 @@ def read(
             f"{kind.label}: expected parameter set '{parameters.name}', got '{header.parameters.name}'; "
             "use objects of one parameter set together"
         )
-    layout = section_layout(kind, header.parameters, seeded, header.shape, header.word_bits)
+    layout = header.layout
     sections = [_read_section(source, form) for form in layout]
     expected = source.checksum.digest()
     if source.read_checksum() != expected:
@@ -245,7 +245,7 @@ def check_words(stream: BinaryIO, header: Header) -> None:
         SerializationError: a word is not below its modulus, or the object ends early.
     """
     start = header.byte_count
-    for form in section_layout(header.kind, header.parameters, header.seeded, header.shape, header.word_bits):
+    for form in header.layout:
         if isinstance(form, Planes):
             _check_planes(stream, start, header.kind, form)
         elif isinstance(form, BitFields):
@@ -263,7 +263,7 @@ def check_size(byte_count: int, max_bytes: int) -> None:
 
 def wrong_kind(found: Kind, expected: Kind) -> SerializationError:
     advice = "pass the object to the class of its kind"
-    if found is Kind.SECRET_KEY:
+    if found.is_secret:
         advice = (
             "a secret key must stay with its owner: delete this copy, and send evaluation keys or ciphertexts instead"
         )
@@ -278,10 +278,11 @@ def _read_section(source: BytesSource, form: Form) -> Section:
     width = form.dtype.itemsize
     words = np.zeros(form.shape, dtype=f"<u{width}")
     columns = words.reshape(-1).view(np.uint8).reshape(-1, width)
-    for plane in range(form.plane_count):
-        for start in range(0, len(columns), _CHUNK_WORDS):
-            stop = min(start + _CHUNK_WORDS, len(columns))
-            columns[start:stop, plane] = np.frombuffer(source.read(stop - start), dtype=np.uint8)
+    for first, end in form.blocks():
+        for plane in range(form.plane_count):
+            for start in range(first, end, _CHUNK_WORDS):
+                stop = min(start + _CHUNK_WORDS, end)
+                columns[start:stop, plane] = np.frombuffer(source.read(stop - start), dtype=np.uint8)
     return words.astype(form.dtype, copy=False)
 
 
@@ -318,20 +319,21 @@ def _check_range(kind: Kind, section: Section, form: Form) -> None:
 
 
 def _check_planes(stream: BinaryIO, start: int, kind: Kind, form: Planes) -> None:
-    """The planes of a section side by side, some words at a time."""
-    count, width = math.prod(form.shape), form.dtype.itemsize
-    for first in range(0, count, _CHECKED_WORDS):
-        part = min(_CHECKED_WORDS, count - first)
-        words = np.zeros(part, dtype=f"<u{width}")
-        columns = words.view(np.uint8).reshape(-1, width)
-        for plane in range(form.plane_count):
-            stream.seek(start + plane * count + first)
-            data = stream.read(part)
-            if len(data) != part:
-                raise _truncated(part, len(data))
-            columns[:, plane] = np.frombuffer(data, dtype=np.uint8)
-        if int(words.max()) >= form.bound:
-            raise _word_too_large(kind, form)
+    """The planes of a block side by side, some words at a time."""
+    width = form.dtype.itemsize
+    for block, end in form.blocks():
+        for first in range(block, end, _CHECKED_WORDS):
+            part = min(_CHECKED_WORDS, end - first)
+            words = np.zeros(part, dtype=f"<u{width}")
+            columns = words.view(np.uint8).reshape(-1, width)
+            for plane in range(form.plane_count):
+                stream.seek(start + block * form.plane_count + plane * (end - block) + first - block)
+                data = stream.read(part)
+                if len(data) != part:
+                    raise _truncated(part, len(data))
+                columns[:, plane] = np.frombuffer(data, dtype=np.uint8)
+            if int(words.max()) >= form.bound:
+                raise _word_too_large(kind, form)
 
 
 def _word_too_large(kind: Kind, form: Planes) -> SerializationError:
@@ -384,6 +386,7 @@ def _read_header(source: BytesSource, kind: Kind | None, max_bytes: int) -> Head
         message_bound=message_bound,
         word_bits=word_bits,
         purpose=source.read(PURPOSE_BYTES) if has_purpose else None,
+        version=None if version == found.version else version,
     )
 
 
@@ -411,7 +414,7 @@ def _check_identity(magic: bytes, version: int, kind_byte: int, flags: int) -> K
         raise SerializationError(
             f"object: expected a kind from {min(Kind)} to {max(Kind)}, got {kind_byte}; the object is damaged or from a newer release"
         ) from None
-    if version != found.version:
+    if version not in found.readable_versions:
         raise _wrong_version(found, version)
     if flags & ~(FLAG_SEEDED | FLAG_PURPOSE):
         raise SerializationError(
@@ -424,7 +427,8 @@ def _wrong_version(kind: Kind, version: int) -> SerializationError:
     advice = "use the release of cloakwork that wrote it"
     if kind is Kind.EVALUATION_KEYS and version == 1:
         advice = "it lacks the public key that answers are re-randomised with; make evaluation keys again, 'cloakwork keygen --key' does"
-    return SerializationError(f"{kind.label}: expected wire format version {kind.version}, got {version}; {advice}")
+    expected = " or ".join(map(str, kind.readable_versions))
+    return SerializationError(f"{kind.label}: expected wire format version {expected}, got {version}; {advice}")
 
 
 def _known_parameters(name_field: bytes, digest: bytes) -> ParameterSet:
@@ -448,10 +452,15 @@ def _check_form(
     kind: Kind, seeded: bool, rank: int, weight_norm: float, encoding: int, bound: bytes, params: ParameterSet
 ) -> tuple[int, int] | None:
     """The fields whose values the kind restricts; the message bound."""
+    has_shape = kind.is_ciphertext or kind is Kind.PARTIAL_DECRYPTION
     if not kind.is_ciphertext and (
-        seeded != (kind is not Kind.SECRET_KEY) or rank or weight_norm or encoding or any(bound)
+        seeded != kind.is_seeded or (rank and not has_shape) or weight_norm or encoding or any(bound)
     ):
         raise _foreign_fields(kind)
+    if kind.is_of_party and params.party_count == 1:
+        raise SerializationError(
+            f"{kind.label}: parameter set '{params.name}' has keys of one owner, and no shares of them; the object is damaged or made up"
+        )
     if rank > MAX_RANK:
         raise SerializationError(f"{kind.label}: expected at most {MAX_RANK} dimensions; the object is damaged")
     if not (0 <= weight_norm <= MAX_WEIGHT_NORM and math.copysign(1, weight_norm) > 0):  # false for NaN, and for -0

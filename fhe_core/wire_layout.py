@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -12,9 +13,11 @@ import numpy as np
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.message_bounds import UNKNOWN, initial_range
 from cloakwork.fhe_core.parameters import (
+    is_paper_set,
     key_word_bytes,
     key_word_dtype,
     keyswitch_word_bytes,
@@ -25,7 +28,9 @@ from cloakwork.fhe_core.parameters import (
 
 MAGIC = b"CLKW"
 VERSION = 1
-EVALUATION_KEYS_VERSION = 2  # 1 had no public key
+EVALUATION_KEYS_VERSION = 3
+UNBLOCKED_VERSION = 2  # of evaluation keys, read still: planes of whole sections; 1 had no public key
+BLOCK_WORDS = 1 << 16  # of evaluation keys: 64 polynomials of 1024 words, 256 KiB in 4 planes
 MAX_RANK = 8
 MAX_WEIGHT_NORM = 2.0**32
 
@@ -35,6 +40,8 @@ KEY_ID_BYTES = 16
 CHECKSUM_BYTES = 32
 KEY_DERIVATION_BYTES = 40
 AUTHENTICATION_TAG_BYTES = 16
+PARTY_BYTES = 36  # number of the party (LE32), 32 bytes that say what a share belongs to
+PARTY_STATE_BYTES = 20  # number of the party (LE32), what its decryptions told (two binary64)
 
 BOUND_BYTES = 6
 MAX_WORD_BITS = 32
@@ -54,6 +61,10 @@ class Kind(IntEnum):
     CIPHERTEXTS = 4
     PACKED_CIPHERTEXTS = 5
     SWITCHED_CIPHERTEXTS = 6
+    PUBLIC_SHARE = 7
+    EVALUATION_SHARE = 8
+    PARTIAL_DECRYPTION = 9
+    PARTY_KEY = 10
 
     @property
     def label(self) -> str:
@@ -64,9 +75,27 @@ class Kind(IntEnum):
         return self in (Kind.CIPHERTEXTS, Kind.PACKED_CIPHERTEXTS, Kind.SWITCHED_CIPHERTEXTS)
 
     @property
+    def is_secret(self) -> bool:
+        return self in (Kind.SECRET_KEY, Kind.PARTY_KEY)
+
+    @property
+    def is_of_party(self) -> bool:
+        """Of sets of several parties alone."""
+        return self in (Kind.PUBLIC_SHARE, Kind.EVALUATION_SHARE, Kind.PARTIAL_DECRYPTION, Kind.PARTY_KEY)
+
+    @property
+    def is_seeded(self) -> bool:
+        """Where there is no choice: what words stand alone, because their masks follow from a seed or are elsewhere."""
+        return not self.is_secret
+
+    @property
     def version(self) -> int:
-        """Of the format, as objects of this kind are written and read."""
+        """Of the format, as objects of this kind are written."""
         return EVALUATION_KEYS_VERSION if self is Kind.EVALUATION_KEYS else VERSION
+
+    @property
+    def readable_versions(self) -> tuple[int, ...]:
+        return (UNBLOCKED_VERSION, EVALUATION_KEYS_VERSION) if self is Kind.EVALUATION_KEYS else (VERSION,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +105,7 @@ class Header:
     message_bound: least and largest message, of encoding `message` alone; None: the initial range of `message_bounds`.
     word_bits: log2 of the modulus of switched ciphertexts; 0 for others.
     purpose: 32 bytes that say what the ciphertexts are for, as the application chose them; None: it said nothing.
+    version: of the format; None: the one that objects of this kind are written in.
     """
 
     kind: Kind
@@ -88,6 +118,12 @@ class Header:
     message_bound: tuple[int, int] | None = None
     word_bits: int = 0  # of switched ciphertexts
     purpose: bytes | None = None
+    version: int | None = None
+
+    @property
+    def layout(self) -> list[Form]:
+        """The sections of the object, in order."""
+        return section_layout(self.kind, self.parameters, self.seeded, self.shape, self.word_bits, self.version)
 
     @property
     def byte_count(self) -> int:
@@ -114,12 +150,21 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Planes:
-    """Words below `bound`, stored as `plane_count` byte planes: plane j holds byte j of every word."""
+    """Words below `bound`, stored as `plane_count` byte planes: plane j holds byte j of every word. With `block_words`, so many words at a time,
+    the last block shorter; without, the section is one block."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[np.unsignedinteger]
     plane_count: int
     bound: int
+    block_words: int = 0
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """The first word of every block and the one after its last. Block [first, end) begins at byte `first * plane_count`."""
+        count = math.prod(self.shape)
+        step = self.block_words or count
+        for first in range(0, count, step):
+            yield first, min(first + step, count)
 
     @property
     def byte_count(self) -> int:
@@ -142,15 +187,33 @@ Form: TypeAlias = Opaque | Planes | BitFields
 
 
 def section_layout(
-    kind: Kind, params: ParameterSet, seeded: bool, shape: tuple[int, ...], word_bits: int = 0
+    kind: Kind,
+    params: ParameterSet,
+    seeded: bool,
+    shape: tuple[int, ...],
+    word_bits: int = 0,
+    version: int | None = None,
 ) -> list[Form]:
-    """The sections of an object, in order."""
+    """The sections of an object, in order. Their sizes do not depend on the version."""
     size, dimension = params.polynomial_size, params.glwe_dimension
     bodies = lane_axis(params)
     glwe_count = -(-math.prod(shape) // size)
+    block_words = BLOCK_WORDS if kind is Kind.EVALUATION_KEYS and version != UNBLOCKED_VERSION else 0
 
     def words(*extents: int) -> Planes:
-        return Planes(extents, word_dtype(params), word_bytes(params), params.modulus)
+        return Planes(extents, word_dtype(params), word_bytes(params), params.modulus, block_words)
+
+    def bootstrap(steps: int, block_words: int = 0) -> Planes:
+        polynomials = () if params.row_bodies == 1 else (params.row_bodies,)
+        shape = (steps, params.keys_per_step, params.row_count, *polynomials, size)
+        return Planes(shape, key_word_dtype(params), key_word_bytes(params), params.key_modulus, block_words)
+
+    def keyswitch(block_words: int = 0) -> Planes:
+        shape, modulus = (
+            (params.large_dimension, params.keyswitch_gadget[1], *bodies),
+            1 << params.keyswitch_modulus_log2,
+        )
+        return Planes(shape, np.dtype(np.uint32), keyswitch_word_bytes(params), modulus, block_words)
 
     seed = Opaque(SEED_BYTES)
     match kind, seeded:
@@ -158,19 +221,22 @@ def section_layout(
             secret_bytes = params.lane_count * (params.lwe_dimension + params.large_dimension)
             return [Opaque(KEY_DERIVATION_BYTES), Opaque(secret_bytes + AUTHENTICATION_TAG_BYTES)]
         case Kind.EVALUATION_KEYS, _:
-            keyswitch = Planes(
-                (params.large_dimension, params.keyswitch_gadget[1], *bodies),
-                np.dtype(np.uint32),
-                keyswitch_word_bytes(params),
-                1 << params.keyswitch_modulus_log2,
-            )
-            bootstrap = Planes(
-                (params.step_count, params.keys_per_step, params.row_count, *bodies, size),
-                key_word_dtype(params),
-                key_word_bytes(params),
-                params.key_modulus,
-            )
-            return [seed, bootstrap, keyswitch, seed, words(dimension, *bodies, size)]
+            return [
+                seed,
+                bootstrap(params.key_step_count, block_words),
+                keyswitch(block_words),
+                seed,
+                words(dimension, *bodies, size),
+            ]
+        case Kind.PUBLIC_SHARE, _:
+            return [Opaque(PARTY_BYTES), words(dimension, size)]
+        case Kind.EVALUATION_SHARE, _:
+            return [Opaque(PARTY_BYTES), bootstrap(params.key_step_count // params.party_count), keyswitch()]
+        case Kind.PARTIAL_DECRYPTION, _:
+            return [Opaque(PARTY_BYTES), words(*shape)]
+        case Kind.PARTY_KEY, _:
+            secret_bytes = SEED_BYTES + params.party_dimension + params.large_dimension + PARTY_STATE_BYTES
+            return [Opaque(KEY_DERIVATION_BYTES), Opaque(secret_bytes + AUTHENTICATION_TAG_BYTES)]
         case Kind.PUBLIC_KEY, _:
             return [seed, words(dimension, *bodies, size)]
         case Kind.CIPHERTEXTS, True:
@@ -201,11 +267,19 @@ def object_bytes(
 
 
 def pack_header(header: Header) -> bytes:
-    """Header, dimensions and purpose."""
+    """Header, dimensions and purpose.
+
+    Raises:
+        ParameterError: a publication's set, whose objects nobody would read.
+    """
+    if is_paper_set(header.parameters):
+        raise ParameterError(
+            f"object: parameter set '{header.parameters.name}' is there to be measured and has no files"
+        )
     params, purpose = header.parameters, header.purpose
     fixed = HEADER_STRUCT.pack(
         MAGIC,
-        header.kind.version,
+        header.version or header.kind.version,
         header.kind,
         FLAG_SEEDED * header.seeded + FLAG_PURPOSE * (purpose is not None),
         object_bytes(header.kind, params, header.seeded, header.shape, header.word_bits, purpose=purpose is not None),

@@ -39,8 +39,8 @@ class CalibratedRangeWarning(UserWarning):
 
 
 class RoundedIntegersWarning(UserWarning):
-    """No set serves a program of the profile exact that keeps the integers of its model; results of look-ups are rounded. Or ONNX Runtime's kernel
-    rounds some integers of a node as no function of one integer does."""
+    """No set serves a program of the profile exact that keeps the integers of its model, or the model has functions it does not quantise: results
+    of look-ups are rounded. Or ONNX Runtime's kernel rounds some integers of a node as no function of one integer does."""
 
 
 class AccuracyWarning(UserWarning):

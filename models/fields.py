@@ -17,13 +17,20 @@ LARGEST_INTEGER: Final = 1 << 53  # what JSON readers of other languages keep ex
 _DEEPEST: Final = 16  # dimensions of an array
 
 
-def parsed_object(text: str | bytes) -> dict[str, Any]:
+def parsed_object(text: str | bytes, unique: bool = False) -> dict[str, Any]:
+    """With `unique` no name may come twice in one object."""
     try:
-        fields = json.loads(text)
+        fields = json.loads(text, object_pairs_hook=_unique if unique else None)
     except (TypeError, RecursionError) as error:
         raise ValueError(f"not JSON, or nested too deeply ({type(error).__name__})") from error
     if not isinstance(fields, dict):
         raise ValueError("expected a JSON object")
+    return fields
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(fields := dict(pairs)) != len(pairs):
+        raise ValueError("a name comes twice")
     return fields
 
 

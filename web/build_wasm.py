@@ -28,6 +28,7 @@ SHARED: Final = (
     "-fvisibility=hidden",
     "-fno-sanitize=all",
 )
+STACK_BYTES: Final = 1 << 20  # of 16 MiB, the compiler's choice
 OURS: Final = ("-std=c++20", "-Wall", "-Wextra", f"-I{ENGINE}/include", f"-I{ENGINE}/src")
 
 
@@ -47,6 +48,7 @@ def build(output: Path) -> None:
     _zig(
         *("c++", "-target", "wasm32-wasi", f"-mcpu={FEATURES}", "-mexec-model=reactor", "-O3"),
         *("-Wl,--strip-all", "-Wl,--gc-sections"),
+        f"-Wl,-z,stack-size={STACK_BYTES}",
         *(str(path) for path in made),
         *("-o", str(output)),
     )

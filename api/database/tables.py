@@ -31,6 +31,7 @@ api_keys = Table(
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float),
     Column("revoked_at", Float),
+    Index("api_keys_by_time", "created_at", "id"),
 )
 
 evaluation_keys = Table(
@@ -40,13 +41,14 @@ evaluation_keys = Table(
     Column("tenant", String(TENANT_ROW), nullable=False),
     Column("parameter_set", String(32), nullable=False),
     Column("parameter_digest", String(64), nullable=False),
-    Column("sha256", String(64), nullable=False),
+    Column("sha256", String(64)),  # None: an upload that was opened before its content was known
     Column("bytes", BigInteger, nullable=False),
     Column("state", String(16), nullable=False),  # open, ready, refused
     Column("secret_id", String(32)),  # the key id of the wire format, when ready
     Column("created_at", Float, nullable=False),
     Column("used_at", Float, nullable=False),
     UniqueConstraint("tenant", "parameter_digest", "sha256", name="one_key_per_tenant_and_content"),
+    Index("keys_by_time", "created_at", "id"),
 )
 
 models = Table(
@@ -91,6 +93,9 @@ jobs = Table(
     UniqueConstraint("tenant", "idempotency_key", name="one_job_per_idempotency_key"),
     Index("jobs_by_state", "state", "node"),
     Index("jobs_by_tenant", "tenant", "created_at"),
+    Index("job_bytes_by_tenant", "tenant", "state", "input_bytes", "expected_bytes", "result_bytes"),
+    Index("jobs_by_time", "created_at", "id"),
+    Index("jobs_by_state_and_time", "state", "created_at", "id"),
 )
 
 usage = Table(

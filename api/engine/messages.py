@@ -2,7 +2,8 @@
 
     JSON bytes u32 | body bytes u64 | JSON (UTF-8) | body
 
-little-endian. To the engine: `run`, `cancel`, `forget`, `ping`. From it: `hello`, `started`, `progress`, `done`, `failed`, `pong`.
+little-endian. To the engine: `audit_key` once and first, then `run`, `cancel`, `forget`, `ping`. From it: `hello`, `started`, `progress`,
+`done`, `failed`, `pong`.
 """
 
 from __future__ import annotations

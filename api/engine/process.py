@@ -19,6 +19,7 @@ from cloakwork.api.engine.runner import Progress, Request, Runner
 from cloakwork.api.errors import NO_ROOM, DamagedKeyError, StorageFullError
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
+from cloakwork.models.audit.audit_key import AuditKey
 
 _REPORT_SECONDS: Final = 0.1
 
@@ -32,6 +33,7 @@ class EngineProcess:
         self._send_lock = threading.Lock()
         self._accepted: set[str] = set()
         self._cancelled: set[str] = set()
+        self._running: dict[str, tuple[str, float]] = {}  # device, and since when
 
     def serve(self) -> None:
         """Until the other side closes."""
@@ -44,6 +46,8 @@ class EngineProcess:
             while (received := receive_blocking(stream)) is not None:
                 message, body = received
                 match message["op"]:
+                    case "audit_key":
+                        self._runner.audit_key = AuditKey(body)
                     case "run":
                         self._accepted.add(message["id"])
                         pool.submit(self._run, message, body)
@@ -58,6 +62,7 @@ class EngineProcess:
                                 "id": message["id"],
                                 **self._runner.keys.facts(),
                                 "keys": self._runner.keys.names(),
+                                "runs": self._runs(),
                             }
                         )
 
@@ -99,6 +104,15 @@ class EngineProcess:
         finally:
             self._accepted.discard(identity)
             self._cancelled.discard(identity)
+            self._running.pop(identity, None)
+
+    def _runs(self) -> dict[str, dict[str, str | float]]:
+        """Those that have a device now."""
+        moment = time.monotonic()
+        return {
+            identity: {"device": device, "seconds": moment - began}
+            for identity, (device, began) in self._running.copy().items()
+        }
 
     def _fail(self, identity: str, code: str, http_status: int, text: str, **more: bool) -> None:
         failed = {"event": "failed", "id": identity, "code": code, "http_status": http_status, "message": text}
@@ -112,10 +126,15 @@ class EngineProcess:
             message["samples"],
             Path(message["input"]).read_bytes() if message.get("input") else body,
         )
-        outcome = self._runner.run(request, self._progress(message["id"]) if message.get("progress") else None)
+        identity: str = message["id"]
+
+        def placed(device: str) -> None:
+            self._running[identity] = device, time.monotonic()
+
+        outcome = self._runner.run(request, self._progress(identity) if message.get("progress") else None, placed)
         done: Message = {
             "event": "done",
-            "id": message["id"],
+            "id": identity,
             "seconds": outcome.seconds,
             "device": outcome.device,
             "bytes": len(outcome.body),

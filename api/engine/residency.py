@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -83,6 +84,14 @@ class LeastRecentlyUsed(Generic[T]):
 
 
 @dataclass(frozen=True)
+class LoadedKey:
+    """Evaluation keys and the SHA-256 of their object."""
+
+    keys: EvaluationKeys
+    sha256: bytes
+
+
+@dataclass(frozen=True)
 class KeyPlace:
     """A key's name and its file."""
 
@@ -94,25 +103,30 @@ class KeyResidency:
     """Evaluation keys in memory and, expanded, on each device."""
 
     def __init__(self, devices: tuple[str, ...], memory_bytes: int, device_bytes: int) -> None:
-        self._memory: LeastRecentlyUsed[EvaluationKeys] = LeastRecentlyUsed(memory_bytes)
+        self._memory: LeastRecentlyUsed[LoadedKey] = LeastRecentlyUsed(memory_bytes)
         self._devices: dict[str, LeastRecentlyUsed[ResidentKey]] = {
             device: LeastRecentlyUsed(device_bytes) for device in devices
         }
 
     def expanded(self, place: KeyPlace, device: str) -> ResidentKey:
         """The key on a device; reads and expands it when it is not there."""
-        return self._devices[device].get(
-            place.name, lambda: ResidentKey(self._loaded(place).expand(device)), lambda key: key.nbytes
-        )
 
-    def _loaded(self, place: KeyPlace) -> EvaluationKeys:
-        def load() -> EvaluationKeys:
+        def expand() -> ResidentKey:
+            loaded = self._loaded(place)
+            return ResidentKey(loaded.keys.expand(device), loaded.sha256)
+
+        return self._devices[device].get(place.name, expand, lambda key: key.nbytes)
+
+    def _loaded(self, place: KeyPlace) -> LoadedKey:
+        def load() -> LoadedKey:
+            with place.path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").digest()
             try:
-                return EvaluationKeys.load(place.path)
+                return LoadedKey(EvaluationKeys.load(place.path), digest)
             except FheError as error:  # it was checked when it came
                 raise DamagedKeyError(f"the stored evaluation keys '{place.name}' are damaged: {error}") from None
 
-        return self._memory.get(place.name, load, lambda keys: keys.nbytes)
+        return self._memory.get(place.name, load, lambda loaded: loaded.keys.nbytes)
 
     def devices_with(self, name: str) -> list[str]:
         return [device for device, cache in self._devices.items() if name in cache]

@@ -19,8 +19,9 @@ _KINDS_KEPT: Final = 16
 class ResidentKey:
     """A session computes one thing at a time, so that runs which overlap get runtimes of their own; idle ones are kept."""
 
-    def __init__(self, key: ExpandedKey) -> None:
+    def __init__(self, key: ExpandedKey, sha256: bytes) -> None:
         self._key = key
+        self.sha256 = sha256  # of the object that it was expanded from
         self._idle: OrderedDict[tuple[str, int], list[Runtime]] = OrderedDict()
         self._lock = threading.Lock()
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cloakwork.api.engine.devices import chosen_devices, worker_count
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.residency import KeyPlace, KeyResidency, LeastRecentlyUsed
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
+from cloakwork.models.audit.audit_key import AuditKey, Transcript
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import load_program
 
 Progress = Callable[[int, int], bool]
+Placed = Callable[[str], None]
+"""Told the device of a run when it begins there."""
 
 _PROGRAM_BYTES = 1 << 30
 _PARALLEL_BOOTSTRAPS = 4  # per thread; with fewer, more threads cost more than they bring
@@ -48,19 +53,24 @@ class Runner:
         self.workers = worker_count(self.devices, options.threads)
         self.keys = KeyResidency(self.devices, options.memory_key_bytes, options.device_key_bytes)
         self._programs: LeastRecentlyUsed[Program] = LeastRecentlyUsed(_PROGRAM_BYTES)
+        self.audit_key: AuditKey | None = None  # the web process says it before anything is run
         self._active: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def run(self, request: Request, progress: Progress | None) -> Outcome:
+    def run(self, request: Request, progress: Progress | None, placed: Placed | None = None) -> Outcome:
+        assert self.audit_key is not None
         program = self._program(request)
         # Read before the key is expanded: bad bytes cost nothing.
         ciphertexts = SeededPackedCiphertexts.from_bytes(request.body, parameters=program.parameters)
         with self._device(request.key.name) as (device, alone):
+            if placed is not None:
+                placed(device)
             key = self.keys.expanded(request.key, device)
+            transcript = Transcript(program.digest, key.sha256, hashlib.sha256(request.body).digest())
             threads = self._threads(program.bootstraps * request.samples, alone)
             with key.runtime(request.program_digest, program, threads) as runtime:
                 start = time.perf_counter()
-                result = runtime.answer(ciphertexts, progress)
+                result = runtime.answer(ciphertexts, progress, seed=partial(self.audit_key.seed, transcript))
                 seconds = time.perf_counter() - start
         return Outcome(result.to_bytes(), seconds, device)
 

@@ -88,6 +88,11 @@ class Connections:
             )
         connection.tenant = tenant
 
+    def facts(self) -> dict[str, int]:
+        """How many are open, those beyond the limit too, and how many of them ask something."""
+        every = [*self._admitted, *self._spare]
+        return {"open": len(every), "busy": sum(each.busy for each in every), "limit": self._limit}
+
     def look(self) -> None:
         now = time.monotonic()
         for connection in [*self._admitted, *self._spare]:

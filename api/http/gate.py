@@ -34,7 +34,7 @@ STREAMED: Final = (
 """Routes that authenticate first and then count the bytes of their bodies themselves."""
 
 _HEALTH: Final = re.compile(r"/v2/health/(live|ready)\Z|/(livez|readyz)\Z")
-_PAGES: Final = ("/", "/docs")
+_PAGES: Final = ("/", "/docs", "/admin")
 _OWN_SITES: Final = (b"same-origin", b"none")
 
 Headers = Iterable[tuple[bytes, bytes]]

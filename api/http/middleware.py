@@ -24,6 +24,7 @@ _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _DRAIN_BYTES: Final = 8 << 20
 _DRAIN_SECONDS: Final = 1.0
 _PATH_CHARACTERS: Final = 256  # of a path in the log
+_ADMINISTRATION: Final = "/v2/admin/"  # who looks at the load adds nothing to it
 
 _HEADERS: Final = [
     (b"x-content-type-options", b"nosniff"),
@@ -93,6 +94,8 @@ class _Exchange:
     def record(self, metrics: Metrics, seconds: float) -> None:
         model = self._state.get("model", "")
         metrics.requests.labels(model, str(self._status)).inc()
+        if not self._scope["path"].startswith(_ADMINISTRATION):
+            metrics.activity.answered(self._status, self._state.get("code"))
         _log.info(
             "request",
             extra={

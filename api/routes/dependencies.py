@@ -9,6 +9,7 @@ from fastapi.security import HTTPBearer
 
 from cloakwork.api.http.connections import Connection
 from cloakwork.api.http.gate import bearer_token
+from cloakwork.api.service.administration.actions import Administrator
 from cloakwork.api.service.models.models import TenantModels
 from cloakwork.api.service.names import NAME_PATTERN, VERSION_PATTERN
 from cloakwork.api.service.services import Services
@@ -67,8 +68,14 @@ async def managing_caller(tenant: Annotated[Tenant, Depends(caller)]) -> Tenant:
     return tenant
 
 
+async def administrator(request: Request, tenant: Annotated[Tenant, Depends(caller)]) -> Administrator:
+    tenant.require("admin")
+    return Administrator(tenant.name, tenant.api_key, request.state.request_id)
+
+
 ScoringCaller = Annotated[Tenant, Depends(scoring_caller)]
 ManagingCaller = Annotated[Tenant, Depends(managing_caller)]
+AdministratingCaller = Annotated[Administrator, Depends(administrator)]
 VisibleModels = Annotated[TenantModels, Depends(visible_models)]
 
 ModelName = Annotated[str, Path(pattern=NAME_PATTERN, description="A model's name.", examples=["mnist-mlp-1x30"])]

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from cloakwork.api.http.bodies import BodyReader, HeldResponse, content_length
 from cloakwork.api.routes.dependencies import AllServices, ModelName, ModelVersion, ScoringCaller
 from cloakwork.api.routes.documents import BINARY, Responses, binary_request, binary_response, errors
-from cloakwork.api.routes.job_answers import job_answer
+from cloakwork.api.routes.job_answers import AUDIT_KEY_HEADER, job_answer
 from cloakwork.api.routes.schemas import JobAnswer
 from cloakwork.api.service.jobs.jobs import Wishes
 from cloakwork.api.service.models.model import Model
@@ -145,14 +145,15 @@ async def _score(
             job = await services.jobs.take(accepted, body, wishes)
             answer = job_answer(job, services.jobs.events.progress(job.id))
             return JSONResponse(answer.model_dump(), 202, {"Location": f"/v2/jobs/{job.id}"})
-        return _result(model, await services.scoring.run_now(accepted, body), held)
+        return _result(services, model, await services.scoring.run_now(accepted, body), held)
 
 
-def _result(model: Model, answer: Answer, held: ExitStack) -> Response:
+def _result(services: Services, model: Model, answer: Answer, held: ExitStack) -> Response:
     timing = f"queue;dur={answer.queue_seconds * 1e3:.3f}, run;dur={answer.run_seconds * 1e3:.3f}"
     headers = {
         "Fhe-Compute-Seconds": f"{answer.run_seconds:.6f}",
         "Fhe-Model-Version": model.version,
+        AUDIT_KEY_HEADER: services.audit_key.id,
         "Server-Timing": timing,
         "Cache-Control": "no-store",
     }

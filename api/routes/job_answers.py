@@ -13,6 +13,8 @@ from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.jobs.store import DONE, FAILED, QUEUED, RUNNING, Job
 from cloakwork.api.service.tenants.tenants import Tenant
 
+AUDIT_KEY_HEADER: Final = "Fhe-Audit-Key"  # the id of the audit key that an answer was re-randomised with
+
 _LOOK_SECONDS: Final = 1.0  # at the database: another service may be running the job
 _SILENT_LOOKS: Final = 15  # after so many a comment keeps proxies from closing the connection
 

@@ -10,7 +10,7 @@ from fastapi.responses import FileResponse, StreamingResponse
 from cloakwork.api.errors import ForbiddenError, UnauthorisedError
 from cloakwork.api.routes.dependencies import AllServices, Identity, ScoringCaller, authenticated
 from cloakwork.api.routes.documents import BINARY, binary_response, errors
-from cloakwork.api.routes.job_answers import job_answer, job_events
+from cloakwork.api.routes.job_answers import AUDIT_KEY_HEADER, job_answer, job_events
 from cloakwork.api.routes.schemas import JobAnswer, JobList
 
 router = APIRouter(tags=["jobs"])
@@ -69,9 +69,12 @@ async def watch_job(job: Identity, request: Request, services: AllServices, tena
 async def job_result(job: Identity, services: AllServices, tenant: ScoringCaller) -> FileResponse:
     """The ETag is the SHA-256 of the result."""
     found, path = await services.jobs.result(tenant, job)
-    return FileResponse(
-        path, media_type=BINARY, headers={"ETag": f'"{found.result_sha256}"', "Cache-Control": "no-store"}
-    )
+    headers = {
+        "ETag": f'"{found.result_sha256}"',
+        AUDIT_KEY_HEADER: services.audit_key.id,
+        "Cache-Control": "no-store",
+    }
+    return FileResponse(path, media_type=BINARY, headers=headers)
 
 
 @router.delete("/v2/jobs/{job}", status_code=204, responses=errors(404), response_class=Response)

@@ -33,7 +33,8 @@ _OFFSET_HEADERS = {
 async def announce(
     announcement: KeyAnnouncement, services: AllServices, tenant: ScoringCaller, response: Response
 ) -> KeyAnswer:
-    """Opens an upload. Keys belong to the tenant and the parameter set: one upload serves every model with that set."""
+    """Opens an upload. Keys belong to the tenant and the parameter set: one upload serves every model with that set. Who makes them while they
+    are sent leaves out `sha256`."""
     progress, new = await services.uploads.open(
         tenant, announcement.parameter_set_digest, announcement.bytes, announcement.sha256
     )
@@ -79,7 +80,8 @@ async def send_part(
     tenant: ScoringCaller,
     upload_offset: Annotated[int, Header(ge=0, le=1 << 40, description="Where these bytes belong; HEAD tells.")],
 ) -> KeyAnswer:
-    """Adds bytes. With the last one the key is checked and ready."""
+    """Adds bytes. With the last one the key is checked and ready. The answer's `id` is then another one where the tenant had the same content
+    already and did not say so at the beginning."""
     record = await services.keys.get(tenant.name, key)
     length = content_length(request)
     if upload_offset + length > record.bytes:

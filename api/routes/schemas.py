@@ -75,14 +75,19 @@ class RepositoryAnswer(BaseModel):
 class KeyAnnouncement(Body):
     parameter_set_digest: Sha256
     bytes: Annotated[StrictInt, Field(ge=1, le=1 << 40)]
-    sha256: Sha256
+    sha256: Sha256 | None = Field(
+        None,
+        description="Of the whole object. Without it: the keys are still being made, every announcement opens an upload of its own.",
+    )
 
 
 class KeyAnswer(BaseModel):
     id: str
     parameter_set: str
     parameter_set_digest: str
-    sha256: str
+    sha256: str | None = Field(
+        description="Of the whole object; null where it was not announced and bytes are missing."
+    )
     bytes: int
     offset: int = Field(description="Bytes that are here.")
     state: Literal["open", "ready"]

@@ -10,11 +10,12 @@ from cloakwork.fhe_core.wire_layout import MAGIC
 __all__ = ["PREFIX_BYTES", "read_header", "refuse_secret_key"]
 
 _KIND_OFFSET = 6
+_SECRET_KINDS = frozenset(kind for kind in Kind if kind.is_secret)
 
 
 def refuse_secret_key(start: bytes) -> None:
     """As soon as the byte that tells is there."""
-    if start[: len(MAGIC)] == MAGIC and len(start) > _KIND_OFFSET and start[_KIND_OFFSET] == Kind.SECRET_KEY:
+    if start[: len(MAGIC)] == MAGIC and len(start) > _KIND_OFFSET and start[_KIND_OFFSET] in _SECRET_KINDS:
         raise SecretKeyError(
             "this is a secret key: it must stay with its owner and nothing of it was kept; send evaluation keys or ciphertexts"
         )

@@ -11,6 +11,10 @@ from cloakwork.api.database.connection import Database
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.metrics import Metrics
+from cloakwork.api.service.administration.actions import Actions
+from cloakwork.api.service.administration.administration import Administration
+from cloakwork.api.service.administration.listings import Listings
+from cloakwork.api.service.administration.load import Load
 from cloakwork.api.service.housekeeping import Housekeeping
 from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.jobs.store import JobStore
@@ -30,6 +34,7 @@ from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.errors import FheError, ParameterError
+from cloakwork.models.audit.audit_key import AUDIT_KEY_FILE, AuditKey, load_audit_key, own_audit_key
 
 _MIGRATIONS = Path(__file__).parents[1] / "database" / "migrations" / "versions"
 _PING_SECONDS = 5.0
@@ -47,6 +52,13 @@ def database_url(settings: Settings) -> str:
     return settings.database_url or f"sqlite:///{settings.data_folder.resolve() / 'cloakwork.db'}"
 
 
+def audit_key(settings: Settings) -> AuditKey:
+    """The one that the settings name, which has to be there, or the data folder's own."""
+    if settings.audit_key is not None:
+        return load_audit_key(settings.audit_key)
+    return own_audit_key(settings.data_folder / AUDIT_KEY_FILE)
+
+
 class Services:
     """Everything that the routes call."""
 
@@ -54,6 +66,7 @@ class Services:
         self.settings = settings
         own_folder(settings.data_folder)
         self.node = Node(settings.data_folder)
+        self.audit_key = audit_key(settings)
         self.database = Database(database_url(settings))
         self.metrics = Metrics()
         self.tenants = Tenants(self.database)
@@ -62,7 +75,7 @@ class Services:
         self.disk = Disk(settings.data_folder, settings.disk_reserve_bytes)
         self.keys = Keys(self.database)
         self.usage = Usage(self.database, settings)
-        self.dispatcher = Dispatcher(settings, engine_options(settings))
+        self.dispatcher = Dispatcher(settings, engine_options(settings), self.audit_key)
         self.uploads = Uploads(
             self.keys, self.storage, self.usage, self.disk, self.dispatcher.forget_key, settings.structured_keys
         )
@@ -87,7 +100,24 @@ class Services:
         self._opening: asyncio.Task[None] | None = None
         self.bodies = BodyBudget(settings.body_memory_bytes, settings.tenant_body_memory_bytes)
         self._readiness = Readiness(self._check_ready)
+        self.administration = self._administration()
         self.started = False
+
+    def _administration(self) -> Administration:
+        settings, activity = self.settings, self.metrics.activity
+        return Administration(
+            Load(settings, self.dispatcher, self.store, self.bodies, self.disk, activity),
+            Listings(
+                settings,
+                self.database,
+                self.models,
+                self.usage,
+                self.dispatcher,
+                self.jobs.events,
+                activity,
+            ),
+            Actions(self.models, self.keys, self.uploads, self.jobs, self.tenants, self.disk),
+        )
 
     async def start(self) -> None:
         """Returns when requests can be taken; the service is ready when `_open` has ended, which compiles the zoo at the first start."""

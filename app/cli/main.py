@@ -13,9 +13,12 @@ from cloakwork.app.cli.commands import (
     calibrate_machine,
     compile_model,
     devices,
+    index,
     keys,
+    page,
     params,
     remote,
+    replay,
     run_model,
     score,
     serve,
@@ -49,8 +52,10 @@ app.command("calibrate-machine")(calibrate_machine.calibrate_machine)
 app.command("keygen")(keys.keygen)
 app.command("encrypt")(keys.encrypt)
 app.command("run")(run_model.run_model)
+app.command("replay")(replay.replay)
 app.command("decrypt")(keys.decrypt)
 app.command("serve")(serve.serve)
+app.command("page")(page.page)
 app.add_typer(bench.app, name="bench")
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(demo.app, name="demo")
@@ -58,6 +63,7 @@ app.command("score")(score.score)
 app.add_typer(remote.models, name="models")
 app.add_typer(remote.keys, name="keys")
 app.add_typer(remote.jobs, name="jobs")
+app.add_typer(index.app, name="index")
 
 
 @app.callback(invoke_without_command=True)

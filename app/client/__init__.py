@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cloakwork.app.client.audit import Recorder
 from cloakwork.app.client.scores import Scores
 
 if TYPE_CHECKING:
     from cloakwork.app.client.client import AsyncClient, Client
 
-__all__ = ["AsyncClient", "Client", "Scores"]
+__all__ = ["AsyncClient", "Client", "Recorder", "Scores"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.app.client.audit import Recorder
 from cloakwork.app.client.conversations import (
     Progress,
     RemoteModel,
@@ -70,7 +71,9 @@ class _Settings:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
 
-    def _score(self, name: str, version: str | None, x: Any, progress: Progress | None) -> Conversation[Scores]:
+    def _score(
+        self, name: str, version: str | None, x: Any, progress: Progress | None, recorder: Recorder | None
+    ) -> Conversation[Scores]:
         named = isinstance(x, Mapping)
         samples = x if named or hasattr(x, "columns") else _array(x)  # a table keeps the names of its columns
         if not named and samples is not None and (np.ndim(samples) == 0 or len(samples) == 0):
@@ -83,7 +86,12 @@ class _Settings:
             raise ShapeError(
                 f"input: model '{name}' has one input; expected an array [samples, ..], got {type(x).__name__}"
             )
-        result = yield from score(self._keyring, self._uploads, model, samples, progress or _silent)
+        witness = None if recorder is None else recorder.take
+        result = yield from score(self._keyring, self._uploads, model, samples, progress or _silent, witness)
+        if recorder is not None:
+            specification = model.specification
+            keys = self._keyring.evaluation_keys(specification.parameters)
+            recorder.write(name, model.version, specification.program, self.url, keys)
         return result
 
     def _model(self, name: str, version: str | None) -> Conversation[RemoteModel]:
@@ -151,18 +159,27 @@ class Client(_Settings):
         """Its client specification and its facts: parameter set, bytes, bootstraps, failure probability."""
         return self._transport.carry_out(self._model(name, version))
 
-    def score(self, name: str, x: Any, *, version: str | None = None, progress: Progress | None = None) -> Scores:
+    def score(
+        self,
+        name: str,
+        x: Any,
+        *,
+        version: str | None = None,
+        progress: Progress | None = None,
+        recorder: Recorder | None = None,
+    ) -> Scores:
         """Predictions for samples [samples, ..] with what they cost.
 
         Args:
             x: an array or a table; for a model of several inputs a dict of arrays by name, or a tuple of arrays in the model's order.
             progress: progress(what, done, total) with `what` "keys", "upload" or "server".
+            recorder: writes a file for an audit, of what is sent and what comes (docs/client.md).
 
         Raises:
             ShapeError: samples of another shape than the model's, or values that are not finite.
             ServiceError: the server refused or cannot be reached; OverQuotaError after retries.
         """
-        return self._transport.carry_out(self._score(name, version, x, progress))
+        return self._transport.carry_out(self._score(name, version, x, progress, recorder))
 
     def predict(self, name: str, x: Any, *, version: str | None = None) -> Any:
         """The predictions of `score`: an array; of a model of several outputs a dict of arrays by name."""
@@ -204,8 +221,16 @@ class AsyncClient(_Settings):
     async def model(self, name: str, version: str | None = None) -> RemoteModel:
         return await self._transport.carry_out(self._model(name, version))
 
-    async def score(self, name: str, x: Any, *, version: str | None = None, progress: Progress | None = None) -> Scores:
-        return await self._transport.carry_out(self._score(name, version, x, progress))
+    async def score(
+        self,
+        name: str,
+        x: Any,
+        *,
+        version: str | None = None,
+        progress: Progress | None = None,
+        recorder: Recorder | None = None,
+    ) -> Scores:
+        return await self._transport.carry_out(self._score(name, version, x, progress, recorder))
 
     async def predict(self, name: str, x: Any, *, version: str | None = None) -> Any:
         return (await self.score(name, x, version=version)).predictions

@@ -6,7 +6,7 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,9 @@ _FORGOTTEN_KEY: Final = ("unknown_key", "key_required")
 
 Progress = Callable[[str, int, int], None]
 """progress(what, done, total), `what` being "keys", "upload" or "server"."""
+
+Witness = Callable[[bytes, bytes, Mapping[str, str]], None]
+"""witness(request, answer, the answer's headers)."""
 
 
 @dataclass(frozen=True)
@@ -150,13 +153,19 @@ def _number(response: Response, header: str, default: int) -> int:
 
 
 def score(
-    keyring: Keyring, uploads: Uploads, model: RemoteModel, samples: Any, progress: Progress
+    keyring: Keyring,
+    uploads: Uploads,
+    model: RemoteModel,
+    samples: Any,
+    progress: Progress,
+    witness: Witness | None = None,
 ) -> Conversation[Scores]:
     """Encrypted predictions for samples [samples, ..] (of several inputs a dict or a tuple of them) in as many requests as the server's largest
     batch asks for.
 
     Args:
         uploads: what the server is known to have; kept up to date.
+        witness: sees every request with its answer.
 
     Raises:
         ShapeError: samples that the model does not take, before anything is sent.
@@ -174,13 +183,13 @@ def score(
     for start in range(0, len(phases), largest):
         batch = phases[start : start + largest]
         try:
-            part = yield from _score_batch(key, model, uploads.names[set_name], batch, progress)
+            part = yield from _score_batch(key, model, uploads.names[set_name], batch, progress, witness)
         except ServiceError as error:
             if error.service_code not in _FORGOTTEN_KEY:
                 raise
             # The server forgot the key since the last request (expired, deleted): send it again, once.
             sent += yield from _upload(keyring, uploads, set_name, progress)
-            part = yield from _score_batch(key, model, uploads.names[set_name], batch, progress)
+            part = yield from _score_batch(key, model, uploads.names[set_name], batch, progress, witness)
         parts.append(part)
     return replace(Scores.joined(parts), upload_bytes=sent)
 
@@ -194,7 +203,12 @@ def _upload(keyring: Keyring, uploads: Uploads, set_name: str, progress: Progres
 
 
 def _score_batch(
-    key: ClientKey, model: RemoteModel, key_name: str, phases: NDArray[np.float64], progress: Progress
+    key: ClientKey,
+    model: RemoteModel,
+    key_name: str,
+    phases: NDArray[np.float64],
+    progress: Progress,
+    witness: Witness | None,
 ) -> Conversation[Scores]:
     start = time.perf_counter()
     body = model.specification.encrypt_phases(key, phases).to_bytes()
@@ -204,6 +218,8 @@ def _score_batch(
     computed = _run_seconds(response)
     if response.status == 202:
         response, computed = yield from _job_result(str(json_of(response).get("id", "")), progress)
+    if witness is not None:
+        witness(body, response.content, response.headers)
     result = load_results(response.content, parameters=key.parameters)
     predictions = model.specification.decrypt(key, result, samples=len(phases))
     seconds = time.perf_counter() - start

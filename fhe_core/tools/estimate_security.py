@@ -14,6 +14,7 @@ Source: [APS15], of which lattice-estimator is the successor; [MATZOV22] the cos
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
 import math
@@ -26,24 +27,51 @@ import block_security
 import parameter_search as search
 
 ESTIMATES = search.HERE / "security_estimates.json"
+LEVELLED = {12: 3, 13: 7, 14: 14, 15: 29, 16: 59}  # log2 N -> primes of keys, of fhe_core/levelled/parameters.py
+BOUNDS = {"binary": (0, 1), "ternary": (-1, 1), "quinary": (-2, 2)}
 
 
 def estimate(secret: str, dimension: int, modulus: int, sigma: float) -> dict[str, float | None]:
-    """log2 of the cost of each attack, in operations (`rop`); None where the estimator finds no parameters with which it succeeds."""
+    """log2 of the cost of each attack, in operations (`rop`); None where the estimator finds no parameters with which it succeeds.
+
+    `ntru_SECRET`: numerators of this sigma divided by a ring key of that distribution.
+    """
     warnings.filterwarnings("ignore")
     from estimator import LWE, ND, RC
     from sage.all import oo
 
     logging.disable(logging.CRITICAL)
-    if secret.startswith("block_"):
+    if secret.startswith("ntru_"):
+        costs = ntru_costs(secret.removeprefix("ntru_"), dimension, modulus, sigma)
+    elif secret.startswith("block_"):
         costs = block_security.estimate(int(secret.removeprefix("block_")), dimension, modulus, sigma)
     else:
-        bounds = {"binary": (0, 1), "ternary": (-1, 1), "quinary": (-2, 2)}[secret]
-        problem = LWE.Parameters(n=dimension, q=modulus, Xs=ND.Uniform(*bounds), Xe=ND.DiscreteGaussian(sigma), m=oo)
+        small = ND.DiscreteGaussian(search.GAUSSIAN_SECRET_SIGMA) if secret == "gaussian" else ND.Uniform(*BOUNDS[secret])
+        problem = LWE.Parameters(n=dimension, q=modulus, Xs=small, Xe=ND.DiscreteGaussian(sigma), m=oo)
         attacks = {"usvp": LWE.primal_usvp, "bdd": LWE.primal_bdd, "dual_hybrid": LWE.dual_hybrid}
         costs = {name: attack(problem, red_cost_model=RC.MATZOV) for name, attack in attacks.items()}
     bits = {name: math.log2(float(cost["rop"])) for name, cost in costs.items()}
     return {name: round(found, 2) if math.isfinite(found) else None for name, found in bits.items()}
+
+
+def ntru_costs(secret: str, dimension: int, modulus: int, sigma: float) -> dict[str, dict[str, float]]:
+    """Attacks on h = g/f modulo X^N + 1 and the modulus. dsd, the dense sublattice of overstretched moduli, the estimator has for f and g of one
+    deviation alone: both get the smaller, a lower bound. It wants the Z-shape: of the GSA, whose first vectors would be longer than the modulus, it
+    takes more.
+
+    Source: [DvW21] the dense sublattice.
+    """
+    from estimator import ND, NTRU, RC
+
+    small, noise = ND.Uniform(*BOUNDS[secret]), ND.DiscreteGaussian(sigma)
+    least = ND.DiscreteGaussian(min(float(small.stddev), sigma))
+    ring = {"n": dimension, "q": modulus, "m": dimension, "ntru_type": "circulant"}
+    problem, narrow = NTRU.Parameters(Xs=small, Xe=noise, **ring), NTRU.Parameters(Xs=least, Xe=least, **ring)
+    return {
+        "usvp": NTRU.primal_usvp(problem, red_cost_model=RC.MATZOV),
+        "bdd": NTRU.primal_bdd(problem, red_cost_model=RC.MATZOV),
+        "dsd": NTRU.primal_dsd(narrow, red_cost_model=RC.MATZOV, red_shape_model="zgsa"),
+    }
 
 
 def find_point(secret: str, dimension: int, modulus: int, target: int, guess: float) -> tuple[float, float]:
@@ -83,9 +111,19 @@ def main() -> int:
 
 
 def wanted() -> set[str]:
-    """Both problems of every shipped row; a row whose estimate falls short moves on, so this changes with what is stored."""
+    """Both problems of every shipped row, and keys of levelled arithmetic; a row whose estimate falls short moves on, so this changes with what is
+    stored."""
     search.cached_lwe_sigma.cache_clear()
-    return {key for row in search.find_rows() if not search.is_toy(row) for key in search.row_instances(row)}
+    rows = {key for row in search.find_rows() if not search.is_toy(row) for key in search.row_instances(row)}
+    return rows | {f"ternary {1 << log_size} {levelled_modulus(log_size, count)} 3.19" for log_size, count in LEVELLED.items()}
+
+
+def levelled_modulus(log_size: int, count: int) -> int:
+    """The product of the largest primes below 2^28 that are 1 modulo 2N."""
+    step = 2 << log_size
+    candidates = range((1 << 28) - step + 1, 1 << 26, -step)
+    primes = (q for q in candidates if all(q % d for d in range(3, math.isqrt(q) + 1, 2)))
+    return math.prod(itertools.islice(primes, count))
 
 
 def write(estimates: dict[str, dict[str, float | None]]) -> None:

@@ -51,13 +51,66 @@ def subtract(a: NDArray[np.uint64], b: NDArray[np.uint64]) -> NDArray[np.int64]:
     return a.astype(np.int64) - b.astype(np.int64)
 
 
+class JointSecret:
+    """The keys of all parties of a set, which nobody else has in one place. Phases of a joint ciphertext are sums: each party takes its part of the
+    mask off the body. Encryption is that under the joint public key, as there is no other."""
+
+    def __init__(self, params: ParameterSet, entropy: bytes) -> None:
+        self.params = params
+        self.parties = [_engine.PartyKey.generate(params, index, entropy) for index in range(params.party_count)]
+        self.public_seed, self.keyswitch_seed = (hashlib.sha256(what + entropy).digest() for what in (b"public", b"keyswitch"))
+        shares = [party.public_share(self.public_seed) for party in self.parties]
+        self.public_bodies: NDArray[np.uint64] = np.add.reduce(shares) % np.uint64(params.modulus)  # a few words of 54 bits
+
+    def public_key(self) -> tuple[bytes, NDArray[np.uint64]]:
+        return self.public_seed, self.public_bodies
+
+    def evaluation_keys(self) -> tuple[bytes, NDArray[np.unsignedinteger], NDArray[np.uint32]]:
+        bootstrap = np.concatenate([party.bootstrap_share(self.public_seed, self.public_bodies) for party in self.parties])
+        keyswitch = np.add.reduce([party.keyswitch_share(self.keyswitch_seed) for party in self.parties], dtype=np.uint32)
+        return self.keyswitch_seed, bootstrap, keyswitch & np.uint32(2**self.params.keyswitch_modulus_log2 - 1)
+
+    def encrypt_lwe(self, messages: NDArray[np.uint64]) -> NDArray[np.unsignedinteger]:
+        """Coefficient 0 of an encryption of each."""
+        constants = np.zeros((len(messages), self.params.polynomial_size), np.uint64)
+        constants[:, 0] = messages
+        glwe = _engine.public_encrypt_glwe(self.params, self.public_seed, self.public_bodies, constants)
+        masks, negated = glwe[:, :-1], (np.uint64(self.params.modulus) - glwe[:, :-1, :0:-1]) % np.uint64(self.params.modulus)
+        lwe = np.concatenate([masks[:, :, :1], negated], axis=2).reshape(len(messages), -1)
+        return np.concatenate([lwe, glwe[:, -1, :1]], axis=1)
+
+    def _joint(self, phases: list[NDArray[np.unsignedinteger]], bodies: NDArray[np.unsignedinteger], modulus: int) -> NDArray[np.unsignedinteger]:
+        total = bodies.astype(np.uint64)
+        for phase in phases:
+            total = (total + (modulus - (bodies + (modulus - phase.astype(np.uint64))) % modulus)) % modulus
+        return total
+
+    def phase_lwe(self, lwe: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+        return self._joint([party.phase_lwe(lwe) for party in self.parties], lwe[:, -1], self.params.modulus)
+
+    def phase_glwe(self, glwe: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+        return self._joint([party.phase_glwe(glwe) for party in self.parties], glwe[:, -1], self.params.modulus)
+
+    def phase_small(self, small: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+        parts, modulus = [party.phase_small(small) for party in self.parties], 2**self.params.keyswitch_modulus_log2
+        return self._joint(parts, small[:, -1].astype(np.uint64), modulus).astype(np.uint32)
+
+    def export(self) -> bytes:
+        """The small keys one after the other, and the sum of the ring keys."""
+        n, start = self.params.party_dimension, 32  # after the noise key
+        secrets = [np.frombuffer(party.export(), np.int8) for party in self.parties]
+        rings = np.sum([secret[start + n :] for secret in secrets], axis=0, dtype=np.int8)
+        return np.concatenate([*(secret[start : start + n] for secret in secrets), rings]).tobytes()
+
+
 class Laboratory:
     """Keys of one set from fixed entropy, and the stages measured one by one."""
 
     def __init__(self, name: str) -> None:
         self.params: ParameterSet = _engine.parameter_set(name)
         self.random = np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
-        self.secret = _engine.SecretKey.generate(self.params, hashlib.sha256(f"noise of {name}".encode()).digest())
+        kind = _engine.SecretKey.generate if self.params.party_count == 1 else JointSecret
+        self.secret = kind(self.params, hashlib.sha256(f"noise of {name}".encode()).digest())
         self.session = _engine.CpuSession(_engine.CpuKey(self.params, *self.secret.evaluation_keys()), threads=1)
         self.lanes = lane_axis(self.params)
         small = np.frombuffer(self.secret.export(), dtype=np.int8)[: self.params.lane_count * self.params.lwe_dimension]
@@ -80,7 +133,8 @@ class Laboratory:
     def fresh(self) -> Stage:
         messages = self.torus_words(SWITCHES, *self.lanes)
         errors = centred(subtract(self.secret.phase_lwe(self.secret.encrypt_lwe(messages)), messages), self.params.modulus)
-        return Stage("fresh", errors, noise.fresh_variance(self.params))
+        model = noise.fresh_variance if self.params.party_count == 1 else noise.public_key_variance
+        return Stage("fresh", errors, model(self.params))
 
     def public_key(self) -> Stage:
         messages = self.torus_words(PUBLIC, *self.lanes, self.params.polynomial_size)

@@ -33,7 +33,9 @@ LIMB_PRIMES = (132710401, 134176769)
 RAISING_PRIME = 33538049
 SIGMA_FLOOR = 3.19
 SIGMA_LIMIT = 2000.0  # of the sampler (random.hpp)
+GAUSSIAN_SECRET_SIGMA = 1.0  # kGaussianSecretSigma of rotation.hpp
 TARGET_BITS = 132
+NTRU_SIGMA = 1.0  # of the numerators of NTRU keys
 HYPOTHETICAL, HYPOTHETICAL_MARGIN = "block_transform", 4  # of block_security.py
 Gadget = tuple[int, int]  # base_log, level_count
 
@@ -59,20 +61,39 @@ class Rotation:
 
     name: str
     small_secret: str
-    factors: str  # "accumulator" or "products"
-    keys: tuple[tuple[int, ...], ...]
+    factors: str  # "accumulator", "products" or "selected"
+    keys: tuple[tuple[int, ...], ...]  # none where they are selected
+    digit_widths: tuple[int, ...] = ()  # of a word, where its digits select keys
 
     @property
     def key_bits(self) -> int:
-        return len(self.keys[0])
+        return 1 if self.digit_widths else len(self.keys[0])
+
+    @property
+    def key_count(self) -> int:
+        """Of a step."""
+        return 2 ** self.digit_widths[0] - 1 if self.digit_widths else len(self.keys)
+
+    @property
+    def product_count(self) -> int:
+        """External products of a step."""
+        return 1 if self.digit_widths else len(self.keys)
+
+    @property
+    def digit_bits(self) -> int:
+        return self.digit_widths[0] if self.digit_widths else 0
 
     @property
     def has_independent_bits(self) -> bool:
+        if self.digit_widths:
+            return True
         return len(self.keys) + 1 == {"binary": 2, "ternary": 3}[self.small_secret] ** self.key_bits
 
     @property
     def secret_variance(self) -> float:
-        """Of a coefficient of the small key: the values of a step, zero among them, are equally likely."""
+        """Of a coefficient of the small key: its own where keys are selected, else the values of a step, zero among them, are equally likely."""
+        if self.digit_widths:
+            return {"gaussian": GAUSSIAN_SECRET_SIGMA**2, "ternary": 2 / 3}[self.small_secret]
         values, total = len(self.keys) + 1, sum(key[0] for key in self.keys)
         return (values * sum(key[0] ** 2 for key in self.keys) - total**2) / values**2
 
@@ -82,7 +103,8 @@ def _read_rotations() -> dict[str, Rotation]:
     found = {}
     for name, secret, factors, keys in lines:
         numbers = tuple(tuple(int(number) for number in key.split(",")) for key in re.findall(r"{([^}]*)}", keys))
-        found[name] = Rotation(name, secret, factors, numbers)
+        selected = factors == "selected"
+        found[name] = Rotation(name, secret, factors, () if selected else numbers, numbers[0] if selected else ())
     return found
 
 
@@ -114,6 +136,13 @@ class Row:
     raised_sigma: float = 0.0
     rounded_products: bool = False
     lane_count: int = 1
+    accumulator: str = "glwe"
+    party_count: int = 1
+
+    @property
+    def party_dimension(self) -> int:
+        """Of the small key of one party."""
+        return self.lwe_dimension // self.party_count
 
     @property
     def table_size(self) -> int:
@@ -133,12 +162,12 @@ class Row:
 
     @property
     def structured_secret(self) -> bool:
-        return not self.rotation.has_independent_bits
+        return not self.rotation.has_independent_bits or self.accumulator == "ntru"
 
     @property
     def lwe_problem(self) -> str:
         """The small key's distribution, as the stored curves and estimates name it."""
-        return self.cmux if self.structured_secret else self.lwe_secret
+        return self.lwe_secret if self.rotation.has_independent_bits else self.cmux
 
     @property
     def modulus(self) -> int:
@@ -154,7 +183,7 @@ class Row:
 
     @property
     def key_sigma(self) -> float:
-        return self.raised_sigma if self.raised else self.glwe_sigma
+        return self.raised_sigma if self.raised or self.accumulator == "ntru" else self.glwe_sigma
 
     @property
     def large_dimension(self) -> int:
@@ -162,7 +191,11 @@ class Row:
 
     @property
     def keys_per_step(self) -> int:
-        return len(self.rotation.keys)
+        return self.rotation.key_count
+
+    @property
+    def digit_bits(self) -> int:
+        return self.rotation.digit_bits
 
     @property
     def factors_on_products(self) -> bool:
@@ -170,15 +203,24 @@ class Row:
 
     @property
     def step_count(self) -> int:
-        return self.lwe_dimension // self.rotation.key_bits
+        return self.lwe_dimension // self.rotation.key_bits * max(1, len(self.rotation.digit_widths))
 
     @property
     def row_count(self) -> int:
-        return self.glwe_dimension * self.mask_gadget[1] + self.lane_count * self.body_gadget[1]
+        bodies = self.lane_count if self.accumulator == "glwe" else 0
+        return self.glwe_dimension * self.mask_gadget[1] + bodies * self.body_gadget[1]
 
     @property
     def component_count(self) -> int:
         return self.glwe_dimension + self.lane_count
+
+    @property
+    def accumulator_components(self) -> int:
+        return self.glwe_dimension + (self.lane_count if self.accumulator == "glwe" else 0)
+
+    @property
+    def key_step_count(self) -> int:
+        return self.step_count + (self.accumulator == "ntru")
 
 
 # Security
@@ -204,7 +246,8 @@ def least_bits(estimate: dict[str, float | None]) -> float:
 
 def lwe_sigma(problem: str, n: int, w: int, bits: int) -> float:
     """The smallest keyswitch sigma (units of 2^-w) of a small key of this distribution that has these bits."""
-    points = CURVES["points"]["lwe"][str(bits)] if problem == "binary" else CURVES["points"]["blocks"][problem][str(bits)]
+    kind = {"binary": CURVES["points"]["lwe"], "gaussian": CURVES["points"]["gaussian"]}
+    points = kind.get(problem, CURVES["points"]["blocks"].get(problem))[str(bits)]
     columns = zip(points["dimension"], points["log2_alpha"], points["bits"], strict=True)
     moved = [_at_target(log2_alpha, found, dimension, bits) for dimension, log2_alpha, found in columns]
     return _confirmed(problem, n, 2**w, 2 ** (_interpolate(points["dimension"], moved, n) + CURVE_MARGIN + w), bits)
@@ -236,9 +279,12 @@ def estimate_key(secret: str, dimension: int, modulus: int, sigma: float) -> str
 
 def row_instances(row: Row) -> tuple[str, ...]:
     """The LWE and the GLWE problems of a row, as keys of security_estimates.json: of ciphertexts, and of a bootstrap key that is raised."""
-    lwe = estimate_key(row.lwe_problem, row.lwe_dimension, 2**row.keyswitch_modulus_log2, row.lwe_sigma)
+    lwe = estimate_key(row.lwe_problem, row.party_dimension, 2**row.keyswitch_modulus_log2, row.lwe_sigma)
     ciphertexts = estimate_key(row.glwe_secret, row.large_dimension, row.modulus, row.glwe_sigma)
     key = estimate_key(row.glwe_secret, row.large_dimension, row.key_modulus, row.key_sigma)
+    if row.accumulator == "ntru":
+        ntru = estimate_key(f"ntru_{row.glwe_secret}", row.polynomial_size, row.modulus, row.key_sigma)
+        return lwe, ciphertexts, ntru
     return (lwe, ciphertexts, key) if row.raised else (lwe, ciphertexts)
 
 
@@ -257,9 +303,9 @@ def row_security(row: Row) -> float:
 
 def cost(row: Row) -> float:
     """Butterfly equivalents of one bootstrap (of all its lanes), keyswitch included: the mean of the devices of kernel_costs.json."""
-    size, outputs, limbs = row.polynomial_size, row.component_count, row.key_limb_count
+    size, outputs, limbs = row.polynomial_size, row.accumulator_components, row.key_limb_count
     butterflies = limbs * size / 2 * math.log2(size)
-    products = row.row_count * outputs * row.keys_per_step * limbs * size
+    products = row.row_count * outputs * row.rotation.product_count * limbs * size
     words = outputs * limbs * size
     keyswitch = row.large_dimension * row.keyswitch_gadget[1] * row.lwe_dimension
     total = 0.0
@@ -277,9 +323,11 @@ def cost(row: Row) -> float:
 
 
 def upload_bytes(row: Row) -> int:
-    """Seeded evaluation keys: bodies of the bootstrap key and of the keyswitch key."""
+    """Seeded evaluation keys: bodies of the bootstrap key and of the keyswitch key. Several parties' bootstrap key has masks too."""
     word = 4 if row.key_limb_count == 1 else 7
-    bootstrap = row.step_count * row.keys_per_step * row.row_count * row.polynomial_size * word
+    if row.party_count > 1:
+        word *= row.component_count
+    bootstrap = row.key_step_count * row.keys_per_step * row.row_count * row.polynomial_size * word
     return row.lane_count * (bootstrap + row.large_dimension * row.keyswitch_gadget[1] * ((row.keyswitch_modulus_log2 + 7) // 8))
 
 
@@ -300,6 +348,7 @@ class Shape:
     raised: bool = False
     rounded_products: bool = False
     lane_count: int = 1
+    accumulator: str = "glwe"
 
 
 @dataclass(frozen=True)
@@ -314,6 +363,7 @@ class Target:
     shapes: tuple[Shape, ...]
     bits: int = TARGET_BITS
     output_noise: float = math.inf  # the largest standard deviation of a look-up's output, torus units
+    parties: int = 1  # whose small keys stand side by side, each with the bits
 
 
 # Each shape is a GPU kernel, so rows share them where that costs a few per cent.
@@ -359,6 +409,12 @@ S192_SHAPES = (
     Shape(1024, 2, 1, (5, 4), (5, 3)),
 )
 SQRT2 = math.sqrt(2)
+# Accumulators of one polynomial. N = 2048 alone: at N = 1024 a modulus of 27 bits is far beyond what NTRU bears.
+NTRU = tuple(Shape(2048, 1, 1, gadget, gadget, accumulator="ntru") for gadget in ((9, 2), (10, 2), (8, 2), (7, 3), (6, 3), (6, 4), (5, 5), (4, 6), (3, 8)))
+
+
+# A small key that need not be binary: digits of the mask select keys. Masks keep 18 bits: a whole rounding counts in every step.
+SELECTED = tuple(Shape(512, 2, 1, mask, body, "select_2x5") for mask, body in (((9, 2), (7, 2)), ((9, 2), (8, 2))))
 
 
 def _in_lanes(shapes: tuple[Shape, ...], lanes: int = 2) -> tuple[Shape, ...]:
@@ -416,12 +472,21 @@ TARGETS = (
     *(_lut(p, "_cm2", -128, shapes=_in_lanes(ONE_LIMB)) for p in (1, 2)),
     Target("nn2_cm2", "approximate", 0, 0.01, 4, _in_lanes(ONE_LIMB)),
     Target("nn2_block_cm2", "approximate", 0, 0.01, 4, _in_lanes(_in_blocks(ONE_LIMB))),
+    # A Gaussian small key: for who names it, as its upload is large.
+    Target("gate_ap", "gate", 0, -64, SQRT2, SELECTED),
+    # NTRU accumulators: an assumption of their own, for who names them.
+    Target("gate_ntru", "gate", 0, -64, SQRT2, NTRU),
+    Target("lut4_ntru", "exact", 4, -128, 2, NTRU),
     # Integers of 16 bits and more in one ciphertext, for who names it. 2^-130: their floor and sign are several look-ups.
     Target("large16", "exact", 4, -130, 256, TWO_DIGITS, output_noise=2**-23.25),
     # Sums of 20 bits of look-ups' outputs under 8-bit weights, for who names it: half of 2^-21 is 13 deviations of a sum of norm 300.
     Target("fine4", "exact", 4, -130, 4096, MANY_DIGITS, output_noise=2**-34),
     # 2^-131: of n = 912, which has 2^-130.8, there is no stored estimate; n = 914 is that of lut5.
     Target("fine5", "exact", 5, -131, 4096, (*MANY_DIGITS_4096, *MANY_DIGITS_EXTENDED), output_noise=2**-34),
+    # Keys of several parties, each of whose small keys has the bits; for who names them. Rows of such a bootstrap key are 70 to 90 times as noisy,
+    # and what a decryption floods is an output's noise: digits and ring secret are those of quiet outputs.
+    Target("lut3_2p", "exact", 3, -128, 16, TWO_DIGITS[1:2], output_noise=2**-17, parties=2),
+    Target("lut3_3p", "exact", 3, -128, 16, TWO_DIGITS[1:2], output_noise=2**-16.25, parties=3),
 )
 KEYSWITCH_GADGETS = tuple((2, levels) for levels in range(5, 12))
 KEYSWITCH_MODULI = (16, 24)  # whole bytes: two or three per word
@@ -440,22 +505,33 @@ def fits(row: Row, target: Target) -> bool:
 cached_lwe_sigma = cache(lwe_sigma)
 
 
+def estimated_dimensions(problem: str, modulus: int) -> set[int]:
+    """Of small keys of this distribution that have a stored estimate."""
+    keys = (key.split() for key in ESTIMATES)
+    return {int(dimension) for secret, dimension, found, _ in keys if (secret, int(found)) == (problem, modulus)}
+
+
 def smallest_row(target: Target, shape: Shape, secret: str, w: int, keyswitch: Gadget) -> Row | None:
     """The row of least n for this shape, or None."""
     modulus, dimension = math.prod(LIMB_PRIMES[: shape.limb_count]), shape.polynomial_size * shape.glwe_dimension
     sigma = ring_sigma(secret, dimension, modulus, target.bits)
     raised_sigma = ring_sigma(secret, dimension, modulus * RAISING_PRIME, target.bits) if shape.raised else 0.0
+    if shape.accumulator == "ntru":
+        raised_sigma = NTRU_SIGMA if secret == "ternary" else None
     if sigma is None or raised_sigma is None:
         return None
     row = Row(
         target.name, target.kind, target.message_bits, shape.polynomial_size, shape.glwe_dimension, shape.limb_count,
         shape.mask_gadget, shape.body_gadget, shape.cmux, secret, sigma, 0, w, SIGMA_FLOOR, keyswitch, target.weight_norm, shape.extension_factor,
-        shape.raised, raised_sigma, shape.rounded_products, shape.lane_count,
+        shape.raised, raised_sigma, shape.rounded_products, shape.lane_count, shape.accumulator, target.parties,
     )  # fmt: skip
 
     def with_dimension(n: int) -> Row:
-        return replace(row, lwe_dimension=n, lwe_sigma=cached_lwe_sigma(row.lwe_problem, n, w, target.bits))
+        return replace(row, lwe_dimension=target.parties * n, lwe_sigma=cached_lwe_sigma(row.lwe_problem, n, w, target.bits))
 
+    if target.parties > 1:  # of a party's dimensions those that the estimator was asked for already
+        estimated = (with_dimension(n) for n in sorted(estimated_dimensions(row.lwe_problem, 2**w)))
+        return next((candidate for candidate in estimated if row_security(candidate) >= target.bits and fits(candidate, target)), None)
     bits = row.rotation.key_bits
     first, step = -(-560 // bits) * bits, 16 * bits
     coarse = next((n for n in range(first, 1400, step) if fits(with_dimension(n), target)), None)
@@ -505,6 +581,21 @@ TOYS = (
     # Two lanes of a common mask: pairs; blocks, gates, k = 2.
     Row("toy_lanes", "exact", 2, 256, 1, 1, (7, 3), (7, 3), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 8), 4.0, lane_count=2),
     Row("toy_lanes_block", "gate", 0, 256, 2, 1, (8, 2), (6, 2), "block_3", "quinary", 3.19, 36, 16, 3.19, (2, 6), SQRT2, lane_count=2),
+    # Keys selected by digits: three of 3 bits, a look-up; two of 5 bits, gates, k = 2.
+    Row("toy_ap", "exact", 2, 256, 1, 1, (7, 3), (6, 3), "select_3x3", "ternary", 3.19, 20, 24, 4.0, (2, 8), 4.0),
+    # An NTRU accumulator, with the digits of a gate and of a look-up.
+    Row("toy_ntru", "gate", 0, 2048, 1, 1, (9, 2), (9, 2), "binary_pair", "ternary", 3.19, 16, 16, 3.19, (2, 6), SQRT2, raised_sigma=1.0, accumulator="ntru"),
+    Row("toy_ntru_lut", "exact", 2, 2048, 1, 1, (4, 6), (4, 6), "binary_pair", "ternary", 3.19, 16, 24, 4.0, (2, 8), 2.0, raised_sigma=1.0, accumulator="ntru"),
+    Row("toy_ap_gate", "gate", 0, 512, 2, 1, (9, 2), (7, 2), "select_2x5", "quinary", 3.19, 12, 16, 3.19, (2, 6), SQRT2),
+    # Keys selected by two digits of 6 bits, of an exponent of 11 bits; two limbs, 12 bits; raised. Two limbs, three and four digits.
+    Row("toy_ap_ternary", "exact", 2, 1024, 1, 1, (6, 4), (6, 4), "select_2x6", "ternary", 3.19, 8, 24, 4.0, (2, 8), 4.0),
+    Row("toy_ap_two_limb", "exact", 2, 2048, 1, 2, (24, 2), (24, 2), "select_2x6", "ternary", 3.19, 4, 24, 4.0, (2, 8), 16.0),
+    Row("toy_ap_raised", "exact", 2, 1024, 1, 1, (24, 1), (24, 1), "select_2x6", "ternary", 3.19, 8, 24, 4.0, (2, 8), 16.0, 1, True, 3.19),
+    Row("toy_three_digits", "exact", 4, 2048, 1, 2, (17, 3), (17, 3), "ternary", "ternary", 3.19, 8, 24, 4.0, (2, 8), 16.0),
+    Row("toy_four_digits", "exact", 4, 2048, 1, 2, (13, 4), (13, 4), "ternary", "ternary", 3.19, 8, 24, 4.0, (2, 8), 16.0),
+    # Keys of two parties, two digits; of three, k = 2 and a binary ring secret, whose sum has a mean.
+    Row("toy_2p", "exact", 2, 256, 1, 2, (16, 2), (16, 2), "binary_pair", "ternary", 3.19, 32, 24, 4.0, (2, 9), 16.0, party_count=2),
+    Row("toy_3p", "exact", 2, 256, 2, 2, (24, 1), (24, 1), "binary_pair", "binary", 3.19, 36, 24, 4.0, (2, 9), 4.0, party_count=3),
 )
 
 
@@ -541,17 +632,19 @@ def _raising(row: Row) -> str:
     return "rounded" if row.rounded_products else "raised" if row.raised else "none"
 
 
-def _cells(row: Row) -> list[str]:
-    bits = 0 if is_toy(row) else _stored_bits(row)
+def row_cells(row: Row, bits: int) -> list[str]:
     p_fail = _stated_failure(row)
-    extension = "" if row.extension_factor == 1 and not row.raised and row.lane_count == 1 else f", {row.extension_factor}"
-    raising = f", {_raising(row)}" if row.raised or row.lane_count > 1 else ""
-    lanes = f", {row.lane_count}" if row.lane_count > 1 else ""
+    options = [str(row.extension_factor), _raising(row), str(row.lane_count), row.accumulator]
+    defaults = ["1", "none", "1", "glwe"]
+    stated = max((i + 1 for i in range(4) if options[i] != defaults[i]), default=0)
+    extension = "".join(f", {option}" for option in options[:stated])
     shape = (
         f"{{{row.polynomial_size}, {row.glwe_dimension}, {row.limb_count}, {{{row.mask_gadget[0]}, {row.mask_gadget[1]}}}, "
-        f"{{{row.body_gadget[0]}, {row.body_gadget[1]}}}, {row.cmux}{extension}{raising}{lanes}}}"
+        f"{{{row.body_gadget[0]}, {row.body_gadget[1]}}}, {row.cmux}{extension}}}"
     )
-    raised_sigma = f", {_number(row.raised_sigma)}" if row.raised else ""
+    raised_sigma = f", {_number(row.raised_sigma)}" if row.raised_sigma else ""
+    if row.party_count > 1:
+        raised_sigma = f"{raised_sigma or ', 0.0'}, {row.party_count}"
     return [
         f'{{"{row.name}"', row.kind, str(row.message_bits), shape, f"s_{row.glwe_secret}", _number(row.glwe_sigma), str(row.lwe_dimension),
         str(row.keyswitch_modulus_log2), _number(row.lwe_sigma), f"{{{row.keyswitch_gadget[0]}, {row.keyswitch_gadget[1]}}}",
@@ -559,16 +652,22 @@ def _cells(row: Row) -> list[str]:
     ]  # fmt: skip
 
 
-COLUMNS = ["name", "kind", "p", "{N, k, limbs, mask, body, cmux, nu, raising, lanes}", "ring secret", "sigma", "n", "w", "sigma", "digits", "weights", "p_fail", "noise", "bits, raised sigma"]
+COLUMNS = ["name", "kind", "p", "{N, k, limbs, mask, body, cmux, nu, raising, lanes, accumulator}", "ring secret", "sigma", "n", "w", "sigma", "digits", "weights", "p_fail", "noise", "bits, key sigma, parties"]
 
 
-def header(rows: list[Row]) -> str:
-    cells = [["// " + COLUMNS[0], *COLUMNS[1:]], *(_cells(row) for row in rows)]
+def table_text(rows: list[list[str]]) -> str:
+    """The lines of a table of parameter sets, below a comment that names its columns."""
+    cells = [["// " + COLUMNS[0], *COLUMNS[1:]], *rows]
     widths = [max(len(line[i]) for line in cells) for i in range(len(COLUMNS))]
     lines = []
     for number, line in enumerate(cells):
         parts = [cell + ("," if number and i < len(line) - 1 else "") for i, cell in enumerate(line)]
         lines.append("    " + " ".join(part.ljust(width + 1) for part, width in zip(parts, widths, strict=True)).rstrip())
+    return "\n".join(lines)
+
+
+def header(rows: list[Row]) -> str:
+    table = table_text([row_cells(row, 0 if is_toy(row) else _stored_bits(row)) for row in rows])
     estimator = CURVES["estimator"]
     return f"""\
 // The shipped parameter sets, one row each. Written by fhe_core/tools/parameter_search.py: change that, not this.
@@ -576,9 +675,9 @@ def header(rows: list[Row]) -> str:
 // Security: {estimator["name"]} {estimator["commit"]} ({estimator["commit_date"]}), cost model {estimator["cost_model"]}, {estimator["samples"]} samples, the least of primal
 // usvp, primal bdd and dual hybrid, of the LWE and of the GLWE side; from the curves in fhe_core/tools/security_curves.json.
 // Noise and failure probability: fhe_core/noise.py, p_fail with the standard deviation inflated by {round(100 * (noise.SD_INFLATION - 1))} %.
-// Units: gadgets {{base_log, level_count}}; ring sigma 1/Q, of raised keys 1/(QP); keyswitch sigma 2^-w; weights: largest L2 norm
-// of integer weights on fresh outputs; p_fail: log2, 0 for approximate sets; noise: standard deviation at a look-up at that norm,
-// fraction of the torus.
+// Units: gadgets {{base_log, level_count}}; ring sigma 1/Q, of raised keys 1/(QP), of NTRU keys 1/Q; keyswitch sigma 2^-w;
+// weights: largest L2 norm of integer weights on fresh outputs; p_fail: log2, 0 for approximate sets; noise: standard deviation
+// at a look-up at that norm, fraction of the torus.
 // toy*: insecure, for tests.
 #pragma once
 
@@ -591,6 +690,7 @@ namespace fhe_core {{
 
 namespace parameter_table {{
 
+using enum Accumulator;
 using enum CmuxKind;
 using enum Raising;
 using enum TableKind;
@@ -598,11 +698,14 @@ inline constexpr SecretKind s_binary = SecretKind::binary, s_ternary = SecretKin
 
 // clang-format off
 inline constexpr std::array kRows = std::to_array<ParameterSet>({{
-{chr(10).join(lines)}
+{table}
 }});
 // clang-format on
 
 static_assert(std::ranges::all_of(kRows, &ParameterSet::has_whole_steps), "n is a multiple of the key bits of a step");
+static_assert(std::ranges::all_of(kRows, &ParameterSet::has_whole_accumulator), "what back ends turn of an NTRU accumulator");
+static_assert(std::ranges::all_of(kRows, &ParameterSet::has_whole_digits), "digits that select keys are all those of an exponent");
+static_assert(std::ranges::all_of(kRows, &ParameterSet::has_whole_parties), "a step's bits are those of one party");
 static_assert(std::ranges::none_of(kRows, [](const ParameterSet& p) {{ return p.is_raised() && p.extension_factor() > 1; }}),
               "no back end rotates several accumulators with a raised key");
 static_assert(std::ranges::none_of(kRows,
@@ -629,9 +732,10 @@ def documentation(rows: list[Row]) -> str:
         p_fail = "" if row.kind == "approximate" else f"2^{_stated_failure(row):.1f}"
         (a, b), (c, d) = row.mask_gadget, row.body_gadget
         extended = f" nu={row.extension_factor}" if row.extension_factor > 1 else f" r={row.lane_count}" if row.lane_count > 1 else ""
+        small = f"{row.party_count} x {row.party_dimension}" if row.party_count > 1 else str(row.lwe_dimension)
         lines.append(
             f"| `{row.name}` | N={row.polynomial_size} k={row.glwe_dimension}{' two limbs' if row.limb_count == 2 else ' rounded' if row.rounded_products else ' raised' if row.raised else ''}{extended} | {b}x2^{a} / {d}x2^{c} | "
-            f"{row.glwe_secret} | {row.lwe_dimension} | {row.max_weight_norm:.4g} | {p_fail} | {200 * math.sqrt(noise.lookup_variance(row)):.2f} | "
+            f"{row.glwe_secret} | {small} | {row.max_weight_norm:.4g} | {p_fail} | {200 * math.sqrt(noise.lookup_variance(row)):.2f} | "
             f"{_stored_bits(row)} | {upload_bytes(row) / 2**20:.1f} MiB | {cost(row) / unit:.2f} |"
         )
     return "\n".join(lines) + "\n"

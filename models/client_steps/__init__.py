@@ -63,10 +63,10 @@ from cloakwork.models.client_steps.positions import Positions
 from cloakwork.models.client_steps.running import (
     checks_input,
     column_labels,
-    example_row,
     final_steps,
     named_inputs,
     named_outputs,
+    no_samples,
     run_input_steps,
     run_output_steps,
 )
@@ -126,7 +126,6 @@ __all__ = [
     "Wrap",
     "checks_input",
     "column_labels",
-    "example_row",
     "final_steps",
     "input_steps_from_fields",
     "joined",
@@ -134,6 +133,7 @@ __all__ = [
     "last_step_to_record",
     "named_inputs",
     "named_outputs",
+    "no_samples",
     "output_steps_from_fields",
     "run_input_steps",
     "run_output_steps",

@@ -63,7 +63,7 @@ class Digits:
 
 @dataclass(frozen=True, eq=False)
 class Combine:
-    """Groups added up: x matrix + offset; matrix [numbers, outputs]."""
+    """Groups added up: x matrix + offset; matrix [numbers, outputs]. In the order of the numbers, so that a tie has one answer on every machine."""
 
     matrix: Reals
     offset: Reals
@@ -76,8 +76,11 @@ class Combine:
         )
 
     def __call__(self, x: Reals) -> Reals:
-        result: Reals = x @ self.matrix + self.offset
-        return result
+        demand(x.shape[1] == len(self.matrix), "as many numbers as the matrix has rows")
+        result = np.zeros((len(x), len(self.offset)))
+        for numbers, row in zip(x.T, self.matrix, strict=True):
+            result += numbers[:, None] * row
+        return result + self.offset
 
 
 @dataclass(frozen=True, eq=False)

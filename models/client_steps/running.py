@@ -14,7 +14,6 @@ from cloakwork.models.client_steps.checks import STAGES, Stage
 from cloakwork.models.client_steps.columns import Equal, OneHot, Quantise, Rescale, Saturate, Select
 from cloakwork.models.client_steps.feature_tables import feature_labels
 from cloakwork.models.client_steps.features import Polynomials, Project, Splines
-from cloakwork.models.client_steps.first import Categories
 from cloakwork.models.client_steps.kinds import FIRST_STEPS, InputStep, OutputStep
 from cloakwork.models.client_steps.nested import Append
 from cloakwork.models.client_steps.range_report import RangeReport
@@ -35,7 +34,9 @@ def run_input_steps(steps: Sequence[InputStep], x: Any, report: RangeReport | No
         for i, step in enumerate(steps):
             if report is not None and isinstance(step, Saturate | Quantise | Rescale):
                 numbers = real_numbers(x)
-                report.add(step.outside(numbers), column_labels(steps[:i], numbers))
+                outside = step.outside(numbers)
+                if outside.any():  # names are made for those who read them
+                    report.add(outside, column_labels(steps[:i], numbers))
             x = step(x, report) if isinstance(step, Tensors) else step(x)
     result: Reals = x
     return result
@@ -109,20 +110,17 @@ def named_outputs(steps: Sequence[OutputStep]) -> Named | None:
     return steps[-1] if steps and isinstance(steps[-1], Named) else None
 
 
-def example_row(steps: Sequence[InputStep]) -> Any | None:
-    """One sample that the first step takes; None where it takes anything."""
+def no_samples(steps: Sequence[InputStep]) -> Any | None:
+    """What the first step takes, of no samples at all; None where it takes anything.
+
+    Shapes can be tried with it, whatever values the steps refuse: a logarithm zeros, a spline numbers beyond its knots.
+    """
     first = steps[0] if steps else None
     if isinstance(first, Tensors):
-        return first.example()
+        return first.no_samples()
     if isinstance(first, Texts):
-        return np.array([""], dtype=object)
-    if not isinstance(first, FIRST_STEPS):
-        return None
-    row = np.zeros((1, first.count), dtype=object)
-    if isinstance(first, Categories):
-        for column, known in zip(first.columns, first.known, strict=True):
-            row[0, column] = known[0] if known else 0
-    return row
+        return np.zeros(0, dtype=object)
+    return np.zeros((0, first.count), dtype=object) if isinstance(first, FIRST_STEPS) else None
 
 
 def final_steps(transform: str, parameter: float, labels: NDArray[Any] | None) -> tuple[OutputStep, ...]:

@@ -77,9 +77,8 @@ class Tensors:
         parts = np.split(x, ends, axis=1)
         return tuple(part.reshape(len(x), *shape) for part, shape in zip(parts, self.shapes, strict=True))
 
-    def example(self) -> dict[str, Reals]:
-        """One sample of zeros."""
-        return {name: np.zeros((1, *shape)) for name, shape in zip(self.names, self.shapes, strict=True)}
+    def no_samples(self) -> dict[str, Reals]:
+        return {name: np.zeros((0, *shape)) for name, shape in zip(self.names, self.shapes, strict=True)}
 
     def labels(self) -> tuple[str, ...]:
         """What to call each of the numbers."""

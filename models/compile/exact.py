@@ -92,7 +92,10 @@ def _exact_program(c: Compilation, settings: ExactSettings, weight_bits: int) ->
         input_steps=c.before if entry is None else (*c.before, entry),
         output_steps=labels_of(c) if c.options.encrypted_argmax else c.after,
         output_unit=chosen.output_unit,
-        facts=Facts(exact=_facts(found, limits.p_fail_log2), encrypted_argmax=c.options.encrypted_argmax),
+        facts=Facts(
+            exact=_facts(found, limits.p_fail_log2, settings.activation_bits),
+            encrypted_argmax=c.options.encrypted_argmax,
+        ),
     )
     return distinct_outputs(program)
 
@@ -193,12 +196,15 @@ def _labels(
     raise refused
 
 
-def _facts(found: ExactGraph, p_fail_log2_limit: float) -> ExactFacts:
+def _facts(found: ExactGraph, p_fail_log2_limit: float, activation_bits: int) -> ExactFacts:
     layers = found.graph.linears
     rounded = {each.origin for each in layers if found.of(each).kept < found.of(each).values}
     calibrated = {each.origin for each in layers if found.of(each).is_calibrated}
     values = {each.origin: found.of(each).values for each in layers}
-    return ExactFacts(p_fail_log2_limit, values, tuple(sorted(rounded)), tuple(sorted(calibrated)))
+    facts = ExactFacts(p_fail_log2_limit, values, tuple(sorted(rounded)), tuple(sorted(calibrated)))
+    if not found.rounded:
+        return facts
+    return replace(facts, results_rounded=tuple(sorted(set(found.rounded))), activation_bits=activation_bits)
 
 
 def _input_quantiser(graph: Graph, bits: int) -> Quantise:

@@ -14,7 +14,13 @@ from cloakwork.models.compile.labels import with_exact_profile
 from cloakwork.models.compile.options import Options
 from cloakwork.models.compile.pipeline import OnStep, compiled
 from cloakwork.models.compiled import CompiledModel
-from cloakwork.models.errors import AccuracyWarning, CalibratedRangeWarning, CompileError, NoParameterSetError
+from cloakwork.models.errors import (
+    AccuracyWarning,
+    CalibratedRangeWarning,
+    CompileError,
+    NoParameterSetError,
+    RoundedIntegersWarning,
+)
 from cloakwork.models.graph.ir import NotFiniteError
 
 _CALLERS: Final = 3  # of `compile_network` up to whoever called compile_onnx
@@ -47,6 +53,14 @@ def compile_network(
     assert found.program is not None
     if found.loss is not None:
         warnings.warn(found.loss, AccuracyWarning, stacklevel=_CALLERS)
+    exact = found.program.facts.exact
+    if found.options.is_exact and exact is not None and exact.results_rounded is not None:
+        names = ", ".join(f"'{name}'" for name in exact.results_rounded)
+        text = (
+            f"results of {names} are rounded to {exact.activation_bits} bits, as no quantiser of the model follows them or no set serves it there: "
+            "outputs differ from the model's integers; quantise them in the model, or ask for more activation_bits"
+        )
+        warnings.warn(text, RoundedIntegersWarning, stacklevel=_CALLERS)
     if found.narrowed is not None:
         warnings.warn(found.narrowed, CalibratedRangeWarning, stacklevel=_CALLERS)
     return CompiledModel(found.program, found.imported)

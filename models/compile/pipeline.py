@@ -285,10 +285,10 @@ def _note(told: list[tuple[str, Graph]], name: str, graph: Graph) -> None:
 
 
 def _cheaper(orders: Sequence[Compilation], steps: tuple[Step, ...], on_step: OnStep | None) -> Compilation:
-    """The cheaper of several that compute the same, first of those that take all inputs; `on_step` is told of its steps. What refuses the first,
-    where all are refused."""
+    """The cheaper of several that compute the same, first of those that round nothing of the model's integers, then of those that take all inputs;
+    `on_step` is told of its steps. What refuses the first, where all are refused."""
     refused: CompileError | None = None
-    found: list[tuple[tuple[bool, float], Compilation, list[tuple[str, Graph]]]] = []
+    found: list[tuple[tuple[bool, bool, float], Compilation, list[tuple[str, Graph]]]] = []
     for begun in orders:
         told: list[tuple[str, Graph]] = []
         try:
@@ -298,7 +298,9 @@ def _cheaper(orders: Sequence[Compilation], steps: tuple[Step, ...], on_step: On
             continue
         assert made.program is not None
         cost = made.program.bootstraps * bootstrap_cost(made.program.parameters)
-        found.append(((made.narrowed is not None, cost), made, told))
+        exact = made.program.facts.exact
+        rounds = exact is not None and exact.results_rounded is not None
+        found.append(((rounds, made.narrowed is not None, cost), made, told))
     if not found:
         assert refused is not None
         raise refused

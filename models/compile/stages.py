@@ -47,7 +47,7 @@ def leave_input_quantisers(c: Compilation) -> Compilation:
 
 
 def leave_last_functions(c: Compilation) -> Compilation:
-    graph, wanted = quantise_output(c.graph)
+    graph, wanted = quantise_output(c.graph, c.options.is_exact)
     return replace(c, graph=graph, wanted=wanted)
 
 

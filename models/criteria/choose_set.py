@@ -23,7 +23,7 @@ def named_sets(
     candidates: Sequence[ParameterSet | str], structured_keys: bool, common_mask: bool = False
 ) -> list[ParameterSet]:
     """Sets, or their names, as sets; ParameterError for one with a structured secret, or a common mask, that was not asked for."""
-    sets = [parameter_set(each) if isinstance(each, str) else each for each in candidates]
+    sets = [parameter_set(each if isinstance(each, str) else each.name) for each in candidates]
     for params in sets:
         require_structured_keys(params, structured_keys)
         require_common_mask(params, common_mask)
@@ -55,8 +55,9 @@ def choose_set(
 def bootstrap_cost(params: ParameterSet) -> float:
     """Multiplications of one blind rotation, about: transforms of the digits and back, and the products with the key; of raised sets as many as take
     its time."""
-    columns = params.component_count
+    columns = params.accumulator_components
     transforms = (params.row_count + columns) * params.polynomial_size * math.log2(params.polynomial_size) / 2
-    products = params.keys_per_step * params.row_count * columns * params.polynomial_size
+    keys = 1 if params.digit_bits else params.keys_per_step  # that a ciphertext multiplies with
+    products = keys * params.row_count * columns * params.polynomial_size
     share = RAISED_SHARE if params.raised else 1.0
     return share * params.step_count * params.extension_factor * params.key_limb_count * (transforms + products)

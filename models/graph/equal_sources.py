@@ -12,6 +12,7 @@ for the wire, which turn signs by themselves. A wire that a row reads twice has 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import repeat
@@ -27,11 +28,19 @@ from cloakwork.models.graph.tables import phase_functions
 
 Hashes: TypeAlias = NDArray[np.uint64]  # [.., 2]
 # Numbers that are equal when functions are, of an element, its turn and its constant; `still`: where its combination is always zero.
-_Values: TypeAlias = Callable[["_Element"], Reals]
+# A slice says which of the points.
+_Values: TypeAlias = Callable[["_Element", slice], Reals]
 
 _SEED: Final = 20261122  # of the random functions; any would do
 _POINTS: Final = 4096  # of half a turn, halfway between the points of any table
 _SAME: Final = 1e-9  # of the torus: tables that differ by less differ in no word, but for rounding
+_ALL: Final = slice(None)
+_SOME: Final = slice(
+    0, _POINTS, 8
+)  # few enough to be made of every function, so many that tables of one accumulator seldom agree on them
+# Of distances from integers, which are the same for opposite values and move by no more than what they are of.
+_MARK: Final = np.random.default_rng(_SEED).uniform(1, 2, _POINTS // _SOME.step)
+_MARKS_APART: Final = 2 * _MARK.sum() * _SAME + 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,10 +137,8 @@ class _Search:
             read = 2 * read + (self._found.turn[node.gather] > 0)
         for i in self._seen.setdefault((kind, shifts), _Seen()).add(read, element):
             found = element(i)
-            others = self._seen[kind, shifts].like(int(read[i]))
-            twin = next(((other, sign) for other in others if (sign := found.relation(other, quantised))), None)
+            twin = self._seen[kind, shifts].like(int(read[i])).twin(found, quantised)
             if twin is None:
-                others.append(found)
                 continue
             other, sign = twin
             mine = slice(found.first_wire, found.first_wire + outputs)
@@ -145,7 +152,7 @@ class _Seen:
 
     def __init__(self) -> None:
         self._alone: dict[int, tuple[Callable[[int], _Element], int]] = {}
-        self._made: dict[int, list[_Element]] = {}
+        self._made: dict[int, _Alike] = {}
 
     def add(self, read: Indices, element: Callable[[int], _Element]) -> list[int]:
         """Takes in what reads something new; the others are to be compared with those that `like` gives. Args: read: [E]."""
@@ -157,12 +164,42 @@ class _Seen:
         left[first[new]] = False
         return np.flatnonzero(left).tolist()
 
-    def like(self, key: int) -> list[_Element]:
+    def like(self, key: int) -> _Alike:
         """Those that read the same, to be added to."""
+        made = self._made.setdefault(key, _Alike())
         if key in self._alone:
             element, i = self._alone.pop(key)
-            self._made[key] = [element(i)]
-        return self._made.setdefault(key, [])
+            made.first = element(i)
+        return made
+
+
+class _Alike:
+    """Elements that read the same combination, none equal to another: by a number that equal and opposite functions have in common."""
+
+    def __init__(self) -> None:
+        self.first: _Element | None = None  # compared with nothing yet
+        self._elements: list[_Element] = []
+        self._marks: list[float] = []  # sorted, and of each where its element is
+        self._places: list[int] = []
+
+    def twin(self, element: _Element, on_torus: bool) -> tuple[_Element, int] | None:
+        """The first equal or opposite one and the sign; else the element is one of them from now on."""
+        if self.first is not None:
+            first, self.first = self.first, None
+            self._add(first, first.mark(on_torus))
+        mark = element.mark(on_torus)
+        near = slice(bisect_left(self._marks, mark - _MARKS_APART), bisect_right(self._marks, mark + _MARKS_APART))
+        for place in sorted(self._places[near]):
+            if sign := element.relation(self._elements[place], on_torus):
+                return self._elements[place], sign
+        self._add(element, mark)
+        return None
+
+    def _add(self, element: _Element, mark: float) -> None:
+        at = bisect_left(self._marks, mark)
+        self._marks.insert(at, mark)
+        self._places.insert(at, len(self._elements))
+        self._elements.append(element)
 
 
 @dataclass(eq=False)
@@ -190,17 +227,24 @@ class _Element:
                 return sign
         return 0
 
+    def mark(self, on_torus: bool) -> float:
+        """Of equal and opposite functions the same, but for less than _MARKS_APART."""
+        values = self.values_of(self, _SOME)
+        if not on_torus:
+            return float(hash((values + 0.0).tobytes()))  # + 0.0: of -0.0 too
+        return 0.0 if self.still else float(_MARK @ np.abs(values - np.rint(values)))
+
     @property
     def values(self) -> Reals:
         if self._values is None:
-            self._values = self.values_of(self)
+            self._values = self.values_of(self, _ALL)
         return self._values
 
 
 def _as_written(node: Lookup) -> _Values:
     """Before quantisation: sign, constant and parameters."""
 
-    def values(element: _Element) -> Reals:
+    def values(element: _Element, chosen: slice) -> Reals:
         function = int(node.function[element.index])
         found = [np.ravel(parameter[function]) for step in node.steps for parameter in step.parameters]
         return np.concatenate([[element.turn, element.constant], *found])
@@ -213,8 +257,8 @@ def _samples(graph: Graph, node: Lookup) -> _Values:
     made, index = phase_functions(graph, node)
     points = (np.arange(_POINTS) + 0.5) / (2 * _POINTS) - 0.25
 
-    def values(element: _Element) -> Reals:
-        q = np.zeros(1) if element.still else points
+    def values(element: _Element, chosen: slice) -> Reals:
+        q = np.zeros(1) if element.still else points[chosen]
         phase = element.turn * q + element.constant
         half_turns = np.floor(2 * (phase + 0.25))
         result = made[int(index[element.index])](phase - half_turns / 2)

@@ -46,6 +46,12 @@ def _check(samples: Reals, count: int) -> None:
         raise ShapeError(
             f"calibration: expected samples of {count} features, got an array of shape {list(samples.shape)}; pass training samples"
         )
+    bad = ~np.isfinite(samples).all(axis=0)
+    if bad.any():
+        raise ShapeError(
+            f"calibration: the steps before the model give no finite numbers in their column {int(bad.argmax())} "
+            "(splines of a column that is constant, a logarithm of zero); leave that column out"
+        )
 
 
 def _of_samples(samples: Reals, margin: float) -> tuple[Reals, Reals]:

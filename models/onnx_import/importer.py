@@ -33,7 +33,9 @@ from cloakwork.models.onnx_import.constant_folding import fold_constant
 from cloakwork.models.onnx_import.context import Context, Encrypted, OnnxNode, Rounding, Value
 from cloakwork.models.onnx_import.ends import chosen_outputs, given_inputs, outputs_of, read_inputs
 from cloakwork.models.onnx_import.graph_order import constants_of, needed_for, ordered_nodes, read_by_layers
+from cloakwork.models.onnx_import.integer_biases import with_integer_biases
 from cloakwork.models.onnx_import.integer_kernels import with_kernels
+from cloakwork.models.onnx_import.moved_quantisers import with_moved_quantisers
 from cloakwork.models.onnx_import.nearest import nearest
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
 from cloakwork.models.onnx_import.softmax import evaluated
@@ -77,7 +79,7 @@ def import_onnx(
     names = chosen_outputs(proto.graph, outputs)
     nodes = ordered_nodes(proto.graph)
     if rounding == "onnxruntime":
-        nodes = with_kernels(nodes, constants_of(proto.graph), names)
+        nodes = _as_onnx_runtime(proto, nodes, opset, context, values, names)
     needed, used = needed_for(nodes, names)
     inputs, unused = read_inputs(given, used, context, values)
     _import_nodes(proto, nodes if outputs is None else needed, opset, context, values)
@@ -123,6 +125,35 @@ _MADE_UP: Final = (
     ArithmeticError,
     MemoryError,
 )
+
+
+def _as_onnx_runtime(
+    proto: onnx.ModelProto,
+    nodes: Sequence[onnx.NodeProto],
+    opset: int,
+    context: Context,
+    values: dict[str, Value],
+    outputs: Sequence[str],
+) -> list[onnx.NodeProto]:
+    """What remains when ONNX Runtime has folded constants (into `values`), moved quantisers, made biases integers and put kernels for groups."""
+    constants = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    remaining = []
+    for node in nodes:
+        try:
+            known = node.op_type != "DequantizeLinear" and all(name in constants for name in node.input if name)
+            results = _results(proto, node, node.name, opset, context, values) if known else None
+        except (UnsupportedNode, *_MADE_UP):
+            results = None  # the importer says why
+        if results is None or not all(isinstance(result, np.ndarray) for result in results):
+            remaining.append(node)
+            continue
+        found = {name: result for name, result in zip(node.output, results, strict=False) if name}
+        values.update(found)
+        constants.update((name, result) for name, result in found.items() if isinstance(result, np.ndarray))
+    remaining = with_moved_quantisers(remaining, constants, outputs)
+    remaining, biases = with_integer_biases(remaining, constants)
+    values.update(biases)
+    return with_kernels(remaining, constants | biases, outputs)
 
 
 def _import_nodes(

@@ -106,7 +106,7 @@ class _Groups:
 
     def _quantisation(self, node: NodeProto | None, operator: str) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """Scale and zero point that are constant and not in blocks."""
-        if node is None or node.op_type != operator or len(node.input) < 3 or _attribute(node, "block_size", 0):
+        if node is None or node.op_type != operator or len(node.input) < 3 or attribute(node, "block_size", 0):
             return None
         scale, zero = (self.constants.get(name) for name in node.input[1:3])
         if scale is None or zero is None or scale.dtype != np.float32 or (operator == _QUANTISER and scale.size != 1):
@@ -118,7 +118,7 @@ class _Groups:
         found = [self._quantisation(self.dequantiser(layer, index), _DEQUANTISER) for index in range(len(layer.input))]
         if not all(each is not None and each[0].size == 1 and each[1].dtype == kind for each in found):
             return False
-        if any(extent != 1 for extent in _attribute(layer, "dilations", [])):
+        if any(extent != 1 for extent in attribute(layer, "dilations", [])):
             return False
         return any(self.three(layer, index)[0] not in self.constants for index in range(len(found)))
 
@@ -140,13 +140,13 @@ class _Groups:
             return True
         given = self.dequantiser(layer, 1)
         assert given is not None
-        first = layer.op_type == "Conv" or (layer.op_type == "Gemm" and bool(_attribute(layer, "transB", 0)))
-        return int(_attribute(given, "axis", 1)) % weights.ndim == (0 if first else weights.ndim - 1)
+        first = layer.op_type == "Conv" or (layer.op_type == "Gemm" and bool(attribute(layer, "transB", 0)))
+        return int(attribute(given, "axis", 1)) % weights.ndim == (0 if first else weights.ndim - 1)
 
     def _has_bias(self, layer: NodeProto, x: NDArray[Any], weights: NDArray[Any]) -> bool:
         """Whether the bias is int32 in units of the product of both scales."""
         given = self.dequantiser(layer, 2)
-        if given is None or any(_attribute(layer, name, 1.0) != 1.0 for name in ("alpha", "beta")):
+        if given is None or any(attribute(layer, name, 1.0) != 1.0 for name in ("alpha", "beta")):
             return False
         integers, scale = (self.constants.get(name) for name in given.input[:2])
         if integers is None or scale is None or integers.dtype != np.int32:
@@ -192,7 +192,8 @@ def _made(operator: str, domain: str, inputs: Sequence[str], layer: NodeProto, q
     return node
 
 
-def _attribute(node: NodeProto, name: str, default: Any) -> Any:
+def attribute(node: NodeProto, name: str, default: Any) -> Any:
+    """Of a node that is not imported yet."""
     found = next((attribute for attribute in node.attribute if attribute.name == name), None)
     return default if found is None else helper.get_attribute_value(found)
 

@@ -90,28 +90,40 @@ def choose_widened(
     Raises:
         NoParameterSetError: what the set that is best for such sums has no room for, in the first of the ways; in parts where that was tried.
     """
-    best: tuple[float, tuple[ExactGraph, Graph, ExactChoice]] | None = None
     refused: NoParameterSetError | None = None
     sets = sorted((p for p in candidates if p.kind == "exact"), key=noise.blind_rotation_variance)
     ways = list(ways)
     in_parts = [way for way in ways if large_weights(way.graph)]
     for parts, tried in ((False, ways), (True, in_parts)):
         refused = None if tried else refused
-        for exact, params in product(tried, sets):
-            if best is not None and exact.graph.bootstraps * bootstrap_cost(params) >= best[0]:
-                continue
-            try:
-                check_floor(exact, params, p_fail_log2, parts)
-                graph = merge_equal(widened(exact, params, p_fail_log2, winner, parts))
-                output_unit = _widened_output(exact, graph, params, p_fail_log2, approximate, winner)
-            except NoParameterSetError as error:
-                refused = refused or error
-                continue
-            cost = graph.bootstraps * bootstrap_cost(params)
-            if best is None or cost < best[0]:
-                best = cost, (exact, graph, ExactChoice(params, output_unit))
-        if best is not None:
-            return best[1]
+        pending = list(product(tried, sets))
+        while pending:
+            found: list[tuple[float, ExactGraph, ParameterSet]] = []
+            # Before anything is taken away already: tried where the cheaper ones are refused.
+            dearer: list[tuple[ExactGraph, ParameterSet]] = []
+            least = math.inf
+            for exact, params in pending:
+                if exact.graph.bootstraps * bootstrap_cost(params) >= least:
+                    dearer.append((exact, params))
+                    continue
+                try:
+                    check_floor(exact, params, p_fail_log2, parts)
+                    graph = widened(exact, params, p_fail_log2, winner, parts)
+                except NoParameterSetError as error:
+                    refused = refused or error
+                    continue
+                found.append((graph.bootstraps * bootstrap_cost(params), exact, params))
+                least = min(least, found[-1][0])
+            # Equal look-ups are most of the work to find and about as many in every way, so they are looked for in the cheapest alone.
+            for _, exact, params in sorted(found, key=lambda each: each[0]):
+                try:
+                    graph = merge_equal(widened(exact, params, p_fail_log2, winner, parts))
+                    output_unit = _widened_output(exact, graph, params, p_fail_log2, approximate, winner)
+                except NoParameterSetError as error:
+                    refused = refused or error
+                    continue
+                return exact, graph, ExactChoice(params, output_unit)
+            pending = dearer
     assert refused is not None
     raise refused
 

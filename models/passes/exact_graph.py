@@ -57,6 +57,9 @@ class ExactGraph:
     kept: tuple[
         str, ...
     ] = ()  # origins of look-ups whose results are not rounded because they are integers (`ExactOptions.integers`)
+    rounded: tuple[
+        str, ...
+    ] = ()  # of those whose results are, though the model says where it rounds (`ExactOptions.given`)
     apart: bool = False  # whether gates read their bits by themselves
 
     def of(self, node: Linear) -> Accumulators:

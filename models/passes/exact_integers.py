@@ -60,7 +60,7 @@ def in_units(
         scales = exact.graph.scale.tobytes()
         if scales not in seen:
             seen.add(scales)
-            yield replace(exact, kept=tuple(made.kept), apart=options.apart)
+            yield replace(exact, kept=tuple(made.kept), rounded=tuple(made.rounded), apart=options.apart)
 
 
 class _Exact:
@@ -84,6 +84,7 @@ class _Exact:
         self.exact = np.zeros(size + 1, dtype=bool)  # wires before which nothing is rounded, the input included
         self.exact[wires(graph.input)], self.exact[-1] = options.integers, True
         self.kept: list[str] = []
+        self.rounded: list[str] = []
         for node in graph.lookups:
             if is_gate(node) or is_extreme(node) or (is_excess(node) and options.integers):
                 self.through[node.gather] = True
@@ -271,6 +272,8 @@ class _Exact:
             self.exact[wires(node)] = self.exact[node.gather] & (not approximate)
             self._set(node, chosen, 0.0)
         else:
+            if self.options.given and self.options.rounded_bits is None and not approximate:
+                self.rounded.append(node.origin)
             unit = self._activation_unit(position)
             ends = np.rint(np.array([results[0].min(), results[1].max()]) / unit)
             one = np.ones(len(distinct))

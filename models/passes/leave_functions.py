@@ -1,7 +1,8 @@
 """Leaves functions of single numbers at the model's end to the client: a Sigmoid, a Tanh, what is compared with a threshold.
 
 They cost nothing after decryption, and the noise of a look-up less. A function moves where it is short and has few parameters, so that nothing of
-the model's weights goes with it, and all of the output's move or none.
+the model's weights goes with it, and all of the output's move or none. Where that is too much, because a scale for each class comes before, say,
+what comes last and is the same for all numbers moves alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from cloakwork.models.arrays import Indices
 from cloakwork.models.graph.client_functions import Functions, too_much
-from cloakwork.models.graph.ir import Graph, places, without_dead_nodes
+from cloakwork.models.graph.ir import Graph, Lookup, places, without_dead_nodes
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.wire_functions import CONSTANT, WireFunctions
 from cloakwork.models.passes.wire_programs import WirePrograms
@@ -61,12 +62,30 @@ def _left(functions: WireFunctions, wanted: Indices) -> tuple[Indices, Functions
                 made.append(one)
             number[group[function == i]] = found[key]
         if too_much(made) is not None:
-            return None
+            return _common_end(functions.graph, wanted)
     read[-1] = -1
     which = number[wanted]
     if not (which == 0).any():
         made, which = made[1:], which - 1
     return read[wanted], Functions(tuple(made), which)
+
+
+def _common_end(graph: Graph, wanted: Indices) -> tuple[Indices, Functions] | None:
+    """The same with the last look-ups that are one function of all numbers; None where these are affine, or none."""
+    owners, read, steps = graph.owners(), wanted, tuple[Step, ...]()
+    while True:
+        found = np.unique(owners[read])
+        node = graph.nodes[int(found[0])] if len(found) == 1 and read.min() >= 0 else None
+        if not isinstance(node, Lookup):
+            break
+        numbers = np.unique(node.function[read - node.first_wire])
+        if len(numbers) > 1:
+            break
+        steps = (*(step.select(numbers) for step in node.steps), *steps)
+        read = node.gather[read - node.first_wire]
+    if all(step.operator == "Affine" for step in steps) or too_much([steps]) is not None:
+        return None
+    return read, Functions((steps,), np.zeros(wanted.shape, dtype=np.int64))
 
 
 def _alike(functions: WireFunctions, wire: Indices) -> list[Indices]:

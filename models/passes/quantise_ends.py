@@ -8,7 +8,7 @@ import numpy as np
 
 from cloakwork.models.client_steps import Quantise
 from cloakwork.models.graph.affine import is_output, readers
-from cloakwork.models.graph.ir import Graph, Lookup, Node
+from cloakwork.models.graph.ir import Graph, Lookup, Node, Product, source_nodes
 from cloakwork.models.graph.steps import Step
 from cloakwork.models.passes.leave_functions import leave_functions
 
@@ -32,14 +32,20 @@ def without_quantiser(graph: Graph, using: list[Node]) -> tuple[Graph, Quantise 
     return graph, Quantise(scale, (low - zero) * scale, (high - zero) * scale)
 
 
-def quantise_output(graph: Graph) -> tuple[Graph, Quantise | None]:
+def quantise_output(graph: Graph, exact: bool) -> tuple[Graph, Quantise | None]:
     """The graph without the quantiser (and dequantiser) that its output comes from, and what the client does instead.
 
     Other functions of single numbers at the end are left to the client too (leave_functions), as are the quantisers of several outputs and those
-    that other functions follow.
+    that other functions come before or after. Where the client cannot have such a function, its quantiser stays with it in exact programs: on no
+    grid, its results would be rounded to another one first.
     """
-    found, wanted = (graph, None) if graph.outputs else _without_quantiser(graph)
-    return (found, wanted) if wanted is not None else (leave_functions(graph), None)
+    if graph.outputs:
+        return leave_functions(graph), None
+    found, wanted = _without_quantiser(graph)
+    if wanted is not None and _is_linear(found, found.output):
+        return found, wanted
+    left = leave_functions(graph)
+    return (left, None) if exact or left is not graph or wanted is None else (found, wanted)
 
 
 def _without_quantiser(graph: Graph) -> tuple[Graph, Quantise | None]:
@@ -57,6 +63,19 @@ def _without_quantiser(graph: Graph) -> tuple[Graph, Quantise | None]:
     scale, zero, low, high = quantiser
     graph = with_affine(graph, [inner], 1 / scale, zero)
     return graph, Quantise(scale_out, low * scale_out + offset, high * scale_out + offset)
+
+
+def _is_linear(graph: Graph, gather: np.ndarray) -> bool:
+    """Whether wires come from linear nodes or the input, with nothing but affine functions after them."""
+    for position in source_nodes(graph, gather):
+        node = graph.nodes[position]
+        if isinstance(node, Product) or (isinstance(node, Lookup) and not _is_affine(graph, node)):
+            return False
+    return True
+
+
+def _is_affine(graph: Graph, node: Lookup) -> bool:
+    return all(step.operator == "Affine" for step in node.steps) and _is_linear(graph, node.gather)
 
 
 def _only_owner(graph: Graph, gather: np.ndarray) -> Node | None:

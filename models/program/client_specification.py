@@ -22,9 +22,9 @@ from cloakwork.models.client_steps import (
     Stage,
     checks_input,
     column_labels,
-    example_row,
     input_steps_from_fields,
     named_inputs,
+    no_samples,
     run_input_steps,
     run_output_steps,
     split_tail,
@@ -174,11 +174,11 @@ class ClientSpecification:
         )
 
     def _check_steps(self) -> None:
-        """Steps that fit each other and the shapes: tried on one sample."""
-        row = example_row(self.input_steps)
+        """Steps that fit each other and the shapes: tried on no samples, as any values may be refused."""
+        none = no_samples(self.input_steps)
         try:
             with np.errstate(all="ignore"):
-                first = np.zeros((1, *self.input_shape)) if row is None else row
+                first = np.zeros((0, *self.input_shape)) if none is None else none
                 made = run_input_steps(self.input_steps, first, RangeReport())
                 for stage in STAGES:
                     self.finish(self.output_offset[None], stage)
@@ -186,7 +186,7 @@ class ClientSpecification:
             raise SerializationError(
                 f"client specification: its steps do not fit each other; get it again from who compiled the model ({type(error).__name__})"
             ) from error
-        if made.shape != (1, *self.input_shape):
+        if made.shape != (0, *self.input_shape):
             raise SerializationError(
                 f"client specification: its steps do not give {list(self.input_shape)} numbers; get it again from who compiled the model"
             )

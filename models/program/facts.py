@@ -112,6 +112,10 @@ class ExactFacts(_Record):
     values: Counts  # of the accumulators of every layer
     rounded: Texts  # layers whose look-ups see fewer
     calibrated_ranges: Texts  # layers whose values wrap beyond what calibration showed
+    results_rounded: Texts | None = (
+        None  # functions of a network of integers whose results are on no grid of its own; None: there are none
+    )
+    activation_bits: int | None = None  # that these are rounded to
 
 
 @dataclass(frozen=True)
@@ -229,6 +233,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "Measure | None": lambda value: None if value is None else _measure(value),
     "Numbers": lambda value: {name: _number(each) for name, each in _object(value).items()},
     "Texts": lambda value: tuple(map(typed.text, typed.entries(value))),
+    "Texts | None": lambda value: None if value is None else tuple(map(typed.text, typed.entries(value))),
     "float": _number,
     "float | None": lambda value: None if value is None else _number(value),
     "int": typed.integer,

@@ -159,6 +159,10 @@ def _risks(found: Report) -> list[str]:
     approximate = [layer.name for layer in found.layers if layer.bootstraps and layer.risk.p_wrap_log2 is not None]
     if exact is not None and approximate:
         lines.append(f"approximate, so a step or more off: {some(approximate)}")
+    if exact is not None and exact.results_rounded is not None:
+        lines.append(
+            f"results rounded to {exact.activation_bits} bits, not the model's integers: {some(exact.results_rounded)}"
+        )
     if exact is not None and exact.rounded:
         lines.append(f"rounded, so at most one step off: {some(exact.rounded)}")
     if exact is not None and exact.calibrated_ranges:

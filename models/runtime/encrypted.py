@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 from cloakwork.fhe_core.arrays import Progress
@@ -57,10 +58,18 @@ class Runtime:
         return self._held.run(x, progress).with_purpose(self.program.digest)
 
     def answer(
-        self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None
+        self,
+        x: SeededPackedCiphertexts | PackedCiphertexts,
+        progress: Progress = None,
+        *,
+        seed: Callable[[Ciphertexts], bytes] | None = None,
     ) -> Ciphertexts | SwitchedCiphertexts:
-        """`run`, re-randomised, and then in as few bits as its noise leaves: what may be sent to the client. Other words at every call."""
-        result = self._session.rerandomise(self.run(x, progress))
+        """`run`, re-randomised, and then in as few bits as its noise leaves: what may be sent to the client.
+
+        Other words at every call, unless `seed` gives 32 secret bytes for what `run` gave (`models.audit.AuditKey.seed`).
+        """
+        words = self.run(x, progress).to_host()
+        result = self._session.rerandomise(words, None if seed is None else seed(words))
         return result if self._answer_bits is None else SwitchedCiphertexts.switch(result, self._answer_bits)
 
     @cached_property

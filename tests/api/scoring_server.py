@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,16 @@ from cloakwork.api.database.connection import Database
 from cloakwork.api.service.services import migrate
 from cloakwork.api.service.tenants.tenants import Tenants, Terms
 from cloakwork.fhe_core import noise, wire
+from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import load_results
+from cloakwork.models.audit.audit_key import AuditKey, Transcript
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.models.program.client_specification import ClientSpecification
+from cloakwork.models.runtime import Runtime
 
 START_SECONDS = 60.0
 
@@ -207,15 +213,23 @@ class User:
         return np.asarray(self.specification.decrypt(self.key, load_results(body)))
 
     def same_answer(self, first: bytes, second: bytes) -> bool:
-        """Whether two answers are the same words under two re-randomisations: the difference is their noise, within eight standard deviations
-        (beyond it once in 10^15), far below the noise of anything else that a program does."""
+        """Whether two answers are the same words, under one re-randomisation or two: the difference is their noise, within eight standard
+        deviations (beyond it once in 10^15), far below the noise of anything else that a program does."""
         phases = [self.key.phases(load_results(answer)).astype(np.int64) for answer in (first, second)]
         modulus = self.key.parameters.modulus
         difference = (phases[0] - phases[1] + modulus // 2) % modulus - modulus // 2
         variance, bits = noise.rerandomisation_variance(self.key.parameters), wire.peek(first).word_bits
         variance += noise.word_rounding_variance(self.key.parameters, bits) if bits else 0.0
         limit = 8 * math.sqrt(2 * variance) * modulus
-        return bool(first != second and (np.abs(difference) < limit).all())
+        return bool((np.abs(difference) < limit).all())
+
+    def made_again(self, compiled: CompiledModel, key: AuditKey, body: bytes) -> bytes:
+        """What the service's owner computes for a request."""
+        session = Session(EvaluationKeys.from_bytes(self.keys), threads=2)
+        digests = [hashlib.sha256(each).digest() for each in (self.keys, body)]
+        seed = partial(key.seed, Transcript(compiled.program.digest, *digests))
+        x = SeededPackedCiphertexts.from_bytes(body)
+        return Runtime(compiled.program, session).answer(x, seed=seed).to_bytes()
 
     def infer(self, body: bytes, **options: Any) -> httpx.Response:
         return self.http.post(f"/v2/models/{self.model}/infer", content=body, **options)

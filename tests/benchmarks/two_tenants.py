@@ -24,7 +24,7 @@ from typing import Any
 
 import httpx
 import numpy as np
-from scoring_server import Server, User, new_tenant, running  # type: ignore[import-not-found]
+from scoring_server import Server, User, new_tenant, running
 
 import cloakwork.models.zoo
 

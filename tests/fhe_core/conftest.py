@@ -7,7 +7,8 @@ import pytest
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 
-# Two bits each: one limb, two limbs, ternary small key, blocks of the small key, raised bootstrap keys, several accumulators as one table.
+# Two bits each: one limb, two limbs, ternary small key, blocks of the small key, raised bootstrap keys, several accumulators as one table,
+# keys that digits select, an NTRU accumulator.
 SETS = [
     "toy",
     "toy_two_limb",
@@ -18,6 +19,8 @@ SETS = [
     "toy_raised_block",
     "toy_extended",
     "toy_extended_two_limb",
+    "toy_ap",
+    "toy_ntru_lut",
 ]
 
 

@@ -38,6 +38,8 @@ class Row:
     raised_sigma: float = 0.0
     rounded_products: bool = False
     lane_count: int = 1
+    party_count: int = 1
+    accumulator: str = "glwe"
 
     @property
     def table_size(self) -> int:
@@ -57,15 +59,13 @@ class Row:
 
     @property
     def key_bits(self) -> int:
-        return {"binary": 1, "ternary": 1, "binary_pair": 2, "block_3": 3, "block_4": 4, "block_6": 6, "block_8": 8}[
-            self.rotation
-        ]
+        return {"binary_pair": 2, "block_3": 3, "block_4": 4, "block_6": 6, "block_8": 8}.get(self.rotation, 1)
 
     @property
     def small_key_variance(self) -> float:
         if self.rotation.startswith("block"):
             return self.key_bits / (self.key_bits + 1) ** 2
-        return 2 / 3 if self.rotation == "ternary" else 1 / 4
+        return {"ternary": 2 / 3, "select_2x5": 1.0, "select_3x3": 1.0}.get(self.rotation, 1 / 4)
 
     @property
     def keys_per_step(self) -> int:
@@ -73,7 +73,11 @@ class Row:
 
     @property
     def factors_on_products(self) -> bool:
-        return self.rotation != "binary"
+        return self.rotation != "binary" and not self.digit_bits
+
+    @property
+    def digit_bits(self) -> int:
+        return {"select_2x5": 5, "select_3x3": 3}.get(self.rotation, 0)
 
     @property
     def large_dimension(self) -> int:
@@ -81,7 +85,8 @@ class Row:
 
     @property
     def step_count(self) -> int:
-        return self.lwe_dimension // self.key_bits
+        digits = {"select_2x5": 2, "select_3x3": 3}.get(self.rotation, 1)
+        return self.lwe_dimension // self.key_bits * digits
 
 
 SQRT2 = math.sqrt(2)

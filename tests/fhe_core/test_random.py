@@ -99,6 +99,14 @@ def test_gaussian_counts_share_a_prefix(count: int) -> None:
     assert np.array_equal(_engine.testing.sample_gaussian(3.2, ENTROPY, count), longer[:count])
 
 
+def test_gaussian_secrets_are_the_gaussian_of_their_width() -> None:
+    """Sigma 1: the same draws as noise of that width, and none beyond the bound of 9 that a key file is held to."""
+    samples = _engine.testing.sample_secret("gaussian", ENTROPY, 600_000)
+    assert samples.dtype == np.int8
+    assert np.array_equal(samples, _engine.testing.sample_gaussian(1.0, ENTROPY, 600_000))
+    assert len(_engine.testing.gaussian_thresholds(1.0)) == 9
+
+
 # --- secrets ---------------------------------------------------------------------------------------------------------
 
 

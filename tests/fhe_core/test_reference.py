@@ -16,7 +16,7 @@ from cloakwork.fhe_core.lanes import lane_axis
 ENTROPY = hashlib.sha256(b"tests/fhe_core/test_reference.py").digest()
 reference = _engine.reference
 NAMES = _engine.parameter_set_names()
-TOYS = [n for n in NAMES if n.startswith("toy")]
+TOYS = [n for n in NAMES if n.startswith("toy") and _engine.parameter_set(n).party_count == 1]  # test_threshold.py
 TWO_LIMBS = next(n for n in NAMES if _engine.parameter_set(n).limb_count == 2)
 
 
@@ -184,6 +184,10 @@ def test_modulus_switch(keys: Keys) -> None:
 def test_trivial_rotation(keys: Keys) -> None:
     """All masks zero: each body of the result is X^(-t_b) * LUT exactly, with zero masks."""
     p = keys.params
+    if p.accumulator == "ntru":
+        pytest.skip(
+            "its table becomes an accumulator by a product with a key entry: test_ntru.py compares within noise"
+        )
     n, q = p.table_size, p.modulus
     table = np.random.default_rng(5).integers(0, q, (1, n), dtype=np.uint64).astype(word_dtype(p))
     rotations = np.array([0, 1, n - 1, n, n + 1, 2 * n - 1])

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloakwork.fhe_core import parameters, wire
+from cloakwork.fhe_core import parameters, wire, wire_layout
 from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.ciphertexts import (
     Ciphertexts,
@@ -82,6 +82,17 @@ def parse_by_the_document(data: bytes) -> tuple[dict[str, object], bytes]:
         "shape": struct.unpack_from(f"<{rank}Q", data, 112),
     }
     return header, data[112 + 8 * rank : -32]
+
+
+def unblocked(data: bytes, count: int, planes: int) -> list[int]:
+    """As evaluation keys have them since version 3: planes of 65536 words at a time."""
+    return [
+        word
+        for first in range(0, count, 65536)
+        for word in unplane(
+            data[first * planes : min(first + 65536, count) * planes], min(65536, count - first), planes
+        )
+    ]
 
 
 def unplane(data: bytes, count: int, planes: int) -> list[int]:
@@ -174,11 +185,12 @@ def test_evaluation_keys_are_seed_bootstrap_bodies_keyswitch_bodies_public_key()
     header = Header(kind=Kind.EVALUATION_KEYS, parameters=params, seeded=True, key_id=None)
     seed, bootstrap, keyswitch, public_seed, public = synthetic_sections(header)
     fields, body = parse_by_the_document(wire.dump(header, [seed, bootstrap, keyswitch, public_seed, public]))
-    assert (fields["version"], fields["flags"], fields["key_id"], fields["shape"]) == (2, 1, bytes(16), ())
+    assert (fields["version"], fields["flags"], fields["key_id"], fields["shape"]) == (3, 1, bytes(16), ())
     assert isinstance(bootstrap, np.ndarray) and isinstance(keyswitch, np.ndarray) and isinstance(public, np.ndarray)
     split = 32 + bootstrap.size * 4
     assert body[:32] == seed
-    assert unplane(body[32:split], bootstrap.size, 4) == bootstrap.reshape(-1).tolist()
+    assert bootstrap.size > 65536 and bootstrap.size % 65536 != 0  # several blocks, the last one shorter
+    assert unblocked(body[32:split], bootstrap.size, 4) == bootstrap.reshape(-1).tolist()
     planes = parameters.keyswitch_word_bytes(params)
     end = split + keyswitch.size * planes
     assert unplane(body[split:end], keyswitch.size, planes) == keyswitch.reshape(-1).tolist()
@@ -187,10 +199,65 @@ def test_evaluation_keys_are_seed_bootstrap_bodies_keyswitch_bodies_public_key()
     assert len(body) - end == parameters.public_key_bytes(params)
 
 
-def test_version_2_of_evaluation_keys_is_frozen() -> None:
-    header = Header(kind=Kind.EVALUATION_KEYS, parameters=parameter_set("toy"), seeded=True, key_id=KEY_ID)
+@pytest.mark.parametrize(
+    ("version", "digest"),
+    [
+        (2, "82c1381dc9da81dd7e7932313f36152d"),
+        (3, "eba17dfb8646a4655f51919cc8be22cf"),
+    ],
+)
+def test_evaluation_keys_are_frozen(version: int, digest: str) -> None:
+    header = Header(
+        kind=Kind.EVALUATION_KEYS, parameters=parameter_set("toy"), seeded=True, key_id=KEY_ID, version=version
+    )
     data = wire.dump(header, synthetic_sections(header))
-    assert hashlib.sha256(data[:16] + data[80:-32]).hexdigest()[:32] == "82c1381dc9da81dd7e7932313f36152d"
+    assert struct.unpack_from("<H", data, 4) == (version,)
+    assert hashlib.sha256(data[:16] + data[80:-32]).hexdigest()[:32] == digest
+
+
+@pytest.mark.parametrize("name", ["toy", "lut4", "toy_lanes"])
+def test_version_2_of_evaluation_keys_is_read(name: str) -> None:
+    """Planes of whole sections: the same words, which are written as version 3."""
+    header = Header(kind=Kind.EVALUATION_KEYS, parameters=parameter_set(name), seeded=True, key_id=KEY_ID)
+    sections = synthetic_sections(header)
+    data, old = wire.dump(header, sections), wire.dump(replace(header, version=2), sections)
+    assert len(old) == len(data) and old != data
+    assert wire.peek(old).version == 2 and wire.peek(data).version is None
+    wire.check_words(io.BytesIO(old), wire.peek(old))
+    assert EvaluationKeys.from_bytes(old).to_bytes() == data
+    for version in (0, 4, 65535):
+        body = bytearray(data[:-32])
+        struct.pack_into("<H", body, 4, version)
+        with pytest.raises(
+            SerializationError, match=f"expected wire format version 2 or 3, got {version}; use the release"
+        ):
+            EvaluationKeys.from_bytes(bytes(body) + hashlib.sha256(body).digest())
+
+
+@pytest.mark.parametrize("count", [1, 65535, 65536, 65537, 2 * 65536 - 1, 2 * 65536, 2 * 65536 + 1, 3 * 65536 + 17])
+@pytest.mark.parametrize(("dtype", "planes"), [(np.uint32, 4), (np.uint64, 7), (np.uint32, 3)])
+def test_blocks_of_every_size(count: int, dtype: type[np.uint32] | type[np.uint64], planes: int) -> None:
+    """Sizes around multiples of a block, which no parameter set happens to have."""
+    form = Planes((count,), np.dtype(dtype), planes, 1 << (8 * planes - 1), wire_layout.BLOCK_WORDS)
+    words = (np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) % np.uint64(form.bound)).astype(
+        dtype
+    )
+    stream = io.BytesIO()
+    wire._emit_planes(words, form, lambda data: stream.write(data) and None)
+    data = stream.getvalue()
+    assert len(data) == form.byte_count and unblocked(data, count, planes) == words.tolist()
+    assert [end - first for first, end in form.blocks()][:-1] == [65536] * ((count - 1) // 65536)
+    np.testing.assert_array_equal(wire._read_section(wire.bytes_source(data), form), words)
+    for position in {0, count // 2, count - 1, *(p for p in (65535, 65536) if p < count)}:
+        damaged = io.BytesIO()
+        words[position], kept = form.bound, words[position]
+        wire._emit_planes(words, form, lambda data, out=damaged: out.write(data) and None)
+        words[position] = kept
+        with pytest.raises(SerializationError, match="found one above"):
+            wire._check_planes(damaged, 0, Kind.EVALUATION_KEYS, form)
+    wire._check_planes(stream, 0, Kind.EVALUATION_KEYS, form)
+    with pytest.raises(SerializationError, match="truncated"):
+        wire._check_planes(io.BytesIO(data[:-1]), 0, Kind.EVALUATION_KEYS, form)
 
 
 def test_evaluation_keys_without_a_public_key_say_what_to_do() -> None:
@@ -203,7 +270,7 @@ def test_evaluation_keys_without_a_public_key_say_what_to_do() -> None:
     struct.pack_into("<Q", body, 8, len(body) + 32)
     with pytest.raises(
         SerializationError,
-        match="expected wire format version 2, got 1; it lacks the public key .* make evaluation keys again",
+        match="expected wire format version 2 or 3, got 1; it lacks the public key .* make evaluation keys again",
     ):
         EvaluationKeys.from_bytes(bytes(body) + hashlib.sha256(body).digest())
 
@@ -305,7 +372,7 @@ def _with_word(header: Header, section: int, position: int, value: int) -> bytes
 
 @pytest.mark.parametrize("name", ["toy", "lut4", "gate_64", "toy_lanes"])
 @pytest.mark.parametrize("section", [1, 2])
-@pytest.mark.parametrize("position", [0, -1, 200_000])
+@pytest.mark.parametrize("position", [0, -1, 65_536, 200_000])
 def test_words_of_keys_above_their_modulus_are_refused_wherever_they_lie(
     name: str, section: int, position: int, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import os
 import random
+import resource
 import struct
 import sys
 import tempfile
@@ -24,19 +25,23 @@ from typing import Any
 
 os.environ["CLOAKWORK_ALLOW_TOY"] = "1"
 
+import numpy as np
+
 try:
     import atheris
 except ImportError:
     atheris = None
 
-from cloakwork.fhe_core import keystore
+from cloakwork.fhe_core import keystore, wire
 from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededCiphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.public_key import PublicKey
+from cloakwork.fhe_core.shares import EvaluationShare, PartialDecryption, PublicShare
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
+from cloakwork.fhe_core.threshold import Party, joint_public_key
 
 READERS: list[Any] = [
     Ciphertexts,
@@ -46,8 +51,14 @@ READERS: list[Any] = [
     SwitchedCiphertexts,
     PublicKey,
     EvaluationKeys,
+    PublicShare,
+    EvaluationShare,
+    PartialDecryption,
 ]
 MAX_BYTES = 1 << 20
+# Of the process, as the kernel counts what it writes. libFuzzer's own limit reads the peak of resident memory, which Linux hands on from the
+# process that started this one: below pytest it is the peak of the whole test run.
+MAX_MEMORY = 2 << 30
 TOTAL, SHAPE, CHECKSUM = 8, 112, 32
 
 
@@ -70,7 +81,22 @@ def corpus() -> list[bytes]:
                 path, key.parameters, key._secret_key.export(), key.key_id, "x", keystore.ScryptCost(10)
             )
             objects.append(path.read_bytes())
-    return objects
+    return objects + joint_corpus()
+
+
+def joint_corpus() -> list[bytes]:
+    """What the parties of a joint key send, and a key file of one; no share of evaluation keys, which is larger than MAX_BYTES."""
+    parties = [Party.generate("toy_2p", index) for index in range(2)]
+    commitments, contributions = [party.commitment for party in parties], [party.contribution for party in parties]
+    shares = [party.public_share(commitments, contributions) for party in parties]
+    joint = joint_public_key(shares, [share.commitment for share in shares])
+    partial = PartialDecryption(joint.parameters, 0, bytes(32), joint.key_id, np.arange(2, dtype=np.uint64))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "key"
+        secret = parties[0]._key.export() + bytes(20)
+        kind = wire.Kind.PARTY_KEY
+        keystore.save_secret(path, joint.parameters, secret, joint.key_id, "x", keystore.ScryptCost(10), kind=kind)
+        return [shares[1].to_bytes(), partial.to_bytes(), path.read_bytes()]
 
 
 def mend(data: bytes) -> bytes:
@@ -128,12 +154,16 @@ def check_secret(data: bytes) -> bool:
     with tempfile.NamedTemporaryFile(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as file:
         file.write(data)
         file.flush()
-        try:
-            keystore.load_secret(file.name, "x")
-        except KeyMismatchError:
-            return True  # everything was read but the seal
-        except FheError:
-            return False
+        return any(_accepts_secret(file.name, kind) for kind in (wire.Kind.SECRET_KEY, wire.Kind.PARTY_KEY))
+
+
+def _accepts_secret(path: str, kind: wire.Kind) -> bool:
+    try:
+        keystore.load_secret(path, "x", kind=kind)
+    except KeyMismatchError:
+        return True  # everything was read but the seal
+    except FheError:
+        return False
     return True
 
 
@@ -180,6 +210,7 @@ def run_guided(seconds: float, seed: int) -> None:
             "-max_len=65536",
             "-print_final_stats=1",
             "-verbosity=0",
+            "-rss_limit_mb=0",
             folder,
         ]
         atheris.Setup([sys.argv[0], *options], test_one_input, custom_mutator=custom_mutator)
@@ -188,8 +219,6 @@ def run_guided(seconds: float, seed: int) -> None:
 
 def _instrument() -> None:
     """The parsers alone, so that mutations and hashing stay fast."""
-    from cloakwork.fhe_core import wire
-
     functions: list[tuple[Any, str]] = [
         (wire, name) for name in ("_read_header", "_check_identity", "_known_parameters", "_check_form")
     ]
@@ -207,6 +236,8 @@ def main() -> None:
     parser.add_argument("--random", action="store_true", help="random mutations even where atheris is installed")
     arguments = parser.parse_args()
     keystore._derive = no_derivation
+    if os.environ.get("CLOAKWORK_ENGINE") != "sanitize":  # whose shadow of the address space counts as data
+        resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
     if atheris is not None and not arguments.random:
         run_guided(arguments.seconds, arguments.seed)
     tried, accepted = run_random(arguments.seconds, arguments.seed)

@@ -154,9 +154,10 @@ def test_flipped_byte_in_the_words_is_found_by_the_checksum(seeded: bytes) -> No
         (0, b"PK\x03\x04", "magic bytes"),
         (VERSION, struct.pack("<H", 0), "format version 1, got 0"),
         (VERSION, struct.pack("<H", 2), "format version 1, got 2"),
-        (KIND, b"\0", "kind from 1 to 6, got 0"),
-        (KIND, b"\x07", "kind from 1 to 6, got 7"),
-        (KIND, b"\xff", "kind from 1 to 6, got 255"),
+        (KIND, b"\0", "kind from 1 to 10, got 0"),
+        (KIND, b"\x07", "expected ciphertexts, got public share"),
+        (KIND, b"\x0b", "kind from 1 to 10, got 11"),
+        (KIND, b"\xff", "kind from 1 to 10, got 255"),
         (FLAGS, b"\x04", "flags from 0 to 3, got 4"),
         (FLAGS, b"\x81", "flags from 0 to 3, got 129"),
         (FLAGS, b"\x03", "the counts of the header ask for"),  # a purpose that is not there

@@ -32,7 +32,8 @@ def laboratory_of(name: str) -> Any:
 
 
 # One row of every shape of the shipped table (but those of 192 bits and N = 4096, which are slow), and every toy. Of the `_block` sets two:
-# test_block_keys.py has them all.
+# test_block_keys.py has them all. Of the papers' sets one with a ternary small key of one limb, and of two. Small keys of a dozen Gaussian
+# coefficients are too far from the mean over keys: test_selected_keys.py takes many.
 NAMES = [
     "toy",
     "toy_binary",
@@ -48,10 +49,14 @@ NAMES = [
     "toy_fft",
     "toy_large",
     "toy_fine",
+    "toy_three_digits",
+    "toy_four_digits",
     "toy_extended",
     "toy_extended_two_limb",
     "toy_lanes",
     "toy_lanes_block",
+    "toy_ntru",
+    "toy_ntru_lut",
     "gate_64",
     "gate_128",
     "lut2",
@@ -69,6 +74,10 @@ NAMES = [
     "gate_64_cm2",
     "lut2_cm2",
     "nn2_block_cm2",
+    "gate_ntru",
+    "lut4_ntru",
+    "papers/velofhe_gd1",
+    "papers/velofhe_gd2",
 ]
 
 
@@ -80,6 +89,11 @@ def laboratory(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture(scope="module", params=[name for name in NAMES if name.startswith("toy")])
 def toy(request: pytest.FixtureRequest) -> Any:
     return laboratory_of(request.param)
+
+
+@pytest.fixture
+def script() -> ModuleType:
+    return load_script()
 
 
 @pytest.fixture

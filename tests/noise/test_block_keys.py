@@ -18,7 +18,10 @@ from cloakwork.fhe_core import _engine, noise
 SETS = [
     params.name
     for params in map(_engine.parameter_set, _engine.parameter_set_names())
-    if params.structured_secret and not params.name.startswith("toy") and params.polynomial_size <= 2048
+    if params.structured_secret
+    and params.accumulator == "glwe"
+    and not params.name.startswith("toy")
+    and params.polynomial_size <= 2048
 ]
 
 

@@ -1,7 +1,7 @@
 """Re-randomised results: other masks, uniform ones, the same phases but for the noise of the model, on both sides; right answers.
 
-Encryption under a public key draws from the operating system, so that nothing here can have a fixed seed but the keys. Limits are six
-standard deviations of what is measured: each of them is passed wrongly once in about 10^8 runs.
+Encryption under a public key draws from the operating system, so that nothing here can have a fixed seed but the keys, and zeros that
+follow from one. Limits are six standard deviations of what is measured: each of them is passed wrongly once in about 10^8 runs.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ def key(request: pytest.FixtureRequest) -> ClientKey:
     return ClientKey._from_entropy(request.param, ENTROPY)
 
 
-def test_encryptions_of_zero_have_the_noise_of_the_model(key: ClientKey) -> None:
+@pytest.mark.parametrize("seed", [None, bytes(range(64, 96))], ids=["entropy", "seeded"])
+def test_encryptions_of_zero_have_the_noise_of_the_model(key: ClientKey, seed: bytes | None) -> None:
     params = key.parameters
     count = COUNT[params.name]
-    zeros = Ciphertexts.from_words(params, key.public_key().zeros(count), key_id=key.key_id)
+    zeros = Ciphertexts.from_words(params, key.public_key().zeros(count, seed=seed), key_id=key.key_id)
     errors = centred(key, zeros) / params.modulus
     model = noise.rerandomisation_variance(params)
     spread = SIGMAS * math.sqrt(2 / count)
@@ -44,9 +45,10 @@ def test_encryptions_of_zero_have_the_noise_of_the_model(key: ClientKey) -> None
     assert abs(correlation) < SIGMAS / math.sqrt(count - 1)
 
 
-def test_masks_of_the_zeros_are_uniform(key: ClientKey) -> None:
+@pytest.mark.parametrize("seed", [None, bytes(range(96, 128))], ids=["entropy", "seeded"])
+def test_masks_of_the_zeros_are_uniform(key: ClientKey, seed: bytes | None) -> None:
     params = key.parameters
-    masks = key.public_key().zeros(256)[:, :-1]
+    masks = key.public_key().zeros(256, seed=seed)[:, :-1]
     bins = 64
     counts = np.bincount((masks.astype(object) * bins // params.modulus).astype(np.int64).ravel(), minlength=bins)
     expected = masks.size / bins

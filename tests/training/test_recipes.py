@@ -83,6 +83,7 @@ def test_a_recipe_learns_and_its_file_compiles(
     assert (model.predict(IMAGES[:100]).argmax(axis=1) == LABELS[:100]).mean() > 0.6
 
 
+@pytest.mark.filterwarnings("ignore::cloakwork.models.errors.AccuracyWarning")  # what is learned differs by processor
 @pytest.mark.parametrize(
     ("module", "build"),
     [

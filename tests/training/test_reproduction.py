@@ -40,7 +40,9 @@ def test_every_card_names_a_recipe_and_how_close_it_comes(name: str) -> None:
     encrypted = "accuracy_simulated" if name in NETWORKS else "accuracy_quantised"
     assert re.match(r"20\d\d-\d\d-\d\d, ", found["on"])
     assert found["same_bytes"] or found["difference"]
-    assert found["same_answers"] >= 0.98
+    assert (
+        found["same_answers"] >= found["accuracy_clear"]
+    )  # two trainings differ on fewer samples than each is wrong on
     for figure in ("accuracy_clear", encrypted):
         assert found[figure] == pytest.approx(facts[figure], abs=0.005)
     assert abs(found["bootstraps"] - facts["bootstraps"]) <= 2

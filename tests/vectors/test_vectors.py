@@ -19,7 +19,7 @@ from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
 from cloakwork.fhe_core.public_key import PublicKey
 
 FOLDER = Path(__file__).parent
-SETS = ("toy", "toy_two_limb", "toy_block", "toy_lanes")
+SETS = ("toy", "toy_two_limb", "toy_block", "toy_lanes", "toy_ntru_lut")
 
 
 def _load_generator() -> ModuleType:
@@ -59,6 +59,7 @@ def test_they_decrypt(name: str) -> None:
         ("seeded_ciphertexts", [0, 1, 2, 3]),
         ("packed_ciphertexts", np.arange(300) % 4),
         ("bootstrapped", [1, 2, 3, 0]),
+        ("rerandomised", [1, 2, 3, 0]),
     ]:
         ciphertexts = load_ciphertexts((FOLDER / f"{name}_{path}.clkw").read_bytes())
         np.testing.assert_array_equal(key.decrypt(ciphertexts), generator.in_lanes(key.parameters, expected))

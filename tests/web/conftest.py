@@ -1,15 +1,23 @@
-"""The client of web/ in Node, as `make web` builds it."""
+"""The client of web/ in Node and its page in Chromium, as `make web` builds them."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from page_visits import PATIENCE_MS, Opened
+from scoring_server import Server
+
+from cloakwork.api.http.page_content import FOLDER
 
 WEB = Path(__file__).parents[2] / "web"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NODE = shutil.which("node")
 
 
@@ -36,3 +44,67 @@ def party(web: Path) -> Callable[..., None]:
         assert done.returncode == 0, done.stderr
 
     return run
+
+
+@pytest.fixture
+def evaluated(tmp_path: Path) -> Callable[..., Any]:
+    """evaluated("digit_image", "(data) => ..", data): what a function says in Node, that has a module of web/page as `page`."""
+    esbuild = WEB / "node_modules" / ".bin" / "esbuild"
+    if NODE is None or not esbuild.exists():
+        pytest.skip("web/node_modules is not there: run 'make web'")
+
+    def evaluate(module: str, function: str, data: Any) -> Any:
+        bundle = tmp_path / f"{module}.mjs"
+        source = WEB / "page" / f"{module}.ts"
+        subprocess.run(
+            [esbuild, source, "--bundle", "--format=esm", f"--outfile={bundle}", "--log-level=error"], check=True
+        )
+        script = f"import * as page from '{bundle}'; console.log(JSON.stringify(({function})({json.dumps(data)})))"
+        (tmp_path / "script.mjs").write_text(script, encoding="utf-8")
+        done = subprocess.run([str(NODE), str(tmp_path / "script.mjs")], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    return evaluate
+
+
+@pytest.fixture(scope="module")  # while it runs, nothing else of this thread uses asyncio
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"no browser: install one of {', '.join(BROWSERS)}")
+    if not (FOLDER / "worker.js").exists():
+        pytest.skip("the page is not built: run 'make web' and install again")
+    with playwright.sync_playwright() as started:
+        # Chromium refuses its sandbox to root, as whom CI runs; it opens nothing but our own page.
+        launched = started.chromium.launch(executable_path=found, chromium_sandbox=os.geteuid() != 0)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def opened(browser: Any, server: Server) -> Iterator[Opened]:
+    """opened(path, of=the module's server, beside=a page, **options of the window): a page that asks nothing of others and breaks no rule
+    of its policy; `beside` another one it is a tab of the same browser, and has its storage. `opened.problems`: what was asked or broken."""
+    contexts: list[Any] = []
+    problems: list[str] = []
+
+    def open_page(path: str = "/", of: Server = server, beside: Any = None, **options: Any) -> Any:
+        context = browser.new_context(**options) if beside is None else beside.context
+        context.set_default_timeout(PATIENCE_MS)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda line: "Content Security Policy" in line.text and problems.append(line.text))
+        page.on(
+            "request",
+            lambda each: each.url.startswith((of.url, "data:", "about:", "blob:")) or problems.append(each.url),
+        )
+        page.goto(of.url + path)
+        return page
+
+    open_page.problems = problems  # type: ignore[attr-defined]
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert problems == []

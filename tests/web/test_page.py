@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from page_visits import TREE, Opened, answer_of, ask, choose, draw, with_models
 from scoring_server import Server, becomes, new_tenant, running
 
-from cloakwork.api.http.page_files import FOLDER
-from cloakwork.app.cli.shared.sample_digits import STROKES
+from cloakwork.app.cli.main import run
 from cloakwork.fhe_core.parameters import parameter_set, upload_bytes
 from cloakwork.models import zoo
 
-NETWORK, TREE = "mnist-mlp-1x30", "iris-tree"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PATIENCE_MS = 60_000
 PHONE = {"width": 360, "height": 640}
 PART = 4 << 20  # of a key, in one request
 
@@ -28,85 +24,9 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"no browser: install one of {', '.join(BROWSERS)}")
-    if not (FOLDER / "worker.js").exists():
-        pytest.skip("the page is not built: run 'make web' and install again")
-    with playwright.sync_playwright() as started:
-        # Chromium refuses its sandbox to root, as whom CI runs; it opens nothing but our own page.
-        launched = started.chromium.launch(executable_path=found, chromium_sandbox=os.geteuid() != 0)
-        yield launched
-        launched.close()
-
-
-def with_models(data: Path) -> Path:
-    for name in (NETWORK, TREE):
-        (data / "models" / name).mkdir(parents=True)
-        zoo.load_model(name).save(data / "models" / name / "1.clkm")
-    return data
-
-
-@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running(with_models(tmp_path_factory.mktemp("page") / "data")) as started:
         yield started
-
-
-Opened = Callable[..., Any]
-
-
-@pytest.fixture
-def opened(browser: Any, server: Server) -> Iterator[Opened]:
-    """opened(path, of=server, **options of the window): a page that asks nothing of others and breaks no rule of its policy."""
-    contexts, problems = [], []
-
-    def open_page(path: str = "/", of: Server = server, **options: Any) -> Any:
-        context = browser.new_context(**options)
-        context.set_default_timeout(PATIENCE_MS)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda line: "Content Security Policy" in line.text and problems.append(line.text))
-        page.on("request", lambda each: each.url.startswith((of.url, "data:", "about:")) or problems.append(each.url))
-        page.goto(of.url + path)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert problems == []
-
-
-def answer_of(page: Any) -> str:
-    """Waits for it, or for what went wrong."""
-    page.locator("#answer:not([hidden]), #error:not([hidden])").first.wait_for()
-    assert page.locator("#error").is_hidden(), page.locator("#error").inner_text()
-    return str(page.locator("#label").inner_text())
-
-
-def ask(page: Any) -> str:
-    page.get_by_role("button", name="Encrypt and ask").click()
-    return answer_of(page)
-
-
-def draw(page: Any, digit: int) -> None:
-    """With the mouse, through the points of our own strokes (x to 9, y to 12)."""
-    page.locator(".board").scroll_into_view_if_needed()
-    box = page.locator(".board").bounding_box()
-    scale = box["height"] / 18
-
-    def place(point: tuple[float, float]) -> tuple[float, float]:
-        return box["x"] + (point[0] + 5) * scale, box["y"] + (point[1] + 3) * scale
-
-    for stroke in STROKES[digit]:
-        page.mouse.move(*place(stroke[0]))
-        page.mouse.down()
-        for point in stroke[1:]:
-            page.mouse.move(*place(point), steps=6)
-        page.mouse.up()
 
 
 def test_a_drawn_digit_is_read(opened: Opened, server: Server):
@@ -129,9 +49,66 @@ def test_a_table_is_scored(opened: Opened):
     for species in ("versicolor", "setosa", "virginica"):
         page.get_by_role("button", name=f"Example: {species}").click()
         assert ask(page) == species
-    page.get_by_label("petal width").fill("99")
-    page.get_by_role("button", name="Encrypt and ask").click()
-    assert page.get_by_role("alert").inner_text() == "petal width (cm): a number from 0.1 to 2.5 is needed."
+    for nothing in ("", "1e999"):
+        page.get_by_label("petal width").fill(nothing)
+        page.get_by_role("button", name="Encrypt and ask").click()
+        assert (
+            page.get_by_role("alert").inner_text()
+            == "petal width (cm): a number is needed; the data set has 0.1 to 2.5."
+        )
+
+
+def test_a_table_takes_values_beyond_its_data_and_says_so(opened: Opened):
+    page = opened()
+    choose(page, TREE)
+    page.get_by_role("button", name="Example: setosa").click()
+    page.get_by_label("sepal length").fill("7.9")  # the longest of the data set, in no held-out sample
+    assert ask(page) == "setosa" and page.locator("#warnings").is_hidden()
+    page.get_by_label("petal length").fill("7.4")
+    page.get_by_label("petal width").fill("-0.25")
+    ask(page)
+    told = page.locator("#warnings").inner_text()
+    assert told == (
+        "Note: no sample of the data set is as far out in petal length (cm), petal width (cm); the answer is a guess there."
+    )
+    page.get_by_role("button", name="Example: virginica").click()
+    assert ask(page) == "virginica" and page.locator("#warnings").is_hidden()
+
+
+@pytest.mark.parametrize("passphrase", ["keeps the evaluation keys", None], ids=["kept", "temporary"])
+def test_the_owner_computes_a_downloaded_answer_again(
+    opened: Opened, server: Server, tmp_path: Path, passphrase: str | None
+):
+    page = opened()
+    page.get_by_label("Ask the model").select_option(TREE)
+    page.get_by_role("button", name="Example: versicolor").click()
+    if passphrase is not None:
+        page.get_by_text("Keys", exact=True).click()
+        page.get_by_label("Passphrase").fill(passphrase)
+    assert page.locator("#audit").is_hidden()
+    assert ask(page) == "versicolor"
+    for number, with_keys in enumerate((True, False)):
+        page.locator("#audit-keys").set_checked(with_keys)
+        with page.expect_download() as started:
+            page.get_by_role("button", name="Download for an audit").click()
+        assert started.value.suggested_filename == f"{TREE}-1.clka"
+        path, record = tmp_path / f"{number}.clka", tmp_path / f"{number}.json"
+        started.value.save_as(path)
+        assert run(["replay", str(path), "--data", str(server.data), "--json", str(record)]) == 0
+        found = json.loads(record.read_text())
+        assert found["equal"] and found["service"] == server.url and found["samples"] == 1
+        page.locator("#audited").wait_for()
+        assert ("are in the file" in page.locator("#audit-note").inner_text()) is with_keys
+        shown = page.locator("#audit-digests").inner_text()
+        assert all(
+            found[name] in shown for name in ("program", "keys_sha256", "request_sha256", "answer_sha256", "audit_key")
+        )
+        assert page.locator("#audit-command").inner_text() == f"cloakwork replay {TREE}-1.clka --data FOLDER"
+    large, small = ((tmp_path / f"{number}.clka").stat().st_size for number in (0, 1))
+    zoo_set = zoo.load_model(TREE).program.parameters
+    assert large - small == pytest.approx(upload_bytes(zoo_set), abs=8)  # "true" and "false" differ in length
+    page.get_by_role("button", name="Example: setosa").click()
+    assert ask(page) == "setosa" and page.locator("#audited").is_hidden()
 
 
 def test_a_wrong_passphrase_opens_nothing(opened: Opened):
@@ -198,8 +175,7 @@ def test_keys_that_end_with_the_page_leave_the_server_with_it(opened: Opened, se
 
 def test_an_api_key_is_asked_for(opened: Opened, tmp_path: Path):
     data = tmp_path / "data"
-    (data / "models" / TREE).mkdir(parents=True)
-    zoo.load_model(TREE).save(data / "models" / TREE / "1.clkm")
+    with_models(data, TREE)
     with ThreadPoolExecutor() as beside:  # Playwright's event loop runs in this thread
         token = beside.submit(new_tenant, data, "owner", "score").result()
     with running(data, insecure=False) as server:

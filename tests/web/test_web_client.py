@@ -27,7 +27,7 @@ TABLES = ("iris-tree", "wine-boosting", "digits-logistic")
 Party = Callable[..., None]
 
 
-@pytest.mark.parametrize("file", ["vectors", "client", "hostile", "wiped", "worker"])
+@pytest.mark.parametrize("file", ["vectors", "client", "audit", "hostile", "upload", "wiped", "worker"])
 def test_in_node(web: Path, file: str) -> None:
     """The tests of the package itself, known answers among them."""
     done = subprocess.run(

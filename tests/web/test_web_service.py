@@ -59,16 +59,41 @@ def test_labels_are_those_of_python_under_the_same_key(web: Path, server: Server
     np.testing.assert_array_equal(found["predictions"], zoo.held_out(TREE).clear[:20])
 
 
-@pytest.mark.parametrize("lose", ["before", "after"])
-def test_a_lost_part_of_the_keys_is_sent_again(web: Path, server: Server, tmp_path: Path, lose: str) -> None:
-    """And no other: the server says how far it got."""
+@pytest.mark.parametrize("lose", ["before", "after", "third"])
+@pytest.mark.parametrize("temporary", ["0", "1"])
+def test_a_lost_part_of_the_keys_is_sent_again(
+    web: Path, server: Server, tmp_path: Path, lose: str, temporary: str
+) -> None:
+    """And no other, while the rest is still being made: the server says how far it got."""
     x = sample_digits()[0][:4]
-    found = score(web, server, NETWORK, tmp_path, x, CLOAKWORK_LOSE=lose)
+    found = score(web, server, NETWORK, tmp_path, x, CLOAKWORK_LOSE=lose, CLOAKWORK_TEMPORARY=temporary)
     size, part = upload_bytes(parameter_set("lut2")), 4 << 20
-    assert found["parts"] == -(-size // part) + (lose == "before")
-    assert found["uploadBytes"] == size - (part if lose == "after" else 0)
+    assert found["parts"] == -(-size // part) + (lose != "after")
+    assert found["uploadBytes"] == size - {"before": 0, "after": part, "third": part // 3}[lose]
+    steps = [what for what, _, _ in found["seen"]]
+    assert steps.index("upload") < len(steps) - 1 - steps[::-1].index(
+        "keys"
+    )  # a part was there before the last was made
     labels = np.asarray(found["predictions"]["data"]).reshape(found["predictions"]["shape"]).argmax(axis=1)
     np.testing.assert_array_equal(labels, np.asarray(zoo.load_model(NETWORK).predict(x)).argmax(axis=1))
+
+
+def test_keys_that_the_server_forgets_half_way_are_made_and_sent_anew(
+    web: Path, server: Server, tmp_path: Path
+) -> None:
+    x = sample_digits()[0][:2]
+    found = score(web, server, NETWORK, tmp_path, x, CLOAKWORK_LOSE="forgotten")
+    size, part = upload_bytes(parameter_set("lut2")), 4 << 20
+    assert found["parts"] == 2 + -(-size // part) and found["uploadBytes"] == size
+    labels = np.asarray(found["predictions"]["data"]).reshape(found["predictions"]["shape"]).argmax(axis=1)
+    np.testing.assert_array_equal(labels, np.asarray(zoo.load_model(NETWORK).predict(x)).argmax(axis=1))
+
+
+def test_a_server_that_is_gone_for_good_is_told(web: Path, server: Server, tmp_path: Path) -> None:
+    """Nothing half-made is kept as keys."""
+    with pytest.raises(AssertionError, match="ConnectionLostError"):
+        score(web, server, NETWORK, tmp_path, sample_digits()[0][:1], CLOAKWORK_LOSE="good")
+    assert [path.suffix for path in (tmp_path / "keys").iterdir()] == [".key"]
 
 
 def test_temporary_keys_leave_the_server_with_their_client(web: Path, server: Server, tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         SGDRegressor,
         TweedieRegressor,
     )
+    from cloakwork.training.estimators.neighbours import KNeighborsClassifier, KNeighborsRegressor
     from cloakwork.training.estimators.networks import MLPClassifier, MLPRegressor
 
 _MODULES: Final[dict[str, tuple[str, ...]]] = {
@@ -94,6 +95,10 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "SGDRegressor",
         "TweedieRegressor",
     ),
+    "neighbours": (
+        "KNeighborsClassifier",
+        "KNeighborsRegressor",
+    ),
     "networks": (
         "MLPClassifier",
         "MLPRegressor",
@@ -123,6 +128,8 @@ __all__ = [
     "HistGradientBoostingRegressor",
     "IsolationForest",
     "KMeans",
+    "KNeighborsClassifier",
+    "KNeighborsRegressor",
     "LGBMClassifier",
     "LGBMRegressor",
     "Lasso",

@@ -1,29 +1,52 @@
-// The board a digit is drawn on: mouse, finger or pen; the keyboard chooses a digit that is drawn already.
+// The board a digit is drawn on: mouse, finger or pen; the keyboard chooses a digit that is there already.
 
-import { digitImage, type Point, SIDE, type Stroke } from "./digit_image.js";
+import { type Point, type Stroke } from "./digit_image.js";
 import { context, made } from "./elements.js";
 import type { Form } from "./forms.js";
 
+/** What a model reads of a drawing. */
+export interface Reading {
+  /** side x side numbers; null without a stroke. */
+  image: (strokes: readonly Stroke[]) => Float64Array | null;
+  side: number;
+  /** The number that full ink has. */
+  most: number;
+  /** What is encrypted, in words. */
+  encrypted: string;
+  samples: readonly Sample[];
+}
+
+/** A digit to choose: strokes, or the numbers themselves. */
+export type Sample = { name: string; strokes: readonly Stroke[] } | { name: string; numbers: readonly number[] };
+
+const DIGITS = Array.from({ length: 10 }, (_, digit) => String(digit));
 const PIXELS = 280;
 const LINE = 18; // width, in pixels
 const MARGIN = 40;
 
-/** `samples`: strokes of each digit. */
-export function board(samples: readonly (readonly Stroke[])[], classes: readonly string[]): Form {
+export function board({ image: read, side, most, encrypted, samples }: Reading): Omit<Form, "isLogits"> {
   const canvas = made("canvas", { width: PIXELS, height: PIXELS, className: "board" });
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", "Board: draw a digit with mouse or finger, or choose one below");
-  const seen = made("canvas", { width: SIDE, height: SIDE });
+  const seen = made("canvas", { width: side, height: side });
   seen.setAttribute("aria-hidden", "true");
   let strokes: Point[][] = [];
+  let chosen: readonly number[] | null = null; // numbers in place of strokes
 
+  const image = (): readonly number[] | null => {
+    if (chosen !== null) return chosen;
+    const drawn = read(strokes);
+    return drawn === null ? null : [...drawn];
+  };
   const show = (): void => {
     drawStrokes(canvas, strokes);
-    drawImage(seen, digitImage(strokes));
+    drawImage(seen, side, most, image());
+    if (chosen !== null) drawBlocks(canvas, seen);
   };
   follow(
     canvas,
     (point, begins) => {
+      chosen = null;
       if (begins) strokes.push([]);
       strokes.at(-1)?.push(point);
       drawStrokes(canvas, strokes);
@@ -31,28 +54,29 @@ export function board(samples: readonly (readonly Stroke[])[], classes: readonly
     show,
   );
 
-  const choose = (digit: number): void => {
-    strokes = fitted(samples[digit] ?? []);
+  const choose = (sample: Sample | null): void => {
+    strokes = sample !== null && "strokes" in sample ? fitted(sample.strokes) : [];
+    chosen = sample !== null && "numbers" in sample ? sample.numbers : null;
     show();
   };
-  const buttons = samples.map((_, digit) => made("button", { type: "button", textContent: String(digit), onclick: () => choose(digit) }));
-  buttons.forEach((button, digit) => button.setAttribute("aria-label", `Sample digit ${digit}`));
-  const clear = made("button", { type: "button", textContent: "Clear", onclick: () => ((strokes = []), show()) });
+  const buttons = samples.map((sample) => made("button", { type: "button", textContent: sample.name, onclick: () => choose(sample) }));
+  buttons.forEach((button) => button.setAttribute("aria-label", `Sample digit ${button.textContent}`));
+  const clear = made("button", { type: "button", textContent: "Clear", onclick: () => choose(null) });
   const element = made(
     "div",
     {},
     canvas,
-    made("div", { className: "seen" }, seen, made("p", { className: "quiet", textContent: "What is encrypted: 28 x 28 numbers." })),
+    made("div", { className: "seen" }, seen, made("p", { className: "quiet", textContent: `What is encrypted: ${encrypted}.` })),
     made("p", { className: "quiet", textContent: "Draw a digit, or choose one:" }),
     made("div", { className: "digits" }, ...buttons, clear),
   );
   show();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
   const numbers = (): number[] | string => {
-    const image = digitImage(strokes);
-    return image === null ? "Draw a digit first, or choose one." : [...image];
+    const found = image();
+    return found === null ? "Draw a digit first, or choose one." : [...found];
   };
-  return { element, numbers, classes };
+  return { element, numbers, classes: DIGITS };
 }
 
 /** Reports the points of a pressed pointer, on a canvas of any size on the screen. */
@@ -100,12 +124,18 @@ function drawStrokes(canvas: HTMLCanvasElement, strokes: readonly Stroke[]): voi
   }
 }
 
-function drawImage(canvas: HTMLCanvasElement, image: Float64Array | null): void {
-  const pixels = new ImageData(SIDE, SIDE);
-  for (let i = 0; i < SIDE * SIDE; ++i)
-    pixels.data.set(
-      [255, 255, 255, 255].map((v, c) => (c === 3 ? v : v * (image?.[i] ?? 0))),
-      4 * i,
-    );
+function drawImage(canvas: HTMLCanvasElement, side: number, most: number, image: readonly number[] | null): void {
+  const pixels = new ImageData(side, side);
+  for (let i = 0; i < side * side; ++i) {
+    const value = (255 * (image?.[i] ?? 0)) / most;
+    pixels.data.set([value, value, value, 255], 4 * i);
+  }
   context(canvas).putImageData(pixels, 0, 0);
+}
+
+/** Numbers that nobody drew, as they are. */
+function drawBlocks(canvas: HTMLCanvasElement, image: HTMLCanvasElement): void {
+  const drawing = context(canvas);
+  drawing.imageSmoothingEnabled = false;
+  drawing.drawImage(image, 0, 0, PIXELS, PIXELS);
 }

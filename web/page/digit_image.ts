@@ -23,7 +23,7 @@ export function digitImage(strokes: readonly Stroke[]): Float64Array | null {
   return rasterised(placed([2 * middle - mass[0], 2 * middle - mass[1]]));
 }
 
-function corner(points: readonly Point[], extreme: (a: number, b: number) => number): Point {
+export function corner(points: readonly Point[], extreme: (a: number, b: number) => number): Point {
   return points.reduce((found, point) => [extreme(found[0], point[0]), extreme(found[1], point[1])]);
 }
 
@@ -51,7 +51,7 @@ function rasterised(strokes: readonly Stroke[]): Float64Array {
   return ink;
 }
 
-function distanceTo(x: number, y: number, from: Point, to: Point): number {
+export function distanceTo(x: number, y: number, from: Point, to: Point): number {
   const [dx, dy] = [to[0] - from[0], to[1] - from[1]];
   const along = ((x - from[0]) * dx + (y - from[1]) * dy) / Math.max(dx * dx + dy * dy, 1e-12);
   const t = Math.min(Math.max(along, 0), 1);

@@ -1,6 +1,8 @@
 // What the page and its worker say to each other: one request at a time has an answer, and may have news before it.
 
+import type { AuditFile } from "../src/audit.js";
 import type { FheError, ServiceError } from "../src/errors.js";
+import type { Expected, Given } from "../src/index.js";
 
 export interface Access {
   apiKey?: string;
@@ -8,14 +10,25 @@ export interface Access {
   passphrase?: string;
 }
 
+/** What is no list of numbers: rows with categories, a text, several inputs by name. */
+export interface WholeSample {
+  x: Given;
+}
+
 export type Question =
   | { kind: "open"; url: string; access: Access }
   | { kind: "describe"; model: string }
-  | { kind: "score"; model: string; numbers: number[] }
+  /** `structuredKeys`: the person has agreed to keys of a set with a structured secret. */
+  | { kind: "score"; model: string; numbers: number[] | WholeSample; structuredKeys: boolean }
+  /** Of the last answer. */
+  | { kind: "audit"; withKeys: boolean }
   | { kind: "close" };
 
 export interface Description {
   inputShape: number[];
+  expected: Expected;
+  /** Whether its keys have a structured secret, which a person is asked for first. */
+  structuredSecret: boolean;
   facts: Record<string, unknown>;
 }
 
@@ -24,6 +37,8 @@ export interface Scored {
   label: string | null;
   /** By output; probabilities where the model has them. */
   scores: number[];
+  /** What counts as the end of a calibrated range. */
+  warnings: string[];
   sent: Uint8Array;
   receivedBytes: number;
   uploadBytes: number;
@@ -33,7 +48,8 @@ export interface Scored {
   temporaryKeys: string[];
 }
 
-export type Step = "keys" | "upload" | "encrypted" | "server";
+/** "waits": until another tab has sent the keys; "again": an upload of keys that the server had and has lost. */
+export type Step = "waits" | "keys" | "upload" | "again" | "encrypted" | "server";
 
 export interface News {
   step: Step;
@@ -55,6 +71,7 @@ export interface Answers {
   open: string[];
   describe: Description;
   score: Scored;
+  audit: AuditFile;
   close: null;
 }
 

@@ -1,17 +1,23 @@
 // The page: asks the worker, and shows what comes.
 
+import { hideAudit, offerAudit } from "./audit.js";
 import { found, made } from "./elements.js";
 import { type Form, formOf, titleOf } from "./forms.js";
 import type { Access, Description, News } from "./messages.js";
 import { FailedError, Scorer } from "./scorer.js";
-import { showAnswer, showCiphertext } from "./shown.js";
-import { bytes, inWords } from "./words.js";
+import { sayWhoServed } from "./served.js";
+import { showAnswer, showCiphertext, showWarnings } from "./shown.js";
+import { bytes, inWords, seconds } from "./words.js";
 
 const FIRST = "mnist-mlp-1x30"; // the model that is shown first, where the service has it
 const PAUSE_MS = 2000; // between looks for models
+const LONG_SECONDS = 5; // estimates beyond it are told before
+const CHANGED = ["wrong_model", "gone", "unknown_model"]; // what is known of the service's models is old
 const STEPS: Readonly<Record<News["step"], string>> = {
+  waits: "Another tab makes the keys and sends them. This one waits",
   keys: "Making keys in this browser",
   upload: "Sending the evaluation keys",
+  again: "The service does not have the keys any more. Sending them again",
   encrypted: "Encrypted and sent. The server computes",
   server: "The server computes",
 };
@@ -23,6 +29,7 @@ const ask = found("ask", HTMLButtonElement);
 const access = found("access", HTMLFormElement);
 const apiKey = found("api-key", HTMLInputElement);
 const passphrase = found("passphrase", HTMLInputElement);
+const consent = found("consent", HTMLInputElement);
 
 const scorer = new Scorer(new URL("worker.js", import.meta.url));
 let opened = ""; // the access that the worker's session has
@@ -53,6 +60,7 @@ async function attempt(work: () => Promise<void>): Promise<void> {
       access.hidden = false;
       apiKey.focus();
     }
+    if (error instanceof FailedError && CHANGED.includes(error.failure.serviceCode)) opened = ""; // the next question asks anew
     status.textContent = "No answer.";
     problem.textContent = inWords(error);
     problem.hidden = false;
@@ -88,31 +96,48 @@ async function choose(): Promise<void> {
   if (models.value !== model) return; // another one was chosen meanwhile
   const form = formOf(model, description);
   found("inputs", HTMLDivElement).replaceChildren(form.element);
-  const { facts } = description;
+  const { facts, structuredSecret } = description;
   found("about", HTMLParagraphElement).textContent =
-    `${String(facts["security_bits"])} bits of security; keys and ciphertexts of parameter set ${String(facts["parameter_set"])}.`;
+    `${String(facts["security_bits"])} bits of security; keys and ciphertexts of parameter set ${String(facts["parameter_set"])}.${patience(facts)}`;
+  found("structured", HTMLFieldSetElement).hidden = !structuredSecret;
+  consent.checked = false;
   found("answer", HTMLDivElement).hidden = true;
+  hideAudit();
   shown = { model, form, description };
   status.textContent = "Ready.";
+}
+
+function patience({ estimated_seconds: estimate }: Description["facts"]): string {
+  return typeof estimate === "number" && estimate > LONG_SECONDS ? ` The service expects to compute for ${seconds(estimate)}.` : "";
+}
+
+function refuse(reason: string): void {
+  status.textContent = "Not asked.";
+  problem.textContent = reason;
+  problem.hidden = false;
 }
 
 async function score(): Promise<void> {
   if (shown === null) return;
   const { model, form, description } = shown;
   const numbers = form.numbers();
-  if (typeof numbers === "string") {
-    status.textContent = "Not asked.";
-    problem.textContent = numbers;
-    problem.hidden = false;
-    return;
+  if (typeof numbers === "string") return refuse(numbers);
+  const doubts = form.doubts?.() ?? [];
+  const structuredKeys = description.structuredSecret && consent.checked;
+  if (description.structuredSecret && !structuredKeys) {
+    consent.focus();
+    return refuse("This model needs keys with a structured secret. Read what that means and agree to it, or choose another model.");
   }
   found("answer", HTMLDivElement).hidden = true;
+  hideAudit();
   status.textContent = "Opening the key";
   if (opened !== JSON.stringify(wantedAccess())) await open();
-  const answer = await scorer.ask({ kind: "score", model, numbers }, report);
+  const answer = await scorer.ask({ kind: "score", model, numbers, structuredKeys }, report);
   temporaryKeys = answer.temporaryKeys;
   if (shown?.model !== model) return;
-  showAnswer(answer, form.classes, description.facts);
+  showAnswer(answer, form, description.facts);
+  showWarnings([...doubts, ...answer.warnings]);
+  offerAudit(scorer, description.facts);
   status.textContent = `Answered: ${found("label", HTMLElement).textContent}.`;
 }
 
@@ -122,9 +147,10 @@ function report({ step, done, total, sent }: News): void {
   if (status.textContent !== STEPS[step]) status.textContent = STEPS[step];
   const bar = found("progress", HTMLProgressElement);
   found("work", HTMLDivElement).hidden = false;
-  if (step === "encrypted") bar.removeAttribute("value");
+  if (step === "encrypted" || step === "waits") bar.removeAttribute("value");
   else bar.value = done / Math.max(total, 1);
-  found("amount", HTMLSpanElement).textContent = step === "upload" ? `${bytes(done)} of ${bytes(total)}` : "";
+  const uploads = step === "upload" || step === "again";
+  found("amount", HTMLSpanElement).textContent = uploads ? `${bytes(done)} of ${bytes(total)}` : "";
 }
 
 /** Evaluation keys whose secret key ends with this page leave the server with it; `keepalive` outlives the page. */
@@ -135,6 +161,7 @@ function forget(): void {
   temporaryKeys = [];
 }
 
+sayWhoServed();
 addEventListener("pagehide", forget);
 access.addEventListener("submit", (event) => {
   event.preventDefault();

@@ -1,7 +1,9 @@
 // What is shown of ciphertexts and answers.
 
 import { context, found, made } from "./elements.js";
+import type { Form } from "./forms.js";
 import type { Scored } from "./messages.js";
+import { softmax } from "./softmax.js";
 import { bytes, seconds } from "./words.js";
 
 const NOISE_WIDTH = 64; // pixels
@@ -25,7 +27,8 @@ export function showCiphertext(sent: Uint8Array): void {
 }
 
 /** The answer, its scores as bars, and what it cost. */
-export function showAnswer(answer: Scored, classes: readonly string[], facts: Record<string, unknown>): void {
+export function showAnswer(answer: Scored, { classes, isLogits }: Form, facts: Record<string, unknown>): void {
+  const shares = isLogits ? softmax(answer.scores) : answer.scores;
   const best = answer.scores.indexOf(Math.max(...answer.scores));
   const name = (i: number): string => classes[i] ?? String(i);
   const isIndex = answer.label !== null && /^\d+$/.test(answer.label);
@@ -39,8 +42,9 @@ export function showAnswer(answer: Scored, classes: readonly string[], facts: Re
         : answer.label;
   found("label", HTMLElement).textContent = label;
   found("scores", HTMLDivElement).replaceChildren(
-    ...(answer.scores.length > 1 ? answer.scores.map((_, i) => bar(name(i), answer.scores, i, i === best)) : []),
+    ...(shares.length > 1 ? shares.map((_, i) => bar(name(i), shares, i, i === best, isLogits)) : []),
   );
+  found("scale", HTMLParagraphElement).hidden = !isLogits;
   const costs: [string, string][] = [
     ["Encrypted, answered, decrypted in", seconds(answer.seconds)],
     ["of which the server computed", seconds(answer.computeSeconds)],
@@ -53,18 +57,26 @@ export function showAnswer(answer: Scored, classes: readonly string[], facts: Re
   found("answer", HTMLDivElement).hidden = false;
 }
 
-/** From the least score (0 where none is below) to the largest. */
-function bar(name: string, scores: number[], i: number, isBest: boolean): HTMLElement {
+/** Beside the answer, what it may be wrong for. */
+export function showWarnings(warnings: readonly string[]): void {
+  const place = found("warnings", HTMLParagraphElement);
+  place.textContent = warnings.map((each) => `Note: ${each}.`).join(" ");
+  place.hidden = warnings.length === 0;
+}
+
+/** From the least score (0 where none is below) to the largest; of logits from 0 to 1. */
+function bar(name: string, scores: number[], i: number, isBest: boolean, isLogits: boolean): HTMLElement {
   const value = scores[i] as number;
-  const [low, high] = [Math.min(0, ...scores), Math.max(...scores)];
+  const [low, high] = isLogits ? [0, 1] : [Math.min(0, ...scores), Math.max(...scores)];
+  const text = isLogits ? `${(100 * value).toFixed(1)} %` : shortly(value);
   const meter = made("meter", { min: low, max: high > low ? high : low + 1, value });
-  meter.setAttribute("aria-label", `${name}: ${shortly(value)}`);
+  meter.setAttribute("aria-label", `${name}: ${text}`);
   return made(
     "div",
     { className: isBest ? "bar best" : "bar" },
     made("span", { textContent: name }),
     meter,
-    made("span", { textContent: shortly(value) }),
+    made("span", { textContent: text }),
   );
 }
 

@@ -10,6 +10,14 @@ const BY_SERVICE_CODE: Readonly<Record<string, string>> = {
   busy: "The service is busy. Try again in a moment.",
   too_many_connections: "The service has too many visitors. Try again in a moment.",
   structured_keys_refused: "The service does not take keys with structured secrets, which this model needs.",
+  foreign_page: "The service answers its own page alone. `cloakwork page` serves one from your own machine.",
+  wrong_model: "The service has another version of this model now. Ask again.",
+  gone: "The service has another version of this model now. Ask again.",
+  unknown_model: "The service does not have this model any more. Choose another one, or reload the page to see which it has.",
+  unreachable: "The service does not answer. Is it running, and are you connected?",
+  untrusted: "The service could not prove who it is: its certificate is not trusted on this machine. Nothing was sent.",
+  plain_http: "An API key would go over the network in clear. Nothing was sent: the service needs https.",
+  redirected: "The service wants to send this page somewhere else. Nothing was sent there.",
   storage_full: "The service has no room left for keys.",
 };
 
@@ -23,7 +31,6 @@ function byClass({ name, code, message }: Failure): string {
   if (code === "connection_lost") return "The service does not answer. Is it running, and are you connected?";
   if (code === "key_mismatch" && message.includes("passphrase"))
     return "The passphrase is wrong: it does not open the key that this browser keeps.";
-  if (message.includes("structured secret")) return "This model needs keys with a structured secret, which this page does not make.";
   if (code === "unsupported") return `This browser cannot do that: ${message}`;
   return `${name}: ${message}`;
 }

@@ -1,15 +1,47 @@
 // The secret side of the page: keys, encryption and decryption, where they hold up nobody. The page has no keys.
 
-import { Client, Engine, IndexedDbStore, Keyring, type Keys, TemporaryKeys, type Tensor } from "../src/index.js";
-import { type Access, type Answers, type Description, failureOf, type News, type Question, type Reply, type Scored } from "./messages.js";
+import {
+  type AuditFile,
+  Client,
+  type ClientSpecification,
+  Engine,
+  type Given,
+  IndexedDbStore,
+  isNumbers,
+  Keyring,
+  type Keys,
+  ParameterError,
+  type ScoreOptions,
+  type Scores,
+  TemporaryKeys,
+} from "../src/index.js";
+import { labelOf } from "./answers.js";
+import {
+  type Access,
+  type Answers,
+  type Description,
+  failureOf,
+  type News,
+  type Question,
+  type Reply,
+  type Scored,
+  type WholeSample,
+} from "./messages.js";
 
 interface Session {
   client: Client;
   keys: Keys;
+  /** Where the keys are kept, if they are. */
+  store: IndexedDbStore | null;
+  /** Parameter sets whose keys the server had for an answer. */
+  answered: Set<string>;
 }
+
+const PATIENCE_MS = 300; // before another tab is mentioned
 
 let session: Session | null = null;
 let loading: Promise<Engine> | null = null;
+let last: { client: Client; model: string; scores: Scores } | null = null; // what an audit is about
 
 const scope = self as unknown as { onmessage: (event: MessageEvent) => void; postMessage(reply: Reply): void };
 scope.onmessage = ({ data }: MessageEvent<{ id: number; question: Question }>) => {
@@ -27,7 +59,9 @@ async function answer(question: Question, report: (news: News) => void): Promise
     case "describe":
       return describe(question.model);
     case "score":
-      return score(question.model, question.numbers, report);
+      return score(question, report);
+    case "audit":
+      return audit(question.withKeys);
     case "close":
       await close();
       return null;
@@ -37,14 +71,16 @@ async function answer(question: Question, report: (news: News) => void): Promise
 async function open(url: string, { apiKey, passphrase }: Access): Promise<string[]> {
   await close();
   const engine = await (loading ??= Engine.load());
-  const keys = passphrase === undefined ? new TemporaryKeys(engine) : new Keyring(new IndexedDbStore(), passphrase, engine);
-  session = { client: new Client(url, { apiKey, keys, engine }), keys };
+  const store = passphrase === undefined ? null : new IndexedDbStore();
+  const keys = store === null ? new TemporaryKeys(engine) : new Keyring(store, passphrase as string, engine);
+  // Keys with structured secrets are agreed to question by question.
+  session = { client: new Client(url, { apiKey, keys, engine, structuredKeys: true }), keys, store, answered: new Set() };
   return session.client.models();
 }
 
 async function close(): Promise<void> {
   const ended = session;
-  session = null;
+  session = last = null;
   await ended?.client.close();
 }
 
@@ -53,33 +89,62 @@ function opened(): Session {
   return session;
 }
 
-async function describe(model: string): Promise<Description> {
-  const { specification, facts } = await opened().client.model(model);
-  return { inputShape: [...specification.inputShape], facts };
+async function audit(withKeys: boolean): Promise<AuditFile> {
+  if (last === null) throw new Error("the page asked for an audit before it had an answer");
+  return last.client.audit(last.model, last.scores, { withKeys });
 }
 
-async function score(model: string, numbers: number[], report: (news: News) => void): Promise<Scored> {
-  const { client, keys } = opened();
+async function describe(model: string): Promise<Description> {
+  const { specification, facts } = await opened().client.model(model);
+  return {
+    inputShape: [...specification.inputShape],
+    expected: specification.expected,
+    structuredSecret: specification.parameters.structuredSecret,
+    facts,
+  };
+}
+
+async function score(
+  { model, numbers, structuredKeys }: Extract<Question, { kind: "score" }>,
+  report: (news: News) => void,
+): Promise<Scored> {
+  const current = opened();
+  const { client, keys, answered } = current;
   const { specification } = await client.model(model);
-  const shape = numbers.length === specification.inputSize ? specification.inputShape : [numbers.length];
-  const x: Tensor = { shape: [1, ...shape], data: Float64Array.from(numbers) };
+  const { name: set, structuredSecret } = specification.parameters;
+  if (structuredSecret && !structuredKeys)
+    throw new ParameterError(`parameter set '${set}' has a structured secret; its keys are made only when the person agrees`);
+  const warnings: string[] = [];
   let sent: Uint8Array = new Uint8Array();
   let received: Uint8Array = new Uint8Array();
-  const found = await client.score(model, x, {
-    progress: (step, done, total) => report({ step, done, total }),
-    witness: (what, ciphertexts) => {
-      if (what === "received") received = ciphertexts;
-      else {
-        sent = ciphertexts;
-        report({ step: "encrypted", done: 1, total: 1, sent });
-      }
-    },
-  });
-  const key = await keys.key(specification.parameters.name);
-  const scores = specification.decrypt(key, received, { until: "probabilities", samples: 1 });
+  let sending = false; // from the first part on, while others are made: what is shown does not jump between the two
+  const waits = (): void => report({ step: "waits", done: 0, total: 1 });
+  const found = await sharingKeys(current, set, waits, (started) =>
+    client.score(model, sample(specification, numbers), {
+      onWarning: ({ message }) => warnings.push(message),
+      progress: (what, done, total) => {
+        sending ||= what === "upload";
+        if (sending && what === "keys") return;
+        report({ step: what === "upload" && answered.has(set) ? "again" : what, done, total });
+      },
+      witness: (what, ciphertexts) => {
+        if (what === "received") received = ciphertexts;
+        else {
+          started();
+          sent = ciphertexts;
+          report({ step: "encrypted", done: 1, total: 1, sent });
+        }
+      },
+    } satisfies ScoreOptions),
+  );
+  answered.add(set);
+  last = { client, model, scores: found };
+  const key = await keys.key(set);
+  const scores = await specification.decrypt(key, received, { until: "probabilities", samples: 1 });
   return {
-    label: Array.isArray(found.predictions) ? String(found.predictions[0]) : null,
-    scores: Array.isArray(scores) ? [] : [...scores.data],
+    label: labelOf(found.predictions, specification.expected),
+    scores: isNumbers(scores) ? [...scores.data] : [],
+    warnings,
     sent,
     receivedBytes: found.resultBytes,
     uploadBytes: found.uploadBytes,
@@ -87,4 +152,33 @@ async function score(model: string, numbers: number[], report: (news: News) => v
     computeSeconds: found.computeSeconds,
     temporaryKeys: keys.lasting ? [] : client.uploadedKeys,
   };
+}
+
+function sample({ inputSize, inputShape }: ClientSpecification, numbers: number[] | WholeSample): Given {
+  if (!Array.isArray(numbers)) return numbers.x;
+  const shape = numbers.length === inputSize ? inputShape : [numbers.length];
+  return { shape: [1, ...shape], data: Float64Array.from(numbers) };
+}
+
+/** Two tabs with one passphrase make and send the keys once: the second waits until the first has sent them (`started`) or has failed. */
+async function sharingKeys(
+  { store, answered }: Session,
+  set: string,
+  waits: () => void,
+  work: (started: () => void) => Promise<Scores>,
+): Promise<Scores> {
+  if (store === null || answered.has(set)) return work(() => undefined);
+  let result: Promise<Scores> | undefined;
+  const patience = setTimeout(waits, PATIENCE_MS);
+  await store.exclusively(`upload of ${set}`, async () => {
+    clearTimeout(patience);
+    await new Promise<void>((resolve) => {
+      result = work(resolve);
+      result.then(
+        () => resolve(),
+        () => resolve(),
+      );
+    });
+  });
+  return result as Promise<Scores>;
 }

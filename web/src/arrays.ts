@@ -7,9 +7,9 @@ export interface Tensor {
   data: Float64Array;
 }
 
-/** Samples as nested lists, or numbers with their shape. */
+/** Samples as nested lists, or numbers with their shape; null is a missing value, as JSON has no NaN. */
 export type Samples = Nested[] | Tensor;
-export type Nested = number | ArrayLike<number> | Nested[];
+export type Nested = number | null | ArrayLike<number> | Nested[];
 
 export function sizeOf(shape: readonly number[]): number {
   return shape.reduce((product, extent) => product * extent, 1);
@@ -35,9 +35,9 @@ export function tensor(x: unknown): Tensor {
         throw new ShapeError("input: expected an array [samples, ..], got rows of different lengths");
       for (let i = 0; i < value.length; ++i) visit(value[i], depth + 1);
     } else {
-      if (typeof value !== "number" && typeof value !== "boolean")
+      if (typeof value !== "number" && typeof value !== "boolean" && value !== null)
         throw new ShapeError("input: expected real numbers; convert texts and lists first");
-      data[filled++] = Number(value);
+      data[filled++] = value === null ? NaN : Number(value);
     }
   };
   visit(x, 0);
@@ -72,15 +72,54 @@ export function mapped(x: Tensor, f: (value: number, position: number) => number
 
 /** How many of the ascending numbers are below value (`right`: at most it); NaN comes after all, as in numpy. */
 export function searchSorted(sorted: ArrayLike<number>, value: number, right: boolean): number {
-  let low = 0;
-  let high = sorted.length;
+  return searched(sorted.length, (i) => sorted[i] as number, value, right);
+}
+
+/** The same of `count` ascending numbers at(0), at(1), .. */
+export function searched(count: number, at: (i: number) => number, value: number, right: boolean): number {
+  if (Number.isNaN(value)) return count;
+  let [low, high] = [0, count];
   while (low < high) {
-    const middle = (low + high) >> 1;
-    const at = sorted[middle] as number;
-    if (Number.isNaN(value) || at < value || (right && at === value)) low = middle + 1;
+    const middle = Math.floor((low + high) / 2);
+    const found = at(middle);
+    if (found < value || (right && found === value)) low = middle + 1;
     else high = middle;
   }
   return low;
+}
+
+/** numpy's interp: between the points (x, y), x ascending, by straight lines; beyond them the ends. Of equal x the last one counts. */
+export function interpolated(value: number, x: ArrayLike<number>, y: ArrayLike<number>): number {
+  const last = x.length - 1;
+  const [at, of] = [(i: number) => x[i] as number, (i: number) => y[i] as number];
+  if (last === 0) return of(0);
+  if (Number.isNaN(value)) return value;
+  const left = searchSorted(x, value, true) - 1;
+  if (left < 0) return of(0);
+  if (left >= last || at(left) === value) return of(Math.min(left, last));
+  const slope = (of(left + 1) - of(left)) / (at(left + 1) - at(left));
+  const found = slope * (value - at(left)) + of(left);
+  if (!Number.isNaN(found)) return found;
+  const back = slope * (value - at(left + 1)) + of(left + 1); // an infinite slope
+  return Number.isNaN(back) && of(left) === of(left + 1) ? of(left) : back;
+}
+
+/** NaN where one is, as numpy's max. */
+export function largest(values: ArrayLike<number>): number {
+  let most = -Infinity;
+  for (let i = 0; i < values.length; ++i) most = Math.max(most, values[i] as number);
+  return most;
+}
+
+/** Where the largest (least) is, the first of equal ones; NaN counts as that. */
+export function extreme(values: ArrayLike<number>, largest: boolean): number {
+  let best = 0;
+  for (let i = 0; i < values.length; ++i) {
+    const [value, found] = [values[i] as number, values[best] as number];
+    if (Number.isNaN(found)) break;
+    if (Number.isNaN(value) || (largest ? value > found : value < found)) best = i;
+  }
+  return best;
 }
 
 /** numpy's remainder, of the divisor's sign. */

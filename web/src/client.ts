@@ -1,14 +1,19 @@
 // Encrypted predictions from a server in one call: the conversation of app/client/conversations.py.
 
-import { type Samples, type Tensor } from "./arrays.js";
+import type { Tensor } from "./arrays.js";
+import { auditFile, type AuditFile, type Exchange } from "./audit.js";
 import type { ClientKey } from "./client_key.js";
+import type { Given } from "./columns.js";
 import { defaultEngine, type Engine } from "./engine.js";
-import { ConnectionLostError, FheError, ParameterError, ServiceError } from "./errors.js";
+import { FheError, ParameterError, ServiceError } from "./errors.js";
 import { type Keys, TemporaryKeys } from "./keyring.js";
-import type { Answer } from "./output_steps.js";
-import { ClientSpecification } from "./specification.js";
+import { type Answer, isNumbers } from "./output_steps.js";
+import { digestOf } from "./sha256.js";
+import { ClientSpecification, type InputOptions } from "./specification.js";
+import type { NamedTensors } from "./tensors.js";
 import { jsonOf, type Request, type Response, sleep, Transport, type TransportOptions } from "./transport.js";
-import { digestOf, hexadecimal } from "./wire.js";
+import { sendKeys, UploadForgottenError } from "./upload.js";
+import { hexadecimal } from "./wire.js";
 
 /** progress(what, done, total), `what` being "keys", "upload" or "server". */
 export type ServiceProgress = (what: "keys" | "upload" | "server", done: number, total: number) => void;
@@ -21,7 +26,7 @@ export interface ClientOptions extends TransportOptions {
   structuredKeys?: boolean;
 }
 
-export interface ScoreOptions {
+export interface ScoreOptions extends InputOptions {
   version?: string;
   progress?: ServiceProgress;
   /** Sees each batch as it leaves and its answer as it comes, both encrypted. */
@@ -40,6 +45,8 @@ export interface Scores {
   uploadBytes: number;
   ciphertextBytes: number;
   resultBytes: number;
+  /** What was sent and what came, for `Client.audit`. */
+  exchanges: Exchange[];
 }
 
 /** A model of a server: its newest (or the asked) version and how to encrypt for it. */
@@ -51,8 +58,6 @@ export interface RemoteModel {
   facts: Record<string, unknown>;
 }
 
-const PART_BYTES = 4 << 20; // of a key, in one request
-const LOST_PARTS = 8; // interrupted parts of one upload before giving up
 const WAIT_SECONDS = 2; // between looks at a job whose events end early
 const FORGOTTEN_KEY = ["unknown_key", "key_required"];
 
@@ -64,7 +69,8 @@ export class Client {
   readonly #engine: Engine | null;
   readonly #models = new Map<string, RemoteModel>();
   readonly #uploaded = new Map<string, string>(); // the server's names of keys, by parameter set
-  readonly #announced = new Set<string>(); // SHA-256 of all keys that were announced, complete or not
+  readonly #uploading = new Map<string, Promise<number>>();
+  readonly #announced = new Set<string>(); // of all keys that were announced, complete or not: SHA-256, or the server's name
 
   constructor(url: string, options: ClientOptions = {}) {
     this.#transport = new Transport(url, options);
@@ -90,7 +96,7 @@ export class Client {
     return found;
   }
 
-  async predict(name: string, x: Samples | unknown[], options: ScoreOptions = {}): Promise<Answer> {
+  async predict(name: string, x: Given, options: ScoreOptions = {}): Promise<Answer> {
     return (await this.score(name, x, options)).predictions;
   }
 
@@ -100,15 +106,15 @@ export class Client {
    */
   async score(
     name: string,
-    x: Samples | unknown[],
-    { version, progress = () => undefined, witness, signal }: ScoreOptions = {},
+    x: Given,
+    { version, progress = () => undefined, witness, signal, ...warned }: ScoreOptions = {},
   ): Promise<Scores> {
     const model = await this.model(name, version, signal);
     const { specification, facts } = model;
     const { name: set, laneCount, structuredSecret } = specification.parameters;
     if (structuredSecret && !this.#structuredKeys)
       throw new ParameterError(`parameter set '${set}' has a structured secret; it is taken only when asked for: pass structuredKeys`);
-    const inputs = specification.inputs(x);
+    const inputs = specification.inputs(x, warned);
     const key = await this.#keys.key(set);
     let uploadBytes = this.#uploaded.has(set) ? 0 : await this.#upload(set, progress, signal);
     const count = inputs.shape[0] as number;
@@ -123,11 +129,31 @@ export class Client {
       } catch (error) {
         if (!(error instanceof ServiceError) || !FORGOTTEN_KEY.includes(error.serviceCode)) throw error;
         // The server forgot the key since the last request (expired, deleted): send it again, once.
+        this.#uploaded.delete(set);
         uploadBytes += await this.#upload(set, progress, signal);
         parts.push(await this.#scoreBatch(key, model, batch, { progress, ...options }));
       }
     }
     return { ...joined(parts), uploadBytes };
+  }
+
+  /**
+   * What the server's owner needs to compute these scores once more (`cloakwork replay`): nothing of it is secret. Without `withKeys` the
+   * file names the evaluation keys alone; the server has them while it keeps them.
+   */
+  async audit(
+    name: string,
+    scores: Scores,
+    { version, withKeys = true }: { version?: string; withKeys?: boolean } = {},
+  ): Promise<AuditFile> {
+    const model = await this.model(name, version);
+    const { program, parameters } = model.specification;
+    const found = jsonOf(
+      await this.#ask({ method: "GET", path: `/v2/keys/${encodeURIComponent(scores.exchanges.at(-1)?.keyName ?? "")}` }),
+    );
+    const keys = { bytes: Number(found["bytes"]), sha256: String(found["sha256"]) };
+    const facts = { model: name, version: model.version, program: hexadecimal(program), service: this.#transport.url };
+    return auditFile(facts, scores.exchanges, keys, withKeys ? await this.#keys.storedEvaluationKeys(parameters.name) : null);
   }
 
   /** The server's names of the evaluation keys that this client uses. */
@@ -139,7 +165,7 @@ export class Client {
   async deleteUploadedKeys(): Promise<void> {
     const listed = this.#announced.size === 0 ? [] : jsonOf(await this.#ask({ method: "GET", path: "/v2/keys" }))["keys"];
     for (const key of Array.isArray(listed) ? (listed as Record<string, unknown>[]) : [])
-      if (this.#announced.has(String(key["sha256"])))
+      if (this.#announced.has(String(key["sha256"])) || this.#announced.has(String(key["id"])))
         await this.#ask({ method: "DELETE", path: `/v2/keys/${encodeURIComponent(String(key["id"]))}`, accepted: [404] });
     this.#uploaded.clear();
     this.#announced.clear();
@@ -175,44 +201,51 @@ export class Client {
 
   // --- keys ---
 
-  /** Bytes sent: none when the server has the keys, the rest when it has a part. */
+  /** Bytes sent: none when the server has the keys, the rest when it has a part. One call at a time sends the keys of a set. */
   async #upload(set: string, progress: ServiceProgress, signal?: AbortSignal): Promise<number> {
-    const object = await this.#keys.evaluationKeys(set, (done, total) => {
-      progress("keys", done, total);
-      return !signal?.aborted;
-    });
-    const key = await this.#keys.key(set);
-    const digest = hexadecimal(await digestOf(object));
-    this.#announced.add(digest);
-    const json = { parameter_set_digest: hexadecimal(key.parameters.digest), bytes: object.length, sha256: digest };
-    const fields = jsonOf(await this.#ask({ method: "POST", path: "/v2/keys", json }, signal));
-    const id = String(fields["id"] ?? "");
-    if (id === "") throw new ServiceError("keys: the server opened an upload without naming it");
-    const sent = fields["state"] === "ready" ? 0 : await this.#sendParts(object, `/v2/keys/${encodeURIComponent(id)}`, progress, signal);
-    this.#uploaded.set(set, id);
-    return sent;
+    for (let other = this.#uploading.get(set); other !== undefined; other = this.#uploading.get(set)) {
+      await other.catch(() => undefined);
+      if (this.#uploaded.has(set)) return 0;
+    }
+    const own = this.#sendAgain(set, progress, signal).finally(() => this.#uploading.delete(set));
+    this.#uploading.set(set, own);
+    return own;
   }
 
-  /** From where the server stands to the end; after an interruption the server says how far it got. */
-  async #sendParts(object: Uint8Array, path: string, progress: ServiceProgress, signal?: AbortSignal): Promise<number> {
-    const position = async (): Promise<number> => offsetOf(await this.#ask({ method: "HEAD", path }, signal), 0);
-    let [sent, lost] = [0, 0];
-    let offset = await position();
-    while (offset < object.length) {
-      progress("upload", offset, object.length);
-      const part = object.subarray(offset, offset + PART_BYTES);
-      const headers = { "Upload-Offset": String(offset) };
-      try {
-        const response = await this.#ask({ method: "PATCH", path, repeatable: false, headers, body: part }, signal);
-        sent += part.length;
-        offset = offsetOf(response, offset + part.length);
-      } catch (error) {
-        if (!(error instanceof ConnectionLostError) || ++lost > LOST_PARTS) throw error;
-        offset = await position();
-      }
+  /** From the beginning, once, where the server forgets what it has of an upload. */
+  async #sendAgain(set: string, progress: ServiceProgress, signal?: AbortSignal): Promise<number> {
+    try {
+      return await this.#send(set, progress, signal);
+    } catch (error) {
+      if (!(error instanceof UploadForgottenError)) throw error;
+      return this.#send(set, progress, signal);
     }
-    progress("upload", object.length, object.length);
-    return sent;
+  }
+
+  /** Keys that are at hand are announced with what they are, and go on where the server stands; others are sent while they are made. */
+  async #send(set: string, progress: ServiceProgress, signal?: AbortSignal): Promise<number> {
+    const key = await this.#keys.key(set);
+    const stored = await this.#keys.storedEvaluationKeys(set);
+    const sha256 = stored === null ? null : hexadecimal(await digestOf(stored));
+    const total = key.evaluationKeysBytes;
+    if (sha256 !== null) this.#announced.add(sha256);
+    const json = { parameter_set_digest: hexadecimal(key.parameters.digest), bytes: total, sha256 };
+    const fields = jsonOf(await this.#ask({ method: "POST", path: "/v2/keys", json }, signal));
+    const [id, start] = [String(fields["id"] ?? ""), stored === null ? 0 : Number(fields["offset"] ?? 0)];
+    if (id === "") throw new ServiceError("keys: the server opened an upload without naming it");
+    if (stored === null) this.#announced.add(id);
+    let found = { id, sent: 0 };
+    if (fields["state"] !== "ready") {
+      const made = (done: number, all: number): boolean => {
+        progress("keys", done, all);
+        return !signal?.aborted;
+      };
+      const parts = stored === null ? this.#keys.newEvaluationKeys(set, made) : wholly(stored.subarray(start));
+      const ask = (request: Request): Promise<Response> => this.#ask(request, signal);
+      found = await sendKeys(ask, id, parts, [start, total], (done, all) => progress("upload", done, all));
+    }
+    this.#uploaded.set(set, found.id);
+    return found.sent;
   }
 
   // --- scoring ---
@@ -236,9 +269,19 @@ export class Client {
     let computeSeconds = Number(response.headers.get("fhe-compute-seconds") ?? "NaN");
     if (response.status === 202) [response, computeSeconds] = await this.#jobResult(String(jsonOf(response)["id"] ?? ""), progress, signal);
     witness?.("received", response.body);
-    const predictions = model.specification.decrypt(key, response.body, { samples: batch.shape[0] as number });
+    const predictions = await model.specification.decrypt(key, response.body, { samples: batch.shape[0] as number });
     const seconds = (performance.now() - start) / 1000;
-    return { predictions, seconds, computeSeconds, uploadBytes: 0, ciphertextBytes: body.length, resultBytes: response.body.length };
+    const auditKey = response.headers.get("fhe-audit-key") ?? "";
+    const exchanges = [{ request: body, answer: response.body, auditKey, keyName: headers["Fhe-Key-Id"] }];
+    return {
+      predictions,
+      seconds,
+      computeSeconds,
+      uploadBytes: 0,
+      ciphertextBytes: body.length,
+      resultBytes: response.body.length,
+      exchanges,
+    };
   }
 
   /** Follows the job's events until it has ended, then takes its result, and the seconds that it ran. */
@@ -267,10 +310,8 @@ function modelPath(name: string, version?: string): string {
   return version === undefined ? path : `${path}/versions/${encodeURIComponent(version)}`;
 }
 
-function offsetOf(response: Response, fallback: number): number {
-  const found = Number(response.headers.get("upload-offset") ?? fallback);
-  if (!Number.isInteger(found) || found < 0) throw new ServiceError("the server's header upload-offset is not a number");
-  return found;
+async function* wholly(object: Uint8Array): AsyncGenerator<Uint8Array, void, void> {
+  yield object;
 }
 
 function rows(x: Tensor, start: number, end: number): Tensor {
@@ -288,6 +329,7 @@ function joined(parts: Scores[]): Scores {
     uploadBytes: 0,
     ciphertextBytes: sum("ciphertextBytes"),
     resultBytes: sum("resultBytes"),
+    exchanges: parts.flatMap((part) => part.exchanges),
   };
 }
 
@@ -295,12 +337,18 @@ function joinedAnswers(answers: Answer[]): Answer {
   const first = answers[0] as Answer;
   if (answers.length === 1) return first;
   if (Array.isArray(first)) return (answers as unknown[][]).flat() as Answer;
-  const tensors = answers as Tensor[];
+  if (isNumbers(first)) return joinedTensors(answers as Tensor[]);
+  const byName = answers as NamedTensors[];
+  return Object.fromEntries(Object.keys(first).map((name) => [name, joinedTensors(byName.map((each) => each[name] as Tensor))]));
+}
+
+function joinedTensors(tensors: Tensor[]): Tensor {
   const data = new Float64Array(tensors.reduce((total, each) => total + each.data.length, 0));
   let offset = 0;
   for (const each of tensors) {
     data.set(each.data, offset);
     offset += each.data.length;
   }
-  return { shape: [tensors.reduce((total, each) => total + (each.shape[0] as number), 0), ...first.shape.slice(1)], data };
+  const count = tensors.reduce((total, each) => total + (each.shape[0] as number), 0);
+  return { shape: [count, ...(tensors[0] as Tensor).shape.slice(1)], data };
 }

@@ -1,15 +1,14 @@
 // The secret side: keys, encryption and decryption. All arithmetic on secrets is the engine's.
 
-import { sha256 } from "@noble/hashes/sha2.js";
-
 import { roundHalfEven } from "./arrays.js";
 import { Arena, defaultEngine, Engine, type Progress } from "./engine.js";
-import { KeyMismatchError, ParameterError, ShapeError } from "./errors.js";
+import { CancelledError, KeyMismatchError, ParameterError, ShapeError } from "./errors.js";
 import { DEFAULT_COST, openSecret, type ScryptCost, sealSecret } from "./keystore.js";
 import { parameterSet, type ParameterSet } from "./parameters.js";
+import { digestOf, incrementalSha256, sha256 } from "./sha256.js";
 import {
+  BLOCK_WORDS,
   CIPHERTEXTS,
-  digestOf,
   Encoding,
   equalBytes,
   EVALUATION_KEYS,
@@ -19,7 +18,6 @@ import {
   pack,
   packHeader,
   PACKED_CIPHERTEXTS,
-  sectionBytes,
   SEED_BYTES,
   SWITCHED_CIPHERTEXTS,
   unpack,
@@ -42,7 +40,8 @@ export interface Phases {
   words: BigUint64Array;
 }
 
-const PART_BYTES = 1 << 20;
+const BUSY_MS = 16; // of making keys until others have their turn
+const ROWS_AT_ONCE = 16; // of a bootstrap key, in one transform
 const TORUS_LIMIT = 0.25;
 
 /**
@@ -128,23 +127,24 @@ export class ClientKey {
   }
 
   /**
-   * What a server needs, as consecutive parts of one object of the wire format. New seeds and new noise every time: make them once and keep
-   * them. The bootstrap key is made before its first part comes, because the format stores the lowest bytes of all its words first.
+   * What a server needs, as consecutive parts of one object of the wire format, each made when it is asked for: some hundred kilobytes, a few
+   * milliseconds. New seeds and new noise every time. Whoever stops before the end ends the iterator (`break`, `return`), which overwrites what
+   * it holds; the key stays open until then.
    */
-  async *evaluationKeys(progress: Progress | null = null, partBytes = PART_BYTES): AsyncGenerator<Uint8Array, void, void> {
-    const checksum = sha256.create();
-    for (const part of this.#evaluationKeyParts(progress, partBytes)) {
+  async *evaluationKeys(progress: Progress | null = null): AsyncGenerator<Uint8Array, void, void> {
+    const checksum = await incrementalSha256();
+    for await (const part of this.#evaluationKeyParts(progress)) {
       checksum.update(part);
       yield part;
     }
-    yield checksum.digest();
+    yield checksum.digest("binary");
   }
 
   /** The same in one piece, hashed at once where the platform does that. */
   async evaluationKeysObject(progress: Progress | null = null): Promise<Uint8Array> {
     const out = new Uint8Array(this.evaluationKeysBytes);
     let offset = 0;
-    for (const part of this.#evaluationKeyParts(progress, PART_BYTES)) {
+    for await (const part of this.#evaluationKeyParts(progress)) {
       out.set(part, offset);
       offset += part.length;
     }
@@ -152,31 +152,75 @@ export class ClientKey {
     return out;
   }
 
-  *#evaluationKeyParts(progress: Progress | null, partBytes: number): Generator<Uint8Array, void, void> {
+  async *#evaluationKeyParts(progress: Progress | null): AsyncGenerator<Uint8Array, void, void> {
     const { engine, parameters: params } = this;
-    const words = new Arena(engine);
-    const planesOf = function* (address: number, count: number, width: number, bytes: number): Generator<Uint8Array> {
-      const planes = words.allocate(bytes);
-      engine.raw("pack_planes")(address, count, width, bytes / count, planes);
-      for (let start = 0; start < bytes; start += partBytes) yield engine.copy(planes + start, Math.min(partBytes, bytes - start));
-      words.freeLast();
-    };
+    const { bootstrapRows, largeDimension, publicWords } = params;
+    const arena = new Arena(engine);
+    let [maker, made] = [0, 0];
+    const rowsOf =
+      (name: string) =>
+      (count: number, address: number): void => {
+        this.#open(); // the maker uses it
+        engine.call(name, maker, count, address);
+        made += count;
+        if (progress?.(made, bootstrapRows + largeDimension) === false)
+          throw new CancelledError("evaluation keys: generation was cancelled by the progress callback");
+      };
     try {
-      const [seed, publicSeed] = [words.allocate(SEED_BYTES), words.allocate(SEED_BYTES)];
-      const bootstrap = words.allocate(params.bootstrapWords * params.keyMemoryBytes);
-      const keyswitch = words.allocate(params.keyswitchWords * 4);
-      const bodies = words.allocate(params.publicWords * params.memoryBytes);
-      engine.reporting(progress, () => engine.call("evaluation_keys", this.#open(), seed, bootstrap, keyswitch));
-      const sections = sectionBytes(EVALUATION_KEYS, params, true, []);
+      const [seed, publicSeed, out] = [arena.allocate(SEED_BYTES), arena.allocate(SEED_BYTES), arena.allocate(4)];
+      engine.call("maker_open", this.#open(), seed, out);
+      maker = engine.number(out);
       yield packHeader(this.#header(EVALUATION_KEYS, true));
       yield engine.copy(seed, SEED_BYTES);
-      yield* planesOf(bootstrap, params.bootstrapWords, params.keyMemoryBytes, sections[1] as number);
-      yield* planesOf(keyswitch, params.keyswitchWords, 4, sections[2] as number);
+      const [bootstrap, keyswitch] = [params.bootstrapWords / bootstrapRows, params.keyswitchWords / largeDimension];
+      yield* this.#blocks(bootstrapRows, bootstrap, params.keyMemoryBytes, params.keyPlanes, rowsOf("maker_bootstrap"));
+      yield* this.#blocks(largeDimension, keyswitch, 4, params.keyswitchPlanes, rowsOf("maker_keyswitch"));
+      const bytes = publicWords * params.memoryBytes;
+      const bodies = arena.allocate(bytes);
       engine.call("public_key", this.#open(), publicSeed, bodies);
       yield engine.copy(publicSeed, SEED_BYTES);
-      yield* planesOf(bodies, params.publicWords, params.memoryBytes, sections[4] as number);
+      yield* this.#blocks(1, publicWords, params.memoryBytes, params.planes, (_, address) =>
+        engine.bytes(address, bytes).set(engine.bytes(bodies, bytes)),
+      );
     } finally {
-      words.free();
+      if (maker !== 0) engine.raw("maker_close")(maker);
+      arena.free();
+    }
+  }
+
+  /** A section of `rows` times `rowWords` words in blocks of the wire format: as many rows are made as a block needs. */
+  async *#blocks(
+    rows: number,
+    rowWords: number,
+    memoryBytes: number,
+    planes: number,
+    make: (count: number, address: number) => void,
+  ): AsyncGenerator<Uint8Array, void, void> {
+    const { engine } = this;
+    const arena = new Arena(engine);
+    try {
+      const words = arena.allocate(Math.min(rows * rowWords, BLOCK_WORDS + ROWS_AT_ONCE * rowWords) * memoryBytes);
+      const out = arena.allocate(BLOCK_WORDS * planes);
+      let since = performance.now();
+      for (let [made, held] = [0, 0]; made < rows || held > 0;) {
+        if (held < BLOCK_WORDS && made < rows) {
+          const missing = Math.ceil((BLOCK_WORDS - held) / rowWords);
+          const count = Math.min(rows - made, ROWS_AT_ONCE * Math.ceil(missing / ROWS_AT_ONCE));
+          make(count, words + held * memoryBytes);
+          made += count;
+          held += count * rowWords;
+        }
+        const block = Math.min(held, BLOCK_WORDS);
+        engine.raw("pack_planes")(words, block, memoryBytes, planes, out);
+        yield engine.copy(out, block * planes);
+        engine.bytes(words, held * memoryBytes).copyWithin(0, block * memoryBytes);
+        held -= block;
+        if (performance.now() - since < BUSY_MS) continue;
+        await turn();
+        since = performance.now();
+      }
+    } finally {
+      arena.free();
     }
   }
 
@@ -249,8 +293,8 @@ export class ClientKey {
   // --- decryption ---
 
   /** Message plus noise of every ciphertext of an object; KeyMismatchError for another key's. */
-  phases(object: Uint8Array): Phases {
-    const { header, sections } = unpack(this.engine, object, [CIPHERTEXTS, PACKED_CIPHERTEXTS, SWITCHED_CIPHERTEXTS]);
+  async phases(object: Uint8Array): Promise<Phases> {
+    const { header, sections } = await unpack(this.engine, object, [CIPHERTEXTS, PACKED_CIPHERTEXTS, SWITCHED_CIPHERTEXTS]);
     const params = header.parameters;
     if (params.name !== this.parameters.name)
       throw new KeyMismatchError(`ciphertexts: expected parameter set '${this.parameters.name}', got '${params.name}'`);
@@ -286,8 +330,8 @@ export class ClientKey {
   }
 
   /** Values of the ciphertexts: fractions of the torus, messages modulo 2^(p+1), or 0 and 1. */
-  decrypt(object: Uint8Array): Float64Array {
-    return this.decode(this.phases(object));
+  async decrypt(object: Uint8Array): Promise<Float64Array> {
+    return this.decode(await this.phases(object));
   }
 
   decode({ header, words }: Phases): Float64Array {
@@ -336,5 +380,17 @@ function create(engine: Engine, make: (arena: Arena, out: number) => void): numb
     const out = arena.allocate(4);
     make(arena, out);
     return engine.number(out);
+  });
+}
+
+/** Lets run what waits, requests under way above all. Timers would hold it back for some milliseconds each time. */
+function turn(): Promise<void> {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(null);
   });
 }

@@ -2,11 +2,48 @@
 
 import { made, mapped, remainder, type Samples, sizeOf, table, type Tensor, tensor } from "./arrays.js";
 import { ShapeError } from "./errors.js";
+import type { RangeReport } from "./range_report.js";
+
+export const MOST_COLUMNS = 2 ** 20;
+
+/** Samples, or arrays of them by the names of a model's inputs. */
+export type Given = Samples | readonly unknown[] | Readonly<Record<string, unknown>>;
 
 /** From samples, or what the step before made of them. */
-export type InputStep = (x: Samples | unknown[]) => Tensor;
+export type Run = (x: Given, report?: RangeReport) => Tensor;
 
-export function columnwise(columns: number, f: (value: number, column: number) => number): InputStep {
+export interface InputStep {
+  run: Run;
+  /** What to call the columns after it; without this, as before. None: the columns are of its own making. */
+  labels?: (before: readonly string[]) => readonly string[];
+  /** Whether number i of the samples x before the step lies beyond a calibrated range. */
+  outside?: (x: Tensor) => (value: number, i: number) => boolean;
+}
+
+/** For `labels`: columns that no column of the user's table is. */
+export const NAMELESS = (): readonly string[] => [];
+
+/** What the user has, for the first step alone. */
+export type Expected =
+  | { kind: "numbers"; shape: readonly number[] }
+  | { kind: "table"; columns: readonly ExpectedColumn[]; missing: boolean }
+  | { kind: "texts" }
+  | { kind: "tensors"; inputs: readonly { name: string; shape: readonly number[] }[] };
+
+/** `categories`: those of the training data; none for numbers. `ignored`: any value does. */
+export interface ExpectedColumn {
+  name: string;
+  categories?: readonly (string | number | boolean)[];
+  ignored?: boolean;
+}
+
+/** A first step, which also says what it takes, and has no samples of that: shapes can be tried with them. */
+export interface FirstStep extends InputStep {
+  expected: Expected;
+  noSamples: Given;
+}
+
+export function columnwise(columns: number, f: (value: number, column: number) => number): Run {
   return (x) => {
     const found = tensor(x);
     table(found, columns);
@@ -15,8 +52,8 @@ export function columnwise(columns: number, f: (value: number, column: number) =
 }
 
 /** Output b of a sample is f(column columns[b], b). */
-export function picked(columns: ArrayLike<number>, f: (value: number, output: number) => number): InputStep {
-  const last = Math.max(...Array.from(columns), -1);
+export function picked(columns: Float64Array, f: (value: number, output: number) => number): Run {
+  const last = columns.reduce((most, column) => Math.max(most, column), -1);
   return (x) => {
     const found = tensor(x);
     const width = found.shape[1] ?? 0;
@@ -28,6 +65,39 @@ export function picked(columns: ArrayLike<number>, f: (value: number, output: nu
 
 export function clip(value: number, low: number, high: number): number {
   return Number.isNaN(value) ? value : Math.min(Math.max(value, low), high);
+}
+
+/** Column by column f of all of its numbers, which may make several columns of it. */
+export function ofColumns(columns: number, f: (values: Float64Array, column: number) => Float64Array[]): Run {
+  return (x) => {
+    const { rows, data } = table(tensor(x), columns);
+    const parts = Array.from({ length: columns }, (_, c) =>
+      f(
+        Float64Array.from({ length: rows }, (_, row) => data[row * columns + c] as number),
+        c,
+      ),
+    ).flat();
+    return made(rows, parts.length, (row, c) => parts[c]?.[row] as number);
+  };
+}
+
+export function withoutMissing(x: Given, step: string): Tensor {
+  const found = tensor(x);
+  const bad = found.data.findIndex(Number.isNaN);
+  const width = found.shape[1] ?? 1;
+  if (bad >= 0)
+    throw new ShapeError(
+      `input: ${step} takes no missing values (NaN), got one in row ${Math.floor(bad / width)}, in column ${bad % width} of those that it takes; ` +
+        "replace them first",
+    );
+  return found;
+}
+
+/** NaN passes, infinite numbers do not: no model takes them. */
+export function notInfinite(x: Tensor, step: string): Tensor {
+  if (x.data.some((value) => Math.abs(value) === Infinity))
+    throw new ShapeError(`input: ${step} gives infinite numbers for it; expected values in the range of the training data`);
+  return x;
 }
 
 /** Where entry i of an array of shape [samples, ..] is in one of `shape`, which broadcasts to a sample. */

@@ -1,6 +1,7 @@
 // The compiled engine (fhe_core/src/wasm) and its memory. The only file that knows addresses.
 
 import { FheError, namedError, UnsupportedError } from "./errors.js";
+import { prepareSha256 } from "./sha256.js";
 
 /** progress(done, total); false cancels. */
 export type Progress = (done: number, total: number) => boolean | void;
@@ -55,8 +56,6 @@ export class Arena {
 export class Engine {
   readonly #exports: Record<string, Call>;
   readonly #memory: WebAssembly.Memory;
-  #progress: Progress | null = null;
-  #failure: unknown = null;
   #lastWords = "";
 
   private constructor(module: WebAssembly.Module, environment: Readonly<Record<string, string>>) {
@@ -74,6 +73,7 @@ export class Engine {
     let module: WebAssembly.Module;
     try {
       module = source instanceof WebAssembly.Module ? source : await WebAssembly.compile(source);
+      await prepareSha256();
     } catch (error) {
       throw new UnsupportedError(
         `engine: expected a platform that compiles WebAssembly with 128-bit vectors and exceptions (${String(error).slice(0, 200)})`,
@@ -114,21 +114,9 @@ export class Engine {
     } catch (error) {
       throw new FheError(`engine: it stopped in '${name}' (${this.#lastWords || String(error).slice(0, 200)}); load it again`);
     }
-    const failure = this.#failure;
-    this.#failure = null;
-    if (failure !== null) throw failure;
     if (status === 0) return;
     const message = this.#text(this.raw("error_message")());
     throw namedError(this.#text(this.raw("error_class")()), message) ?? new FheError(message);
-  }
-
-  reporting(progress: Progress | null, work: () => void): void {
-    this.#progress = progress;
-    try {
-      work();
-    } finally {
-      this.#progress = null;
-    }
   }
 
   arena<T>(work: (arena: Arena) => T): T {
@@ -150,16 +138,6 @@ export class Engine {
     const variables = Object.entries(environment).map(([name, value]) => new TextEncoder().encode(`${name}=${value}\0`));
     const view = (): DataView => new DataView(this.#memory.buffer);
     return {
-      cloakwork: {
-        progress: (done: number, total: number): number => {
-          try {
-            return this.#progress?.(done, total) === false ? 0 : 1;
-          } catch (error) {
-            this.#failure = error;
-            return 0;
-          }
-        },
-      },
       wasi_snapshot_preview1: {
         random_get: (address: number, count: number): number => {
           try {

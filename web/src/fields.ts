@@ -5,6 +5,7 @@ import type { Tensor } from "./arrays.js";
 import { sizeOf } from "./arrays.js";
 
 export const MOST_NUMBERS = 2 ** 24;
+const LARGEST_INTEGER = 2 ** 53;
 const DEEPEST = 16;
 
 export type Fields = Record<string, unknown>;
@@ -15,7 +16,7 @@ export function demand(condition: boolean, rule: string): asserts condition {
 
 /** Python writes infinite numbers as names, which JSON does not have. */
 export function parsedObject(text: string): Fields {
-  const plain = text.replace(/"(?:[^"\\]|\\.)*"|Infinity/g, (found) => (found === "Infinity" ? "1e999" : found));
+  const plain = text.replace(/"[^"\\]*(?:\\.[^"\\]*)*"|Infinity/g, (found) => (found === "Infinity" ? "1e999" : found));
   let value: unknown;
   try {
     value = JSON.parse(plain);
@@ -30,9 +31,33 @@ export function fields(value: unknown): Fields {
   return value as Fields;
 }
 
+/** As Python's, without halves of characters. */
 export function text(value: unknown): string {
-  demand(typeof value === "string", "a text");
+  demand(typeof value === "string" && !/\p{Surrogate}/u.test(value), "a text");
   return value;
+}
+
+/** What a table has under a name of its own. */
+export function chosen<T>(table: Readonly<Record<string, T>>, name: string, rule: string): T {
+  demand(Object.hasOwn(table, name), rule);
+  return table[name] as T;
+}
+
+/**
+ * What `make` reads of an entry; RangeError where a field is left over, which a newer release may mean something by.
+ */
+export function readWhole<T>(entry: Fields, make: (given: Fields) => T): T {
+  const read = new Set<unknown>();
+  const get = (_: Fields, name: string | symbol): unknown => {
+    read.add(name);
+    return typeof name === "string" && Object.hasOwn(entry, name) ? entry[name] : undefined;
+  };
+  const found = make(new Proxy(entry, { get }));
+  demand(
+    Object.keys(entry).every((name) => read.has(name)),
+    "no other fields of a step",
+  );
+  return found;
 }
 
 export function flag(value: unknown): boolean {
@@ -45,7 +70,7 @@ export function real(value: unknown): number {
   return value;
 }
 
-export function integer(value: unknown, low = 0, high = 2 ** 53): number {
+export function integer(value: unknown, low = 0, high = LARGEST_INTEGER): number {
   demand(typeof value === "number" && Number.isInteger(value) && value >= low && value <= high, `an integer of ${low} to ${high}`);
   return value;
 }
@@ -70,10 +95,19 @@ export function reals(value: unknown, finite = true): Tensor {
     if (level.length === 0) break;
   }
   demand(sizeOf(extents) <= MOST_NUMBERS, "fewer numbers");
-  const data = (extents.length === 0 ? [value] : (value as unknown[]).flat(extents.length - 1)) as unknown[];
-  demand(data.length === sizeOf(extents), "rows of one length");
-  for (const each of data) demand(typeof each === "number" && (finite ? Number.isFinite(each) : !Number.isNaN(each)), "numbers");
-  return { shape: extents, data: Float64Array.from(data as number[]) };
+  const data = new Float64Array(sizeOf(extents));
+  let filled = 0;
+  const visit = (part: unknown, depth: number): void => {
+    if (depth === extents.length) {
+      demand(typeof part === "number" && (finite ? Number.isFinite(part) : !Number.isNaN(part)), "numbers");
+      data[filled++] = part;
+    } else {
+      demand(Array.isArray(part) && part.length === extents[depth], "rows of one length");
+      for (const each of part) visit(each, depth + 1);
+    }
+  };
+  visit(value, 0);
+  return { shape: extents, data };
 }
 
 /** A vector of numbers. */
@@ -84,22 +118,34 @@ export function vector(value: unknown, finite = true): Float64Array {
 }
 
 /** A vector of integers. */
-export function indices(value: unknown, low = -(2 ** 53)): Float64Array {
+export function indices(value: unknown, low = -LARGEST_INTEGER): Float64Array {
   const found = vector(value);
-  demand(
-    found.every((each) => Number.isInteger(each) && each >= low),
-    `integers of at least ${low}`,
-  );
+  checkIntegers(found, low);
   return found;
+}
+
+/** An array of any shape, of integers of at least `low`. */
+export function integers(value: unknown, low = -LARGEST_INTEGER): Tensor {
+  const found = reals(value);
+  checkIntegers(found.data, low);
+  return found;
+}
+
+function checkIntegers(values: Float64Array, low: number): void {
+  demand(
+    values.every((each) => Number.isInteger(each) && each >= low && each <= LARGEST_INTEGER),
+    `integers of ${low} to ${LARGEST_INTEGER}`,
+  );
 }
 
 export type Label = string | number | boolean;
 
 export function labels(value: unknown): Label[] {
-  const found = entries(value);
-  demand(
-    found.length > 0 && found.every((each) => ["string", "number", "boolean"].includes(typeof each)),
-    "labels that are texts or numbers",
-  );
+  const found = entries(value).map((each) => (typeof each === "string" ? text(each) : each));
+  demand(found.length > 0 && found.every(isLabel), "labels that are texts or numbers");
   return found as Label[];
+}
+
+export function isLabel(value: unknown): value is Label {
+  return ["string", "number", "boolean"].includes(typeof value);
 }

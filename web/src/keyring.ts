@@ -5,7 +5,8 @@ import { defaultEngine, type Engine, type Progress } from "./engine.js";
 import { FheError, ParameterError } from "./errors.js";
 import { DEFAULT_COST, type ScryptCost } from "./keystore.js";
 import { parameterSet } from "./parameters.js";
-import { CHECKSUM_BYTES, digestOf, equalBytes, EVALUATION_KEYS, hexadecimal, readHeader } from "./wire.js";
+import { digestOf } from "./sha256.js";
+import { CHECKSUM_BYTES, equalBytes, EVALUATION_KEYS, hexadecimal, readHeader } from "./wire.js";
 
 /** Files by name: an IndexedDB database, a folder, .. */
 export interface Store {
@@ -13,49 +14,64 @@ export interface Store {
   /** False, and nothing written, where there is one of that name: two tabs that make a key at once end with one. */
   create(name: string, data: Uint8Array): Promise<boolean>;
   write(name: string, data: Uint8Array): Promise<void>;
+  /** Runs the work while nobody else who uses this store runs work of that name; a store without it has one user. */
+  exclusively?<T>(name: string, work: () => Promise<T>): Promise<T>;
 }
+
+const MOST_KEPT_BYTES = 64 << 20; // of one set's evaluation keys in memory
 
 export interface Keys {
   /** Whether the keys outlive this object. */
   readonly lasting: boolean;
   key(set: string): Promise<ClientKey>;
-  /** The object of the wire format that a server gets. */
-  evaluationKeys(set: string, progress?: Progress | null): Promise<Uint8Array>;
+  /** The object of the wire format that a server gets; null where it has yet to be made. */
+  storedEvaluationKeys(set: string): Promise<Uint8Array | null>;
+  /** A new one in consecutive parts, made as they are asked for. */
+  newEvaluationKeys(set: string, progress?: Progress | null): AsyncGenerator<Uint8Array, void, void>;
   /** Overwrites secret keys in memory. */
   close(): void;
 }
 
-/** Keys of this object alone, never written. */
+/** Keys of this object alone, never written. Evaluation keys are kept for audits and for a server that forgets them, where they are not large. */
 export class TemporaryKeys implements Keys {
   readonly lasting: boolean = false;
   protected readonly engine: Engine | null;
   readonly #keys = new Map<string, Promise<ClientKey>>();
-  readonly #objects = new Map<string, Promise<Uint8Array>>();
+  readonly #evaluationKeys = new Map<string, Uint8Array>();
 
   constructor(engine: Engine | null = null) {
     this.engine = engine;
   }
 
+  /** Asked for once while it is made or opened. */
   key(set: string): Promise<ClientKey> {
-    return once(this.#keys, set, () => this.openKey(set));
+    let found = this.#keys.get(set);
+    if (found === undefined) {
+      found = this.openKey(set);
+      found.catch(() => this.#keys.delete(set));
+      this.#keys.set(set, found);
+    }
+    return found;
   }
 
-  evaluationKeys(set: string, progress: Progress | null = null): Promise<Uint8Array> {
-    return once(this.#objects, set, async () => this.openEvaluationKeys(set, await this.key(set), progress));
+  storedEvaluationKeys(set: string): Promise<Uint8Array | null> {
+    return Promise.resolve(this.#evaluationKeys.get(set) ?? null);
+  }
+
+  async *newEvaluationKeys(set: string, progress: Progress | null = null): AsyncGenerator<Uint8Array, void, void> {
+    const key = await this.key(set);
+    if (key.evaluationKeysBytes > MOST_KEPT_BYTES) yield* key.evaluationKeys(progress);
+    else yield* gathered(key, progress, (whole) => this.#evaluationKeys.set(set, whole));
   }
 
   close(): void {
     for (const key of this.#keys.values()) void key.then((found) => found.close()).catch(() => undefined);
     this.#keys.clear();
-    this.#objects.clear();
+    this.#evaluationKeys.clear();
   }
 
   protected openKey(set: string): Promise<ClientKey> {
     return ClientKey.generate(set, this.engine ?? undefined);
-  }
-
-  protected openEvaluationKeys(_set: string, key: ClientKey, progress: Progress | null): Promise<Uint8Array> {
-    return key.evaluationKeysObject(progress);
   }
 }
 
@@ -86,22 +102,43 @@ export class Keyring extends TemporaryKeys {
     return this.openKey(set);
   }
 
-  /** Those that are missing, damaged or of another secret key are made again. */
-  protected override async openEvaluationKeys(set: string, key: ClientKey, progress: Progress | null): Promise<Uint8Array> {
-    const name = `${stem(key.engine, set)}.evaluation.keys`;
-    const found = await this.#store.read(name);
-    if (found !== null && (await belongs(found, key))) return found;
-    const fresh = await key.evaluationKeysObject(progress);
-    await this.#store.write(name, fresh);
-    return fresh;
+  /** Null for those that are missing, damaged, of an earlier release or of another secret key. */
+  override async storedEvaluationKeys(set: string): Promise<Uint8Array | null> {
+    const key = await this.key(set);
+    const found = await this.#store.read(evaluationName(key.engine, set));
+    return found !== null && (await belongs(found, key)) ? found : null;
+  }
+
+  /** Written to the store when they are complete, before the last part is given. */
+  override async *newEvaluationKeys(set: string, progress: Progress | null = null): AsyncGenerator<Uint8Array, void, void> {
+    const key = await this.key(set);
+    yield* gathered(key, progress, (whole) => this.#store.write(evaluationName(key.engine, set), whole));
+  }
+}
+
+/** New evaluation keys in parts; `keep` gets all of them before the last part is given. */
+async function* gathered(
+  key: ClientKey,
+  progress: Progress | null,
+  keep: (whole: Uint8Array) => unknown,
+): AsyncGenerator<Uint8Array, void, void> {
+  const whole = new Uint8Array(key.evaluationKeysBytes);
+  let offset = 0;
+  for await (const part of key.evaluationKeys(progress)) {
+    whole.set(part, offset);
+    offset += part.length;
+    if (offset === whole.length) await keep(whole);
+    yield part;
   }
 }
 
 /** A store of the browser: one database, one object for each name. */
 export class IndexedDbStore implements Store {
   readonly #database: Promise<IDBDatabase>;
+  readonly #name: string;
 
   constructor(name = "cloakwork") {
+    this.#name = name;
     const opening = indexedDB.open(name, 1);
     opening.onupgradeneeded = () => opening.result.createObjectStore("keys");
     this.#database = answered(opening);
@@ -122,6 +159,11 @@ export class IndexedDbStore implements Store {
   async write(name: string, data: Uint8Array): Promise<void> {
     await answered((await this.#database).transaction("keys", "readwrite").objectStore("keys").put(data, name));
   }
+
+  /** Among all tabs of the origin. Browsers have such locks where they have WebCrypto: in pages from https or this machine. */
+  exclusively<T>(name: string, work: () => Promise<T>): Promise<T> {
+    return "locks" in navigator ? (navigator.locks.request(`${this.#name}: ${name}`, work) as Promise<T>) : work();
+  }
 }
 
 function answered<T>(request: IDBRequest<T>): Promise<T> {
@@ -131,19 +173,12 @@ function answered<T>(request: IDBRequest<T>): Promise<T> {
   });
 }
 
-/** What `make` gives, asked for once while it works. */
-function once<T>(held: Map<string, Promise<T>>, name: string, make: () => Promise<T>): Promise<T> {
-  let found = held.get(name);
-  if (found === undefined) {
-    found = make();
-    found.catch(() => held.delete(name));
-    held.set(name, found);
-  }
-  return found;
-}
-
 function stem(engine: Engine, set: string): string {
   return `${set}-${hexadecimal(parameterSet(engine, set).digest).slice(0, 12)}`;
+}
+
+function evaluationName(engine: Engine, set: string): string {
+  return `${stem(engine, set)}.evaluation.keys`;
 }
 
 async function belongs(object: Uint8Array, key: ClientKey): Promise<boolean> {

@@ -1,7 +1,7 @@
 // Secret keys at rest, in the format of fhe_core/keystore.py: scrypt makes a key of the passphrase, AES-256-GCM encrypts. A file that Python
 // wrote opens here, and the other way round.
 
-import { scryptAsync } from "@noble/hashes/scrypt.js";
+import { scrypt } from "hash-wasm";
 
 import type { Engine } from "./engine.js";
 import { KeyMismatchError, ParameterError, SerializationError, UnsupportedError } from "./errors.js";
@@ -44,7 +44,7 @@ export async function sealSecret(
 
 /** Header and secret of a key file; KeyMismatchError for a wrong passphrase. */
 export async function openSecret(engine: Engine, data: Uint8Array, passphrase: string): Promise<{ header: Header; secret: Uint8Array }> {
-  const { header, sections } = unpack(engine, data, [SECRET_KEY]);
+  const { header, sections } = await unpack(engine, data, [SECRET_KEY]);
   const [derivation, sealed] = sections as [Uint8Array, Uint8Array];
   const view = new DataView(derivation.buffer, derivation.byteOffset, derivation.length);
   if (derivation[0] !== SCRYPT || derivation.subarray(6, 12).some((byte) => byte !== 0))
@@ -82,7 +82,15 @@ async function cipher(
   const additionalData = new Uint8Array(start.length + derivation.length);
   additionalData.set(start);
   additionalData.set(derivation, start.length);
-  const derived = await scryptAsync(new TextEncoder().encode(passphrase), salt, { N: 2 ** log2n, r, p, dkLen: 32 });
+  const derived = await scrypt({
+    password: new TextEncoder().encode(passphrase),
+    salt,
+    costFactor: 2 ** log2n,
+    blockSize: r,
+    parallelism: p,
+    hashLength: 32,
+    outputType: "binary",
+  });
   try {
     const key = await crypto.subtle.importKey("raw", derived as BufferSource, "AES-GCM", false, [direction]);
     const algorithm = { name: "AES-GCM", iv: derivation.slice(12 + SALT_BYTES, 12 + SALT_BYTES + NONCE_BYTES), additionalData };

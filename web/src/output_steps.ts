@@ -1,15 +1,36 @@
-// Steps after decryption: what models/graph/last_steps.py and models/client_steps/answers.py do, from decrypted numbers to labels.
+// Steps after decryption: what models/client_steps/answers.py does, from decrypted numbers to labels.
 
-import { made, mapped, remainder, roundHalfEven, sizeOf, table, type Tensor } from "./arrays.js";
-import { ShapeError, UnsupportedError } from "./errors.js";
-import { demand, entries, type Fields, fields, flag, indices, integer, type Label, labels, real, reals, text, vector } from "./fields.js";
-import { quantise } from "./input_steps.js";
+import { extreme, interpolated, made, mapped, remainder, roundHalfEven, table, type Tensor } from "./arrays.js";
+import { COLUMN_STEPS } from "./column_steps.js";
+import { ShapeError } from "./errors.js";
+import {
+  chosen,
+  demand,
+  entries,
+  type Fields,
+  fields,
+  flag,
+  indices,
+  integer,
+  integers,
+  type Label,
+  labels,
+  MOST_NUMBERS,
+  readWhole,
+  real,
+  reals,
+  text,
+  vector,
+} from "./fields.js";
+import { type LastStep, lastStep, MOST_LAST_STEPS } from "./last_steps.js";
+import { named, type NamedTensors } from "./tensors.js";
+import { bestClass, classThreshold, TRANSFORMS } from "./transforms.js";
 
 export const STAGES = ["scores", "probabilities", "labels"] as const;
 export type Stage = (typeof STAGES)[number];
 
-/** Numbers, or a label for each sample (of several outputs several). */
-export type Answer = Tensor | Label[] | Label[][];
+/** Numbers, or a label for each sample (of several outputs several); of networks with several outputs numbers by name. */
+export type Answer = Tensor | Label[] | Label[][] | NamedTensors;
 
 export interface OutputStep {
   name: string;
@@ -18,27 +39,36 @@ export interface OutputStep {
 }
 
 const MOST_STEPS = 1000;
-const MOST_LAST_STEPS = 100;
 const FROM_SCORES = ["Labels", "LabelGroups", "Indicators"]; // they take scores, not probabilities
-const KNOWN_TO_PYTHON = ["Members", "Curves", "Named"];
 
-/** All that the client does after decryption. UnsupportedError for steps that only the Python client does. */
-export function outputSteps(last: unknown, answers: unknown): OutputStep[] {
+export function isNumbers(answer: Answer): answer is Tensor {
+  return !Array.isArray(answer) && answer["data"] instanceof Float64Array;
+}
+
+/** All that the client does after decryption, to an output of this shape: what a network ends in comes first. */
+export function outputSteps(last: unknown, answers: unknown, shape: readonly number[]): OutputStep[] {
   const first = entries(last, MOST_LAST_STEPS).map(lastStep);
-  const others = entries(answers, MOST_STEPS).map((entry): OutputStep => {
-    const given = fields(entry);
-    const name = text(given["step"]);
-    const kind = KINDS[name];
-    if (kind !== undefined) return { name, stage: kind.stage, run: kind.make(given) };
-    demand(KNOWN_TO_PYTHON.includes(name), "known steps");
-    throw new UnsupportedError(`model: its step '${name}' after decryption is not in this client; use the Python client`);
-  });
+  demand(
+    first.every((step) => step.fits(shape)),
+    "last steps that fit the output",
+  );
+  const others = entries(answers, MOST_STEPS).map((entry) => readWhole(fields(entry), outputStep));
   const stages = others.map((step) => STAGES.indexOf(step.stage));
   demand(
     stages.every((stage, i) => i === 0 || stage >= (stages[i - 1] as number)),
     `steps in the order ${STAGES.join(", ")}`,
   );
-  return [...first, ...others];
+  demand(
+    others.slice(0, -1).every((step) => step.name !== "Named"),
+    "nothing after outputs have their names",
+  );
+  return [...first.map(({ run }: LastStep): OutputStep => ({ name: "", stage: "scores", run })), ...others];
+}
+
+function outputStep(given: Fields): OutputStep {
+  const name = text(given["step"]);
+  const { stage, make } = chosen(KINDS, name, "known steps");
+  return { name, stage, run: make(given) };
 }
 
 /** Stops before the first step of a later stage. Labels come from scores, so that saturated probabilities are no ties. */
@@ -48,14 +78,14 @@ export function runOutputSteps(steps: OutputStep[], values: Tensor, until: Stage
   for (const step of steps) {
     if (fromScores && step.stage === "probabilities") continue;
     if (STAGES.indexOf(step.stage) > STAGES.indexOf(until)) break;
-    if (Array.isArray(answer)) throw new ShapeError("output: expected numbers before the last step; the specification is damaged");
+    if (!isNumbers(answer)) throw new ShapeError("output: expected numbers before the last step; the specification is damaged");
     answer = step.run(answer);
   }
   return answer;
 }
 
 const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x: Tensor) => Answer }>> = {
-  Quantise: { stage: "scores", make: quantise },
+  Quantise: { stage: "scores", make: (given) => chosen(COLUMN_STEPS, "Quantise", "known steps")(given).run },
   Integers: { stage: "scores", make: () => (x) => mapped(x, roundHalfEven) },
 
   Wrap: {
@@ -76,12 +106,9 @@ const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x
   Digits: {
     stage: "scores",
     make: (given) => {
-      const radix = reals(given["radix"]);
+      const radix = integers(given["radix"], 1);
       const width = radix.shape[1] ?? 0;
-      demand(
-        radix.shape.length === 2 && radix.data.every((base) => Number.isInteger(base) && base > 0),
-        "positive radices [outputs, most digits]",
-      );
+      demand(radix.shape.length === 2, "positive radices [outputs, most digits]");
       return (x) => {
         const { rows, columns, data } = table(x, radix.shape[0] as number);
         const digits = Array.from({ length: rows }, (_, row) =>
@@ -118,12 +145,40 @@ const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x
     },
   },
 
+  Members: { stage: "scores", make: members },
+
+  // Column j by straight lines between the points x, y of [start[j], start[j + 1]): isotonic calibration.
+  Curves: {
+    stage: "scores",
+    make: (given) => {
+      const [start, x, y] = [indices(given["start"], 0), vector(given["x"]), vector(given["y"])];
+      demand(start.length > 1 && x.length === y.length, "points of columns");
+      demand(start[0] === 0 && start.at(-1) === x.length, "points that all belong to a column");
+      demand(
+        start.every((at, i) => i === 0 || at > (start[i - 1] as number)),
+        "a point for each column",
+      );
+      const parts = (of: Float64Array): Float64Array[] => Array.from(start.subarray(1), (end, j) => of.subarray(start[j], end));
+      const [xs, ys] = [parts(x), parts(y)];
+      demand(
+        xs.every((part) => part.every((value, i) => i === 0 || value >= (part[i - 1] as number))),
+        "points in ascending order",
+      );
+      return (scores) => {
+        table(scores, xs.length);
+        return mapped(scores, (value, i) => interpolated(value, xs[i % xs.length] as Float64Array, ys[i % xs.length] as Float64Array));
+      };
+    },
+  },
+
+  Named: { stage: "scores", make: named },
+
   Transform: {
     stage: "probabilities",
     make: (given) => {
       const [name, parameter, classes] = [text(given["name"]), real(given["parameter"]), flag(given["classes"])];
-      const transform = TRANSFORMS[name];
-      demand(transform !== undefined && parameter !== 0, "a known transform with a parameter other than 0");
+      const transform = chosen(TRANSFORMS, name, "a known transform");
+      demand(parameter !== 0, "a parameter other than 0");
       return (x) => transform(x, parameter, classes);
     },
   },
@@ -173,8 +228,7 @@ const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x
     stage: "labels",
     make: (given) => {
       const offset = real(given["offset"]);
-      return (x) =>
-        Array.from({ length: x.shape[0] ?? 0 }, (_, row) => ((x.data[row * (x.shape[1] ?? 1)] as number) - offset < 0 ? -1 : 1));
+      return (x) => firstColumn(x).map((score) => (score - offset < 0 ? -1 : 1));
     },
   },
 
@@ -183,8 +237,8 @@ const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x
     make: (given) => {
       const names = labels(given["labels"]);
       return (x) =>
-        Array.from({ length: x.shape[0] ?? 0 }, (_, row) => {
-          const label = names[roundHalfEven(x.data[row * (x.shape[1] ?? 1)] as number)];
+        firstColumn(x).map((score) => {
+          const label = names[roundHalfEven(score)];
           if (label === undefined)
             throw new ShapeError("output: expected the numbers of labels; the result is of another model or was damaged");
           return label;
@@ -198,132 +252,49 @@ const KINDS: Readonly<Record<string, { stage: Stage; make: (given: Fields) => (x
   },
 };
 
-// --- transforms of scores ---
-
-const TRANSFORMS: Readonly<Record<string, (s: Tensor, parameter: number, classes: boolean) => Tensor>> = {
-  none: (s, _, classes) => (classes && s.shape[1] === 1 ? twoClasses(s) : s),
-  sigmoid: (s, _, classes) =>
-    ofClasses(
-      mapped(s, (value) => (value >= 0 ? 1 / (1 + Math.exp(-value)) : Math.exp(value) / (1 + Math.exp(value)))),
-      classes,
-    ),
-  softmax: (s, slope, classes) => {
-    const both = classes && s.shape[1] === 1 ? made(s.shape[0] as number, 2, (row, c) => (s.data[row] as number) * (c === 0 ? -1 : 1)) : s;
-    return softmax(
-      mapped(both, (value) => slope * value),
-      1,
-    );
-  },
-  shares: (s, _, classes) => ofClasses(s, classes),
-  exp: (s) => mapped(s, Math.exp),
-  modified_huber: (s, _, classes) =>
-    ofClasses(
-      mapped(s, (value) => (Math.min(Math.max(value, -1), 1) + 1) / 2),
-      classes,
-    ),
-  isolation: (s, divisor) => mapped(s, (value) => -(2 ** (-value / divisor))),
-  decision: (s) => s,
-};
-
-function twoClasses(second: Tensor): Tensor {
-  return made(second.shape[0] as number, 2, (row, c) => (c === 0 ? 1 - (second.data[row] as number) : (second.data[row] as number)));
+function firstColumn({ shape, data }: Tensor): number[] {
+  if (shape.length !== 2 || shape[1] === 0) throw new ShapeError(`output: expected scores [samples, outputs], got [${shape.join(", ")}]`);
+  return Array.from({ length: shape[0] as number }, (_, row) => data[row * (shape[1] as number)] as number);
 }
 
-/** One column of a classifier is the second class; one against the rest is normalised. */
-function ofClasses(transformed: Tensor, classes: boolean): Tensor {
-  if (!classes) return transformed;
-  const columns = transformed.shape[1] as number;
-  if (columns === 1) return twoClasses(transformed);
-  const totals = Array.from({ length: transformed.shape[0] as number }, (_, row) =>
-    transformed.data.subarray(row * columns, (row + 1) * columns).reduce((sum, value) => sum + value, 0),
+/** Columns in groups, one for each member of an ensemble: its probabilities by its transform, or its vote, side by side. */
+function members(given: Fields): (x: Tensor) => Tensor {
+  const [sizes, parameters] = [indices(given["sizes"], 1), vector(given["parameters"])];
+  const transforms = entries(given["transforms"], MOST_NUMBERS).map(text);
+  const [classes, votes] = [flag(given["classes"]), flag(given["votes"])];
+  demand(
+    sizes.length > 0 && [transforms, parameters].every((each) => each.length === sizes.length),
+    "a size and a parameter for each member",
   );
-  return mapped(transformed, (value, i) => {
-    const total = totals[Math.floor(i / columns)] as number;
-    return total > 0 ? value / total : 1 / columns;
-  });
-}
-
-function bestClass(scores: Tensor, threshold: number): number[] {
-  const columns = scores.shape[1] as number;
-  return Array.from({ length: scores.shape[0] as number }, (_, row) =>
-    columns === 1
-      ? Number((scores.data[row] as number) > threshold)
-      : extreme(scores.data.subarray(row * columns, (row + 1) * columns), true),
+  demand(
+    parameters.every((each) => each !== 0),
+    "parameters other than 0",
   );
-}
-
-/** Where the largest (least) is, the first of equal ones; NaN counts as that. */
-function extreme(values: ArrayLike<number>, largest: boolean): number {
-  let best = 0;
-  for (let i = 0; i < values.length; ++i) {
-    const [value, found] = [values[i] as number, values[best] as number];
-    if (Number.isNaN(found)) break;
-    if (Number.isNaN(value) || (largest ? value > found : value < found)) best = i;
-  }
-  return best;
-}
-
-// --- what a network ends in, along an axis ---
-
-function lastStep(entry: unknown): OutputStep {
-  if (!Array.isArray(entry))
-    throw new UnsupportedError("model: it ends in functions that this client does not have; use the Python client");
-  const [operator, axis] = [text(entry[0]), integer(entry[1], -64, 64)];
-  const keepdims = entry[2] === undefined ? true : flag(entry[2]);
-  const count = entry[3] === undefined ? 0 : integer(entry[3]);
-  const largest = entry[4] === undefined ? true : flag(entry[4]);
-  const lines: Readonly<Record<string, (values: Float64Array) => number[]>> = {
-    Softmax: softmaxOf,
-    LogSoftmax: (values) => {
-      const most = Math.max(...values);
-      const sum = values.reduce((total, value) => total + Math.exp(value - most), 0);
-      return Array.from(values, (value) => value - most - Math.log(sum));
-    },
-    Hardmax: (values) => Array.from(values, (_, i) => Number(i === extreme(values, true))),
-    ArgMax: (values) => [extreme(values, true)],
-    ArgMin: (values) => [extreme(values, false)],
-    TopK: (values) =>
-      order(values, largest)
-        .slice(0, count)
-        .map((i) => values[i] as number),
-    TopKIndices: (values) => order(values, largest).slice(0, count),
+  const run = transforms.map((name) => chosen(TRANSFORMS, name, "known transforms"));
+  const width = sizes.reduce((sum, size) => sum + size, 0);
+  const one = (scores: Tensor, member: number): Tensor => {
+    if (!votes) return (run[member] as (typeof run)[number])(scores, parameters[member] as number, classes);
+    const best = bestClass(scores, classThreshold(transforms[member] as string));
+    return made(best.length, Math.max(2, scores.shape[1] as number), (row, c) => Number(best[row] === c));
   };
-  const line = lines[operator];
-  demand(line !== undefined, `one of the last steps ${Object.keys(lines).join(", ")}`);
-  const drops = (operator === "ArgMax" || operator === "ArgMin") && !keepdims;
-  return { name: operator, stage: "scores", run: (x) => alongAxis(x, axis, line, drops) };
-}
-
-function order(values: Float64Array, largest: boolean): number[] {
-  const sign = largest ? -1 : 1;
-  return Array.from(values.keys()).sort((a, b) => sign * ((values[a] as number) - (values[b] as number)) || a - b);
-}
-
-function softmaxOf(values: Float64Array): number[] {
-  const most = Math.max(...values);
-  const powers = Array.from(values, (value) => Math.exp(value - most));
-  const sum = powers.reduce((total, power) => total + power, 0);
-  return powers.map((power) => power / sum);
-}
-
-function softmax(x: Tensor, axis: number): Tensor {
-  return alongAxis(x, axis, softmaxOf, false);
-}
-
-/** Every line along an axis that is not the first, replaced by line(values). */
-function alongAxis(x: Tensor, axis: number, line: (values: Float64Array) => number[], drops: boolean): Tensor {
-  const place = axis < 0 ? axis + x.shape.length : axis;
-  if (!(place >= 1 && place < x.shape.length))
-    throw new ShapeError(`output: expected an axis of [${x.shape.join(", ")}] after the first, got ${axis}`);
-  const [outer, extent, inner] = [sizeOf(x.shape.slice(0, place)), x.shape[place] as number, sizeOf(x.shape.slice(place + 1))];
-  let [out, length] = [new Float64Array(0), 0];
-  for (let o = 0; o < outer; ++o)
-    for (let i = 0; i < inner; ++i) {
-      const found = line(Float64Array.from({ length: extent }, (_, e) => x.data[(o * extent + e) * inner + i] as number));
-      if (out.length === 0) [out, length] = [new Float64Array(outer * inner * found.length), found.length];
-      found.forEach((value, e) => (out[(o * length + e) * inner + i] = value));
-    }
-  const shape = [...x.shape];
-  shape.splice(place, 1, ...(drops ? [] : [length]));
-  return { shape, data: out };
+  return (x) => {
+    const { rows, data } = table(x, width);
+    let first = 0;
+    const groups = Array.from(sizes, (size, member) => {
+      const start = first;
+      first += size;
+      return one(
+        made(rows, size, (row, c) => data[row * width + start + c] as number),
+        member,
+      );
+    });
+    const place = groups.flatMap(({ shape }, member) =>
+      Array.from({ length: shape[1] as number }, (_, c): [number, number] => [member, c]),
+    );
+    return made(rows, place.length, (row, c) => {
+      const [member, column] = place[c] as [number, number];
+      const group = groups[member] as Tensor;
+      return group.data[row * (group.shape[1] as number) + column] as number;
+    });
+  };
 }

@@ -1,12 +1,11 @@
 // The parameter sets of the engine's table, their digest and the sizes that follow from them: fhe_core/parameters.py.
 
-import { sha256 } from "@noble/hashes/sha2.js";
-
 import type { Engine } from "./engine.js";
 import { ParameterError } from "./errors.js";
+import { sha256 } from "./sha256.js";
 
 const KINDS = ["gate", "exact", "approximate"] as const;
-const SECRETS = ["binary", "ternary", "quinary"] as const;
+const SECRETS = ["binary", "ternary", "quinary", "gaussian"] as const;
 const NAME_BYTES = 32;
 const MINIMUM_SECURITY_BITS = 128;
 
@@ -15,7 +14,8 @@ const MINIMUM_SECURITY_BITS = 128;
 const INTEGERS = [
   "kind", "messageBits", "polynomialSize", "glweDimension", "maskBaseLog", "maskLevelCount", "bodyBaseLog", "bodyLevelCount", "glweSecret",
   "lweSecret", "lweDimension", "keyswitchModulusLog2", "keyswitchBaseLog", "keyswitchLevelCount", "raised", "roundedProducts",
-  "extensionFactor", "laneCount", "rowCount", "keysPerStep", "stepCount", "limbCount", "keyLimbCount", "securityBits", "structuredSecret",
+  "extensionFactor", "laneCount", "rowCount", "keysPerStep", "keyStepCount", "limbCount", "keyLimbCount", "securityBits", "structuredSecret",
+  "ntru", "partyCount",
 ] as const;
 
 type Integers = Record<(typeof INTEGERS)[number], number>;
@@ -88,8 +88,11 @@ export class ParameterSet {
   get keyswitchPlanes(): number {
     return Math.ceil(this.#row.keyswitchModulusLog2 / 8);
   }
+  get bootstrapRows(): number {
+    return this.#row.keyStepCount * this.#row.keysPerStep * this.#row.rowCount;
+  }
   get bootstrapWords(): number {
-    return this.#row.stepCount * this.#row.keysPerStep * this.#row.rowCount * this.laneCount * this.polynomialSize;
+    return this.bootstrapRows * this.laneCount * this.polynomialSize;
   }
   get keyswitchWords(): number {
     return this.largeDimension * this.#row.keyswitchLevelCount * this.laneCount;
@@ -124,9 +127,11 @@ function canonicalText(params: ParameterSet, rotation: string, sigmas: number[],
     `keyswitch_gadget=${row.keyswitchBaseLog},${row.keyswitchLevelCount}`,
   ];
   if (row.raised) lines.push(`key_modulus=${params.keyModulus}`, `key_sigma=${key}`);
+  if (row.ntru) lines.push(`key_sigma=${key}`, "accumulator=ntru");
   if (row.roundedProducts) lines.push("rounded_products=True");
   if (row.extensionFactor !== 1) lines.push(`extension_factor=${row.extensionFactor}`);
   if (row.laneCount !== 1) lines.push(`lane_count=${row.laneCount}`);
+  if (row.partyCount !== 1) lines.push(`party_count=${row.partyCount}`);
   return `${lines.join("\n")}\n`;
 }
 

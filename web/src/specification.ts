@@ -1,20 +1,25 @@
 // What the owner of the data needs to know of a compiled model: models/program/client_specification.py.
 
-import { roundHalfEven, sizeOf, type Samples, type Tensor, tensor } from "./arrays.js";
+import { roundHalfEven, sizeOf, type Tensor, tensor } from "./arrays.js";
 import type { ClientKey } from "./client_key.js";
-import type { InputStep } from "./columns.js";
+import { clip, type Expected, type Given } from "./columns.js";
 import type { Engine } from "./engine.js";
 import { FheError, KeyMismatchError, ParameterError, SerializationError, ShapeError } from "./errors.js";
 import { demand, entries, MOST_NUMBERS, parsedObject, real, reals, shape, text } from "./fields.js";
-import { inputSteps } from "./input_steps.js";
-import { type Answer, type OutputStep, outputSteps, runOutputSteps, type Stage } from "./output_steps.js";
+import { columnLabels, inputSteps, type InputSteps, runInputSteps } from "./input_steps.js";
+import { type Answer, type OutputStep, outputSteps, runOutputSteps, type Stage, STAGES } from "./output_steps.js";
 import { parameterSet, type ParameterSet } from "./parameters.js";
+import { type OnWarning, RangeReport, warnOnConsole } from "./range_report.js";
 import { equalBytes, hexadecimal } from "./wire.js";
 
 const VERSION = 2; // 1 did not say which program it belongs to
 const MOST_PHASE = 0.25;
-const SLACK = 1e-9;
-const CHECKS_INPUT = ["Columns", "Categories"];
+const SLACK = 1e-9; // of the input's range, for rounding: what is reported as outside lies further
+
+export interface InputOptions {
+  /** Told of values beyond the calibrated range, which count as its end; without it `console.warn`. */
+  onWarning?: OnWarning;
+}
 
 /**
  * Phases of the input are value * inputScale; values of the output are phase / outputScale + outputOffset. Inputs are encrypted for the program
@@ -30,15 +35,14 @@ export class ClientSpecification {
   readonly #outputScale: Tensor;
   readonly #outputOffset: Tensor;
   readonly #outputUnit: number;
-  readonly #inputSteps: InputStep[];
+  readonly #inputSteps: InputSteps;
   readonly #outputSteps: OutputStep[];
-  readonly #checksInput: boolean;
 
   /**
    * Reads the JSON that `cloakwork compile --client` writes and a service gives.
    *
-   * SerializationError: not such a specification; KeyMismatchError: for another version of its parameter set; UnsupportedError: a step that
-   * only the Python client does.
+   * SerializationError: not such a specification, or its numbers, shapes and steps do not fit each other; KeyMismatchError: for another
+   * version of its parameter set.
    */
   constructor(json: string, engine: Engine) {
     try {
@@ -53,11 +57,10 @@ export class ClientSpecification {
       this.#outputScale = reals(given["output_scale"]);
       this.#outputOffset = reals(given["output_offset"]);
       this.#outputUnit = real(given["output_unit"] ?? 0);
-      const { steps, names } = inputSteps(given["input_steps"] ?? []);
-      this.#inputSteps = steps;
-      this.#checksInput = CHECKS_INPUT.includes(names[0] ?? "");
-      this.#outputSteps = outputSteps(given["client_steps"], given["output_steps"] ?? []);
+      this.#inputSteps = inputSteps(given["input_steps"] ?? []);
+      this.#outputSteps = outputSteps(given["client_steps"], given["output_steps"] ?? [], this.#outputScale.shape);
       this.#checkNumbers();
+      this.#checkSteps();
     } catch (error) {
       if (error instanceof FheError) throw error;
       const reason = error instanceof RangeError ? error.message : "a field is missing or of another type";
@@ -80,27 +83,56 @@ export class ClientSpecification {
     demand(Math.max(Math.abs(low), Math.abs(high)) * this.#inputScale <= MOST_PHASE * (1 + SLACK), "a range that fits the torus");
   }
 
+  /** Steps that fit each other and the shapes: tried on no samples, as any values may be refused. */
+  #checkSteps(): void {
+    const none = this.#inputSteps.first?.noSamples ?? { shape: [0, ...this.inputShape], data: new Float64Array() };
+    const offset = { shape: [1, ...this.#outputOffset.shape], data: this.#outputOffset.data };
+    let made: Tensor;
+    try {
+      made = runInputSteps(this.#inputSteps, none, new RangeReport());
+      for (const stage of STAGES) this.#finish(offset, stage);
+    } catch (error) {
+      if (!(error instanceof FheError)) throw error;
+      throw new RangeError(`expected steps that fit each other (${error.message})`);
+    }
+    demand(made.shape.join() === [0, ...this.inputShape].join(), `steps that give [${this.inputShape.join(", ")}] numbers`);
+  }
+
+  /** What the user is asked for: a table with its columns, texts, several tensors, or numbers of one shape. */
+  get expected(): Expected {
+    return this.#inputSteps.first?.expected ?? { kind: "numbers", shape: this.inputShape };
+  }
+
   /** How many numbers of a sample are encrypted. */
   get inputSize(): number {
     return sizeOf(this.inputShape);
   }
 
-  /** Samples as the numbers [samples, *inputShape] that are encrypted; ShapeError for no samples, another shape, numbers that are not finite. */
-  inputs(x: Samples | unknown[]): Tensor {
-    if (!this.#checksInput) x = finite(tensor(x));
-    const found = finite(tensor(this.#inputSteps.reduce<Samples | unknown[]>((value, step) => step(value), x)));
+  /**
+   * Samples as the numbers [samples, *inputShape] that are encrypted; of a model of several inputs, arrays by name or a list of them in the
+   * model's order. Values beyond the calibrated range count as its end; one warning says how many and in which columns.
+   *
+   * ShapeError: no samples, another shape, numbers that are not finite.
+   */
+  inputs(x: Given, { onWarning = warnOnConsole }: InputOptions = {}): Tensor {
+    const report = new RangeReport();
+    const found = finite(runInputSteps(this.#inputSteps, this.#inputSteps.first === null ? finite(tensor(x)) : x, report));
     if (found.shape.length === 0 || found.shape.slice(1).join() !== this.inputShape.join())
       throw new ShapeError(
-        `input: expected an array of shape ['samples', ${this.inputShape.join(", ")}], got [${found.shape.join(", ")}]; samples come first`,
+        `input: expected an array of shape [${["'samples'", ...this.inputShape].join(", ")}], got [${found.shape.join(", ")}]; samples come first`,
       );
     if (found.shape[0] === 0) throw new ShapeError("input: expected at least one sample, got none");
     const [low, high] = this.inputRange;
-    return { shape: found.shape, data: found.data.map((value) => Math.min(Math.max(value, low), high)) };
+    const slack = SLACK * (high - low);
+    const outside = (value: number): boolean => value < low - slack || value > high + slack;
+    report.add(found, outside, () => columnLabels(this.#inputSteps.steps, found));
+    if (report.warning !== null) onWarning(report.warning);
+    return { shape: found.shape, data: found.data.map((value) => clip(value, low, high)) };
   }
 
   /** Encrypted samples, seeded and packed, about four bytes for a number; for this program alone. */
-  encrypt(key: ClientKey, x: Samples | unknown[]): Uint8Array {
-    return this.encryptInputs(key, this.inputs(x));
+  encrypt(key: ClientKey, x: Given, options: InputOptions = {}): Uint8Array {
+    return this.encryptInputs(key, this.inputs(x, options));
   }
 
   /** What `inputs` gave. */
@@ -121,9 +153,13 @@ export class ClientSpecification {
    * The model's output from a service's answer, the final steps (softmax, arg-max) included. `until`: models of tables can stop at "scores" or
    * "probabilities". `samples`: how many were encrypted, for sets of several lanes.
    */
-  decrypt(key: ClientKey, result: Uint8Array, { until = "labels", samples }: { until?: Stage; samples?: number } = {}): Answer {
+  async decrypt(
+    key: ClientKey,
+    result: Uint8Array,
+    { until = "labels", samples }: { until?: Stage; samples?: number } = {},
+  ): Promise<Answer> {
     this.#checkKey(key);
-    const found = key.phases(result);
+    const found = await key.phases(result);
     const { header } = found;
     if (header.purpose === null || !equalBytes(header.purpose, this.program))
       throw new KeyMismatchError(
@@ -142,17 +178,29 @@ export class ClientSpecification {
     for (let s = 0; s < count; ++s)
       for (let o = 0; o < outputs; ++o)
         phases[s * outputs + o] = values[(Math.floor(s / lanes) * outputs + o) * lanes + (s % lanes)] as number;
-    return this.#finish({ shape: [count, ...this.#outputScale.shape], data: phases }, until);
+    return this.output({ shape: [count, outputs], data: phases }, until);
   }
 
-  #finish(phases: Tensor, until: Stage): Answer {
+  /** Phases [samples, numbers] as the model's output. ShapeError: the numbers are not this model's. */
+  output(phases: Tensor, until: Stage = "labels"): Answer {
+    const [scale, offset] = [this.#outputScale, this.#outputOffset.data];
+    const [count, outputs] = [phases.shape[0] ?? 0, scale.data.length];
+    if (phases.shape.length === 0 || phases.data.length !== count * outputs)
+      throw new ShapeError(
+        `output: expected an array of shape ['samples', ${outputs}], got [${phases.shape.join(", ")}]; it is of another model`,
+      );
+    const data = phases.data.map((phase, i) => phase / (scale.data[i % outputs] as number) + (offset[i % outputs] as number));
+    return this.#finish({ shape: [count, ...scale.shape], data }, until);
+  }
+
+  /** Values of the graph's output as the model's. */
+  #finish(values: Tensor, until: Stage): Answer {
     const [scale, offset, unit] = [this.#outputScale.data, this.#outputOffset.data, this.#outputUnit];
-    const values = phases.data.map((phase, i) => {
+    const rounded = (value: number, i: number): number => {
       const [s, o] = [scale[i % scale.length] as number, offset[i % scale.length] as number];
-      const value = phase / s + o;
-      return unit > 0 ? roundHalfEven((value - o) * (s / unit)) * (unit / s) + o : value;
-    });
-    return runOutputSteps(this.#outputSteps, { shape: phases.shape, data: values }, until);
+      return roundHalfEven((value - o) * (s / unit)) * (unit / s) + o;
+    };
+    return runOutputSteps(this.#outputSteps, unit > 0 ? { shape: values.shape, data: values.data.map(rounded) } : values, until);
   }
 
   #checkKey(key: ClientKey): void {

@@ -1,10 +1,9 @@
 // The wire format: headers, sections and checks in the order of docs/wire_format.md.
 
-import { sha256 } from "@noble/hashes/sha2.js";
-
 import type { Engine } from "./engine.js";
 import { KeyMismatchError, ParameterError, SerializationError } from "./errors.js";
 import { parameterSet, type ParameterSet } from "./parameters.js";
+import { digestOf, sha256 } from "./sha256.js";
 
 export const SECRET_KEY = 1;
 export const EVALUATION_KEYS = 2;
@@ -27,6 +26,8 @@ export const CHECKSUM_BYTES = 32;
 export const KEY_ID_BYTES = 16;
 export const KEY_DERIVATION_BYTES = 40;
 export const TAG_BYTES = 16;
+/** Of evaluation keys: so many words' byte planes follow those of the words before. */
+export const BLOCK_WORDS = 1 << 16;
 const HEADER_BYTES = 112;
 const PURPOSE_BYTES = 32;
 const BOUND_BYTES = 6;
@@ -94,7 +95,7 @@ export function packHeader(header: Header): Uint8Array {
   const out = new Uint8Array(headerBytes(header));
   const view = new DataView(out.buffer);
   out.set(new TextEncoder().encode("CLKW"));
-  view.setUint16(4, header.kind === EVALUATION_KEYS ? 2 : 1, true);
+  view.setUint16(4, versionsOf(header.kind).at(-1) as number, true);
   out[6] = header.kind;
   out[7] = (header.seeded ? FLAG_SEEDED : 0) + (header.purpose === null ? 0 : FLAG_PURPOSE);
   view.setBigUint64(8, BigInt(objectBytes(header)), true);
@@ -124,10 +125,10 @@ export function pack(header: Header, sections: Uint8Array[]): Uint8Array {
 }
 
 /** Header and sections of an object of one of these kinds, views of `data`; every field, the size and the checksum checked. */
-export function unpack(engine: Engine, data: Uint8Array, kinds: number[]): { header: Header; sections: Uint8Array[] } {
+export async function unpack(engine: Engine, data: Uint8Array, kinds: number[]): Promise<{ header: Header; sections: Uint8Array[] }> {
   const header = readHeader(engine, data, kinds);
   const end = data.length - CHECKSUM_BYTES;
-  if (!equalBytes(sha256(data.subarray(0, end)), data.subarray(end)))
+  if (!equalBytes(await digestOf(data.subarray(0, end)), data.subarray(end)))
     throw new SerializationError(
       `${label(header.kind)}: the checksum does not match; the bytes were altered or damaged, transfer the object again`,
     );
@@ -187,9 +188,12 @@ function checkIdentity(data: Uint8Array, kind: number, version: number, flags: n
     throw new SerializationError("object: expected the magic bytes 'CLKW' at its start; this is another kind of file");
   if (kind < SECRET_KEY || kind > SWITCHED_CIPHERTEXTS)
     throw new SerializationError(`object: expected a kind from 1 to 6, got ${kind}; the object is damaged or from a newer release`);
-  const expected = kind === EVALUATION_KEYS ? 2 : 1;
-  if (version !== expected)
-    throw damaged(kind, `expected wire format version ${expected}, got ${version}; use the release of cloakwork that wrote it`);
+  const expected = versionsOf(kind);
+  if (!expected.includes(version))
+    throw damaged(
+      kind,
+      `expected wire format version ${expected.join(" or ")}, got ${version}; use the release of cloakwork that wrote it`,
+    );
   if ((flags & ~(FLAG_SEEDED | FLAG_PURPOSE)) !== 0) throw damaged(kind, `expected flags from 0 to 3, got ${flags}`);
   if (!kinds.includes(kind)) {
     const advice =
@@ -242,6 +246,11 @@ function knownSet(engine: Engine, data: Uint8Array): ParameterSet {
   return parameters;
 }
 
+/** The versions of the format that are read; the last one is written. */
+function versionsOf(kind: number): number[] {
+  return kind === EVALUATION_KEYS ? [2, 3] : [1];
+}
+
 function label(kind: number): string {
   return LABELS[kind] ?? "object";
 }
@@ -256,10 +265,4 @@ export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
 
 export function hexadecimal(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
-/** SHA-256 of much at once: the platform's own where a page may have it. */
-export async function digestOf(data: Uint8Array): Promise<Uint8Array> {
-  if (globalThis.crypto?.subtle === undefined) return sha256(data);
-  return new Uint8Array(await crypto.subtle.digest("SHA-256", data as BufferSource));
 }

@@ -2,11 +2,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { CancelledError, ClientKey, ClientSpecification, Engine, Keyring } from "../dist/index.js";
+import { CancelledError, ClientKey, ClientSpecification, Engine, Keyring, parameterSet } from "../dist/index.js";
 
 const engine = await Engine.load();
 const toys = await Engine.load({ environment: { CLOAKWORK_ALLOW_TOY: "1" } });
 const CHEAP = { log2n: 10, r: 8, p: 1 };
+
+async function joined(parts) {
+  const found = [];
+  for await (const part of parts) found.push(part);
+  return Buffer.concat(found);
+}
 
 test("unknown and insecure sets", async () => {
   await assert.rejects(ClientKey.generate("lut99", engine), { name: "ParameterError", message: /there is none called 'lut99'.*lut2/ });
@@ -31,30 +37,30 @@ test("values out of range are named by position, never shown", async () => {
 test("every byte of an object that is changed, and every length, is refused", async () => {
   const key = await ClientKey.generate("toy", toys);
   const object = key.encryptMessages([1, 2], { form: "seeded" });
-  assert.deepEqual([...key.decrypt(object)], [1, 2]);
+  assert.deepEqual([...(await key.decrypt(object))], [1, 2]);
   for (let i = 0; i < object.length; ++i) {
     const changed = object.slice();
     changed[i] ^= 1;
-    assert.throws(() => key.decrypt(changed), { name: /SerializationError|KeyMismatchError/ }, `byte ${i}`);
+    await assert.rejects(key.decrypt(changed), { name: /SerializationError|KeyMismatchError/ }, `byte ${i}`);
   }
   for (let length = 0; length < object.length; ++length)
-    assert.throws(() => key.decrypt(object.subarray(0, length)), { name: "SerializationError" }, `length ${length}`);
-  assert.throws(() => key.decrypt(new Uint8Array([...object, 0])), { name: "SerializationError" });
+    await assert.rejects(key.decrypt(object.subarray(0, length)), { name: "SerializationError" }, `length ${length}`);
+  await assert.rejects(key.decrypt(new Uint8Array([...object, 0])), { name: "SerializationError" });
   const other = await ClientKey.generate("toy", toys);
-  assert.throws(() => other.decrypt(object), { name: "KeyMismatchError" });
+  await assert.rejects(other.decrypt(object), { name: "KeyMismatchError" });
 });
 
 test("key files", async () => {
   const key = await ClientKey.generate("toy", toys);
   const file = await key.save("right", CHEAP);
   const again = await ClientKey.load(file, "right", toys);
-  assert.deepEqual([...again.decrypt(key.encryptMessages([3, 0]))], [3, 0]);
+  assert.deepEqual([...(await again.decrypt(key.encryptMessages([3, 0])))], [3, 0]);
   await assert.rejects(ClientKey.load(file, "wrong", toys), { name: "KeyMismatchError", message: /passphrase/ });
   await assert.rejects(ClientKey.load(file, "", toys), { name: "ParameterError" });
   await assert.rejects(ClientKey.load(file.subarray(0, 200), "right", toys), { name: "SerializationError" });
   await assert.rejects(ClientKey.load(key.encryptMessages([1]), "right", toys), { name: "SerializationError", message: /secret key/ });
   await assert.rejects(key.save("costly", { log2n: 30, r: 8, p: 1 }), { name: "SerializationError" });
-  assert.throws(() => key.decrypt(file), { name: "SerializationError", message: /secret key must stay with its owner/ });
+  await assert.rejects(key.decrypt(file), { name: "SerializationError", message: /secret key must stay with its owner/ });
 });
 
 test("sizes beyond the engine's addresses are refused, not wrapped around", () => {
@@ -72,15 +78,20 @@ test("two clients that make a key at once end with one", async () => {
   const rings = [1, 2].map(() => new Keyring(store, "word", toys, CHEAP));
   const [one, other] = await Promise.all(rings.map((ring) => ring.key("toy")));
   assert.deepEqual(one.keyId, other.keyId);
-  assert.deepEqual([...other.decrypt(one.encryptMessages([3, 1]))], [3, 1]);
-  const object = await rings[0].evaluationKeys("toy");
-  assert.equal(await rings[1].evaluationKeys("toy"), object); // the stored one
-  files.set(
-    [...files.keys()].find((name) => name.endsWith(".evaluation.keys")),
-    object.slice(0, -1),
-  );
-  const third = new Keyring(store, "word", toys, CHEAP);
-  assert.equal((await third.evaluationKeys("toy")).length, object.length); // made again
+  assert.deepEqual([...(await other.decrypt(one.encryptMessages([3, 1])))], [3, 1]);
+  assert.equal(await rings[0].storedEvaluationKeys("toy"), null);
+  const half = rings[0].newEvaluationKeys("toy");
+  for (let i = 0; i < 3; ++i) await half.next();
+  await half.return();
+  assert.equal(await rings[0].storedEvaluationKeys("toy"), null); // nothing is stored of keys that are not complete
+  const made = await joined(rings[0].newEvaluationKeys("toy"));
+  const object = await rings[1].storedEvaluationKeys("toy");
+  assert.deepEqual(Buffer.from(object), made);
+  const name = [...files.keys()].find((each) => each.endsWith(".evaluation.keys"));
+  for (const damaged of [object.slice(0, -1), object.map((byte, i) => byte ^ Number(i === 70_000)), new Uint8Array()]) {
+    files.set(name, damaged);
+    assert.equal(await new Keyring(store, "word", toys, CHEAP).storedEvaluationKeys("toy"), null);
+  }
   await assert.rejects(new Keyring(store, "wrong", toys, CHEAP).key("toy"), { name: "KeyMismatchError" });
 });
 
@@ -89,18 +100,64 @@ test("progress of evaluation keys, cancelled and failing", async () => {
   const seen = [];
   for await (const _ of key.evaluationKeys((done, total) => void seen.push([done, total])));
   assert.equal(seen.at(-1)[0], seen.at(-1)[1]);
-  await assert.rejects(key.evaluationKeys(() => false).next(), CancelledError);
+  await assert.rejects(joined(key.evaluationKeys(() => false)), CancelledError);
   const failing = key.evaluationKeys(() => {
     throw new TypeError("of the callback");
   });
-  await assert.rejects(failing.next(), { name: "TypeError" });
+  await assert.rejects(joined(failing), { name: "TypeError" });
   for await (const _ of key.evaluationKeys()) break; // memory is given back
-  assert.deepEqual([...key.decrypt(key.encryptMessages([2]))], [2]);
+  assert.deepEqual([...(await key.decrypt(key.encryptMessages([2])))], [2]);
 });
 
 test("specifications that are none", () => {
   for (const text of ["", "[]", "{}", '{"cloakwork_client": 1}', '{"cloakwork_client": 2, "parameter_set": "lut2"}', "NaN"])
     assert.throws(() => new ClientSpecification(text, engine), { name: "SerializationError" }, text);
+});
+
+test("values beyond the calibrated range are told once, and never shown", () => {
+  const digest = Buffer.from(parameterSet(toys, "toy").digest).toString("hex");
+  const range = { lower: [0, -1], upper: [2, 1], offset: [0, 0], scale: [1, 1] };
+  const json = {
+    cloakwork_client: 2,
+    program_digest: "cd".repeat(32),
+    parameter_set: "toy",
+    parameter_digest: digest,
+    input_shape: [2],
+    input_range: [-1, 1],
+    input_scale: 0.1,
+    output_scale: [1],
+    output_offset: [0],
+    client_steps: [],
+    input_steps: [
+      { step: "Columns", count: 2, names: ["age", "height"], missing: false },
+      { step: "Rescale", ...range },
+    ],
+    output_steps: [],
+  };
+  const specification = new ClientSpecification(JSON.stringify(json), toys);
+  const told = [];
+  const options = { onWarning: (warning) => told.push(warning) };
+  specification.inputs([[0.5, 0.5]], options);
+  assert.deepEqual(told, []);
+  const samples = [
+    [0.5, 7.125],
+    [0.5, 0],
+    [1.5, -9],
+  ];
+  const { data } = specification.inputs(samples, options);
+  assert.deepEqual([...data], [0.5, 1, 0.5, 0, 1, -1]);
+  const message =
+    "input: 2 of 3 samples have values beyond the calibrated range (3 values in columns 'height', 'age'); they count as its end";
+  assert.deepEqual(told, [{ name: "CalibratedRangeWarning", message, samples: 2, of: 3, values: 3, columns: ["height", "age"] }]);
+  const { warn } = console;
+  const lines = [];
+  console.warn = (...line) => lines.push(line.join(" "));
+  try {
+    specification.inputs(samples);
+  } finally {
+    console.warn = warn;
+  }
+  assert.deepEqual(lines, [`CalibratedRangeWarning: ${message}`]);
 });
 
 test("randomness that fails is told", async () => {
@@ -114,4 +171,28 @@ test("randomness that fails is told", async () => {
     crypto.getRandomValues = getRandomValues;
   }
   (await ClientKey.generate("lut2", engine)).close();
+});
+
+test("evaluation keys are made in little memory, and what is asked for while they are", async () => {
+  const fresh = await Engine.load();
+  const key = await ClientKey.generate("lut2", fresh);
+  let [largest, turns, bytes] = [0, 0, 0];
+  const ticking = setInterval(() => ++turns, 1);
+  for await (const part of key.evaluationKeys()) {
+    largest = Math.max(largest, part.length);
+    bytes += part.length;
+  }
+  clearInterval(ticking);
+  assert.equal(bytes, key.evaluationKeysBytes);
+  assert.ok(largest <= 2 ** 18, `${largest} bytes in one part`);
+  assert.ok(fresh.memoryBytes < 6 * 2 ** 20 && bytes > 4 * fresh.memoryBytes, `${fresh.memoryBytes} bytes of memory`);
+  assert.ok(turns > 3, `${turns} turns of the event loop`);
+});
+
+test("a key that is closed while its evaluation keys are made", async () => {
+  const key = await ClientKey.generate("toy", toys);
+  const parts = key.evaluationKeys();
+  for (let i = 0; i < 3; ++i) await parts.next();
+  key.close();
+  await assert.rejects(joined(parts), { name: "ParameterError", message: /closed/ });
 });

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-import { ClientKey, ClientSpecification, Engine } from "../dist/index.js";
+import { ClientKey, ClientSpecification, Engine, isNumbers } from "../dist/index.js";
 
 const [step, folder] = process.argv.slice(2);
 const PASSPHRASE = "of the test";
@@ -47,14 +47,16 @@ const STEPS = {
   },
   decrypt: async () => {
     const key = await ClientKey.load(read("secret.key"), PASSPHRASE, engine);
+    const x = JSON.parse(readFileSync(path("samples.json"), "utf8"));
+    const samples = Array.isArray(x) ? x.length : Object.values(x)[0].length;
+    const plain = ({ shape, data }) => ({ shape, data: [...data] });
+    const written = (answer) => {
+      if (Array.isArray(answer)) return answer;
+      return isNumbers(answer) ? plain(answer) : Object.fromEntries(Object.entries(answer).map(([name, each]) => [name, plain(each)]));
+    };
     const answers = {};
-    for (const until of ["scores", "probabilities", "labels"]) {
-      const answer = specification.decrypt(key, read("result.bin"), {
-        until,
-        samples: JSON.parse(readFileSync(path("samples.json"), "utf8")).length,
-      });
-      answers[until] = Array.isArray(answer) ? answer : { shape: answer.shape, data: [...answer.data] };
-    }
+    for (const until of ["scores", "probabilities", "labels"])
+      answers[until] = written(await specification.decrypt(key, read("result.bin"), { until, samples }));
     writeFileSync(path("answers.json"), JSON.stringify(answers));
   },
 };

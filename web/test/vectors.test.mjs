@@ -54,9 +54,10 @@ for (const set of Object.keys(digests)) {
 
   test(`${set}: the key file opens, and its objects decrypt`, async () => {
     const key = await ClientKey.load(read(`${set}_secret_key.clkw`), PASSPHRASE, engine);
-    for (const name of ["ciphertexts", "seeded_ciphertexts"]) assert.deepEqual([...key.decrypt(read(`${set}_${name}.clkw`))], messages);
-    assert.deepEqual([...key.decrypt(read(`${set}_packed_ciphertexts.clkw`))], many);
-    assert.deepEqual([...key.decrypt(read(`${set}_bootstrapped.clkw`))], inLanes([1, 2, 3, 0], lanes));
+    for (const name of ["ciphertexts", "seeded_ciphertexts"])
+      assert.deepEqual([...(await key.decrypt(read(`${set}_${name}.clkw`)))], messages);
+    assert.deepEqual([...(await key.decrypt(read(`${set}_packed_ciphertexts.clkw`)))], many);
+    assert.deepEqual([...(await key.decrypt(read(`${set}_bootstrapped.clkw`)))], inLanes([1, 2, 3, 0], lanes));
     await assert.rejects(ClientKey.load(read(`${set}_secret_key.clkw`), "another", engine), { name: "KeyMismatchError" });
     key.close();
   });

@@ -12,7 +12,7 @@ import { parentPort } from "node:worker_threads";
 import { ClientKey } from "./browser.js";
 const key = await ClientKey.generate("lut2");
 const keys = await key.evaluationKeysObject((done, total) => parentPort.postMessage({ done, total }));
-parentPort.postMessage({ values: [...key.decrypt(key.encryptMessages([3, 1, 2]))], bytes: keys.length });
+parentPort.postMessage({ values: [...(await key.decrypt(key.encryptMessages([3, 1, 2])))], bytes: keys.length });
 `;
 
 test("in a worker, from a folder of its own", async () => {

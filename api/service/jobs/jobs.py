@@ -272,6 +272,20 @@ class Jobs:
                 return
         await self.forget(await self.get(tenant, identity))
 
+    async def cancel(self, identity: str) -> Job:
+        """Whoever's it is; its owner sees it as cancelled.
+
+        Raises:
+            UnknownJobError.
+            ConflictError: it is over.
+        """
+        job = await self._store.find(identity)
+        with self._disk.relieved():
+            if not await self._store.cancel(identity):
+                raise ConflictError(f"job '{identity}' is over; there is nothing to cancel")
+            await self.drop(job)
+        return job
+
     async def drop(self, job: Job) -> None:
         """Its row says that it is over: nothing runs it any more, and its input goes."""
         self._dispatcher.cancel(job.id)

@@ -80,6 +80,10 @@ class JobStore:
     async def get(self, tenant: str, identity: str) -> Job:
         return await self._one(table.c.id == identity, table.c.tenant == tenant, name=identity)
 
+    async def find(self, identity: str) -> Job:
+        """Whoever's it is."""
+        return await self._one(table.c.id == identity, name=identity)
+
     async def by_idempotency_key(self, tenant: str, key: str) -> Job | None:
         try:
             return await self._one(table.c.tenant == tenant, table.c.idempotency_key == key, name=key)

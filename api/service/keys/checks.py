@@ -42,27 +42,28 @@ def check_header(record: KeyRecord, start: bytes) -> Header:
     return header
 
 
-def verify(path: Path, record: KeyRecord) -> Header:
-    """Announced SHA-256, header, the object's own checksum, and that every word is below its modulus, in a few megabytes of memory."""
-    whole, inner, size = hashlib.sha256(), hashlib.sha256(), path.stat().st_size
+def verify(path: Path, record: KeyRecord) -> tuple[Header, str]:
+    """Header, SHA-256 (the announced one, if one was), the object's own checksum, and that every word is below its modulus, in a few megabytes
+    of memory. Returns header and SHA-256."""
+    inner, size = hashlib.sha256(), path.stat().st_size
     with path.open("rb") as stream:
         header = check_header(record, stream.read(PREFIX_BYTES))
         stream.seek(0)
         for block in _pieces(stream, size - CHECKSUM_BYTES):
-            whole.update(block)
             inner.update(block)
         checksum = stream.read()
+        whole = inner.copy()
         whole.update(checksum)
         _check_sums(whole.hexdigest(), inner.digest(), checksum, record)
         try:
             check_words(stream, header)
         except SerializationError as error:
             raise MalformedError(str(error)) from None
-    return header
+    return header, whole.hexdigest()
 
 
 def _check_sums(whole: str, inner: bytes, checksum: bytes, record: KeyRecord) -> None:
-    if whole != record.sha256:
+    if record.sha256 is not None and whole != record.sha256:
         raise ChecksumError(
             "the bytes that came are not those that were announced (sha256); the upload begins again at 0"
         )

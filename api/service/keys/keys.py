@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import delete, insert, select, update
@@ -29,7 +29,7 @@ class KeyRecord:
     tenant: str
     parameter_set: str
     parameter_digest: str
-    sha256: str
+    sha256: str | None  # None: not announced, and bytes are missing
     bytes: int
     state: str
     secret_id: str | None  # the key id that ciphertexts of the same secret key carry
@@ -37,7 +37,7 @@ class KeyRecord:
     used_at: float
 
     @classmethod
-    def of_upload(cls, tenant: str, params: ParameterSet, sha256: str) -> KeyRecord:
+    def of_upload(cls, tenant: str, params: ParameterSet, sha256: str | None) -> KeyRecord:
         """One whose bytes have yet to come."""
         digest, moment = parameter_digest(params).hex(), now()
         size = upload_bytes(params)
@@ -60,7 +60,7 @@ class Keys:
         self._used: dict[str, float] = {}
 
     async def open(self, record: KeyRecord, admit: Admission) -> tuple[KeyRecord, bool]:
-        """The record for this content, and whether it is new. A tenant has one for each content."""
+        """The record for this content, and whether it is new. A tenant has one for each content that is known."""
         found = await self.same_content(record)
         if found is not None:
             return found, False
@@ -73,11 +73,28 @@ class Keys:
             return await self.open(record, admit)
 
     async def same_content(self, record: KeyRecord) -> KeyRecord | None:
+        if record.sha256 is None:
+            return None
         same = (table.c.tenant == record.tenant) & (table.c.sha256 == record.sha256)
         query = select(table).where(same, table.c.parameter_digest == record.parameter_digest)
         async with self._database.read() as connection:
             row = (await connection.execute(query)).one_or_none()
         return None if row is None else _record(row)
+
+    async def identify(self, record: KeyRecord, sha256: str) -> KeyRecord:
+        """The tenant's record of the content that an upload turned out to have: this one, or another that had it first."""
+        if record.sha256 is not None:
+            return record
+        named = replace(record, sha256=sha256)
+        found = await self.same_content(named)
+        if found is not None:
+            return found
+        try:
+            async with self._database.write() as connection:
+                await connection.execute(update(table).where(table.c.id == record.id).values(sha256=sha256))
+            return named
+        except IntegrityError:  # announced, or completed, at the same moment
+            return await self.identify(record, sha256)
 
     async def get(self, tenant: str, identity: str) -> KeyRecord:
         async with self._database.read() as connection:
@@ -86,6 +103,14 @@ class Keys:
             ).one_or_none()
         if row is None:
             raise UnknownKeyError(f"there is no key '{identity}'; GET /v2/keys lists yours")
+        return _record(row)
+
+    async def find(self, identity: str) -> KeyRecord:
+        """Whoever's it is."""
+        async with self._database.read() as connection:
+            row = (await connection.execute(select(table).where(table.c.id == identity))).one_or_none()
+        if row is None:
+            raise UnknownKeyError(f"there is no key '{identity}'")
         return _record(row)
 
     async def of_tenant(self, tenant: str) -> list[KeyRecord]:

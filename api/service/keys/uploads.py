@@ -1,4 +1,8 @@
-"""Resumable uploads of evaluation keys: bytes go to a file as they come, and become a key when their SHA-256 is the announced one."""
+"""Resumable uploads of evaluation keys: bytes go to a file as they come, and become a key when they are what they claim to be.
+
+The SHA-256 is announced, or left out by who makes the keys while they are sent: then the object's own checksum proves that all came, and
+the SHA-256 is known at the end. A tenant has one key for each content; where a second upload turns out to have it, the first id stays.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +74,7 @@ class Uploads:
         self._structured_keys = structured_keys
         self._writing: set[str] = set()
 
-    async def open(self, tenant: Tenant, digest: str, size: int, sha256: str) -> tuple[Progress, bool]:
+    async def open(self, tenant: Tenant, digest: str, size: int, sha256: str | None) -> tuple[Progress, bool]:
         """The upload for this content, and whether it is new; a key that is there already is complete."""
         params = known_set(digest, self._structured_keys)
         expected = upload_bytes(params)
@@ -113,7 +117,7 @@ class Uploads:
         return Progress(record, record.bytes if record.state == READY else self._received(record))
 
     async def append(self, record: KeyRecord, offset: int, chunks: AsyncIterator[bytes]) -> Progress:
-        """Writes what comes; with the last byte the key becomes usable.
+        """Writes what comes; with the last byte the key becomes usable, under the id of the progress.
 
         Raises:
             WrongOffsetError: the upload stands somewhere else.
@@ -213,24 +217,30 @@ class Uploads:
         """Raises:
         UnknownKeyError: deleted while its last bytes came, or were checked.
         """
-        source, target = self._storage.place(record.upload_name), self._storage.place(record.name)
+        source = self._storage.place(record.upload_name)
         if not source.exists():
-            source = target
+            source = self._storage.place(record.name)
         try:
-            header = await asyncio.to_thread(verify, source, record)
+            header, sha256 = await asyncio.to_thread(verify, source, record)
+            owner = await self._keys.identify(record, sha256)
+            target = self._storage.place(owner.name)
             if source != target:
                 await asyncio.to_thread(source.replace, target)
                 await asyncio.to_thread(synchronise_folder, target.parent)
-            await self._storage.keep(record.name)
+            await self._storage.keep(owner.name)
         except FheError:
             source.unlink(missing_ok=True)
             raise
         except FileNotFoundError:
             raise _deleted(record) from None
-        if not await self._keys.complete(record, (header.key_id or b"").hex()):
-            await self._storage.delete(record.name)
-            raise _deleted(record)
-        return await self._keys.get(record.tenant, record.id)
+        if owner.id != record.id:
+            await self._keys.remove(record)
+        if not await self._keys.complete(owner, (header.key_id or b"").hex()):
+            await self._storage.delete(owner.name)
+            raise _deleted(owner)
+        if owner.id != record.id and owner.id not in self._writing:
+            await self._storage.delete(owner.upload_name)  # a part of the same
+        return await self._keys.get(owner.tenant, owner.id)
 
 
 def _deleted(record: KeyRecord) -> UnknownKeyError:

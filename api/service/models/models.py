@@ -91,13 +91,20 @@ class Models:
         """Every version with its state, as the repository extension of the Open Inference Protocol has it."""
         return [
             {
-                "name": name,
-                "version": version,
-                "state": "READY" if self._state(name, version) == LOADED else "UNAVAILABLE",
-                "reason": "" if self._state(name, version) == LOADED else self._state(name, version),
+                "name": model.name,
+                "version": model.version,
+                "state": "READY" if state == LOADED else "UNAVAILABLE",
+                "reason": "" if state == LOADED else state,
             }
+            for model, state in self.every()
+        ]
+
+    def every(self) -> list[tuple[Model, str]]:
+        """Every version of the folder with its state, by name and version."""
+        return [
+            (model, self._state(name, version))
             for name in self.names()
-            for version, _ in _ordered(self._versions[name].items())
+            for version, model in _ordered(self._versions[name].items())
         ]
 
     def _state(self, name: str, version: str) -> str:
@@ -246,7 +253,9 @@ def _read_repository(repository: Path) -> dict[str, dict[str, Model]]:
 
 
 def _ordered(versions: Iterable[tuple[str, Model]]) -> list[tuple[str, Model]]:
+    return sorted(versions, key=lambda item: version_order(item[0]))
+
+
+def version_order(version: str) -> tuple[bool, int, str]:
     """Numbers by value, other names after them."""
-    return sorted(
-        versions, key=lambda item: (not item[0].isdecimal(), int(item[0]) if item[0].isdecimal() else 0, item[0])
-    )
+    return not version.isdecimal(), int(version) if version.isdecimal() else 0, version

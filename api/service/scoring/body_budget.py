@@ -16,6 +16,9 @@ class BodyBudget:
         self._limit, self._tenant_limit = limit, tenant_limit
         self._held: Counter[str] = Counter()
 
+    def facts(self) -> dict[str, int]:
+        return {"held_bytes": self._held.total(), "limit_bytes": self._limit}
+
     @contextmanager
     def hold(self, tenant: str, count: int) -> Iterator[None]:
         """Raises:

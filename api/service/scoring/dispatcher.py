@@ -19,6 +19,7 @@ from cloakwork.api.service.clock import now
 from cloakwork.api.service.scoring.engine_link import EngineLink
 from cloakwork.api.service.scoring.queue import FairQueue
 from cloakwork.api.settings import Settings
+from cloakwork.models.audit.audit_key import AuditKey
 
 DEFAULT_PRIORITY: Final = 5
 SYNCHRONOUS_PRIORITY: Final = 10  # before the tenant's own jobs
@@ -26,6 +27,16 @@ SYNCHRONOUS_PRIORITY: Final = 10  # before the tenant's own jobs
 _AHEAD: Final = 1  # requests sent beyond the workers, so that none waits for a message
 
 _log = logging.getLogger("cloakwork.dispatcher")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a run computes, for those who look."""
+
+    model: str
+    version: str
+    parameter_set: str
+    samples: int
 
 
 @dataclass(eq=False)
@@ -41,6 +52,7 @@ class Work:
     long: bool = False
     body: bytes = b""
     claim: Callable[[], Awaitable[bool]] | None = None
+    subject: Subject | None = None
     losses: int = 0  # engines that died while they had it
     queued_at: float = field(default_factory=now)
 
@@ -51,14 +63,14 @@ class Work:
 
 
 class Dispatcher:
-    def __init__(self, settings: Settings, options: EngineOptions) -> None:
+    def __init__(self, settings: Settings, options: EngineOptions, audit_key: AuditKey) -> None:
         self._settings = settings
         self._workers = 1
         self._queue: FairQueue[Work] = FairQueue()
         self._in_flight: dict[str, Work] = {}
         self._claims: set[asyncio.Task[None]] = set()
         self.devices: tuple[str, ...] = ()
-        self.link = EngineLink(options, self._heard, self._up, self._lost)
+        self.link = EngineLink(options, audit_key, self._heard, self._up, self._lost)
 
     # --- from the services ---
 
@@ -111,6 +123,17 @@ class Dispatcher:
 
     def _accepted(self) -> list[Work]:
         return [*self._queue, *self._in_flight.values()]
+
+    def in_flight(self) -> list[Work]:
+        """What the engine has, at most one more than it has workers."""
+        return list(self._in_flight.values())
+
+    def waiting_of(self, tenant: str) -> int:
+        return self._queue.waiting_of(tenant)
+
+    @property
+    def workers(self) -> int:
+        return self._workers
 
     @property
     def waiting(self) -> int:

@@ -14,6 +14,7 @@ from cloakwork.api.engine.messages import Message, pack, receive
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import new_id
+from cloakwork.models.audit.audit_key import AuditKey
 
 _RESTART_SECONDS: Final = (0.0, 0.2, 1.0, 5.0)
 _STOP_SECONDS: Final = 5.0
@@ -27,11 +28,12 @@ class EngineLink:
     def __init__(
         self,
         options: EngineOptions,
+        audit_key: AuditKey,
         on_message: Callable[[Message, bytes], None],
         on_up: Callable[[Message], None],
         on_lost: Callable[[], None],
     ) -> None:
-        self._options = options
+        self._options, self._audit_key = options, audit_key
         self._on_message, self._on_up, self._on_lost = on_message, on_up, on_lost
         self._writer: asyncio.StreamWriter | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -102,6 +104,9 @@ class EngineLink:
                     env={**os.environ, **_one_thread_each()},
                 )
             reader, writer = await asyncio.open_connection(sock=ours)
+            writer.write(
+                pack({"op": "audit_key"}, self._audit_key.secret)
+            )  # no argument: the list of processes shows them
             while True:
                 message, body = await receive(reader)
                 answered = True

@@ -22,7 +22,7 @@ from cloakwork.api.service.keys.keys import KeyRecord, Keys
 from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.object_headers import read_header
-from cloakwork.api.service.scoring.dispatcher import SYNCHRONOUS_PRIORITY, Dispatcher, Work
+from cloakwork.api.service.scoring.dispatcher import SYNCHRONOUS_PRIORITY, Dispatcher, Subject, Work
 from cloakwork.api.service.scoring.estimates import Estimates
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.tenants.tenants import Tenant
@@ -190,7 +190,9 @@ class Scoring:
             "samples": request.samples,
         }
         long = seconds > self._settings.synchronous_seconds
-        return Work(identity, request.tenant.name, priority, message, listen, seconds, long)
+        model = request.model
+        subject = Subject(model.name, model.version, model.parameters.name, request.samples)
+        return Work(identity, request.tenant.name, priority, message, listen, seconds, long, subject=subject)
 
     async def _key_file(self, key: KeyRecord) -> Path:
         for _ in range(2):
@@ -212,6 +214,7 @@ class Scoring:
         name = request.model.parameters.name
         self.estimates.learn(request.model, request.samples, message["seconds"])
         self._usage.count(request.tenant.name, requests=1, samples=request.samples)
+        self._metrics.activity.ran(request.model.name, request.model.version, request.samples, message["seconds"])
         self._metrics.ran(name, message["device"], request.bootstraps, queue_seconds, message["seconds"])
 
 

@@ -53,12 +53,15 @@ class Disk:
                 found.append(status.f_bavail * status.f_frsize)
         return min(found, default=0)
 
+    def room_bytes(self) -> int:
+        """For what is new: beyond the reserve and what is promised; below zero where that has begun to be used."""
+        return self.free_bytes() - sum(self._promised.values()) - (self._reserve_bytes - self._held_bytes())
+
     def require_room(self, count: int) -> None:
         """Raises:
         StorageFullError: with so many bytes more, and those that are promised, less than the reserve would be free.
         """
-        room = self.free_bytes() - sum(self._promised.values()) - (self._reserve_bytes - self._held_bytes())
-        if count > room:
+        if count > self.room_bytes():
             error = StorageFullError(
                 f"the service has no room for {count} bytes more; delete keys or finished jobs, or tell the operator"
             )

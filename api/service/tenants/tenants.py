@@ -21,9 +21,9 @@ from cloakwork.api.service.clock import now
 from cloakwork.api.service.names import NAME_PATTERN
 from cloakwork.fhe_core.errors import ParameterError
 
-SCOPES: Final = ("score", "models", "metrics", "priority")
+SCOPES: Final = ("score", "models", "metrics", "priority", "admin")
 """`score`: keys, inference, jobs, usage. `models`: load and unload. `metrics`: /metrics, and nothing about models. `priority`: jobs before
-other tenants' work."""
+other tenants' work. `admin`: what the owner of the service sees and does (`service/administration`), and nothing of the others."""
 
 LOCAL_TENANT: Final = "local"
 
@@ -58,6 +58,7 @@ class Tenant:
     max_bootstraps_per_day: int | None = None
     max_queue: int | None = None
     models: frozenset[str] | None = None
+    api_key: str | None = None  # its public part
 
     def require(self, *scopes: str) -> None:
         """One of these scopes."""
@@ -107,7 +108,7 @@ class Tenants:
             raise refused
         limits = (row.max_bytes, row.max_bootstraps_per_day, row.max_queue)
         models = None if row.models is None else frozenset(row.models.split())
-        return Tenant(row.tenant, frozenset(row.scopes.split()), *limits, models)
+        return Tenant(row.tenant, frozenset(row.scopes.split()), *limits, models, row.id)
 
     async def local(self) -> Tenant:
         """The only tenant of `--insecure-local`."""
@@ -137,6 +138,7 @@ class Tenants:
             )
             if not changed.rowcount:
                 raise _no_tenant(name)
+        self._known.clear()
 
     async def change_scopes(self, name: str, scopes: tuple[str, ...], identity: str | None = None) -> None:
         """Of every API key of a tenant that is not revoked, or of one."""
@@ -195,6 +197,7 @@ class Tenants:
             )
         if not result.rowcount:
             raise ParameterError(f"API key: there is no valid one '{identity}'")
+        self._known.clear()
 
     async def rotate(self, identity: str, grace_seconds: float) -> str:
         """A new token with the same scopes; the old one stays valid for the grace period."""

@@ -202,15 +202,24 @@ async def _store(connection: AsyncConnection, tenant: str, day: str, amounts: di
 
 
 async def _stored_bytes(connection: AsyncConnection, tenant: str) -> dict[str, int]:
+    return (await stored_bytes_by_tenant(connection, [tenant]))[tenant]
+
+
+async def stored_bytes_by_tenant(connection: AsyncConnection, names: list[str]) -> dict[str, dict[str, int]]:
     """Keys count from the moment their upload is opened, inputs while a job waits or runs, results from the acceptance of their job on."""
-    mine, waiting = jobs.c.tenant == tenant, jobs.c.state.in_(("queued", "running"))
+    waiting = jobs.c.state.in_(("queued", "running"))
     sums = {
-        "keys": select(func.sum(evaluation_keys.c.bytes)).where(evaluation_keys.c.tenant == tenant),
-        "inputs": select(func.sum(jobs.c.input_bytes)).where(mine, waiting),
-        "results": select(func.sum(jobs.c.result_bytes)).where(mine),
-        "expected_results": select(func.sum(jobs.c.expected_bytes)).where(mine, waiting),
+        "keys": select(evaluation_keys.c.tenant, func.sum(evaluation_keys.c.bytes)),
+        "inputs": select(jobs.c.tenant, func.sum(jobs.c.input_bytes)).where(waiting),
+        "results": select(jobs.c.tenant, func.sum(jobs.c.result_bytes)),
+        "expected_results": select(jobs.c.tenant, func.sum(jobs.c.expected_bytes)).where(waiting),
     }
-    return {name: int((await connection.execute(query)).scalar() or 0) for name, query in sums.items()}
+    found = {name: dict.fromkeys(sums, 0) for name in names}
+    for kind, query in sums.items():
+        tenant = query.selected_columns[0]
+        for name, count in await connection.execute(query.where(tenant.in_(names)).group_by(tenant)):
+            found[name][kind] = int(count or 0)
+    return found
 
 
 def _check_bytes(stored: int, count: int, limit: int) -> None:

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from cloakwork.app.cli.bench import large, measure, serve
+from cloakwork.app.cli.bench import keyswitch, large, measure, ntt, serve
+from cloakwork.app.cli.bench.methods import command as methods
 from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.parameter_sets import SetOption, find_set
@@ -21,6 +22,9 @@ app.command("func")(large.func)
 app.command("floor")(large.floor)
 app.command("sign")(large.sign)
 app.command("decomp")(large.decomp)
+app.command("methods")(methods.methods)
+app.command("ntt")(ntt.ntt)
+app.command("keyswitch")(keyswitch.keyswitch)
 
 BatchOption = Annotated[int, typer.Option("--batch", min=1, help="Ciphertexts in one call.")]
 RepeatsOption = Annotated[

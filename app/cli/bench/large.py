@@ -190,21 +190,24 @@ def report(kind: str, parameters: ParameterSet, work: Work, setting: Setting, js
     emit(record, json_path, f"{kind} of {work.bits} bits on {parameters.name}")
 
 
-def bench_large(parameters: ParameterSet, work: Work, setting: Setting, update: ProgressCallback) -> dict[str, Any]:
-    key = ClientKey.generate(parameters)
-    session = Session(key.evaluation_keys(), device=setting.device, threads=setting.threads)
-    rng = np.random.default_rng()
+def operation_of(work: Work, key: ClientKey, session: Session, batch: int, rng: np.random.Generator) -> Operation:
     modulus = 1 << work.bits
 
     def draw() -> tuple[tuple[Ciphertexts, ...], Array]:
-        m = rng.integers(0, modulus, (setting.batch, *lane_axis(parameters)))
+        m = rng.integers(0, modulus, (batch, *lane_axis(key.parameters)))
         return (key.encrypt_integers(m, modulus).ciphertexts,), m
 
-    operation = Operation(
+    return Operation(
         draw,
         lambda inputs: work.run(session, ModularIntegers(inputs, modulus)),
         lambda outputs, m: work.wrong(key, outputs, m),
     )
+
+
+def bench_large(parameters: ParameterSet, work: Work, setting: Setting, update: ProgressCallback) -> dict[str, Any]:
+    key = ClientKey.generate(parameters)
+    session = Session(key.evaluation_keys(), device=setting.device, threads=setting.threads)
+    operation = operation_of(work, key, session, setting.batch, np.random.default_rng())
     seconds, wrong = measure(on_device(operation, session), setting.repeats, update)
     median = statistics.median(seconds)
     return {

@@ -24,6 +24,7 @@ FIELDS = (
     "polynomial_size",
     "glwe_dimension",
     "lane_count",
+    "party_count",
     "extension_factor",
     "limb_count",
     "mask_gadget",
@@ -102,6 +103,10 @@ def sets_table(sets: list[ParameterSet]) -> Table:
         table.caption += " fine4, fine5: of lower noise still, for sums of 20 bits. Taken likewise, and to requantise."
     if any(each.lane_count > 1 for each in sets):
         table.caption += " .._cm2: 2 values to a ciphertext, for batches of one client. Taken only when asked for."
+    if any(each.party_count > 1 for each in sets):
+        table.caption += (
+            " .._2p, .._3p: keys that 2 or 3 parties make together, and decrypt together. Taken only when named."
+        )
     if any(each.structured_secret for each in sets):
-        table.caption += " *: a structured secret (block-binary small key), which no estimator covers in full; taken only when asked for."
+        table.caption += " *: a structured secret (.._block: block-binary, .._ntru: divides noise), more than LWE; taken only when asked for."
     return table

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, emit, progress
+from cloakwork.app.cli.shared.console import JsonOption, emit, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.key_files import EVALUATION_KEYS
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
+from cloakwork.app.cli.shared.model_memory import check_memory
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
-from cloakwork.models.program import Program
 from cloakwork.models.program.purpose import check_purpose
-from cloakwork.models.runtime import WORKING_BYTES, Runtime, samples_at_once
+from cloakwork.models.runtime import Runtime
 
 
 def run_model(
@@ -50,7 +49,7 @@ def run_model(
     remedy = f"encrypt with --model {model_name}, or with the client specification that 'cloakwork inspect --client' writes of it"
     check_purpose(inputs.purpose, model.program.digest, str(source), remedy)
     if device == "cpu":  # on a GPU as many samples after each other as its memory asks for
-        _check_memory(model.program, inputs.shape, source)
+        check_memory(model.program, inputs.shape, source)
     start = time.perf_counter()
     with progress("expanding the keys") as update:
         keys = EvaluationKeys.load(keys_path, parameters=model.program.parameters)
@@ -72,16 +71,3 @@ def run_model(
         "sha256": hashlib.sha256(output.read_bytes()).hexdigest(),
     }
     emit(record, json_path, "Results")
-
-
-def _check_memory(program: Program, shape: tuple[int, ...], source: Path) -> None:
-    """Refuses what would not fit: the ciphertexts that are held at once, for all samples of the file."""
-    most = max(1, samples_at_once(program) * (physical_memory_bytes() // 2) // WORKING_BYTES)
-    if shape and shape[0] > most:
-        raise FailureError(
-            f"{source}: expected at most {most} samples for the memory of this machine, got {shape[0]}; encrypt them to several files"
-        )
-
-
-def physical_memory_bytes() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -24,6 +24,7 @@ from cloakwork.app.cli.shared.passphrase import (
     read_passphrase,
 )
 from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
+from cloakwork.app.client.audit import Recorder
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
 from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.table import read_samples, read_tensors
@@ -46,6 +47,13 @@ def score(
     key_folder: Annotated[
         Path | None, typer.Option("--keys", help="Folder of your keys; made if needed. Default: your data folder.")
     ] = None,
+    audit: Annotated[
+        Path | None, typer.Option("--audit", help="Write what an audit of the answers needs; see 'cloakwork replay'.")
+    ] = None,
+    audit_keys: Annotated[
+        bool,
+        typer.Option("--audit-keys/--no-audit-keys", help="Put the evaluation keys into it; the server has them too."),
+    ] = True,
     structured_keys: StructuredKeysOption = False,
     api_key_file: ApiKeyFileOption = None,
     certificates: CaOption = None,
@@ -54,8 +62,7 @@ def score(
     json_path: JsonOption = None,
 ) -> None:
     """Encrypt samples, have a server compute on them, decrypt its answer."""
-    if output is not None:
-        refuse_overwriting(force, output)
+    refuse_overwriting(force, *(path for path in (output, audit) if path is not None))
     table = read_tensors(samples) if samples.suffix == ".npz" else read_samples(samples)
     start = time.perf_counter()
     with (
@@ -67,7 +74,8 @@ def score(
         if output is not None:
             steps = client.model(model, version).specification.output_steps
             check_answers_path(output, named_outputs(steps) is not None)
-        scores = client.score(model, table, version=version, progress=report)
+        recorder = None if audit is None else Recorder(audit, audit_keys)
+        scores = client.score(model, table, version=version, progress=report, recorder=recorder)
     record = _record(model, scores, time.perf_counter() - start)
     if output is not None:
         _write(output, scores.predictions)

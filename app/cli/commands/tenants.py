@@ -29,7 +29,7 @@ DataOption = Annotated[Path | None, typer.Option("--data", help="The service's d
 DatabaseOption = Annotated[str | None, typer.Option("--database", help="postgresql://.., where the service uses one.")]
 ScopeOption = Annotated[
     list[str] | None,
-    typer.Option("--scope", help="score, models, metrics or priority; may be repeated. Default: score."),
+    typer.Option("--scope", help="score, models, metrics, priority or admin; may be repeated. Default: score."),
 ]
 ModelOption = Annotated[
     list[str] | None, typer.Option("--model", help="A model that the tenant may use; may be repeated. Default: all.")

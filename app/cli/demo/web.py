@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,14 +12,15 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import IO, Annotated, Final, NoReturn
+from typing import IO, Annotated, Final
 
 import typer
 
 from cloakwork.app.cli.shared.console import FailureError, standard_output
+from cloakwork.app.cli.shared.interrupts import ends_well
 from cloakwork.app.cli.shared.service_extra import require_service
 
+_HOST: Final = "127.0.0.1"
 _STOP_SECONDS: Final = 30.0
 
 
@@ -32,8 +33,9 @@ def web(
 ) -> None:
     """Serve the zoo's models and the page on this machine, and open it; Ctrl-C ends it."""
     require_service()
+    _require_free(port)
     console = standard_output()
-    with _ended_by_signals(), _folder(data) as folder, _service(folder, port) as log:
+    with ends_well(), _folder(data) as folder, _service(folder, port) as log:
         url = _address(log)
         console.print(f"{url}/ is open to this machine alone. Models come as they are compiled; Ctrl-C ends it.")
         sys.stdout.flush()
@@ -44,20 +46,18 @@ def web(
         raise FailureError("the service ended by itself; `cloakwork serve --insecure-local` shows its log")
 
 
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are how this ends, and no failure."""
+def _require_free(port: int) -> None:
+    """Said before a service starts, which would take seconds to find it out.
 
-    def stop(_: int, __: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    except KeyboardInterrupt:
-        return
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    Raises:
+        FailureError: another process listens on the port.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_HOST, port))
+        except OSError as error:
+            raise FailureError(f"the service cannot listen on port {port}: {error.strerror}") from error
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def _folder(data: Path | None) -> Iterator[Path]:
 @contextmanager
 def _service(folder: Path, port: int) -> Iterator[IO[str]]:
     """Its log, in a session of its own: Ctrl-C is for this process, which then ends the service."""
-    settings = {"INSECURE_LOCAL": "true", "HOST": "127.0.0.1", "PORT": port, "DATA_FOLDER": folder, "PAGE": "true"}
+    settings = {"INSECURE_LOCAL": "true", "HOST": _HOST, "PORT": port, "DATA_FOLDER": folder, "PAGE": "true"}
     environment = {f"CLOAKWORK_{name}": str(value) for name, value in settings.items()}
     command = [sys.executable, "-m", "cloakwork.api"]
     with subprocess.Popen(
@@ -97,6 +97,6 @@ def _address(log: IO[str]) -> str:
             entry = json.loads(last)
         except ValueError:
             continue
-        if entry.get("message") == "listening":
+        if isinstance(entry, dict) and entry.get("message") == "listening":
             return str(entry["url"])
     raise FailureError(f"the service did not start: {last or 'it said nothing'}")

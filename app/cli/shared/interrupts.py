@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 
@@ -23,6 +23,13 @@ def ended_like_ctrl_c() -> Iterator[None]:
     finally:
         for number in numbers:
             signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def ends_well() -> Iterator[None]:
+    """For commands that run until they are told to end: Ctrl-C, SIGTERM and SIGHUP are no failure."""
+    with suppress(KeyboardInterrupt), ended_like_ctrl_c():
+        yield
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

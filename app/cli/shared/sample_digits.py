@@ -47,11 +47,23 @@ def draw(strokes: Sequence[Stroke], slant: float = 0.0, width: float = 1.0) -> R
     low, high = points.min(axis=0), points.max(axis=0)
     centre = (low + high) / 2
     sheared = [np.stack([(p[:, 0] - centre[0]) * width - slant * (p[:, 1] - centre[1]), p[:, 1] - centre[1]], axis=1) for p in lines]  # fmt: skip
-    scale = (_BOX - 2 * _THICKNESS) / (np.concatenate(sheared).max(axis=0) - np.concatenate(sheared).min(axis=0)).max()
+    return _image(sheared)
+
+
+def image_of(lines: Sequence[Reals]) -> Reals:
+    """The same of lines [points, 2] as somebody drew them, wherever and however large."""
+    points = np.concatenate(lines)
+    centre = (points.min(axis=0) + points.max(axis=0)) / 2
+    return _image([line - centre for line in lines])
+
+
+def _image(lines: Sequence[Reals]) -> Reals:
+    points = np.concatenate(lines)
+    scale = (_BOX - 2 * _THICKNESS) / (points.max(axis=0) - points.min(axis=0)).max()
     middle = np.full(2, (SIZE - 1) / 2)
-    ink = _rasterise([line * scale + middle for line in sheared])
+    ink = _rasterise([line * scale + middle for line in lines])
     mass = np.array([(ink.sum(axis=0) @ np.arange(SIZE)), (ink.sum(axis=1) @ np.arange(SIZE))]) / ink.sum()
-    return _rasterise([line * scale + 2 * middle - mass for line in sheared])
+    return _rasterise([line * scale + 2 * middle - mass for line in lines])
 
 
 def _smooth(points: Reals) -> Reals:

@@ -12,7 +12,7 @@ namespace fhe_core {
 struct SeededEvaluationKeysView {
     const ParameterSet* params;
     Seed seed;
-    const void* bootstrap_bodies;           // [step_count][keys_per_step][row_count][lane_count][N] words
+    const void* bootstrap_bodies;           // [key_step_count][keys_per_step][row_count][lane_count][N] words
     const std::uint32_t* keyswitch_bodies;  // [large_dimension][level_count][lane_count] in [0, 2^w)
 };
 

@@ -14,7 +14,11 @@ inline constexpr std::uint32_t kDomainKeyswitchKey = 2;
 inline constexpr std::uint32_t kDomainPublicKey = 3;
 inline constexpr std::uint32_t kDomainLwe = 4;
 inline constexpr std::uint32_t kDomainGlwe = 5;
-inline constexpr std::uint32_t kDomainLimbStride = 256;  // prime number l of kLimbPrimes uses domain + 256 * l
+inline constexpr std::uint32_t kDomainZeros = 6;      // secret streams: encryptions of zero from a seed
+inline constexpr std::uint32_t kDomainLevelled = 32;  // ciphertexts of levelled arithmetic; threshold.cpp has domains from 7 on
+inline constexpr std::uint32_t kDomainLevelledKey = 33;
+inline constexpr std::uint32_t kDomainLimbStride =
+    256;  // prime number l of kLimbPrimes, or of a levelled set, uses domain + 256 * l
 
 inline constexpr std::size_t kMaxExpandedCount = std::size_t{1} << 20;
 inline constexpr std::uint32_t kBlocksPerRound = 1u << 16;

@@ -39,6 +39,9 @@ class NegacyclicNtt {
     // Lane `lane` of a transformed block.
     Fixed lane(const std::uint32_t* lanes, std::size_t lane) const;
 
+    // 1 / fixed modulo X^N + 1, modulo the first limb prime; empty where it has none. No branch on its values but that.
+    Fixed reciprocal(const Fixed& fixed) const;
+
     // accumulator += lanes * fixed, all in the transform domain; accumulator in [0, q).
     void multiply_accumulate(const std::uint32_t* lanes, const Fixed& fixed, std::uint32_t* accumulator) const;
 

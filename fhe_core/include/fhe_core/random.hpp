@@ -13,15 +13,15 @@ namespace fhe_core {
 // 32 bytes of operating-system entropy. Throws FheError when the system has none to give.
 Seed random_seed();
 
-// A stream of secret words. Each object is freshly keyed and lives for one call (so a fork never shares one); erased on
-// destruction.
+// A stream of secret words. Each object is freshly keyed and lives for one call, or for the making of one key where there are no
+// forks; so a fork never shares one. Erased on destruction.
 class SecretStream {
     friend struct SecretStreamProbe;  // tests: what a stream leaves behind
 
    public:
     SecretStream();
-    // Tests only: the same entropy and index give the same stream.
-    SecretStream(const Seed& entropy, std::uint64_t index);
+    // The same entropy, index and domain give the same stream: tests, and with kDomainZeros re-randomisation from a seed.
+    SecretStream(const Seed& entropy, std::uint64_t index, std::uint32_t domain = kDomainSecret);
     ~SecretStream();
     SecretStream(const SecretStream&) = delete;
     SecretStream& operator=(const SecretStream&) = delete;
@@ -32,10 +32,12 @@ class SecretStream {
    private:
     void refill();
 
+    static constexpr std::uint32_t kDomainSecret = 0;  // any constant: the key is fresh
     static constexpr std::size_t kBufferBlocks = 64;
     static constexpr std::size_t kBufferWords = kBufferBlocks * ChaCha20::kWordsPerBlock;
     Seed key_;
     std::uint64_t index_;
+    std::uint32_t domain_;
     std::uint32_t next_block_ = 0;
     std::size_t used_ = kBufferWords;
     std::uint32_t buffer_[kBufferWords];
@@ -47,6 +49,9 @@ class GaussianTable {
    public:
     // sigma in [0.5, 2000]: the tail beyond the table (|x| > about 9.4 sigma) has probability below 2^-63.
     explicit GaussianTable(double sigma);
+    // The table of a parameter set's sigma: made once and kept for the life of the program, for any number of threads. It is
+    // public.
+    static const GaussianTable& kept(double sigma);
     const std::vector<std::int64_t>& thresholds() const { return thresholds_; }
 
    private:
@@ -55,7 +60,8 @@ class GaussianTable {
 
 void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size_t count, std::int32_t* out);
 
-// Uniform over the values of the kind. A rejected draw says nothing about the accepted ones.
+// Uniform over the values of the kind; Gaussian secrets of kGaussianSecretSigma. A rejected draw says nothing about the accepted
+// ones.
 void sample_secret(SecretStream& stream, SecretKind kind, std::size_t count, std::int8_t* out);
 
 // A small key step by step: zero or a key of the rotation's line, each as likely as the others. out [steps][key_bits].

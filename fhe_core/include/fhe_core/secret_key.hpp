@@ -21,7 +21,10 @@ namespace fhe_core {
 // bootstrap key have as many limbs as its modulus. All methods may run in several threads at once: each call draws its own
 // randomness.
 class SecretKey {
+    friend class PartyKey;  // threshold.hpp: a share of a joint key, made of the same parts
+
    public:
+    // Not of a joint set (PartyKey).
     static std::unique_ptr<SecretKey> generate(const ParameterSet& params);
     // Tests only: keys, seeds and noise of the nth call all follow from the entropy.
     static std::unique_ptr<SecretKey> generate_from_entropy(const ParameterSet& params, const Seed& entropy);
@@ -54,13 +57,20 @@ class SecretKey {
     template <class Word>
     Seed evaluation_keys(Word* bootstrap_bodies, std::uint32_t* keyswitch_bodies, const Progress& progress) const;
 
+    // Evaluation keys some rows at a time, for who passes them on and keeps none.
+    class EvaluationKeyMaker;
+
     // bodies [k][r][N].
     template <class Word>
     Seed public_key(Word* bodies) const;
 
    private:
     SecretKey(const ParameterSet& params, SecretVector<std::int8_t> small_key, SecretVector<std::int8_t> large_key);
+    // Of a secure set, with coefficients as it wants them.
+    static std::unique_ptr<SecretKey> checked(const ParameterSet& params, SecretVector<std::int8_t> small_key,
+                                              SecretVector<std::int8_t> large_key);
     static std::unique_ptr<SecretKey> generate(const ParameterSet& params, SecretStream& stream);
+    bool is_complete() const;  // the ring key of an NTRU accumulator has an inverse
 
     // What ring samples are modulo, and how noisy they are: ciphertexts and the public key, or a bootstrap key that may be raised.
     struct Samples {
@@ -86,9 +96,15 @@ class SecretKey {
     template <class Word>
     void encrypt_zero(Randomness& randomness, const Samples& samples, std::uint32_t domain, std::size_t first_row, std::size_t rows,
                       Word* bodies) const;
+    // The same of an NTRU accumulator: rows (G + constant) / S of fresh noise G, load(row) giving the constant in [0, q).
+    template <class Constant>
+    void divide_noise(Randomness& randomness, std::size_t rows, const Constant& constant, std::uint32_t* polynomials) const;
+    void make_ntru_rows(Randomness& randomness, std::size_t first, std::size_t count, std::uint32_t* polynomials) const;
+    // `count` rows of [step][key of step][row] from number `first` on, [count][r][N]; rows of one call's randomness in order.
     template <class Word>
-    void make_bootstrap_bodies(Randomness& randomness, Word* bodies, const Progress& progress) const;
-    void make_keyswitch_bodies(Randomness& randomness, std::uint32_t* bodies, const Progress& progress) const;
+    void make_bootstrap_rows(Randomness& randomness, std::size_t first, std::size_t count, Word* bodies) const;
+    // `count` of [large_dimension], [count][level_count][r].
+    void make_keyswitch_rows(Randomness& randomness, std::size_t first, std::size_t count, std::uint32_t* bodies) const;
 
     const std::int8_t* small_key(std::size_t lane) const { return small_key_.data() + lane * params_.lwe_dimension; }
     const std::int8_t* large_key(std::size_t lane) const { return large_key_.data() + lane * params_.large_dimension(); }
@@ -96,13 +112,35 @@ class SecretKey {
     const ParameterSet& params_;
     SecretVector<std::int8_t> small_key_;  // [lane][n]
     SecretVector<std::int8_t> large_key_;  // [lane][k][N]
-    GaussianTable glwe_noise_;
-    GaussianTable key_noise_;
-    GaussianTable lwe_noise_;
+    const GaussianTable& glwe_noise_;
+    const GaussianTable& key_noise_;
+    const GaussianTable& lwe_noise_;
     std::vector<NegacyclicNtt> ntt_;                 // [limb] of the bootstrap key, of which ciphertexts have one or all
     std::vector<NegacyclicNtt::Fixed> transformed_;  // [limb][lane][k], the large keys
+    NegacyclicNtt::Fixed reciprocal_{0};             // 1/S of NTRU accumulators
     std::optional<Seed> test_entropy_;               // empty outside tests
     mutable std::atomic<std::uint64_t> test_calls_ = 1;
+};
+
+// The rows of one `evaluation_keys` call, in order, however they are divided. For one thread; the key outlives it. Throws
+// ShapeError beyond the last row, and for keyswitch rows before the last bootstrap row.
+class SecretKey::EvaluationKeyMaker {
+   public:
+    explicit EvaluationKeyMaker(const SecretKey& key);
+    const SecretKey& key() const { return key_; }
+    const Seed& seed() const { return randomness_.seed; }
+    // The next `count` rows of [step][key of step][row]: bodies [count][r][N].
+    template <class Word>
+    void bootstrap(std::size_t count, Word* bodies);
+    // The next `count` of [large_dimension]: bodies [count][level_count][r].
+    void keyswitch(std::size_t count, std::uint32_t* bodies);
+
+   private:
+    const SecretKey& key_;
+    Randomness randomness_;
+    std::size_t bootstrap_rows_;
+    std::size_t keyswitch_rows_;
+    std::size_t made_ = 0;
 };
 
 }  // namespace fhe_core

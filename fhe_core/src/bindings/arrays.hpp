@@ -38,8 +38,11 @@ inline std::vector<std::int64_t> lane_shape(const ParameterSet& params, std::vec
     return before;
 }
 
+// What of a row its seed does not give: a body, or with several lanes or without masks to expand an axis of polynomials.
 inline std::vector<std::int64_t> bootstrap_bodies_shape(const ParameterSet& params) {
-    return lane_shape(params, {params.step_count(), params.keys_per_step(), params.row_count()}, {params.polynomial_size()});
+    std::vector<std::int64_t> shape{params.key_step_count(), params.keys_per_step(), params.row_count(), params.polynomial_size()};
+    if (params.row_bodies() > 1) shape.insert(shape.end() - 1, params.row_bodies());
+    return shape;
 }
 inline std::vector<std::int64_t> keyswitch_bodies_shape(const ParameterSet& params) {
     return lane_shape(params, {params.large_dimension(), params.keyswitch_gadget.level_count});
@@ -103,6 +106,12 @@ pybind11::array_t<T> checked_array_below(const pybind11::object& value, const ch
     return array;
 }
 
+inline void check_thread_count(int threads) {
+    constexpr int kMostThreads = 1024;
+    if (threads < 1 || threads > kMostThreads)
+        throw ParameterError("threads: expected 1 to " + std::to_string(kMostThreads) + ", got " + std::to_string(threads));
+}
+
 // A batch has at least one item.
 inline void check_not_empty(const pybind11::array& array, const char* name) {
     if (array.size() == 0)
@@ -147,14 +156,18 @@ decltype(auto) with_word(const ParameterSet& params, F&& f) {
     return with_word(params.limbs(), static_cast<F&&>(f));
 }
 
-inline Seed checked_seed(const pybind11::object& value, const char* name = "seed") {
+inline void checked_seed_into(Seed& seed, const pybind11::object& value, const char* name) {
     namespace py = pybind11;
     if (!py::isinstance<py::bytes>(value)) throw ShapeError(std::string(name) + ": expected 32 bytes, got " + type_name(value));
     const std::string_view bytes = py::reinterpret_borrow<py::bytes>(value);
-    Seed seed;
     if (bytes.size() != seed.size())
         throw ShapeError(std::string(name) + ": expected 32 bytes, got " + std::to_string(bytes.size()));
     std::memcpy(seed.data(), bytes.data(), seed.size());
+}
+
+inline Seed checked_seed(const pybind11::object& value, const char* name = "seed") {
+    Seed seed;
+    checked_seed_into(seed, value, name);
     return seed;
 }
 

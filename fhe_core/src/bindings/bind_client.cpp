@@ -102,8 +102,11 @@ py::tuple encrypt_glwe_seeded(const SecretKey& key, const py::object& torus_word
 }
 
 py::array public_encrypt(const ParameterSet& params, const py::object& seed_value, const py::object& bodies_value,
-                         const py::object& torus_words) {
+                         const py::object& torus_words, const py::object& randomness_value, std::uint64_t first) {
     const Seed seed = checked_seed(seed_value);
+    const bool seeded = !randomness_value.is_none();
+    SecretVector<Seed> randomness(1);
+    if (seeded) checked_seed_into(randomness[0], randomness_value, "randomness");
     const Words bodies = checked_words(params, bodies_value, "bodies", public_bodies_shape(params));
     const auto input = checked_array_below<std::uint64_t>(torus_words, "torus_words",
                                                           lane_shape(params, {kAny}, {params.polynomial_size()}), params.modulus());
@@ -113,7 +116,9 @@ py::array public_encrypt(const ParameterSet& params, const py::object& seed_valu
     with_word(params, [&]<class Word>(Word) {
         Word* out = static_cast<Word*>(glwe.mutable_data());
         const py::gil_scoped_release release;
-        public_encrypt_glwe(params, seed, static_cast<const Word*>(bodies.data()), input.data(), batch, out);
+        const EncryptionSeed chosen{randomness[0], first};
+        public_encrypt_glwe(params, seed, static_cast<const Word*>(bodies.data()), input.data(), batch, out,
+                            seeded ? &chosen : nullptr);
     });
     return glwe;
 }
@@ -237,8 +242,11 @@ void bind_client(py::module_& m) {
              "(seed, bootstrap_bodies [step, key, row, N], keyswitch_bodies [large_dimension, level_count]).")
         .def("public_key", &public_key, "(seed, bodies [k, N]).");
 
-    m.def("public_encrypt_glwe", &public_encrypt, py::arg("params"), py::arg("seed"), py::arg("bodies"), py::arg("torus_words"),
-          "Encrypts uint64[B, N] under a public key -> words [B, k + r, N].");
+    m.def(
+        "public_encrypt_glwe", &public_encrypt, py::arg("params"), py::arg("seed"), py::arg("bodies"), py::arg("torus_words"),
+        py::arg("randomness") = py::none(), py::arg("first") = 0,
+        "Encrypts uint64[B, N] under a public key -> words [B, k + r, N]; with 32 secret bytes of randomness the same for a number "
+        "first, first + 1, ..");
     m.def("expand_lwe", &expand_lwe_array, py::arg("params"), py::arg("seed"), py::arg("bodies"),
           "bodies [B] -> words [B, large_dimension + r].");
     m.def("expand_glwe", &expand_glwe_array, py::arg("params"), py::arg("seed"), py::arg("bodies"),

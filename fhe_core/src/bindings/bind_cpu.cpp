@@ -18,8 +18,6 @@ namespace py = pybind11;
 
 namespace {
 
-constexpr int kMaxThreads = 1024;
-
 std::shared_ptr<cpu::ExpandedKey> expand_key(const ParameterSet& params, const py::object& seed, const py::object& bootstrap_bodies,
                                              const py::object& keyswitch_bodies, const py::object& progress) {
     const SeededKeyArguments arguments(params, seed, bootstrap_bodies, keyswitch_bodies);
@@ -29,9 +27,7 @@ std::shared_ptr<cpu::ExpandedKey> expand_key(const ParameterSet& params, const p
 }
 
 cpu::CpuBackend make_session(std::shared_ptr<cpu::ExpandedKey> key, int threads) {
-    if (threads < 1 || threads > kMaxThreads) {
-        throw ParameterError("threads: expected 1 to " + std::to_string(kMaxThreads) + ", got " + std::to_string(threads));
-    }
+    check_thread_count(threads);
     return {std::move(key), threads};
 }
 

@@ -1,4 +1,4 @@
-// parameter_set_names(), parameter_set(name) and the read-only ParameterSet.
+// parameter_set_names(), paper_set_names(), parameter_set(name) and the read-only ParameterSet.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -6,7 +6,7 @@
 
 #include "bindings/bindings.hpp"
 #include "fhe_core/errors.hpp"
-#include "fhe_core/parameter_sets.hpp"
+#include "fhe_core/paper_sets.hpp"
 
 namespace py = pybind11;
 
@@ -18,6 +18,7 @@ const char* secret_name(SecretKind kind) {
         case SecretKind::binary: return "binary";
         case SecretKind::ternary: return "ternary";
         case SecretKind::quinary: return "quinary";
+        case SecretKind::gaussian: return "gaussian";
     }
     return "";
 }
@@ -33,11 +34,10 @@ const char* kind_name(TableKind kind) {
 py::tuple gadget_tuple(const Gadget& gadget) { return py::make_tuple(gadget.base_log, gadget.level_count); }
 
 const ParameterSet& find_parameter_set(const std::string& name) {
-    std::string known;
-    for (const ParameterSet& params : kParameterSets) {
+    for (const ParameterSet& params : kAllSets)
         if (params.name == name) return params;
-        known += (known.empty() ? "" : ", ") + std::string(params.name);
-    }
+    std::string known;
+    for (const ParameterSet& params : kParameterSets) known += (known.empty() ? "" : ", ") + std::string(params.name);
     throw ParameterError("parameter set: expected one of " + known + "; got '" + name + "'");
 }
 
@@ -53,6 +53,9 @@ void bind_parameters(py::module_& m) {
         .def_property_readonly("glwe_dimension", &P::glwe_dimension)
         .def_property_readonly("lane_count", &P::lane_count)
         .def_property_readonly("component_count", &P::component_count)
+        .def_readonly("party_count", &P::party_count)
+        .def_property_readonly("party_dimension", &P::party_dimension)
+        .def_property_readonly("row_bodies", &P::row_bodies)
         .def_property_readonly("extension_factor", &P::extension_factor)
         .def_property_readonly("table_size", &P::table_size)
         .def_property_readonly("limb_count", &P::limb_count)
@@ -84,7 +87,11 @@ void bind_parameters(py::module_& m) {
         .def_property_readonly("row_count", &P::row_count)
         .def_property_readonly("keys_per_step", &P::keys_per_step)
         .def_property_readonly("step_count", &P::step_count)
+        .def_property_readonly("key_step_count", &P::key_step_count)
+        .def_property_readonly("accumulator", [](const P& p) { return p.is_ntru() ? "ntru" : "glwe"; })
+        .def_property_readonly("accumulator_components", &P::accumulator_components)
         .def_property_readonly("factors_on_products", [](const P& p) { return p.rotation().factors_on_products(); })
+        .def_property_readonly("digit_bits", [](const P& p) { return p.rotation().digit_bits; })
         .def_property_readonly("bootstrap_key_body_words", &P::bootstrap_key_body_words)
         .def_property_readonly("keyswitch_key_rows", &P::keyswitch_key_rows)
         .def(
@@ -97,8 +104,13 @@ void bind_parameters(py::module_& m) {
         for (const P& params : kParameterSets) names.append(std::string(params.name));
         return names;
     });
+    m.def("paper_set_names", [] {
+        py::list names;
+        for (const P& params : kPaperSets) names.append(std::string(params.name));
+        return names;
+    });
     m.def("parameter_set", &find_parameter_set, py::arg("name"), py::return_value_policy::reference,
-          "The shipped row of this name.");
+          "The row of this name, shipped or a paper's.");
 }
 
 }  // namespace fhe_core

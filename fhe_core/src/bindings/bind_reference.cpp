@@ -72,7 +72,8 @@ py::array expand_keyswitch_key(const ParameterSet& params, const py::object& see
 }
 
 std::vector<std::int64_t> bootstrap_key_shape(const ParameterSet& params) {
-    return {params.step_count(), params.keys_per_step(), params.row_count(), params.component_count(), params.polynomial_size()};
+    return {params.key_step_count(), params.keys_per_step(), params.row_count(), params.accumulator_components(),
+            params.polynomial_size()};
 }
 
 py::array expand_bootstrap_key(const ParameterSet& params, const py::object& seed, const py::object& bodies) {

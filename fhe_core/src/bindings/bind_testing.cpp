@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -36,10 +37,11 @@ py::array sample_gaussian_array(double sigma, const py::object& entropy, std::si
 
 py::array sample_secret_array(const std::string& kind, const py::object& entropy, std::size_t count) {
     check_count(count, kMaxSamples);
-    const SecretKind secret = kind == "binary" ? SecretKind::binary : kind == "ternary" ? SecretKind::ternary : SecretKind::quinary;
-    if (secret == SecretKind::quinary && kind != "quinary") {
-        throw ParameterError("kind: expected 'binary', 'ternary' or 'quinary', got '" + kind + "'");
-    }
+    constexpr std::array kNames = {"binary", "ternary", "quinary", "gaussian"};  // in the order of SecretKind
+    const auto name = std::ranges::find(kNames, kind);
+    if (name == kNames.end())
+        throw ParameterError("kind: expected 'binary', 'ternary', 'quinary' or 'gaussian', got '" + kind + "'");
+    const auto secret = static_cast<SecretKind>(name - kNames.begin());
     SecretStream stream(checked_seed(entropy, "entropy"), 0);
     py::array_t<std::int8_t> out(static_cast<py::ssize_t>(count));
     sample_secret(stream, secret, count, out.mutable_data());
@@ -49,7 +51,8 @@ py::array sample_secret_array(const std::string& kind, const py::object& entropy
 py::array sample_steps_array(const std::string& cmux, const py::object& entropy, std::size_t steps) {
     check_count(steps, kMaxSamples / Rotation::kMostKeyBits);
     const auto* rotation = std::ranges::find(kRotations, cmux, &Rotation::name);
-    if (rotation == kRotations.end()) throw ParameterError("cmux: expected a name of rotations.def, got '" + cmux + "'");
+    if (rotation == kRotations.end() || rotation->selects_key())
+        throw ParameterError("cmux: expected a name of rotations.def with keys in its line, got '" + cmux + "'");
     SecretStream stream(checked_seed(entropy, "entropy"), 0);
     py::array_t<std::int8_t> out({static_cast<py::ssize_t>(steps), static_cast<py::ssize_t>(rotation->key_bits)});
     sample_steps(stream, *rotation, steps, out.mutable_data());

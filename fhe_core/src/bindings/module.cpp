@@ -52,12 +52,16 @@ PYBIND11_MODULE(_engine, m) {
     py::register_exception_translator(&fhe_core::translate_errors);
     fhe_core::bind_parameters(m);
     fhe_core::bind_client(m);
+    fhe_core::bind_threshold(m);
+    fhe_core::bind_large_ntt(m);
+    fhe_core::bind_levelled(m);
     fhe_core::bind_reference(m);
     fhe_core::bind_testing(m);
     fhe_core::bind_backend(m);
     fhe_core::bind_cpu(m);
 #ifdef CLOAKWORK_WITH_CUDA
     fhe_core::bind_cuda(m);
+    fhe_core::bind_cuda_large_ntt(m);
     m.attr("without_cuda") = "";
 #else
     m.attr("without_cuda") = CLOAKWORK_WITHOUT_CUDA;

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <utility>
 
+#include "common/bit_reverse.hpp"
 #include "fhe_core/modular.hpp"
 #include "fhe_core/vector_clones.hpp"
 
@@ -77,12 +79,6 @@ std::uint64_t negacyclic_root(std::uint64_t n, std::uint64_t q) {
     }
 }
 
-std::size_t bit_reverse(std::size_t value, int bits) {
-    std::size_t reversed = 0;
-    for (int i = 0; i < bits; ++i) reversed |= (value >> i & 1) << (bits - 1 - i);
-    return reversed;
-}
-
 }  // namespace
 
 NegacyclicNtt::NegacyclicNtt(std::size_t polynomial_size, std::uint32_t q)
@@ -130,6 +126,24 @@ NegacyclicNtt::Fixed NegacyclicNtt::lane(const std::uint32_t* lanes, std::size_t
     Fixed fixed(polynomial_size_);
     for (std::size_t i = 0; i < polynomial_size_; ++i) fixed[i] = factor(lanes[i * kLanes + lane]);
     return fixed;
+}
+
+NegacyclicNtt::Fixed NegacyclicNtt::reciprocal(const Fixed& fixed) const {
+    constexpr std::uint64_t q = kLimbPrimes[0];  // a constant, so that no division instruction sees a value
+    assert(q_ == q);
+    std::uint32_t zeros = 0;
+    Fixed inverted(polynomial_size_);
+    for (std::size_t i = 0; i < polynomial_size_; ++i) {
+        const std::uint64_t value = fixed[i].value;
+        zeros |= static_cast<std::uint32_t>((value - 1) >> 63);
+        std::uint64_t power = 1;  // value^(q - 2)
+        for (int bit = kLimbBits - 1; bit >= 0; --bit) {
+            power = power * power % q;
+            if ((q - 2) >> bit & 1) power = power * value % q;
+        }
+        inverted[i] = factor(power);
+    }
+    return zeros ? Fixed(0) : std::move(inverted);
 }
 
 void NegacyclicNtt::multiply_accumulate(const std::uint32_t* lanes, const Fixed& fixed, std::uint32_t* accumulator) const {

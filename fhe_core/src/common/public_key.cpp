@@ -3,6 +3,7 @@
 #include "fhe_core/public_key.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "common/words.hpp"
@@ -38,6 +39,24 @@ std::vector<NegacyclicNtt::Fixed> transform_public_key(const ParameterSet& param
     return transformed;
 }
 
+// The streams of the encryptions that are made together: one for all of them, or one each where they follow from a seed.
+class LaneStreams {
+   public:
+    explicit LaneStreams(const EncryptionSeed* randomness) : randomness_(randomness), streams_(randomness ? kLanes : 1) {
+        if (randomness == nullptr) streams_[0].emplace();
+    }
+    void begin(std::size_t start) {
+        if (randomness_ == nullptr) return;
+        for (std::size_t lane = 0; lane < kLanes; ++lane)
+            streams_[lane].emplace(randomness_->seed, randomness_->first + start + lane, kDomainZeros);
+    }
+    SecretStream& operator[](std::size_t lane) { return *streams_[randomness_ ? lane : 0]; }
+
+   private:
+    const EncryptionSeed* randomness_;
+    std::vector<std::optional<SecretStream>> streams_;
+};
+
 }  // namespace
 
 template <class Word>
@@ -49,7 +68,7 @@ Seed SecretKey::public_key(Word* bodies) const {
 
 template <class Word>
 void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, const std::uint64_t* torus_words,
-                         std::size_t batch, Word* glwe) {
+                         std::size_t batch, Word* glwe, const EncryptionSeed* randomness) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), components = params.component_count();
     const int limbs = params.limb_count();
     const std::uint64_t q = params.modulus();
@@ -60,9 +79,9 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
         key.push_back(transform_public_key(params, seed, bodies, ntt[limb], limb));
     }
 
-    const GaussianTable noise_table(params.glwe_sigma);
-    SecretStream stream;
-    SecretVector<std::int8_t> u(k * kLanes * n);  // [row][lane][N]
+    const GaussianTable& noise_table = GaussianTable::kept(params.glwe_sigma);
+    LaneStreams streams(randomness);
+    SecretVector<std::int8_t> u(kLanes * k * n);  // [lane][row][N]
     SecretVector<std::int32_t> noise(n);
     SecretVector<std::uint32_t> u_lanes(limbs * k * n * kLanes),
         product(limbs * n * kLanes);  // [limb][row][N][lane], [limb][N][lane]
@@ -71,14 +90,15 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
         // As wide as the ring secret, for which glwe_sigma gives the stated security; centred, so that the key's noise leaves no
         // offset.
         const SecretKind kind = params.glwe_secret == SecretKind::quinary ? SecretKind::quinary : SecretKind::ternary;
-        sample_secret(stream, kind, u.size(), u.data());
+        streams.begin(start);
+        for (std::size_t lane = 0; lane < count; ++lane) sample_secret(streams[lane], kind, k * n, u.data() + lane * k * n);
         for (int limb = 0; limb < limbs; ++limb)
             for (std::size_t row = 0; row < k; ++row) {
                 std::uint32_t* lanes = u_lanes.data() + (limb * k + row) * n * kLanes;
                 for (std::size_t lane = 0; lane < kLanes; ++lane)
                     for (std::size_t j = 0; j < n; ++j)
                         lanes[j * kLanes + lane] =
-                            static_cast<std::uint32_t>(signed_residue(u[(row * kLanes + lane) * n + j], kLimbPrimes[limb]));
+                            static_cast<std::uint32_t>(signed_residue(u[(lane * k + row) * n + j], kLimbPrimes[limb]));
                 ntt[limb].forward(lanes);
             }
         for (std::size_t c = 0; c < components; ++c) {
@@ -91,7 +111,7 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
                 ntt[limb].inverse(sum);
             }
             for (std::size_t lane = 0; lane < count; ++lane) {
-                sample_gaussian(stream, noise_table, n, noise.data());
+                sample_gaussian(streams[lane], noise_table, n, noise.data());
                 const std::uint64_t* message = c < k ? nullptr : torus_words + ((start + lane) * (components - k) + c - k) * n;
                 Word* out = glwe + ((start + lane) * components + c) * n;
                 for (std::size_t j = 0; j < n; ++j) {
@@ -104,9 +124,10 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
     }
 }
 
-#define FHE_CORE_INSTANTIATE(Word)                    \
-    template Seed SecretKey::public_key(Word*) const; \
-    template void public_encrypt_glwe(const ParameterSet&, const Seed&, const Word*, const std::uint64_t*, std::size_t, Word*);
+#define FHE_CORE_INSTANTIATE(Word)                                                                                             \
+    template Seed SecretKey::public_key(Word*) const;                                                                          \
+    template void public_encrypt_glwe(const ParameterSet&, const Seed&, const Word*, const std::uint64_t*, std::size_t, Word*, \
+                                      const EncryptionSeed*);
 FHE_CORE_INSTANTIATE(std::uint32_t)
 FHE_CORE_INSTANTIATE(std::uint64_t)
 #undef FHE_CORE_INSTANTIATE

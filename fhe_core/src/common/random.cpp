@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cmath>
@@ -19,7 +20,6 @@
 namespace fhe_core {
 namespace {
 
-constexpr std::uint32_t kDomainSecret = 0;  // any constant: the key is fresh
 constexpr double kMinSigma = 0.5, kMaxSigma = 2000.0;
 constexpr std::size_t kGaussianLanes = 32;
 
@@ -102,9 +102,10 @@ Seed random_seed() {
 }
 
 // The key goes where it stays: a seed made elsewhere would leave a copy on the stack.
-SecretStream::SecretStream() : index_(0) { fill_entropy(key_); }
+SecretStream::SecretStream() : index_(0), domain_(kDomainSecret) { fill_entropy(key_); }
 
-SecretStream::SecretStream(const Seed& entropy, std::uint64_t index) : key_(entropy), index_(index) {}
+SecretStream::SecretStream(const Seed& entropy, std::uint64_t index, std::uint32_t domain)
+    : key_(entropy), index_(index), domain_(domain) {}
 
 SecretStream::~SecretStream() {
     erase_memory(key_.data(), key_.size());
@@ -114,7 +115,7 @@ SecretStream::~SecretStream() {
 void SecretStream::refill() {
     if (next_block_ > 0xFFFFFFFFu - kBufferBlocks)
         throw FheError("secret stream: expected at most 256 GiB of randomness in one call, more was asked for; split the batch");
-    ChaCha20(key_, kDomainSecret, index_).keystream(next_block_, kBufferBlocks, buffer_);
+    ChaCha20(key_, domain_, index_).keystream(next_block_, kBufferBlocks, buffer_);
     erase_stack();  // lanes of the block function and spilled registers: key words and keystream
     next_block_ += kBufferBlocks;
     used_ = 0;
@@ -156,6 +157,21 @@ GaussianTable::GaussianTable(double sigma) {
     }
 }
 
+const GaussianTable& GaussianTable::kept(double sigma) {
+    struct Entry {
+        double sigma;
+        GaussianTable table;
+        Entry* next;
+    };
+    static std::atomic<Entry*> first = nullptr;  // a list that only grows: no lock that a fork could leave held
+    for (const Entry* entry = first; entry != nullptr; entry = entry->next)
+        if (entry->sigma == sigma) return entry->table;
+    Entry* made = new Entry{sigma, GaussianTable(sigma), first};
+    while (!first.compare_exchange_weak(made->next, made)) {
+    }
+    return made->table;  // twice in the list where two threads were first at once
+}
+
 void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size_t count, std::int32_t* out) {
     alignas(64) std::uint64_t draws[kGaussianLanes];
     alignas(64) std::int32_t samples[kGaussianLanes];
@@ -173,6 +189,15 @@ void sample_gaussian(SecretStream& stream, const GaussianTable& table, std::size
 }
 
 void sample_secret(SecretStream& stream, SecretKind kind, std::size_t count, std::int8_t* out) {
+    if (kind == SecretKind::gaussian) {
+        const GaussianTable& table = GaussianTable::kept(kGaussianSecretSigma);
+        if (table.thresholds().size() > static_cast<std::size_t>(kGaussianSecretBound))
+            throw FheError("Gaussian secret: expected magnitudes up to " + std::to_string(kGaussianSecretBound));
+        SecretVector<std::int32_t> wide(count);
+        sample_gaussian(stream, table, count, wide.data());
+        std::transform(wide.data(), wide.data() + count, out, [](std::int32_t x) { return static_cast<std::int8_t>(x); });
+        return;
+    }
     const int lowest = secret_lowest(kind), values = secret_bound(kind) - lowest + 1;  // 2, 3 or 5
     sample_uniform(stream, static_cast<std::uint32_t>(values), count,
                    [=](std::size_t i, std::uint32_t draw) { out[i] = static_cast<std::int8_t>(static_cast<int>(draw) + lowest); });

@@ -116,16 +116,17 @@ SmallWords expand_keyswitch_key(const ParameterSet& params, const Seed& seed, Sm
 }
 
 Words expand_bootstrap_key(const ParameterSet& params, const Seed& seed, WordsView bodies) {
-    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension();
-    const std::size_t components = params.component_count(), body_words = params.lane_count() * n;
+    const std::size_t n = params.polynomial_size();
+    const std::size_t masks = params.seeded_components(), body_words = params.row_bodies() * n;
+    const std::size_t components = params.accumulator_components();
     const std::size_t rows = params.bootstrap_key_body_words() / body_words;  // [step][key][row] flattened
     Words key(rows * components * n);
     const Limbs limbs = params.key_limbs();
     SmallWords one_limb(n);
     for (std::size_t row = 0; row < rows; ++row) {
         std::uint64_t* polynomials = key.data() + row * components * n;
-        for (std::size_t component = 0; component < k; ++component) {
-            const std::uint64_t index = row * k + component;
+        for (std::size_t component = 0; component < masks; ++component) {
+            const std::uint64_t index = row * masks + component;
             if (limbs.count == 1) {
                 expand_words(limbs, seed, kDomainBootstrapKey, index, n, one_limb.data());
                 std::copy(one_limb.begin(), one_limb.end(), polynomials + component * n);
@@ -133,7 +134,7 @@ Words expand_bootstrap_key(const ParameterSet& params, const Seed& seed, WordsVi
                 expand_words(limbs, seed, kDomainBootstrapKey, index, n, polynomials + component * n);
             }
         }
-        std::copy_n(bodies.begin() + row * body_words, body_words, polynomials + k * n);
+        std::copy_n(bodies.begin() + row * body_words, body_words, polynomials + masks * n);
     }
     return key;
 }
@@ -235,10 +236,10 @@ std::vector<std::int64_t> decompose(const ParameterSet& params, const Gadget& ga
 
 // --- Section 5 ------------------------------------------------------------------------------------------------------------------
 
-// Source: [CGGI20] external product, [BBC+25] several bodies under one mask. Ours: masks and body have a gadget each; sums are
-// exact integers, reduced once.
+// Source: [CGGI20] external product, [BBC+25] several bodies under one mask, [BIP+22] of NTRU accumulators: the bodies stay zero.
+// Ours: masks and body have a gadget each; sums are exact integers, reduced once.
 Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glwe) {
-    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), components = params.component_count();
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), components = params.accumulator_components();
     std::vector<int128> sums(components * n);
     std::size_t row = 0;
     for (std::size_t component = 0; component < components; ++component) {
@@ -253,7 +254,7 @@ Words external_product(const ParameterSet& params, WordsView ggsw, WordsView glw
                 multiply_accumulate(digits[level], ggsw.subspan((row * components + out) * n, n),
                                     std::span(sums).subspan(out * n, n));
     }
-    Words product(sums.size());
+    Words product(glwe.size(), 0);
     std::transform(sums.begin(), sums.end(), product.begin(), [&](int128 x) { return reduce(x, params.key_modulus()); });
     return product;
 }
@@ -297,14 +298,14 @@ std::vector<double> rounded_update(const ParameterSet& params, WordsView step_ke
     return turns;
 }
 
-// Source: [CGGI20] blind rotation with binary keys; [MP21] with ternary ones; [ZYL+18] and [BMMP18] two key bits per step; [LMSS23]
-// blocks with at most one 1 (the lines of rotations.def); [LY23] several accumulators as one long table. Ours: with several keys in
-// a step, the factors X^e - 1 multiply the products, not the keys; the products share the digits.
+// Source: [CGGI20] blind rotation with binary keys; [MP21] with ternary ones; [DM15] keys selected by digits; [ZYL+18] and [BMMP18]
+// two key bits per step; [LMSS23] blocks with at most one 1 (the lines of rotations.def); [LY23] several accumulators as one long
+// table. Ours: with several keys in a step, the factors X^e - 1 multiply the products, not the keys; the products share the digits.
 Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWordsView switched, WordsView lookup_table) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), nu = params.extension_factor();
     const std::size_t components = params.component_count();
     const Rotation& rotation = params.rotation();
-    const std::size_t ggsw_words = params.row_count() * components * n;
+    const std::size_t ggsw_words = params.row_count() * params.accumulator_components() * n, entries = params.entry_count();
     const auto key = [&](std::size_t step, std::size_t j) {
         return bootstrap_key.subspan((step * rotation.keys + j) * ggsw_words, ggsw_words);
     };
@@ -312,12 +313,26 @@ Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWor
     Words accumulators(nu * components * n, 0);
     for (std::size_t body = k; body < components; ++body) {
         Words table(accumulators.size(), 0);
-        for (std::size_t c = 0; c < lookup_table.size(); ++c) table[((c % nu) * components + body) * n + c / nu] = lookup_table[c];
+        const std::size_t place = params.is_ntru() ? 0 : body;
+        for (std::size_t c = 0; c < lookup_table.size(); ++c) table[((c % nu) * components + place) * n + c / nu] = lookup_table[c];
         const std::int64_t b = switched[params.lwe_dimension + body - k];
         accumulators = add(accumulators, multiply_by_monomial(params, -b, table, params.modulus()), params.modulus());
     }
 
+    // Source: [XZD+23] the first key of an NTRU accumulator encrypts 1/S. Ours: as a step like the others, whose factor is X^N - 1.
+    if (params.is_ntru())
+        accumulators =
+            add(accumulators, monomial_minus_one(params, n, external_products(params, key(0, 0), accumulators), params.modulus()),
+                params.modulus());
+
     for (std::size_t step = 0; step < static_cast<std::size_t>(params.step_count()); ++step) {
+        if (rotation.selects_key()) {
+            const std::uint32_t digit = rotation.digit(switched.data(), static_cast<int>(step));
+            if (digit == 0) continue;
+            accumulators = external_products(params, key(step, digit - 1), accumulators);
+            if (params.is_raised()) accumulators = divide_by_raising(params, accumulators);
+            continue;
+        }
         if (params.has_rounded_products()) {
             std::uint32_t exponents[Rotation::kMostKeys];
             for (int j = 0; j < rotation.keys; ++j) exponents[j] = rotation.exponent(&switched[step * rotation.key_bits], j);
@@ -334,7 +349,7 @@ Words blind_rotate(const ParameterSet& params, WordsView bootstrap_key, SmallWor
             const std::uint32_t exponent = rotation.exponent(&switched[step * rotation.key_bits], j);
             const Words product =
                 rotation.factors_on_products()
-                    ? monomial_minus_one(params, exponent, external_products(params, key(step, j), accumulators),
+                    ? monomial_minus_one(params, exponent, external_products(params, key(entries + step, j), accumulators),
                                          params.key_modulus())
                     : external_products(params, key(step, j), monomial_minus_one(params, exponent, accumulators, params.modulus()));
             update = add(update, product, params.key_modulus());

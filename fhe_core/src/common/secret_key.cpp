@@ -16,13 +16,20 @@ constexpr std::size_t kLanes = NegacyclicNtt::kLanes;
 constexpr int kMinSecurityBits = 128;
 
 void refuse_insecure(const ParameterSet& params) {
-    if (params.security_bits >= kMinSecurityBits) return;
+    if (params.security_bits >= kMinSecurityBits || params.is_published()) return;
     const char* allowed = std::getenv("CLOAKWORK_ALLOW_TOY");
     if (allowed != nullptr && std::string(allowed) == "1") return;
     throw ParameterError(
         "parameter set '" + std::string(params.name) + "': expected at least 128 bits of security, it has " +
         std::to_string(params.security_bits) +
         "; choose another set, or set the environment variable CLOAKWORK_ALLOW_TOY=1 in tests that need no secrecy");
+}
+
+void refuse_joint(const ParameterSet& params) {
+    if (params.is_joint())
+        throw ParameterError(
+            "parameter set '" + std::string(params.name) + "': its keys belong to " + std::to_string(params.party_count) +
+            " parties and nobody has them whole; each makes its share (fhe_core.threshold), or choose a set of one owner");
 }
 
 // Every step has a value that key generation gives it; all steps are looked at, whatever is found.
@@ -43,9 +50,9 @@ SecretKey::SecretKey(const ParameterSet& params, SecretVector<std::int8_t> small
     : params_(params),
       small_key_(std::move(small_key)),
       large_key_(std::move(large_key)),
-      glwe_noise_(params.glwe_sigma),
-      key_noise_(params.key_sigma()),
-      lwe_noise_(params.lwe_sigma) {
+      glwe_noise_(GaussianTable::kept(params.glwe_sigma)),
+      key_noise_(GaussianTable::kept(params.key_sigma())),
+      lwe_noise_(GaussianTable::kept(params.lwe_sigma)) {
     const std::size_t n = params.polynomial_size();
     const Limbs limbs = params.key_limbs();
     for (int limb = 0; limb < limbs.count; ++limb) {
@@ -53,9 +60,13 @@ SecretKey::SecretKey(const ParameterSet& params, SecretVector<std::int8_t> small
         for (std::size_t first = 0; first < large_key_.size(); first += n)
             transformed_.push_back(ntt_[limb].transform_small(large_key_.data() + first));
     }
+    if (params.is_ntru()) reciprocal_ = ntt_[0].reciprocal(transformed_[0]);
 }
 
+bool SecretKey::is_complete() const { return !params_.is_ntru() || reciprocal_.size() > 0; }
+
 std::unique_ptr<SecretKey> SecretKey::generate(const ParameterSet& params, SecretStream& stream) {
+    refuse_joint(params);
     refuse_insecure(params);
     const std::size_t lanes = params.lane_count();
     SecretVector<std::int8_t> small_key(lanes * params.lwe_dimension), large_key(lanes * params.large_dimension());
@@ -64,8 +75,14 @@ std::unique_ptr<SecretKey> SecretKey::generate(const ParameterSet& params, Secre
     } else {
         sample_steps(stream, params.rotation(), lanes * params.step_count(), small_key.data());
     }
-    sample_secret(stream, params.glwe_secret, large_key.size(), large_key.data());
-    return std::unique_ptr<SecretKey>(new SecretKey(params, std::move(small_key), std::move(large_key)));
+    for (;;) {  // one S in 65,000 has no inverse
+        sample_secret(stream, params.glwe_secret, large_key.size(), large_key.data());
+        SecretVector<std::int8_t> small(small_key.size()), large(large_key.size());
+        std::copy_n(small_key.data(), small.size(), small.data());
+        std::copy_n(large_key.data(), large.size(), large.data());
+        std::unique_ptr<SecretKey> key(new SecretKey(params, std::move(small), std::move(large)));
+        if (key->is_complete()) return key;
+    }
 }
 
 std::unique_ptr<SecretKey> SecretKey::generate(const ParameterSet& params) {
@@ -81,11 +98,17 @@ std::unique_ptr<SecretKey> SecretKey::generate_from_entropy(const ParameterSet& 
 }
 
 std::unique_ptr<SecretKey> SecretKey::restore(const ParameterSet& params, const std::int8_t* coefficients) {
-    refuse_insecure(params);
+    refuse_joint(params);
     const std::size_t lanes = params.lane_count();
     SecretVector<std::int8_t> small_key(lanes * params.lwe_dimension), large_key(lanes * params.large_dimension());
     std::copy_n(coefficients, small_key.size(), small_key.data());
     std::copy_n(coefficients + small_key.size(), large_key.size(), large_key.data());
+    return checked(params, std::move(small_key), std::move(large_key));
+}
+
+std::unique_ptr<SecretKey> SecretKey::checked(const ParameterSet& params, SecretVector<std::int8_t> small_key,
+                                              SecretVector<std::int8_t> large_key) {
+    refuse_insecure(params);
     const auto check = [](const SecretVector<std::int8_t>& key, SecretKind kind, const char* name) {
         const int lowest = secret_lowest(kind), highest = secret_bound(kind);
         int outside = 0;
@@ -98,7 +121,11 @@ std::unique_ptr<SecretKey> SecretKey::restore(const ParameterSet& params, const 
     check(small_key, params.lwe_secret(), "small");
     check(large_key, params.glwe_secret, "large");
     check_steps(params, small_key);
-    return std::unique_ptr<SecretKey>(new SecretKey(params, std::move(small_key), std::move(large_key)));
+    std::unique_ptr<SecretKey> key(new SecretKey(params, std::move(small_key), std::move(large_key)));
+    if (!key->is_complete())
+        throw SerializationError(
+            "large key: expected an invertible polynomial; the data is damaged or belongs to another parameter set");
+    return key;
 }
 
 void SecretKey::export_coefficients(std::int8_t* out) const {

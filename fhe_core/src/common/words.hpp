@@ -27,14 +27,14 @@ inline std::uint32_t limb_residue(std::uint64_t value, int number) {
                                                     : value % kLimbPrimes[2]);
 }
 
-// sum over j of residues[j] * secret[j], |secret| <= 2; |sum| < 2^28 * count.
+// sum over j of residues[j] * secret[j]; |sum| < 2^27 * count times the largest |secret| for residues of a limb.
 inline std::int64_t inner_product(const std::uint32_t* residues, const std::int8_t* secret, std::size_t count) {
     std::int64_t sum = 0;
     for (std::size_t j = 0; j < count; ++j) sum += std::int64_t{static_cast<std::int32_t>(residues[j])} * secret[j];
     return sum;
 }
 
-// inner_product modulo prime `number` of kLimbPrimes, count <= 2^20.
+// inner_product modulo prime `number` of kLimbPrimes, |secret| <= 2, count <= 2^19.
 inline std::uint32_t inner_product_residue(const std::uint32_t* residues, const std::int8_t* secret, std::size_t count,
                                            int number) {
     const std::uint64_t offset = std::uint64_t{kLimbPrimes[number]} << 20;

@@ -36,7 +36,7 @@ void CpuBackend::modulus_switch(const std::uint32_t* small_lwe, std::size_t batc
 void CpuBackend::blind_rotate(const std::uint32_t* switched, std::size_t batch, const TableView& tables, void* glwe,
                               const Progress& progress) {
     const ParameterSet& p = parameters();
-    Monitor monitor(progress, batch * p.step_count());
+    Monitor monitor(progress, batch * p.key_step_count());
     parallel_shares(batch, threads_, monitor, [&](std::size_t first, std::size_t last) {
         cpu::blind_rotate(*key_, switched + first * p.small_words(), last - first, tables, first,
                           at(glwe, first * rotated_bytes(p)), monitor);
@@ -50,7 +50,7 @@ void CpuBackend::sample_extract(const void* glwe, std::size_t batch, const Extra
 void CpuBackend::bootstrap(const void* lwe, std::size_t batch, const TableView& tables, const ExtractView& extract, void* out,
                            const Progress& progress) {
     const ParameterSet& p = parameters();
-    Monitor monitor(progress, batch * p.step_count());
+    Monitor monitor(progress, batch * p.key_step_count());
     parallel_shares(batch, threads_, monitor, [&](std::size_t first, std::size_t last) {
         const std::size_t chunk = std::min(kBootstrapChunk, last - first);
         std::vector<std::uint32_t> small(chunk * p.small_words());

@@ -18,15 +18,16 @@ std::size_t block_size(const ParameterSet& p) {
     return std::clamp<std::size_t>(kAccumulatorBytes / bytes, 1, kMaxBlock);
 }
 
-// Bodies of the accumulators: X^-rotation of their lane * table, in offset representation x + (Q-1)/2; masks are 0. Entry nu*j + i
-// of the table is coefficient j of accumulator i.
+// Bodies of the accumulators: X^-rotation of their lane * table, in offset representation x + (Q-1)/2; masks are 0, or the other
+// way round in an NTRU accumulator. Entry nu*j + i of the table is coefficient j of accumulator i.
 template <class Word>
 void initialise(const ParameterSet& p, const Word* table, const std::uint32_t* rotations, Word* accumulators) {
     const std::uint32_t n = p.polynomial_size(), parts = p.extension_factor(), size = p.table_size();
     const Word q = static_cast<Word>(p.modulus()), half = (q - 1) / 2;
     for (std::uint32_t part = 0; part < parts; ++part) {
-        Word* body = accumulators + std::size_t(p.glwe_dimension()) * n;
-        std::fill(accumulators, body, half);
+        Word* const end = accumulators + std::size_t(p.component_count()) * n;
+        Word* body = p.is_ntru() ? accumulators : accumulators + std::size_t(p.glwe_dimension()) * n;
+        std::fill(accumulators, end, half);
         for (int lane = 0; lane < p.lane_count(); ++lane, body += n) {
             for (std::uint32_t j = 0; j < n; ++j) {
                 const std::uint32_t at = (parts * j + part + rotations[lane]) & (2 * size - 1);
@@ -35,7 +36,7 @@ void initialise(const ParameterSet& p, const Word* table, const std::uint32_t* r
                 body[j] = word < q - half ? Word(word + half) : Word(word - (q - half));
             }
         }
-        accumulators = body;
+        accumulators = end;
     }
 }
 
@@ -64,9 +65,9 @@ void rotate_words(const ExpandedKey& key, const std::uint32_t* switched, std::si
             initialise(p, static_cast<const Word*>(tables.tables) + table * p.table_size(),
                        job.switched + i * small_words + p.lwe_dimension, accumulators + i * words);
         }
-        for (int step = 0; step < p.step_count(); step += kStepsPerSlice) {
+        for (int step = 0; step < p.key_step_count(); step += kStepsPerSlice) {
             job.first_step = step;
-            job.last_step = std::min(step + kStepsPerSlice, p.step_count());
+            job.last_step = std::min(step + kStepsPerSlice, p.key_step_count());
             rotate(job);
             monitor.advance(job.batch * (job.last_step - job.first_step));
         }

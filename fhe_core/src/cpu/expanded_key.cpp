@@ -13,17 +13,17 @@
 #include "fhe_core/errors.hpp"
 #include "fhe_core/expand.hpp"
 #include "fhe_core/fft.hpp"
-#include "fhe_core/parameter_sets.hpp"
+#include "fhe_core/paper_sets.hpp"
 
 namespace fhe_core::cpu {
 namespace {
 
 // What the products are compiled for (multiply_function of rotation.hpp).
-static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) { return p.component_count() <= 5; }));
+static_assert(std::ranges::all_of(kAllSets, [](const ParameterSet& p) { return p.component_count() <= 5; }));
 
 // 64-bit sums of the multiply-accumulate hold this many rows (multiply_accumulate.hpp).
 constexpr int kMaxRows = 32;
-static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) { return p.row_count() <= kMaxRows; }));
+static_assert(std::ranges::all_of(kAllSets, [](const ParameterSet& p) { return p.row_count() <= kMaxRows; }));
 
 // What the multiply-accumulate gives an inverse transform, in units of q < 2^32 / 32: digits grow by 1.25 q in each forward stage,
 // keys are up to q/2 and factors 1.25 q; a Montgomery reduction leaves a thirty-second and q/2. The first three inverse stages make
@@ -31,23 +31,24 @@ static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) { re
 constexpr double largest_product(const ParameterSet& p) {
     const double digit = 1.25 * p.log2_polynomial_size() + 0.5, reduced = 1.0 / 32;
     const double terms = p.row_count() * digit / 2 * reduced + 0.5;
-    if (!p.rotation().factors_on_products()) return terms;
-    if (p.row_count() > p.component_count()) return p.keys_per_step() * terms * 1.25 * reduced + 0.5;
+    if (p.rotation().selects_key()) return 0.62;            // reduced once more
+    if (!p.rotation().factors_on_products()) return terms;  // of one key
+    if (p.row_count() > p.accumulator_components()) return p.keys_per_step() * terms * 1.25 * reduced + 0.5;
     return p.keys_per_step() * p.row_count() * (digit * 1.25 * reduced + 0.5) / 2 * reduced + 0.5;  // factors on the digits
 }
-static_assert(std::ranges::all_of(kParameterSets,
+static_assert(std::ranges::all_of(kAllSets,
                                   [](const ParameterSet& p) { return p.extension_factor() > 1 || 8 * largest_product(p) <= 15; }),
               "products of so many rows and keys want a reduction before the inverse transform");
 
 // Several accumulators as one table (extended_product.hpp): factors go to the keys, whose sums hold this many products.
-static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) {
+static_assert(std::ranges::all_of(kAllSets, [](const ParameterSet& p) {
     return p.extension_factor() == 1 ||
            (p.rotation().factors_on_products() && std::has_single_bit(unsigned(p.extension_factor())) &&
             (p.keys_per_step() + 1) * p.row_count() <= 31);
 }));
 
 // Rounded products (rounded_rotation.hpp).
-static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& p) {
+static_assert(std::ranges::all_of(kAllSets, [](const ParameterSet& p) {
     return !p.has_rounded_products() ||
            (p.polynomial_size() == fft::kDegree && p.glwe_dimension() == 1 && p.lane_count() == 1 && p.limb_count() == 1 &&
             p.row_count() == 2 && p.shape.cmux == CmuxKind::binary_pair && p.extension_factor() == 1);
@@ -70,7 +71,7 @@ std::size_t available_memory() {
 }
 
 std::size_t step_words(const ParameterSet& p) {
-    return std::size_t(p.key_limbs().count) * p.keys_per_step() * p.row_count() * p.component_count() * p.polynomial_size();
+    return std::size_t(p.key_limbs().count) * p.keys_per_step() * p.row_count() * p.accumulator_components() * p.polynomial_size();
 }
 
 std::size_t keyswitch_columns(const ParameterSet& p) {
@@ -105,7 +106,7 @@ ExpandedKey::ExpandedKey(const SeededEvaluationKeysView& keys, const Progress& p
       kernels_(select_kernels()),
       step_words_(cpu::step_words(parameters_)),
       keyswitch_columns_(cpu::keyswitch_columns(parameters_)),
-      bootstrap_key_(step_words_ * parameters_.step_count() * sizeof(std::int32_t)),
+      bootstrap_key_(step_words_ * parameters_.key_step_count() * sizeof(std::int32_t)),
       keyswitch_key_(parameters_.keyswitch_key_rows() * keyswitch_columns_ * (keyswitch_is_short() ? 2 : 4)) {
     const Limbs limbs = parameters_.transform_limbs();
     for (int limb = 0; limb < limbs.count; ++limb) {
@@ -136,20 +137,24 @@ std::string_view ExpandedKey::instruction_set() const { return kernels_.name; }
 
 void ExpandedKey::expand_bootstrap_key(const SeededEvaluationKeysView& keys, const Progress& progress) {
     const ParameterSet& p = parameters_;
-    const int n = p.polynomial_size(), k = p.glwe_dimension(), components = p.component_count(), rows = p.row_count();
+    const int n = p.polynomial_size(), k = p.seeded_components(), components = p.accumulator_components(), rows = p.row_count();
     const Limbs limbs = p.key_limbs();
-    const std::size_t vector_words = std::size_t(p.keys_per_step()) * rows * components * kernels_.width;
+    // Keys side by side, so that a ciphertext reads those of its products in one go; the others each for itself.
+    const int together = p.rotation().products();
+    const std::size_t vector_words = std::size_t(together) * rows * components * kernels_.width;
+    const std::size_t slice_words = step_words_ / (p.keys_per_step() / together);
     std::vector<std::uint32_t> polynomial(n);
     std::vector<std::int32_t> scratch(2 * n);
     auto* key = static_cast<std::int32_t*>(bootstrap_key_.data());
     std::size_t body = 0;  // words of bodies consumed
-    for (int step = 0; step < p.step_count(); ++step) {
+    for (int step = 0; step < p.key_step_count(); ++step) {
         for (int j = 0; j < p.keys_per_step(); ++j) {
             for (int row = 0; row < rows; ++row, body += (components - k) * n) {
                 for (int limb = 0; limb < limbs.count; ++limb) {
                     const std::uint64_t q = limbs.prime(limb);
                     const std::uint64_t factor = bootstrap_key_scale(p, q);
-                    std::int32_t* slice = key + std::size_t(step) * step_words_ + limb * (step_words_ / limbs.count);
+                    std::int32_t* slice =
+                        key + std::size_t(step) * step_words_ + j / together * slice_words + limb * (slice_words / limbs.count);
                     for (int c = 0; c < components; ++c) {
                         if (c < k) {
                             expand_uniform(keys.seed, kDomainBootstrapKey + kDomainLimbStride * limbs.number(limb),
@@ -162,13 +167,13 @@ void ExpandedKey::expand_bootstrap_key(const SeededEvaluationKeysView& keys, con
                             for (int i = 0; i < n; ++i) polynomial[i] = static_cast<std::uint32_t>(words[i] % q);
                         }
                         kernels_.transform_key(tables_[limb]->view(), polynomial.data(), static_cast<std::uint32_t>(factor),
-                                               slice + (std::size_t(j * rows + row) * components + c) * kernels_.width,
+                                               slice + (std::size_t(j % together * rows + row) * components + c) * kernels_.width,
                                                vector_words, scratch.data());
                     }
                 }
             }
         }
-        report(progress, step + 1, 2 * std::size_t(p.step_count()));
+        report(progress, step + 1, 2 * std::size_t(p.key_step_count()));
     }
 }
 
@@ -211,7 +216,7 @@ void ExpandedKey::expand_keyswitch_key(const SeededEvaluationKeysView& keys, con
             for (int lane = 0; lane < lanes; ++lane) out[n + lane] = static_cast<Word>(keys.keyswitch_bodies[row * lanes + lane]);
         }
         if (i % 64 == 63) {
-            const std::size_t steps = p.step_count();
+            const std::size_t steps = p.key_step_count();
             report(progress, steps + steps * (i + 1) / p.large_dimension(), 2 * steps);
         }
     }

@@ -3,6 +3,8 @@
 #include "cpu/kernels.hpp"
 
 #include "cpu/keyswitch_tiles.hpp"
+#include "cpu/large_transform.hpp"
+#include "cpu/levelled_words.hpp"
 #include "cpu/linear_tiles.hpp"
 #include "cpu/rotation.hpp"
 #include "cpu/rounded_rotation.hpp"
@@ -59,7 +61,9 @@ constexpr cpu::Kernels kKernels = {FHE_CORE_STRING(FHE_CORE_ISA),
                                    keyswitch<std::uint16_t>,
                                    keyswitch<std::uint32_t>,
                                    linear,
-                                   multiply_polynomials};
+                                   multiply_polynomials,
+                                   large_ntt,
+                                   {levelled_scale, levelled_centre, levelled_change, levelled_products, levelled_add}};
 
 }  // namespace
 }  // namespace fhe_core::FHE_CORE_ISA

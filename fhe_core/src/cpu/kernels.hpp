@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fhe_core/large_ntt.hpp"
 #include "fhe_core/parameters.hpp"
 
 namespace fhe_core::cpu {
@@ -37,13 +38,45 @@ struct NttTables {
 struct RotateJob {
     const ParameterSet* parameters;
     const NttTables* tables[2];  // of ParameterSet::transform_limbs
-    const std::int32_t* key;  // [step][limb][vector][key of step][row][component][lane]; rounded: Tiles [step][component][row][key]
+    // [step][limb][vector][key of step][row][component][lane]; selected keys: [step][key of step][vector][row][component][lane];
+    // rounded: Tiles [step][component][row][key].
+    const std::int32_t* key;
     std::size_t key_step_words;
-    void* accumulators;             // [batch][nu][k+r][N] words, offset representation x + (Q-1)/2 in [0, Q)
+    void* accumulators;  // [batch][nu][k+r][N] words (of an NTRU accumulator the bodies stay zero), offset representation x +
+                         // (Q-1)/2 in [0, Q)
     const std::uint32_t* switched;  // [batch][n+r]
     std::size_t batch;
-    int first_step, last_step;
-    std::int32_t* scratch;  // rotate_scratch_words()
+    int first_step, last_step;  // of the key
+    std::int32_t* scratch;      // rotate_scratch_words()
+};
+
+// One polynomial modulo one prime, in place: natural order and residues, or transform order and residues (large_ntt.hpp).
+struct LargeNttJob {
+    int n1;
+    const LargePrime* prime;
+    const Root* roots;
+    std::uint32_t* words;   // [N1][256] in [0, q)
+    std::int32_t* scratch;  // kLargeNttScratchWords
+};
+inline constexpr int kLargeNttColumns = 16;
+inline constexpr std::size_t kLargeNttScratchWords = std::size_t{1 << (kMostLargeLog - kRowLog)} * kLargeNttColumns;
+static_assert(kLargeNttScratchWords >= std::size_t{2 * kRowSize * kLargeNttColumns});  // rows, and powers of their roots
+
+// Rows of residues in [0, q) modulo one prime (levelled_words.hpp); counts are multiples of kLargeNttColumns. Factors are centred.
+struct LevelledKernels {
+    // (a - b) * factor / 2^32; b may be nullptr.
+    void (*scale)(const LargePrime& prime, const std::uint32_t* a, const std::uint32_t* b, std::int32_t factor, std::size_t count,
+                  std::uint32_t* out);
+    // a * factor / 2^32, centred.
+    void (*centre)(const LargePrime& prime, const std::uint32_t* a, std::int32_t factor, std::size_t count, std::int32_t* out);
+    // out[j] = sum over `terms` i of digits[i * stride + j] * row[i] / 2^32, both centred.
+    void (*change)(const LargePrime& prime, const std::int32_t* digits, std::size_t stride, const std::int32_t* row,
+                   std::size_t terms, std::size_t count, std::uint32_t* out);
+    // out[j] = sum over k of a[k][j] * b[k][j] / 2^32.
+    void (*products)(const LargePrime& prime, const std::uint32_t* const* a, const std::uint32_t* const* b, std::size_t terms,
+                     std::size_t count, std::uint32_t* out);
+    void (*add)(const LargePrime& prime, const std::uint32_t* a, const std::uint32_t* b, bool negative, std::size_t count,
+                std::uint32_t* out);
 };
 
 struct Kernels {
@@ -71,6 +104,8 @@ struct Kernels {
     // out += a * w, both in the transform domain with |.| <= q/2, times N / 2^32; out in [0, q). `scratch` has N words.
     void (*multiply_polynomials)(const NttTables& tables, const std::int32_t* a, const std::int32_t* w, std::int32_t* scratch,
                                  std::int32_t* out);
+    void (*large_ntt)(const LargeNttJob& job, bool inverse);
+    LevelledKernels levelled;
 };
 
 inline constexpr std::size_t kLinearTile = 32;

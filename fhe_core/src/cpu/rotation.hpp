@@ -1,10 +1,11 @@
 // Blind rotation of a block of ciphertexts, step by step so that one key slice serves the whole block from cache. One step of
 // docs/specification.md, section 6: decompose -> forward transforms -> multiply-accumulate with the key and the monomial
 // factors -> inverse transforms -> add to the accumulator.
-// Source: [CGGI20], [MP21], [BMMP18], [LY23]. Ours: exact transforms, no floating-point FFT; a block of ciphertexts shares a key
-// slice.
+// Source: [CGGI20], [DM15], [MP21], [BMMP18], [LY23]. Ours: exact transforms, no floating-point FFT; a block of ciphertexts shares
+// a key slice, but where each selects its own.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 
@@ -178,6 +179,7 @@ using MultiplyFunction = void (*)(const NttTables&, const std::int32_t*, std::si
 template <int kCiphertexts>
 MultiplyFunction multiply_function(int components) {
     switch (components) {
+        case 1: return multiply_accumulate<1, kCiphertexts>;
         case 2: return multiply_accumulate<2, kCiphertexts>;
         case 3: return multiply_accumulate<3, kCiphertexts>;
         case 4: return multiply_accumulate<4, kCiphertexts>;
@@ -211,7 +213,7 @@ ExtendedFunction extended_function(int components) {
 }
 
 std::size_t rotate_scratch_words(const ParameterSet& p) {
-    const std::size_t n = p.polynomial_size(), rows = p.row_count(), components = p.component_count();
+    const std::size_t n = p.polynomial_size(), rows = p.row_count(), components = p.accumulator_components();
     if (p.extension_factor() > 1) {
         const std::size_t parts = p.extension_factor();
         return parts * (rows + components * p.limb_count()) * n + 64 +
@@ -230,7 +232,7 @@ class BlockRotation {
           p_(*job.parameters),
           rotation_(p_.rotation()),
           n_(p_.polynomial_size()),
-          components_(p_.component_count()),
+          components_(p_.accumulator_components()),
           rows_(p_.row_count()),
           parts_(p_.extension_factor()),
           mask_(gadget_constants(p_, p_.shape.mask_gadget)),
@@ -244,9 +246,10 @@ class BlockRotation {
         for (int step = job_.first_step; step < job_.last_step; ++step) {
             const std::int32_t* key = job_.key + std::size_t(step) * job_.key_step_words;
             // The last ciphertexts of a step fetch the next step's key.
-            const std::size_t next = step + 1 < p_.step_count() ? job_.key_step_words : 0;
+            const std::size_t next = step + 1 < p_.key_step_count() ? job_.key_step_words : 0;
             std::size_t i = 0;
             for (; parts_ > 1 && i < job_.batch; ++i) update_extended(step, i, key, i + 1 == job_.batch ? next : 0);
+            for (; rotation_.selects_key() && i < job_.batch; ++i) replace(step, i, key);
             const bool together = sizeof(std::int32_t) * kTogether * rows_ * n_ <= kTogetherBytes;
             for (; together && i + kTogether <= job_.batch; i += kTogether)
                 update<kTogether>(step, i, key, i + kTogether >= job_.batch ? next : 0);
@@ -255,11 +258,16 @@ class BlockRotation {
     }
 
    private:
-    Word* accumulator(std::size_t i) const { return static_cast<Word*>(job_.accumulators) + i * parts_ * components_ * n_; }
+    Word* accumulator(std::size_t i) const { return static_cast<Word*>(job_.accumulators) + i * p_.rotated_words(); }
 
-    // The exponents of the monomial factors of one step, modulo 2 nu N.
+    // The exponents of the monomial factors of one step of the key, modulo 2 nu N; an entry has one key, whose factor is X^N - 1.
     void exponents(int step, std::size_t i, std::uint32_t (&e)[kMaxKeys]) const {
-        const std::uint32_t* words = job_.switched + i * p_.small_words() + step * rotation_.key_bits;
+        if (step < p_.entry_count()) {
+            for (int j = 0; j < rotation_.keys; ++j) e[j] = j == 0 ? std::uint32_t(n_) : 0;
+            return;
+        }
+        step -= p_.entry_count();
+        const std::uint32_t* words = job_.switched + i * p_.small_words() + rotation_.first_word(step);
         for (int j = 0; j < rotation_.keys; ++j) e[j] = rotation_.exponent(words, j) & (2 * std::uint32_t(parts_ * n_) - 1);
     }
 
@@ -316,6 +324,31 @@ class BlockRotation {
                              tables);
             key += std::size_t(rotation_.keys) * rows_ * product_words;
         }
+    }
+
+    // The accumulator becomes its product with the key that the ciphertext's digit selects. No factor reduces sums of many rows.
+    void replace(int step, std::size_t i, const std::int32_t* key) {
+        const std::uint32_t digit = rotation_.digit(job_.switched + i * p_.small_words(), step);
+        if (digit == 0) return;
+        const std::size_t product_words = std::size_t(components_) * n_;
+        const int limbs = p_.key_limbs().count;
+        key += (digit - 1) * limbs * rows_ * product_words;
+        Word* z = accumulator(i);
+        for (int limb = 0; limb < limbs; ++limb, key += rows_ * product_words) {
+            const NttTables& tables = *job_.tables[limb];
+            std::int32_t* const products = products_ + limb * product_words;
+            transform_digits(z, limb, transformed_);
+            if (limb + 1 == limbs) std::fill_n(z, product_words, static_cast<Word>((p_.modulus() - 1) / 2));  // zero
+            multiply_function<1>(components_)(tables, transformed_, std::size_t(rows_) * n_, rows_, 1, key, 0, nullptr, products,
+                                              product_words);
+            reduce_words(products, product_words, tables);
+            add_products(z, components_, limb, products, product_words, tables);
+        }
+    }
+
+    static void reduce_words(std::int32_t* words, std::size_t count, const NttTables& tables) {
+        const Vec q = set1(tables.q);
+        for (std::size_t i = 0; i < count; i += kWidth) store(words + i, reduce(load(words + i), q));
     }
 
     // All parts of one ciphertext, which share the key.

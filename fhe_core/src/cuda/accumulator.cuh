@@ -71,11 +71,11 @@ FHE_HD const Word* table_of(const BlindRotateView& view, int number, std::size_t
 // The switched ciphertext `number`: mask words of every step, and for each lane a body, by which its table is rotated.
 template <class Step, int lanes = 1>
 FHE_HD const std::uint32_t* switched_of(const BlindRotateView& view, int number) {
-    return view.switched + std::size_t(number) * (Step::kKeyBits * view.steps + lanes);
+    return view.switched + std::size_t(number) * (Step::mask_words(view.steps) + lanes);
 }
 template <class Step, int lanes = 1>
 FHE_HD std::uint32_t rotation_of_table(const BlindRotateView& view, int number, int lane = 0) {
-    return switched_of<Step, lanes>(view, number)[Step::kKeyBits * view.steps + lane];
+    return switched_of<Step, lanes>(view, number)[Step::mask_words(view.steps) + lane];
 }
 
 #if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)

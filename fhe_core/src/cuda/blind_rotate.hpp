@@ -33,7 +33,7 @@ struct BlindRotateView {
 inline BlindRotateView rest_of(const Shape& shape, BlindRotateView view, int first) {
     const std::size_t size = shape.polynomial_size, lwe_words = shape.glwe_dimension * size + shape.lane_count;
     const std::size_t out = view.coefficients == nullptr ? shape.component_count() * size : view.coefficient_count * lwe_words;
-    view.switched += std::size_t(first) * (rotation_of(shape.cmux).key_bits * view.steps + shape.lane_count);
+    view.switched += std::size_t(first) * (rotation_of(shape.cmux).lwe_dimension_of(view.steps) + shape.lane_count);
     if (view.table_index != nullptr) view.table_index += first;
     view.out = static_cast<char*>(view.out) + first * out * (shape.limb_count == 1 ? 4 : 8);
     view.batch -= first;

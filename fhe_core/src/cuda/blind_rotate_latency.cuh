@@ -12,11 +12,14 @@
 //               block barrier: all sums are written, all rows are read
 //               inverse transform of the component's sums; ACC_c += X                      (warps of rows)
 //
+// Where a digit selects the key there are no factors, ACC_c = X, and steps whose digit is 0 are passed over: `next` is the step
+// that follows, for which the key is loaded ahead.
+//
 // Sums are written again only behind the next step's first barrier, when everyone has read them. Shared memory: powers and
 // twiddles as blind_rotate_pair.cuh, rows [row][vector][lane] and sums [component][vector][lane] of 16 bytes; a row is also
 // its warp's exchange tile. The first rows of the next step's key are loaded before the transforms, which hide them.
 //
-// Source: as blind_rotate_pair.cuh, [BMMP18]; the layout is ours.
+// Source: as blind_rotate_pair.cuh, [BMMP18] and [DM15]; the layout is ours.
 #pragma once
 
 #include <cstddef>
@@ -142,23 +145,27 @@ struct LatencyWarp {
             }
             const std::uint32_t reversed = reverse_position(4 * vector, Ntt::p);
             std::int64_t total[4] = {};
+            if constexpr (!Config::Step::kSelectsKey) {
 #pragma unroll
-            for (int j = 0; j < kKeys; ++j) {
-                std::int32_t factor[4];
-                factors_at(reversed, exponents[j], factor);
-                multiply_reduced(M{}, total, factor, products[j]);
+                for (int j = 0; j < kKeys; ++j) {
+                    std::int32_t factor[4];
+                    factors_at(reversed, exponents[j], factor);
+                    multiply_reduced(M{}, total, factor, products[j]);
+                }
             }
-            reinterpret_cast<Vec4*>(sums + output * N)[vector * 32 + lane] = montgomery(M{}, total);
+            reinterpret_cast<Vec4*>(sums + output * N)[vector * 32 + lane] =
+                montgomery(M{}, Config::Step::kSelectsKey ? products[0] : total);
         }
     }
 
-    // The sum of this row's component, transformed back and added.
+    // The sum of this row's component, transformed back and added; of a selected key put in the accumulator's place.
     __device__ __forceinline__ void add_sum(std::uint32_t (&accumulator)[P]) const {
         std::int32_t x[1][P];
         Ntt::load_points(x[0], sums + component * N, lane);
         Ntt::template inverse<Config::Pair::kInverseInput>(x, tile(), 0, twiddles, lane);
 #pragma unroll
-        for (int r = 0; r < P; ++r) accumulator[r] = accumulate_exact(M{}, accumulator[r], x[0][r]);
+        for (int r = 0; r < P; ++r)
+            accumulator[r] = accumulate_exact(M{}, Config::Step::kSelectsKey ? M::half : accumulator[r], x[0][r]);
         __syncwarp();  // the tile is free
     }
 };
@@ -166,6 +173,7 @@ struct LatencyWarp {
 template <class Config>
 __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_latency_kernel(const BlindRotateView view) {
     using Warp = LatencyWarp<Config>;
+    using Step = typename Config::Step;
     extern __shared__ __align__(16) std::int32_t shared[];
     copy_powers<Config::kThreads, Powers<Config::N>>(shared, view.powers);
     copy_table<Config::kThreads>(reinterpret_cast<TwiddlePair*>(shared + Config::Pair::kPowerWords), view.twiddles,
@@ -175,26 +183,33 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_latency_kern
     const Warp warp = Warp::make(shared);
     const bool owns_row = warp.owns_row(), multiplies = warp.multiplies();
     for (int number = blockIdx.x; number < view.batch; number += gridDim.x) {
-        const std::uint32_t* const switched = switched_of<typename Config::Step, Config::kLanes>(view, number);
+        const std::uint32_t* const switched = switched_of<Step, Config::kLanes>(view, number);
+        int step = Step::next_taken(switched, 0, view.steps);
         std::uint32_t accumulator[Config::P];
         load_accumulator<Config>(view, number, warp.component, warp.lane, accumulator);
-        KeyAhead<Config::kKeyDepth, Config::Pair::kKeys> ahead(warp.key_of(view));
-        if (multiplies) ahead.fill();
+        const Vec4* const key = warp.key_of(view);
+        KeyAhead<Config::kKeyDepth, Config::Pair::kKeys> ahead(key);
+        if (step < view.steps) ahead.words += Step::slice_of(switched, step) * Config::Pair::kSliceVectors;
+        if (multiplies && step < view.steps) ahead.fill();
 #pragma unroll 1
-        for (int step = 0; step < view.steps; ++step) {
+        while (step < view.steps) {
+            const int next = Step::next_taken(switched, step + 1, view.steps);  // the same for all threads
             if (owns_row) warp.write_row(accumulator);
             __syncthreads();  // the rows are written
 
             if (multiplies) {
                 std::uint32_t exponents[Config::Pair::kKeys];
-                Config::Step::load_exponents(switched, step, exponents);
+                Step::load_exponents(switched, step, exponents);
                 warp.multiply(ahead, exponents);
-                ahead.words += std::size_t(Config::kComponents) * Config::Pair::kStepVectors;
-                if (step + 1 < view.steps) ahead.fill();
+                if (next < view.steps) {
+                    ahead.words = key + Step::slice_of(switched, next) * Config::Pair::kSliceVectors;
+                    ahead.fill();
+                }
             }
             __syncthreads();  // the sums are written, the rows are read
 
             if (owns_row) warp.add_sum(accumulator);
+            step = next;
         }
         if (owns_row && warp.level == 0)
             store_accumulator<Config>(view, number, warp.component, warp.lane, accumulator,

@@ -10,20 +10,25 @@
 //                      S_j = sum over rows of digit * K_j[row][c], three 64-bit sums per point; R_j = montgomery(S_j)
 //                      X = montgomery(sum_j (root^(e_j * (2*brv(i) + 1)) - 1) * R_j); inverse transform; ACC_c += X
 //
+// Steps whose digits select keys ([DM15]) go the same way with one key, the one of the group's own digit, and no factors: X = R_0,
+// inverse transform, ACC_c = X. A digit of 0 skips the step for all warps of the group; there is no barrier between groups. Keys of
+// a step of the ciphertexts in flight are on their way to L2 two steps ahead.
+//
 // Shared memory: powers of the 2N-th root, word x at x + x/32 (gathers with power-of-two strides touch all banks); twiddles
 // [vector][lane]; per group digits [buffer][ciphertext][row][vector][lane] of 16 bytes. A warp's own rows double as its exchange
 // tiles. With two buffers one barrier per step suffices: a warp writes a buffer two steps after it was last read, and everyone has
 // passed the barrier in between. With one buffer a second barrier separates reading from the next writing.
 //
-// Key: [step][output component][vector][row][key of step][lane] of 16 bytes, the order of reading; transform order P*lane +
+// Key: [step][output component][vector][row][key of step][lane] of 16 bytes, the order of reading, selected keys [step][key of
+// step][output component][vector][row][lane]; transform order P*lane +
 // 4*vector + i. Each word is K * 2^64 / N modulo p, centred: the factors cancel the two Montgomery reductions and the scaling of
 // the inverse.
 //
 // Sizes in units of p (static_assert below): digits after the transform D, sums rows * D * p/2 < 2^62, R = rows*D*p/2^33 + 1/2,
 // X <= 3*R*p/2^33 + 1/2 <= 0.7, what the inverse transform takes.
 //
-// Source: [CGGI20] blind rotation; [ZYL+18] and [BMMP18] two key bits per step. Ours: the factors multiply the products, not the
-// keys, in the transform domain, and a step transforms its digits once; exact transforms.
+// Source: [CGGI20] blind rotation; [ZYL+18] and [BMMP18] two key bits per step; [DM15] selected keys. Ours: the factors multiply
+// the products, not the keys, in the transform domain, and a step transforms its digits once; exact transforms.
 #pragma once
 
 #include <cstddef>
@@ -67,7 +72,8 @@ struct PairConfig {
     static constexpr int kRows = k * shape.mask_gadget.level_count + kLanes * shape.body_gadget.level_count;
     static constexpr int kKeys = Step::kKeys;
     static constexpr int kVectors = P / 4;
-    static constexpr int kStepVectors = kVectors * kRows * kKeys * 32;  // of one output component
+    static constexpr int kStepVectors = kVectors * kRows * kKeys * 32;  // of one output component and slice
+    static constexpr int kSliceVectors = kComponents * kStepVectors;    // of the keys of a step that a ciphertext reads
 
     static constexpr int kPerUnit = Layout::per_warp;
     static constexpr int kCiphertexts = Layout::groups * Layout::per_warp;  // of a block
@@ -106,12 +112,15 @@ struct PairConfig {
     static constexpr int kForwardBound = forward_bound(shape.mask_gadget) > forward_bound(shape.body_gadget)
                                              ? forward_bound(shape.mask_gadget)
                                              : forward_bound(shape.body_gadget);
-    static constexpr double kSumBound = kRows * (kForwardBound / 1000.0) / 2;                       // units of p^2
-    static constexpr double kProductBound = kSumBound * M::p / 4294967296.0 + 0.5;                  // units of p
-    static constexpr double kInputBound = kKeys / 2.0 * kProductBound * M::p / 4294967296.0 + 0.5;  // of the inverse
+    static constexpr double kSumBound = kRows * (kForwardBound / 1000.0) / 2;       // units of p^2
+    static constexpr double kProductBound = kSumBound * M::p / 4294967296.0 + 0.5;  // units of p
+    static constexpr double kInputBound =
+        Step::kSelectsKey ? kProductBound : kKeys / 2.0 * kProductBound * M::p / 4294967296.0 + 0.5;  // of the inverse
     static constexpr int kInverseInput = Ntt::planned_input(kInputBound);
 
-    static_assert(Step::kFactorsOnProducts && shape.limb_count == 1, "this kernel takes factors on the products and one limb");
+    static_assert((Step::kFactorsOnProducts || Step::kSelectsKey) && shape.limb_count == 1,
+                  "this kernel takes factors on the products, or selected keys, and one limb");
+    static_assert(!Step::kSelectsKey || kPerUnit == 1, "a group follows one ciphertext's digits");
     static_assert(kForwardBound < 16000, "digits overflow 31 bits in the forward transform");
     static_assert(kSumBound * M::p * M::p < 4.6e18, "sums over the rows overflow 62 bits");
     static_assert(Layout::groups * 2 <= 16, "a block has 16 named barriers");
@@ -164,7 +173,7 @@ __device__ __forceinline__ void transform_component(const std::uint32_t (&accumu
     }
 }
 
-// x = the product of all rows with one output component, times the factors.
+// x = the product of all rows with one output component, times the factors where there are any.
 template <class Config, class KeyRows, class Factors>
 __device__ __forceinline__ void multiply_rows(const std::int32_t* rows, KeyRows& ahead, const Factors& factors,
                                               const typename Config::PowerTable& powers, int lane,
@@ -188,13 +197,15 @@ __device__ __forceinline__ void multiply_rows(const std::int32_t* rows, KeyRows&
 #pragma unroll
         for (int m = 0; m < kCount; ++m) {
             std::int64_t total[4] = {};
+            if constexpr (!Config::Step::kSelectsKey) {
 #pragma unroll
-            for (int j = 0; j < Config::kKeys; ++j) {
-                std::int32_t factor[4];
-                factors[m][j].template at<vector>(powers, factor);
-                multiply_reduced(M{}, total, factor, sums[m][j]);
+                for (int j = 0; j < Config::kKeys; ++j) {
+                    std::int32_t factor[4];
+                    factors[m][j].template at<vector>(powers, factor);
+                    multiply_reduced(M{}, total, factor, sums[m][j]);
+                }
             }
-            const Vec4 product = montgomery(M{}, total);
+            const Vec4 product = montgomery(M{}, Config::Step::kSelectsKey ? sums[m][0] : total);
             static_for<0, 4>([&](auto i) { x[m][Ntt::slot_of(4 * vector + decltype(i)::value)] = product.x[decltype(i)::value]; });
         }
     });
@@ -208,6 +219,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
     using M = typename Config::M;
     using Factors = MonomialFactors<Ntt>;
     constexpr int N = Config::N, P = Config::P, kRows = Config::kRows, kCount = Config::kPerUnit;
+    constexpr std::uint32_t kZero = M::half;  // zero: what a product that replaces the accumulator is added to
 
     extern __shared__ __align__(16) std::int32_t shared[];
     auto* const twiddles = reinterpret_cast<TwiddlePair*>(shared + Config::kPowerWords);
@@ -236,9 +248,14 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
 
         const Vec4* key = own_key;
         for (int step = 0; step < view.steps; ++step) {
+            if constexpr (Config::Step::kSelectsKey) {
+                prefetch_key<16 * Config::Step::kSlices * Config::kSliceVectors>(view, step + 2);
+                if (Config::Step::load_digit(switched[0], step) == 0) continue;  // all warps of the group
+                key = own_key + Config::Step::slice_of(switched[0], step) * Config::kSliceVectors;
+            }
             Factors factors[kCount][Config::kKeys];
 #pragma unroll
-            for (int m = 0; m < kCount; ++m) {
+            for (int m = 0; m < kCount && !Config::Step::kSelectsKey; ++m) {
                 std::uint32_t exponents[Config::kKeys];
                 Config::Step::load_exponents(switched[m], step, exponents);
 #pragma unroll
@@ -246,17 +263,18 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
             }
 
             std::int32_t* const rows = digits + buffer * Config::kBufferWords;
+            KeyAhead<Layout::key_depth, Config::kKeys> ahead(key);
+            if constexpr (Config::Step::kSelectsKey) ahead.fill();  // from further away than a key that all groups read
 #pragma unroll
             for (int m = 0; m < kCount; ++m)
                 transform_component<Config>(accumulator[m], component >= Config::k, rows + (m * kRows + own_row) * N, twiddles,
                                             lane);
 
-            KeyAhead<Layout::key_depth, Config::kKeys> ahead(key);
-            ahead.fill();
+            if constexpr (!Config::Step::kSelectsKey) ahead.fill();
             barrier(1 + 2 * group, Config::kGroupThreads);  // the rows of all components are written
             std::int32_t x[kCount][P];
             multiply_rows<Config>(rows, ahead, factors, powers, lane, x);
-            key += std::size_t(Config::kComponents) * Config::kStepVectors;
+            key += Config::kSliceVectors;
 
             if constexpr (Layout::buffers == 1) barrier(2 + 2 * group, Config::kGroupThreads);  // everyone has read the rows
             buffer = Layout::buffers == 1 ? 0 : buffer ^ 1;
@@ -265,7 +283,8 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_pair_kernel(
 #pragma unroll
             for (int m = 0; m < kCount; ++m)
 #pragma unroll
-                for (int r = 0; r < P; ++r) accumulator[m][r] = accumulate_exact(M{}, accumulator[m][r], x[m][r]);
+                for (int r = 0; r < P; ++r)
+                    accumulator[m][r] = accumulate_exact(M{}, Config::Step::kSelectsKey ? kZero : accumulator[m][r], x[m][r]);
             __syncwarp();  // the exchange tiles are free
         }
 

@@ -3,8 +3,8 @@
 //
 // Work area (shared memory, or global scratch when that is too small), int32: accumulators [limb][part][component][N] in [0, p),
 // digits [key limb][part][row][N], sums [key limb][part][component][N], for the nu parts of a table of nu*N. Steps of
-// docs/specification.md, section 6; reference::blind_rotate. Source: [CGGI20] binary, [MP21] ternary, [BMMP18] two key bits per
-// step, [LY23] several accumulators as one table. Ours: exact transforms modulo limb primes.
+// docs/specification.md, section 6; reference::blind_rotate. Source: [CGGI20] binary, [DM15] selected keys, [MP21] ternary,
+// [BMMP18] two key bits per step, [LY23] several accumulators as one table. Ours: exact transforms modulo limb primes.
 #include "cuda/blind_rotate.hpp"
 
 #include "cuda/accumulator.cuh"
@@ -63,7 +63,7 @@ struct PlainRotate {
         for (int limb = 0; limb < limbs; ++limb) {
             const std::int32_t* polynomial = accumulator + ((limb * parts() * components() + polynomial_number) << log_size);
             words[limb] = static_cast<std::uint32_t>(polynomial[i]);
-            if (!rotation.factors_on_products()) {
+            if (rotation.factors == Factors::accumulator) {
                 const std::uint32_t p = prime(limb), moved = rotated(polynomial, i, exponent, limb);
                 words[limb] = moved >= words[limb] ? moved - words[limb] : moved + p - words[limb];
             }
@@ -81,7 +81,7 @@ struct PlainRotate {
     FHE_HD std::int32_t row_sum(const std::int32_t* digits, int part, const std::int32_t* key, int i) const {
         std::int64_t sum = 0;
         for (int row = 0; row < rows; ++row)
-            sum += multiply_wide(digits[((part * rows + row) << log_size) + i], key[(row * rotation.keys << log_size) + i]);
+            sum += multiply_wide(digits[((part * rows + row) << log_size) + i], key[(row * rotation.products() << log_size) + i]);
         return montgomery(M{}, sum);
     }
 
@@ -94,8 +94,8 @@ struct PlainRotate {
         const int part = polynomial_number / components(), component = polynomial_number - part * components();
         const std::uint32_t root = 2 * reverse_position(static_cast<std::uint32_t>(i), log_size) + 1;
         std::int64_t total = 0;
-        for (int j = 0; j < rotation.keys; ++j) {
-            const std::int32_t* words = key + ((component * rows * rotation.keys + j) << log_size);
+        for (int j = 0; j < rotation.products(); ++j) {
+            const std::int32_t* words = key + ((component * rows * rotation.products() + j) << log_size);
             const std::int32_t own = row_sum<M>(digits, part, words, i);
             if (!rotation.factors_on_products()) return own;
             const int from = part - static_cast<int>(exponents[j] & (parts() - 1));
@@ -114,16 +114,16 @@ struct PlainRotate {
         const int polynomials = parts() * components(), digit_polynomials = parts() * rows;
         digits += limb * digit_polynomials << log_size;
         sums += limb * polynomials << log_size;
-        const std::int32_t* key = step_key + (std::size_t(limb * components() * rows * rotation.keys) << log_size);
+        const std::int32_t* key = step_key + (std::size_t(limb * components() * rows * rotation.products()) << log_size);
         plain_forward<M>(block, digits, digit_polynomials, log_size, tables.twiddles);
         block.each(polynomials << log_size,
                    [&](int item) { sums[item] = reduce(M{}, product<M>(digits, key, tables.powers, exponents, item)); });
         plain_inverse<M>(block, sums, polynomials, log_size, tables.twiddles);
     }
 
-    // ACC += the sums of all limbs; raised: divided by P and rounded.
+    // ACC += the sums of all limbs; raised: divided by P and rounded; selected keys: ACC is replaced.
     FHE_HD void accumulate(std::int32_t* accumulator, const std::int32_t* sums, int item, int component_words) const {
-        const auto word = static_cast<std::uint32_t>(accumulator[item]);
+        const auto word = rotation.selects_key() ? 0 : static_cast<std::uint32_t>(accumulator[item]);
         if constexpr (kRaised)
             accumulator[item] = static_cast<std::int32_t>(accumulate_raised(word, sums[item], sums[component_words + item]));
         else if (limbs == 1 || item < component_words)
@@ -141,7 +141,8 @@ struct PlainRotate {
                                                             : view.scratch + block.number() * static_cast<std::size_t>(area);
         std::int32_t* digits = accumulator + limbs * component_words;
         std::int32_t* sums = digits + (key_limbs * parts() * rows << log_size);
-        const std::size_t step_words = std::size_t(key_limbs * components() * rows * rotation.keys) << log_size;
+        const std::size_t slice_words = std::size_t(key_limbs * components() * rows * rotation.products()) << log_size;
+        const int slices = rotation.keys / rotation.products();
 
         for (std::size_t number = block.number(); number < static_cast<std::size_t>(common.batch); number += block.count()) {
             const std::uint32_t* switched = common.switched + number * (lwe_dimension + lanes);
@@ -156,9 +157,17 @@ struct PlainRotate {
             });
             for (int step = 0; step < common.steps; ++step) {
                 Exponents exponents = {};
-                for (int j = 0; j < rotation.keys; ++j) exponents[j] = rotation.exponent(switched + step * rotation.key_bits, j);
+                std::size_t slice = std::size_t(step) * slices;
+                if (rotation.selects_key()) {
+                    const std::uint32_t digit = rotation.digit(switched, step);
+                    if (digit == 0) continue;  // all threads
+                    slice += digit - 1;
+                } else {
+                    for (int j = 0; j < rotation.keys; ++j)
+                        exponents[j] = rotation.exponent(switched + rotation.first_word(step), j);
+                }
                 block.each(component_words, [&](int item) { decompose_accumulator(accumulator, digits, exponents[0], item); });
-                const std::int32_t* key = static_cast<const std::int32_t*>(common.key) + step * step_words;
+                const std::int32_t* key = static_cast<const std::int32_t*>(common.key) + slice * slice_words;
                 limb_update<Modulus<0>>(block, 0, digits, sums, key, exponents);
                 if constexpr (key_limbs == 2) limb_update<Modulus<second>>(block, 1, digits, sums, key, exponents);
                 block.each(limbs * component_words, [&](int item) { accumulate(accumulator, sums, item, component_words); });

@@ -2,8 +2,9 @@
 // divided by P and rounded: ACC += round((sum_j (X^e_j - 1) * (K_j [x] ACC)) / P), all steps in one persistent kernel
 // (docs/specification.md, section 6; reference::blind_rotate). One digit per component, N = H * 1024, H = 1, 2, 4.
 //
-// Who does what, the exchange tiles, barriers and the key are those of blind_rotate_two_limbs.cuh, limb 1 being P. A coefficient is
-// one word: its digit is cut as it stands, and the update (x0, x1) of both limbs is divided by one product modulo q0,
+// Who does what, the exchange tiles, barriers, selected keys and the key's order are those of blind_rotate_two_limbs.cuh, limb 1
+// being P. A coefficient is one word: its digit is cut as it stands, and the update (x0, x1) of both limbs is divided by one
+// product modulo q0,
 //
 //     (x0 - c) / P modulo q0,   c the centred residue of x1.
 //
@@ -81,7 +82,7 @@ struct RaisedThread : TwoLimbThread<Config> {
             unfold_limb<0>(word, first);
             unfold_limb<2>(word + H * kTileWords, second);
 #pragma unroll
-            for (int h = 0; h < H; ++h) y[r][h] = accumulate_raised(y[r][h], first[h], second[h]);
+            for (int h = 0; h < H; ++h) y[r][h] = accumulate_raised(Base::kept(Modulus<0>{}, y[r][h]), first[h], second[h]);
         }
     }
     template <int number>
@@ -108,6 +109,7 @@ struct RaisedThread : TwoLimbThread<Config> {
 template <class Config>
 __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_raised_kernel(const BlindRotateView view) {
     using Thread = RaisedThread<Config>;
+    using Step = typename Config::Step;
     extern __shared__ __align__(16) std::int32_t shared[];
     load_two_limb_tables<Config>(view, shared);
 
@@ -124,14 +126,17 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_raised_kerne
     };
 
     for (int number = group * gridDim.x + blockIdx.x; number < view.batch; number += gridDim.x * Config::kGroups) {
-        const std::uint32_t* switched = switched_of<typename Config::Step>(view, number);
+        const std::uint32_t* switched = switched_of<Step>(view, number);
         typename Thread::Share y;
-        thread.start(y, table_of<std::uint32_t>(view, number, Config::N), rotation_of_table<typename Config::Step>(view, number));
+        thread.start(y, table_of<std::uint32_t>(view, number, Config::N), rotation_of_table<Step>(view, number));
 #pragma unroll 1
         for (int step = 0; step < view.steps; ++step) {
             std::uint32_t exponents[Config::kKeys];
-            Config::Step::load_exponents(switched, step, exponents);
-            if constexpr (Config::kPrefetched) prefetch_key<Config::kStepBytes>(view, step + 1);
+            if constexpr (!Step::kSelectsKey) Step::load_exponents(switched, step, exponents);
+            if constexpr (Config::kPrefetched) prefetch_key<Config::kStepBytes>(view, step + (Step::kSelectsKey ? 2 : 1));
+            if constexpr (Step::kSelectsKey) {
+                if (Step::load_digit(switched, step) == 0) continue;  // all warps of the group
+            }
             thread.decompose(y);
             group_barrier();  // the digits are there
 #pragma unroll 1
@@ -141,7 +146,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_raised_kerne
                 __syncwarp();
                 thread.forward_b(thread.tile_of(component), x);
             }
-            typename Thread::Ahead ahead(thread.key_of(step));
+            typename Thread::Ahead ahead(thread.key_of(Step::slice_of(switched, step)));
             ahead.fill();    // earlier would cost registers that the transforms need
             part_barrier();  // all components are there
             thread.product(ahead, exponents);

@@ -9,7 +9,7 @@
 namespace fhe_core::cuda {
 namespace {
 
-static_assert(std::ranges::all_of(kParameterSets, [](const ParameterSet& params) {
+static_assert(std::ranges::all_of(kAllSets, [](const ParameterSet& params) {
     return !params.has_rounded_products() || params.lwe_dimension <= kMostRoundedDimension;
 }));
 

@@ -1,4 +1,4 @@
-// Blind rotation with two key bits per step, two limbs, one or two digits per component: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC),
+// Blind rotation with two key bits per step, two limbs, one to four digits per component: ACC += sum_j (X^e_j - 1) * (K_j [x] ACC),
 // all steps in one persistent kernel (docs/specification.md, section 6; reference::blind_rotate). N = H * 1024, H = 1, 2, 4.
 //
 // Who does what. A group of 2*H*W warps owns one ciphertext. Warp (w, limb, part) works modulo one limb prime on positions
@@ -13,6 +13,9 @@
 //                        group barrier: the updates are there
 //              threads:  last log2 H stages of the inverse, ACC += update
 //
+// Steps whose digits select keys ([DM15]) go the same way with one key, no factors, and ACC = update; a digit of 0 skips the step
+// for all warps of the group. Keys of a step of the ciphertexts in flight are on their way to L2 two steps ahead.
+//
 // What remains of a transform after its first log2 H stages is WarpNtt of 1024 points with other twiddles. A thread reads updates
 // from and writes digits to the same words of T, and a lane does so in the parts of a transform, so that only the exchanges inside
 // a transform need __syncwarp.
@@ -21,8 +24,8 @@
 // [digit][1024], the digits of a component together, the most significant first; its update lies where that one lay. The modulus is
 // a run-time value: one code path for both limbs.
 //
-// Key: KeyOrder::warp with 32*H lanes (lane part*32 + l of KeyLayout is lane l of that part), each word K * 2^64 / N modulo its
-// limb's prime, centred. Sizes as in blind_rotate_pair.cuh.
+// Key: KeyOrder::warp with 32*H lanes (lane part*32 + l of KeyLayout is lane l of that part), selected keys one after the other,
+// each word K * 2^64 / N modulo its limb's prime, centred. Sizes as in blind_rotate_pair.cuh.
 //
 // Source: as blind_rotate_pair.cuh, [BMMP18]; two limbs and digits of them are ours.
 #pragma once
@@ -138,7 +141,14 @@ struct TwoLimbThread : TwoLimbPart<Config> {
         for (int h = 0; h < H; ++h) delta[h] = word[h * kTileWords];
         unfold<number, N>(delta);
 #pragma unroll
-        for (int h = 0; h < H; ++h) y[h][number] = accumulate_exact(Modulus<number>{}, y[h][number], delta[h]);
+        for (int h = 0; h < H; ++h)
+            y[h][number] = accumulate_exact(Modulus<number>{}, kept(Modulus<number>{}, y[h][number]), delta[h]);
+    }
+
+    // What an update is added to: the word, or zero where the product replaces it.
+    template <class M>
+    FHE_HD static std::uint32_t kept(M, std::uint32_t y) {
+        return Config::Step::kSelectsKey ? M::half : y;
     }
 
     static constexpr std::uint64_t kModulus = std::uint64_t{kLimbPrimes[0]} * kLimbPrimes[1];
@@ -188,9 +198,7 @@ struct TwoLimbThread : TwoLimbPart<Config> {
     };
 
     // Of the warp's first vector.
-    FHE_HD const Vec4* key_of(int step) const {
-        return key + std::size_t(step) * 2 * kComponents * Config::kOutputVectors + number * kVectorWords;
-    }
+    FHE_HD const Vec4* key_of(std::size_t slice) const { return key + slice * Config::kSliceVectors + number * kVectorWords; }
 
     // Sums over the keys of factor times key, reduced, times digits.
     FHE_HD void multiply_keys_first(const Vec4 (&digit)[kRows], const std::int32_t (&factor)[kKeys][4], Ahead& ahead, int output,
@@ -207,7 +215,7 @@ struct TwoLimbThread : TwoLimbPart<Config> {
             multiply_reduced(modulus, total, digit[row].x, sum);
         }
     }
-    // Sums over the rows of digit times key, reduced, times factors.
+    // Sums over the rows of digit times key, reduced, times factors; of a selected key the sums.
     FHE_HD void multiply_rows_first(const Vec4 (&digit)[kRows], const std::int32_t (&factor)[kKeys][4], Ahead& ahead, int output,
                                     std::int64_t (&total)[4]) const {
 #pragma unroll
@@ -219,7 +227,12 @@ struct TwoLimbThread : TwoLimbPart<Config> {
                 multiply_accumulate(sum, digit[row].x, ahead.at(position).x);
                 ahead.refill(position);
             }
-            multiply_reduced(modulus, total, factor[j], sum);
+            if constexpr (Config::Step::kSelectsKey) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) total[i] = sum[i];
+            } else {
+                multiply_reduced(modulus, total, factor[j], sum);
+            }
         }
     }
 
@@ -250,9 +263,9 @@ struct TwoLimbThread : TwoLimbPart<Config> {
                 load(words + kStride);
         }
     };
-    FHE_HD DeepKey deep_key(int step) const {
+    FHE_HD DeepKey deep_key(std::size_t slice) const {
         DeepKey ahead;
-        ahead.words = key_of(step);
+        ahead.words = key_of(slice);
         ahead.load(ahead.words);
         return ahead;
     }
@@ -326,7 +339,7 @@ struct TwoLimbThread : TwoLimbPart<Config> {
             for (int row = 0; row < kRows; ++row) digit[row] = *reinterpret_cast<const Vec4*>(word + row * 1024);
             std::int32_t factor[kKeys][4];
 #pragma unroll
-            for (int j = 0; j < kKeys; ++j) factors_at(vector, exponents[j], factor[j]);
+            for (int j = 0; j < kKeys && !Config::Step::kSelectsKey; ++j) factors_at(vector, exponents[j], factor[j]);
 #pragma unroll
             for (int output = 0; output < kComponents; ++output) {
                 std::int64_t total[4] = {};
@@ -390,9 +403,12 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
             std::uint32_t exponents[Config::kDeep ? 1 : kKeys];  // deep: lane j holds e_j
             if constexpr (Config::kDeep)
                 exponents[0] = Thread::Factors::raised(Step::load_exponent(switched, step, thread.lane % kKeys));
-            else
+            else if constexpr (!Step::kSelectsKey)
                 Step::load_exponents(switched, step, exponents);
-            if constexpr (Config::kPrefetched) prefetch_key<Config::kStepBytes>(view, step + 1);
+            if constexpr (Config::kPrefetched) prefetch_key<Config::kStepBytes>(view, step + (Step::kSelectsKey ? 2 : 1));
+            if constexpr (Step::kSelectsKey) {
+                if (Step::load_digit(switched, step) == 0) continue;  // all warps of the group
+            }
             if constexpr (Config::kInMemory) thread.load_share(y, memory);
             thread.decompose(y);
             group_barrier();  // the digits are there
@@ -408,7 +424,7 @@ __global__ __launch_bounds__(Config::kThreads, 1) void blind_rotate_two_limbs_ke
                 part_barrier();
                 thread.deep_product(ahead, [&](int j) { return __shfl_sync(0xffffffffu, exponents[0], j); });
             } else {
-                typename Thread::Ahead ahead(thread.key_of(step));
+                typename Thread::Ahead ahead(thread.key_of(Step::slice_of(switched, step)));
                 ahead.fill();    // earlier would cost registers that the transforms need
                 part_barrier();  // all components are there
                 thread.product(ahead, exponents);

@@ -13,7 +13,8 @@
 //
 // Tile: N words, 16-byte chunks permuted so that the accesses of all windows touch every bank once.
 //
-// Twiddles: of the first pass instruction operands; the others stay in registers for all steps.
+// Twiddles: of the first pass instruction operands; the others stay in registers for all steps (KeptTwiddles), or lie in shared
+// memory (SharedTwiddles).
 //
 // Ranges: as warp_ntt.cuh; the inverse takes what its plan is made for.
 //
@@ -101,26 +102,67 @@ struct BlockNtt {
             return kept;
         }
     };
+    // The same from a table [pair of kept indices][thread]: half as much for both directions, as the mirror of a block's twiddle is
+    // that of thread T - 1 - t.
+    struct SharedTwiddles {
+        static constexpr int kPairs = (kKept + 1) / 2, kWords = 4 * kPairs * T;
+        const TwiddlePair* table;
+        int t;
+
+        // Entry `index` of thread t, from root^brv(i), i < N.
+        static Twiddle entry(const Twiddle* all, int t, int index) {
+            Twiddle found{};
+            static_for<1, kPasses>([&](auto pass_index) {
+                constexpr int pass = decltype(pass_index)::value;
+                static_for<0, stages(pass)>([&](auto stage) {
+                    constexpr int bit = high_stage(pass) - decltype(stage)::value, first = 1 << (kLogSize - 1 - bit);
+                    const int block = index - kept_index(pass, bit);
+                    if (block >= 0 && block < blocks(pass, bit))
+                        found = all[first + ((t >> low(pass)) << (low(pass) + p - bit - 1)) + block];
+                });
+            });
+            return found;
+        }
+    };
+
     template <int pass, int bit, int block>
     FHE_HD static Twiddle forward_twiddle(const KeptTwiddles& kept) {
-        if constexpr (pass == 0)
-            return Constant<(1 << (kLogSize - 1 - bit)) + block>::value;
-        else
-            return kept.forward[kept_index(pass, bit) + block];
+        return kept.forward[kept_index(pass, bit) + block];
     }
     template <int pass, int bit, int block>
     FHE_HD static Twiddle inverse_twiddle(const KeptTwiddles& kept) {
+        return kept.inverse[kept_index(pass, bit) + block];
+    }
+    template <int pass, int bit, int block>
+    FHE_HD static Twiddle forward_twiddle(const SharedTwiddles& shared) {
+        constexpr int index = kept_index(pass, bit) + block;
+        return shared.table[(index >> 1) * T + shared.t].x[index & 1];
+    }
+    template <int pass, int bit, int block>
+    FHE_HD static Twiddle inverse_twiddle(const SharedTwiddles& shared) {
+        constexpr int index = kept_index(pass, bit) + blocks(pass, bit) - 1 - block;
+        return shared.table[(index >> 1) * T + T - 1 - shared.t].x[index & 1];
+    }
+    template <int pass, int bit, int block, class Twiddles>
+    FHE_HD static Twiddle forward_factor(const Twiddles& twiddles) {
+        if constexpr (pass == 0)
+            return Constant<(1 << (kLogSize - 1 - bit)) + block>::value;
+        else
+            return forward_twiddle<pass, bit, block>(twiddles);
+    }
+    template <int pass, int bit, int block, class Twiddles>
+    FHE_HD static Twiddle inverse_factor(const Twiddles& twiddles) {
         if constexpr (pass == 0)
             return Constant<(2 << (kLogSize - 1 - bit)) - 1 - block>::value;
         else
-            return kept.inverse[kept_index(pass, bit) + block];
+            return inverse_twiddle<pass, bit, block>(twiddles);
     }
 
     // --- Forward ---
 
     // small_digits: |x| * sqrt(-1) fits 31 bits, so the first stage needs no reduction.
-    template <int pass, bool small_digits, int R>
-    FHE_HD static void forward_pass(std::int32_t (&x)[R][P], const KeptTwiddles& kept) {
+    template <int pass, bool small_digits, int R, class Twiddles>
+    FHE_HD static void forward_pass(std::int32_t (&x)[R][P], const Twiddles& twiddles) {
         static_for<0, stages(pass)>([&](auto stage) {
             constexpr int bit = high_stage(pass) - decltype(stage)::value, half = 1 << (bit - low(pass));
             static_for<0, blocks(pass, bit)>([&](auto block) {
@@ -135,7 +177,7 @@ struct BlockNtt {
                             row[a] = sum;
                         });
                     } else {
-                        forward_pair<a, b>(M{}, x, forward_twiddle<pass, bit, number>(kept));
+                        forward_pair<a, b>(M{}, x, forward_factor<pass, bit, number>(twiddles));
                     }
                 });
             });
@@ -176,14 +218,14 @@ struct BlockNtt {
         return plan;
     }
 
-    template <int pass, const InversePlan& plan>
-    FHE_HD static void inverse_pass(std::int32_t (&x)[P], const KeptTwiddles& kept) {
+    template <int pass, const InversePlan& plan, class Twiddles>
+    FHE_HD static void inverse_pass(std::int32_t (&x)[P], const Twiddles& twiddles) {
         static_for<0, stages(pass)>([&](auto stage) {
             constexpr int bit = low(pass) + decltype(stage)::value, half = 1 << (bit - low(pass));
             reduce_slots<plan.reduces[pass][bit - low(pass)]>(M{}, x);
             static_for<0, blocks(pass, bit)>([&](auto block) {
                 constexpr int number = decltype(block)::value;
-                const Twiddle w = inverse_twiddle<pass, bit, number>(kept);
+                const Twiddle w = inverse_factor<pass, bit, number>(twiddles);
                 static_for<0, half>([&](auto i) {
                     constexpr int a = number * 2 * half + decltype(i)::value;
                     inverse_pair<a, a + half>(M{}, x, w);
@@ -237,22 +279,22 @@ struct BlockNtt {
     }
 
     // R polynomials at once; tiles: one for each.
-    template <bool small_digits, int R, class Barrier>
-    __device__ __forceinline__ static void forward(std::int32_t (&x)[R][P], std::int32_t* tiles, const KeptTwiddles& kept, int t,
+    template <bool small_digits, int R, class Twiddles, class Barrier>
+    __device__ __forceinline__ static void forward(std::int32_t (&x)[R][P], std::int32_t* tiles, const Twiddles& twiddles, int t,
                                                    const Barrier& barrier) {
-        forward_pass<0, small_digits>(x, kept);
+        forward_pass<0, small_digits>(x, twiddles);
         static_for<1, kPasses>([&](auto pass) {
             exchange<decltype(pass)::value - 1, decltype(pass)::value>(x, tiles, t, barrier);
-            forward_pass<decltype(pass)::value, false>(x, kept);
+            forward_pass<decltype(pass)::value, false>(x, twiddles);
         });
     }
 
-    template <const InversePlan& plan, class Barrier>
-    __device__ __forceinline__ static void inverse(std::int32_t (&x)[1][P], std::int32_t* tile, const KeptTwiddles& kept, int t,
+    template <const InversePlan& plan, class Twiddles, class Barrier>
+    __device__ __forceinline__ static void inverse(std::int32_t (&x)[1][P], std::int32_t* tile, const Twiddles& twiddles, int t,
                                                    const Barrier& barrier) {
         static_for<0, kPasses>([&](auto step) {
             constexpr int pass = kPasses - 1 - decltype(step)::value;
-            inverse_pass<pass, plan>(x[0], kept);
+            inverse_pass<pass, plan>(x[0], twiddles);
             if constexpr (pass != 0) exchange<pass, pass - 1>(x, tile, t, barrier);
         });
     }

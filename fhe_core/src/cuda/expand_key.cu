@@ -28,7 +28,7 @@ struct ExpandPolynomial {
         const int size = 1 << layout.log_size;
         const int component = static_cast<int>(block.number() % layout.outputs);
         const std::size_t local_row = block.number() / layout.outputs;  // [step][key][row] of this part
-        const std::size_t flat = local_row + std::size_t(part.first_step) * layout.keys * layout.rows;
+        const std::size_t flat = local_row + std::size_t(part.first_step) * layout.keys_per_step() * layout.rows;
         if (component < masks) {
             block.each(size / 16, [&](int i) {
                 std::uint32_t words[16];
@@ -44,8 +44,8 @@ struct ExpandPolynomial {
             });
         }
         plain_forward<M>(block, x, 1, layout.log_size, part.tables[limb].twiddles);
-        const int row = static_cast<int>(flat % layout.rows), key = static_cast<int>(flat / layout.rows % layout.keys);
-        const std::size_t step = flat / layout.rows / layout.keys;
+        const int row = static_cast<int>(flat % layout.rows), key = static_cast<int>(flat / layout.rows % layout.keys_per_step());
+        const std::size_t step = flat / layout.rows / layout.keys_per_step();
         block.each(size, [&](int i) {
             part.key[layout.offset(step, limb, component, row, key, i)] = centre(M{}, multiply_add(M{}, 0, x[i], scale));
         });
@@ -56,9 +56,9 @@ template <int limb, int number>
 void launch_limb(const ParameterSet& params, const BootstrapKeyPart& part, cudaStream_t stream) {
     using M = Modulus<number>;
     const std::uint64_t scale = bootstrap_key_scale(params, M::p);
-    const std::size_t blocks = std::size_t(part.steps) * part.layout.keys * part.layout.rows * part.layout.outputs;
-    launch(ExpandPolynomial<limb, number>{part, M::twiddle(scale), params.glwe_dimension(), params.key_limbs().count == 2}, blocks,
-           4u << part.layout.log_size, stream);
+    const std::size_t blocks = std::size_t(part.steps) * part.layout.keys_per_step() * part.layout.rows * part.layout.outputs;
+    launch(ExpandPolynomial<limb, number>{part, M::twiddle(scale), params.seeded_components(), params.key_limbs().count == 2},
+           blocks, 4u << part.layout.log_size, stream);
 }
 
 // A block per polynomial [step][key][row][component] of a set with rounded products: words modulo QP, centred, to doubles;
@@ -77,7 +77,7 @@ struct ExpandRoundedPolynomial {
         const auto& roots = *static_cast<const LaneRoots*>(part.lane_roots);
         const int component = static_cast<int>(block.number() % layout.outputs);
         const std::size_t local_row = block.number() / layout.outputs;  // [step][key][row] of this part
-        const std::size_t flat = local_row + std::size_t(part.first_step) * layout.keys * layout.rows;
+        const std::size_t flat = local_row + std::size_t(part.first_step) * layout.keys_per_step() * layout.rows;
         const auto put = [&](int i, std::uint64_t word) {
             const double value = static_cast<double>(centred(word, modulus));
             (i < fft::kPoints ? x[i].re : x[i - fft::kPoints].im) = value;
@@ -101,8 +101,8 @@ struct ExpandRoundedPolynomial {
                 butterfly<0>(x[a], x[a + half], roots.power((1 + 4 * reversed) << (fft::kLogPoints - 1 - stage)));
             });
         }
-        const int row = static_cast<int>(flat % layout.rows), key = static_cast<int>(flat / layout.rows % layout.keys);
-        const std::size_t step = flat / layout.rows / layout.keys;
+        const int row = static_cast<int>(flat % layout.rows), key = static_cast<int>(flat / layout.rows % layout.keys_per_step());
+        const std::size_t step = flat / layout.rows / layout.keys_per_step();
         block.each(fft::kPoints, [&](int p) {
             reinterpret_cast<Complex*>(part.key)[layout.point_offset(step, component, row, key, p)] = {
                 fixed::multiply(x[p].re, scale), fixed::multiply(x[p].im, scale)};
@@ -180,7 +180,7 @@ struct ExpandCiphertexts {
 
 void launch_expand_bootstrap_key(const ParameterSet& params, const BootstrapKeyPart& part, cudaStream_t stream) {
     if (params.has_rounded_products()) {
-        const std::size_t blocks = std::size_t(part.steps) * part.layout.keys * part.layout.rows * part.layout.outputs;
+        const std::size_t blocks = std::size_t(part.steps) * part.layout.keys_per_step() * part.layout.rows * part.layout.outputs;
         launch(ExpandRoundedPolynomial{part, params.key_modulus(), fft::key_scale(params.key_modulus())}, blocks,
                ExpandRoundedPolynomial::kSharedBytes, stream);
         return;

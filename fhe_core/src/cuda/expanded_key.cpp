@@ -5,7 +5,7 @@
 #include "cuda/expand_key.hpp"
 #include "cuda/stages.hpp"
 #include "fhe_core/errors.hpp"
-#include "fhe_core/parameter_sets.hpp"
+#include "fhe_core/paper_sets.hpp"
 
 namespace fhe_core::cuda {
 namespace {
@@ -24,7 +24,7 @@ constexpr bool is_supported(const ParameterSet& p) {
 }
 
 constexpr bool all_supported() {
-    for (const ParameterSet& params : kParameterSets)
+    for (const ParameterSet& params : kAllSets)
         if (!is_supported(params)) return false;
     return true;
 }
@@ -64,7 +64,7 @@ void report(const Progress& progress, std::size_t done, std::size_t total) {
 
 void expand_bootstrap_key(ExpandedKey::State& state, const SeededEvaluationKeysView& keys, const Progress& progress) {
     const ParameterSet& p = state.params;
-    const std::size_t steps = p.step_count(), step_bytes = p.bootstrap_key_body_words() / steps * p.key_limbs().word_bytes();
+    const std::size_t steps = p.key_step_count(), step_bytes = p.bootstrap_key_body_words() / steps * p.key_limbs().word_bytes();
     state.bootstrap_key.reserve(state.layout.step_words() * steps * sizeof(std::int32_t), "bootstrap key");
     const DeviceBuffer bodies(kStepsPerPiece * step_bytes, "bodies of the bootstrap key");
     const Stream stream;
@@ -155,7 +155,8 @@ ExpandedKey::ExpandedKey(const SeededEvaluationKeysView& keys, int device, Kerne
     launch_probe();
     state.multiprocessors = properties.multiProcessorCount;
     state.shared_bytes = properties.sharedMemPerBlockOptin;
-    const bool wants_shaped = choice == KernelChoice::shaped || state.params.has_rounded_products();
+    const bool has_no_plain_kernel = state.params.has_rounded_products() || state.params.is_ntru();
+    const bool wants_shaped = choice == KernelChoice::shaped || has_no_plain_kernel;
     state.shaped = wants_shaped ? find_shaped_kernel(state.params.shape) : nullptr;
     if (state.shaped != nullptr && state.shaped->shared_bytes > state.shared_bytes) state.shaped = nullptr;
     state.at_once = state.multiprocessors;
@@ -163,10 +164,9 @@ ExpandedKey::ExpandedKey(const SeededEvaluationKeysView& keys, int device, Kerne
         check(state.shaped->at_once(&state.at_once), "layout of the blind rotation");
         if (state.at_once == 0) state.shaped = nullptr;
     }
-    if (state.shaped == nullptr && state.params.has_rounded_products())
-        throw UnsupportedError(
-            "parameter set '" + std::string(state.params.name) +
-            "': this device has less shared memory than the rotation with rounded products wants; use device='cpu'");
+    if (state.shaped == nullptr && has_no_plain_kernel)
+        throw UnsupportedError("parameter set '" + std::string(state.params.name) +
+                               "': this device has less shared memory than its rotation wants; use device='cpu'");
     state.layout = state.shaped == nullptr ? KeyLayout::make(state.params, KeyOrder::plain, 32)
                                            : KeyLayout::make(state.params, state.shaped->key_order, state.shaped->lanes);
     make_plain_tables<0>(state);
@@ -181,7 +181,7 @@ ExpandedKey::ExpandedKey(const SeededEvaluationKeysView& keys, int device, Kerne
     }
     expand_bootstrap_key(state, keys, progress);
     expand_keyswitch_key(state, keys);
-    report(progress, state.params.step_count() + 1, state.params.step_count() + 1);
+    report(progress, state.params.key_step_count() + 1, state.params.key_step_count() + 1);
 }
 
 ExpandedKey::~ExpandedKey() = default;

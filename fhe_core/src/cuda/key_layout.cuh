@@ -1,5 +1,6 @@
-// Where a word of the bootstrap key lies in the transform domain; each word is K * 2^(32 r) / N modulo its limb's prime, centred,
-// r the number of Montgomery reductions that follow (two where factors X^e - 1 are applied after the product, else one).
+// Where a word of the bootstrap key lies in the transform domain (keys that digits select: each as the step of an order of one
+// key); each word is K * 2^(32 r) / N modulo its limb's prime, centred, r the number of Montgomery reductions that follow (two
+// where factors X^e - 1 are applied after the product, else one).
 #pragma once
 
 #include <bit>
@@ -31,19 +32,23 @@ struct KeyLayout {
     int log_size;    // of N
     int log_points;  // per lane, warp order
     int outputs, rows, keys, limbs;
+    int slices = 1;  // of a step, `keys` each: a ciphertext multiplies with the keys of one, the one that it selects
 
     static KeyLayout make(const ParameterSet& params, KeyOrder order, int lanes) {
         const int log_size = params.log2_polynomial_size();
         return {order,
                 log_size,
                 log_size - static_cast<int>(std::bit_width(static_cast<unsigned>(lanes))) + 1,
-                params.component_count(),
+                params.accumulator_components(),
                 params.row_count(),
-                params.keys_per_step(),
-                params.key_limbs().count};
+                params.rotation().products(),
+                params.key_limbs().count,
+                params.keys_per_step() / params.rotation().products()};
     }
+    FHE_HD int keys_per_step() const { return keys * slices; }
 
     FHE_HD std::size_t offset(std::size_t step, int limb, int output, int row, int key, int position) const {
+        if (slices > 1) step = step * slices + key / keys, key %= keys;
         if (order == KeyOrder::extended) {
             const std::size_t slice = (step * limbs + limb) * (std::size_t{1} << (log_size - 10)) + (position >> 10);
             return ((((slice * keys + key) * outputs + output) << 10) + word_of_position(position & 1023)) * rows + row;
@@ -60,7 +65,7 @@ struct KeyLayout {
         return (((point * outputs + output) * rows + row) * keys + key) * 32 + (position >> 5);
     }
     // 4 bytes each, rounded products too: N/2 points of 16 bytes are as large as two limbs of N words.
-    std::size_t step_words() const { return std::size_t(limbs) * outputs * rows * keys << log_size; }
+    std::size_t step_words() const { return std::size_t(limbs) * outputs * rows * keys_per_step() << log_size; }
 };
 
 }  // namespace fhe_core::cuda

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/async_copy.cuh"
 #include "cuda/modulus.cuh"
 #include "cuda/unrolled.cuh"
 
@@ -84,17 +85,6 @@ FHE_HD Word joined_word(const std::int32_t* totals) {
 
 #if defined(__CUDACC__)
 
-__device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
-    return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
-}
-__device__ __forceinline__ void copy_async(std::int8_t* to, const std::int8_t* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int pending>
-__device__ __forceinline__ void wait_copies() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
-}
 // Matrices of 8 rows of 16 bytes; lane 8*i + r names row r of matrix i. Lane l gets bytes 4*(l%4) .. +3 of row l/4 of each.
 __device__ __forceinline__ void load_matrices(std::uint32_t (&x)[4], const std::int8_t* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

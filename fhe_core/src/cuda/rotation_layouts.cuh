@@ -13,7 +13,8 @@ namespace fhe_core::cuda {
 
 namespace layouts {
 
-constexpr int keys_of(const Shape& shape) { return rotation_of(shape.cmux).keys; }
+constexpr int keys_of(const Shape& shape) { return rotation_of(shape.cmux).products(); }
+constexpr bool selects_key(const Shape& shape) { return rotation_of(shape.cmux).selects_key(); }
 constexpr bool has_blocks(const Shape& shape) { return rotation_of(shape.cmux).key_bits > 2; }
 constexpr bool has_lanes(const Shape& shape) { return shape.lane_count > 1; }
 constexpr int rows_of(const Shape& shape) {
@@ -42,8 +43,12 @@ constexpr int groups_of(const Shape& shape, int buffers) {
     while (groups > 1 && (groups > 8 || table_bytes(shape) + groups * group > kSharedLimit)) --groups;
     return groups;
 }
-// Rows of the key ahead.
-constexpr int depth_of(const Shape& shape) { return is_large(shape) || keys_of(shape) > 3 ? 1 : 2; }
+// Rows of the key ahead; of one key that a digit selects all, up to as many words as of the three of a pair. Not measured on a
+// card.
+constexpr int depth_of(const Shape& shape) {
+    if (selects_key(shape)) return rows_of(shape) < 6 ? rows_of(shape) : 6;
+    return is_large(shape) || keys_of(shape) > 3 ? 1 : 2;
+}
 
 // --- One limb: ciphertexts that share the words of the key (TeamLayout) ---
 
@@ -54,7 +59,7 @@ constexpr bool in_place(const Shape& shape) { return is_large(shape); }
 constexpr bool has_teams(const Shape& shape) {
     const int rows = rows_of(shape) + (in_place(shape) ? 0 : shape.component_count());
     const bool fits = table_bytes(shape) + 4 * teams_of(shape) * team_size(shape) * rows * shape.polynomial_size <= kSharedLimit;
-    return fits && !has_lanes(shape) &&
+    return fits && !has_lanes(shape) && !selects_key(shape) &&
            (is_large(shape) ? shape.component_count() == 2 : keys_of(shape) >= 6 || (keys_of(shape) >= 4 && rows_of(shape) > 6));
 }
 constexpr int team_digits(const Shape& shape) { return is_large(shape) ? 1 : shape.mask_gadget.level_count > 2 ? 3 : 2; }
@@ -104,9 +109,12 @@ struct OfOneLimb {
 // Sixteen warps at 128 registers, or twelve at 168 where three components make six of a ciphertext.
 constexpr bool has_three_components(const Shape& shape) { return shape.polynomial_size == 1024 && shape.glwe_dimension == 2; }
 constexpr int two_limb_groups(const Shape& shape) {
+    if (shape.mask_gadget.level_count > 3) return 1;  // whose transforms fit once
     return shape.polynomial_size == 4096 ? 1 : shape.polynomial_size == 2048 || has_three_components(shape) ? 2 : 4;
 }
-constexpr int two_limb_warps(const Shape& shape) { return has_three_components(shape) ? 3 : 2; }
+constexpr int two_limb_warps(const Shape& shape) {
+    return has_three_components(shape) ? 3 : shape.mask_gadget.level_count > 3 ? 4 : 2;
+}
 
 // Key after key for blocks, and for three components; the sums of several digits would not fit.
 constexpr TwoLimbProduct product_of(const Shape& shape) {
@@ -141,7 +149,7 @@ struct OfRaised {
     using Latency = RaisedConfig<KernelShapeOf, 1, s.polynomial_size == 4096 ? 2 : 4>;
 };
 
-// --- Two limbs, more than two digits: ciphertexts of a block, which share the words of the key ---
+// --- Two limbs, more digits than whole transforms fit: ciphertexts of a block, which share the words of the key ---
 
 template <class KernelShapeOf>
 struct OfManyDigits {
@@ -157,7 +165,7 @@ constexpr auto layouts_of() {
         return OfRaised<KernelShapeOf>{};
     else if constexpr (s.limb_count == 1)
         return OfOneLimb<KernelShapeOf>{};
-    else if constexpr (s.mask_gadget.level_count > 2)
+    else if constexpr (s.mask_gadget.level_count > 4 || (s.mask_gadget.level_count > 2 && s.mask_gadget.base_log <= 7))
         return OfManyDigits<KernelShapeOf>{};
     else
         return OfTwoLimbs<KernelShapeOf>{};

@@ -1,8 +1,10 @@
 // One step of a rotation inside a kernel: its line of fhe_core/rotations.def as constants.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "cuda/modulus.cuh"
 #include "cuda/unrolled.cuh"
 #include "fhe_core/rotation.hpp"
 
@@ -10,8 +12,15 @@ namespace fhe_core::cuda {
 
 template <CmuxKind kind>
 struct RotationStep {
-    static constexpr int kKeyBits = rotation_of(kind).key_bits, kKeys = rotation_of(kind).keys;
+    // kKeys: that a ciphertext multiplies with, of kSlices times as many; 1 where its digit selects one.
+    static constexpr int kKeyBits = rotation_of(kind).key_bits, kKeys = rotation_of(kind).products();
+    static constexpr int kSlices = rotation_of(kind).keys / kKeys;
+    static constexpr bool kSelectsKey = rotation_of(kind).selects_key();
+    static constexpr int kDigits = rotation_of(kind).digits, kDigitBits = rotation_of(kind).digit_bits;
     static constexpr bool kFactorsOnProducts = rotation_of(kind).factors_on_products();
+
+    // Words of the switched mask that so many steps read.
+    FHE_HD static constexpr int mask_words(int steps) { return steps / kDigits * kKeyBits; }
 
     template <int key, int bit>
     static constexpr int kLine = rotation_of(kind).lines[key][bit];
@@ -25,6 +34,25 @@ struct RotationStep {
     }
 
 #if defined(__CUDACC__) || defined(CLOAKWORK_EMULATE_WARPS)
+    // The digit of step `step`, which selects key digit - 1, or none.
+    __device__ __forceinline__ static std::uint32_t load_digit(const std::uint32_t* switched, int step) {
+        const std::uint32_t word = __ldg(switched + step / kDigits * kKeyBits);
+        return word >> (kDigitBits * (step % kDigits)) & ((1u << kDigitBits) - 1);
+    }
+
+    // The first step from `step` on that is taken, `steps` if none is: whose digit is not 0 where it selects a key.
+    __device__ __forceinline__ static int next_taken(const std::uint32_t* switched, int step, int steps) {
+        if constexpr (kSelectsKey) {
+            while (step < steps && load_digit(switched, step) == 0) ++step;
+        }
+        return step;
+    }
+    // Where its keys lie, in slices of those that a ciphertext multiplies with.
+    __device__ __forceinline__ static std::size_t slice_of(const std::uint32_t* switched, int step) {
+        if constexpr (kSelectsKey) return std::size_t(step) * kSlices + load_digit(switched, step) - 1;
+        return step;
+    }
+
     // Exponent e_j of step `step`, modulo 2^32, for a key that the thread chooses.
     __device__ __forceinline__ static std::uint32_t load_exponent(const std::uint32_t* switched, int step, int key) {
         if constexpr (has_unit_lines()) {

@@ -8,24 +8,36 @@
 #include <vector>
 
 #include "cuda/blind_rotate.hpp"
-#include "fhe_core/parameter_sets.hpp"
+#include "fhe_core/paper_sets.hpp"
 
 namespace fhe_core::cuda {
 
 inline constexpr int kShapedKernelParts = 4;  // translation units that share the instantiations
 
 constexpr bool has_pair_kernel(const Shape& shape) {
-    return shape.extension_factor == 1 && rotation_of(shape.cmux).factors_on_products() && shape.limb_count == 1 &&
-           !shape.is_raised() && shape.polynomial_size >= 256 && shape.polynomial_size <= 1024;
+    const Rotation& rotation = rotation_of(shape.cmux);
+    return shape.extension_factor == 1 && (rotation.factors_on_products() || rotation.selects_key()) && shape.limb_count == 1 &&
+           !shape.is_raised() && !shape.is_ntru() && shape.polynomial_size >= 256 && shape.polynomial_size <= 1024;
 }
 
 // Of the key; raised sets, whose ciphertexts have one, among them.
 constexpr bool has_two_limb_kernel(const Shape& shape) {
-    return shape.extension_factor == 1 && rotation_of(shape.cmux).factors_on_products() && shape.key_limbs().count == 2 &&
-           shape.lane_count == 1 && shape.polynomial_size >= 1024 && shape.mask_gadget == shape.body_gadget &&
-           shape.mask_gadget.base_log <= 24 &&
-           (shape.mask_gadget.level_count == 1 || (shape.mask_gadget.level_count == 2 && !shape.is_raised())) &&
+    const Rotation& rotation = rotation_of(shape.cmux);
+    const int digits = shape.mask_gadget.level_count;
+    const bool holds_digits =
+        digits == 1 ||
+        (!shape.is_raised() && (digits == 2 || (digits <= 4 && shape.polynomial_size == 2048 && shape.mask_gadget.base_log > 7)));
+    return shape.extension_factor == 1 && (rotation.factors_on_products() || rotation.selects_key()) &&
+           shape.key_limbs().count == 2 && shape.lane_count == 1 && shape.polynomial_size >= 1024 &&
+           shape.mask_gadget == shape.body_gadget && shape.mask_gadget.base_log <= 24 && holds_digits &&
            !shape.has_rounded_products();
+}
+
+// NTRU accumulators have this kernel alone.
+constexpr bool has_ntru_kernel(const Shape& shape) {
+    return shape.is_ntru() && rotation_of(shape.cmux).factors_on_products() && shape.polynomial_size == 2048 &&
+           shape.glwe_dimension == 1 && shape.limb_count == 1 && shape.lane_count == 1 && shape.extension_factor == 1 &&
+           shape.mask_gadget.level_count <= 8;
 }
 
 // Sets of rounded products have this kernel alone.
@@ -50,14 +62,15 @@ constexpr bool has_many_digits_kernel(const Shape& shape) {
 constexpr bool is_toy(const ParameterSet& params) { return params.name.starts_with("toy"); }
 
 static_assert(
-    std::ranges::all_of(kParameterSets,
+    std::ranges::all_of(kAllSets,
                         [](const ParameterSet& params) {
                             return is_toy(params) || has_pair_kernel(params.shape) || has_two_limb_kernel(params.shape) ||
                                    has_extended_kernel(params.shape) || has_rounded_kernel(params.shape) ||
-                                   has_many_digits_kernel(params.shape);
+                                   has_many_digits_kernel(params.shape) || has_ntru_kernel(params.shape);
                         }),
     "a row of the parameter table has a shape that no kernel is made for, and would run on the plain one: give it a shape that "
-    "has_pair_kernel, has_two_limb_kernel, has_many_digits_kernel, has_extended_kernel or has_rounded_kernel takes, or write a "
+    "has_pair_kernel, has_two_limb_kernel, has_many_digits_kernel, has_extended_kernel, has_rounded_kernel or has_ntru_kernel "
+    "takes, or write a "
     "kernel");
 
 // An emulated build is for tests, which run toy sets; tests/fhe_core/cuda/emulate_kernels.cpp runs other shapes.
@@ -70,14 +83,14 @@ constexpr bool is_built(const ParameterSet& params) {
 }
 
 struct ShapeList {
-    std::array<Shape, kParameterSets.size()> shapes{};
+    std::array<Shape, kAllSets.size()> shapes{};
     std::size_t count = 0;
 };
 
-// Each shape once, in the order of the table.
-consteval ShapeList shaped_list(bool (*has_kernel)(const Shape&)) {
+// Each shape once, in the order of the tables.
+consteval ShapeList shaped_list(bool (*has_kernel)(const Shape&), std::span<const ParameterSet> sets = kAllSets) {
     ShapeList list;
-    for (const ParameterSet& params : kParameterSets) {
+    for (const ParameterSet& params : sets) {
         bool known = !has_kernel(params.shape) || !is_built(params);
         for (std::size_t i = 0; i < list.count; ++i) known = known || list.shapes[i] == params.shape;
         if (!known) list.shapes[list.count++] = params.shape;
@@ -95,17 +108,23 @@ inline constexpr ShapeList kTwoLimbShapes =
     shaped_list([](const Shape& shape) { return has_two_limb_kernel(shape) || has_many_digits_kernel(shape); });
 inline constexpr ShapeList kExtendedShapes = shaped_list(has_extended_kernel);
 inline constexpr ShapeList kRoundedShapes = shaped_list(has_rounded_kernel);
+inline constexpr ShapeList kNtruShapes = shaped_list(has_ntru_kernel);
 
-// Layouts over clusters, of the same shapes.
+// Layouts over clusters, of the same shapes but those of papers/ sets alone, which are measured in batches; none yet of steps whose
+// digits select keys.
 struct ClusterKernels {
     Shape shape;
     std::vector<ClusterKernel> kernels;
 };
-inline constexpr ShapeList kClusterShapes = shaped_list([](const Shape& shape) {
-    return has_pair_kernel(shape) || (has_two_limb_kernel(shape) && shape.mask_gadget.level_count == 1);
-});
+inline constexpr ShapeList kClusterShapes = shaped_list(
+    [](const Shape& shape) {
+        if (rotation_of(shape.cmux).selects_key()) return false;
+        return has_pair_kernel(shape) || (has_two_limb_kernel(shape) && shape.mask_gadget.level_count == 1);
+    },
+    kParameterSets);
 
 std::span<const ShapedKernel> rounded_kernels();  // not in parts: they are few
+std::span<const ShapedKernel> ntru_kernels();
 // Of one part: shapes part, part + kShapedKernelParts, .. of each list.
 template <int part>
 std::span<const ShapedKernel> pair_kernels();

@@ -24,7 +24,7 @@ struct alignas(16) PartTwiddles {
 // How the product of a two-limb kernel goes.
 enum class TwoLimbProduct : std::uint8_t {
     keys,  // words of a product loaded ahead. Two rows: sums over the keys of factor times key, reduced, times digits; more rows:
-           // sums over the rows of digit times key, reduced, times factors
+           // sums over the rows of digit times key, reduced, times factors (of a selected key: those sums alone)
     deep,  // sums over the keys, one key after the other: those of all rows and outputs grow together
 };
 
@@ -44,13 +44,15 @@ struct TwoLimbTransform {
     static constexpr int kSecond = shape.key_limbs().second;           // prime of limb 1, number in kLimbPrimes
     static constexpr int kModulusBits = shape.limb_count * kLimbBits;  // of ciphertexts
     static constexpr std::size_t kOutputVectors = std::size_t(kVectors) * kRows * kKeys * 32 * kParts;  // one output of one limb
-    static constexpr std::uint32_t kStepBytes = 16 * 2 * kComponents * kOutputVectors;
+    static constexpr std::size_t kSliceVectors = 2 * kComponents * kOutputVectors;  // that a ciphertext reads in a step
+    static constexpr std::uint32_t kStepBytes = 16 * Step::kSlices * kSliceVectors;
 
     // Units of q.
     static constexpr double kForwardBound = 0.07 + 1.25 * kLogSize;
     static constexpr double kRatio = Modulus<kSecond>::q / 4294967296.0;  // q / 2^32
     static constexpr double kProductBound = (kKeysFirst ? kKeys / 4.0 : kRows * kForwardBound / 2) * kRatio + 0.5;
-    static constexpr double kInputBound = (kKeysFirst ? kRows * kForwardBound : kKeys / 2.0) * kProductBound * kRatio + 0.5;
+    static constexpr double kInputBound =
+        Step::kSelectsKey ? kProductBound : (kKeysFirst ? kRows * kForwardBound : kKeys / 2.0) * kProductBound * kRatio + 0.5;
     static constexpr int kInverseInput = kInputBound <= 0.7 || kInputBound > 1 ? Row::planned_input(kInputBound) : 1000;
     static constexpr typename Row::InversePlan kInversePlan = Row::make_inverse_plan(kInverseInput);
 
@@ -79,9 +81,11 @@ struct TwoLimbTransform {
     }
     static constexpr std::array<bool, 32> kReducedSlots = reduced_slots();
 
-    static_assert(Step::kFactorsOnProducts && shape.key_limbs().count == 2 && shape.lane_count == 1 &&
+    static_assert((Step::kFactorsOnProducts || Step::kSelectsKey) && shape.key_limbs().count == 2 && shape.lane_count == 1 &&
                       shape.mask_gadget == shape.body_gadget,
-                  "two-limb kernels take factors on the products, two limbs, one lane and the same digits of mask and body");
+                  "two-limb kernels take factors on the products or selected keys, two limbs, one lane and the same digits of mask "
+                  "and body");
+    static_assert(!Step::kSelectsKey || !kKeysFirst, "a selected key has no factors to begin with");
     static_assert(kParts == 1 || kParts == 2 || kParts == 4, "N is 1024, 2048 or 4096");
     static_assert(kForwardBound < 16, "digits overflow 31 bits in the forward transform");
     static_assert(kRows * kForwardBound / 2 < 256, "sums over the rows overflow 62 bits");  // 2^8 * p^2 < 2^62
@@ -90,6 +94,7 @@ struct TwoLimbTransform {
 };
 
 constexpr bool reduces_keys_first(const Shape& shape, TwoLimbProduct product) {
+    if (rotation_of(shape.cmux).selects_key()) return false;
     return product == TwoLimbProduct::deep || (shape.glwe_dimension + 1) * shape.mask_gadget.level_count == 2;
 }
 
@@ -106,24 +111,28 @@ struct TwoLimbConfig : TwoLimbTransform<KernelShapeOf, reduces_keys_first(Kernel
 
     static constexpr int kPerUnit = 1, kCiphertexts = kGroups;  // of a group, of a block
 
-    static constexpr bool kPowersShared = N < 4096;  // else they do not fit
-    using PowerTable = Powers<N, kPowersShared>;     // of one limb
-    static constexpr int kPowerWords = kPowersShared ? 2 * PowerTable::kWords : 0;
     static constexpr int kTableWords = 2 * kParts * static_cast<int>(sizeof(PartTwiddles) / 4);
     static constexpr int kTileWords = kRows * 1024;  // of a limb and part
     static constexpr int kGroupWords = 2 * kParts * kTileWords;
+    // Else they do not fit. Of selected keys nobody reads them.
+    static constexpr bool kPowersShared =
+        N < 4096 && !Base::Step::kSelectsKey &&
+        (kLevels < 3 || 4 * (2 * Powers<N>::kWords + kTableWords + groups_per_block * kGroupWords) <= 227 * 1024);
+    using PowerTable = Powers<N, kPowersShared>;  // of one limb
+    static constexpr int kPowerWords = kPowersShared ? 2 * PowerTable::kWords : 0;
     static constexpr bool kDeep = product == TwoLimbProduct::deep;
-    // Vectors of the key that a lane loads ahead: those of an output, or of two keys where blocks with many rows leave no
+    // Vectors of the key that a lane loads ahead: those of an output, or of two keys, or of one, where many rows leave no
     // registers.
-    static constexpr int kAhead = kLevels == 1 || kKeys <= 3 ? kRows * kKeys : 2 * kRows;
+    static constexpr int kAhead = kLevels > 2 ? kRows : kLevels == 1 || kKeys <= 3 ? kRows * kKeys : 2 * kRows;
     static constexpr bool kPrefetched = kDeep || N < 4096;  // L2 is asked for the key of the next step
     static constexpr bool kInMemory = kDeep && N < 4096;    // coefficients wait in shared memory, where they fit, not in registers
     static constexpr int kShareVectors = kShare * kParts * 2 / 4;  // 16 bytes, the coefficients of a thread
     static constexpr int kShareWords = kInMemory ? kShareVectors * 4 * kGroupThreads : 0;
     static constexpr std::size_t kSharedBytes = 4 * (kPowerWords + kTableWords + kGroups * (kGroupWords + kShareWords));
 
-    static_assert(shape.mask_gadget.base_log <= 24 && (kLevels == 1 || (kLevels == 2 && !Base::kRaised && !kDeep)),
-                  "this kernel takes one digit, or two");
+    static_assert(shape.mask_gadget.base_log <= 24 && (kLevels == 1 || (kLevels <= 4 && !Base::kRaised && !kDeep)),
+                  "this kernel takes one digit, or two to four of two limbs");
+    static_assert(!kDeep || !Base::Step::kSelectsKey, "key after key is for several keys");
     static_assert(kComponents * kRows * kKeys % kAhead == 0 && kAhead <= kRows * kKeys,
                   "the held vectors come round with each vector");
     static_assert(kComponents * 1024 % kGroupThreads == 0 && kShare > 0, "threads share the coefficients evenly");

@@ -13,13 +13,6 @@
 namespace fhe_core {
 namespace {
 
-extern "C" [[clang::import_module("cloakwork"), clang::import_name("progress")]] int report_progress(std::uint32_t done,
-                                                                                                     std::uint32_t total);
-
-bool progress(std::size_t done, std::size_t total) {
-    return report_progress(static_cast<std::uint32_t>(done), static_cast<std::uint32_t>(total)) != 0;
-}
-
 Seed seed_at(const std::uint8_t* bytes) {
     Seed seed;
     std::memcpy(seed.data(), bytes, seed.size());
@@ -77,15 +70,30 @@ FHE_CORE_EXPORT(key_release) void key_release(SecretKey* key) { delete key; }
 
 // --- public material ---------------------------------------------------------------------------------------------------------
 
-// seed [32], bootstrap [step][key of step][row][r][N], keyswitch [kN][level_count][r]
-FHE_CORE_EXPORT(evaluation_keys)
-int evaluation_keys(const SecretKey* key, std::uint8_t* seed, void* bootstrap, std::uint32_t* keyswitch) {
+using Maker = SecretKey::EvaluationKeyMaker;
+
+// seed [32]; the key stays open until the maker is closed
+FHE_CORE_EXPORT(maker_open) int maker_open(const SecretKey* key, std::uint8_t* seed, Maker** maker) {
     return guarded([&] {
-        with_word(key->params().key_limbs(), [&]<class Word>(Word) {
-            write_seed(key->evaluation_keys(static_cast<Word*>(bootstrap), keyswitch, progress), seed);
-        });
+        *maker = std::make_unique<Maker>(*key).release();
+        write_seed((*maker)->seed(), seed);
     });
 }
+
+// The next rows of the bootstrap key, [count][r][N].
+FHE_CORE_EXPORT(maker_bootstrap) int maker_bootstrap(Maker* maker, std::size_t count, void* bodies) {
+    return guarded([&] {
+        with_word(maker->key().params().key_limbs(),
+                  [&]<class Word>(Word) { maker->bootstrap(count, static_cast<Word*>(bodies)); });
+    });
+}
+
+// The next rows of the keyswitch key, [count][level_count][r].
+FHE_CORE_EXPORT(maker_keyswitch) int maker_keyswitch(Maker* maker, std::size_t count, std::uint32_t* bodies) {
+    return guarded([&] { maker->keyswitch(count, bodies); });
+}
+
+FHE_CORE_EXPORT(maker_close) void maker_close(Maker* maker) { delete maker; }
 
 // seed [32], bodies [k][r][N]
 FHE_CORE_EXPORT(public_key) int public_key(const SecretKey* key, std::uint8_t* seed, void* bodies) {

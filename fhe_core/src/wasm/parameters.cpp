@@ -37,11 +37,13 @@ struct Row {
     std::uint32_t lane_count;
     std::uint32_t row_count;
     std::uint32_t keys_per_step;
-    std::uint32_t step_count;
+    std::uint32_t key_step_count;
     std::uint32_t limb_count;
     std::uint32_t key_limb_count;
     std::uint32_t security_bits;
     std::uint32_t structured_secret;
+    std::uint32_t ntru;
+    std::uint32_t party_count;
 };
 
 std::uint32_t unsigned_of(int value) { return static_cast<std::uint32_t>(value); }
@@ -86,11 +88,13 @@ FHE_CORE_EXPORT(set_row) int set_row(std::uint32_t number, Row* row) {
         row->lane_count = unsigned_of(p.lane_count());
         row->row_count = unsigned_of(p.row_count());
         row->keys_per_step = unsigned_of(p.keys_per_step());
-        row->step_count = unsigned_of(p.step_count());
+        row->key_step_count = unsigned_of(p.key_step_count());
         row->limb_count = unsigned_of(p.limb_count());
         row->key_limb_count = unsigned_of(p.key_limbs().count);
         row->security_bits = unsigned_of(p.security_bits);
         row->structured_secret = p.has_structured_secret();
+        row->ntru = p.is_ntru();
+        row->party_count = unsigned_of(p.party_count);
     });
 }
 

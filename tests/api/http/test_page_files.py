@@ -14,7 +14,14 @@ from scoring_server import Server, running
 from cloakwork.api.http.page_files import PageFile, read_page
 from cloakwork.api.routes.page import page_router
 
-FILES = {"index.html": b"<p>page", "docs.html": b"<p>docs", "app.js": b"1", "page.css": b"p{}", "client.wasm": b"\0asm"}
+FILES = {
+    "index.html": b"<p>page",
+    "docs.html": b"<p>docs",
+    "admin.html": b"<p>admin",
+    "app.js": b"1",
+    "page.css": b"p{}",
+    "client.wasm": b"\0asm",
+}
 
 
 @pytest.fixture
@@ -26,9 +33,9 @@ def files(tmp_path: Path) -> Mapping[str, PageFile]:
     return read_page(tmp_path / "page")
 
 
-def get(files: Mapping[str, PageFile], path: str, **headers: str) -> httpx.Response:
+def get(files: Mapping[str, PageFile], path: str, admin: bool = True, **headers: str) -> httpx.Response:
     app = FastAPI(docs_url=None)
-    app.include_router(page_router(files))
+    app.include_router(page_router(files, admin))
 
     async def ask() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as http:
@@ -42,6 +49,7 @@ def get(files: Mapping[str, PageFile], path: str, **headers: str) -> httpx.Respo
     [
         ("/", "index.html", "text/html; charset=utf-8"),
         ("/docs", "docs.html", "text/html; charset=utf-8"),
+        ("/admin", "admin.html", "text/html; charset=utf-8"),
         ("/page/app.js", "app.js", "text/javascript; charset=utf-8"),
         ("/page/page.css", "page.css", "text/css; charset=utf-8"),
         ("/page/client.wasm", "client.wasm", "application/wasm"),
@@ -73,6 +81,11 @@ def test_other_names_lead_nowhere(server: Server, path: str):
     assert answer.status_code == 404, answer.text
 
 
+def test_a_service_without_the_administrators_page(files: Mapping[str, PageFile]):
+    assert [get(files, path, admin=False).status_code for path in ("/", "/docs", "/admin")] == [200, 200, 404]
+    assert [get(files, "/page/admin.html", admin=shown).status_code for shown in (True, False)] == [200, 404]
+
+
 def test_the_service_says_how_to_get_a_page_that_was_not_built():
     answer = get({}, "/")
     assert answer.status_code == 200 and "make web" in answer.text
@@ -81,7 +94,7 @@ def test_the_service_says_how_to_get_a_page_that_was_not_built():
 
 def test_one_policy_and_the_other_headers(server: Server):
     with server.client() as http:
-        for path in ("/", "/docs", "/v2"):
+        for path in ("/", "/docs", "/admin", "/v2"):
             headers = http.get(path).headers
             assert len(headers.get_list("content-security-policy")) == 1
             assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
@@ -90,7 +103,12 @@ def test_one_policy_and_the_other_headers(server: Server):
 def test_a_link_of_another_site_opens_the_page_and_nothing_else(server: Server):
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     with server.client() as http:
-        assert [http.get(path, headers=link).status_code for path in ("/", "/docs", "/v2")] == [200, 200, 403]
+        assert [http.get(path, headers=link).status_code for path in ("/", "/docs", "/admin", "/v2")] == [
+            200,
+            200,
+            200,
+            403,
+        ]
         for change in ({"Sec-Fetch-Dest": "iframe"}, {"Sec-Fetch-Mode": "no-cors"}, {"Origin": "http://evil.example"}):
             assert http.get("/", headers={**link, **change}).status_code == 403
         assert http.post("/", headers=link).status_code == 403
@@ -99,5 +117,5 @@ def test_a_link_of_another_site_opens_the_page_and_nothing_else(server: Server):
 
 def test_a_service_without_a_page(tmp_path: Path):
     with running(tmp_path, environment={"PAGE": "false"}) as server, server.client() as http:
-        assert [http.get(path).status_code for path in ("/", "/docs", "/page/app.js")] == [404] * 3
+        assert [http.get(path).status_code for path in ("/", "/docs", "/admin", "/page/app.js")] == [404] * 4
         assert http.get("/openapi.json").status_code == 200

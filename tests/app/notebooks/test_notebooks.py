@@ -19,6 +19,7 @@ NEEDS = {
     "integer_network": ["onnxruntime", "sklearn", "torch"],
     "train_your_network": ["torch"],
     "trees": ["sklearn"],
+    "two_hospitals": ["sklearn"],
 }
 
 

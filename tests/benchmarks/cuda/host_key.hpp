@@ -28,12 +28,13 @@ void forward_transform(std::uint64_t* x) {
             }
 }
 
-// Coefficients [step][key][row][k + r][N] -> [step][output component][vector][row][key][lane].
+// Coefficients [step][key][row][k + r][N] -> [step][output component][vector][row][key][lane], selected keys each as a step.
 template <class Config>
 std::vector<Vec4> kernel_key(std::vector<std::uint64_t> key) {
     using Ntt = typename Config::Ntt;
     constexpr int N = Ntt::N, outputs = Config::kComponents;
-    const std::uint64_t p = Ntt::M::p, scale = mul_mod(pow_mod(2, 64, p), inverse_mod(N, p), p);
+    const std::uint64_t p = Ntt::M::p, reductions = rotation_of(Config::shape.cmux).reductions();
+    const std::uint64_t scale = mul_mod(pow_mod(2, 32 * reductions, p), inverse_mod(N, p), p);
     std::vector<Vec4> out(key.size() / 4);
     for (std::size_t i = 0; i < key.size() / N; ++i) {
         std::uint64_t* polynomial = key.data() + i * N;

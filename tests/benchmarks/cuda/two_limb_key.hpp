@@ -13,7 +13,8 @@ void expand_limb(const KeyLayout& layout, const reference::Words& key, int limb,
     using M = Modulus<number>;
     constexpr int N = Config::N;
     const std::uint64_t root = root_of_unity(M::p, 2 * N, M::sqrt_minus_one);
-    const std::uint64_t scale = mul_mod(pow_mod(2, 64, M::p), inverse_mod(N, M::p), M::p);
+    const int reductions = rotation_of(Config::shape.cmux).reductions();
+    const std::uint64_t scale = mul_mod(pow_mod(2, 32 * reductions, M::p), inverse_mod(N, M::p), M::p);
     std::vector<std::uint64_t> roots(N), x(N);
     for (int i = 0; i < N; ++i) roots[i] = pow_mod(root, bit_reverse(i, Config::kLogSize), M::p);
     for (std::size_t i = 0; i < key.size() / N; ++i) {
@@ -26,8 +27,8 @@ void expand_limb(const KeyLayout& layout, const reference::Words& key, int limb,
                     x[j] = (x[j] + product) % M::p;
                 }
         const int component = i % layout.outputs, row = i / layout.outputs % layout.rows,
-                  j = i / layout.outputs / layout.rows % layout.keys;
-        const std::size_t step = i / layout.outputs / layout.rows / layout.keys;
+                  j = i / layout.outputs / layout.rows % layout.keys_per_step();
+        const std::size_t step = i / layout.outputs / layout.rows / layout.keys_per_step();
         for (int position = 0; position < N; ++position)
             out[layout.offset(step, limb, component, row, j, position)] = M::centre(mul_mod(x[position], scale, M::p));
     }

@@ -229,5 +229,25 @@ int main() {
     good &= TwoLimbs<binary_pair, 2048, 1, none, 5, 9>::latency(4, 56);
     good &= TwoLimbs<binary_pair, 4096, 1, none, 6, 8>::chosen(2, 57);
     good &= TwoLimbs<block_3, 2048, 1, none, 7, 3>::chosen(6, 58);  // the first stage is reduced
+    // Shapes of papers/ sets alone.
+    good &= OneLimb<ternary, 1024, 1, 1, 6, 4, 6, 4>::chosen(3, 59);
+    good &= OneLimb<ternary, 1024, 1, 1, 6, 4, 6, 4>::latency(3, 60);
+    good &= TwoLimbs<ternary, 2048, 1, none, 24, 2>::chosen(3, 61);
+    good &= TwoLimbs<ternary, 2048, 1, none, 24, 2>::latency(3, 62);
+    good &= TwoLimbs<ternary, 2048, 1, none, 17, 3>::chosen(3, 63);
+    good &= TwoLimbs<ternary, 2048, 1, none, 17, 3>::small(2, 68);
+    good &= TwoLimbs<ternary, 2048, 1, none, 13, 4>::chosen(3, 69);
+    good &= TwoLimbs<ternary, 1024, 1, raised>::chosen(3, 64);
+    good &= TwoLimbs<ternary, 1024, 1, raised>::latency(3, 65);
+    good &= TwoLimbs<ternary, 2048, 1, raised>::chosen(3, 66);
+    good &= TwoLimbs<ternary, 2048, 1, raised>::latency(3, 67);
+    good &= OneLimb<select_2x6, 1024, 1, 1, 6, 4, 6, 4>::chosen(2, 70);
+    good &= OneLimb<select_2x6, 1024, 1, 1, 6, 4, 6, 4>::latency(2, 71);
+    good &= TwoLimbs<select_2x6, 2048, 1, none, 24, 2>::chosen(2, 72);
+    good &= TwoLimbs<select_2x6, 2048, 1, none, 24, 2>::latency(2, 73);
+    good &= TwoLimbs<select_2x6, 1024, 1, raised>::chosen(2, 74);
+    good &= TwoLimbs<select_2x6, 1024, 1, raised>::latency(2, 75);
+    good &= TwoLimbs<select_2x6, 2048, 1, raised>::chosen(2, 76);
+    good &= TwoLimbs<select_2x6, 2048, 1, raised>::latency(2, 77);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -132,5 +132,7 @@ int main() {
     good &= check<binary_pair, 2048, 1, 4, keys, 17, 2>(4, 18);
     good &= check<binary_pair, 1024, 2, 2, keys, 13, 2>(4, 19);
     good &= check<block_4, 2048, 1, 2, keys, 18, 2>(8, 20);
+    good &= check<ternary, 2048, 1, 2, keys, 17, 3>(3, 21);
+    good &= check<ternary, 2048, 1, 4, keys, 13, 4>(3, 22);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -31,6 +31,7 @@ from cloakwork.models.client_steps import (
     steps_to_fields,
 )
 from cloakwork.models.errors import ShapeError, UnsupportedOperatorError
+from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.training.importers.preprocessing import input_steps, split_pipeline
 from cloakwork.training.sklearn_compiler import compile_estimator
 
@@ -131,6 +132,33 @@ def test_box_cox_and_functions_of_positive_numbers() -> None:
     steps = input_steps([power(method="box-cox").fit(varying)])
     with pytest.raises(ShapeError, match="Box-Cox transform takes positive numbers"):
         run_input_steps(steps, -varying)
+
+
+@pytest.mark.parametrize(
+    "transformer",
+    [
+        preprocessing.FunctionTransformer(np.log),
+        preprocessing.FunctionTransformer(np.reciprocal),
+        power(method="box-cox"),
+        splines(extrapolation="error"),
+    ],
+    ids=["log", "reciprocal", "box-cox", "splines"],
+)
+def test_what_refuses_zeros_is_read_again(transformer: Any) -> None:
+    """The check of a specification asks for no value of any kind."""
+    x = RNG.uniform(1, 5, (60, 3))
+    compiled = compile_estimator(make(transformer, linear_model.Ridge()).fit(x, x.sum(axis=1)), x)
+    client = ClientSpecification.from_json(compiled.client.to_json())
+    np.testing.assert_array_equal(client.inputs(x), compiled.client.inputs(x))
+    with pytest.raises(ShapeError, match=r"Box-Cox|infinite|beyond its knots"):
+        client.inputs(np.zeros((1, 3)))
+
+
+def test_splines_of_a_constant_column_are_refused() -> None:
+    x = np.stack([np.ones(40), np.arange(40.0)], axis=1)
+    fitted = make(splines(degree=3), linear_model.Ridge()).fit(x, x[:, 1])
+    with pytest.raises(ShapeError, match="no finite numbers in their column"):
+        compile_estimator(fitted, x)
 
 
 @pytest.mark.parametrize("name", ["quantiles", "quantiles normal", "yeo-johnson"])

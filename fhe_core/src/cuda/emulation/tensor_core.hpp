@@ -1,4 +1,5 @@
-// cp.async, ldmatrix and mma as the PTX manual describes them, for emulated threads; linear_product.cuh has the instructions.
+// cp.async, ldmatrix and mma as the PTX manual describes them, for emulated threads; async_copy.cuh and linear_product.cuh have the
+// instructions.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,10 @@
 
 namespace fhe_core::cuda {
 
-inline void copy_async(std::int8_t* to, const std::int8_t* from) { emulation::Block::own().thread().copies.push_back({to, from}); }
+template <int bytes = 16>
+void copy_async(void* to, const void* from) {
+    emulation::Block::own().thread().copies.push_back({to, from, bytes});
+}
 
 inline void commit_copies() {
     emulation::Thread& thread = emulation::Block::own().thread();
@@ -21,7 +25,10 @@ void wait_copies() {
     emulation::Thread& thread = emulation::Block::own().thread();
     if (thread.group_ends.size() <= pending) return;
     const std::size_t groups = thread.group_ends.size() - pending, done = thread.group_ends[groups - 1];
-    for (std::size_t i = 0; i < done; ++i) std::memcpy(thread.copies[i].to, thread.copies[i].from, 16);
+    for (std::size_t i = 0; i < done; ++i) {
+        const emulation::Copy& copy = thread.copies[i];
+        std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.bytes));
+    }
     thread.copies.erase(thread.copies.begin(), thread.copies.begin() + static_cast<std::ptrdiff_t>(done));
     thread.group_ends.erase(thread.group_ends.begin(), thread.group_ends.begin() + static_cast<std::ptrdiff_t>(groups));
     for (std::size_t& end : thread.group_ends) end -= done;

@@ -64,6 +64,7 @@ struct Warp {
 struct Copy {
     void* to;
     const void* from;
+    int bytes;
 };
 
 // A product of a warpgroup (wgmma), this thread's share of it.

@@ -17,6 +17,7 @@ from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.service.scoring.dispatcher import DEFAULT_PRIORITY, SYNCHRONOUS_PRIORITY, Dispatcher, Work
 from cloakwork.api.service.scoring.queue import FairQueue
 from cloakwork.api.settings import load_settings
+from cloakwork.models.audit.audit_key import AuditKey
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Engine:
 
 def test_the_place_ahead_is_for_a_tenant_that_has_none():
     """A flood holds the workers and not what waits behind them: another tenant is next."""
-    dispatcher = Dispatcher(load_settings(), EngineOptions((), 2, 0, 0, "info"))
+    dispatcher = Dispatcher(load_settings(), EngineOptions((), 2, 0, 0, "info"), AuditKey(bytes(32)))
     engine = Engine()
     dispatcher.link = engine  # type: ignore[assignment]
     dispatcher._up({"workers": 2, "devices": ["cpu"]})

@@ -63,14 +63,19 @@ def at_once(
     return asyncio.run(run())
 
 
-def test_announcements_at_once(servers: list[Server]):
+@pytest.mark.parametrize("announced", [True, False])
+def test_announcements_at_once(servers: list[Server], announced: bool):
     with servers[0].client(headers=tenant(servers, "reader")) as http:
         announcement = User.of(http).announcement()
-    headers = tenant(servers, "keys", max_bytes=KEYS_ALLOWED * announcement["bytes"])
+    headers = tenant(
+        servers, "announced" if announced else "unannounced", max_bytes=KEYS_ALLOWED * announcement["bytes"]
+    )
     statuses = at_once(
         servers,
         headers,
-        lambda http, _: http.post("/v2/keys", json={**announcement, "sha256": secrets.token_hex(32)}),
+        lambda http, _: http.post(
+            "/v2/keys", json={**announcement, "sha256": secrets.token_hex(32) if announced else None}
+        ),
     )
     assert sorted(statuses) == [201] * KEYS_ALLOWED + [429] * (AT_ONCE - KEYS_ALLOWED)
     with servers[-1].client(headers=headers) as http:
@@ -83,6 +88,19 @@ def test_the_same_announcement_at_once_is_one_key(servers: list[Server]):
         announcement = User.of(http).announcement()
     statuses = at_once(servers, headers, lambda http, _: http.post("/v2/keys", json=announcement))
     assert sorted(statuses) == [200] * (AT_ONCE - 1) + [201]
+
+
+def test_the_same_content_of_two_tenants_is_two_keys(servers: list[Server]):
+    with (
+        servers[0].client(headers=tenant(servers, "one")) as one,
+        servers[0].client(headers=tenant(servers, "two")) as two,
+    ):
+        user = User.of(one)
+        kept = user.upload()
+        opened = two.post("/v2/keys", json=user.announcement(sha256=None)).json()["id"]
+        done = two.patch(f"/v2/keys/{opened}", content=user.keys, headers={"Upload-Offset": "0"}).json()
+        assert (done["id"], done["state"]) == (opened, "ready") and opened != kept
+        assert [key["id"] for key in one.get("/v2/keys").json()["keys"]] == [kept]
 
 
 def test_jobs_at_once_count_their_results_before_they_have_them(servers: list[Server]):

@@ -405,14 +405,14 @@ def test_profiles_of_layers(call, tmp_path, error_line):
 
 
 def test_more_samples_than_memory_holds_are_refused(tmp_path, monkeypatch):
-    from cloakwork.app.cli.commands import run_model
+    from cloakwork.app.cli.shared import model_memory
     from cloakwork.app.cli.shared.console import FailureError
 
-    monkeypatch.setattr(run_model, "physical_memory_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(model_memory, "physical_memory_bytes", lambda: 1 << 30)
     program = zoo.load_model("mnist-mlp-1x30").program
-    run_model._check_memory(program, (2, 784), tmp_path)
+    model_memory.check_memory(program, (2, 784), tmp_path)
     with pytest.raises(FailureError, match="several files"):
-        run_model._check_memory(program, (10**6, 784), tmp_path)
+        model_memory.check_memory(program, (10**6, 784), tmp_path)
 
 
 @pytest.mark.gpu

@@ -28,6 +28,15 @@ def test_a_tenant_gets_api_keys_that_are_shown_once(run: Run):
     assert run("tenants", "revoke", identity, "--data", "d").returncode == 0
 
 
+def test_scopes_are_those_that_were_asked_for(run: Run):
+    for name, asked, expected in (("plain", (), ["score"]), ("owner", ("--scope", "admin"), ["admin"])):
+        assert run("tenants", "add", name, *asked, "--data", "d").returncode == 0
+        found = {
+            each["tenant"]: each for each in one_object(run("tenants", "list", "--data", "d", "--json", "-"))["tenants"]
+        }
+        assert [key["scopes"] for key in found[name]["api_keys"]] == [expected]
+
+
 def test_wrong_calls_are_one_line(run: Run, error_line: Callable[[str], str]):
     for arguments, says in [
         (("tenants", "add", "No Good", "--data", "d"), "a-z"),

@@ -38,4 +38,4 @@ def test_a_port_that_is_taken_is_said(run):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         result = run("demo", "web", "--no-browser", "--port", str(taken.getsockname()[1]))
-    assert result.returncode == 1 and "the service" in result.stderr
+    assert result.returncode == 1 and "the service cannot listen on port" in result.stderr, result

@@ -1,0 +1,1 @@
+"""What the owner of the service sees of all tenants, and does."""

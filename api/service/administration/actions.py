@@ -1,0 +1,99 @@
+"""What an administrator changes. Each action is one line of the log: who, what, and whether it was done."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from cloakwork.api.errors import ConflictError, UnknownApiKeyError, UnknownTenantError
+from cloakwork.api.logs import AUDIT
+from cloakwork.api.service.jobs.jobs import Jobs
+from cloakwork.api.service.keys.keys import Keys
+from cloakwork.api.service.keys.uploads import Uploads
+from cloakwork.api.service.models.models import Models
+from cloakwork.api.service.storage.disk import Disk
+from cloakwork.api.service.tenants.tenants import Tenants
+from cloakwork.fhe_core.errors import FheError, ParameterError
+
+_log = logging.getLogger(AUDIT)
+
+
+@dataclass(frozen=True)
+class Administrator:
+    """Who asks: the tenant, the public part of the API key (None with `insecure_local`), and the request."""
+
+    tenant: str
+    api_key: str | None
+    request_id: str
+
+
+class Actions:
+    """There is none that makes an API key: with one of a tenant's, an administrator could fetch the tenant's results. The command line makes them."""
+
+    def __init__(self, models: Models, keys: Keys, uploads: Uploads, jobs: Jobs, tenants: Tenants, disk: Disk) -> None:
+        self._models = models
+        self._keys = keys
+        self._uploads = uploads
+        self._jobs = jobs
+        self._tenants = tenants
+        self._disk = disk
+
+    async def load(self, who: Administrator, model: str) -> list[str]:
+        """The versions in service afterwards."""
+        with _audited(who, "load model", model):
+            await self._models.load(model)
+            return [each.version for each in self._models.versions(model)]
+
+    async def unload(self, who: Administrator, model: str) -> None:
+        with _audited(who, "unload model", model):
+            await self._models.unload(model)
+
+    async def cancel_job(self, who: Administrator, identity: str) -> None:
+        with _audited(who, "cancel job", identity):
+            await self._jobs.cancel(identity)
+
+    async def delete_key(self, who: Administrator, identity: str) -> None:
+        """From the disk, the memory and the devices; its tenant can upload it again."""
+        with _audited(who, "delete key", identity):
+            await self._uploads.discard(await self._keys.find(identity))
+
+    async def revoke(self, who: Administrator, identity: str) -> None:
+        """Raises:
+        ConflictError: the API key that asks, so that nobody locks himself out.
+        UnknownApiKeyError: there is no valid one of that name.
+        """
+        with _audited(who, "revoke API key", identity):
+            if identity == who.api_key:
+                raise ConflictError(
+                    "this is the API key that asks; revoke it with another one, or with 'cloakwork tenants revoke'"
+                )
+            try:
+                with self._disk.relieved():
+                    await self._tenants.revoke(identity)
+            except ParameterError as error:
+                raise UnknownApiKeyError(str(error)) from None
+
+    async def change_tenant(self, who: Administrator, name: str, terms: Mapping[str, Any]) -> None:
+        """`terms` as in `Terms`, those that change."""
+        with _audited(who, "change tenant", name, **terms):
+            try:
+                await self._tenants.change(name, terms)
+            except ParameterError as error:
+                raise UnknownTenantError(str(error)) from None
+
+
+@contextmanager
+def _audited(who: Administrator, action: str, target: str, **changes: Any) -> Iterator[None]:
+    outcome = "failed"
+    try:
+        yield
+        outcome = "done"
+    except FheError as error:
+        outcome = error.code
+        raise
+    finally:
+        fields = {"action": action, "target": target, "outcome": outcome, **vars(who)}
+        _log.info("administration", extra={**fields, **({"changes": changes} if changes else {})})

@@ -1,0 +1,194 @@
+"""Tenants, API keys, evaluation keys, jobs and models of the whole service, a page at a time.
+
+What is read is named column by column: no hash of an API key, no digest of what a tenant sent, no ciphertext, and no text that a tenant chose.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.engine import Row
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cloakwork.api.activity import Activity
+from cloakwork.api.database.connection import Database
+from cloakwork.api.database.tables import api_keys, evaluation_keys, jobs, tenants, usage
+from cloakwork.api.service.administration.pages import Page, newest_first, page_of, place_of
+from cloakwork.api.service.clock import now, today
+from cloakwork.api.service.jobs.events import JobEvents
+from cloakwork.api.service.keys.keys import READY
+from cloakwork.api.service.models.models import Models, version_order
+from cloakwork.api.service.scoring.dispatcher import Dispatcher
+from cloakwork.api.service.tenants.tenants import Tenant
+from cloakwork.api.service.tenants.usage import COUNTERS, Usage, stored_bytes_by_tenant
+from cloakwork.api.settings import Settings
+
+_API_KEY: Final = tuple(
+    api_keys.c[name] for name in ("id", "tenant", "scopes", "created_at", "expires_at", "revoked_at")
+)
+_KEY: Final = tuple(
+    evaluation_keys.c[name] for name in ("id", "tenant", "parameter_set", "bytes", "state", "created_at", "used_at")
+)
+_JOB: Final = tuple(
+    jobs.c[name]
+    for name in (
+        *(
+            "id",
+            "tenant",
+            "model",
+            "version",
+            "evaluation_key",
+            "state",
+            "priority",
+            "samples",
+            "bootstraps",
+            "attempts",
+        ),
+        *("input_bytes", "result_bytes", "created_at", "deadline_at", "started_at", "finished_at", "run_seconds"),
+        "error_code",
+    )
+)
+_BETWEEN: Final = "/"  # name and version in a place among models; no name has one
+
+
+class Listings:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        models: Models,
+        usage: Usage,
+        dispatcher: Dispatcher,
+        events: JobEvents,
+        activity: Activity,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._models = models
+        self._usage = usage
+        self._dispatcher = dispatcher
+        self._events = events
+        self._activity = activity
+
+    async def tenants(self, after: str | None, limit: int) -> Page[dict[str, Any]]:
+        """By name, with what each has used of its limits until a second ago. Nothing is written: a full disk can be looked at."""
+        query = select(tenants).order_by(tenants.c.id).limit(limit + 1)
+        if after is not None:
+            query = query.where(tenants.c.id > after)
+        async with self._database.read() as connection:
+            found = (await connection.execute(query)).all()
+            names = [row.id for row in found[:limit]]
+            stored = await stored_bytes_by_tenant(connection, names)
+            used = await _used_today(connection, names)
+            valid = await _valid_api_keys(connection, names)
+
+        def shown(row: Row[Any]) -> dict[str, Any]:
+            own = Tenant(row.id, frozenset(), row.max_bytes, row.max_bootstraps_per_day, row.max_queue)
+            return {
+                "tenant": row.id,
+                "created_at": row.created_at,
+                "models": None if row.models is None else row.models.split(),
+                "max_bytes": row.max_bytes,
+                "max_bootstraps_per_day": row.max_bootstraps_per_day,
+                "max_queue": row.max_queue,
+                "limits": {
+                    "bytes": self._usage.max_bytes(own),
+                    "bootstraps_per_day": self._usage.max_bootstraps(own),
+                    "queue": self._usage.max_queue(own),
+                },
+                "bytes_stored": {**stored[row.id], "total": sum(stored[row.id].values())},
+                "today": used.get(row.id, dict.fromkeys(COUNTERS, 0)),
+                "waiting": self._dispatcher.waiting_of(row.id),
+                "api_keys": valid.get(row.id, 0),
+            }
+
+        return page_of(found, limit, shown, lambda row: str(row.id))
+
+    async def api_keys(self, tenant: str | None, after: str | None, limit: int) -> Page[dict[str, Any]]:
+        """The newest first; nothing that authenticates."""
+        query = newest_first(select(*_API_KEY), api_keys.c.created_at, api_keys.c.id, after, limit)
+        if tenant is not None:
+            query = query.where(api_keys.c.tenant == tenant)
+
+        def shown(row: Row[Any]) -> dict[str, Any]:
+            expired = row.expires_at is not None and row.expires_at <= now()
+            state = "revoked" if row.revoked_at is not None else "expired" if expired else "valid"
+            return {**row._mapping, "scopes": row.scopes.split(), "state": state}
+
+        return page_of(await self._rows(query), limit, shown, _place)
+
+    async def keys(self, tenant: str | None, after: str | None, limit: int) -> Page[dict[str, Any]]:
+        """The newest first."""
+        query = newest_first(select(*_KEY), evaluation_keys.c.created_at, evaluation_keys.c.id, after, limit)
+        if tenant is not None:
+            query = query.where(evaluation_keys.c.tenant == tenant)
+        resident = frozenset(self._dispatcher.link.facts.get("keys", ()))  # as the engine said a moment ago
+
+        def shown(row: Row[Any]) -> dict[str, Any]:
+            settings, ready = self._settings, row.state == READY
+            lifetime = settings.key_retention_seconds if ready else settings.upload_retention_seconds
+            return {**row._mapping, "expires_at": row.used_at + lifetime, "resident": row.id in resident}
+
+        return page_of(await self._rows(query), limit, shown, _place)
+
+    async def jobs(self, tenant: str | None, state: str | None, after: str | None, limit: int) -> Page[dict[str, Any]]:
+        """The newest first."""
+        query = newest_first(select(*_JOB), jobs.c.created_at, jobs.c.id, after, limit)
+        if tenant is not None:
+            query = query.where(jobs.c.tenant == tenant)
+        if state is not None:
+            query = query.where(jobs.c.state == state)
+
+        def shown(row: Row[Any]) -> dict[str, Any]:
+            progress = self._events.progress(row.id) if row.state == "running" else None
+            part = None if progress is None else {"done": progress.done, "total": progress.total}
+            fields = dict(row._mapping)
+            return {**fields, "key": fields.pop("evaluation_key"), "progress": part}
+
+        return page_of(await self._rows(query), limit, shown, _place)
+
+    def models(self, after: str | None, limit: int) -> Page[dict[str, Any]]:
+        """By name and version; what ran counts since this process began."""
+        versions = self._models.every()
+        if after is not None:
+            name, _, version = after.partition(_BETWEEN)
+            last = (name, version_order(version))
+            versions = [each for each in versions if (each[0].name, version_order(each[0].version)) > last]
+
+        def shown(each: tuple[Any, str]) -> dict[str, Any]:
+            model, state = each
+            runs = self._activity.runs(model.name, model.version)
+            return {
+                "name": model.name,
+                "version": model.version,
+                "state": state,
+                "parameter_set": str(model.facts["parameter_set"]),
+                "bootstraps": model.bootstraps,
+                "runs": runs.count,
+                "samples": runs.samples,
+                "run_seconds": runs.seconds,
+            }
+
+        return page_of(versions[: limit + 1], limit, shown, lambda each: f"{each[0].name}{_BETWEEN}{each[0].version}")
+
+    async def _rows(self, query: Any) -> list[Row[Any]]:
+        async with self._database.read() as connection:
+            return list((await connection.execute(query)).all())
+
+
+def _place(row: Row[Any]) -> str:
+    return place_of(row.created_at, row.id)
+
+
+async def _used_today(connection: AsyncConnection, names: list[str]) -> dict[str, dict[str, int]]:
+    query = select(usage).where(usage.c.day == today(), usage.c.tenant.in_(names))
+    rows = (await connection.execute(query)).all()
+    return {row.tenant: {name: getattr(row, name) for name in COUNTERS} for row in rows}
+
+
+async def _valid_api_keys(connection: AsyncConnection, names: list[str]) -> dict[str, int]:
+    unexpired = or_(api_keys.c.expires_at.is_(None), api_keys.c.expires_at > now())
+    query = select(api_keys.c.tenant, func.count()).where(api_keys.c.tenant.in_(names), unexpired)
+    rows = await connection.execute(query.where(api_keys.c.revoked_at.is_(None)).group_by(api_keys.c.tenant))
+    return {str(name): int(count) for name, count in rows.all()}

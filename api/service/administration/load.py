@@ -1,0 +1,105 @@
+"""How this service is doing: its engine, queue, memory, disk, connections and requests."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from cloakwork.api.activity import STEP_SECONDS, Activity
+from cloakwork.api.engine.messages import Message
+from cloakwork.api.errors import UnavailableError
+from cloakwork.api.service.clock import now
+from cloakwork.api.service.jobs.store import JobStore
+from cloakwork.api.service.scoring.body_budget import BodyBudget
+from cloakwork.api.service.scoring.dispatcher import Dispatcher, Work
+from cloakwork.api.service.storage.disk import Disk
+from cloakwork.api.settings import Settings
+
+_PING_SECONDS: Final = 1.0
+
+
+class Load:
+    """Of this process and its engine; jobs by state are those of every service on the database."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        dispatcher: Dispatcher,
+        store: JobStore,
+        bodies: BodyBudget,
+        disk: Disk,
+        activity: Activity,
+    ) -> None:
+        self._settings = settings
+        self._dispatcher = dispatcher
+        self._store = store
+        self._bodies = bodies
+        self._disk = disk
+        self._activity = activity
+        self._began = time.monotonic()
+
+    async def report(self) -> dict[str, Any]:
+        """An engine that does not answer within a second is said to; everything else is told all the same."""
+        link = self._dispatcher.link
+        try:
+            facts, answers = await link.ping(_PING_SECONDS), True
+        except UnavailableError:
+            facts, answers = {}, False
+        return {
+            "service": self._store.node,
+            "uptime_seconds": time.monotonic() - self._began,
+            "engine": {
+                "answers": answers,
+                "process": link.pid,
+                "restarts": link.restarts,
+                "devices": list(self._dispatcher.devices),
+                "workers": self._dispatcher.workers,
+            },
+            "queue": {
+                "waiting": self._dispatcher.waiting,
+                "limit": self._settings.max_queue,
+                "seconds": self._dispatcher.backlog_seconds(),
+            },
+            "runs": [_run(work, facts.get("runs", {})) for work in self._dispatcher.in_flight() if work.subject],
+            "jobs": await self._store.counts(),
+            "keys": self._keys(facts),
+            "bodies": self._bodies.facts(),
+            "disk": {
+                "free_bytes": self._disk.free_bytes(),
+                "room_bytes": self._disk.room_bytes(),
+                "reserve_bytes": self._settings.disk_reserve_bytes,
+            },
+            "requests": {"step_seconds": STEP_SECONDS, **vars(self._activity.recent())},
+        }
+
+    def _keys(self, facts: Message) -> dict[str, int]:
+        devices = max(1, len(self._dispatcher.devices))
+        return {
+            "resident": len(facts.get("keys", ())),
+            "memory_bytes": facts.get("memory_bytes", 0),
+            "memory_limit_bytes": self._settings.memory_key_bytes,
+            "device_bytes": facts.get("device_bytes", 0),
+            "device_limit_bytes": self._settings.device_key_bytes * devices,
+            "hits": facts.get("hits", 0),
+            "misses": facts.get("misses", 0),
+        }
+
+
+def _run(work: Work, running: dict[str, Any]) -> dict[str, Any]:
+    """One that has no device yet has been sent ahead, or its key is on the way."""
+    assert work.subject is not None
+    place = running.get(work.id, {})
+    return {
+        "id": work.id,
+        "kind": "request" if work.claim is None else "job",
+        "tenant": work.tenant,
+        "model": work.subject.model,
+        "version": work.subject.version,
+        "parameter_set": work.subject.parameter_set,
+        "samples": work.subject.samples,
+        "priority": work.priority,
+        "waited_seconds": max(0.0, now() - work.queued_at - place.get("seconds", 0.0)),
+        "seconds": place.get("seconds"),
+        "estimated_seconds": work.seconds,
+        "device": place.get("device"),
+    }

@@ -1,0 +1,118 @@
+"""`cloakwork index`: nearest neighbours of encrypted queries in a table (docs/levelled.md)."""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.data_sets import load_array
+from cloakwork.app.cli.shared.device_options import ThreadsOption
+from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
+from cloakwork.fhe_core.levelled.client import LevelledClientKey
+from cloakwork.models.neighbours.index import NeighbourIndex
+from cloakwork.models.neighbours.index_file import load_index, save_index
+
+app = typer.Typer(help="Nearest neighbours of encrypted queries in a table.", no_args_is_help=True)
+
+
+class MetricName(StrEnum):
+    EUCLIDEAN = "euclidean"
+    COSINE = "cosine"
+
+
+class WeightsName(StrEnum):
+    UNIFORM = "uniform"
+    DISTANCE = "distance"
+
+
+@app.command("build")
+def build(
+    table: Annotated[Path, typer.Argument(help="A .npy file, [rows, features].")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The index to write.")],
+    labels: Annotated[Path | None, typer.Option("--labels", help="A .npy file of a label for every row.")] = None,
+    values: Annotated[Path | None, typer.Option("--values", help="A .npy file of a number for every row.")] = None,
+    neighbors: Annotated[int, typer.Option("--neighbors", min=1, help="How many rows decide.")] = 5,
+    metric: Annotated[MetricName, typer.Option("--metric", help="What near means.")] = MetricName.EUCLIDEAN,
+    weights: Annotated[WeightsName, typer.Option("--weights", help="What a row counts.")] = WeightsName.UNIFORM,
+    bits: Annotated[
+        int | None, typer.Option("--bits", min=2, max=12, help="Of a feature; by default as many as are needed.")
+    ] = None,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Quantise a table; without labels and values a query's answer is the numbers of the nearest rows."""
+    if labels is not None and values is not None:
+        raise WrongCallError("--labels and --values: expected one of them, got both")
+    refuse_overwriting(force, out)
+    rows = load_array(table)
+    given = labels or values
+    target = np.arange(len(rows)) if given is None else load_array(given)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        index = NeighbourIndex.build(
+            rows,
+            target,
+            n_neighbors=1 if given is None else neighbors,
+            weights=weights.value,
+            metric=metric.value,
+            classify=values is None,
+            bits=bits,
+        )
+    for each in told:
+        typer.echo(f"warning: {each.message}", err=True)
+    save_index(out, index)
+    emit(index.report() | {"file": str(out)}, json_path, f"Index of {table}")
+
+
+@app.command("query")
+def query(
+    queries: Annotated[Path, typer.Argument(help="A .npy file, [queries, features].")],
+    index_path: Annotated[Path, typer.Option("--index", help="Of `cloakwork index build`.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A .npy file for the answers.")] = None,
+    threads: ThreadsOption = 1,
+    force: ForceOption = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Encrypt queries, score them against the whole table, decrypt the answers: client and server in this process, with a key made for it."""
+    if out is not None:
+        refuse_overwriting(force, out)
+    if not index_path.exists():
+        raise FailureError(f"{index_path}: no such file; `cloakwork index build` makes one")
+    index = load_index(index_path)
+    samples = load_array(queries)
+    integers = index.client.integers(samples)
+    key = LevelledClientKey.generate(index.client.parameters)
+    scorer = index.scorer(index.client.evaluation_keys(key), threads)
+    scores, seconds, sent, received = [], [], 0, 0
+    with progress("queries") as update:
+        for number, sample in enumerate(samples):
+            encrypted = index.client.encrypt(key, sample)
+            start = time.perf_counter()
+            answer = scorer.score(encrypted)
+            seconds.append(time.perf_counter() - start)
+            scores.append(index.client.scores(key, answer))
+            sent, received = len(encrypted.to_bytes()), len(answer.to_bytes())
+            update(number + 1, len(samples))
+    found = np.stack(scores)
+    answers = index.client.decide(found, integers)
+    if out is not None:
+        np.save(out, answers, allow_pickle=False)
+    record: dict[str, Any] = {
+        "queries": len(samples),
+        "answers": answers.tolist(),
+        "wrong": int(np.count_nonzero(found != index.scores(integers))),
+        "outputs": found.size,
+        "median_seconds": statistics.median(seconds),
+        "threads": threads,
+        "query_bytes": sent,
+        "answer_bytes": received,
+    }
+    emit(record, json_path, f"Queries of {queries}")

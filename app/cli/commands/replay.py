@@ -1,0 +1,180 @@
+"""`cloakwork replay`: the owner of a model shows that a service's answer is what its program gives. No secret key takes part."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
+from cloakwork.app.cli.shared.model_memory import check_memory
+from cloakwork.fhe_core import wire
+from cloakwork.fhe_core.errors import FheError
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.audit.audit_file import AuditFile, Manifest, Part
+from cloakwork.models.audit.audit_key import AUDIT_KEY_FILE, AuditKey, load_audit_key
+from cloakwork.models.audit.replay import Replayed, check_headers
+from cloakwork.models.audit.replay import replay as replay_answers
+from cloakwork.models.program import Program
+from cloakwork.models.program.artefact import load_program
+from cloakwork.models.runtime import Runtime
+
+_SHOWN = 3  # differences
+EXACT = "the same, byte for byte"
+
+
+def replay(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="What 'cloakwork score --audit' or the page wrote.")],
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="The service's data folder: its models, audit key and evaluation keys."),
+    ] = None,
+    model: Annotated[Path | None, typer.Option("--model", help="The compiled model, instead of the folder's.")] = None,
+    audit_key: Annotated[
+        Path | None, typer.Option("--audit-key", help="The service's audit key, instead of the folder's.")
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option("--keys", help="The evaluation keys, where FILE has none and the folder neither.")
+    ] = None,
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = 1,
+    json_path: JsonOption = None,
+) -> None:
+    """Compute the answers of an audit file again, and compare them byte for byte. Status 1 says that something differs, and what."""
+    checked_device(device)
+    file = AuditFile.open(source)
+    manifest = file.manifest
+    program = load_program(_model_path(manifest, model, data))
+    secret = _audit_key(audit_key, data)
+    object_ = _keys_object(file, keys, data)
+    requests = check_headers(file, wire.peek(object_), program)
+    if device == "cpu":
+        for header in requests:
+            check_memory(program, header.shape, source)
+    start = time.perf_counter()
+    with progress("expanding the keys") as update:
+        loaded = EvaluationKeys.from_bytes(object_, parameters=program.parameters)
+        del object_
+        runtime = Runtime(program, Session(loaded, device=device, threads=threads, progress=update))
+    expanded = time.perf_counter()
+    with progress("encrypted inference") as update:
+        found = list(replay_answers(file, runtime, secret, update))
+    seconds = {"seconds": time.perf_counter() - expanded, "seconds_expand": expanded - start}
+    wrong = _differences(found)
+    record = _record(file, program, found)
+    emit({**record, "device": device, "threads": threads, **seconds}, json_path, "Replay")
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        raise FailureError(
+            f"{'; '.join(wrong[:_SHOWN])}{more}. Program, evaluation keys, requests and audit key are those that the file names: its answer was "
+            "altered, or something else computed it"
+        )
+
+
+def _model_path(manifest: Manifest, model: Path | None, data: Path | None) -> Path:
+    if model is not None and model.is_file():
+        return model
+    if model is not None:
+        raise WrongCallError(
+            f"replay: there is no file '{model}'; --model is the compiled model that the service has, DATA/models/NAME/VERSION.clkm (one that is "
+            "compiled again is another program)"
+        )
+    if data is None:
+        raise WrongCallError(
+            "replay: no model; name the service's data folder with --data, or a compiled model with --model"
+        )
+    path = data / "models" / manifest.model / f"{manifest.version}.clkm"
+    if not path.is_file():
+        raise FailureError(
+            f"{data} has no version {manifest.version} of model '{manifest.model}', which the file is about; name the compiled model with --model"
+        )
+    return path
+
+
+def _audit_key(path: Path | None, data: Path | None) -> AuditKey:
+    if path is None and data is None:
+        raise WrongCallError(
+            "replay: no audit key; name the service's data folder with --data, or the key with --audit-key. Answers are re-randomised, and "
+            "without that key nothing can be compared: a digest of the words before would let a client check guesses at the model's weights"
+        )
+    return load_audit_key(path if path is not None else Path(str(data)) / AUDIT_KEY_FILE)
+
+
+def _keys_object(file: AuditFile, path: Path | None, data: Path | None) -> bytes:
+    """The evaluation keys by their digest: those of the file, those named, or those that the service keeps."""
+    wanted = file.manifest.keys
+    if path is not None:
+        found = path.read_bytes()
+        if Part.of(found) != wanted:
+            raise FailureError(
+                f"{path}: other evaluation keys than those that the answer was computed with; SHA-256 {wanted.sha256} is wanted"
+            )
+        return found
+    if file.manifest.has_keys:
+        return file.keys()
+    stored = None if data is None else _stored_keys(data / "objects" / "keys", file)
+    if stored is None:
+        where = (
+            "name them with --keys" if data is None else f"{data} does not have them (any more); name them with --keys"
+        )
+        raise FailureError(f"{file.path} has no evaluation keys, only their SHA-256 {wanted.sha256}; {where}")
+    return stored
+
+
+def _stored_keys(folder: Path, file: AuditFile) -> bytes | None:
+    """In the files of a service: of those with the request's key id, which their first bytes tell, the one with the digest."""
+    wanted = file.manifest.keys
+    key_id = wire.peek(file.request(0)).key_id
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            if path.stat().st_size != wanted.size:
+                continue
+            with path.open("rb") as stream:
+                if wire.peek(stream.read(wire.PREFIX_BYTES), wanted.size).key_id != key_id:
+                    continue
+                stream.seek(0)
+                data = stream.read()
+        except (FheError, FileNotFoundError):  # something else; deleted meanwhile
+            continue
+        if hashlib.sha256(data).hexdigest() == wanted.sha256:
+            return data
+    return None
+
+
+def _differences(found: list[Replayed]) -> list[str]:
+    return [f"answer {i + 1} differs: {each.difference}" for i, each in enumerate(found) if each.difference is not None]
+
+
+def _record(file: AuditFile, program: Program, found: list[Replayed]) -> dict[str, Any]:
+    manifest = file.manifest
+    same = not _differences(found)
+    exact = all(each.is_exact for each in found)
+    return {
+        "result": EXACT
+        if exact
+        else "the same ciphertexts; headers differ in the last digits of the noise"
+        if same
+        else "different",
+        "equal": same,
+        "model": manifest.model,
+        "version": manifest.version,
+        "service": manifest.service,
+        "time": manifest.time,
+        "program": manifest.program,
+        "parameter_set": program.parameters.name,
+        "keys_sha256": manifest.keys.sha256,
+        "request_sha256": _one_or_all([request.sha256 for request, _ in manifest.exchanges]),
+        "answer_sha256": _one_or_all([answer.sha256 for _, answer in manifest.exchanges]),
+        "sha256": _one_or_all([each.sha256 for each in found]),
+        "audit_key": manifest.audit_key,
+        "samples": sum(each.samples for each in found),
+    }
+
+
+def _one_or_all(values: list[str]) -> str | list[str]:
+    return values[0] if len(values) == 1 else values

@@ -1,0 +1,23 @@
+"""What a run of a model on this machine may hold at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cloakwork.app.cli.shared.console import FailureError
+from cloakwork.models.program import Program
+from cloakwork.models.runtime import WORKING_BYTES, samples_at_once
+
+
+def check_memory(program: Program, shape: tuple[int, ...], source: Path) -> None:
+    """Refuses what would not fit: the ciphertexts that are held at once, for all samples of the file."""
+    most = max(1, samples_at_once(program) * (physical_memory_bytes() // 2) // WORKING_BYTES)
+    if shape and shape[0] > most:
+        raise FailureError(
+            f"{source}: expected at most {most} samples for the memory of this machine, got {shape[0]}; encrypt them to several files"
+        )
+
+
+def physical_memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,179 @@
+"""Ciphertexts and evaluation keys of levelled arithmetic."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
+from cloakwork.fhe_core.levelled import wire
+from cloakwork.fhe_core.levelled.noise import MOST_DEGREE, Noise, failure_log2, fresh
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.fhe_core.wire import DEFAULT_MAX_BYTES, Buffer
+
+Words: TypeAlias = NDArray[np.uint32]
+SQUARE = 0  # what `EvaluationKeys` calls the key for products; others are numbers of automorphisms
+
+
+@dataclass(frozen=True, eq=False)
+class LevelledCiphertexts:
+    """Some polynomials of messages, all at one level.
+
+    Attributes:
+        key_id: of the key they are under.
+        words: [batch, 2, level, N] uint32, transformed.
+        scale: messages are this times those meant, modulo t: divisions by primes leave it.
+        noise: of every phase, as foreseen.
+    """
+
+    parameters: LevelledParameters
+    key_id: bytes
+    words: Words
+    scale: int
+    noise: Noise
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def level(self) -> int:
+        return int(self.words.shape[2])
+
+    @property
+    def nbytes(self) -> int:
+        return self.words.nbytes
+
+    @property
+    def failure_log2(self) -> float:
+        """log2 of the probability that one of these decrypts wrongly."""
+        return failure_log2(self.noise, self.parameters, self.level)
+
+    def to_bytes(self) -> bytes:
+        """Raises: ParameterError: of so high a degree of noise (hundreds of products without a division) that the format has no room for it."""
+        if self.noise.degree > MOST_DEGREE or not self.noise.deviation < math.inf:
+            raise ParameterError(
+                f"noise: expected degree at most {MOST_DEGREE}, got {self.noise.degree}; divide before (rescale)"
+            )
+        header = wire.Header(
+            kind=wire.Kind.CIPHERTEXTS, parameters=self.parameters, key_id=self.key_id, items=len(self), level=self.level,
+            scale=self.scale, noise=self.noise,
+        )  # fmt: skip
+        return wire.dump(header, [wire.pack_variances(self.noise), wire.pack_words(self.words)])
+
+    @classmethod
+    def from_bytes(
+        cls, data: Buffer, parameters: LevelledParameters | None = None, max_bytes: int = DEFAULT_MAX_BYTES
+    ) -> LevelledCiphertexts:
+        """Args: parameters: what they have to be of. Raises: as `wire.read`. The noise is what their sender says it is."""
+        header, (_, packed) = wire.read(data, wire.Kind.CIPHERTEXTS, parameters, max_bytes)
+        assert header.noise is not None
+        words = wire.unpack_words(packed, (header.items, 2, header.level, header.parameters.polynomial_size))
+        wire.check_below(words, header.parameters.set.primes[: header.level], header.kind)
+        return cls(header.parameters, header.key_id, words, header.scale, header.noise)
+
+    def __repr__(self) -> str:
+        return f"<LevelledCiphertexts {len(self)} of {self.parameters.set.name} modulo {self.parameters.plaintext_modulus}, level {self.level}>"
+
+
+@dataclass(frozen=True, eq=False)
+class SeededLevelledCiphertexts:
+    """Fresh ciphertexts as they are sent: half of each follows from the seed.
+
+    Attributes:
+        bodies: [batch, level, N] uint32, transformed.
+    """
+
+    parameters: LevelledParameters
+    key_id: bytes
+    seed: bytes
+    bodies: Words
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def expand(self) -> LevelledCiphertexts:
+        words = self.parameters.engine.expand(self.seed, self.bodies)
+        return LevelledCiphertexts(self.parameters, self.key_id, words, 1, fresh(self.parameters))
+
+    def to_bytes(self) -> bytes:
+        header = wire.Header(
+            kind=wire.Kind.SEEDED_CIPHERTEXTS, parameters=self.parameters, key_id=self.key_id, items=len(self),
+            level=self.bodies.shape[1],
+        )  # fmt: skip
+        return wire.dump(header, [self.seed, wire.pack_words(self.bodies)])
+
+    @classmethod
+    def from_bytes(
+        cls, data: Buffer, parameters: LevelledParameters | None = None, max_bytes: int = DEFAULT_MAX_BYTES
+    ) -> SeededLevelledCiphertexts:
+        """Args: parameters: what they have to be of. Raises: as `wire.read`."""
+        header, (seed, packed) = wire.read(data, wire.Kind.SEEDED_CIPHERTEXTS, parameters, max_bytes)
+        bodies = wire.unpack_words(packed, (header.items, header.level, header.parameters.polynomial_size))
+        wire.check_below(bodies, header.parameters.set.primes[: header.level], header.kind)
+        return cls(header.parameters, header.key_id, seed, bodies)
+
+
+@dataclass(frozen=True, eq=False)
+class SeededSwitchKey:
+    """What is uploaded of a key: half of it follows from the seed."""
+
+    seed: bytes
+    bodies: Words  # [digits, primes, N]
+
+
+@dataclass(frozen=True, eq=False)
+class LevelledEvaluationKeys:
+    """Keys for products (`SQUARE`) and for automorphisms X -> X^g, by g. Public."""
+
+    parameters: LevelledParameters
+    key_id: bytes
+    keys: Mapping[int, SeededSwitchKey]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(key.bodies.nbytes + len(key.seed) for key in self.keys.values())
+
+    def to_bytes(self) -> bytes:
+        header = wire.Header(
+            kind=wire.Kind.EVALUATION_KEYS, parameters=self.parameters, key_id=self.key_id, items=len(self.keys)
+        )
+        sections = [
+            each
+            for g, key in self.keys.items()
+            for each in (struct.pack("<I", g) + key.seed, wire.pack_words(key.bodies))
+        ]
+        return wire.dump(header, sections)
+
+    @classmethod
+    def from_bytes(
+        cls, data: Buffer, parameters: LevelledParameters | None = None, max_bytes: int = DEFAULT_MAX_BYTES
+    ) -> LevelledEvaluationKeys:
+        """Args: parameters: what they have to be of. Raises: as `wire.read`."""
+        header, sections = wire.read(data, wire.Kind.EVALUATION_KEYS, parameters, max_bytes)
+        size, row, keys = header.parameters.polynomial_size, header.parameters.set, dict[int, SeededSwitchKey]()
+        for named, packed in zip(sections[::2], sections[1::2], strict=True):
+            g = int.from_bytes(named[:4], "little")
+            if g in keys or not (g == SQUARE or (g % 2 == 1 and g < 2 * size)):
+                raise SerializationError(
+                    f"{header.kind.label}: expected automorphisms each once, odd and below {2 * size}, got {g}"
+                )
+            bodies = wire.unpack_words(packed, (-1, len(row.primes), size))
+            wire.check_below(bodies, row.primes, header.kind)
+            keys[g] = SeededSwitchKey(named[4:], bodies)
+        return cls(header.parameters, header.key_id, keys)
+
+    def expanded(self, threads: int) -> dict[int, _engine.LevelledPrepared]:
+        engine = self.parameters.engine
+        return {g: engine.expand_key(key.seed, key.bodies, threads) for g, key in self.keys.items()}
+
+
+def require_same_key(a: bytes, b: bytes) -> None:
+    if a != b:
+        raise KeyMismatchError(f"expected ciphertexts of key {a.hex()}, got some of key {b.hex()}")

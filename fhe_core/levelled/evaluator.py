@@ -1,0 +1,287 @@
+"""The public side of levelled arithmetic: sums, products, rotations, divisions by primes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
+from cloakwork.fhe_core.levelled import noise
+from cloakwork.fhe_core.levelled.ciphertexts import (
+    SQUARE,
+    LevelledCiphertexts,
+    LevelledEvaluationKeys,
+    Words,
+    require_same_key,
+)
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.fhe_core.levelled.residues import centred, polynomials
+
+FAILURE_LOG2 = -128.0  # of a ciphertext
+_POLYNOMIALS_AT_ONCE = 64  # of a table while it is made, as integers of 64 bits
+_WORTH = 4.0  # a division is worth its primes while it takes the noise's deviation down to so many times what it brings
+
+
+@dataclass(frozen=True, eq=False)
+class PlainTable:
+    """Plaintext polynomials that ciphertexts are multiplied by: [rows, terms, N], transformed at one level."""
+
+    prepared: _engine.LevelledPrepared
+    norm1: float  # the largest of a row, of all its terms: sum of absolute coefficients
+    norm2: float  # likewise, root of the sum of squares
+
+    @property
+    def level(self) -> int:
+        return self.prepared.shape[2]
+
+    @property
+    def nbytes(self) -> int:
+        return self.prepared.nbytes
+
+
+class LevelledEvaluator:
+    """Computes on ciphertexts without their key. Results are new; operands stay.
+
+    Args:
+        keys: of the client, for products and automorphisms; None for sums and products with plaintexts alone.
+        threads: of the CPU.
+        p_fail_log2: results that would decrypt wrongly with a larger probability are refused.
+    """
+
+    def __init__(
+        self,
+        parameters: LevelledParameters,
+        keys: LevelledEvaluationKeys | None = None,
+        *,
+        threads: int = 1,
+        p_fail_log2: float = FAILURE_LOG2,
+    ) -> None:
+        if keys is not None and keys.parameters != parameters:
+            raise KeyMismatchError(
+                f"keys: expected some of set '{parameters.set.name}' modulo {parameters.plaintext_modulus}, got "
+                f"'{keys.parameters.set.name}' modulo {keys.parameters.plaintext_modulus}"
+            )
+        self._parameters, self._engine, self._threads, self._limit = parameters, parameters.engine, threads, p_fail_log2
+        self._key_id = None if keys is None else keys.key_id
+        self._keys = {} if keys is None else keys.expanded(threads)
+
+    @property
+    def parameters(self) -> LevelledParameters:
+        return self._parameters
+
+    # --- sums ---
+
+    def add(self, a: LevelledCiphertexts, b: LevelledCiphertexts, *, subtract: bool = False) -> LevelledCiphertexts:
+        """a + b or a - b, item by item, at the lower of their levels."""
+        a, b = self._alike(a, b)
+        words = self._pairwise(a.words, b.words, subtract)
+        return self._checked(replace(a, words=words, noise=a.noise.plus(b.noise)))
+
+    def subtract(self, a: LevelledCiphertexts, b: LevelledCiphertexts) -> LevelledCiphertexts:
+        return self.add(a, b, subtract=True)
+
+    def add_plain(self, a: LevelledCiphertexts, messages: ArrayLike) -> LevelledCiphertexts:
+        """a and polynomials of integers, [batch, N] or [N] for all."""
+        values = self._polynomials(messages) * a.scale % self._parameters.plaintext_modulus
+        if len(values) not in (1, len(a)):
+            raise ShapeError(f"messages: expected 1 or {len(a)} polynomials, got {len(values)}")
+        transformed = self._transformed(np.broadcast_to(values, (len(a), values.shape[1])), a.level)
+        words = a.words.copy()
+        words[:, 0] = self._engine.add(np.ascontiguousarray(a.words[:, 0]), transformed, False, self._threads)
+        return self._checked(replace(a, words=words, noise=a.noise.plus(noise.message(self._parameters))))
+
+    def scale(self, a: LevelledCiphertexts, factor: int) -> LevelledCiphertexts:
+        """a times an integer, which counts modulo t."""
+        t = self._parameters.plaintext_modulus
+        small = int(factor) % t
+        small -= t if small > t // 2 else 0
+        words = self._each(a.words, lambda rows: self._engine.scale(rows, small, self._threads))
+        return self._checked(replace(a, words=words, noise=a.noise.scaled(small)))
+
+    # --- products ---
+
+    def table(self, polynomials: ArrayLike, level: int) -> PlainTable:
+        """Prepares plaintexts once for many products.
+
+        Args:
+            polynomials: integers [rows, terms, N].
+            level: of the ciphertexts that they will be multiplied by.
+        """
+        values = np.asarray(polynomials)
+        if values.ndim != 3 or values.dtype.kind not in "iu" or values.shape[2] != self._parameters.polynomial_size:
+            raise ShapeError(
+                f"polynomials: expected integers of shape [rows, terms, {self._parameters.polynomial_size}], got {values.dtype} of shape "
+                f"{list(values.shape)}"
+            )
+        rows, terms, size = values.shape
+        modulus = self._parameters.plaintext_modulus
+        words = np.empty((rows * terms, level, size), dtype=np.uint32)
+        norm1, norm2 = np.zeros(rows), np.zeros(rows)
+        flat = values.reshape(-1, size) if values.flags.c_contiguous else None
+        for first in range(0, rows * terms, _POLYNOMIALS_AT_ONCE):
+            part = slice(first, min(first + _POLYNOMIALS_AT_ONCE, rows * terms))
+            chosen = np.arange(part.start, part.stop)
+            small = centred(flat[part] if flat is not None else values[chosen // terms, chosen % terms], modulus)
+            words[part] = self._transformed(small, level)
+            absolute = np.abs(small).astype(float)
+            np.add.at(norm1, chosen // terms, absolute.sum(axis=1))
+            np.add.at(norm2, chosen // terms, np.square(absolute).sum(axis=1))
+        prepared = self._engine.prepare(words.reshape(rows, terms, level, size), self._threads)
+        return PlainTable(prepared, float(norm1.max()), math.sqrt(float(norm2.max())))
+
+    def multiply_table(
+        self, a: LevelledCiphertexts, table: PlainTable, *, independent: bool = False, progress: Progress = None
+    ) -> LevelledCiphertexts:
+        """sum over the terms k of a[k] times the plaintext [row, k], for every row of a table.
+
+        Args:
+            independent: whether the ciphertexts' noises are: of fresh ones.
+        """
+        if table.level != a.level:
+            raise ShapeError(
+                f"table: expected one of level {a.level}, as the ciphertexts, got one of level {table.level}"
+            )
+        words = self._engine.products(a.words, table.prepared, self._threads, progress)
+        terms = 1 if independent else len(a)
+        summed = a.noise.times_plain(table.norm1, math.sqrt(terms) * table.norm2)
+        return self._checked(replace(a, words=words, noise=summed))
+
+    def multiply_plain(self, a: LevelledCiphertexts, messages: ArrayLike) -> LevelledCiphertexts:
+        """Every ciphertext times one polynomial of integers [N]."""
+        values = self._polynomials(messages)
+        if len(values) != 1:
+            raise ShapeError(f"messages: expected one polynomial, got {len(values)}")
+        table = self.table(values[None], a.level)
+        rows = a.words.reshape(1, -1, *a.words.shape[2:])  # one term, whose parts are those of all ciphertexts
+        words = self._engine.products(rows, table.prepared, self._threads).reshape(a.words.shape)
+        return self._checked(replace(a, words=words, noise=a.noise.times_plain(table.norm1, table.norm2)))
+
+    def multiply(self, a: LevelledCiphertexts, b: LevelledCiphertexts) -> LevelledCiphertexts:
+        """a times b, item by item. Raises: KeyMismatchError: without a key for products."""
+        require_same_key(a.key_id, b.key_id)
+        level = min(a.level, b.level)
+        a, b = self.modulus_switch(a, level), self.modulus_switch(b, level)
+        if len(a) != len(b):
+            raise ShapeError(f"b: expected {len(a)} ciphertexts, got {len(b)}")
+        key = self._key(SQUARE, a)
+        product = self._engine.multiply(a.words, b.words, self._threads)
+        switched = self._engine.keyswitch(np.ascontiguousarray(product[:, 2]), key, self._threads)
+        words = self._pairwise(np.ascontiguousarray(product[:, :2]), switched, False)
+        size, t = self._parameters.polynomial_size, self._parameters.plaintext_modulus
+        after = noise.after_keyswitch(a.noise.times(b.noise, size), self._parameters, level)
+        return self._checked(replace(a, words=words, scale=a.scale * b.scale % t, noise=after))
+
+    # --- rotations ---
+
+    def automorphism(self, a: LevelledCiphertexts, g: int) -> LevelledCiphertexts:
+        """X -> X^g. Raises: KeyMismatchError: without the key for it."""
+        key = self._key(g, a)
+        moved = self._each(a.words, lambda rows: self._engine.automorphism(rows, g, self._threads))
+        words = self._engine.keyswitch(np.ascontiguousarray(moved[:, 1]), key, self._threads)
+        words[:, 0] = self._engine.add(
+            np.ascontiguousarray(moved[:, 0]), np.ascontiguousarray(words[:, 0]), False, self._threads
+        )
+        return self._checked(replace(a, words=words, noise=noise.after_keyswitch(a.noise, self._parameters, a.level)))
+
+    # --- batches ---
+
+    def take(self, a: LevelledCiphertexts, which: slice) -> LevelledCiphertexts:
+        return replace(a, words=np.ascontiguousarray(a.words[which]))
+
+    def concatenate(self, parts: Sequence[LevelledCiphertexts]) -> LevelledCiphertexts:
+        """Of one level and scale. The noise of all counts as that of the noisiest."""
+        first = parts[0]
+        for part in parts[1:]:
+            require_same_key(first.key_id, part.key_id)
+            if (part.level, part.scale) != (first.level, first.scale):
+                raise ShapeError("parts: expected ciphertexts of one level and scale")
+        noises = [part.noise for part in parts]
+        by_degree = zip_longest(*(each.variances for each in noises), fillvalue=0.0)
+        most = noise.Noise(max(each.bound for each in noises), tuple(max(each) for each in by_degree))
+        return self._checked(replace(first, words=np.concatenate([part.words for part in parts]), noise=most))
+
+    # --- levels ---
+
+    def modulus_switch(self, a: LevelledCiphertexts, level: int) -> LevelledCiphertexts:
+        """Divided by the primes above `level`, and the noise with them, down to what rounding brings."""
+        if level == a.level:
+            return a
+        if not 1 <= level < a.level:
+            raise ParameterError(f"level: expected 1 to {a.level}, got {level}")
+        words = self._each(a.words, lambda rows: self._engine.modulus_switch(rows, level, self._threads))
+        divisor = math.prod(self._parameters.set.primes[level : a.level])
+        t = self._parameters.plaintext_modulus
+        after = noise.after_division(a.noise, self._parameters, divisor, a.level - level)
+        return self._checked(replace(a, words=words, scale=a.scale * pow(divisor, -1, t) % t, noise=after))
+
+    def rescale(self, a: LevelledCiphertexts) -> LevelledCiphertexts:
+        """At the least level that keeps the noise well above what rounding brings: before a product, which noises grow with."""
+        level, left = a.level, a.noise
+        while level > 1:
+            after = noise.after_division(left, self._parameters, self._parameters.set.primes[level - 1], 1)
+            floor = noise.rounding(self._parameters, 1).deviation
+            if (
+                left.deviation / self._parameters.set.primes[level - 1] < floor / _WORTH
+                and left.deviation < _WORTH * floor
+            ):
+                break
+            if noise.failure_log2(after, self._parameters, level - 1) > self._limit:
+                break
+            level, left = level - 1, after
+        return self.modulus_switch(a, level)
+
+    # --- inside ---
+
+    def _key(self, g: int, a: LevelledCiphertexts) -> _engine.LevelledPrepared:
+        name = "products" if g == SQUARE else f"the automorphism {g}"
+        if g not in self._keys:
+            raise KeyMismatchError(f"no key for {name} is here: ask the client for evaluation_keys with it")
+        assert self._key_id is not None
+        require_same_key(self._key_id, a.key_id)
+        return self._keys[g]
+
+    def _alike(self, a: LevelledCiphertexts, b: LevelledCiphertexts) -> tuple[LevelledCiphertexts, LevelledCiphertexts]:
+        """At one level and one scale."""
+        require_same_key(a.key_id, b.key_id)
+        if len(a) != len(b):
+            raise ShapeError(f"b: expected {len(a)} ciphertexts, got {len(b)}")
+        level, t = min(a.level, b.level), self._parameters.plaintext_modulus
+        a, b = self.modulus_switch(a, level), self.modulus_switch(b, level)
+        if a.scale != b.scale:
+            b = replace(self.scale(b, a.scale * pow(b.scale, -1, t)), scale=a.scale)
+        return a, b
+
+    def _each(self, words: Words, apply: Callable[[Words], Words]) -> Words:
+        """A function of [polynomials, level, N] on [batch, parts, level, N]."""
+        found = apply(words.reshape(-1, *words.shape[2:]))
+        return found.reshape(*words.shape[:2], *found.shape[1:])
+
+    def _pairwise(self, a: Words, b: Words, subtract: bool) -> Words:
+        rows = (-1, *a.shape[2:])
+        return self._engine.add(a.reshape(rows), b.reshape(rows), subtract, self._threads).reshape(a.shape)
+
+    def _polynomials(self, messages: ArrayLike) -> NDArray[np.int64]:
+        return polynomials(messages, self._parameters.polynomial_size, self._parameters.plaintext_modulus)
+
+    def _transformed(self, values: NDArray[np.int64], level: int) -> Words:
+        """Integers [polynomials, N] as words [polynomials, level, N]."""
+        primes = np.array(self._parameters.set.primes[:level], dtype=np.int64)[:, None]
+        words = (centred(values, self._parameters.plaintext_modulus)[:, None, :] % primes).astype(np.uint32)
+        return self._engine.transform(np.ascontiguousarray(words), False, self._threads)
+
+    def _checked(self, a: LevelledCiphertexts) -> LevelledCiphertexts:
+        if a.parameters != self._parameters:
+            raise KeyMismatchError(f"expected ciphertexts of {self._parameters}, got {a.parameters}")
+        if (found := a.failure_log2) > self._limit:
+            raise ParameterError(
+                f"the result would decrypt wrongly with probability 2^{found:.0f}, more than 2^{self._limit:.0f}: take a set of more levels "
+                f"than '{self._parameters.set.name}', a smaller plaintext modulus or fewer products; or divide before (rescale)"
+            )
+        return a

@@ -1,0 +1,172 @@
+"""Inner products of an encrypted vector with many plaintext rows: N of them in a ciphertext.
+
+The client packs its vector into one polynomial, x_j at X^j. The server expands it into a ciphertext of each x_j alone (`expand`), a binary tree of
+X -> X^(N / 2^i + 1), which turns the signs of odd powers of X^(2^i): the sum with the image has the even ones twice, the difference the odd ones.
+Then block b of N rows is sum over j of W_bj(X) x_j, W_bj = sum over r of w[b N + r, j] X^r: coefficient r is row b N + r's product.
+
+Source: [ACLS18] the expansion. Ours: dense answers, a coefficient a row.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.errors import ParameterError, ShapeError
+from cloakwork.fhe_core.levelled import noise
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
+from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator, PlainTable
+from cloakwork.fhe_core.levelled.noise import Noise
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.fhe_core.levelled.residues import residues
+
+
+def expansion_automorphisms(parameters: LevelledParameters, count: int) -> list[int]:
+    """What `expand` needs keys for. Args: count: of coefficients."""
+    return [parameters.polynomial_size // (1 << i) + 1 for i in range(_rounds(parameters, count))]
+
+
+def packed_query(parameters: LevelledParameters, vector: ArrayLike) -> NDArray[np.int64]:
+    """The polynomial of a query, for the client to encrypt.
+
+    Args:
+        vector: integers [d], d up to N.
+
+    Raises:
+        ShapeError: another shape, or numbers that are no integers.
+        ParameterError: an even plaintext modulus: the expansion doubles what it expands, and the client halves it before.
+    """
+    values = np.asarray(vector)
+    if values.ndim != 1 or values.dtype.kind not in "iu":
+        raise ShapeError(f"vector: expected integers of shape [d], got {values.dtype} of shape {list(values.shape)}")
+    t, rounds = parameters.plaintext_modulus, _rounds(parameters, len(values))
+    if t % 2 == 0:
+        raise ParameterError(f"plaintext_modulus: expected an odd one, got {t}")
+    polynomial = np.zeros(parameters.polynomial_size, dtype=np.int64)
+    polynomial[: len(values)] = residues(values, t) * pow(1 << rounds, -1, t) % t
+    return polynomial
+
+
+def expand(evaluator: LevelledEvaluator, packed: LevelledCiphertexts, count: int) -> LevelledCiphertexts:
+    """Ciphertexts of the first `count` coefficients of one polynomial whose others are zero, each times 2^rounds.
+
+    Raises:
+        KeyMismatchError: a key of `expansion_automorphisms` is missing.
+    """
+    if len(packed) != 1:
+        raise ShapeError(f"packed: expected one ciphertext, got {len(packed)}")
+    size = evaluator.parameters.polynomial_size
+    found = packed
+    for i, g in enumerate(expansion_automorphisms(evaluator.parameters, count)):
+        image = evaluator.automorphism(found, g)
+        shift = np.zeros(size, dtype=np.int64)
+        shift[size - (1 << i)] = -1  # X^(-2^i)
+        odd = evaluator.multiply_plain(evaluator.subtract(found, image), shift)
+        found = evaluator.concatenate([evaluator.add(found, image), odd])
+    return evaluator.take(found, slice(0, count))
+
+
+class InnerProductTable:
+    """Plaintext rows of the server.
+
+    Args:
+        rows: integers [rows, d]; inner products count modulo the plaintext modulus.
+        offsets: integers [rows] that are added to the products.
+        level: of the queries; more levels, more room for noise, more memory.
+        answer_level: of the answers; more levels, larger answers and room for a larger plaintext modulus.
+
+    Raises:
+        ShapeError: another shape, or numbers that are no integers.
+    """
+
+    def __init__(
+        self,
+        evaluator: LevelledEvaluator,
+        rows: ArrayLike,
+        offsets: ArrayLike | None = None,
+        *,
+        level: int = 2,
+        answer_level: int = 1,
+    ) -> None:
+        values = np.asarray(rows)
+        if values.ndim != 2 or values.dtype.kind not in "iu" or 0 in values.shape:
+            raise ShapeError(
+                f"rows: expected integers of shape [rows, d], got {values.dtype} of shape {list(values.shape)}"
+            )
+        parameters = evaluator.parameters
+        size = parameters.polynomial_size
+        self._evaluator, self._shape, self._answer_level = evaluator, values.shape, answer_level
+        blocks = -(-len(values) // size)
+        _rounds(parameters, values.shape[1])
+        padded = np.zeros((blocks * size, values.shape[1]), dtype=values.dtype)
+        padded[: len(values)] = values
+        self._table: PlainTable = evaluator.table(padded.reshape(blocks, size, -1).transpose(0, 2, 1), level)
+        self._offsets: NDArray[np.int64] | None = None
+        if offsets is not None:
+            added = np.asarray(offsets)
+            if added.shape != (len(values),) or added.dtype.kind not in "iu":
+                raise ShapeError(
+                    f"offsets: expected integers of shape [{len(values)}], got {added.dtype} of shape {list(added.shape)}"
+                )
+            self._offsets = np.zeros((blocks, size), dtype=np.int64)
+            self._offsets.reshape(-1)[: len(values)] = added
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and numbers of each."""
+        return self._shape
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.nbytes
+
+    def products(self, query: LevelledCiphertexts, progress: Progress = None) -> LevelledCiphertexts:
+        """Inner products and offsets, a ciphertext for each N rows.
+
+        Args:
+            query: one ciphertext of `packed_query`, at this table's level.
+        """
+        evaluator = self._evaluator
+        if query.level != self._table.level:
+            raise ShapeError(f"query: expected level {self._table.level}, as the table, got {query.level}")
+        terms = expand(evaluator, query, self._shape[1])
+        found = evaluator.multiply_table(terms, self._table, progress=progress)
+        if self._offsets is not None:
+            found = evaluator.add_plain(found, self._offsets)
+        return evaluator.modulus_switch(found, self._answer_level)
+
+
+def rows_of(decrypted: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
+    """The inner products of that many rows in decrypted polynomials [blocks, N]."""
+    return decrypted.reshape(-1)[:rows]
+
+
+def products_noise(
+    parameters: LevelledParameters, levels: tuple[int, int], count: int, norm1: float, norm2: float
+) -> Noise:
+    """The noise of `InnerProductTable.products`, without a table.
+
+    Args:
+        levels: of queries and of answers.
+        count: numbers of a row.
+        norm1, norm2: the largest of a block: the sum of all absolute entries, and the root of the sum of their squares.
+    """
+    level, answer_level = levels
+    found = noise.fresh(parameters)
+    for _ in range(_rounds(parameters, count)):
+        switched = noise.after_keyswitch(found, parameters, level)
+        found = found.plus(switched)
+    found = found.times_plain(norm1, math.sqrt(count) * norm2).plus(noise.message(parameters))
+    if level == answer_level:
+        return found
+    divisor = math.prod(parameters.set.primes[answer_level:level])
+    return noise.after_division(found, parameters, divisor, level - answer_level)
+
+
+def _rounds(parameters: LevelledParameters, count: int) -> int:
+    if not 1 <= count <= parameters.polynomial_size:
+        raise ShapeError(f"vector: expected 1 to {parameters.polynomial_size} numbers, got {count}")
+    return (count - 1).bit_length()

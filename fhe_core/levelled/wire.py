@@ -1,0 +1,215 @@
+"""Objects of levelled arithmetic as bytes: docs/wire_format.md, "Levelled arithmetic".
+
+A header, sections of an order fixed by its kind, and a SHA-256 of all that. Every size follows from the header and the set, and is compared with
+the size of the object and with `max_bytes` before anything is allocated. Words have 28 bits, two of them seven bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
+from cloakwork.fhe_core.levelled.noise import MOST_DEGREE, Noise
+from cloakwork.fhe_core.levelled.parameters import SETS, LevelledParameters
+from cloakwork.fhe_core.wire import CHECKSUM_BYTES, DEFAULT_MAX_BYTES, SEED_BYTES
+
+MAGIC: Final = b"CLKL"
+VERSION: Final = 1
+MOST_ITEMS: Final = 1 << 20  # ciphertexts of an object
+MOST_KEYS: Final = 1 << 12
+_HEADER: Final = struct.Struct(
+    "<4sHBB32s16sIIIBBHd"
+)  # .., set, key id, plaintext modulus, items, scale, level, 0, degree, bound
+HEADER_BYTES: Final = _HEADER.size
+
+Words: TypeAlias = NDArray[np.uint32]
+
+
+class Kind(IntEnum):
+    SECRET_KEY = 1
+    EVALUATION_KEYS = 2
+    CIPHERTEXTS = 3
+    SEEDED_CIPHERTEXTS = 4
+
+    @property
+    def label(self) -> str:
+        return f"levelled {self.name.lower().replace('_', ' ')}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What an object is. `level`, `scale` and `noise` belong to ciphertexts; `items` counts ciphertexts or keys, 0 of a secret key."""
+
+    kind: Kind
+    parameters: LevelledParameters
+    key_id: bytes
+    items: int = 0
+    level: int = 0
+    scale: int = 0
+    noise: Noise | None = None  # of seeded ones it is that of fresh ones
+
+    @property
+    def sections(self) -> list[int]:
+        """Bytes of each, without those of a secret key, which the key derivation decides."""
+        size, row = self.parameters.polynomial_size, self.parameters.set
+        if self.kind is Kind.EVALUATION_KEYS:
+            digits = -(-row.levels // row.digit_primes)
+            return [4 + SEED_BYTES, packed_bytes(digits * len(row.primes) * size)] * self.items
+        if self.kind is Kind.CIPHERTEXTS:
+            assert self.noise is not None
+            return [8 * len(self.noise.variances), packed_bytes(self.items * 2 * self.level * size)]
+        if self.kind is Kind.SEEDED_CIPHERTEXTS:
+            return [SEED_BYTES, packed_bytes(self.items * self.level * size)]
+        return []
+
+    @property
+    def byte_count(self) -> int:
+        return HEADER_BYTES + sum(self.sections) + CHECKSUM_BYTES
+
+    def pack(self) -> bytes:
+        noise = self.noise or Noise(0.0, (0.0,))
+        name = self.parameters.set.digest
+        return _HEADER.pack(
+            MAGIC, VERSION, self.kind, 0, name, self.key_id, self.parameters.plaintext_modulus, self.items, self.scale, self.level, 0,
+            noise.degree, noise.bound,
+        )  # fmt: skip
+
+
+def packed_bytes(count: int) -> int:
+    """Of so many words; N is even, and so is their number."""
+    return count // 2 * 7
+
+
+def pack_words(words: Words) -> bytes:
+    pairs = words.reshape(-1, 2).astype(np.uint64)
+    together = pairs[:, 0] | pairs[:, 1] << np.uint64(28)
+    return together.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :7].tobytes()
+
+
+def unpack_words(data: bytes, shape: Sequence[int]) -> Words:
+    columns = np.zeros((len(data) // 7, 8), dtype=np.uint8)
+    columns[:, :7] = np.frombuffer(data, dtype=np.uint8).reshape(-1, 7)
+    together = columns.reshape(-1).view("<u8")
+    words = np.empty((len(together), 2), dtype=np.uint32)
+    words[:, 0] = together & np.uint64((1 << 28) - 1)
+    words[:, 1] = together >> np.uint64(28)
+    return words.reshape(shape)
+
+
+def pack_variances(noise: Noise) -> bytes:
+    return struct.pack(f"<{len(noise.variances)}d", *noise.variances)
+
+
+def dump(header: Header, sections: Sequence[bytes]) -> bytes:
+    assert header.kind is Kind.SECRET_KEY or [len(section) for section in sections] == header.sections
+    body = b"".join([header.pack(), *sections])
+    return body + hashlib.sha256(body).digest()
+
+
+def read(
+    data: bytes | bytearray | memoryview,
+    kind: Kind,
+    parameters: LevelledParameters | None = None,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> tuple[Header, list[bytes]]:
+    """One object of this kind, which `data` is in full.
+
+    Raises:
+        SerializationError: truncated, extended, altered, of another kind, or larger than `max_bytes`.
+        KeyMismatchError: of another set or plaintext modulus than `parameters`, or of another version of its set.
+    """
+    view = memoryview(data).cast("B")
+    if len(view) > max_bytes:
+        raise SerializationError(
+            f"{kind.label}: expected at most {max_bytes} bytes, got {len(view)}; pass a larger max_bytes if that is intended"
+        )
+    header = _header(view, kind)
+    if parameters is not None and header.parameters != parameters:
+        raise KeyMismatchError(
+            f"{kind.label}: expected set '{parameters.set.name}' modulo {parameters.plaintext_modulus}, got "
+            f"'{header.parameters.set.name}' modulo {header.parameters.plaintext_modulus}"
+        )
+    sizes = header.sections
+    if kind is Kind.SECRET_KEY:
+        sizes = [len(view) - HEADER_BYTES - CHECKSUM_BYTES]
+    expected = HEADER_BYTES + sum(sizes) + CHECKSUM_BYTES
+    if len(view) != expected or (sizes and min(sizes) < 0):
+        raise SerializationError(
+            f"{kind.label}: expected {expected} bytes after its header, got {len(view)}; it was cut off or extended"
+        )
+    if hashlib.sha256(view[:-CHECKSUM_BYTES]).digest() != bytes(view[-CHECKSUM_BYTES:]):
+        raise SerializationError(
+            f"{kind.label}: the checksum does not match; the bytes were altered or damaged, transfer the object again"
+        )
+    sections, place = [], HEADER_BYTES
+    for size in sizes:
+        sections.append(bytes(view[place : place + size]))
+        place += size
+    return header, sections
+
+
+def _header(view: memoryview, kind: Kind) -> Header:
+    if len(view) < HEADER_BYTES or bytes(view[:4]) != MAGIC:
+        raise SerializationError(
+            f"{kind.label}: expected an object of levelled arithmetic, got {len(view)} other bytes"
+        )
+    fields = _HEADER.unpack(view[:HEADER_BYTES])
+    _, version, found, zero, name, key_id, modulus, items, scale, level, also_zero, degree, bound = fields
+    if version != VERSION or zero or also_zero or found not in list(Kind):
+        raise SerializationError(
+            f"{kind.label}: expected version {VERSION} of a known kind, got version {version}, kind {found}"
+        )
+    if found != kind:
+        advice = "; a secret key must stay with its owner: delete this copy" if found == Kind.SECRET_KEY else ""
+        raise SerializationError(f"object: expected {kind.label}, got {Kind(found).label}{advice}")
+    rows = [row for row in SETS.values() if row.digest == name]
+    if not rows:
+        raise KeyMismatchError(f"{kind.label}: of a set that this release does not have, or has otherwise")
+    try:
+        parameters = LevelledParameters(rows[0], modulus)
+    except ParameterError as error:
+        raise SerializationError(f"{kind.label}: {error}") from None
+    header = Header(kind=kind, parameters=parameters, key_id=key_id)
+    if kind is Kind.SECRET_KEY:
+        wrong = items or scale or level or degree or bound
+    elif kind is Kind.EVALUATION_KEYS:
+        wrong = items > MOST_KEYS or scale or level or degree or bound
+        header = replace(header, items=items)
+    else:
+        wrong = not (1 <= items <= MOST_ITEMS and 1 <= level <= parameters.levels)
+        header = replace(header, items=items, level=level)
+        if kind is Kind.SEEDED_CIPHERTEXTS:
+            wrong = wrong or scale or degree or bound
+        else:
+            variances = _variances(view, degree)
+            finite = all(math.isfinite(each) and each >= 0 for each in (bound, *variances))
+            wrong = wrong or not (finite and variances and 0 < scale < modulus and math.gcd(scale, modulus) == 1)
+            header = replace(header, scale=scale, noise=Noise(bound, variances))
+    if wrong:
+        raise SerializationError(
+            f"{kind.label}: a field of the header is out of its range; the object is damaged or hostile"
+        )
+    return header
+
+
+def _variances(view: memoryview, degree: int) -> tuple[float, ...]:
+    """The first section of ciphertexts; none where there are not so many."""
+    end = HEADER_BYTES + 8 * (degree + 1)
+    if degree > MOST_DEGREE or len(view) < end:
+        return ()
+    return struct.unpack(f"<{degree + 1}d", view[HEADER_BYTES:end])
+
+
+def check_below(words: Words, primes: Sequence[int], kind: Kind) -> None:
+    """Args: words: [.., primes, N]."""
+    if (words >= np.array(primes, dtype=np.uint32)[:, None]).any():
+        raise SerializationError(f"{kind.label}: expected every word below its prime, found one that is not")

@@ -1,0 +1,1 @@
+"""Nearest neighbours of encrypted queries in a table that a server holds in clear."""

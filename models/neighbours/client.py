@@ -1,0 +1,217 @@
+"""The client's half of nearest neighbours: queries as integers, scores as labels or values."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
+from cloakwork.fhe_core.levelled.inner_products import expansion_automorphisms, packed_query, rows_of
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.models.arrays import Reals
+from cloakwork.models.errors import CalibratedRangeWarning, CompileError
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
+    from cloakwork.fhe_core.levelled.client import LevelledClientKey
+
+Metric = Literal["euclidean", "cosine"]
+Weights = Literal["uniform", "distance"]
+FORMAT: Final = "cloakwork neighbours client 1"
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourClient:
+    """What a client needs beside its key; public.
+
+    A query q becomes integers x = rint((q - centre) / step), clipped to [-limit, limit]. The server answers with a score for every row w,
+    2 <w, x> - |w|^2 of euclidean distances and <w, x> of cosines: the larger, the nearer.
+
+    Attributes:
+        level, answer_level: of queries and of answers.
+        rows: how many scores an answer has.
+        centre: [features].
+        target: labels or values of the rows, [rows].
+        classes: the distinct labels, sorted; None of a regressor.
+    """
+
+    parameters: LevelledParameters
+    level: int
+    answer_level: int
+    rows: int
+    centre: Reals
+    step: float
+    limit: int
+    metric: Metric
+    target: NDArray[Any]
+    classes: NDArray[Any] | None
+    n_neighbors: int
+    weights: Weights
+    score_offset: int  # so that scores lie evenly around zero: answers are these less
+
+    # --- keys ---
+
+    def evaluation_keys(self, key: LevelledClientKey) -> LevelledEvaluationKeys:
+        """What the server needs of a key, once."""
+        return key.evaluation_keys(expansion_automorphisms(self.parameters, len(self.centre)), products=False)
+
+    # --- queries ---
+
+    def integers(self, samples: ArrayLike) -> Integers:
+        """[samples, features] as the server's table is quantised.
+
+        Raises:
+            CompileError: another number of features, or numbers that are not finite.
+
+        Warns:
+            CalibratedRangeWarning: some lie beyond what the table holds and count as its end.
+        """
+        values = np.asarray(samples, dtype=np.float64)
+        if values.ndim != 2 or values.shape[1] != len(self.centre):
+            raise CompileError(f"samples: expected shape [samples, {len(self.centre)}], got {list(values.shape)}")
+        if not np.isfinite(values).all():
+            raise CompileError("samples: expected finite numbers, found one that is not")
+        exact = np.rint(scaled(values, self.centre, self.metric) / self.step)
+        if beyond := int((np.abs(exact) > self.limit).any(axis=1).sum()):
+            warnings.warn(
+                CalibratedRangeWarning(
+                    f"{beyond} of {len(values)} queries hold values beyond the table's; they count as its end"
+                ),
+                stacklevel=2,
+            )
+        found: Integers = np.clip(exact, -self.limit, self.limit).astype(np.int64)
+        return found
+
+    def encrypt(self, key: LevelledClientKey, sample: ArrayLike) -> SeededLevelledCiphertexts:
+        """One query [features], to be sent."""
+        integers = self.integers(np.asarray(sample)[None])[0]
+        return key.encrypt_seeded(packed_query(self.parameters, integers), self.level)
+
+    # --- answers ---
+
+    def scores(self, key: LevelledClientKey, answer: LevelledCiphertexts) -> Integers:
+        """Of every row, [rows]."""
+        return rows_of(key.decrypt(answer, signed=True), self.rows) + self.score_offset
+
+    def nearest(self, scores: Integers) -> Integers:
+        """Numbers of the nearest rows [.., n_neighbors], the nearest first; of equally near ones the first."""
+        found = [nearest_rows(row, self.n_neighbors) for row in scores.reshape(-1, scores.shape[-1])]
+        return np.array(found, dtype=np.int64).reshape(*scores.shape[:-1], self.n_neighbors)
+
+    def decide(self, scores: Integers, queries: Integers) -> NDArray[Any]:
+        """Labels by the largest sum of weights (of equal ones the first), or weighted means of values.
+
+        Args:
+            scores: [samples, rows].
+            queries: [samples, features], for distances.
+        """
+        rows = self.nearest(scores)
+        return self.of_rows(rows, self._weights(np.take_along_axis(scores, rows, axis=1), queries))
+
+    def of_rows(self, rows: Integers, weight: Reals) -> NDArray[Any]:
+        """What these rows decide, [samples, n_neighbors] each."""
+        target = self.target[rows]
+        if self.classes is None:
+            means: NDArray[Any] = (target * weight).sum(axis=1) / weight.sum(axis=1)
+            return means
+        number = np.searchsorted(self.classes, target)
+        votes = (weight[:, None, :] * (number[:, :, None] == number[:, None, :])).sum(axis=2)  # of each row's label
+        first = np.where(votes == votes.max(axis=1, keepdims=True), number, len(self.classes)).min(axis=1)
+        labels: NDArray[Any] = self.classes[first]
+        return labels
+
+    def _weights(self, scores: Integers, queries: Integers) -> Reals:
+        if self.weights == "uniform":
+            return np.ones(scores.shape)
+        apart = 1 - scores * self.step**2
+        squared = apart**2 if self.metric == "cosine" else np.maximum((queries**2).sum(axis=1)[:, None] - scores, 0)
+        distance: Reals = np.sqrt(squared.astype(np.float64))
+        at = (distance <= 0).astype(float)  # those alone count
+        inverse = 1 / np.where(at > 0, 1.0, distance)
+        return np.where(at.sum(axis=1, keepdims=True) > 0, at, inverse)
+
+    # --- files ---
+
+    def to_json(self) -> str:
+        fields = {
+            "format": FORMAT,
+            "set": self.parameters.set.name,
+            "plaintext_modulus": self.parameters.plaintext_modulus,
+            "level": self.level,
+            "answer_level": self.answer_level,
+            "rows": self.rows,
+            "centre": self.centre.tolist(),
+            "step": self.step,
+            "limit": self.limit,
+            "metric": self.metric,
+            "target": self.target.tolist(),
+            "classes": None if self.classes is None else self.classes.tolist(),
+            "n_neighbors": self.n_neighbors,
+            "weights": self.weights,
+            "score_offset": self.score_offset,
+        }
+        return json.dumps(fields)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> NeighbourClient:
+        """Raises: CompileError: not what `to_json` wrote."""
+        try:
+            fields = json.loads(text)
+            if fields["format"] != FORMAT:
+                raise ValueError("another format")
+            classes = None if fields["classes"] is None else np.array(fields["classes"])
+            found = cls(
+                parameters=LevelledParameters.of(str(fields["set"]), int(fields["plaintext_modulus"])),
+                level=int(fields["level"]),
+                answer_level=int(fields["answer_level"]),
+                rows=int(fields["rows"]),
+                centre=np.array(fields["centre"], dtype=np.float64),
+                step=float(fields["step"]),
+                limit=int(fields["limit"]),
+                metric=fields["metric"],
+                target=np.array(fields["target"]),
+                classes=classes,
+                n_neighbors=int(fields["n_neighbors"]),
+                weights=fields["weights"],
+                score_offset=int(fields["score_offset"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CompileError(f"neighbours: expected a client's specification of this release, {error}") from None
+        fits = (
+            found.metric in ("euclidean", "cosine")
+            and found.weights in ("uniform", "distance")
+            and found.centre.ndim == 1
+            and 1 <= len(found.centre) <= found.parameters.polynomial_size
+            and found.target.shape == (found.rows,)
+            and 1 <= found.n_neighbors <= found.rows
+            and 1 <= found.answer_level <= found.level <= found.parameters.levels
+            and found.step > 0
+            and found.limit > 0
+        )
+        if not fits:
+            raise CompileError("neighbours: the client's specification is not consistent; it was changed or damaged")
+        return found
+
+
+def nearest_rows(scores: NDArray[Any], count: int) -> Integers:
+    """Numbers of the largest, the largest first, of equal ones the first. Args: scores: [rows]."""
+    least = np.partition(scores, -count)[-count]
+    candidates = np.flatnonzero(scores >= least)
+    order = np.argsort(-scores[candidates], kind="stable")
+    found: Integers = candidates[order[:count]]
+    return found
+
+
+def scaled(values: Reals, centre: Reals, metric: Metric) -> Reals:
+    """Before division by the step: about the centre, or of length 1 (and zero where all is zero)."""
+    if metric == "euclidean":
+        return values - centre
+    lengths = np.linalg.norm(values, axis=1, keepdims=True)
+    found: Reals = np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0)
+    return found

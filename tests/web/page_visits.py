@@ -1,0 +1,92 @@
+"""People at the page in a real Chromium: they draw, fill in, ask, and wait for an answer or for what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cloakwork.app.cli.shared.sample_digits import STROKES
+from cloakwork.models import zoo
+
+NETWORK, TREE = "mnist-mlp-1x30", "iris-tree"
+PATIENCE_MS = 60_000
+
+Opened = Callable[..., Any]
+
+
+def with_models(data: Path, *names: str) -> Path:
+    """A data folder with models of the zoo."""
+    for name in names or (NETWORK, TREE):
+        (data / "models" / name).mkdir(parents=True)
+        zoo.load_model(name).save(data / "models" / name / "1.clkm")
+    return data
+
+
+def answer_of(page: Any) -> str:
+    """Waits for it, or for what went wrong."""
+    page.locator("#answer:not([hidden]), #error:not([hidden])").first.wait_for()
+    assert page.locator("#error").is_hidden(), page.locator("#error").inner_text()
+    return str(page.locator("#label").inner_text())
+
+
+def ask(page: Any) -> str:
+    page.get_by_role("button", name="Encrypt and ask").click()
+    return answer_of(page)
+
+
+def draw(page: Any, digit: int) -> None:
+    """With the mouse, through the points of our own strokes (x to 9, y to 12)."""
+    page.locator(".board").scroll_into_view_if_needed()
+    box = page.locator(".board").bounding_box()
+    scale = box["height"] / 18
+
+    def place(point: tuple[float, float]) -> tuple[float, float]:
+        return box["x"] + (point[0] + 5) * scale, box["y"] + (point[1] + 3) * scale
+
+    for stroke in STROKES[digit]:
+        page.mouse.move(*place(stroke[0]))
+        page.mouse.down()
+        for point in stroke[1:]:
+            page.mouse.move(*place(point), steps=6)
+        page.mouse.up()
+
+
+def choose(page: Any, model: str) -> None:
+    """Waits until its form is there."""
+    page.get_by_label("Ask the model").select_option(model)
+    page.locator("#ask:enabled").wait_for()
+
+
+def with_passphrase(page: Any, word: str) -> None:
+    page.get_by_text("Keys", exact=True).click()
+    page.get_by_label("Passphrase").fill(word)
+
+
+def costs_of(page: Any) -> str:
+    return str(page.locator("#costs").inner_text())
+
+
+def overheard(page: Any) -> None:
+    """From the next load on: `asked`, the numbers that the page sends to its worker, and `answered`, what comes back for them."""
+    page.add_init_script("""
+        window.asked = []; window.answered = [];
+        const post = Worker.prototype.postMessage;
+        Worker.prototype.postMessage = function (message) {
+          if (!this.isOverheard) {
+            this.isOverheard = true;
+            this.addEventListener("message", ({ data }) => data.answer?.sent && window.answered.push(data.answer));
+          }
+          if (message.question?.kind === "score") window.asked.push(message.question.numbers);
+          return post.call(this, message);
+        };
+    """)
+
+
+def listening(page: Any) -> None:
+    """`said`: every sentence of the status from now on."""
+    page.evaluate("""() => {
+        window.said = [];
+        const status = document.querySelector("#status");
+        new MutationObserver(() => window.said.push(status.textContent)).observe(status, { childList: true, characterData: true, subtree: true });
+    }""")

@@ -1,0 +1,129 @@
+"""The page's form for models that no zoo has: columns with categories and holes, a text, several inputs and outputs; and its warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+from scoring_server import Server, running
+from several_tensors import image_and_table, samples
+from sklearn import compose, feature_extraction, impute, linear_model, pipeline, preprocessing
+
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.compiler import compile_onnx
+from cloakwork.training.sklearn_compiler import compile_estimator
+
+PATIENCE_MS = 60_000
+RNG = np.random.default_rng(12)
+WORDS = ["red dog barks", "blue cat", "red cat sleeps", "dog dog", "the bird sings", "a blue bird"] * 4
+make = pipeline.make_pipeline
+
+pytestmark = pytest.mark.long
+
+
+def table() -> tuple[CompiledModel, np.ndarray]:
+    """Age and income, which may be missing, and a town."""
+    x = np.empty((80, 3), dtype=object)
+    x[:, 0], x[:, 1] = RNG.uniform(20, 60, 80), RNG.uniform(1, 9, 80)
+    x[:, 2] = RNG.choice(["Bern", "Graz", "Ulm"], 80)
+    x[::9, 0] = np.nan
+    y = (x[:, 1] > 5).astype(int) + (x[:, 2] == "Ulm")
+    parts = compose.ColumnTransformer([
+        ("n", make(impute.SimpleImputer(), preprocessing.PowerTransformer()), [0, 1]),
+        ("t", preprocessing.OneHotEncoder(), [2]),
+    ])  # fmt: skip
+    return compile_estimator(
+        make(parts, linear_model.LogisticRegression()).fit(x, np.array(["low", "mid", "high"])[y]), x
+    ), x
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, CompiledModel]:
+    texts = make(feature_extraction.text.TfidfVectorizer(), linear_model.LogisticRegression()).fit(
+        WORDS, ["animal", "bird"] * 12
+    )
+    joined = compile_onnx(
+        image_and_table(np.random.default_rng(2)), samples(np.random.default_rng(3), 300), accuracy=0.85
+    )
+    return {"people": table()[0], "several": joined, "texts": compile_estimator(texts, WORDS)}
+
+
+@pytest.fixture(scope="module")
+def server(models: dict[str, CompiledModel], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    data = tmp_path_factory.mktemp("forms") / "data"
+    for name, model in models.items():
+        (data / "models" / name).mkdir(parents=True)
+        model.save(data / "models" / name / "1.clkm")
+    with running(data) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, server: Server) -> Iterator[Any]:
+    opened = browser.new_page()
+    opened.set_default_timeout(PATIENCE_MS)
+    problems: list[str] = []
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.goto(server.url)
+    opened.locator("#model:not([disabled])").wait_for()
+    yield opened
+    opened.close()
+    assert problems == []
+
+
+def choose(page: Any, model: str, field: str) -> None:
+    page.get_by_label("Ask the model").select_option(model)
+    page.get_by_label(field).wait_for()
+
+
+def ask(page: Any) -> str:
+    page.get_by_role("button", name="Encrypt and ask").click()
+    page.locator("#answer:not([hidden]), #error:not([hidden])").first.wait_for()
+    assert page.locator("#error").is_hidden(), page.locator("#error").inner_text()
+    return str(page.locator("#label").inner_text())
+
+
+def test_a_table_with_categories(page: Any, models: dict[str, CompiledModel]) -> None:
+    choose(page, "people", "feature 0 (may stay empty)")
+    for row in ([33.5, 2.5, "Graz"], [np.nan, 8.5, "Ulm"]):
+        page.get_by_label("feature 0").fill("" if np.isnan(row[0]) else str(row[0]))
+        page.get_by_label("feature 1").fill(str(row[1]))
+        page.get_by_label("feature 2").select_option(row[2])
+        assert ask(page) == models["people"].predict(np.array([row], dtype=object))[0]
+        assert page.locator("#warnings").is_hidden()
+
+
+def test_values_beyond_the_range_are_told_beside_the_answer(page: Any) -> None:
+    choose(page, "people", "feature 0 (may stay empty)")
+    page.get_by_label("feature 0").fill("950")
+    page.get_by_label("feature 1").fill("2")
+    ask(page)
+    told = page.locator("#warnings").inner_text()
+    assert "1 of 1 samples have values beyond the calibrated range" in told and "950" not in told
+
+
+def test_a_text(page: Any, models: dict[str, CompiledModel]) -> None:
+    choose(page, "texts", "Text")
+    for text in ("The bird sings", "dog dog"):
+        page.get_by_label("Text").fill(text)
+        assert ask(page) == models["texts"].predict([text])[0]
+
+
+def test_several_inputs_and_outputs(page: Any, models: dict[str, CompiledModel]) -> None:
+    choose(page, "several", "table, 3 numbers [3]")
+    x = samples(np.random.default_rng(8), 1)
+    for name, array in x.items():
+        page.get_by_label(f"{name},").fill(" ".join(map(str, array.ravel().tolist())))
+    answer = ask(page)
+    assert answer.startswith("probabilities ") and "; embedding " in answer
+    found = [float(each) for each in answer.removeprefix("probabilities ").partition(";")[0].split(", ")]
+    assert abs(sum(found) - 1) < 0.01
+    assert np.abs(found - models["several"].predict(x)["probabilities"][0]).max() < 0.2
+    page.get_by_label("table,").fill("1 2")
+    page.get_by_role("button", name="Encrypt and ask").click()
+    assert page.get_by_role("alert").inner_text() == "table: 3 numbers are needed."

@@ -1,0 +1,111 @@
+"""Nearest neighbours: the query is encrypted, the table of training samples is the server's, in clear (docs/levelled.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn import neighbors
+
+from cloakwork.models.errors import CompileError
+from cloakwork.models.neighbours.index import NeighbourIndex
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.levelled.client import LevelledClientKey
+
+Mode = Literal["disable", "execute"]
+_OWN = ("index_", "_key")  # what fitting, cloning and pickling drop
+
+
+class _Neighbours:
+    """Mixin before the original class."""
+
+    def fit(self, X: Any, y: Any) -> Any:  # noqa: N803 (scikit-learn's name)
+        for name in _OWN:
+            vars(self).pop(name, None)
+        return super().fit(X, y)  # type: ignore[misc]
+
+    def compile(self, X: Any = None, *, bits: int | None = None) -> NeighbourIndex:  # noqa: N803
+        """Quantises the training samples into the server's table.
+
+        Args:
+            X: not needed; for one signature with other estimators.
+            bits: of features, 2 to 12; None: as many as decide as unrounded ones do.
+
+        Raises:
+            CompileError: not fitted; weights that are a function, another metric than euclidean and cosine, several outputs, sparse samples.
+        """
+        table = getattr(self, "_fit_X", None)
+        if table is None:
+            raise CompileError(f"{type(self).__name__}: compile needs a fitted estimator; call fit first")
+        metric = self.effective_metric_  # type: ignore[attr-defined]
+        weights = self.weights  # type: ignore[attr-defined]
+        if (
+            metric not in ("euclidean", "cosine")
+            or weights not in ("uniform", "distance")
+            or not isinstance(table, np.ndarray)
+        ):
+            raise CompileError(
+                f"{type(self).__name__}: expected dense samples, metric euclidean or cosine and weights uniform or distance, got "
+                f"{type(table).__name__}, {metric}, {weights}"
+            )
+        targets = np.asarray(self._y)  # type: ignore[attr-defined]
+        if targets.ndim != 1:
+            raise CompileError(f"{type(self).__name__}: expected one output, got {targets.shape[1]}")
+        classes = getattr(self, "classes_", None)
+        self.index_ = NeighbourIndex.build(
+            table,
+            targets if classes is None else classes[targets],
+            n_neighbors=self.n_neighbors,  # type: ignore[attr-defined]
+            weights=weights,
+            metric=metric,
+            classify=classes is not None,
+            bits=bits,
+        )
+        return self.index_
+
+    def predict(
+        self,
+        X: Any,  # noqa: N803
+        *,
+        fhe: Mode = "disable",
+        key: LevelledClientKey | None = None,
+        threads: int = 1,
+    ) -> NDArray[Any]:
+        """Labels, or values of a regressor.
+
+        Args:
+            fhe: "disable" in clear, by the compiled table where there is one; "execute" with encrypted queries.
+            key: for "execute"; made on the first call and kept in this process when it is not given.
+        """
+        index: NeighbourIndex | None = getattr(self, "index_", None)
+        if index is None:
+            if fhe == "disable":
+                found: NDArray[Any] = super().predict(X)  # type: ignore[misc]
+                return found
+            raise CompileError(f"{type(self).__name__}: fhe='{fhe}' needs a compiled table; call compile() after fit")
+        if fhe == "execute" and key is None:
+            key = self._kept_key(index)
+        return index.predict(np.asarray(X), fhe, key=key, threads=threads)
+
+    def _kept_key(self, index: NeighbourIndex) -> LevelledClientKey:
+        if getattr(self, "_key", None) is None:
+            from cloakwork.fhe_core.levelled.client import (
+                LevelledClientKey,
+            )  # the secret side, only where it is asked for
+
+            self._key = LevelledClientKey.generate(index.client.parameters)
+        return self._key
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in _OWN} if isinstance(state, dict) else state
+
+
+class KNeighborsClassifier(_Neighbours, neighbors.KNeighborsClassifier):
+    """The labels of the nearest samples; `predict_proba` and `kneighbors` are the original's, in clear."""
+
+
+class KNeighborsRegressor(_Neighbours, neighbors.KNeighborsRegressor):
+    """The mean of the nearest samples' values."""
