@@ -23,7 +23,9 @@ from cloakwork.fhe_core.lanes import lane_axis
 Errors = NDArray[np.float64]
 ROTATIONS = 32  # blind rotations; each gives N noise samples
 SWITCHES = 4096  # keyswitches
-PUBLIC = 64  # polynomials encrypted under a public key: of a binary key, a sixth of the variance lies in one pair of frequencies each
+# Polynomials encrypted under a public key, times the parties' number squared: of a binary key, a sixth of the variance lies in one pair of
+# frequencies each, of the sum of three, over a third.
+PUBLIC = 64
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class Laboratory:
         return Stage("fresh", errors, model(self.params))
 
     def public_key(self) -> Stage:
-        messages = self.torus_words(PUBLIC, *self.lanes, self.params.polynomial_size)
+        messages = self.torus_words(PUBLIC * self.params.party_count**2, *self.lanes, self.params.polynomial_size)
         seed, bodies = self.secret.public_key()
         phases = self.secret.phase_glwe(_engine.public_encrypt_glwe(self.params, seed, bodies, messages))
         errors = centred(subtract(phases, messages).ravel(), self.params.modulus)

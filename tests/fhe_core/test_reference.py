@@ -285,10 +285,10 @@ def test_bootstrap_with_tables(keys: Keys) -> None:
 def test_a_bootstrap_is_the_four_calls(keys: Keys) -> None:
     p = keys.params
     rng = np.random.default_rng(2)
-    lwe = rng.integers(0, p.modulus, (2, p.large_words), dtype=np.uint64).astype(word_dtype(p))
+    lwe = rng.integers(0, p.modulus, (1, p.large_words), dtype=np.uint64).astype(word_dtype(p))
     table = rng.integers(0, p.modulus, p.table_size, dtype=np.uint64).astype(word_dtype(p))
-    for coefficient in (0, p.extension_factor - 1, p.table_size - 1):
-        stages = keys.bootstrap(lwe, table[None], np.zeros(2, np.uint32), np.array([coefficient], np.uint32))
+    for coefficient in sorted({0, p.extension_factor - 1, p.table_size - 1}):
+        stages = keys.bootstrap(lwe, table[None], np.zeros(1, np.uint32), np.array([coefficient], np.uint32))
         whole = reference.bootstrap(p, keys.keyswitch_key, keys.bootstrap_key, lwe, table, coefficient)
         np.testing.assert_array_equal(whole, stages[:, 0])
     with pytest.raises(ShapeError, match="coefficient"):

@@ -1,4 +1,4 @@
-"""The page, the Python client and the model in clear say the same: on 200 digits drawn on the board, and on every held-out sample of the tables.
+"""The page, the Python client and the model in clear say the same: on 200 digits drawn on the board, and on held-out samples of the tables.
 
 What agreement means, from exact to noisy:
   * the page's image of what was drawn is Python's of the same points, to 1e-9;
@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]  # one sample after t
 DRAWN, SEED = 200, 20261124
 WORD = "of the agreement"
 TABLES = (TREE, "wine-boosting", "breast-cancer-forest", "digits-logistic")
+CLOSE, FIRST = 16, 24  # held-out samples of a table
 LEAST = 0.97  # of labels of the network; the zoo's card says 0.992 of the test images
 FARTHEST = 6.0  # standard deviations of the noise of a difference of scores
 
@@ -184,15 +185,20 @@ def check_where_noise_decides(clear: np.ndarray, labels: np.ndarray, noise: floa
     assert (margins < FARTHEST * np.sqrt(2) * noise).all(), margins
 
 
+def margins(model: Any, x: np.ndarray) -> np.ndarray:
+    """How far the two best probabilities of each row in clear are apart."""
+    probabilities = np.sort(np.asarray(model.predict(x, output="probabilities")), axis=1)
+    return probabilities[:, -1] - probabilities[:, -2]
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_held_out_samples(name: str, opened: Opened, server: Server, tmp_path: Path):
-    """All of them, one by one through the page's worker."""
+    """One by one through the page's worker: those where two classes tie or nearly do, and the first of the others."""
     held, model = zoo.held_out(name), zoo.load_model(name)
+    x = held.x[np.unique(np.concatenate([np.argsort(margins(model, held.x), kind="stable")[:CLOSE], np.arange(FIRST)]))]
     page = opened()
-    rows = held.x.tolist()
-    labels: list[str] = page.evaluate(SCORE_ALL, [name, rows])
+    labels: list[str] = page.evaluate(SCORE_ALL, [name, x.tolist()])
     found = np.array([int(label) for label in labels])
-    np.testing.assert_array_equal(found, np.asarray(model.predict(held.x)))
+    np.testing.assert_array_equal(found, np.asarray(model.predict(x)))
     with Client(server.url, keyring=Keyring(tmp_path / "keys", WORD)) as client:
-        np.testing.assert_array_equal(found, np.asarray(client.predict(name, held.x)))
-    print(name, len(found), (found == held.clear).mean(), (found == held.y).mean())  # noqa: T201
+        np.testing.assert_array_equal(found, np.asarray(client.predict(name, x)))
