@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass, replace
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.levelled import wire
+from cloakwork.fhe_core.levelled.backends import AnyWords, Words, on_host
 from cloakwork.fhe_core.levelled.noise import MOST_DEGREE, Noise, failure_log2, fresh
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.wire import DEFAULT_MAX_BYTES, Buffer
 
-Words: TypeAlias = NDArray[np.uint32]
 SQUARE = 0  # what `EvaluationKeys` calls the key for products; others are numbers of automorphisms
 
 
@@ -28,19 +24,19 @@ class LevelledCiphertexts:
 
     Attributes:
         key_id: of the key they are under.
-        words: [batch, 2, level, N] uint32, transformed.
+        words: [batch, 2, level, N] uint32, transformed: an array of numpy, or words of a device (`to_host`).
         scale: messages are this times those meant, modulo t: divisions by primes leave it.
         noise: of every phase, as foreseen.
     """
 
     parameters: LevelledParameters
     key_id: bytes
-    words: Words
+    words: AnyWords
     scale: int
     noise: Noise
 
     def __len__(self) -> int:
-        return len(self.words)
+        return int(self.words.shape[0])
 
     @property
     def level(self) -> int:
@@ -48,7 +44,11 @@ class LevelledCiphertexts:
 
     @property
     def nbytes(self) -> int:
-        return self.words.nbytes
+        return int(self.words.nbytes)
+
+    def to_host(self) -> LevelledCiphertexts:
+        """With words of numpy."""
+        return replace(self, words=on_host(self.words))
 
     @property
     def failure_log2(self) -> float:
@@ -65,7 +65,7 @@ class LevelledCiphertexts:
             kind=wire.Kind.CIPHERTEXTS, parameters=self.parameters, key_id=self.key_id, items=len(self), level=self.level,
             scale=self.scale, noise=self.noise,
         )  # fmt: skip
-        return wire.dump(header, [wire.pack_variances(self.noise), wire.pack_words(self.words)])
+        return wire.dump(header, [wire.pack_variances(self.noise), wire.pack_words(on_host(self.words))])
 
     @classmethod
     def from_bytes(

@@ -15,6 +15,7 @@ from cloakwork.fhe_core import _engine, keystore
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.files import SECRET_MODE, PathLike, atomic_writer
 from cloakwork.fhe_core.levelled import wire
+from cloakwork.fhe_core.levelled.backends import on_host
 from cloakwork.fhe_core.levelled.ciphertexts import (
     SQUARE,
     LevelledCiphertexts,
@@ -136,11 +137,11 @@ class LevelledClientKey:
         """
         require_same_key(self._key_id, ciphertexts.key_id)
         t = self._parameters.plaintext_modulus
-        found = self._secret.messages(self._secret.phase(ciphertexts.words)).astype(np.int64)
+        found = self._secret.messages(self._secret.phase(on_host(ciphertexts.words))).astype(np.int64)
         values = found * pow(ciphertexts.scale, -1, t) % t
         return np.where(values > t // 2, values - t, values) if signed else values
 
     def phases(self, ciphertexts: LevelledCiphertexts) -> NDArray[np.uint32]:
         """Message and noise, coefficients modulo each prime [batch, level, N]: for measuring noise."""
         require_same_key(self._key_id, ciphertexts.key_id)
-        return self._secret.phase(ciphertexts.words)
+        return self._secret.phase(on_host(ciphertexts.words))

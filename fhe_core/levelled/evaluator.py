@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
 from cloakwork.fhe_core.levelled import noise
+from cloakwork.fhe_core.levelled.backends import AnyPrepared, AnyWords, Words, backend_of
 from cloakwork.fhe_core.levelled.ciphertexts import (
     SQUARE,
     LevelledCiphertexts,
     LevelledEvaluationKeys,
-    Words,
     require_same_key,
 )
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
@@ -33,17 +32,19 @@ _WORTH = 4.0  # a division is worth its primes while it takes the noise's deviat
 class PlainTable:
     """Plaintext polynomials that ciphertexts are multiplied by: [rows, terms, N], transformed at one level."""
 
-    prepared: _engine.LevelledPrepared
+    prepared: AnyPrepared
     norm1: float  # the largest of a row, of all its terms: sum of absolute coefficients
     norm2: float  # likewise, root of the sum of squares
 
     @property
     def level(self) -> int:
-        return self.prepared.shape[2]
+        level: int = self.prepared.shape[2]
+        return level
 
     @property
     def nbytes(self) -> int:
-        return self.prepared.nbytes
+        size: int = self.prepared.nbytes
+        return size
 
 
 class LevelledEvaluator:
@@ -51,6 +52,7 @@ class LevelledEvaluator:
 
     Args:
         keys: of the client, for products and automorphisms; None for sums and products with plaintexts alone.
+        device: "cpu", "cuda" or "cuda:N". Ciphertexts of the host are moved there, results are there (`to_host`).
         threads: of the CPU.
         p_fail_log2: results that would decrypt wrongly with a larger probability are refused.
     """
@@ -60,6 +62,7 @@ class LevelledEvaluator:
         parameters: LevelledParameters,
         keys: LevelledEvaluationKeys | None = None,
         *,
+        device: str = "cpu",
         threads: int = 1,
         p_fail_log2: float = FAILURE_LOG2,
     ) -> None:
@@ -68,9 +71,10 @@ class LevelledEvaluator:
                 f"keys: expected some of set '{parameters.set.name}' modulo {parameters.plaintext_modulus}, got "
                 f"'{keys.parameters.set.name}' modulo {keys.parameters.plaintext_modulus}"
             )
-        self._parameters, self._engine, self._threads, self._limit = parameters, parameters.engine, threads, p_fail_log2
+        self._parameters, self._limit = parameters, p_fail_log2
+        self._backend = backend_of(parameters.engine, device, threads)
         self._key_id = None if keys is None else keys.key_id
-        self._keys = {} if keys is None else keys.expanded(threads)
+        self._keys = {} if keys is None else self._backend.keys(keys.expanded(threads))
 
     @property
     def parameters(self) -> LevelledParameters:
@@ -81,7 +85,7 @@ class LevelledEvaluator:
     def add(self, a: LevelledCiphertexts, b: LevelledCiphertexts, *, subtract: bool = False) -> LevelledCiphertexts:
         """a + b or a - b, item by item, at the lower of their levels."""
         a, b = self._alike(a, b)
-        words = self._pairwise(a.words, b.words, subtract)
+        words = self._backend.add(self._words(a), self._words(b), subtract)
         return self._checked(replace(a, words=words, noise=a.noise.plus(b.noise)))
 
     def subtract(self, a: LevelledCiphertexts, b: LevelledCiphertexts) -> LevelledCiphertexts:
@@ -92,9 +96,10 @@ class LevelledEvaluator:
         values = self._polynomials(messages) * a.scale % self._parameters.plaintext_modulus
         if len(values) not in (1, len(a)):
             raise ShapeError(f"messages: expected 1 or {len(a)} polynomials, got {len(values)}")
-        transformed = self._transformed(np.broadcast_to(values, (len(a), values.shape[1])), a.level)
-        words = a.words.copy()
-        words[:, 0] = self._engine.add(np.ascontiguousarray(a.words[:, 0]), transformed, False, self._threads)
+        small = centred(np.broadcast_to(values, (len(a), values.shape[1])), self._parameters.plaintext_modulus)
+        transformed = self._backend.transform(self._residues(small, a.level))
+        body, mask = (self._backend.part(self._words(a), number) for number in range(2))
+        words = self._backend.from_parts([self._backend.add(body, transformed, False), mask])
         return self._checked(replace(a, words=words, noise=a.noise.plus(noise.message(self._parameters))))
 
     def scale(self, a: LevelledCiphertexts, factor: int) -> LevelledCiphertexts:
@@ -102,7 +107,7 @@ class LevelledEvaluator:
         t = self._parameters.plaintext_modulus
         small = int(factor) % t
         small -= t if small > t // 2 else 0
-        words = self._each(a.words, lambda rows: self._engine.scale(rows, small, self._threads))
+        words = self._backend.scale(self._words(a), small)
         return self._checked(replace(a, words=words, noise=a.noise.scaled(small)))
 
     # --- products ---
@@ -121,19 +126,20 @@ class LevelledEvaluator:
                 f"{list(values.shape)}"
             )
         rows, terms, size = values.shape
-        modulus = self._parameters.plaintext_modulus
-        words = np.empty((rows * terms, level, size), dtype=np.uint32)
         norm1, norm2 = np.zeros(rows), np.zeros(rows)
-        flat = values.reshape(-1, size) if values.flags.c_contiguous else None
-        for first in range(0, rows * terms, _POLYNOMIALS_AT_ONCE):
-            part = slice(first, min(first + _POLYNOMIALS_AT_ONCE, rows * terms))
-            chosen = np.arange(part.start, part.stop)
-            small = centred(flat[part] if flat is not None else values[chosen // terms, chosen % terms], modulus)
-            words[part] = self._transformed(small, level)
-            absolute = np.abs(small).astype(float)
-            np.add.at(norm1, chosen // terms, absolute.sum(axis=1))
-            np.add.at(norm2, chosen // terms, np.square(absolute).sum(axis=1))
-        prepared = self._engine.prepare(words.reshape(rows, terms, level, size), self._threads)
+        rows_at_once, terms_at_once = max(1, _POLYNOMIALS_AT_ONCE // terms), min(terms, _POLYNOMIALS_AT_ONCE)
+
+        def chunks() -> Iterator[Words]:
+            for row in range(0, rows, rows_at_once):
+                for term in range(0, terms, terms_at_once):
+                    part = values[row : row + rows_at_once, term : term + terms_at_once]
+                    small = centred(np.ascontiguousarray(part), self._parameters.plaintext_modulus)
+                    absolute = np.abs(small).reshape(len(part), -1).astype(np.float64)
+                    norm1[row : row + len(part)] += absolute.sum(axis=1)
+                    norm2[row : row + len(part)] += np.einsum("ij,ij->i", absolute, absolute)
+                    yield self._residues(small.reshape(-1, size), level)
+
+        prepared = self._backend.table(chunks(), (rows, terms, level, size))
         return PlainTable(prepared, float(norm1.max()), math.sqrt(float(norm2.max())))
 
     def multiply_table(
@@ -142,15 +148,18 @@ class LevelledEvaluator:
         """sum over the terms k of a[k] times the plaintext [row, k], for every row of a table.
 
         Args:
+            a: a ciphertext for every term; or several, those of a term together: results are then of the first row, those of the second, ..
             independent: whether the ciphertexts' noises are: of fresh ones.
         """
-        if table.level != a.level:
-            raise ShapeError(
-                f"table: expected one of level {a.level}, as the ciphertexts, got one of level {table.level}"
-            )
-        words = self._engine.products(a.words, table.prepared, self._threads, progress)
-        terms = 1 if independent else len(a)
-        summed = a.noise.times_plain(table.norm1, math.sqrt(terms) * table.norm2)
+        self._same_level(a, table)
+        terms = table.prepared.shape[1]
+        together = len(a) // terms
+        if together * terms != len(a):
+            raise ShapeError(f"a: expected a multiple of {terms} ciphertexts, as the table has terms, got {len(a)}")
+        words = self._backend.reshape(self._words(a), (terms, 2 * together))
+        words = self._backend.products(words, table.prepared, progress)
+        words = self._backend.reshape(words, (table.prepared.shape[0] * together, 2))
+        summed = a.noise.times_plain(table.norm1, math.sqrt(1 if independent else terms) * table.norm2)
         return self._checked(replace(a, words=words, noise=summed))
 
     def multiply_plain(self, a: LevelledCiphertexts, messages: ArrayLike) -> LevelledCiphertexts:
@@ -158,9 +167,17 @@ class LevelledEvaluator:
         values = self._polynomials(messages)
         if len(values) != 1:
             raise ShapeError(f"messages: expected one polynomial, got {len(values)}")
-        table = self.table(values[None], a.level)
-        rows = a.words.reshape(1, -1, *a.words.shape[2:])  # one term, whose parts are those of all ciphertexts
-        words = self._engine.products(rows, table.prepared, self._threads).reshape(a.words.shape)
+        return self.multiply_each(a, self.table(values[None], a.level))
+
+    def multiply_each(self, a: LevelledCiphertexts, table: PlainTable) -> LevelledCiphertexts:
+        """Every ciphertext times the one polynomial of a table [1, 1, N]."""
+        if table.prepared.shape[:2] != (1, 1):
+            raise ShapeError(f"table: expected one polynomial, got {list(table.prepared.shape[:2])}")
+        self._same_level(a, table)
+        rows = self._backend.reshape(
+            self._words(a), (1, 2 * len(a))
+        )  # one term, whose parts are those of all ciphertexts
+        words = self._backend.reshape(self._backend.products(rows, table.prepared), (len(a), 2))
         return self._checked(replace(a, words=words, noise=a.noise.times_plain(table.norm1, table.norm2)))
 
     def multiply(self, a: LevelledCiphertexts, b: LevelledCiphertexts) -> LevelledCiphertexts:
@@ -171,9 +188,9 @@ class LevelledEvaluator:
         if len(a) != len(b):
             raise ShapeError(f"b: expected {len(a)} ciphertexts, got {len(b)}")
         key = self._key(SQUARE, a)
-        product = self._engine.multiply(a.words, b.words, self._threads)
-        switched = self._engine.keyswitch(np.ascontiguousarray(product[:, 2]), key, self._threads)
-        words = self._pairwise(np.ascontiguousarray(product[:, :2]), switched, False)
+        product = self._backend.multiply(self._words(a), self._words(b))
+        body, mask, square = (self._backend.part(product, number) for number in range(3))
+        words = self._backend.add(self._backend.from_parts([body, mask]), self._backend.keyswitch(square, key), False)
         size, t = self._parameters.polynomial_size, self._parameters.plaintext_modulus
         after = noise.after_keyswitch(a.noise.times(b.noise, size), self._parameters, level)
         return self._checked(replace(a, words=words, scale=a.scale * b.scale % t, noise=after))
@@ -183,17 +200,29 @@ class LevelledEvaluator:
     def automorphism(self, a: LevelledCiphertexts, g: int) -> LevelledCiphertexts:
         """X -> X^g. Raises: KeyMismatchError: without the key for it."""
         key = self._key(g, a)
-        moved = self._each(a.words, lambda rows: self._engine.automorphism(rows, g, self._threads))
-        words = self._engine.keyswitch(np.ascontiguousarray(moved[:, 1]), key, self._threads)
-        words[:, 0] = self._engine.add(
-            np.ascontiguousarray(moved[:, 0]), np.ascontiguousarray(words[:, 0]), False, self._threads
-        )
+        moved = self._backend.automorphism(self._words(a), g)
+        switched = self._backend.keyswitch(self._backend.part(moved, 1), key)
+        body, mask = (self._backend.part(switched, number) for number in range(2))
+        words = self._backend.from_parts([self._backend.add(self._backend.part(moved, 0), body, False), mask])
         return self._checked(replace(a, words=words, noise=noise.after_keyswitch(a.noise, self._parameters, a.level)))
 
     # --- batches ---
 
     def take(self, a: LevelledCiphertexts, which: slice) -> LevelledCiphertexts:
-        return replace(a, words=np.ascontiguousarray(a.words[which]))
+        first, last, step = which.indices(len(a))
+        if step != 1 or first >= last:
+            raise ShapeError(f"which: expected a range of some of {len(a)} ciphertexts, got {which}")
+        return replace(a, words=self._backend.take(self._words(a), first, last))
+
+    def deal(self, a: LevelledCiphertexts, hands: int) -> list[LevelledCiphertexts]:
+        """Ciphertexts number i, i + hands, i + 2 hands, .. for each i below `hands`."""
+        if hands < 1 or len(a) % hands:
+            raise ShapeError(f"hands: expected a divisor of {len(a)}, as there are ciphertexts, got {hands}")
+        words = self._backend.reshape(self._words(a), (len(a) // hands, 2 * hands))
+        return [
+            replace(a, words=self._backend.from_parts([self._backend.part(words, 2 * i + k) for k in range(2)]))
+            for i in range(hands)
+        ]
 
     def concatenate(self, parts: Sequence[LevelledCiphertexts]) -> LevelledCiphertexts:
         """Of one level and scale. The noise of all counts as that of the noisiest."""
@@ -205,7 +234,9 @@ class LevelledEvaluator:
         noises = [part.noise for part in parts]
         by_degree = zip_longest(*(each.variances for each in noises), fillvalue=0.0)
         most = noise.Noise(max(each.bound for each in noises), tuple(max(each) for each in by_degree))
-        return self._checked(replace(first, words=np.concatenate([part.words for part in parts]), noise=most))
+        return self._checked(
+            replace(first, words=self._backend.concatenate([self._words(part) for part in parts]), noise=most)
+        )
 
     # --- levels ---
 
@@ -215,7 +246,7 @@ class LevelledEvaluator:
             return a
         if not 1 <= level < a.level:
             raise ParameterError(f"level: expected 1 to {a.level}, got {level}")
-        words = self._each(a.words, lambda rows: self._engine.modulus_switch(rows, level, self._threads))
+        words = self._backend.modulus_switch(self._words(a), level)
         divisor = math.prod(self._parameters.set.primes[level : a.level])
         t = self._parameters.plaintext_modulus
         after = noise.after_division(a.noise, self._parameters, divisor, a.level - level)
@@ -239,7 +270,13 @@ class LevelledEvaluator:
 
     # --- inside ---
 
-    def _key(self, g: int, a: LevelledCiphertexts) -> _engine.LevelledPrepared:
+    def _same_level(self, a: LevelledCiphertexts, table: PlainTable) -> None:
+        if table.level != a.level:
+            raise ShapeError(
+                f"table: expected one of level {a.level}, as the ciphertexts, got one of level {table.level}"
+            )
+
+    def _key(self, g: int, a: LevelledCiphertexts) -> AnyPrepared:
         name = "products" if g == SQUARE else f"the automorphism {g}"
         if g not in self._keys:
             raise KeyMismatchError(f"no key for {name} is here: ask the client for evaluation_keys with it")
@@ -258,23 +295,19 @@ class LevelledEvaluator:
             b = replace(self.scale(b, a.scale * pow(b.scale, -1, t)), scale=a.scale)
         return a, b
 
-    def _each(self, words: Words, apply: Callable[[Words], Words]) -> Words:
-        """A function of [polynomials, level, N] on [batch, parts, level, N]."""
-        found = apply(words.reshape(-1, *words.shape[2:]))
-        return found.reshape(*words.shape[:2], *found.shape[1:])
-
-    def _pairwise(self, a: Words, b: Words, subtract: bool) -> Words:
-        rows = (-1, *a.shape[2:])
-        return self._engine.add(a.reshape(rows), b.reshape(rows), subtract, self._threads).reshape(a.shape)
+    def _words(self, a: LevelledCiphertexts) -> AnyWords:
+        """[batch, 2, level, N], where this runs."""
+        return self._backend.here(a.words)
 
     def _polynomials(self, messages: ArrayLike) -> NDArray[np.int64]:
         return polynomials(messages, self._parameters.polynomial_size, self._parameters.plaintext_modulus)
 
-    def _transformed(self, values: NDArray[np.int64], level: int) -> Words:
-        """Integers [polynomials, N] as words [polynomials, level, N]."""
-        primes = np.array(self._parameters.set.primes[:level], dtype=np.int64)[:, None]
-        words = (centred(values, self._parameters.plaintext_modulus)[:, None, :] % primes).astype(np.uint32)
-        return self._engine.transform(np.ascontiguousarray(words), False, self._threads)
+    def _residues(self, values: NDArray[np.signedinteger], level: int) -> Words:
+        """Centred integers [polynomials, N] as residues [polynomials, level, N]."""
+        primes = np.array(self._parameters.set.primes[:level], dtype=np.int32)[:, None]
+        small = values.astype(np.int32)[:, None, :]  # within half of t, so of every prime
+        words: Words = np.where(small < 0, small + primes, small).view(np.uint32)
+        return words
 
     def _checked(self, a: LevelledCiphertexts) -> LevelledCiphertexts:
         if a.parameters != self._parameters:

@@ -10,6 +10,7 @@ Source: [ACLS18] the expansion. Ours: dense answers, a coefficient a row.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,23 +51,36 @@ def packed_query(parameters: LevelledParameters, vector: ArrayLike) -> NDArray[n
     return polynomial
 
 
-def expand(evaluator: LevelledEvaluator, packed: LevelledCiphertexts, count: int) -> LevelledCiphertexts:
-    """Ciphertexts of the first `count` coefficients of one polynomial whose others are zero, each times 2^rounds.
+def expansion_shifts(evaluator: LevelledEvaluator, count: int, level: int) -> list[PlainTable]:
+    """What `expand` multiplies by, X^(-2^i) in round i, prepared for ciphertexts of a level."""
+    size = evaluator.parameters.polynomial_size
+    shifts = np.zeros((_rounds(evaluator.parameters, count), 1, 1, size), dtype=np.int64)
+    for i, shift in enumerate(shifts):
+        shift[..., size - (1 << i)] = -1
+    return [evaluator.table(shift, level) for shift in shifts]
+
+
+def expand(
+    evaluator: LevelledEvaluator, packed: LevelledCiphertexts, count: int, shifts: Sequence[PlainTable] | None = None
+) -> LevelledCiphertexts:
+    """Ciphertexts of the first `count` coefficients of polynomials whose others are zero, each times 2^rounds.
+
+    Args:
+        shifts: of `expansion_shifts`, where there are several queries.
+
+    Returns:
+        Those of the first coefficient of every polynomial, those of the second, ..
 
     Raises:
         KeyMismatchError: a key of `expansion_automorphisms` is missing.
     """
-    if len(packed) != 1:
-        raise ShapeError(f"packed: expected one ciphertext, got {len(packed)}")
-    size = evaluator.parameters.polynomial_size
     found = packed
-    for i, g in enumerate(expansion_automorphisms(evaluator.parameters, count)):
+    chosen = expansion_shifts(evaluator, count, packed.level) if shifts is None else shifts
+    for g, shift in zip(expansion_automorphisms(evaluator.parameters, count), chosen, strict=True):
         image = evaluator.automorphism(found, g)
-        shift = np.zeros(size, dtype=np.int64)
-        shift[size - (1 << i)] = -1  # X^(-2^i)
-        odd = evaluator.multiply_plain(evaluator.subtract(found, image), shift)
+        odd = evaluator.multiply_each(evaluator.subtract(found, image), shift)
         found = evaluator.concatenate([evaluator.add(found, image), odd])
-    return evaluator.take(found, slice(0, count))
+    return evaluator.take(found, slice(0, count * len(packed)))
 
 
 class InnerProductTable:
@@ -103,6 +117,7 @@ class InnerProductTable:
         _rounds(parameters, values.shape[1])
         padded = np.zeros((blocks * size, values.shape[1]), dtype=values.dtype)
         padded[: len(values)] = values
+        self._shifts = expansion_shifts(evaluator, values.shape[1], level)
         self._table: PlainTable = evaluator.table(padded.reshape(blocks, size, -1).transpose(0, 2, 1), level)
         self._offsets: NDArray[np.int64] | None = None
         if offsets is not None:
@@ -129,14 +144,25 @@ class InnerProductTable:
         Args:
             query: one ciphertext of `packed_query`, at this table's level.
         """
+        return self.products_of_all([query], progress)[0]
+
+    def products_of_all(
+        self, queries: Sequence[LevelledCiphertexts], progress: Progress = None
+    ) -> list[LevelledCiphertexts]:
+        """The same of several queries of one key: the table is read once for some of them."""
         evaluator = self._evaluator
-        if query.level != self._table.level:
-            raise ShapeError(f"query: expected level {self._table.level}, as the table, got {query.level}")
-        terms = expand(evaluator, query, self._shape[1])
+        for query in queries:
+            if len(query) != 1:
+                raise ShapeError(f"query: expected one ciphertext, got {len(query)}")
+            if query.level != self._table.level:
+                raise ShapeError(f"query: expected level {self._table.level}, as the table, got {query.level}")
+        if not queries:
+            return []
+        terms = expand(evaluator, evaluator.concatenate(queries), self._shape[1], self._shifts)
         found = evaluator.multiply_table(terms, self._table, progress=progress)
         if self._offsets is not None:
-            found = evaluator.add_plain(found, self._offsets)
-        return evaluator.modulus_switch(found, self._answer_level)
+            found = evaluator.add_plain(found, np.repeat(self._offsets, len(queries), axis=0))
+        return evaluator.deal(evaluator.modulus_switch(found, self._answer_level), len(queries))
 
 
 def rows_of(decrypted: NDArray[np.int64], rows: int) -> NDArray[np.int64]:

@@ -16,8 +16,10 @@ def residues(values: NDArray[Any], modulus: int) -> NDArray[np.int64]:
     return (wide % wide.dtype.type(modulus)).astype(np.int64)
 
 
-def centred(values: NDArray[Any], modulus: int) -> NDArray[np.int64]:
-    """In (-modulus / 2, modulus / 2]."""
+def centred(values: NDArray[Any], modulus: int) -> NDArray[np.signedinteger]:
+    """In (-modulus / 2, modulus / 2], of 32 or 64 bits. Args: modulus: below 2^31."""
+    if values.size and -(modulus // 2) < int(values.min()) and int(values.max()) <= modulus // 2:
+        return values.astype(np.int32)
     found = residues(values, modulus)
     return np.where(found > modulus // 2, found - modulus, found)
 

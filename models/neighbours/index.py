@@ -47,6 +47,7 @@ MOST_BITS: Final = 12
 GOOD_AGREEMENT: Final = 0.99  # with unrounded distances: below it finer integers are looked for
 LEAST_AGREEMENT: Final = 0.97  # below it a warning is given
 _JUDGED_ROWS: Final = 400
+_QUERIES_ON_DEVICE: Final = 16
 _ROWS_AT_ONCE: Final = 1 << 22  # scores in clear, as integers of 64 bits
 
 
@@ -147,8 +148,8 @@ class NeighbourIndex:
 
     # --- the server ---
 
-    def scorer(self, keys: LevelledEvaluationKeys, threads: int = 1) -> NeighbourScorer:
-        return NeighbourScorer(self, keys, threads)
+    def scorer(self, keys: LevelledEvaluationKeys, threads: int = 1, device: str = "cpu") -> NeighbourScorer:
+        return NeighbourScorer(self, keys, threads, device)
 
     # --- in clear ---
 
@@ -158,12 +159,19 @@ class NeighbourIndex:
         return factor * (queries @ self.integers.T) + self.offsets
 
     def predict(
-        self, samples: ArrayLike, fhe: Mode = "disable", *, key: LevelledClientKey | None = None, threads: int = 1
+        self,
+        samples: ArrayLike,
+        fhe: Mode = "disable",
+        *,
+        key: LevelledClientKey | None = None,
+        threads: int = 1,
+        device: str = "cpu",
     ) -> NDArray[Any]:
         """Labels or values; `fhe="execute"` encrypts every query, scores it and decrypts the answer, all in this process.
 
         Args:
             key: of the client, for "execute".
+            device: that scores, "cpu", "cuda" or "cuda:N".
         """
         if fhe not in get_args(Mode):
             raise CompileError(f"fhe: expected 'disable' or 'execute', got '{fhe}'")
@@ -175,10 +183,11 @@ class NeighbourIndex:
             return np.concatenate(decided) if decided else self.client.target[:0]
         if key is None:
             raise CompileError(f"fhe: expected 'disable', or 'execute' with a key, got '{fhe}' without one")
-        scorer = self.scorer(self.client.evaluation_keys(key), threads)
-        found = [
-            self.client.scores(key, scorer.score(self.client.encrypt(key, sample))) for sample in np.asarray(samples)
-        ]
+        scorer = self.scorer(self.client.evaluation_keys(key), threads, device)
+        found, rows, at_once = [], np.asarray(samples), queries_at_once(device)
+        for first in range(0, len(rows), at_once):
+            asked = [self.client.encrypt(key, sample) for sample in rows[first : first + at_once]]
+            found += [self.client.scores(key, answer) for answer in scorer.score_all(asked)]
         return self.client.decide(np.stack(found), queries)
 
     def report(self) -> dict[str, Any]:
@@ -203,12 +212,14 @@ class NeighbourIndex:
 
 
 class NeighbourScorer:
-    """Scores encrypted queries of one key. The table is prepared once."""
+    """Scores encrypted queries of one key. The table is prepared once, where it scores."""
 
-    def __init__(self, index: NeighbourIndex, keys: LevelledEvaluationKeys, threads: int = 1) -> None:
+    def __init__(
+        self, index: NeighbourIndex, keys: LevelledEvaluationKeys, threads: int = 1, device: str = "cpu"
+    ) -> None:
         client = index.client
         factor = 2 if client.metric == "euclidean" else 1
-        self._evaluator = LevelledEvaluator(client.parameters, keys, threads=threads)
+        self._evaluator = LevelledEvaluator(client.parameters, keys, device=device, threads=threads)
         offsets = index.offsets - client.score_offset
         self._table = InnerProductTable(
             self._evaluator, factor * index.integers, offsets, level=client.level, answer_level=client.answer_level
@@ -218,8 +229,19 @@ class NeighbourScorer:
         self, query: SeededLevelledCiphertexts | LevelledCiphertexts, progress: Progress = None
     ) -> LevelledCiphertexts:
         """The scores of all rows, a ciphertext for each N of them."""
-        full = query.expand() if isinstance(query, SeededLevelledCiphertexts) else query
-        return self._table.products(full, progress)
+        return self.score_all([query], progress)[0]
+
+    def score_all(
+        self, queries: Sequence[SeededLevelledCiphertexts | LevelledCiphertexts], progress: Progress = None
+    ) -> list[LevelledCiphertexts]:
+        """Of several queries of this key at once, which on a device is faster (`queries_at_once`)."""
+        full = [each.expand() if isinstance(each, SeededLevelledCiphertexts) else each for each in queries]
+        return [each.to_host() for each in self._table.products_of_all(full, progress)]
+
+
+def queries_at_once(device: str) -> int:
+    """A good number of queries to score together."""
+    return 1 if device == "cpu" else _QUERIES_ON_DEVICE
 
 
 @dataclass(frozen=True, eq=False)

@@ -178,8 +178,10 @@ def test_the_cpu_has_the_words_of_the_reference(made: Ceremony) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", [*TOYS, "lut3_2p", "lut3_3p"])
-@pytest.mark.parametrize("batch", [1, 2, 33, 300])
+@pytest.mark.parametrize(
+    "name", [*TOYS, *(pytest.param(name, marks=pytest.mark.long) for name in ("lut3_2p", "lut3_3p"))]
+)
+@pytest.mark.parametrize("batch", [1, 2, 33, pytest.param(300, marks=pytest.mark.long)])
 def test_a_device_has_the_words_of_the_cpu(name: str, batch: int) -> None:
     params, keys = parameter_set(name), _device_ceremony(name).keys
     words = (keys.seed, keys.bootstrap_bodies, keys.keyswitch_bodies)

@@ -72,12 +72,14 @@ class _Neighbours:
         fhe: Mode = "disable",
         key: LevelledClientKey | None = None,
         threads: int = 1,
+        device: str = "cpu",
     ) -> NDArray[Any]:
         """Labels, or values of a regressor.
 
         Args:
             fhe: "disable" in clear, by the compiled table where there is one; "execute" with encrypted queries.
             key: for "execute"; made on the first call and kept in this process when it is not given.
+            device: that scores, "cpu", "cuda" or "cuda:N".
         """
         index: NeighbourIndex | None = getattr(self, "index_", None)
         if index is None:
@@ -87,7 +89,7 @@ class _Neighbours:
             raise CompileError(f"{type(self).__name__}: fhe='{fhe}' needs a compiled table; call compile() after fit")
         if fhe == "execute" and key is None:
             key = self._kept_key(index)
-        return index.predict(np.asarray(X), fhe, key=key, threads=threads)
+        return index.predict(np.asarray(X), fhe, key=key, threads=threads, device=device)
 
     def _kept_key(self, index: NeighbourIndex) -> LevelledClientKey:
         if getattr(self, "_key", None) is None:

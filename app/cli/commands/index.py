@@ -14,10 +14,10 @@ import typer
 
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, progress
 from cloakwork.app.cli.shared.data_sets import load_array
-from cloakwork.app.cli.shared.device_options import ThreadsOption
+from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
-from cloakwork.models.neighbours.index import NeighbourIndex
+from cloakwork.models.neighbours.index import NeighbourIndex, queries_at_once
 from cloakwork.models.neighbours.index_file import load_index, save_index
 
 app = typer.Typer(help="Nearest neighbours of encrypted queries in a table.", no_args_is_help=True)
@@ -77,6 +77,7 @@ def query(
     queries: Annotated[Path, typer.Argument(help="A .npy file, [queries, features].")],
     index_path: Annotated[Path, typer.Option("--index", help="Of `cloakwork index build`.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="A .npy file for the answers.")] = None,
+    device: DeviceOption = "cpu",
     threads: ThreadsOption = 1,
     force: ForceOption = False,
     json_path: JsonOption = None,
@@ -86,21 +87,23 @@ def query(
         refuse_overwriting(force, out)
     if not index_path.exists():
         raise FailureError(f"{index_path}: no such file; `cloakwork index build` makes one")
+    where = checked_device(device)
     index = load_index(index_path)
     samples = load_array(queries)
     integers = index.client.integers(samples)
     key = LevelledClientKey.generate(index.client.parameters)
-    scorer = index.scorer(index.client.evaluation_keys(key), threads)
+    scorer = index.scorer(index.client.evaluation_keys(key), threads, where)
     scores, seconds, sent, received = [], [], 0, 0
+    at_once = queries_at_once(where)
     with progress("queries") as update:
-        for number, sample in enumerate(samples):
-            encrypted = index.client.encrypt(key, sample)
+        for first in range(0, len(samples), at_once):
+            asked = [index.client.encrypt(key, sample) for sample in samples[first : first + at_once]]
             start = time.perf_counter()
-            answer = scorer.score(encrypted)
-            seconds.append(time.perf_counter() - start)
-            scores.append(index.client.scores(key, answer))
-            sent, received = len(encrypted.to_bytes()), len(answer.to_bytes())
-            update(number + 1, len(samples))
+            answered = scorer.score_all(asked)
+            seconds.append((time.perf_counter() - start) / len(asked))
+            scores += [index.client.scores(key, answer) for answer in answered]
+            sent, received = len(asked[0].to_bytes()), len(answered[0].to_bytes())
+            update(first + len(asked), len(samples))
     found = np.stack(scores)
     answers = index.client.decide(found, integers)
     if out is not None:
@@ -111,6 +114,8 @@ def query(
         "wrong": int(np.count_nonzero(found != index.scores(integers))),
         "outputs": found.size,
         "median_seconds": statistics.median(seconds),
+        "device": where,
+        "queries_at_once": at_once,
         "threads": threads,
         "query_bytes": sent,
         "answer_bytes": received,

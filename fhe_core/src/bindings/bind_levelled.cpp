@@ -9,28 +9,14 @@
 #include <string_view>
 #include <vector>
 
-#include "bindings/arrays.hpp"
 #include "bindings/bindings.hpp"
-#include "fhe_core/cpu/levelled.hpp"
+#include "bindings/levelled_arrays.hpp"
 #include "fhe_core/levelled_key.hpp"
 
 namespace py = pybind11;
 
 namespace fhe_core {
 namespace {
-
-using Shared = std::shared_ptr<cpu::Levelled>;
-using Words32 = py::array_t<std::uint32_t>;
-using Shape = std::vector<std::int64_t>;
-
-// Words that products are taken with, checked when they were made: a table [rows][terms][level][N], or a key
-// [digit][2][every prime][N].
-struct Prepared {
-    std::shared_ptr<const LevelledTables> tables;
-    std::vector<std::uint32_t> words;
-    Shape shape;
-    bool is_key;
-};
 
 std::int64_t size_of(const LevelledTables& tables) { return static_cast<std::int64_t>(tables.polynomial_size()); }
 
@@ -40,8 +26,9 @@ void check_level(const LevelledTables& tables, std::int64_t level, const char* n
                          std::to_string(level));
 }
 
-// [before..][level][N], kAny where an extent is read from the array; each word below its prime.
-Words32 checked_words32(const LevelledTables& tables, const py::object& value, const char* name, Shape before) {
+}  // namespace
+
+Words32 checked_words32(const LevelledTables& tables, const py::object& value, const char* name, Extents before) {
     before.push_back(kAny);
     before.push_back(size_of(tables));
     const auto words = checked_array<std::uint32_t>(value, name, before);
@@ -54,13 +41,47 @@ Words32 checked_words32(const LevelledTables& tables, const py::object& value, c
     return words;
 }
 
+void check_prepared(bool of_this_object, bool found_key, bool wants_key) {
+    if (!of_this_object) throw ShapeError("prepared: expected words that were prepared by this object, got another's");
+    if (found_key != wants_key)
+        throw ShapeError(wants_key ? "key: expected a key-switching key, got other words"
+                                   : "prepared: expected prepared words, got a key");
+}
+
+void check_table_shape(const Extents& prepared, const Extents& words) {
+    if (prepared[1] != words[0] || prepared[2] != words[2])
+        throw ShapeError("words: expected [" + std::to_string(prepared[1]) + ", parts, " + std::to_string(prepared[2]) +
+                         ", N] for these prepared words, got " + shape_text(words));
+}
+
+void check_same_shape(const Extents& a, const Extents& b) {
+    if (a != b) throw ShapeError("b: expected the shape of a, " + shape_text(a) + ", got " + shape_text(b));
+}
+
+void check_automorphism(const LevelledTables& tables, std::uint64_t g) {
+    if (g % 2 == 0 || g >= 2 * tables.polynomial_size())
+        throw ParameterError("g: expected an odd number below " + std::to_string(2 * tables.polynomial_size()) + ", got " +
+                             std::to_string(g));
+}
+
+void check_keep(std::int64_t level, int keep) {
+    if (keep < 1 || keep >= level)
+        throw ParameterError("keep: expected 1 to " + std::to_string(level - 1) + " primes, got " + std::to_string(keep));
+}
+
+namespace {
+
+using Shared = SharedLevelled;
+using Prepared = LevelledPrepared;
+
+Extents shape_of(const Words32& words) { return Extents(words.shape(), words.shape() + words.ndim()); }
 int level_of(const Words32& words) { return static_cast<int>(words.shape(words.ndim() - 2)); }
 std::size_t extent(const Words32& words, int axis) { return static_cast<std::size_t>(words.shape(axis)); }
 std::size_t polynomials(const Words32& words) {
     return static_cast<std::size_t>(words.size()) /
            static_cast<std::size_t>(words.shape(words.ndim() - 2) * words.shape(words.ndim() - 1));
 }
-Words32 like(const Words32& words) { return Words32(Shape(words.shape(), words.shape() + words.ndim())); }
+Words32 like(const Words32& words) { return Words32(shape_of(words)); }
 
 // --- public ---------------------------------------------------------------------------------------------------------------------
 
@@ -82,28 +103,18 @@ std::shared_ptr<Prepared> prepare(const Shared& levelled, const py::object& valu
     check_thread_count(threads);
     auto prepared = std::make_shared<Prepared>(Prepared{std::shared_ptr<const LevelledTables>(levelled, &levelled->tables()),
                                                         std::vector<std::uint32_t>(static_cast<std::size_t>(words.size())),
-                                                        Shape(words.shape(), words.shape() + words.ndim()), false});
+                                                        shape_of(words), false});
     const std::uint32_t* in = words.data();
     const py::gil_scoped_release release;
     levelled->prepare(in, polynomials(words), level_of(words), prepared->words.data(), threads);
     return prepared;
 }
 
-void check_prepared(const Shared& levelled, const Prepared& prepared, bool is_key) {
-    if (prepared.tables.get() != &levelled->tables())
-        throw ShapeError("prepared: expected words that were prepared by this object, got another's");
-    if (prepared.is_key != is_key)
-        throw ShapeError(is_key ? "key: expected a key-switching key, got other words"
-                                : "prepared: expected prepared words, got a key");
-}
-
 Words32 add(const Shared& levelled, const py::object& a_value, const py::object& b_value, bool negative, int threads) {
     const auto a = checked_words32(levelled->tables(), a_value, "a", {kAny}),
                b = checked_words32(levelled->tables(), b_value, "b", {kAny});
     check_thread_count(threads);
-    if (a.shape(0) != b.shape(0) || a.shape(1) != b.shape(1))
-        throw ShapeError("b: expected the shape of a, " + shape_text(Shape(a.shape(), a.shape() + 3)) + ", got " +
-                         shape_text(Shape(b.shape(), b.shape() + 3)));
+    check_same_shape(shape_of(a), shape_of(b));
     Words32 result = like(a);
     std::uint32_t* out = result.mutable_data();
     const py::gil_scoped_release release;
@@ -124,13 +135,11 @@ Words32 scale(const Shared& levelled, const py::object& value, std::int64_t fact
 Words32 products(const Shared& levelled, const py::object& value, const Prepared& prepared, int threads,
                  const py::object& callback) {
     const auto words = checked_words32(levelled->tables(), value, "words", {kAny, kAny});
-    check_prepared(levelled, prepared, false);
+    check_prepared(prepared.tables.get() == &levelled->tables(), prepared.is_key, false);
     check_thread_count(threads);
     const Progress progress = checked_progress(callback);
-    if (prepared.shape[1] != words.shape(0) || prepared.shape[2] != words.shape(2))
-        throw ShapeError("words: expected [" + std::to_string(prepared.shape[1]) + ", parts, " + std::to_string(prepared.shape[2]) +
-                         ", N] for these prepared words, got " + shape_text(Shape(words.shape(), words.shape() + 4)));
-    Words32 result(Shape{prepared.shape[0], words.shape(1), words.shape(2), words.shape(3)});
+    check_table_shape(prepared.shape, shape_of(words));
+    Words32 result(Extents{prepared.shape[0], words.shape(1), words.shape(2), words.shape(3)});
     std::uint32_t* out = result.mutable_data();
     const py::gil_scoped_release release;
     levelled->products(words.data(), prepared.words.data(), static_cast<std::size_t>(prepared.shape[0]), extent(words, 0),
@@ -142,20 +151,12 @@ Words32 multiply(const Shared& levelled, const py::object& a_value, const py::ob
     const auto a = checked_words32(levelled->tables(), a_value, "a", {kAny, 2}),
                b = checked_words32(levelled->tables(), b_value, "b", {kAny, 2});
     check_thread_count(threads);
-    if (a.shape(0) != b.shape(0) || a.shape(2) != b.shape(2))
-        throw ShapeError("b: expected the shape of a, " + shape_text(Shape(a.shape(), a.shape() + 4)) + ", got " +
-                         shape_text(Shape(b.shape(), b.shape() + 4)));
-    Words32 result(Shape{a.shape(0), 3, a.shape(2), a.shape(3)});
+    check_same_shape(shape_of(a), shape_of(b));
+    Words32 result(Extents{a.shape(0), 3, a.shape(2), a.shape(3)});
     std::uint32_t* out = result.mutable_data();
     const py::gil_scoped_release release;
     levelled->multiply(a.data(), b.data(), extent(a, 0), level_of(a), out, threads);
     return result;
-}
-
-void check_automorphism(const LevelledTables& tables, std::uint64_t g) {
-    if (g % 2 == 0 || g >= 2 * tables.polynomial_size())
-        throw ParameterError("g: expected an odd number below " + std::to_string(2 * tables.polynomial_size()) + ", got " +
-                             std::to_string(g));
 }
 
 Words32 automorphism(const Shared& levelled, const py::object& value, std::uint64_t g, int threads) {
@@ -171,10 +172,10 @@ Words32 automorphism(const Shared& levelled, const py::object& value, std::uint6
 
 Words32 keyswitch(const Shared& levelled, const py::object& value, const Prepared& key, int threads, const py::object& callback) {
     const auto words = checked_words32(levelled->tables(), value, "words", {kAny});
-    check_prepared(levelled, key, true);
+    check_prepared(key.tables.get() == &levelled->tables(), key.is_key, true);
     check_thread_count(threads);
     const Progress progress = checked_progress(callback);
-    Words32 result(Shape{words.shape(0), 2, words.shape(1), words.shape(2)});
+    Words32 result(Extents{words.shape(0), 2, words.shape(1), words.shape(2)});
     std::uint32_t* out = result.mutable_data();
     const py::gil_scoped_release release;
     levelled->keyswitch(words.data(), extent(words, 0), level_of(words), key.words.data(), out, threads, progress);
@@ -184,9 +185,8 @@ Words32 keyswitch(const Shared& levelled, const py::object& value, const Prepare
 Words32 modulus_switch(const Shared& levelled, const py::object& value, int keep, int threads) {
     const auto words = checked_words32(levelled->tables(), value, "words", {kAny});
     check_thread_count(threads);
-    if (keep < 1 || keep >= words.shape(1))
-        throw ParameterError("keep: expected 1 to " + std::to_string(words.shape(1) - 1) + " primes, got " + std::to_string(keep));
-    Words32 result(Shape{words.shape(0), keep, words.shape(2)});
+    check_keep(words.shape(1), keep);
+    Words32 result(Extents{words.shape(0), keep, words.shape(2)});
     std::uint32_t* out = result.mutable_data();
     const py::gil_scoped_release release;
     levelled->modulus_switch(words.data(), extent(words, 0), level_of(words), keep, out, threads);
@@ -196,14 +196,14 @@ Words32 modulus_switch(const Shared& levelled, const py::object& value, int keep
 Words32 expand(const Shared& levelled, const py::object& seed_value, const py::object& bodies_value, std::uint64_t first) {
     const Seed seed = checked_seed(seed_value);
     const auto bodies = checked_words32(levelled->tables(), bodies_value, "bodies", {kAny});
-    Words32 result(Shape{bodies.shape(0), 2, bodies.shape(1), bodies.shape(2)});
+    Words32 result(Extents{bodies.shape(0), 2, bodies.shape(1), bodies.shape(2)});
     std::uint32_t* out = result.mutable_data();
     const py::gil_scoped_release release;
     expand_levelled(levelled->tables(), seed, first, bodies.data(), extent(bodies, 0), level_of(bodies), out);
     return result;
 }
 
-Shape key_bodies_shape(const LevelledTables& tables) {
+Extents key_bodies_shape(const LevelledTables& tables) {
     return {tables.digit_count(tables.level_count()), tables.prime_count(), size_of(tables)};
 }
 
@@ -211,7 +211,7 @@ std::shared_ptr<Prepared> expand_key(const Shared& levelled, const py::object& s
                                      int threads) {
     const LevelledTables& tables = levelled->tables();
     const Seed seed = checked_seed(seed_value);
-    const Shape shape = key_bodies_shape(tables);
+    const Extents shape = key_bodies_shape(tables);
     const auto bodies = checked_array<std::uint32_t>(bodies_value, "bodies", shape);
     check_thread_count(threads);
     const std::size_t n = tables.polynomial_size(), primes = static_cast<std::size_t>(tables.prime_count());
@@ -219,7 +219,7 @@ std::shared_ptr<Prepared> expand_key(const Shared& levelled, const py::object& s
         check_below(bodies.data() + i * n, n, tables.prime(static_cast<int>(i % primes)).q, "bodies");
     auto prepared = std::make_shared<Prepared>(Prepared{std::shared_ptr<const LevelledTables>(levelled, &tables),
                                                         std::vector<std::uint32_t>(2 * static_cast<std::size_t>(bodies.size())),
-                                                        Shape{shape[0], 2, shape[1], shape[2]}, true});
+                                                        Extents{shape[0], 2, shape[1], shape[2]}, true});
     const std::uint32_t* in = bodies.data();
     const py::gil_scoped_release release;
     expand_levelled_key(*levelled, seed, in, prepared->words.data(), threads);
@@ -261,7 +261,7 @@ py::tuple encrypt(const LevelledKey& key, const py::object& value, int level) {
     const auto messages = checked_array_below<std::uint32_t>(value, "messages", {kAny, size_of(tables)}, tables.plain_modulus());
     check_not_empty(messages, "messages");
     check_level(tables, level, "level");
-    Words32 bodies(Shape{messages.shape(0), level, size_of(tables)});
+    Words32 bodies(Extents{messages.shape(0), level, size_of(tables)});
     std::uint32_t* out = bodies.mutable_data();
     Seed seed;
     {
@@ -275,7 +275,7 @@ Words32 phase(const LevelledKey& key, const py::object& value) {
     const auto words = checked_words32(key.tables(), value, "ciphertexts", {kAny, kAny});
     if (words.shape(1) < 2 || words.shape(1) > 3)
         throw ShapeError("ciphertexts: expected two or three parts, got " + std::to_string(words.shape(1)));
-    Words32 result(Shape{words.shape(0), words.shape(2), words.shape(3)});
+    Words32 result(Extents{words.shape(0), words.shape(2), words.shape(3)});
     std::uint32_t* out = result.mutable_data();
     const py::gil_scoped_release release;
     key.phase(words.data(), extent(words, 0), static_cast<int>(words.shape(1)), level_of(words), out);
@@ -284,7 +284,7 @@ Words32 phase(const LevelledKey& key, const py::object& value) {
 
 Words32 messages(const LevelledKey& key, const py::object& value) {
     const auto phases = checked_words32(key.tables(), value, "phases", {kAny});
-    Words32 result(Shape{phases.shape(0), phases.shape(2)});
+    Words32 result(Extents{phases.shape(0), phases.shape(2)});
     std::uint32_t* out = result.mutable_data();
     const py::gil_scoped_release release;
     levelled_messages(key.tables(), phases.data(), extent(phases, 0), level_of(phases), out);

@@ -17,6 +17,7 @@ void bind_cpu(pybind11::module_& m);
 #ifdef CLOAKWORK_WITH_CUDA
 void bind_cuda(pybind11::module_& m);
 void bind_cuda_large_ntt(pybind11::module_& m);
+void bind_cuda_levelled(pybind11::module_& m);
 #endif
 
 }  // namespace fhe_core

@@ -62,6 +62,7 @@ PYBIND11_MODULE(_engine, m) {
 #ifdef CLOAKWORK_WITH_CUDA
     fhe_core::bind_cuda(m);
     fhe_core::bind_cuda_large_ntt(m);
+    fhe_core::bind_cuda_levelled(m);
     m.attr("without_cuda") = "";
 #else
     m.attr("without_cuda") = CLOAKWORK_WITHOUT_CUDA;

@@ -14,7 +14,7 @@ template <class Config, class Kernel>
 void launch_half(Kernel kernel, const LargeNttArguments& a, const std::uint32_t* in, cudaStream_t stream) {
     const std::size_t tiles = a.batch * a.prime_count * Config::kTiles;
     const std::size_t blocks = std::min<std::size_t>(tiles, std::size_t{Config::kBlocksOfMultiprocessor} * a.multiprocessors);
-    const LargeNttView view{a.primes, a.roots, static_cast<unsigned>(a.prime_count)};
+    const LargeNttView view{a.primes, a.roots, static_cast<unsigned>(a.prime_count), a.numbers};
     check(enqueue(kernel, blocks, Config::kThreads, Config::kSharedBytes, stream, view, static_cast<unsigned>(tiles), in, a.out),
           "transform");
 }

@@ -36,9 +36,15 @@ namespace fhe_core::cuda {
 
 // Tables in device memory.
 struct LargeNttView {
-    const LargePrime* primes;  // [prime_count]
-    const Root* roots;         // [prime_count][root_count]
-    unsigned prime_count;
+    const LargePrime* primes;
+    const Root* roots;                       // [..][root_count], of the same primes
+    unsigned prime_count;                    // of an item of the batch
+    const std::uint32_t* numbers = nullptr;  // [prime_count] of each; nullptr: 0, 1, ..
+
+    __device__ __forceinline__ std::size_t prime_of(unsigned polynomial) const {
+        const unsigned row = polynomial % prime_count;
+        return numbers == nullptr ? row : numbers[row];
+    }
 };
 
 struct LargeModulus {
@@ -169,7 +175,7 @@ __device__ __forceinline__ void load_columns(const LargeNttView& view, unsigned 
         const int chunk = static_cast<int>(threadIdx.x) + i * Config::kThreads, row = chunk / (C / 4), column = chunk % (C / 4) * 4;
         copy_async(stage + Config::word(row, column), words + std::size_t(row) * kRowSize + column);
     }
-    const std::size_t prime = polynomial % view.prime_count;
+    const std::size_t prime = view.prime_of(polynomial);
     const Root* const roots = view.roots + prime * layout.root_count();
     Root* const own = reinterpret_cast<Root*>(stage + Config::kTileWords);
     copy_prime<Config::kThreads>(stage + Config::kPrime, view.primes + prime);
@@ -297,7 +303,7 @@ __device__ __forceinline__ void load_rows(const LargeNttView& view, unsigned num
         const int chunk = static_cast<int>(threadIdx.x) + i * Config::kThreads, row = chunk / 64, at = chunk % 64;
         copy_async(stage + row * Config::kRowWords + 4 * (inverse ? Config::permuted(at) : at), words + 4 * chunk);
     }
-    const std::size_t prime = number / Config::kTiles % view.prime_count;
+    const std::size_t prime = view.prime_of(number / Config::kTiles);
     const Root* const roots = view.roots + prime * layout.root_count();
     Root* const own = reinterpret_cast<Root*>(stage + Config::kTileWords);
     copy_prime<Config::kThreads>(stage + Config::kPrime, view.primes + prime);

@@ -19,6 +19,7 @@ struct LargeNttArguments {
     const std::uint32_t* in;
     std::uint32_t* out;
     int multiprocessors;
+    const std::uint32_t* numbers = nullptr;  // [prime_count] which primes they are; nullptr: 0, 1, ..
 };
 void launch_large_ntt(const LargeNttArguments& arguments, bool inverse, cudaStream_t stream);
 

@@ -76,5 +76,5 @@ def test_wrong_outputs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         generate = staticmethod(lambda engine: Other(generate(engine)))
 
     monkeypatch.setattr(_engine, "LevelledKey", Keys)
-    found = keyswitch.bench_keyswitch(engine, 2, 1, 1, 1, lambda done, total: None)
+    found = keyswitch.bench_keyswitch(engine, 2, "cpu", 1, 1, 1, lambda done, total: None)
     assert found["wrong"] > 0.99 * found["outputs"]
