@@ -17,6 +17,7 @@ NEEDS = {
     "cifar10": ["PIL"],
     "compile_your_model": ["torch"],
     "integer_network": ["onnxruntime", "sklearn", "torch"],
+    "nearest_neighbours": ["sklearn"],
     "train_your_network": ["torch"],
     "trees": ["sklearn"],
     "two_hospitals": ["sklearn"],
