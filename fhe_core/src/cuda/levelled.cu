@@ -178,7 +178,7 @@ struct ProductsBody {
     FHE_HD static std::size_t least(std::size_t x, std::size_t y) { return x < y ? x : y; }
 };
 
-// Columns of the primes changed from, centred, in shared memory; a thread has four columns of some targets.
+// Columns of the primes changed from, centred, and the factors of some targets in shared memory; a thread has four columns of them.
 struct ChangeBody {
     static constexpr int kThreads = 128, kWide = 4, kTargets = 4;
     static constexpr std::size_t kMostShared = 48 << 10;
@@ -188,7 +188,7 @@ struct ChangeBody {
     explicit ChangeBody(const LevelledChange& arguments) : a(arguments), columns(kWide * kThreads) {
         while (shared_bytes() > kMostShared) columns /= 2;
     }
-    std::size_t shared_bytes() const { return std::size_t(a.terms) * columns * sizeof(std::int32_t); }
+    std::size_t shared_bytes() const { return std::size_t(a.terms) * (columns + kTargets) * sizeof(std::int32_t); }
     std::size_t blocks() const { return a.items * ((std::size_t{1} << a.log_size) / columns) * groups(); }
     FHE_HD std::size_t groups() const { return static_cast<std::size_t>((a.targets + kTargets - 1) / kTargets); }
 
@@ -200,42 +200,51 @@ struct ChangeBody {
     template <class Block>
     FHE_HD void operator()(const Block& block, unsigned char* shared) const {
         auto* const centred = reinterpret_cast<std::int32_t*>(shared);
+        std::int32_t* const factors = centred + a.terms * columns;  // [terms][kTargets]
         const std::size_t tiles = (std::size_t{1} << a.log_size) / columns, number = block.number();
         const int first_target = static_cast<int>(number % groups()) * kTargets;
         const std::size_t item = number / groups() / tiles, column = number / groups() % tiles * columns;
         const std::uint32_t* const in = a.in + ((item * a.in_rows + a.in_first) << a.log_size) + column;
         std::uint32_t* const out = a.out + ((item * a.out_rows + a.out_first) << a.log_size) + column;
-        block.each(a.terms * columns, [&](int i) {
-            const int term = i / columns, at = i % columns;
+        const int quads = columns / kWide;
+        block.each(a.terms * quads, [&](int i) {
+            const int term = i / quads, at = i % quads;
             const LevelledModulus m(a.primes[a.first_prime + term]);
-            const std::uint32_t x = m.product(as_signed(in[(std::size_t(term) << a.log_size) + at]), a.scale[term]);
-            centred[i] = as_signed(x > m.q / 2 ? x - m.q : x);
-        });
-        block.each(columns / kWide, [&](int thread) {
-            std::int64_t sums[kTargets][kWide] = {};
-            const std::int32_t* factors[kTargets];
-            for (int k = 0; k < kTargets; ++k)
-                factors[k] = a.matrix + prime_of(first_target + k < a.targets ? first_target + k : first_target) * a.terms;
-            for (int term = 0; term < a.terms; ++term) {
-                const Vec4 x = *reinterpret_cast<const Vec4*>(centred + term * columns + kWide * thread);
-                for (int k = 0; k < kTargets; ++k) {
-                    const std::int64_t factor = factors[k][term];
-                    for (int w = 0; w < kWide; ++w) sums[k][w] += x.x[w] * factor;
-                }
+            Vec4 four = reinterpret_cast<const Vec4*>(in + (std::size_t(term) << a.log_size))[at];
+            for (std::int32_t& x : four.x) {
+                const std::uint32_t y = m.product(x, a.scale[term]);
+                x = as_signed(y > m.q / 2 ? y - m.q : y);
             }
-            for (int k = 0; k < kTargets && first_target + k < a.targets; ++k) {
+            reinterpret_cast<Vec4*>(centred)[i] = four;
+            if (at < kTargets)
+                factors[term * kTargets + at] =
+                    a.matrix[prime_of(first_target + at < a.targets ? first_target + at : first_target) * a.terms + term];
+        });
+        block.each(quads, [&](int thread) {
+            std::int64_t sums[kTargets][kWide] = {};
+
+#pragma unroll 2
+            for (int term = 0; term < a.terms; ++term) {
+                const Vec4 x = reinterpret_cast<const Vec4*>(centred)[term * quads + thread];
+                const Vec4 factor = reinterpret_cast<const Vec4*>(factors)[term];
+                for (int k = 0; k < kTargets; ++k)
+                    for (int w = 0; w < kWide; ++w) sums[k][w] += std::int64_t{x.x[w]} * factor.x[k];
+            }
+            for (int k = 0; k < kTargets; ++k) {
+                if (first_target + k >= a.targets) continue;
                 const LevelledModulus m(a.primes[prime_of(first_target + k)]);
                 Vec4 four;
                 for (int w = 0; w < kWide; ++w) four.x[w] = as_signed(m.residue(m.reduced(sums[k][w])));
-                *reinterpret_cast<Vec4*>(out + (std::size_t(first_target + k) << a.log_size) + kWide * thread) = four;
+                reinterpret_cast<Vec4*>(out + (std::size_t(first_target + k) << a.log_size))[thread] = four;
             }
         });
     }
 };
 
 // A thread has a column of one target, of some items: a word of the key serves them all.
+template <int items>
 struct SumsBody {
-    static constexpr int kThreads = 256, kItems = 4;
+    static constexpr int kThreads = 256, kItems = items;
     LevelledSums a;
 
     FHE_HD std::size_t groups() const { return (a.items + kItems - 1) / kItems; }
@@ -250,6 +259,8 @@ struct SumsBody {
         block.each(kThreads, [&](int thread) {
             const std::size_t column = (first & ((std::size_t{1} << a.log_size) - 1)) + static_cast<std::size_t>(thread);
             Total totals[kItems][2];
+
+#pragma unroll 2
             for (int digit = 0; digit < a.digits; ++digit) {
                 const int own = digit * a.digit_primes, end = own + a.digit_primes < a.level ? own + a.digit_primes : a.level;
                 const bool within = own <= target && target < end;
@@ -267,8 +278,9 @@ struct SumsBody {
                     for (auto& item : totals)
                         for (Total& total : item) total.fold(m);
             }
-            for (int item = 0; item < kItems && first_item + item < a.items; ++item)
+            for (int item = 0; item < kItems; ++item)
                 for (int part = 0; part < 2; ++part) {
+                    if (first_item + item >= a.items) continue;
                     totals[item][part].fold(m);
                     a.sums[((((first_item + item) * 2 + part) * targets + target) << a.log_size) + column] =
                         totals[item][part].residue;
@@ -306,8 +318,11 @@ void launch_levelled_change(const LevelledChange& a, cudaStream_t stream) {
 }
 
 void launch_levelled_sums(const LevelledSums& a, cudaStream_t stream) {
-    const SumsBody body{a};
-    launch(body, body.blocks(), 0, stream);
+    const auto launch_with = [&](const auto& body) { launch(body, body.blocks(), 0, stream); };
+    if (a.items == 1)
+        launch_with(SumsBody<1>{a});
+    else
+        launch_with(SumsBody<4>{a});
 }
 
 }  // namespace fhe_core::cuda
