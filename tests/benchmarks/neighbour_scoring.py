@@ -79,4 +79,5 @@ def main(rows: int, features: int, device: str = "cpu", at_once: int = 1, bits: 
 
 if __name__ == "__main__":
     rows_, features_, *rest = sys.argv[1:]
-    main(int(rows_), int(features_), *rest[:1], *(int(each) for each in rest[1:]))
+    device_ = rest.pop(0) if rest else "cpu"
+    main(int(rows_), int(features_), device_, *map(int, rest))
