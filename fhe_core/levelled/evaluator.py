@@ -112,12 +112,13 @@ class LevelledEvaluator:
 
     # --- products ---
 
-    def table(self, polynomials: ArrayLike, level: int) -> PlainTable:
+    def table(self, polynomials: ArrayLike, level: int, progress: Progress = None) -> PlainTable:
         """Prepares plaintexts once for many products.
 
         Args:
             polynomials: integers [rows, terms, N].
             level: of the ciphertexts that they will be multiplied by.
+            progress: called with polynomials done and in all.
         """
         values = np.asarray(polynomials)
         if values.ndim != 3 or values.dtype.kind not in "iu" or values.shape[2] != self._parameters.polynomial_size:
@@ -138,6 +139,8 @@ class LevelledEvaluator:
                     norm1[row : row + len(part)] += absolute.sum(axis=1)
                     norm2[row : row + len(part)] += np.einsum("ij,ij->i", absolute, absolute)
                     yield self._residues(small.reshape(-1, size), level)
+                    if progress is not None:
+                        progress(min(row * terms + len(part) * (term + part.shape[1]), rows * terms), rows * terms)
 
         prepared = self._backend.table(chunks(), (rows, terms, level, size))
         return PlainTable(prepared, float(norm1.max()), math.sqrt(float(norm2.max())))

@@ -91,6 +91,7 @@ class InnerProductTable:
         offsets: integers [rows] that are added to the products.
         level: of the queries; more levels, more room for noise, more memory.
         answer_level: of the answers; more levels, larger answers and room for a larger plaintext modulus.
+        progress: called while the table is prepared.
 
     Raises:
         ShapeError: another shape, or numbers that are no integers.
@@ -104,6 +105,7 @@ class InnerProductTable:
         *,
         level: int = 2,
         answer_level: int = 1,
+        progress: Progress = None,
     ) -> None:
         values = np.asarray(rows)
         if values.ndim != 2 or values.dtype.kind not in "iu" or 0 in values.shape:
@@ -118,7 +120,7 @@ class InnerProductTable:
         padded = np.zeros((blocks * size, values.shape[1]), dtype=values.dtype)
         padded[: len(values)] = values
         self._shifts = expansion_shifts(evaluator, values.shape[1], level)
-        self._table: PlainTable = evaluator.table(padded.reshape(blocks, size, -1).transpose(0, 2, 1), level)
+        self._table: PlainTable = evaluator.table(padded.reshape(blocks, size, -1).transpose(0, 2, 1), level, progress)
         self._offsets: NDArray[np.int64] | None = None
         if offsets is not None:
             added = np.asarray(offsets)

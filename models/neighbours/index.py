@@ -23,7 +23,15 @@ from cloakwork.fhe_core.levelled.noise import failure_log2
 from cloakwork.fhe_core.levelled.parameters import PLAINTEXT_LIMIT, LevelledParameters
 from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import AccuracyWarning, CompileError
-from cloakwork.models.neighbours.client import Integers, Metric, NeighbourClient, Weights, nearest_rows, scaled
+from cloakwork.models.neighbours.client import Integers, Metric, NeighbourClient, Weights, nearest_rows
+from cloakwork.models.neighbours.quantise import (
+    Quantised,
+    ScaledRows,
+    SmallIntegers,
+    quantised,
+    row_ranges,
+    score_factor,
+)
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
@@ -59,7 +67,7 @@ class NeighbourIndex:
     private, not the table.
 
     Attributes:
-        integers: [rows, features].
+        integers: [rows, features] int16.
         offsets: [rows], added to <w, x> or 2 <w, x>.
         bits: of the integers, with sign.
         agreement: share of rows of the table (400 at most) whose other rows decide for them as unrounded distances would; of a regressor, within
@@ -67,7 +75,7 @@ class NeighbourIndex:
     """
 
     client: NeighbourClient
-    integers: Integers
+    integers: SmallIntegers
     offsets: Integers
     bits: int
     agreement: float
@@ -83,27 +91,28 @@ class NeighbourIndex:
         metric: Metric = "euclidean",
         classify: bool = True,
         bits: int | None = None,
+        progress: Progress = None,
     ) -> NeighbourIndex:
         """Quantises a table, as finely as some set has room for.
 
         Args:
-            table: [rows, features], finite.
+            table: [rows, features], finite numbers of any dtype; beside it two bytes a number are held.
             target: [rows] labels or values.
             bits: of features, 2 to 12; None: 8, or as many as decide as unrounded distances do.
+            progress: called with rows done and in all, from the start for every number of bits that is tried.
 
         Raises:
             CompileError: other shapes, numbers that are not finite, or no set for so many features or bits.
         """
-        rows = np.asarray(table, dtype=np.float64)
-        targets = np.asarray(target)
-        if rows.ndim != 2 or 0 in rows.shape or targets.shape != rows.shape[:1]:
+        values, targets = np.asarray(table), np.asarray(target)
+        if values.dtype.kind not in "biuf":
+            raise CompileError(f"table: expected numbers, got {values.dtype}")
+        if values.ndim != 2 or 0 in values.shape or targets.shape != values.shape[:1]:
             raise CompileError(
-                f"table, target: expected shapes [rows, features] and [rows], got {list(rows.shape)} and {list(targets.shape)}"
+                f"table, target: expected shapes [rows, features] and [rows], got {list(values.shape)} and {list(targets.shape)}"
             )
-        if not np.isfinite(rows).all():
-            raise CompileError("table: expected finite numbers, found one that is not")
-        if not 1 <= n_neighbors <= len(rows):
-            raise CompileError(f"n_neighbors: expected 1 to {len(rows)}, as the table has rows, got {n_neighbors}")
+        if not 1 <= n_neighbors <= len(values):
+            raise CompileError(f"n_neighbors: expected 1 to {len(values)}, as the table has rows, got {n_neighbors}")
         if metric not in ("euclidean", "cosine") or weights not in ("uniform", "distance"):
             raise CompileError(
                 f"metric, weights: expected euclidean or cosine, uniform or distance, got '{metric}', '{weights}'"
@@ -111,29 +120,26 @@ class NeighbourIndex:
         if bits is not None and not 2 <= bits <= MOST_BITS:
             raise CompileError(f"bits: expected 2 to {MOST_BITS}, got {bits}")
         classes = np.unique(targets) if classify else None
-        centre = (rows.max(axis=0) + rows.min(axis=0)) / 2 if metric == "euclidean" else np.zeros(rows.shape[1])
-        if np.array_equal(rows, np.rint(rows)):
-            centre = np.floor(centre)  # whole numbers stay whole
-        moved = scaled(rows, centre, metric)
+        rows = ScaledRows.of(values, metric)
         best: NeighbourIndex | None = None
         for tried, sets in _TRIED if bits is None else ((bits, _SMALL + _LARGE),):
-            made = _quantised(moved, metric, tried)
+            made = quantised(rows, tried, progress)
             if (found := _set_for(made, sets)) is None:
                 continue
             parameters, level, answer_level = found
             client = NeighbourClient(
-                parameters=parameters, level=level, answer_level=answer_level, rows=len(rows), centre=centre, step=made.step,
+                parameters=parameters, level=level, answer_level=answer_level, rows=len(values), centre=rows.centre, step=made.step,
                 limit=made.limit, metric=metric, target=targets, classes=classes, n_neighbors=n_neighbors, weights=weights,
                 score_offset=made.middle,
             )  # fmt: skip
-            index = cls(client, made.integers, made.offsets, tried, _agreement(client, moved, made))
+            index = cls(client, made.integers, made.offsets, tried, _agreement(client, rows, made, progress))
             if best is None or index.agreement > best.agreement:
                 best = index
             if best.agreement >= GOOD_AGREEMENT:
                 break
         if best is None:
             raise CompileError(
-                f"no set has room for scores of {rows.shape[1]} features of {2 if bits is None else bits} bits: take fewer bits or fewer "
+                f"no set has room for scores of {values.shape[1]} features of {2 if bits is None else bits} bits: take fewer bits or fewer "
                 "features (PCA)"
             )
         if best.agreement < LEAST_AGREEMENT:
@@ -148,15 +154,20 @@ class NeighbourIndex:
 
     # --- the server ---
 
-    def scorer(self, keys: LevelledEvaluationKeys, threads: int = 1, device: str = "cpu") -> NeighbourScorer:
-        return NeighbourScorer(self, keys, threads, device)
+    def scorer(
+        self, keys: LevelledEvaluationKeys, threads: int = 1, device: str = "cpu", progress: Progress = None
+    ) -> NeighbourScorer:
+        return NeighbourScorer(self, keys, threads, device, progress)
 
     # --- in clear ---
 
     def scores(self, queries: Integers) -> Integers:
         """[samples, rows] of quantised queries: what encrypted ones decrypt to."""
-        factor = 2 if self.client.metric == "euclidean" else 1
-        return factor * (queries @ self.integers.T) + self.offsets
+        found = np.empty((len(queries), len(self.integers)), dtype=np.int64)
+        asked = queries.astype(np.float64)  # products of integers below 2^53 are exact
+        for part in row_ranges(self.integers.shape):
+            found[:, part] = asked @ self.integers[part].T.astype(np.float64)
+        return score_factor(self.client.metric) * found + self.offsets
 
     def predict(
         self,
@@ -215,15 +226,20 @@ class NeighbourScorer:
     """Scores encrypted queries of one key. The table is prepared once, where it scores."""
 
     def __init__(
-        self, index: NeighbourIndex, keys: LevelledEvaluationKeys, threads: int = 1, device: str = "cpu"
+        self,
+        index: NeighbourIndex,
+        keys: LevelledEvaluationKeys,
+        threads: int = 1,
+        device: str = "cpu",
+        progress: Progress = None,
     ) -> None:
         client = index.client
-        factor = 2 if client.metric == "euclidean" else 1
         self._evaluator = LevelledEvaluator(client.parameters, keys, device=device, threads=threads)
         offsets = index.offsets - client.score_offset
         self._table = InnerProductTable(
-            self._evaluator, factor * index.integers, offsets, level=client.level, answer_level=client.answer_level
-        )
+            self._evaluator, score_factor(client.metric) * index.integers, offsets,
+            level=client.level, answer_level=client.answer_level, progress=progress,
+        )  # fmt: skip
 
     def score(
         self, query: SeededLevelledCiphertexts | LevelledCiphertexts, progress: Progress = None
@@ -244,80 +260,61 @@ def queries_at_once(device: str) -> int:
     return 1 if device == "cpu" else _QUERIES_ON_DEVICE
 
 
-@dataclass(frozen=True, eq=False)
-class _Quantised:
-    integers: Integers
-    offsets: Integers
-    step: float
-    limit: int
-    middle: int
-    span: int  # scores are within middle +- span
-    factor: int
-
-
-def _quantised(moved: Reals, metric: Metric, bits: int) -> _Quantised:
-    limit = (1 << (bits - 1)) - 1
-    largest = float(np.abs(moved).max())
-    step = largest / limit if largest > 0 else 1.0
-    if largest <= limit and np.array_equal(moved, np.rint(moved)):
-        step = 1.0  # whole numbers that fit are not rounded
-    integers = np.rint(moved / step).astype(np.int64)
-    limit = max(1, int(np.abs(integers).max()))
-    factor = 2 if metric == "euclidean" else 1
-    squares, offsets = (integers**2).sum(axis=1), row_offsets(integers, metric)
-    # |<w, x>| of queries within the limit; of cosines also by the lengths of both
-    reach = factor * limit * np.abs(integers).sum(axis=1)
-    if metric == "cosine":
-        longest = 1 / step + math.sqrt(moved.shape[1]) / 2  # of a query of length 1, rounded
-        reach = np.minimum(reach, np.ceil(np.sqrt(squares) * longest).astype(np.int64))
-    low, high = int((offsets - reach).min()), int((offsets + reach).max())
-    middle = (low + high) // 2
-    return _Quantised(integers, offsets, step, limit, middle, max(high - middle, middle - low), factor)
-
-
-def row_offsets(integers: Integers, metric: Metric) -> Integers:
-    """What is added to the inner products of every row, [rows]."""
-    squares: Integers = (integers**2).sum(axis=1)
-    return -squares if metric == "euclidean" else np.zeros_like(squares)
-
-
-def _set_for(made: _Quantised, sets: Sequence[tuple[str, int, int]]) -> tuple[LevelledParameters, int, int] | None:
+def _set_for(made: Quantised, sets: Sequence[tuple[str, int, int]]) -> tuple[LevelledParameters, int, int] | None:
     """The first with room, and its levels."""
-    modulus = 2 * made.span + 1
+    modulus, features = 2 * made.span + 1, made.integers.shape[1]
     if modulus >= PLAINTEXT_LIMIT:
         return None
-    weights = made.factor * np.abs(made.integers)
     for name, level, answer_level in sets:
         parameters = LevelledParameters.of(name, max(modulus, 3))
         size = parameters.polynomial_size
-        if weights.shape[1] > size:
+        if features > size:
             continue
-        starts = np.arange(0, len(weights), size)
-        norm1 = np.add.reduceat(weights.sum(axis=1), starts).max()
-        norm2 = np.add.reduceat((weights**2).sum(axis=1), starts).max()
-        noise = products_noise(
-            parameters, (level, answer_level), weights.shape[1], float(norm1), math.sqrt(float(norm2))
-        )
+        starts = np.arange(0, len(made.integers), size)
+        norm1 = made.factor * np.add.reduceat(made.absolute, starts).max()
+        norm2 = made.factor * math.sqrt(float(np.add.reduceat(made.squares, starts).max()))
+        noise = products_noise(parameters, (level, answer_level), features, float(norm1), norm2)
         if failure_log2(noise, parameters, answer_level) <= FAILURE_LOG2:
             return parameters, level, answer_level
     return None
 
 
-def _agreement(client: NeighbourClient, moved: Reals, made: _Quantised) -> float:
+def _agreement(client: NeighbourClient, rows: ScaledRows, made: Quantised, progress: Progress) -> float:
     """Each row against all others, by integers and by what they round."""
-    if len(moved) <= client.n_neighbors:
+    if len(rows) <= client.n_neighbors:
         return 1.0
-    judged = np.unique(np.linspace(0, len(moved) - 1, _JUDGED_ROWS).astype(int))
-    decided = []
-    for table, offsets in ((made.integers, made.offsets), (moved, None)):
-        lengths = np.square(table).sum(axis=1) if client.metric == "euclidean" else 0
-        rows = np.empty((len(judged), client.n_neighbors), dtype=np.int64)
-        for i, row in enumerate(judged):
-            scores = made.factor * (table @ table[row]) + (offsets if offsets is not None else -lengths)
-            scores[row] = scores.min() - 1  # itself
-            rows[i] = nearest_rows(scores, client.n_neighbors)
-        decided.append(client.of_rows(rows, np.ones(rows.shape)))
+    judged = np.unique(np.linspace(0, len(rows) - 1, _JUDGED_ROWS).astype(int))
+    by_integers = _Nearest(judged, made.integers[judged].astype(np.float64), client.n_neighbors)
+    by_reals = _Nearest(judged, rows.at(judged), client.n_neighbors)
+    for part in row_ranges(made.integers.shape):
+        by_integers.take(part, made.integers[part].astype(np.float64), made.factor, made.offsets[part])
+        reals = rows.at(part)
+        by_reals.take(part, reals, made.factor, -np.square(reals).sum(axis=1) if client.metric == "euclidean" else 0.0)
+        if progress is not None:
+            progress(len(rows) + part.stop, 2 * len(rows))
+    decided = [client.of_rows(each.rows, np.ones(each.rows.shape)) for each in (by_integers, by_reals)]
     if client.classes is not None:
         return float((decided[0] == decided[1]).mean())
     spread = float(np.std(client.target)) or 1.0
     return float((np.abs(decided[0] - decided[1]) <= 0.01 * spread).mean())
+
+
+class _Nearest:
+    """The rows nearest to some of them but for themselves, as the table goes by."""
+
+    def __init__(self, judged: NDArray[np.int64], queries: Reals, count: int) -> None:
+        self._judged, self._queries, self._count = judged, queries, count
+        self._scores = np.empty((len(judged), 0))
+        self.rows = np.empty((len(judged), 0), dtype=np.int64)
+
+    def take(self, part: slice, table: Reals, factor: int, offsets: Reals | Integers | float) -> None:
+        scores = factor * (self._queries @ table.T) + offsets
+        numbers = np.arange(part.start, part.stop)
+        own = self._judged - part.start
+        inside = (own >= 0) & (own < len(numbers))
+        scores[np.flatnonzero(inside), own[inside]] = -np.inf
+        scores = np.concatenate([self._scores, scores], axis=1)  # those before come first, as equal ones do
+        rows = np.concatenate([self.rows, np.broadcast_to(numbers, (len(own), len(numbers)))], axis=1)
+        kept = np.stack([nearest_rows(each, min(self._count, scores.shape[1])) for each in scores])
+        self._scores = np.take_along_axis(scores, kept, axis=1)
+        self.rows = np.take_along_axis(rows, kept, axis=1)

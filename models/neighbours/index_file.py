@@ -13,7 +13,8 @@ import numpy as np
 from cloakwork.fhe_core.files import PathLike, atomic_writer
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.client import NeighbourClient
-from cloakwork.models.neighbours.index import MOST_BITS, NeighbourIndex, row_offsets
+from cloakwork.models.neighbours.index import MOST_BITS, NeighbourIndex
+from cloakwork.models.neighbours.quantise import row_offsets, row_sums
 
 MAGIC: Final = b"CLKN"
 VERSION: Final = 1
@@ -63,8 +64,8 @@ def load_index(path: PathLike, max_bytes: int = DEFAULT_MAX_BYTES) -> NeighbourI
         client = NeighbourClient.from_json(bytes(data[_HEADER.size : start]))
     except (CompileError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise CompileError(f"{file}: {error}") from None
-    integers = np.frombuffer(data[start:-_CHECKSUM_BYTES], dtype="<i2").reshape(rows, features).astype(np.int64)
+    integers = np.frombuffer(data[start:-_CHECKSUM_BYTES], dtype="<i2").reshape(rows, features).astype(np.int16)
     fits = (rows, features) == (client.rows, len(client.centre)) and 2 <= bits <= MOST_BITS
-    if not fits or np.abs(integers).max() > client.limit:
+    if not fits or max(-int(integers.min()), int(integers.max())) > client.limit:
         raise CompileError(f"{file}: its table is not what the specification says; it was changed")
-    return NeighbourIndex(client, integers, row_offsets(integers, client.metric), bits, agreement)
+    return NeighbourIndex(client, integers, row_offsets(row_sums(integers)[1], client.metric), bits, agreement)

@@ -55,7 +55,7 @@ def build(
     rows = load_array(table)
     given = labels or values
     target = np.arange(len(rows)) if given is None else load_array(given)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as told, progress("rows") as update:
         warnings.simplefilter("always")
         index = NeighbourIndex.build(
             rows,
@@ -65,6 +65,7 @@ def build(
             metric=metric.value,
             classify=values is None,
             bits=bits,
+            progress=update,
         )
     for each in told:
         typer.echo(f"warning: {each.message}", err=True)
@@ -92,7 +93,8 @@ def query(
     samples = load_array(queries)
     integers = index.client.integers(samples)
     key = LevelledClientKey.generate(index.client.parameters)
-    scorer = index.scorer(index.client.evaluation_keys(key), threads, where)
+    with progress("table") as update:
+        scorer = index.scorer(index.client.evaluation_keys(key), threads, where, update)
     scores, seconds, sent, received = [], [], 0, 0
     at_once = queries_at_once(where)
     with progress("queries") as update:

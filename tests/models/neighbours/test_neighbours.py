@@ -20,7 +20,8 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
 )
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.models.errors import AccuracyWarning, CalibratedRangeWarning, CompileError
-from cloakwork.models.neighbours.client import NeighbourClient
+from cloakwork.models.neighbours import quantise
+from cloakwork.models.neighbours.client import Metric, NeighbourClient
 from cloakwork.models.neighbours.index import NeighbourIndex
 
 
@@ -183,3 +184,50 @@ def test_hostile_specifications() -> None:
     for wrong in ("", "[]", "3", "{", text[:-2]):
         with pytest.raises(CompileError):
             NeighbourClient.from_json(wrong)
+
+
+@pytest.mark.filterwarnings("ignore::cloakwork.models.errors.AccuracyWarning")
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("dtype", [np.int8, np.float32, np.uint16, bool, np.float64])
+def test_parts_of_a_table_change_nothing(monkeypatch: pytest.MonkeyPatch, metric: Metric, dtype: type) -> None:
+    """Of a few rows each: the same integers, scores and agreement as of the whole; equal rows stay in order."""
+    rng = np.random.default_rng(4)
+    table = (rng.standard_normal((211, 7)) * 40 + 120 * (dtype is np.uint16)).astype(dtype)
+    table[100:140] = table[:40]
+    target = rng.integers(0, 3, 211)
+    whole = NeighbourIndex.build(table, target, n_neighbors=4, metric=metric)
+    monkeypatch.setattr(quantise, "_NUMBERS_AT_ONCE", 200)
+    told: list[tuple[int, int]] = []
+    parts = NeighbourIndex.build(
+        table, target, n_neighbors=4, metric=metric, progress=lambda done, total: told.append((done, total))
+    )
+    np.testing.assert_array_equal(parts.integers, whole.integers)
+    assert parts.integers.dtype == np.int16
+    assert parts.client.to_json() == whole.client.to_json() and parts.agreement == whole.agreement
+    queries = whole.client.integers(table[:5])
+    np.testing.assert_array_equal(parts.scores(queries), whole.scores(queries))
+    factor, wide = (2 if metric == "euclidean" else 1), whole.integers.astype(np.int64)
+    np.testing.assert_array_equal(whole.scores(queries), factor * queries @ wide.T + whole.offsets)
+    assert told[-1] == (422, 422) and {total for _, total in told} == {422}
+
+
+def test_agreement_is_that_of_all_pairs() -> None:
+    """Rows that decide otherwise by coarse integers are counted, those among equal rows too."""
+    rng = np.random.default_rng(5)
+    table, target = rng.standard_normal((300, 5)), rng.integers(0, 4, 300)
+    with pytest.warns(AccuracyWarning):
+        index = NeighbourIndex.build(table, target, n_neighbors=3, bits=3)
+    wide = index.integers.astype(np.int64)
+    decided = []
+    for scores in (2 * wide @ wide.T - (wide**2).sum(axis=1), -np.square(table[:, None] - table).sum(axis=2)):
+        near = np.argsort(-np.where(np.eye(300, dtype=bool), -np.inf, scores), axis=1, kind="stable")
+        decided.append(index.client.of_rows(near[:, :3], np.ones((300, 3))))
+    assert index.agreement == (decided[0] == decided[1]).mean() < 0.97
+
+
+def test_tables_that_are_no_numbers() -> None:
+    for table in (np.array([["a", "b"]]), np.zeros((2, 2), dtype=complex), np.array([[None, 1]])):
+        with pytest.raises(CompileError, match="table"):
+            NeighbourIndex.build(table, np.arange(len(table)), n_neighbors=1)
+    with pytest.raises(CompileError, match="finite"):
+        NeighbourIndex.build(np.array([[1.0, np.nan]]), [0], n_neighbors=1)
