@@ -177,9 +177,8 @@ class LevelledEvaluator:
         if table.prepared.shape[:2] != (1, 1):
             raise ShapeError(f"table: expected one polynomial, got {list(table.prepared.shape[:2])}")
         self._same_level(a, table)
-        rows = self._backend.reshape(
-            self._words(a), (1, 2 * len(a))
-        )  # one term, whose parts are those of all ciphertexts
+        # One term, whose parts are those of all ciphertexts.
+        rows = self._backend.reshape(self._words(a), (1, 2 * len(a)))
         words = self._backend.reshape(self._backend.products(rows, table.prepared), (len(a), 2))
         return self._checked(replace(a, words=words, noise=a.noise.times_plain(table.norm1, table.norm2)))
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from instruction_sets import INSTRUCTION_SETS, check_same_output
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import CancelledError, DeviceError, ParameterError, ShapeError
@@ -99,7 +96,7 @@ def test_products_are_negacyclic() -> None:
     assert (ring.inverse(product) == expected % bounds.astype(np.int64)).all()
 
 
-@pytest.mark.parametrize("features", ["baseline", "avx2", "avx512"])
+@pytest.mark.parametrize("features", INSTRUCTION_SETS)
 def test_instruction_sets_give_the_same_words(features: str) -> None:
     script = (
         "import hashlib, numpy as np; from cloakwork.fhe_core.large_ntt import LargeNtt\n"
@@ -110,15 +107,7 @@ def test_instruction_sets_give_the_same_words(features: str) -> None:
         "    digest.update(ring.forward(words).tobytes() + ring.inverse(words).tobytes())\n"
         "print(digest.hexdigest())\n"
     )
-    found = {}
-    for name in (features, ""):
-        environment = os.environ | {"CLOAKWORK_CPU": name}
-        run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-        if run.returncode != 0 and "this processor does not have" in run.stderr:
-            pytest.skip(f"this processor has no {features}")
-        assert run.returncode == 0, run.stderr
-        found[name] = run.stdout
-    assert found[features] == found[""]
+    check_same_output(script, features)
 
 
 def test_words_are_pinned() -> None:
