@@ -51,14 +51,14 @@ def test_keyswitch(run: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--device", "cuda:0"), "cuda"),
+        (("--device", "cuda:99"), "cuda"),
         (("--digit", "3", "--special", "2"), "digit_primes"),
         (("--primes", "200"), "primes"),
     ],
 )
 def test_what_cannot_be_measured(run: Any, options: tuple[str, ...], message: str) -> None:
     result = run("bench", "keyswitch", "--log-size", "17", *options)
-    assert result.returncode != 0 and message in result.stderr and "Traceback" not in result.stderr
+    assert result.returncode != 0 and message in result.stderr.lower() and "Traceback" not in result.stderr
 
 
 def test_wrong_outputs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
