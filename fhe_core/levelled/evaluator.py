@@ -47,6 +47,14 @@ class PlainTable:
         return size
 
 
+@dataclass(frozen=True, eq=False)
+class PlainSummands:
+    """Plaintext polynomials that are added to ciphertexts of one level and scale."""
+
+    words: AnyWords  # [batch, level, N]
+    scale: int
+
+
 class LevelledEvaluator:
     """Computes on ciphertexts without their key. Results are new; operands stay.
 
@@ -93,13 +101,27 @@ class LevelledEvaluator:
 
     def add_plain(self, a: LevelledCiphertexts, messages: ArrayLike) -> LevelledCiphertexts:
         """a and polynomials of integers, [batch, N] or [N] for all."""
-        values = self._polynomials(messages) * a.scale % self._parameters.plaintext_modulus
+        values = self._polynomials(messages)
         if len(values) not in (1, len(a)):
             raise ShapeError(f"messages: expected 1 or {len(a)} polynomials, got {len(values)}")
-        small = centred(np.broadcast_to(values, (len(a), values.shape[1])), self._parameters.plaintext_modulus)
-        transformed = self._backend.transform(self._residues(small, a.level))
+        return self.add_summands(a, self.summands(np.broadcast_to(values, (len(a), values.shape[1])), a.level, a.scale))
+
+    def summands(self, messages: ArrayLike, level: int, scale: int = 1) -> PlainSummands:
+        """Prepares polynomials of integers [batch, N] once for many sums with ciphertexts of a level and a scale."""
+        values = self._polynomials(messages) * scale % self._parameters.plaintext_modulus
+        small = centred(values, self._parameters.plaintext_modulus)
+        return PlainSummands(self._backend.transform(self._residues(small, level)), scale)
+
+    def add_summands(self, a: LevelledCiphertexts, summands: PlainSummands) -> LevelledCiphertexts:
+        """a and what `summands` prepared, item by item."""
+        expected, found = (len(a), a.level), (summands.words.shape[0], summands.words.shape[1])
+        if found != expected or summands.scale != a.scale:
+            raise ShapeError(
+                f"summands: expected {expected[0]} of level {expected[1]} and scale {a.scale}, got {found[0]} of level {found[1]} and scale "
+                f"{summands.scale}"
+            )
         body, mask = (self._backend.part(self._words(a), number) for number in range(2))
-        words = self._backend.from_parts([self._backend.add(body, transformed, False), mask])
+        words = self._backend.from_parts([self._backend.add(body, summands.words, False), mask])
         return self._checked(replace(a, words=words, noise=a.noise.plus(noise.message(self._parameters))))
 
     def scale(self, a: LevelledCiphertexts, factor: int) -> LevelledCiphertexts:

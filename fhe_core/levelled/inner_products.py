@@ -19,7 +19,7 @@ from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.levelled import noise
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
-from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator, PlainTable
+from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator, PlainSummands, PlainTable
 from cloakwork.fhe_core.levelled.noise import Noise
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.residues import residues
@@ -121,15 +121,16 @@ class InnerProductTable:
         padded[: len(values)] = values
         self._shifts = expansion_shifts(evaluator, values.shape[1], level)
         self._table: PlainTable = evaluator.table(padded.reshape(blocks, size, -1).transpose(0, 2, 1), level, progress)
-        self._offsets: NDArray[np.int64] | None = None
+        self._offsets: PlainSummands | None = None
         if offsets is not None:
             added = np.asarray(offsets)
             if added.shape != (len(values),) or added.dtype.kind not in "iu":
                 raise ShapeError(
                     f"offsets: expected integers of shape [{len(values)}], got {added.dtype} of shape {list(added.shape)}"
                 )
-            self._offsets = np.zeros((blocks, size), dtype=np.int64)
-            self._offsets.reshape(-1)[: len(values)] = added
+            padded_offsets = np.zeros((blocks, size), dtype=np.int64)
+            padded_offsets.reshape(-1)[: len(values)] = added
+            self._offsets = evaluator.summands(padded_offsets, level)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -158,13 +159,15 @@ class InnerProductTable:
                 raise ShapeError(f"query: expected one ciphertext, got {len(query)}")
             if query.level != self._table.level:
                 raise ShapeError(f"query: expected level {self._table.level}, as the table, got {query.level}")
+            if query.scale != 1:
+                raise ShapeError(f"query: expected a fresh ciphertext, got one of scale {query.scale}")
         if not queries:
             return []
         terms = expand(evaluator, evaluator.concatenate(queries), self._shape[1], self._shifts)
-        found = evaluator.multiply_table(terms, self._table, progress=progress)
+        found = evaluator.deal(evaluator.multiply_table(terms, self._table, progress=progress), len(queries))
         if self._offsets is not None:
-            found = evaluator.add_plain(found, np.repeat(self._offsets, len(queries), axis=0))
-        return evaluator.deal(evaluator.modulus_switch(found, self._answer_level), len(queries))
+            found = [evaluator.add_summands(each, self._offsets) for each in found]
+        return [evaluator.modulus_switch(each, self._answer_level) for each in found]
 
 
 def rows_of(decrypted: NDArray[np.int64], rows: int) -> NDArray[np.int64]:

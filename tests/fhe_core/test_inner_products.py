@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -111,6 +112,19 @@ def test_wrong_input(key: LevelledClientKey, server: LevelledEvaluator) -> None:
         table.products(key.encrypt(np.zeros((2, 4096), int), 2))
     with pytest.raises(ShapeError, match="level"):
         table.products(key.encrypt(packed_query(PARAMETERS, np.arange(4)), 1))
+    for scaled in (query, server.modulus_switch(key.encrypt(packed_query(PARAMETERS, np.arange(4)), 2), 1)):
+        with pytest.raises(ShapeError, match="fresh|level"):
+            table.products(replace(scaled, scale=5))
+    with pytest.raises(ShapeError, match="fresh"):
+        table.products_of_all([query, replace(query, scale=5)])
+    assert table.products_of_all([]) == []
+    for summands in (
+        server.summands(np.ones(4096, int), 1),
+        server.summands(np.ones((2, 4096), int), 2),
+        server.summands(np.ones(4096, int), 2, 3),
+    ):
+        with pytest.raises(ShapeError, match="summands"):
+            server.add_summands(query, summands)
     with pytest.raises(KeyMismatchError, match="no key for the automorphism"):
         InnerProductTable(LevelledEvaluator(PARAMETERS), np.ones((3, 4), int)).products(query)
     with pytest.raises(KeyMismatchError):
