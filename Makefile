@@ -59,7 +59,7 @@ endef
 # Tests of the engine that need a device, on emulated ones. Kernels run as they are, so long tests (whole bootstraps of shipped sets) and
 # batches of hundreds are left out, and kernels that a set without one of its own would run twice.
 EMULATED_TESTS ?= tests/fhe_core
-EMULATED_LEFT_OUT := 257 or (sessions_in_threads and plain) or random_batch or shipped or full_domain or all_functions or random_circuits or pinned_memory_that_is_reused or toy_binary-shaped or two_limb-shaped or toy_large-plain or toy_fine-plain or (toy_fine and (31 or 32 or 33 or 150))
+EMULATED_LEFT_OUT := 257 or large_rings or (sessions_in_threads and plain) or random_batch or shipped or full_domain or all_functions or random_circuits or pinned_memory_that_is_reused or toy_binary-shaped or two_limb-shaped or toy_large-plain or toy_fine-plain or (toy_fine and (31 or 32 or 33 or 150))
 test-emulated: install $(VENV)/.test-tools
 	$(call engine,emulated,-O1)
 	PYTHONPATH=$(abspath $(BUILD))/emulated/tree CLOAKWORK_ENGINE=emulated $(PYTEST) -m "gpu and not long" -k "not ($(EMULATED_LEFT_OUT))" $(EMULATED_TESTS) $(PYTEST_ARGS)
