@@ -8,6 +8,8 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.fhe_core.errors import CancelledError
+
 Words: TypeAlias = NDArray[np.unsignedinteger]
 """Torus words modulo Q: uint32 for one limb, uint64 for two."""
 
@@ -19,6 +21,13 @@ Phases: TypeAlias = NDArray[np.uint64]
 
 Progress: TypeAlias = Callable[[int, int], bool | None] | None
 """progress(done, total); returning False cancels the call."""
+
+
+def report(progress: Progress, done: int, total: int) -> None:
+    """Raises: CancelledError: progress returned False."""
+    if progress is not None and progress(done, total) is False:
+        raise CancelledError(f"cancelled by progress after {done} of {total}")
+
 
 Entry = TypeVar("Entry", bound=np.generic)
 

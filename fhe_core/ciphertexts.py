@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
@@ -27,15 +28,15 @@ from cloakwork.fhe_core.noise_terms import NoiseTerms
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.phase_arithmetic import add, add_to_bodies, constant_words, halve, multiply, negate_words
 from cloakwork.fhe_core.wire_layout import MAX_WEIGHT_NORM
+from cloakwork.fhe_core.wire_object import WireObject
 
 if TYPE_CHECKING:
-    from cloakwork.fhe_core.files import PathLike
-    from cloakwork.fhe_core.wire import Buffer, BytesSource
+    from cloakwork.fhe_core.wire import BytesSource
 
 MAX_SCALAR = 1 << 31
 
 
-class _CiphertextArray:
+class _CiphertextArray(WireObject):
     """What the four classes share: parameter set, logical shape, encoding, weight norm, key, and the words themselves."""
 
     kind: wire.Kind
@@ -175,36 +176,14 @@ class _CiphertextArray:
     def _sections(self) -> list[wire.Section]:
         return [on_host(self._words)]
 
-    def to_bytes(self) -> bytes:
-        """One object of the wire format; words on a device are copied to the host."""
-        return wire.dump(self._header(), self._sections())
-
-    def save(self, path: PathLike) -> None:
-        """Writes the file atomically."""
-        wire.save(path, self._header(), self._sections())
-
-    @classmethod
-    def from_bytes(
-        cls, data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
-    ) -> Self:
-        """Reads one object. SerializationError or KeyMismatchError when it is not one of this class (and set, if given)."""
-        return cls._from_source(wire.bytes_source(data), parameters, max_bytes)
-
-    @classmethod
-    def load(
-        cls, path: PathLike, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
-    ) -> Self:
-        with wire.file_source(path) as source:
-            return cls._from_source(source, parameters, max_bytes)
-
     @classmethod
     def _from_source(cls, source: BytesSource, parameters: ParameterSet | None, max_bytes: int) -> Self:
         header, sections = wire.read(source, cls.kind, seeded=cls.seeded, parameters=parameters, max_bytes=max_bytes)
         return cls._from_sections(header, sections)
 
     @classmethod
-    def _from_sections(cls, header: wire.Header, sections: list[wire.Section]) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def _from_sections(cls, header: wire.Header, sections: list[wire.Section]) -> Self: ...
 
 
 class _Seeded(_CiphertextArray):

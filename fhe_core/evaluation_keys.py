@@ -16,16 +16,16 @@ from cloakwork.fhe_core.device_words import device_ordinals
 from cloakwork.fhe_core.engine import EngineKey
 from cloakwork.fhe_core.errors import OutOfDeviceMemory
 from cloakwork.fhe_core.public_key import PublicKey
+from cloakwork.fhe_core.wire_object import WireObject
 
 __all__ = ["EvaluationKeys", "ExpandedKey", "device_memory", "device_ordinals"]
 
 if TYPE_CHECKING:
-    from cloakwork.fhe_core.files import PathLike
-    from cloakwork.fhe_core.wire import Buffer, BytesSource
+    from cloakwork.fhe_core.wire import BytesSource
 
 
 @dataclass(frozen=True, eq=False)
-class EvaluationKeys:
+class EvaluationKeys(WireObject):
     """Bootstrap key and keyswitch key as one seed and their bodies, and a public key (sections 9 and 10 of docs/specification.md).
 
     They let anyone compute on ciphertexts of the key `key_id`, re-randomise the results, and decrypt nothing.
@@ -71,26 +71,6 @@ class EvaluationKeys:
 
     def _sections(self) -> list[wire.Section]:
         return [self.seed, self.bootstrap_bodies, self.keyswitch_bodies, self.public_seed, self.public_bodies]
-
-    def to_bytes(self) -> bytes:
-        return wire.dump(self._header(), self._sections())
-
-    def save(self, path: PathLike) -> None:
-        """Writes the file atomically and without a second copy of the key in memory."""
-        wire.save(path, self._header(), self._sections())
-
-    @classmethod
-    def from_bytes(
-        cls, data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
-    ) -> EvaluationKeys:
-        return cls._from_source(wire.bytes_source(data), parameters, max_bytes)
-
-    @classmethod
-    def load(
-        cls, path: PathLike, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
-    ) -> EvaluationKeys:
-        with wire.file_source(path) as source:
-            return cls._from_source(source, parameters, max_bytes)
 
     @classmethod
     def _from_source(cls, source: BytesSource, parameters: ParameterSet | None, max_bytes: int) -> EvaluationKeys:

@@ -26,10 +26,10 @@ from cloakwork.fhe_core.modular_integers import (
 )
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.phase_arithmetic import negate_words
+from cloakwork.fhe_core.wire_object import WireObject
 
 if TYPE_CHECKING:
-    from cloakwork.fhe_core.files import PathLike
-    from cloakwork.fhe_core.wire import Buffer, BytesSource
+    from cloakwork.fhe_core.wire import BytesSource
 
 
 _ZEROS_AT_ONCE = 256  # GLWE encryptions in memory for each thread; 17 MB of the largest set
@@ -37,7 +37,7 @@ LANES = 16  # encryptions that one call of the engine works on together
 
 
 @dataclass(frozen=True, eq=False)
-class PublicKey:
+class PublicKey(WireObject):
     """k GLWE-like rows as one seed and their bodies; encrypts and nothing else."""
 
     parameters: ParameterSet
@@ -115,24 +115,8 @@ class PublicKey:
     def _header(self) -> wire.Header:
         return wire.Header(kind=wire.Kind.PUBLIC_KEY, parameters=self.parameters, seeded=True, key_id=self.key_id)
 
-    def to_bytes(self) -> bytes:
-        return wire.dump(self._header(), [self.seed, self.bodies])
-
-    def save(self, path: PathLike) -> None:
-        wire.save(path, self._header(), [self.seed, self.bodies])
-
-    @classmethod
-    def from_bytes(
-        cls, data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
-    ) -> PublicKey:
-        return cls._from_source(wire.bytes_source(data), parameters, max_bytes)
-
-    @classmethod
-    def load(
-        cls, path: PathLike, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
-    ) -> PublicKey:
-        with wire.file_source(path) as source:
-            return cls._from_source(source, parameters, max_bytes)
+    def _sections(self) -> list[wire.Section]:
+        return [self.seed, self.bodies]
 
     @classmethod
     def _from_source(cls, source: BytesSource, parameters: ParameterSet | None, max_bytes: int) -> PublicKey:

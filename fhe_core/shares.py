@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,10 +25,10 @@ from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.parameters import parameter_digest
 from cloakwork.fhe_core.public_key import PublicKey
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
+from cloakwork.fhe_core.wire_object import WireObject
 
 if TYPE_CHECKING:
-    from cloakwork.fhe_core.files import PathLike
-    from cloakwork.fhe_core.wire import Buffer, BytesSource
+    from cloakwork.fhe_core.wire import BytesSource
 
 __all__ = [
     "EvaluationShare",
@@ -45,7 +46,7 @@ _PARTY = struct.Struct("<I32s")  # a section of every share
 
 
 @dataclass(frozen=True, eq=False)
-class _Share:
+class _Share(WireObject):
     """index: number of the party; belongs_to: 32 bytes that say what the share is a share of."""
 
     kind: ClassVar[wire.Kind]
@@ -62,12 +63,12 @@ class _Share:
     def shape(self) -> tuple[int, ...]:
         return ()
 
-    def _arrays(self) -> list[Words]:
-        raise NotImplementedError
+    @abstractmethod
+    def _arrays(self) -> list[Words]: ...
 
     @classmethod
-    def _of(cls, header: wire.Header, index: int, belongs_to: bytes, arrays: list[Words]) -> Self:
-        raise NotImplementedError
+    @abstractmethod
+    def _of(cls, header: wire.Header, index: int, belongs_to: bytes, arrays: list[Words]) -> Self: ...
 
     def _header(self) -> wire.Header:
         return wire.Header(
@@ -76,25 +77,6 @@ class _Share:
 
     def _sections(self) -> list[wire.Section]:
         return [_PARTY.pack(self.index, self.belongs_to), *self._arrays()]
-
-    def to_bytes(self) -> bytes:
-        return wire.dump(self._header(), self._sections())
-
-    def save(self, path: PathLike) -> None:
-        wire.save(path, self._header(), self._sections())
-
-    @classmethod
-    def from_bytes(
-        cls, data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
-    ) -> Self:
-        return cls._from_source(wire.bytes_source(data), parameters, max_bytes)
-
-    @classmethod
-    def load(
-        cls, path: PathLike, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
-    ) -> Self:
-        with wire.file_source(path) as source:
-            return cls._from_source(source, parameters, max_bytes)
 
     @classmethod
     def _from_source(cls, source: BytesSource, parameters: ParameterSet | None, max_bytes: int) -> Self:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.arrays import Progress, report
 from cloakwork.fhe_core.device_words import cuda_ordinals, device_ordinals
 from cloakwork.fhe_core.errors import DeviceError
 
@@ -146,7 +146,7 @@ class CudaBackend:
         found = self._engine.products(words, prepared)
         if progress is not None:
             found.synchronize()
-            progress(1, 1)
+            report(progress, 1, 1)
         return found
 
     def multiply(self, a: _engine.CudaLevelledWords, b: _engine.CudaLevelledWords) -> _engine.CudaLevelledWords:

@@ -10,7 +10,7 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.arrays import Progress, report
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
 from cloakwork.fhe_core.levelled import noise
 from cloakwork.fhe_core.levelled.backends import AnyPrepared, AnyWords, Words, backend_of
@@ -161,8 +161,7 @@ class LevelledEvaluator:
                     norm1[row : row + len(part)] += absolute.sum(axis=1)
                     norm2[row : row + len(part)] += np.einsum("ij,ij->i", absolute, absolute)
                     yield self._residues(small.reshape(-1, size), level)
-                    if progress is not None:
-                        progress(min(row * terms + len(part) * (term + part.shape[1]), rows * terms), rows * terms)
+                    report(progress, row * terms + len(part) * (term + part.shape[1]), rows * terms)
 
         prepared = self._backend.table(chunks(), (rows, terms, level, size))
         return PlainTable(prepared, float(norm1.max()), math.sqrt(float(norm2.max())))

@@ -198,23 +198,21 @@ class Laboratory:
         norm = float(np.linalg.norm(weights))
         return Stage("look-up", errors, noise.lookup_variance(params, norm), noise.keyswitch_offset(params))
 
+    def stages(self) -> list[Stage]:
+        return [
+            self.fresh(),
+            self.public_key(),
+            self.keyswitch(),
+            self.modulus_switch(),
+            self.blind_rotation(),
+            self.lookup(),
+        ]
+
 
 def integer_weights(norm: float) -> NDArray[np.int32]:
     """One to four integer weights with an L2 norm close to `norm` and not above it."""
     count = 1 if norm < 1.4 else 2 if norm < 2 else 4
     return np.full(count, max(1, math.floor(norm / math.sqrt(count) + 1e-9)), dtype=np.int32)
-
-
-def measure(name: str) -> list[Stage]:
-    laboratory = Laboratory(name)
-    return [
-        laboratory.fresh(),
-        laboratory.public_key(),
-        laboratory.keyswitch(),
-        laboratory.modulus_switch(),
-        laboratory.blind_rotation(),
-        laboratory.lookup(),
-    ]
 
 
 def main() -> int:
@@ -224,7 +222,7 @@ def main() -> int:
     print("| set | fresh | public key | keyswitch | modulus switch | blind rotation | look-up | sd of the look-up, measured |")
     print("|---|---|---|---|---|---|---|---|")
     for name in names:
-        stages = measure(name)
+        stages = Laboratory(name).stages()
         spread = math.sqrt(float(np.mean(stages[-1].errors ** 2)))
         print(f"| `{name}` | " + " | ".join(f"{stage.ratio:.3f}" for stage in stages) + f" | {spread:.3e} |", flush=True)
     return 0

@@ -129,9 +129,10 @@ class NeighbourClient:
     def _weights(self, scores: Integers, queries: Integers) -> Reals:
         if self.weights == "uniform":
             return np.ones(scores.shape)
-        apart = 1 - scores * self.step**2
-        squared = apart**2 if self.metric == "cosine" else np.maximum((queries**2).sum(axis=1)[:, None] - scores, 0)
-        distance: Reals = np.sqrt(squared.astype(np.float64))
+        if self.metric == "cosine":
+            distance: Reals = np.abs(1 - scores * self.step**2)
+        else:
+            distance = np.sqrt(np.maximum((queries**2).sum(axis=1)[:, None] - scores, 0).astype(np.float64))
         at = (distance <= 0).astype(float)  # those alone count
         inverse = 1 / np.where(at > 0, 1.0, distance)
         return np.where(at.sum(axis=1, keepdims=True) > 0, at, inverse)
@@ -212,6 +213,9 @@ def scaled(values: Reals, centre: Reals, metric: Metric) -> Reals:
     """Before division by the step: about the centre, or of length 1 (and zero where all is zero)."""
     if metric == "euclidean":
         return values - centre
-    lengths = np.linalg.norm(values, axis=1, keepdims=True)
-    found: Reals = np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0)
+    peaks = np.abs(values).max(
+        axis=1, keepdims=True, initial=0.0
+    )  # squares of what is left are neither too large nor too small
+    unit = np.divide(values, peaks, out=np.zeros_like(values), where=peaks > 0)
+    found: Reals = unit / np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1.0)
     return found

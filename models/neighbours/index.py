@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.arrays import Progress, report
 from cloakwork.fhe_core.levelled.ciphertexts import (
     LevelledCiphertexts,
     LevelledEvaluationKeys,
@@ -285,13 +285,12 @@ def _agreement(client: NeighbourClient, rows: ScaledRows, made: Quantised, progr
         return 1.0
     judged = np.unique(np.linspace(0, len(rows) - 1, _JUDGED_ROWS).astype(int))
     by_integers = _Nearest(judged, made.integers[judged].astype(np.float64), client.n_neighbors)
-    by_reals = _Nearest(judged, rows.at(judged), client.n_neighbors)
+    by_reals = _Nearest(judged, rows.at(judged) / made.step, client.n_neighbors)
     for part in row_ranges(made.integers.shape):
         by_integers.take(part, made.integers[part].astype(np.float64), made.factor, made.offsets[part])
-        reals = rows.at(part)
+        reals = rows.at(part) / made.step  # of the integers' size, whatever the table's is
         by_reals.take(part, reals, made.factor, -np.square(reals).sum(axis=1) if client.metric == "euclidean" else 0.0)
-        if progress is not None:
-            progress(len(rows) + part.stop, 2 * len(rows))
+        report(progress, len(rows) + part.stop, 2 * len(rows))
     decided = [client.of_rows(each.rows, np.ones(each.rows.shape)) for each in (by_integers, by_reals)]
     if client.classes is not None:
         return float((decided[0] == decided[1]).mean())

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.arrays import Progress, report
 from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CompileError
 from cloakwork.models.neighbours.client import Integers, Metric, scaled
@@ -106,8 +106,7 @@ def quantised(rows: ScaledRows, bits: int, progress: Progress = None) -> Quantis
     integers = np.empty(rows.values.shape, dtype=np.int16)
     for part in row_ranges(integers.shape):
         integers[part] = np.rint(rows.at(part) / step)
-        if progress is not None:
-            progress(part.stop, 2 * len(rows))
+        report(progress, part.stop, 2 * len(rows))
     limit = max(1, -int(integers.min()), int(integers.max()))
     factor = score_factor(rows.metric)
     absolute, squares = row_sums(integers)

@@ -12,14 +12,6 @@ LOW, HIGH = 0.94, 1.06  # of standard deviations: 4096 samples, or 32 rotations 
 
 @pytest.mark.parametrize("name", ["toy_2p", "toy_3p", "lut3_2p", pytest.param("lut3_3p", marks=pytest.mark.long)])
 def test_stages(laboratory_named: Callable[[str], Any], name: str) -> None:
-    laboratory = laboratory_named(name)
-    stages = [
-        laboratory.fresh(),
-        laboratory.public_key(),
-        laboratory.keyswitch(),
-        laboratory.modulus_switch(),
-        laboratory.blind_rotation(),
-        laboratory.lookup(),
-    ]
+    stages = laboratory_named(name).stages()
     ratios = {stage.name: stage.ratio for stage in stages}
     assert all(LOW < ratio < HIGH for ratio in ratios.values()), ratios

@@ -12,7 +12,7 @@ from sklearn.datasets import load_diabetes, load_digits, load_wine
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 
-from cloakwork.fhe_core.errors import FheError, KeyMismatchError
+from cloakwork.fhe_core.errors import CancelledError, FheError, KeyMismatchError
 from cloakwork.fhe_core.levelled.ciphertexts import (
     LevelledCiphertexts,
     LevelledEvaluationKeys,
@@ -231,3 +231,26 @@ def test_tables_that_are_no_numbers() -> None:
             NeighbourIndex.build(table, np.arange(len(table)), n_neighbors=1)
     with pytest.raises(CompileError, match="finite"):
         NeighbourIndex.build(np.array([[1.0, np.nan]]), [0], n_neighbors=1)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("scale", [2.0**990, 2.0**-990])
+def test_units_change_nothing(metric: Metric, scale: float) -> None:
+    """Squares of such numbers are beyond doubles, or zero."""
+    rng = np.random.default_rng(6)
+    table, target = rng.standard_normal((120, 6)), rng.integers(0, 3, 120)
+    options: dict[str, Any] = {"n_neighbors": 4, "metric": metric, "weights": "distance"}
+    plain, other = (NeighbourIndex.build(table * factor, target, **options) for factor in (1.0, scale))
+    np.testing.assert_array_equal(other.integers, plain.integers)
+    assert (other.bits, other.agreement) == (plain.bits, plain.agreement)
+    np.testing.assert_array_equal(other.predict(table[:20] * scale), plain.predict(table[:20]))
+
+
+def test_progress_cancels() -> None:
+    table, target = np.arange(40.0).reshape(10, 4), np.arange(10) % 2
+    with pytest.raises(CancelledError):
+        NeighbourIndex.build(table, target, n_neighbors=2, progress=lambda done, total: False)
+    index = NeighbourIndex.build(table, target, n_neighbors=2, progress=lambda done, total: None)
+    keys = index.client.evaluation_keys(LevelledClientKey.generate(index.client.parameters))
+    with pytest.raises(CancelledError):
+        index.scorer(keys, progress=lambda done, total: False)

@@ -1,0 +1,49 @@
+"""What every object of the wire format can do: bytes and files, both ways."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self
+
+from cloakwork.fhe_core import wire
+from cloakwork.fhe_core._engine import ParameterSet
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.files import PathLike
+    from cloakwork.fhe_core.wire import Buffer, BytesSource
+
+
+class WireObject(ABC):
+    """An object that is written as a header and sections, and read from a source of bytes."""
+
+    @abstractmethod
+    def _header(self) -> wire.Header: ...
+
+    @abstractmethod
+    def _sections(self) -> list[wire.Section]: ...
+
+    @classmethod
+    @abstractmethod
+    def _from_source(cls, source: BytesSource, parameters: ParameterSet | None, max_bytes: int) -> Self: ...
+
+    def to_bytes(self) -> bytes:
+        """One object of the wire format; words on a device are copied to the host."""
+        return wire.dump(self._header(), self._sections())
+
+    def save(self, path: PathLike) -> None:
+        """Writes the file atomically and without a second copy in memory."""
+        wire.save(path, self._header(), self._sections())
+
+    @classmethod
+    def from_bytes(
+        cls, data: Buffer, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
+    ) -> Self:
+        """Reads one object. SerializationError or KeyMismatchError when it is not one of this class (and set, if given)."""
+        return cls._from_source(wire.bytes_source(data), parameters, max_bytes)
+
+    @classmethod
+    def load(
+        cls, path: PathLike, *, parameters: ParameterSet | None = None, max_bytes: int = wire.DEFAULT_MAX_BYTES
+    ) -> Self:
+        with wire.file_source(path) as source:
+            return cls._from_source(source, parameters, max_bytes)
