@@ -21,9 +21,11 @@ __all__ = [
     "NoiseParameters",
     "blind_rotation_variance",
     "combined_variance",
+    "digit_moment",
     "division_variance",
     "fresh_variance",
     "full_domain_p_fail_log2",
+    "gadget_rounding_variance",
     "keyswitch_constant_variance",
     "keyswitch_digit_moment",
     "keyswitch_key_variance",
@@ -266,7 +268,7 @@ def modulus_switch_variance(params: NoiseParameters) -> float:
 # Blind rotation (sections 4 to 6)
 
 
-def _digit_moment(params: NoiseParameters, gadget: tuple[int, int]) -> float:
+def digit_moment(params: NoiseParameters, gadget: tuple[int, int]) -> float:
     """Sum over levels of E[d^2]: (B^2 + 2) / 12 in [-B/2, B/2), and the top digit uniform on the part of its range that Q fills."""
     base_log, level_count = gadget
     drop = 27 * params.limb_count - base_log * level_count
@@ -274,7 +276,7 @@ def _digit_moment(params: NoiseParameters, gadget: tuple[int, int]) -> float:
     return (level_count - 1) * (4.0**base_log + 2) / 12 + top_range**2 / 12
 
 
-def _rounding_variance(params: NoiseParameters, gadget: tuple[int, int]) -> float:
+def gadget_rounding_variance(params: NoiseParameters, gadget: tuple[int, int]) -> float:
     """Error of one coefficient of the approximate decomposition: uniform on 2^drop residues."""
     drop = 27 * params.limb_count - gadget[0] * gadget[1]
     return 4.0**drop / 12 / params.modulus**2
@@ -287,17 +289,17 @@ def external_product_key_variance(params: NoiseParameters) -> float:
     of its keys is that of their numerators. Rows of several parties' keys are encrypted under their public key.
     Source: [CGGI20]; [BBC+25] for r bodies; [BIP+22] NTRU.
     """
-    masks = params.glwe_dimension * _digit_moment(params, params.mask_gadget)
+    masks = params.glwe_dimension * digit_moment(params, params.mask_gadget)
     bodies = params.lane_count if params.accumulator == "glwe" else 0
-    digits = masks + bodies * _digit_moment(params, params.body_gadget)
+    digits = masks + bodies * digit_moment(params, params.body_gadget)
     row = public_key_variance(params) if params.party_count > 1 else (params.key_sigma / params.key_modulus) ** 2
     return params.polynomial_size * digits * row
 
 
 def external_product_rounding_variance(params: NoiseParameters) -> float:
     """Phase error of decomposing a GLWE ciphertext: body error plus kN mask errors times the secret; an NTRU accumulator has no body."""
-    masks = params.large_dimension * _secret_square(params) * _rounding_variance(params, params.mask_gadget)
-    return masks + (_rounding_variance(params, params.body_gadget) if params.accumulator == "glwe" else 0.0)
+    masks = params.large_dimension * _secret_square(params) * gadget_rounding_variance(params, params.mask_gadget)
+    return masks + (gadget_rounding_variance(params, params.body_gadget) if params.accumulator == "glwe" else 0.0)
 
 
 def division_variance(params: NoiseParameters) -> float:
@@ -392,7 +394,7 @@ def rotation_correlation_bound(params: NoiseParameters) -> float:
 def _rounding_share(params: NoiseParameters) -> float:
     """Of the variance of a blind rotation: what rounding masks brings, at most."""
     masks = params.large_dimension * _secret_square(params)
-    gadget = step_units(params)[1] * masks * _rounding_variance(params, params.mask_gadget)
+    gadget = step_units(params)[1] * masks * gadget_rounding_variance(params, params.mask_gadget)
     rounding = gadget + share_of_steps_taken(params) * division_variance(params) + transform_variance(params)
     return params.step_count * rounding / blind_rotation_variance(params)
 

@@ -27,6 +27,9 @@ class LevelledBackend(Protocol):
 
     def keys(self, expanded: dict[int, _engine.LevelledPrepared]) -> dict[int, AnyPrepared]: ...
     def transform(self, words: Words) -> AnyWords: ...
+    def coefficients(self, words: AnyWords) -> Words:
+        """The inverse, on the host."""
+
     def table(self, chunks: Iterable[Words], shape: tuple[int, int, int, int]) -> AnyPrepared:
         """Prepares coefficients: chunks [.., level, N], in order, of a table [rows, terms, level, N]."""
 
@@ -63,7 +66,10 @@ class CpuBackend:
         return dict(expanded)
 
     def transform(self, words: Words) -> Words:
-        return self._engine.transform(words, False, self._threads)
+        return self._engine.transform(_rows(words), False, self._threads).reshape(words.shape)
+
+    def coefficients(self, words: Words) -> Words:
+        return self._engine.transform(_rows(words), True, self._threads).reshape(words.shape)
 
     def table(self, chunks: Iterable[Words], shape: tuple[int, int, int, int]) -> _engine.LevelledPrepared:
         words, filled = np.empty((shape[0] * shape[1], *shape[2:]), dtype=np.uint32), 0
@@ -127,6 +133,9 @@ class CudaBackend:
 
     def transform(self, words: Words) -> _engine.CudaLevelledWords:
         return self._engine.transform(self._engine.upload(words), False)
+
+    def coefficients(self, words: _engine.CudaLevelledWords) -> Words:
+        return self._engine.transform(words, True).to_host()
 
     def table(self, chunks: Iterable[Words], shape: tuple[int, int, int, int]) -> _engine.CudaLevelledWords:
         prepared = [self._engine.prepare(self.transform(chunk).reshape((len(chunk), 1))) for chunk in chunks]

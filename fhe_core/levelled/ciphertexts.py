@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from cloakwork.fhe_core import _engine
@@ -141,15 +141,17 @@ class LevelledEvaluationKeys:
         return sum(key.bodies.nbytes + len(key.seed) for key in self.keys.values())
 
     def to_bytes(self) -> bytes:
-        header = wire.Header(
-            kind=wire.Kind.EVALUATION_KEYS, parameters=self.parameters, key_id=self.key_id, items=len(self.keys)
-        )
-        sections = [
+        return wire.dump(self._header(wire.Kind.EVALUATION_KEYS), self._sections())
+
+    def _header(self, kind: wire.Kind) -> wire.Header:
+        return wire.Header(kind=kind, parameters=self.parameters, key_id=self.key_id, items=len(self.keys))
+
+    def _sections(self) -> list[bytes]:
+        return [
             each
             for g, key in self.keys.items()
             for each in (struct.pack("<I", g) + key.seed, wire.pack_words(key.bodies))
         ]
-        return wire.dump(header, sections)
 
     @classmethod
     def from_bytes(
@@ -157,21 +159,26 @@ class LevelledEvaluationKeys:
     ) -> LevelledEvaluationKeys:
         """Args: parameters: what they have to be of. Raises: as `wire.read`."""
         header, sections = wire.read(data, wire.Kind.EVALUATION_KEYS, parameters, max_bytes)
-        size, row, keys = header.parameters.polynomial_size, header.parameters.set, dict[int, SeededSwitchKey]()
-        for named, packed in zip(sections[::2], sections[1::2], strict=True):
-            g = int.from_bytes(named[:4], "little")
-            if g in keys or not (g == SQUARE or (g % 2 == 1 and g < 2 * size)):
-                raise SerializationError(
-                    f"{header.kind.label}: expected automorphisms each once, odd and below {2 * size}, got {g}"
-                )
-            bodies = wire.unpack_words(packed, (-1, len(row.primes), size))
-            wire.check_below(bodies, row.primes, header.kind)
-            keys[g] = SeededSwitchKey(named[4:], bodies)
-        return cls(header.parameters, header.key_id, keys)
+        return cls(header.parameters, header.key_id, switch_keys(header, sections, {SQUARE}))
 
     def expanded(self, threads: int) -> dict[int, _engine.LevelledPrepared]:
         engine = self.parameters.engine
         return {g: engine.expand_key(key.seed, key.bodies, threads) for g, key in self.keys.items()}
+
+
+def switch_keys(header: wire.Header, sections: Sequence[bytes], others: Set[int]) -> dict[int, SeededSwitchKey]:
+    """Of an object's sections. Args: others: numbers that are no automorphisms'. Raises: SerializationError."""
+    size, row, keys = header.parameters.polynomial_size, header.parameters.set, dict[int, SeededSwitchKey]()
+    for named, packed in zip(sections[::2], sections[1::2], strict=True):
+        g = int.from_bytes(named[:4], "little")
+        if g in keys or not (g in others or (g % 2 == 1 and g < 2 * size)):
+            raise SerializationError(
+                f"{header.kind.label}: expected automorphisms each once, odd and below {2 * size}, got {g}"
+            )
+        bodies = wire.unpack_words(packed, (-1, len(row.primes), size))
+        wire.check_below(bodies, row.primes, header.kind)
+        keys[g] = SeededSwitchKey(named[4:], bodies)
+    return keys
 
 
 def require_same_key(a: bytes, b: bytes) -> None:

@@ -65,6 +65,20 @@ class Slots:
         values = _transform(twisted, pow(self._psi, 2, self._modulus), self._modulus)
         return values[..., self._place]
 
+    def selectors(self, slots: ArrayLike) -> NDArray[np.int64]:
+        """Polynomials [slots, N] whose products with a polynomial have its value in that slot as their constant coefficient: for `ToLookups`.
+
+        A product with one has noise of t sqrt(N / 12) times as much: leave a level for it. ShapeError: no such slots.
+        """
+        wanted = np.asarray(slots)
+        if wanted.dtype.kind not in "iu" or wanted.ndim != 1 or ((wanted < 0) | (wanted >= self._size)).any():
+            raise ShapeError(f"slots: expected integers in [0, {self._size}) of shape [slots]")
+        powers = _powers(self._psi, 2 * self._size, self._modulus)
+        exponents = 2 * self._place[wanted][:, None] + 1
+        # The constant coefficient of m q is m_0 q_0 - m_1 q_(N-1) - m_2 q_(N-2) - ..
+        values = powers[exponents * np.arange(self._size) % (2 * self._size)]
+        return np.concatenate([values[:, :1], -values[:, :0:-1]], axis=1)
+
     def rotation(self, steps: int) -> int:
         """The automorphism that moves both rows by so many columns to the left."""
         return pow(GENERATOR, steps % (self._size // 2), 2 * self._size)

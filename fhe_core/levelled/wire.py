@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.levelled.noise import MOST_DEGREE, Noise
 from cloakwork.fhe_core.levelled.parameters import SETS, LevelledParameters
-from cloakwork.fhe_core.wire import CHECKSUM_BYTES, DEFAULT_MAX_BYTES, SEED_BYTES
+from cloakwork.fhe_core.wire import CHECKSUM_BYTES, DEFAULT_MAX_BYTES, KEY_ID_BYTES, SEED_BYTES
 
 MAGIC: Final = b"CLKL"
 VERSION: Final = 1
 MOST_ITEMS: Final = 1 << 20  # ciphertexts of an object
 MOST_KEYS: Final = 1 << 12
+LOOKUPS_DIGEST_BYTES: Final = 32
 _HEADER: Final = struct.Struct(
     "<4sHBB32s16sIIIBBHd"
 )  # .., set, key id, plaintext modulus, items, scale, level, 0, degree, bound
@@ -39,10 +40,14 @@ class Kind(IntEnum):
     EVALUATION_KEYS = 2
     CIPHERTEXTS = 3
     SEEDED_CIPHERTEXTS = 4
+    FROM_LOOKUPS_KEYS = 5
 
     @property
     def label(self) -> str:
         return f"levelled {self.name.lower().replace('_', ' ')}"
+
+
+_KEYS: Final = (Kind.EVALUATION_KEYS, Kind.FROM_LOOKUPS_KEYS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +66,10 @@ class Header:
     def sections(self) -> list[int]:
         """Bytes of each, without those of a secret key, which the key derivation decides."""
         size, row = self.parameters.polynomial_size, self.parameters.set
-        if self.kind is Kind.EVALUATION_KEYS:
+        if self.kind in _KEYS:
             digits = -(-row.levels // row.digit_primes)
-            return [4 + SEED_BYTES, packed_bytes(digits * len(row.primes) * size)] * self.items
+            before = [LOOKUPS_DIGEST_BYTES + KEY_ID_BYTES] if self.kind is Kind.FROM_LOOKUPS_KEYS else []
+            return before + [4 + SEED_BYTES, packed_bytes(digits * len(row.primes) * size)] * self.items
         if self.kind is Kind.CIPHERTEXTS:
             assert self.noise is not None
             return [8 * len(self.noise.variances), packed_bytes(self.items * 2 * self.level * size)]
@@ -181,7 +187,7 @@ def _header(view: memoryview, kind: Kind) -> Header:
     header = Header(kind=kind, parameters=parameters, key_id=key_id)
     if kind is Kind.SECRET_KEY:
         wrong = items or scale or level or degree or bound
-    elif kind is Kind.EVALUATION_KEYS:
+    elif kind in _KEYS:
         wrong = items > MOST_KEYS or scale or level or degree or bound
         header = replace(header, items=items)
     else:

@@ -38,8 +38,8 @@ def test_over_keys_a_rotation_has_the_variance_of_the_model(name: str, script: A
     params = laboratory.params
     stages = [with_key(laboratory, number).blind_rotation() for number in range(KEYS)]
     taken = params.step_count * noise.step_units(params)[0]
-    masks = params.glwe_dimension * noise._digit_moment(params, params.mask_gadget)
-    of_masks = masks / (masks + noise._digit_moment(params, params.body_gadget))
+    masks = params.glwe_dimension * noise.digit_moment(params, params.mask_gadget)
+    of_masks = masks / (masks + noise.digit_moment(params, params.body_gadget))
     assert variance_over_model(stages) == pytest.approx(1 - of_masks / taken, abs=0.02)
 
 

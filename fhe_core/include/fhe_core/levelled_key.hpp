@@ -42,6 +42,9 @@ class LevelledKey {
     // The key that switches from S^2 (g = 0) or S(X^g): bodies [digit][every prime][N].
     Seed switch_key(std::uint64_t g, std::uint32_t* bodies) const;
 
+    // The key that switches from another secret, of N small coefficients.
+    Seed switch_key_of(const std::int8_t* coefficients, std::uint32_t* bodies) const;
+
    private:
     LevelledKey(std::shared_ptr<const cpu::Levelled> levelled, SecretVector<std::int8_t> secret,
                 const std::optional<Seed>& entropy);
@@ -50,10 +53,13 @@ class LevelledKey {
         Seed seed;
     };
     Randomness fresh_randomness() const;
+    // Of small coefficients [N]: [every prime][N], transformed, times 2^32.
+    SecretVector<std::uint32_t> prepared(const std::int8_t* coefficients) const;
+    Seed switch_key_from(const SecretVector<std::uint32_t>& source, std::uint32_t* bodies) const;
 
     std::shared_ptr<const cpu::Levelled> levelled_;
     SecretVector<std::int8_t> secret_;
-    SecretVector<std::uint32_t> prepared_;  // [every prime][N], transformed, times 2^32
+    SecretVector<std::uint32_t> prepared_;  // of it
     std::optional<Seed> test_entropy_;
     mutable std::atomic<std::uint64_t> test_calls_ = 1;
 };

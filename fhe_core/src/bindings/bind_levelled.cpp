@@ -303,6 +303,21 @@ py::tuple switch_key(const LevelledKey& key, std::uint64_t g) {
     return py::make_tuple(seed_bytes(seed), bodies);
 }
 
+py::tuple switch_key_of(const LevelledKey& key, const py::bytes& data) {
+    const std::string_view bytes = data;
+    if (bytes.size() != key.coefficient_count())
+        throw ShapeError("coefficients: expected " + std::to_string(key.coefficient_count()) + " bytes, got " +
+                         std::to_string(bytes.size()));
+    Words32 bodies(key_bodies_shape(key.tables()));
+    std::uint32_t* out = bodies.mutable_data();
+    Seed seed;
+    {
+        const py::gil_scoped_release release;
+        seed = key.switch_key_of(reinterpret_cast<const std::int8_t*>(bytes.data()), out);
+    }
+    return py::make_tuple(seed_bytes(seed), bodies);
+}
+
 std::vector<std::uint32_t> primes_of(const cpu::Levelled& levelled) {
     std::vector<std::uint32_t> values;
     for (const LargePrime& prime : levelled.tables().ntt().all_primes()) values.push_back(prime.q);
@@ -344,7 +359,8 @@ void bind_levelled(py::module_& m) {
         .def("encrypt", &encrypt, py::arg("messages"), py::arg("level"))
         .def("phase", &phase, py::arg("ciphertexts"))
         .def("messages", &messages, py::arg("phases"))
-        .def("switch_key", &switch_key, py::arg("g"));
+        .def("switch_key", &switch_key, py::arg("g"))
+        .def("switch_key_of", &switch_key_of, py::arg("coefficients"));
 }
 
 }  // namespace fhe_core

@@ -30,13 +30,7 @@ void mask_of(const Seed& seed, std::uint32_t domain, std::uint64_t index, int pr
 LevelledKey::LevelledKey(std::shared_ptr<const cpu::Levelled> levelled, SecretVector<std::int8_t> secret,
                          const std::optional<Seed>& entropy)
     : levelled_(std::move(levelled)), secret_(std::move(secret)), test_entropy_(entropy) {
-    const std::size_t n = tables().polynomial_size(), primes = static_cast<std::size_t>(tables().prime_count());
-    prepared_ = SecretVector<std::uint32_t>(primes * n);
-    for (std::size_t prime = 0; prime < primes; ++prime)
-        for (std::size_t j = 0; j < n; ++j)
-            prepared_[prime * n + j] = lifted(secret_[j], tables().prime(static_cast<int>(prime)).q);
-    levelled_->transform(prepared_.data(), 1, tables().prime_count(), false, 1);
-    levelled_->prepare(prepared_.data(), 1, tables().prime_count(), prepared_.data(), 1);
+    prepared_ = prepared(secret_.data());
 }
 
 std::unique_ptr<LevelledKey> LevelledKey::generate(std::shared_ptr<const cpu::Levelled> levelled,
@@ -125,20 +119,42 @@ void LevelledKey::phase(const std::uint32_t* ciphertexts, std::size_t batch, int
     levelled_->transform(phases, batch, level, true, 1);
 }
 
-// Row d: c_0 = P g_d S' + t e_d - c_1 S, g_d = 1 modulo the primes of digit d and 0 modulo the others; P is 0 modulo its own.
 Seed LevelledKey::switch_key(std::uint64_t g, std::uint32_t* bodies) const {
+    const std::size_t n = tables().polynomial_size(), primes = static_cast<std::size_t>(tables().prime_count());
+    const cpu::LevelledKernels& kernels = cpu::select_kernels().levelled;
+    SecretVector<std::uint32_t> source(primes * n);
+    if (g == 0) {
+        for (std::size_t number = 0; number < primes; ++number) {
+            const std::uint32_t* s = prepared_.data() + number * n;
+            kernels.products(tables().prime(static_cast<int>(number)), &s, &s, 1, n, source.data() + number * n);
+        }
+    } else {
+        levelled_->automorphism(prepared_.data(), g, 1, tables().prime_count(), source.data(), 1);
+    }
+    return switch_key_from(source, bodies);
+}
+
+Seed LevelledKey::switch_key_of(const std::int8_t* coefficients, std::uint32_t* bodies) const {
+    return switch_key_from(prepared(coefficients), bodies);
+}
+
+SecretVector<std::uint32_t> LevelledKey::prepared(const std::int8_t* coefficients) const {
+    const std::size_t n = tables().polynomial_size(), primes = static_cast<std::size_t>(tables().prime_count());
+    SecretVector<std::uint32_t> words(primes * n);
+    for (std::size_t number = 0; number < primes; ++number)
+        for (std::size_t j = 0; j < n; ++j)
+            words[number * n + j] = lifted(coefficients[j], tables().prime(static_cast<int>(number)).q);
+    levelled_->transform(words.data(), 1, tables().prime_count(), false, 1);
+    levelled_->prepare(words.data(), 1, tables().prime_count(), words.data(), 1);
+    return words;
+}
+
+// Row d: c_0 = P g_d S' + t e_d - c_1 S, g_d = 1 modulo the primes of digit d and 0 modulo the others; P is 0 modulo its own.
+// source: S', [every prime][N], transformed, times 2^32.
+Seed LevelledKey::switch_key_from(const SecretVector<std::uint32_t>& source, std::uint32_t* bodies) const {
     const std::size_t n = tables().polynomial_size();
     const int primes = tables().prime_count(), digits = tables().digit_count(tables().level_count());
     const cpu::LevelledKernels& kernels = cpu::select_kernels().levelled;
-    SecretVector<std::uint32_t> source(static_cast<std::size_t>(primes) * n);  // S^2 or S(X^g), times 2^32
-    if (g == 0) {
-        for (int number = 0; number < primes; ++number) {
-            const std::uint32_t* s = prepared_.data() + static_cast<std::size_t>(number) * n;
-            kernels.products(tables().prime(number), &s, &s, 1, n, source.data() + static_cast<std::size_t>(number) * n);
-        }
-    } else {
-        levelled_->automorphism(prepared_.data(), g, 1, primes, source.data(), 1);
-    }
     Randomness randomness = fresh_randomness();
     SecretVector<std::int32_t> noise(n);
     SecretVector<std::uint32_t> product(n);
