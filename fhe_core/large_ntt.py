@@ -75,11 +75,12 @@ class LargeNtt:
         """Of one prime."""
         return self._tables.table_bytes
 
-    def forward(self, words: Residues | DeviceArray, progress: Progress = None) -> Any:
+    def forward(self, words: Residues | DeviceArray, progress: Progress = None, *, out: Residues | None = None) -> Any:
         """Coefficients to values.
 
         Args:
             words: [batch, primes, N] uint32, each below its prime; an array of the host or of this device.
+            out: of the host, for the result: another array, or `words` itself. On a CPU.
 
         Returns:
             The same shape, where the argument lies.
@@ -87,11 +88,11 @@ class LargeNtt:
         Raises:
             ShapeError: another shape or dtype, or a word that is not below its prime.
         """
-        return self._transform(words, False, progress)
+        return self._transform(words, False, progress, out)
 
-    def inverse(self, words: Residues | DeviceArray, progress: Progress = None) -> Any:
+    def inverse(self, words: Residues | DeviceArray, progress: Progress = None, *, out: Residues | None = None) -> Any:
         """Values to coefficients, the inverse of `forward`."""
-        return self._transform(words, True, progress)
+        return self._transform(words, True, progress, out)
 
     def to_device(self, words: Residues) -> DeviceArray:
         """A copy on the device that this transform runs on."""
@@ -99,11 +100,13 @@ class LargeNtt:
             raise DeviceError("device: expected a CUDA device, this transform runs on the CPU")
         return engine.upload(words, self._ordinals[0])
 
-    def _transform(self, words: Residues | DeviceArray, inverse: bool, progress: Progress) -> Any:
+    def _transform(self, words: Residues | DeviceArray, inverse: bool, progress: Progress, out: Residues | None) -> Any:
         if self._cuda is None:
             if not isinstance(words, np.ndarray):
                 raise ShapeError("words: expected a numpy array on a CPU; use to_host() first")
-            return self._tables.transform(words, inverse, self._threads, progress)
+            return self._tables.transform(words, inverse, self._threads, progress, out)
+        if out is not None:
+            raise DeviceError("out: expected a transform on a CPU, this one runs on a device")
         if isinstance(words, np.ndarray):
             expected = (len(self.primes), 1 << self.log_size)
             if words.ndim != 3 or words.shape[0] == 0 or words.shape[1:] != expected or words.dtype != np.uint32:

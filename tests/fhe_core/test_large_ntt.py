@@ -78,6 +78,20 @@ def test_batches_and_threads_change_nothing(batch: int, device: str) -> None:
     assert (ring.forward(words) == expected).all()
 
 
+def test_results_go_where_they_are_wanted() -> None:
+    ring = LargeNtt(13, 3)
+    words = residues(ring, 2, 1)
+    expected, kept, out = ring.forward(words), words.copy(), np.zeros_like(words)
+    assert ring.forward(words, out=out) is out and (out == expected).all() and (words == kept).all()
+    assert ring.forward(words, out=words) is words and (words == expected).all()
+    assert (ring.inverse(words, out=words) == kept).all()
+    read_only = np.zeros_like(words)
+    read_only.flags.writeable = False
+    for wrong in (out[:1], out.astype(np.uint64), out[..., ::-1], read_only, out.tolist()):
+        with pytest.raises(ShapeError, match="out"):
+            ring.forward(words, out=wrong)  # type: ignore[arg-type]
+
+
 def test_products_are_negacyclic() -> None:
     ring = LargeNtt(13, 2)
     size = 1 << 13
