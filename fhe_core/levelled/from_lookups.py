@@ -162,22 +162,19 @@ class FromLookups:
         size, batch, primes = self._parameters.polynomial_size, len(words), self._parameters.set.primes[:level]
         modulus = np.uint64(self._lookups.modulus)
         masks = words[:, :-1].reshape(batch, -1, self._lookups.polynomial_size)
-        # a_0 - a_{N-1} Y - a_{N-2} Y^2 - ..: its product with z has sum of a_j z_j as its constant coefficient. The phase has minus that.
-        mirrored = np.concatenate([masks[..., :1], (modulus - masks[..., :0:-1]) % modulus], axis=-1)
-        negated = (modulus - mirrored) % modulus
+        # -a_0 + a_{N-1} Y + a_{N-2} Y^2 + ..: its product with z has minus the sum of a_j z_j as its constant coefficient.
+        negated = np.concatenate([(modulus - masks[..., :1]) % modulus, masks[..., :0:-1]], axis=-1)
         held: AnyWords = None
         for i in range(masks.shape[1]):
             mask = self._spread(negated[:, i], self._ratio, primes)
             switched = self._backend.keyswitch(self._backend.transform(mask), self._keys[component(i)])
             held = switched if held is None else self._backend.add(held, switched, False)
-        constant = np.zeros((batch, size), dtype=np.uint64)
-        constant[:, 0] = words[:, -1]
-        body = self._backend.transform(self._spread(constant, 1, primes))
+        body = self._backend.transform(self._spread(words[:, -1:], size, primes))
         body = self._backend.add(self._backend.part(held, 0), body, False)
         return self._backend.from_parts([body, self._backend.part(held, 1)])
 
     def _spread(self, polynomials: Phases, ratio: int, primes: list[int]) -> NDArray[np.uint32]:
-        """Torus words [batch, N] at X^(ratio j), scaled to Q_l and times t / M: [batch, level, M]."""
+        """Torus words [batch, M / ratio] at X^(ratio j), scaled to Q_l and times t / M: [batch, level, M]."""
         size, t = self._parameters.polynomial_size, self._parameters.plaintext_modulus
         scaled = scaled_residues(polynomials, primes, self._lookups.modulus).astype(np.uint64)
         spread = np.zeros((len(polynomials), len(primes), size), dtype=np.uint32)

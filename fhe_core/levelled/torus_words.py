@@ -15,7 +15,6 @@ from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Phases
 
 Words = NDArray[np.uint32]
-_CHUNK_BITS = 7  # of a prime of 28 bits, in a long division by Q < 2^54
 
 
 @dataclass(frozen=True)
@@ -64,14 +63,11 @@ def scaled_residues(words: Phases, primes: Sequence[int], modulus: int) -> Words
     big = np.uint64(modulus)
     parts, rest = [], words.astype(np.uint64)
     for prime in primes:  # x Q_l / Q = (x p_1 / Q) p_2 .. : integer parts, and what is left goes on
-        digit, remainder = np.zeros_like(rest), np.zeros_like(rest)
-        for shift in range(28 - _CHUNK_BITS, -1, -_CHUNK_BITS):
-            chunk = (prime >> shift) & ((1 << _CHUNK_BITS) - 1)
-            total: Phases = (remainder << np.uint64(_CHUNK_BITS)) + rest * np.uint64(chunk)  # below 2^62
-            quotient, remainder = np.divmod(total, big)
-            digit = (digit << np.uint64(_CHUNK_BITS)) + quotient
-        parts.append(digit)
-        rest = remainder
+        digit = (rest * (prime / modulus)).astype(np.uint64)  # off by one at most: 28 bits by doubles
+        left = (rest * np.uint64(prime) - digit * big).view(np.int64)  # exact modulo 2^64
+        off = (left >= modulus).astype(np.int64) - (left < 0)
+        parts.append((digit.view(np.int64) + off).view(np.uint64))
+        rest = (left - off * modulus).view(np.uint64)
     parts[-1] += rest >= big - rest
     found = np.empty((*words.shape[:-1], len(primes), words.shape[-1]), dtype=np.uint32)
     for i, prime in enumerate(primes):
