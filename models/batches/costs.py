@@ -15,13 +15,15 @@ from cloakwork.models.report import Report
 from cloakwork.models.report.timing import cpu_estimate
 
 # Nanoseconds on one thread of an EPYC, 2026-11-26 (tests/benchmarks/batch_scoring.py --rates).
-TRANSFORM_NS: Final = 0.6  # of one prime's polynomial, by N log2 N
-PRODUCT_NS: Final = 0.5  # of a word, added to a sum
-ENCRYPTED_NS: Final = 30.0  # of a word of a fresh ciphertext's body
-DECRYPTED_NS: Final = 30.0  # likewise of an answer
-SLOT_NS: Final = 30.0  # of a value that is brought into a slot or out of it, by log2 N
+TRANSFORM_NS: Final = 0.3  # of one prime's polynomial, by N log2 N
+PRODUCT_NS: Final = 0.25  # of a word, added to a sum
+TABLE_NS: Final = 1.4  # likewise with a polynomial of a table
+EXPANDED_NS: Final = 4.0  # of a word that follows from the seed of what was sent
+ENCRYPTED_NS: Final = 13.0  # of a word of a fresh ciphertext's body
+DECRYPTED_NS: Final = 8.0  # likewise of an answer
+SLOT_NS: Final = 12.0  # of a value that is brought into a slot or out of it, by log2 N
 LINK_MEGABITS: Final = 1000.0  # a second, between client and server
-SINGLE_CLIENT_MS: Final = 0.3  # of a sample for a program of `compile_linear`: encryption and decryption
+SINGLE_CLIENT_MS: Final = 0.2  # of a sample for a program of `compile_linear`: encryption and decryption
 _FULL: Final = 64  # samples, from which on a program's forecast is that of full batches
 
 
@@ -68,6 +70,7 @@ def batch_cost(
     logs = math.log2(size)
     share = len(parameters) * math.ceil(samples / size) / samples
     server = work.transforms * size * logs * TRANSFORM_NS + work.products * PRODUCT_NS
+    server += size * features * level * EXPANDED_NS
     client = size * (features * level * ENCRYPTED_NS + outputs * answer_level * DECRYPTED_NS)
     if in_slots:
         client += (features + outputs) * size * logs * SLOT_NS
@@ -88,9 +91,11 @@ def query_cost(parameters: LevelledParameters, levels: tuple[int, int], counts: 
     extended = level + row.special_primes
     switches = 2 ** math.ceil(math.log2(max(features, 1))) - 1
     transforms = switches * (level + digits * extended + 2 * extended) + 2 * blocks * level
-    products = size * (switches * 2 * digits * extended + 2 * blocks * features * level)
+    products = size * switches * 2 * digits * extended
+    with_table = size * 2 * blocks * features * level
     table = blocks * features * level / samples  # transformed once
-    server = (transforms + table) * size * math.log2(size) * TRANSFORM_NS + products * PRODUCT_NS
+    server = (transforms + table) * size * math.log2(size) * TRANSFORM_NS
+    server += products * PRODUCT_NS + with_table * TABLE_NS + size * level * EXPANDED_NS
     client = size * (level * ENCRYPTED_NS + blocks * answer_level * DECRYPTED_NS)
     return Cost(server / 1e6, client / 1e6, 3.5 * size * level, 7 * size * blocks * answer_level)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Indices, Reals
 from cloakwork.models.batches.client import BatchClient
 from cloakwork.models.batches.costs import Cost
@@ -23,7 +24,6 @@ from cloakwork.models.errors import CompileError
 from cloakwork.models.report.costs import sample_p_fail_log2
 
 if TYPE_CHECKING:
-    from cloakwork.fhe_core.client import ClientKey
     from cloakwork.fhe_core.levelled.client import LevelledClientKey
 
 Mode = Literal["disable", "execute"]
@@ -85,6 +85,7 @@ class BatchModel:
         fhe: Mode = "disable",
         *,
         key: Any = None,
+        session: Session | None = None,
         threads: int = 1,
         device: str = "cpu",
         output: Stage = "labels",
@@ -94,19 +95,31 @@ class BatchModel:
         Args:
             fhe: "disable" by the integers in clear; "execute" encrypts, scores and decrypts, all in this process.
             key: for "execute": as many as `key_parameters`, or one.
+            session: of a program with that key; None: one is made.
             device: that scores, "cpu", "cuda" or "cuda:N".
         """
-        return self.client.decide(self.scores(samples, fhe, key=key, threads=threads, device=device), output)
+        scores = self.scores(samples, fhe, key=key, session=session, threads=threads, device=device)
+        return self.client.decide(scores, output)
 
     def scores(
-        self, samples: Any, fhe: Mode = "disable", *, key: Any = None, threads: int = 1, device: str = "cpu"
+        self,
+        samples: Any,
+        fhe: Mode = "disable",
+        *,
+        key: Any = None,
+        session: Session | None = None,
+        threads: int = 1,
+        device: str = "cpu",
     ) -> Reals:
         """[samples, scores], before decisions. Args: as of `predict`."""
         if fhe not in get_args(Mode):
             raise CompileError(f"fhe: expected 'disable' or 'execute', got '{fhe}'")
         keys = self._keys(key) if fhe == "execute" else ()
         if self.single is not None:
-            return self._single_scores(self.single, samples, keys, threads, device)
+            if not keys:
+                return np.asarray(self.single.predict(samples))
+            session = session or Session(keys[0].evaluation_keys(), device=device, threads=threads)
+            return np.asarray(self.single.predict(samples, "execute", key=keys[0], session=session))
         integers = self.client.integers(samples)
         outputs = self.encrypted_outputs(keys, integers, threads, device) if keys else self.outputs(integers)
         return self.client.scores(outputs, integers)
@@ -125,16 +138,6 @@ class BatchModel:
             for part in _parts(integers, self.client.samples_at_once)
         ]
         return np.concatenate(parts) if parts else np.zeros((0, self.formula.outputs), dtype=np.int64)
-
-    def _single_scores(
-        self, single: CompiledModel, samples: Any, keys: Sequence[ClientKey], threads: int, device: str
-    ) -> Reals:
-        if not keys:
-            return np.asarray(single.predict(samples))
-        from cloakwork.fhe_core.server import Session
-
-        session = Session(keys[0].evaluation_keys(), device=device, threads=threads)
-        return np.asarray(single.predict(samples, "execute", key=keys[0], session=session))
 
     def _keys(self, key: Any) -> Sequence[Any]:
         if key is None:

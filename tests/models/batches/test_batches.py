@@ -190,6 +190,17 @@ def test_the_quadratic_form_is_the_kernel() -> None:
     np.testing.assert_allclose(expanded.scores(polynomials(x[:, :3])), cubic.scores(x[:, :3]), rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", [linear(20, 3), powers(30, 40, 2), radial(4, 30)], ids=["sums", "squares", "radial"])
+def test_devices_give_the_same(model: Model) -> None:
+    made = compile_batch(model, table(60, model.features), samples=9000, way="slots")
+    rng = np.random.default_rng(9)
+    integers = rng.integers(-made.client.limit, made.client.limit + 1, (9000, made.formula.features))
+    keys = tuple(LevelledClientKey.generate(each) for each in made.client.parameters)
+    found = made.encrypted_outputs(keys, integers, device="cuda")
+    np.testing.assert_array_equal(found, made.outputs(integers))
+
+
 def test_the_choice_follows_the_number_of_samples() -> None:
     model, x = linear(30, 1), table(50, 30)
     few, many = (compile_batch(model, x, samples=count) for count in (1, 5000))

@@ -267,8 +267,8 @@ def test_bad_input() -> None:
         tree.predict(z, raw_score=True)
     with pytest.raises(CompileError, match="SGDClassifier: client needs a compiled model"):
         _ = estimators.SGDClassifier().client
-    with pytest.raises(AttributeError, match="has no attribute 'SVC'"):
-        _ = estimators.SVC  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="has no attribute 'GaussianProcessClassifier'"):
+        _ = estimators.GaussianProcessClassifier  # type: ignore[attr-defined]
 
 
 def test_a_network_on_raw_columns_decides_as_in_clear() -> None:
