@@ -35,6 +35,7 @@ from cloakwork.models.linear.client_ranges import client_ranges
 from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 from cloakwork.models.linear.linear_quantisation import Effects
+from cloakwork.models.runtime.interpreter import interpret
 
 After: TypeAlias = Votes | tuple[OutputStep, ...]
 GOOD_AGREEMENT: Final = 0.99  # below it more plaintext moduli are looked at
@@ -112,17 +113,19 @@ def compile_batch(
     labels = column_labels(steps, np.zeros((0, model.features)))
     assert labels is not None
     lower, upper = client_ranges(features, labels, feature_ranges, margin)
-    source = _Source(model, steps, features[:: max(1, len(features) // _JUDGED)], lower, upper, samples, bits, decides)
-    return _chosen(source, None if way == "slots" else source.single(calibration), way)
+    seen = features[:: max(1, len(features) // _JUDGED)]
+    source = _Source(model, steps, seen, model.scores(seen), lower, upper, samples, bits, decides)
+    return _chosen(source, None if way == "slots" else source.single(), way)
 
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """A model of features that range from `lower` to `upper`; `seen` are those of given samples."""
+    """A model of features that range from `lower` to `upper`; `seen` are those of given samples, `clear` their scores."""
 
     model: Model
     steps: tuple[InputStep, ...]
     seen: Reals
+    clear: Reals
     lower: Reals
     upper: Reals
     samples: int
@@ -172,7 +175,7 @@ class _Source:
         steps = (Rescale(self.lower, self.upper, self.centre, 1 / self.half), polynomials)
         seen = run_input_steps(steps, self.seen)
         low = np.where((polynomials.powers % 2 == 0).all(axis=1), 0.0, -1.0)
-        return _Source(linear, (*self.steps, *steps), seen, low, np.ones(len(low)), self.samples, self.bits, self.after)
+        return replace(self, model=linear, steps=(*self.steps, *steps), seen=seen, lower=low, upper=np.ones(len(low)))
 
     def _linear(self, model: LinearModel, source: _Source, kind: str) -> Iterator[_Candidate]:
         effects = Effects(
@@ -217,25 +220,25 @@ class _Source:
         client = found.client(self.after)
         q = run_input_steps(steps[-2:], self.seen).astype(np.int64)
         scores = client.scores(made.formula.scores(q, made.limit), q)
-        yield replace(found, agreement=agreement(self.after, scores, self.model.scores(self.seen)))
+        yield replace(found, agreement=agreement(self.after, scores, self.clear))
 
-    def single(self, calibration: Any) -> tuple[CompiledModel, Alternative] | None:
-        """A program of one ciphertext a sample, of linear models and of products that the client makes."""
+    def single(self) -> tuple[CompiledModel, Alternative] | None:
+        """A program of one ciphertext a sample, of linear models and of products that the client makes; None where there is none."""
         source = self if isinstance(self.model, LinearModel) else self.expanded()
         if source is None:
             return None
-        linear = LinearModel(_linear_of(source).coefficients, _linear_of(source).intercept, after=())
+        model = _linear_of(source)
+        linear = LinearModel(model.coefficients, model.intercept, after=())
         ranges = {i: (float(a), float(b)) for i, (a, b) in enumerate(zip(source.lower, source.upper, strict=True))}
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                compiled = compile_linear(linear, preprocessing=source.steps, feature_ranges=ranges, bits=self.bits)
-        except (CompileError, NoParameterSetError):
+            compiled = compile_linear(linear, preprocessing=source.steps, feature_ranges=ranges, bits=self.bits)
+        except CompileError:  # no room in the set
             return None
-        found = np.asarray(compiled.predict(calibration))[:: max(1, len(calibration) // _JUDGED)]
-        reached = agreement(self.after, found.reshape(len(self.seen), -1), self.model.scores(self.seen))
+        program = compiled.program
+        values = interpret(program.graph, run_input_steps(program.input_steps[-2:], source.seen))
+        reached = agreement(self.after, run_output_steps(program.output_steps, values), self.clear)
         kind = "a weighted sum of a packed sample, by an exact linear program"
-        return compiled, Alternative("ciphertexts", kind, single_cost(compiled.program, self.samples), reached)
+        return compiled, Alternative("ciphertexts", kind, single_cost(program, self.samples), reached)
 
 
 def _linear_of(source: _Source) -> LinearModel:

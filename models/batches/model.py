@@ -186,7 +186,7 @@ class BatchModel:
             else self.single.program.parameters.security_bits,
             "failure_log2": self.plan.failure_log2 if self.single is None else sample_p_fail_log2(self.single.program),
             "evaluation_keys": self.single is not None or self.client.products or self.client.packing == "query",
-            "feature_range": self.client.limit,
+            "feature_range": self.client.limit if self.single is None else None,
             "agreement": chosen.agreement,
             "client_learns": _learns(self.client),
             "server_learns": "nothing of the samples",
