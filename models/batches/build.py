@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -184,9 +185,7 @@ class _Source:
             model.labels is not None,
         )
         effects.check()
-        made = quantised_linear(effects, COEFFICIENT_MODULI[-1], self.bits)
-        if made is not None:
-            yield from source._planned(kind, made, "coefficients", None)
+        yield from source._sums(kind, effects, COEFFICIENT_MODULI[1:], "coefficients", None)
 
     def _radial(self, model: RadialModel, packing: Packing) -> Iterator[_Candidate]:
         about = model.vectors - self.centre
@@ -194,10 +193,23 @@ class _Source:
         effects.check()
         radial = Radial(model.gamma, np.square(about).sum(axis=1), model.dual, model.intercept)
         kind = f"inner products with {len(about)} support vectors; the client makes kernels and scores of them"
-        for modulus in COEFFICIENT_MODULI:
-            made = quantised_linear(effects, modulus, self.bits)
-            if made is not None:
-                yield from self._planned(kind, made, packing, radial)
+        yield from self._sums(kind, effects, COEFFICIENT_MODULI, packing, radial)
+
+    def _sums(
+        self,
+        kind: str,
+        effects: Effects,
+        moduli: Sequence[tuple[int, ...]],
+        packing: Packing,
+        radial: Radial | None,
+    ) -> Iterator[_Candidate]:
+        """Of more and more plaintext moduli, until they agree well."""
+        for chosen in moduli:
+            made = quantised_linear(effects, math.prod(chosen), self.bits)
+            for found in [] if made is None else self._planned(kind, made, packing, radial):
+                yield found
+                if found.agreement >= GOOD_AGREEMENT:
+                    return
 
     def _powers(self, model: PowerModel, kind: str) -> Iterator[_Candidate]:
         u = np.clip((self.seen - self.centre) / self.half, -1, 1)

@@ -82,11 +82,13 @@ def batch_cost(
     )
 
 
-def query_cost(parameters: LevelledParameters, levels: tuple[int, int], counts: tuple[int, int], samples: int) -> Cost:
+def query_cost(
+    parameters: Sequence[LevelledParameters], levels: tuple[int, int], counts: tuple[int, int], samples: int
+) -> Cost:
     """One ciphertext a sample, expanded into one of each feature (`InnerProductTable`)."""
-    size, (level, answer_level), (features, outputs) = parameters.polynomial_size, levels, counts
+    size, (level, answer_level), (features, outputs) = parameters[0].polynomial_size, levels, counts
     blocks = math.ceil(outputs / size)
-    row = parameters.set
+    row = parameters[0].set
     digits = -(-level // row.digit_primes)
     extended = level + row.special_primes
     switches = 2 ** math.ceil(math.log2(max(features, 1))) - 1
@@ -97,7 +99,9 @@ def query_cost(parameters: LevelledParameters, levels: tuple[int, int], counts: 
     server = (transforms + table) * size * math.log2(size) * TRANSFORM_NS
     server += products * PRODUCT_NS + with_table * TABLE_NS + size * level * EXPANDED_NS
     client = size * (level * ENCRYPTED_NS + blocks * answer_level * DECRYPTED_NS)
-    return Cost(server / 1e6, client / 1e6, 3.5 * size * level, 7 * size * blocks * answer_level)
+    moduli = len(parameters)
+    up, down = moduli * 3.5 * size * level, moduli * 7 * size * blocks * answer_level
+    return Cost(moduli * server / 1e6, moduli * client / 1e6, up, down)
 
 
 def single_cost(program: Program, samples: int) -> Cost:

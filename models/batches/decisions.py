@@ -101,7 +101,10 @@ class Radial:
             squares: |x|^2, [samples].
         """
         distances = np.maximum(squares[:, None] + self.squares - 2 * products, 0.0)
-        found: Reals = np.exp(-self.gamma * distances) @ self.dual.T + self.intercept
+        kernels = np.exp(-self.gamma * distances)
+        found: Reals = (
+            np.einsum("sv,ov->so", kernels, self.dual) + self.intercept
+        )  # of a sample the same beside any others
         return found
 
     def to_fields(self) -> dict[str, Any]:

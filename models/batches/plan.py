@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+import numpy as np
+
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.levelled.evaluator import FAILURE_LOG2
 from cloakwork.fhe_core.levelled.forecast import LevelledForecast
@@ -21,8 +23,8 @@ from cloakwork.models.batches.formula import Formula
 from cloakwork.models.batches.scorer import constants_of
 
 _SETS: Final = ("bgv12", "bgv13", "bgv14", "bgv15")
-# Without slots, odd: of answers of one prime, and the largest. One key of a set serves all models.
-COEFFICIENT_MODULI: Final = ((1 << 19) - 1, PLAINTEXT_LIMIT - 1)
+# Without slots, odd and coprime: for answers of one prime, the largest, and two of them. One key of a set serves all models.
+COEFFICIENT_MODULI: Final = (((1 << 19) - 1,), (PLAINTEXT_LIMIT - 1,), (PLAINTEXT_LIMIT - 1, PLAINTEXT_LIMIT - 3))
 
 
 @dataclass(frozen=True)
@@ -65,22 +67,22 @@ def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> P
     """The cheapest for so many samples; None where no set has room. Args: limit: of features' integers."""
     wanted = 2 * formula.largest(limit) + 1
     if packing == "slots":
-        moduli = next((count for count in range(1, MOST_MODULI + 1) if wanted <= slot_room(count)), None)
-        plans = iter(()) if moduli is None else _batches(formula, moduli, None, samples)
+        count = next((count for count in range(1, MOST_MODULI + 1) if wanted <= slot_room(count)), None)
+        plans = iter(()) if count is None else _batches(formula, count, samples)
     else:
-        modulus = next((t for t in COEFFICIENT_MODULI if wanted <= t), None)
-        if modulus is None:
+        moduli = next((moduli for moduli in COEFFICIENT_MODULI if wanted <= math.prod(moduli)), None)
+        if moduli is None:
             return None
-        plans = _queries(formula, modulus, samples) if packing == "query" else _batches(formula, 1, modulus, samples)
+        plans = (_queries if packing == "query" else _batches)(formula, moduli, samples)
     return min(plans, key=lambda plan: plan.cost.total_ms, default=None)
 
 
-def _batches(formula: Formula, moduli: int, modulus: int | None, samples: int) -> Iterator[Plan]:
-    """The least level of every set that has room. Args: modulus: without slots."""
-    packing: Packing = "slots" if modulus is None else "coefficients"
+def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> Iterator[Plan]:
+    """The least level of every set that has room. Args: moduli: or, for slots, their number."""
+    packing: Packing = "slots" if isinstance(moduli, int) else "coefficients"
     for name in _SETS:
         size, levels = SETS[name].polynomial_size, SETS[name].levels
-        chosen = slot_moduli(size, moduli) if modulus is None else (modulus,)
+        chosen = slot_moduli(size, moduli) if isinstance(moduli, int) else moduli
         parameters = tuple(LevelledParameters.of(name, t) for t in chosen)
         for level in range(1, levels + 1):
             forecast = LevelledForecast(parameters[0])
@@ -97,17 +99,17 @@ def _batches(formula: Formula, moduli: int, modulus: int | None, samples: int) -
             break
 
 
-def _queries(formula: Formula, modulus: int, samples: int) -> Iterator[Plan]:
+def _queries(formula: Formula, moduli: tuple[int, ...], samples: int) -> Iterator[Plan]:
     """One ciphertext a sample."""
+    norm1 = float(np.abs(formula.inner).sum())
+    norm2 = math.sqrt(float(np.square(formula.inner.astype(np.float64)).sum()))
     for name, level, answer_level in (("bgv12", 2, 1), ("bgv12", 2, 2), ("bgv13", 3, 2), ("bgv13", 4, 2)):
-        parameters = LevelledParameters.of(name, modulus)
-        if formula.features > parameters.polynomial_size:
+        parameters = tuple(LevelledParameters.of(name, t) for t in moduli)
+        if formula.features > parameters[0].polynomial_size:
             continue
-        norm1 = float(abs(formula.inner).sum())
-        norm2 = math.sqrt(float((formula.inner.astype(float) ** 2).sum()))
-        noise = products_noise(parameters, (level, answer_level), formula.features, norm1, norm2)
-        failure = failure_log2(noise, parameters, answer_level)
+        noise = products_noise(parameters[0], (level, answer_level), formula.features, norm1, norm2)
+        failure = failure_log2(noise, parameters[0], answer_level)
         if failure <= FAILURE_LOG2:
             cost = query_cost(parameters, (level, answer_level), (formula.features, formula.outputs), samples)
-            yield Plan((parameters,), "query", level, answer_level, failure, cost)
+            yield Plan(parameters, "query", level, answer_level, failure, cost)
             return

@@ -36,7 +36,7 @@ class Quantised:
 
 def quantised_linear(effects: Effects, modulus: int, bits: int | None = None) -> Quantised | None:
     """None where there is no room. Args: bits: of a feature, sign included; None: as many as are best."""
-    found = quantise_for_modulus(effects, modulus, bits)
+    found = quantise_for_modulus(effects, modulus, MOST_WEIGHT, bits)
     if found is None:
         return None
     return Quantised(Formula(found.weights, found.added), found.levels, 1 / (found.gain * found.levels), found.told)

@@ -127,6 +127,23 @@ def test_several_moduli(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(through_bytes(made, x), made.outputs(made.client.integers(x)))
 
 
+@pytest.mark.parametrize("way", ["slots", "ciphertexts"])
+def test_stiff_kernels_get_finer_inner_products(way: Any) -> None:
+    """Weights of 10^5 that nearly cancel: two plaintext moduli, in which a score is the same beside any other samples."""
+    rng = np.random.default_rng(12)
+    vectors = rng.standard_normal((40, 2))
+    signs = np.where(np.arange(40) % 2, 1e5, -1e5)
+    model = RadialModel(
+        np.repeat(vectors[:20], 2, axis=0) + 1e-3 * rng.standard_normal((40, 2)), 0.5, signs[None], np.zeros(1)
+    )
+    made = compile_batch(model, vectors, samples=5000, way=way)
+    assert len(made.client.parameters) == 2 and made.report()["agreement"] >= 0.99
+    x = vectors[:3]
+    np.testing.assert_array_equal(through_bytes(made, x), made.outputs(made.client.integers(x)))
+    keys = tuple(LevelledClientKey.generate(each) for each in made.client.parameters)
+    np.testing.assert_array_equal(made.predict(x, "execute", key=keys), made.predict(vectors)[:3])
+
+
 def test_residues() -> None:
     moduli, rng = [65537, 786433, 67043329], random.Random(5)
     for count in (1, 2, 3):
