@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,10 @@ from cloakwork.fhe_core.errors import DeviceError
 Words: TypeAlias = NDArray[np.uint32]
 AnyWords: TypeAlias = Any  # Words, or _engine.CudaLevelledWords
 AnyPrepared: TypeAlias = Any  # _engine.LevelledPrepared, or _engine.CudaLevelledWords
+
+
+_NUMBERS_AT_ONCE: Final = 1 << 20  # of a combination on the host, as doubles
+_WORDS_AT_ONCE: Final = 1 << 26  # of constant polynomials on a device
 
 
 class LevelledBackend(Protocol):
@@ -36,6 +40,9 @@ class LevelledBackend(Protocol):
     def add(self, a: AnyWords, b: AnyWords, negative: bool) -> AnyWords: ...
     def scale(self, words: AnyWords, factor: int) -> AnyWords: ...
     def products(self, words: AnyWords, prepared: AnyPrepared, progress: Progress = None) -> AnyWords: ...
+    def combine(self, words: AnyWords, weights: NDArray[np.int64]) -> AnyWords:
+        """[terms, parts, level, N] by integers [rows, terms], the absolute values of a row below 2^25 together: [rows, parts, level, N]."""
+
     def multiply(self, a: AnyWords, b: AnyWords) -> AnyWords: ...
     def automorphism(self, words: AnyWords, g: int) -> AnyWords: ...
     def keyswitch(self, words: AnyWords, key: AnyPrepared) -> AnyWords: ...
@@ -87,6 +94,21 @@ class CpuBackend:
     def products(self, words: Words, prepared: _engine.LevelledPrepared, progress: Progress = None) -> Words:
         return self._engine.products(words, prepared, self._threads, progress)
 
+    def combine(self, words: Words, weights: NDArray[np.int64]) -> Words:
+        """By NumPy's matrix product, in whose threads: sums of words below 2^28 with such weights are exact in doubles."""
+        terms, parts, level, size = words.shape
+        factors, found = weights.astype(np.float64), np.empty((len(weights), parts, level, size), dtype=np.uint32)
+        columns = max(1, _NUMBERS_AT_ONCE // max(terms, len(weights)))
+        for i, prime in enumerate(self._engine.primes[:level]):
+            for part in range(parts):
+                for first in range(0, size, columns):
+                    at = slice(first, first + columns)
+                    sums = factors @ words[:, part, i, at].astype(np.float64)
+                    sums -= np.floor(sums / prime) * prime
+                    sums[sums < 0] += prime  # of a quotient that was rounded up
+                    found[:, part, i, at] = sums
+        return found
+
     def multiply(self, a: Words, b: Words) -> Words:
         return self._engine.multiply(a, b, self._threads)
 
@@ -121,7 +143,7 @@ class CpuBackend:
 
 class CudaBackend:
     def __init__(self, engine: _engine.Levelled, ordinal: int) -> None:
-        self._engine = _device_engine(engine, ordinal)
+        self._engine, self._primes = _device_engine(engine, ordinal), engine.primes
 
     def here(self, words: AnyWords) -> _engine.CudaLevelledWords:
         if isinstance(words, np.ndarray):
@@ -157,6 +179,18 @@ class CudaBackend:
             found.synchronize()
             report(progress, 1, 1)
         return found
+
+    def combine(self, words: _engine.CudaLevelledWords, weights: NDArray[np.int64]) -> _engine.CudaLevelledWords:
+        """As products with constant polynomials, some rows of them at a time."""
+        terms, parts, level, size = words.shape
+        flat, found = words.reshape((terms, parts)), []
+        rows_at_once = max(1, _WORDS_AT_ONCE // (terms * level * size))
+        for first in range(0, len(weights), rows_at_once):
+            some = weights[first : first + rows_at_once]
+            constants = np.zeros((some.size, level, size), dtype=np.uint32)
+            constants[:, :, 0] = some.reshape(-1, 1) % np.array(self._primes[:level])
+            found.append(self.products(flat, self.table([constants], (*some.shape, level, size))))
+        return self._engine.joined(found, False).reshape((len(weights), parts))
 
     def multiply(self, a: _engine.CudaLevelledWords, b: _engine.CudaLevelledWords) -> _engine.CudaLevelledWords:
         return self._engine.multiply(a, b)

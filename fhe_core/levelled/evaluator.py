@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +27,9 @@ from cloakwork.fhe_core.levelled.residues import centred, polynomials
 FAILURE_LOG2 = -128.0  # of a ciphertext
 _POLYNOMIALS_AT_ONCE = 64  # of a table while it is made, as integers of 64 bits
 _WORTH = 4.0  # a division is worth its primes while it takes the noise's deviation down to so many times what it brings
+
+
+MOST_WEIGHT = 1 << 25  # absolute values of a combination's weights add up to less: sums of words are below 2^53
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,6 +222,23 @@ class LevelledEvaluator:
         after = noise.after_keyswitch(a.noise.times(b.noise, size), self._parameters, level)
         return self._checked(replace(a, words=words, scale=a.scale * b.scale % t, noise=after))
 
+    def combine(self, a: LevelledCiphertexts, weights: ArrayLike, *, independent: bool = False) -> LevelledCiphertexts:
+        """sum over k of weights[row, k] a[k], for every row: the same as `scale` and `add`, all of them at once.
+
+        Args:
+            weights: integers [rows, ciphertexts]; absolute values of a row add up to less than 2^25.
+            independent: whether the ciphertexts' noises are: of fresh ones.
+        """
+        values = np.asarray(weights)
+        if values.ndim != 2 or values.dtype.kind not in "iu" or values.shape[1] != len(a) or not len(values):
+            raise ShapeError(
+                f"weights: expected integers of shape [rows, {len(a)}], got {values.dtype} of shape {list(values.shape)}"
+            )
+        norm1, norm2 = combination_norms(values)
+        words = self._backend.combine(self._words(a), values.astype(np.int64))
+        summed = a.noise.times_plain(norm1, math.sqrt(1 if independent else len(a)) * norm2)
+        return self._checked(replace(a, words=words, noise=summed))
+
     # --- rotations ---
 
     def automorphism(self, a: LevelledCiphertexts, g: int) -> LevelledCiphertexts:
@@ -277,18 +298,7 @@ class LevelledEvaluator:
 
     def rescale(self, a: LevelledCiphertexts) -> LevelledCiphertexts:
         """At the least level that keeps the noise well above what rounding brings: before a product, which noises grow with."""
-        level, left = a.level, a.noise
-        while level > 1:
-            after = noise.after_division(left, self._parameters, self._parameters.set.primes[level - 1], 1)
-            floor = noise.rounding(self._parameters, 1).deviation
-            if (
-                left.deviation / self._parameters.set.primes[level - 1] < floor / _WORTH
-                and left.deviation < _WORTH * floor
-            ):
-                break
-            if noise.failure_log2(after, self._parameters, level - 1) > self._limit:
-                break
-            level, left = level - 1, after
+        level = rescaled_level(self._parameters, a.level, a.noise, self._limit)
         return self.modulus_switch(a, level)
 
     # --- inside ---
@@ -329,7 +339,7 @@ class LevelledEvaluator:
         """Centred integers [polynomials, N] as residues [polynomials, level, N]."""
         primes = np.array(self._parameters.set.primes[:level], dtype=np.int32)[:, None]
         small = values.astype(np.int32)[:, None, :]  # within half of t, so of every prime
-        words: Words = np.where(small < 0, small + primes, small).view(np.uint32)
+        words: Words = np.ascontiguousarray(np.where(small < 0, small + primes, small)).view(np.uint32)
         return words
 
     def _checked(self, a: LevelledCiphertexts) -> LevelledCiphertexts:
@@ -341,3 +351,26 @@ class LevelledEvaluator:
                 f"than '{self._parameters.set.name}', a smaller plaintext modulus or fewer products; or divide before (rescale)"
             )
         return a
+
+
+def combination_norms(weights: NDArray[Any]) -> tuple[float, float]:
+    """The largest of a row: sum of absolute values, root of the sum of squares. Raises: ParameterError: 2^25 or more."""
+    absolute = np.abs(weights.astype(np.float64))
+    norm1, norm2 = float(absolute.sum(axis=1).max()), float(np.sqrt(np.square(absolute).sum(axis=1)).max())
+    if norm1 >= MOST_WEIGHT:
+        raise ParameterError(f"weights: expected rows of absolute sum below 2^25, got {norm1:.0f}")
+    return norm1, norm2
+
+
+def rescaled_level(parameters: LevelledParameters, level: int, left: noise.Noise, limit: float) -> int:
+    """Where `LevelledEvaluator.rescale` goes from a level. Args: limit: log2 of the largest probability of a failure."""
+    while level > 1:
+        prime = parameters.set.primes[level - 1]
+        after = noise.after_division(left, parameters, prime, 1)
+        floor = noise.rounding(parameters, 1).deviation
+        if left.deviation / prime < floor / _WORTH and left.deviation < _WORTH * floor:
+            break
+        if noise.failure_log2(after, parameters, level - 1) > limit:
+            break
+        level, left = level - 1, after
+    return level

@@ -23,7 +23,7 @@ class Slots:
 
     def __init__(self, parameters: LevelledParameters) -> None:
         size, t = parameters.polynomial_size, parameters.plaintext_modulus
-        if t % (2 * size) != 1 or not _is_prime(t):
+        if t % (2 * size) != 1 or not is_prime(t):
             raise ParameterError(
                 f"plaintext_modulus: slots want a prime that is 1 modulo {2 * size}, got {t}; the least is {least_slot_modulus(size)}"
             )
@@ -90,10 +90,10 @@ class Slots:
 
 
 def least_slot_modulus(size: int) -> int:
-    return next(t for t in range(2 * size + 1, 1 << 26, 2 * size) if _is_prime(t))
+    return next(t for t in range(2 * size + 1, 1 << 26, 2 * size) if is_prime(t))
 
 
-def _is_prime(number: int) -> bool:
+def is_prime(number: int) -> bool:
     return number > 1 and all(number % d for d in range(2, int(number**0.5) + 1))
 
 

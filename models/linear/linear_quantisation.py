@@ -144,6 +144,28 @@ def quantise_for_signs(effects: Effects, difference_bits: int, bits: int | None 
     return min(found, key=lambda each: _error(effects.of_features, each), default=None)
 
 
+def quantise_for_modulus(
+    effects: Effects, modulus: int, most_weight: int, bits: int | None = None
+) -> LinearQuantisation | None:
+    """Sums within half of a modulus, exact in a scheme that counts by it; None without room for LEAST_BITS bits.
+
+    Args:
+        most_weight: absolute weights of an output add up to less.
+        bits: of a feature, sign included; None: as many as are best. CompileError: out of their range.
+    """
+    _check_bits(bits)
+    told, found = effects.told(), []
+    for feature_bits in range(LEAST_BITS, MOST_BITS + 1) if bits is None else (bits,):
+        levels = 1 << (feature_bits - 1)
+        for weight_bits in range(MOST_BITS, LEAST_BITS - 1, -1):
+            gain, weights, added = _integers(effects, effects.at_centre - told, levels, (1 << (weight_bits - 1)) - 1)
+            sums = np.abs(weights).sum(axis=1)
+            if int(sums.max()) < most_weight and int((sums * levels + np.abs(added)).max()) <= (modulus - 1) // 2:
+                found.append(LinearQuantisation(weights, added, told, levels, gain, 1 / modulus, -math.inf))
+                break
+    return min(found, key=lambda each: _error(effects.of_features, each), default=None)
+
+
 def _check_bits(bits: int | None) -> None:
     if bits is not None and not LEAST_BITS <= bits <= MOST_BITS:
         raise CompileError(f"bits: expected {LEAST_BITS} to {MOST_BITS}, or None for as many as are best, got {bits}")

@@ -74,6 +74,8 @@ def check_ring(ring: tuple[int, int, int, int], batch: int) -> None:
         for factor in (0, -1, 65536, -(2**62)):
             same(cuda.scale(x, factor), cpu.scale(a, factor))
         same(cuda.multiply(x, y), cpu.multiply(a, b))
+        weights = np.arange(-4, 3 * batch - 4).reshape(3, batch)
+        same(cuda.combine(x, weights), cpu.combine(a, weights))
         for g in (3, 2 ** (ring[0] - 1) + 1, 2 ** (ring[0] + 1) - 1):
             same(cuda.automorphism(x, g), cpu.automorphism(a, g))
         same(cuda.part(x, 1), cpu.part(a, 1))

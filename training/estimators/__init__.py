@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         SGDRegressor,
         TweedieRegressor,
     )
+    from cloakwork.training.estimators.machines import SVC, SVR, NuSVC, NuSVR
     from cloakwork.training.estimators.neighbours import KNeighborsClassifier, KNeighborsRegressor
     from cloakwork.training.estimators.networks import MLPClassifier, MLPRegressor
 
@@ -95,6 +96,12 @@ _MODULES: Final[dict[str, tuple[str, ...]]] = {
         "SGDRegressor",
         "TweedieRegressor",
     ),
+    "machines": (
+        "NuSVC",
+        "NuSVR",
+        "SVC",
+        "SVR",
+    ),
     "neighbours": (
         "KNeighborsClassifier",
         "KNeighborsRegressor",
@@ -111,6 +118,8 @@ _LIBRARIES: Final = {
 }  # and the extra that brings each
 
 __all__ = [
+    "SVC",
+    "SVR",
     "AdaBoostClassifier",
     "BaggingClassifier",
     "BaggingRegressor",
@@ -141,6 +150,8 @@ __all__ = [
     "MLPClassifier",
     "MLPRegressor",
     "MultinomialNB",
+    "NuSVC",
+    "NuSVR",
     "PoissonRegressor",
     "RandomForestClassifier",
     "RandomForestRegressor",

@@ -17,10 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core.server import Session
+from cloakwork.models.batches.model import BatchModel
 from cloakwork.models.client_steps import Categories, Columns, LabelGroups, Labels, Pick, Stage
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, some
 from cloakwork.models.program.facts import Facts
+from cloakwork.training.batch_compiler import compile_estimator_batch
+from cloakwork.training.estimators.batches import OWN, batched
 from cloakwork.training.importers import original_class
 from cloakwork.training.sklearn_compiler import compile_estimator
 
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from cloakwork.models.program.client_specification import ClientSpecification
 
 Mode = Literal["disable", "simulate", "execute"]
-_OWN = ("compiled_", "_encrypted_session")  # what fitting, cloning and pickling drop
+_OWN = ("compiled_", "_encrypted_session", *OWN)  # what fitting, cloning and pickling drop
 
 
 class EncryptedEstimator:
@@ -55,15 +58,25 @@ class EncryptedEstimator:
 
     # --- compiling ---
 
-    def compile(self, X: Any, **options: Any) -> CompiledModel:  # noqa: N803 (scikit-learn's name)
+    def compile(
+        self,
+        X: Any,  # noqa: N803 (scikit-learn's name)
+        *,
+        samples: int | None = None,
+        **options: Any,
+    ) -> CompiledModel | BatchModel:
         """Makes a program of what was fitted.
 
         Args:
             X: typical samples, such as the training data: the ranges of the features of linear models and networks, the public grid of trees.
+            samples: of linear models: compiles for so many at once, one a slot of levelled arithmetic where that costs less (docs/levelled.md).
             options: `parameters`, `bits`, .. of `compile_linear`, `compile_ensemble` (`comparisons`, `grid_bits`, ..) or `compile_onnx`
-                (docs/scikit-learn.md).
+                (docs/scikit-learn.md); with `samples` those of `compile_batch`.
         """
         forget(self)
+        if samples is not None:
+            self.batch_ = compile_estimator_batch(self, X, samples=samples, **options)
+            return self.batch_
         compiled = compile_estimator(self, X, **options)
         facts = self._with_own(replace(compiled.program.facts, estimator=type(self).__name__))
         self.compiled_ = replace(compiled, program=replace(compiled.program, facts=facts))
@@ -99,7 +112,7 @@ class EncryptedEstimator:
         X: Any,  # noqa: N803
         *args: Any,
         fhe: Mode = "disable",
-        key: ClientKey | None = None,
+        key: Any = None,
         session: Session | None = None,
         seed: int | None = None,
         **options: Any,
@@ -108,10 +121,13 @@ class EncryptedEstimator:
 
         Args:
             fhe: "disable" in clear, by the compiled model when there is one; "simulate" with the noise of encryption; "execute" encrypted.
-            key, session: for "execute"; made on the first call and kept in this process when they are not given.
+            key, session: for "execute"; made on the first call and kept in this process when they are not given. Compiled for samples at once: the
+                keys of `generate_keys` alone, with `threads` and `device` beside them.
             seed: of the simulated noise.
             args, options: of the original's method; not together with a compiled model.
         """
+        if hasattr(self, "batch_"):
+            return batched(self, X, "labels", fhe, key, args, options)
         if self._by_original(fhe, args, options):
             return super().predict(X, *args, **options)  # type: ignore[misc, no-any-return]
         return self._encrypted(X, "labels", fhe, key, session, seed)
@@ -190,12 +206,14 @@ class Probabilities(EncryptedEstimator):
         X: Any,  # noqa: N803
         *args: Any,
         fhe: Mode = "disable",
-        key: ClientKey | None = None,
+        key: Any = None,
         session: Session | None = None,
         seed: int | None = None,
         **options: Any,
     ) -> NDArray[Any]:
         """[samples, classes], of several outputs a list of such; arguments as of `predict`."""
+        if hasattr(self, "batch_"):
+            return batched(self, X, "probabilities", fhe, key, args, options)
         if self._by_original(fhe, args, options):
             return super().predict_proba(X, *args, **options)  # type: ignore[misc, no-any-return]
         shares = self._encrypted(X, "probabilities", fhe, key, session, seed)
@@ -211,12 +229,14 @@ class Decisions(EncryptedEstimator):
         X: Any,  # noqa: N803
         *args: Any,
         fhe: Mode = "disable",
-        key: ClientKey | None = None,
+        key: Any = None,
         session: Session | None = None,
         seed: int | None = None,
         **options: Any,
     ) -> NDArray[Any]:
         """[samples] for two classes, else [samples, classes]; arguments as of `predict`."""
+        if hasattr(self, "batch_"):
+            return batched(self, X, "scores", fhe, key, args, options)
         if self._by_original(fhe, args, options):
             return super().decision_function(X, *args, **options)  # type: ignore[misc, no-any-return]
         scores = self._encrypted(X, "scores", fhe, key, session, seed)

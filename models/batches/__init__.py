@@ -1,0 +1,1 @@
+"""Batches of encrypted samples, one sample a slot: linear models, polynomial and radial kernels by levelled arithmetic."""

@@ -1,0 +1,317 @@
+"""`compile_batch`: a linear or kernel model for so many encrypted samples, one a slot or one a ciphertext, whichever costs less."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from cloakwork.models.arrays import Reals
+from cloakwork.models.batches.client import MOST_MODULI, BatchClient, Packing
+from cloakwork.models.batches.costs import single_cost
+from cloakwork.models.batches.decisions import Radial, Votes
+from cloakwork.models.batches.folding import Model, folded
+from cloakwork.models.batches.kernels import PowerModel, RadialModel
+from cloakwork.models.batches.model import Alternative, BatchModel, Way
+from cloakwork.models.batches.plan import COEFFICIENT_MODULI, Plan, best_plan, slot_room
+from cloakwork.models.batches.quantise import Quantised, quantised_linear, quantised_power
+from cloakwork.models.client_steps import (
+    Columns,
+    InputStep,
+    OutputStep,
+    Rescale,
+    Round,
+    column_labels,
+    run_input_steps,
+    run_output_steps,
+)
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.criteria.feature_ranges import FeatureRanges
+from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
+from cloakwork.models.linear.client_ranges import client_ranges
+from cloakwork.models.linear.compile_linear import compile_linear
+from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.models.linear.linear_quantisation import Effects
+from cloakwork.models.runtime.interpreter import interpret
+
+After: TypeAlias = Votes | tuple[OutputStep, ...]
+GOOD_AGREEMENT: Final = 0.99  # below it more plaintext moduli are looked at
+LEAST_AGREEMENT: Final = 0.97  # below it a warning is given
+MOST_MONOMIALS: Final = 4096
+_JUDGED: Final = 2000  # given samples
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A way to compute the model with one sample a slot, or a ciphertext of a query."""
+
+    kind: str
+    quantised: Quantised
+    plan: Plan
+    steps: tuple[InputStep, ...]
+    radial: Radial | None
+    agreement: float = 0.0
+
+    def client(self, after: After) -> BatchClient:
+        made, plan = self.quantised, self.plan
+        return BatchClient(
+            parameters=plan.parameters, packing=plan.packing, level=plan.level, answer_level=plan.answer_level,
+            products=made.formula.degree > 1, limit=made.limit, features=made.formula.features, unit=made.unit, told=made.told,
+            input_steps=self.steps, after=after, radial=self.radial,
+        )  # fmt: skip
+
+    @property
+    def alternative(self) -> Alternative:
+        way: Way = "ciphertexts" if self.plan.packing == "query" else "slots"
+        return Alternative(way, f"{self.kind} ({self.plan})", self.plan.cost, self.agreement)
+
+
+def compile_batch(
+    model: Model,
+    calibration: Any,
+    *,
+    samples: int,
+    after: After | None = None,
+    preprocessing: Sequence[InputStep] | None = None,
+    feature_ranges: FeatureRanges | None = None,
+    margin: float = 0.1,
+    bits: int | None = None,
+    way: Way | None = None,
+) -> BatchModel:
+    """Quantises a model, chooses sets by foreseen noise, and how samples are packed by foreseen cost.
+
+    Args:
+        calibration: typical samples [samples, columns]; they set the range of every feature, and the agreement is measured on them.
+        samples: how many are scored at once.
+        after: what decides by the scores; None: what the linear model says.
+        preprocessing: what the client does before, its first step checking the columns; None: that step alone. Offsets, scales and projections at
+            its end become part of the model where that does not make more features.
+        feature_ranges: lowest and highest value of features, by name or number, in place of what samples show.
+        margin: part of the half range of the samples that is kept free on either side, at least.
+        bits: of a feature of a linear model, sign included; None: as many as are best.
+        way: "slots" (one sample a slot) or "ciphertexts" (one ciphertext a sample); None: the cheaper.
+
+    Warns:
+        AccuracyWarning: less than 97 % of the given samples are decided as by the model in clear.
+
+    Raises:
+        CompileError: no samples, options out of their range.
+        NoParameterSetError: no set has room.
+    """
+    if samples < 1:
+        raise CompileError(f"samples: expected 1 or more, got {samples}")
+    if way not in (None, "slots", "ciphertexts"):
+        raise CompileError(f"way: expected 'slots', 'ciphertexts' or None, got {way!r}")
+    decides = after if after is not None else model.output_steps if isinstance(model, LinearModel) else ()
+    names = model.feature_names if isinstance(model, LinearModel) else None
+    steps: tuple[InputStep, ...] = tuple(preprocessing) if preprocessing else (Columns(model.features, names),)
+    steps, model = folded(steps, model)
+    features = run_input_steps(steps, calibration)
+    labels = column_labels(steps, np.zeros((0, model.features)))
+    assert labels is not None
+    lower, upper = client_ranges(features, labels, feature_ranges, margin)
+    seen = features[:: max(1, len(features) // _JUDGED)]
+    source = _Source(model, steps, seen, model.scores(seen), lower, upper, samples, bits, decides)
+    return _chosen(source, None if way == "slots" else source.single(), way)
+
+
+@dataclass(frozen=True, eq=False)
+class _Source:
+    """A model of features that range from `lower` to `upper`; `seen` are those of given samples, `clear` their scores."""
+
+    model: Model
+    steps: tuple[InputStep, ...]
+    seen: Reals
+    clear: Reals
+    lower: Reals
+    upper: Reals
+    samples: int
+    bits: int | None
+    after: After
+
+    @property
+    def centre(self) -> Reals:
+        found: Reals = self.lower / 2 + self.upper / 2
+        return found
+
+    @property
+    def half(self) -> Reals:
+        found: Reals = self.upper / 2 - self.lower / 2
+        return found
+
+    def batches(self) -> Iterator[_Candidate]:
+        """Candidates of one sample a slot."""
+        if isinstance(self.model, LinearModel):
+            yield from self._linear(self.model, self, "a weighted sum of features")
+        elif isinstance(self.model, RadialModel):
+            yield from self._radial(self.model, "coefficients")
+        else:
+            if (inner := self.expanded()) is not None:
+                yield from inner._linear(
+                    _linear_of(inner), inner, "a weighted sum of products of features, which the client makes"
+                )
+            own = self.model.on_ranges(self.centre, self.half)
+            yield from self._powers(own, f"powers of {len(own.inner)} sums of features")
+            squares = own.squares()
+            if squares is not None and len(squares.inner) < len(own.inner):
+                unscaled = squares.on_ranges(np.zeros(own.features), np.ones(own.features))
+                yield from self._powers(
+                    unscaled, f"{len(squares.inner)} squares along the eigenvectors of the quadratic form"
+                )
+
+    def queries(self) -> Iterator[_Candidate]:
+        """Candidates of one ciphertext a sample, of radial kernels."""
+        if isinstance(self.model, RadialModel):
+            yield from self._radial(self.model, "query")
+
+    def expanded(self) -> _Source | None:
+        """A linear model of products of features; None of too many."""
+        if not isinstance(self.model, PowerModel) or self.model.monomials > MOST_MONOMIALS:
+            return None
+        polynomials, linear = self.model.on_ranges(self.centre, self.half).expanded()
+        steps = (Rescale(self.lower, self.upper, self.centre, 1 / self.half), polynomials)
+        seen = run_input_steps(steps, self.seen)
+        low = np.where((polynomials.powers % 2 == 0).all(axis=1), 0.0, -1.0)
+        return replace(self, model=linear, steps=(*self.steps, *steps), seen=seen, lower=low, upper=np.ones(len(low)))
+
+    def _linear(self, model: LinearModel, source: _Source, kind: str) -> Iterator[_Candidate]:
+        effects = Effects(
+            model.coefficients * source.half,
+            model.intercept + model.coefficients @ source.centre,
+            model.labels is not None,
+        )
+        effects.check()
+        yield from source._sums(kind, effects, COEFFICIENT_MODULI[1:], "coefficients", None)
+
+    def _radial(self, model: RadialModel, packing: Packing) -> Iterator[_Candidate]:
+        about = model.vectors - self.centre
+        effects = Effects(about * self.half, np.zeros(len(about)), compared=True)
+        effects.check()
+        radial = Radial(model.gamma, np.square(about).sum(axis=1), model.dual, model.intercept)
+        kind = f"inner products with {len(about)} support vectors; the client makes kernels and scores of them"
+        yield from self._sums(kind, effects, COEFFICIENT_MODULI, packing, radial)
+
+    def _sums(
+        self,
+        kind: str,
+        effects: Effects,
+        moduli: Sequence[tuple[int, ...]],
+        packing: Packing,
+        radial: Radial | None,
+    ) -> Iterator[_Candidate]:
+        """Of more and more plaintext moduli, until they agree well."""
+        for chosen in moduli:
+            made = quantised_linear(effects, math.prod(chosen), self.bits)
+            for found in [] if made is None else self._planned(kind, made, packing, radial):
+                yield found
+                if found.agreement >= GOOD_AGREEMENT:
+                    return
+
+    def _powers(self, model: PowerModel, kind: str) -> Iterator[_Candidate]:
+        u = np.clip((self.seen - self.centre) / self.half, -1, 1)
+        for moduli in range(1, MOST_MODULI + 1):
+            made = quantised_power(model, u, slot_room(moduli))
+            found = None if made is None else next(self._planned(kind, made, "slots", None), None)
+            if found is not None:
+                yield found
+                if found.agreement >= GOOD_AGREEMENT:
+                    return
+
+    def _planned(self, kind: str, made: Quantised, packing: Packing, radial: Radial | None) -> Iterator[_Candidate]:
+        """Nothing where no set has room."""
+        made = replace(made, formula=made.formula.without_zeros())
+        plan = best_plan(made.formula, made.limit, packing, self.samples)
+        if plan is None:
+            return
+        steps = (*self.steps, Rescale(self.lower, self.upper, self.centre, made.limit / self.half), Round())
+        found = _Candidate(kind, made, plan, steps, radial)
+        client = found.client(self.after)
+        q = run_input_steps(steps[-2:], self.seen).astype(np.int64)
+        scores = client.scores(made.formula.scores(q, made.limit), q)
+        yield replace(found, agreement=agreement(self.after, scores, self.clear))
+
+    def single(self) -> tuple[CompiledModel, Alternative] | None:
+        """A program of one ciphertext a sample, of linear models and of products that the client makes; None where there is none."""
+        source = self if isinstance(self.model, LinearModel) else self.expanded()
+        if source is None:
+            return None
+        model = _linear_of(source)
+        linear = LinearModel(model.coefficients, model.intercept, after=())
+        ranges = {i: (float(a), float(b)) for i, (a, b) in enumerate(zip(source.lower, source.upper, strict=True))}
+        try:
+            compiled = compile_linear(linear, preprocessing=source.steps, feature_ranges=ranges, bits=self.bits)
+        except CompileError:  # no room in the set
+            return None
+        program = compiled.program
+        values = interpret(program.graph, run_input_steps(program.input_steps[-2:], source.seen))
+        reached = agreement(self.after, run_output_steps(program.output_steps, values), self.clear)
+        kind = "a weighted sum of a packed sample, by an exact linear program"
+        return compiled, Alternative("ciphertexts", kind, single_cost(program, self.samples), reached)
+
+
+def _linear_of(source: _Source) -> LinearModel:
+    assert isinstance(source.model, LinearModel)
+    return source.model
+
+
+def agreement(after: After, found: Reals, clear: Reals) -> float:
+    """Share of samples decided alike; of values one less the share of their deviation that is lost."""
+    if isinstance(after, Votes):
+        return float((after.decide(found) == after.decide(clear)).mean())
+    ours, theirs = (np.asarray(run_output_steps(after, each)) for each in (found, clear))
+    if theirs.dtype.kind != "f":
+        return float((ours == theirs).mean())
+    deviation, error = float(np.std(theirs)), float(np.sqrt(np.mean(np.square(ours - theirs))))
+    if deviation > 0:
+        return max(0.0, 1 - error / deviation)
+    return 1.0 if np.allclose(ours, theirs) else 0.0
+
+
+def _chosen(source: _Source, single: tuple[CompiledModel, Alternative] | None, way: Way | None) -> BatchModel:
+    """The cheapest way of those that agree well, else the one that agrees most."""
+    made = [*source.batches(), *source.queries()]
+    if not made:
+        raise NoParameterSetError(
+            "batch: no set has room for this model; use fewer features (PCA), a lower degree or fewer support vectors"
+        )
+    programs = [] if single is None else [single[1]]
+    ways = sorted([*(each.alternative for each in made), *programs], key=_preference)
+    chosen = next((each for each in ways if way in (None, each.way)), None)
+    if chosen is None:
+        raise CompileError("way: this model has no program of one ciphertext a sample; expected 'slots' or None")
+    if chosen.agreement < LEAST_AGREEMENT:
+        warnings.warn(
+            AccuracyWarning(
+                f"the batch's integers decide as the model in clear on {100 * chosen.agreement:.1f} % of the given samples, less than "
+                f"{100 * LEAST_AGREEMENT:.0f} %: scale features, take fewer of them (PCA), a lower degree or fewer support vectors"
+            ),
+            stacklevel=3,
+        )
+    by_program = single is not None and chosen is single[1]
+    candidate = next((each for each in made if each.alternative == chosen), made[0])
+    others = sorted((each for each in ways if each is not chosen), key=lambda each: each.cost.total_ms)
+    considered = (chosen, *others)
+    return BatchModel(
+        candidate.client(source.after), candidate.quantised.formula, candidate.plan, single[0] if single and by_program else None,
+        source.samples, considered, _reason(considered, source.samples, way),
+    )  # fmt: skip
+
+
+def _preference(each: Alternative) -> tuple[float, float]:
+    return -min(each.agreement, GOOD_AGREEMENT), each.cost.total_ms
+
+
+def _reason(considered: Sequence[Alternative], samples: int, way: Way | None) -> str:
+    chosen = considered[0]
+    if way is not None:
+        return f"chosen by way='{way}'"
+    other = min((each for each in considered[1:] if each.way != chosen.way), key=_preference, default=None)
+    if other is None:
+        return "there is no other way for this model"
+    if other.cost.total_ms >= chosen.cost.total_ms:
+        return f"for {samples} samples it costs {chosen.cost.total_ms:.3g} ms a sample, the other way {other.cost.total_ms:.3g}"
+    return f"the other way is cheaper but decides as the model in clear on {100 * other.agreement:.1f} % of the given samples alone"

@@ -1,0 +1,220 @@
+"""A compiled model of batches: in clear by its integers, encrypted by its client and its server in one process, its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
+from cloakwork.fhe_core.parameters import ParameterSet
+from cloakwork.fhe_core.server import Session
+from cloakwork.models.arrays import Indices, Reals
+from cloakwork.models.batches.client import BatchClient
+from cloakwork.models.batches.costs import Cost
+from cloakwork.models.batches.formula import Formula
+from cloakwork.models.batches.plan import Plan
+from cloakwork.models.batches.scorer import BatchScorer
+from cloakwork.models.client_steps import Stage
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.errors import CompileError
+from cloakwork.models.report.costs import sample_p_fail_log2
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.levelled.client import LevelledClientKey
+
+Mode = Literal["disable", "execute"]
+_NEVER = -1000.0
+Way = Literal["slots", "ciphertexts"]  # one sample a slot (or coefficient), one ciphertext a sample
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A way of computing the model that was considered.
+
+    Attributes:
+        kind: what the server computes, in words.
+        agreement: share of the given samples decided as by the model in clear; of values, of their deviation that is kept.
+    """
+
+    way: Way
+    kind: str
+    cost: Cost
+    agreement: float
+
+
+@dataclass(frozen=True, eq=False)
+class BatchModel:
+    """A model for batches of encrypted samples.
+
+    Attributes:
+        client: of the levelled way; its steps and decisions are the other's too.
+        single: the program of one ciphertext a sample by look-ups' arithmetic; None where that is not what was chosen.
+        samples: for how many it was compiled.
+        considered: the chosen way first.
+        reason: of the choice.
+    """
+
+    client: BatchClient
+    formula: Formula
+    plan: Plan
+    single: CompiledModel | None
+    samples: int
+    considered: tuple[Alternative, ...]
+    reason: str
+
+    @property
+    def way(self) -> Way:
+        return self.considered[0].way
+
+    @property
+    def key_parameters(self) -> Sequence[Any]:
+        """What keys are generated for: a set of look-ups, or a set and modulus for each of `BatchClient.parameters`."""
+        return (self.single.program.parameters,) if self.single is not None else self.client.parameters
+
+    def scorer(self, keys: Sequence[LevelledEvaluationKeys] = (), threads: int = 1, device: str = "cpu") -> BatchScorer:
+        """The server, of the levelled way. Args: keys: of `BatchClient.evaluation_keys`."""
+        return BatchScorer(self.client, self.formula, keys, threads, device)
+
+    def predict(
+        self,
+        samples: Any,
+        fhe: Mode = "disable",
+        *,
+        key: Any = None,
+        session: Session | None = None,
+        threads: int = 1,
+        device: str = "cpu",
+        output: Stage = "labels",
+    ) -> NDArray[Any]:
+        """Labels or values; with `output` "scores" or "probabilities".
+
+        Args:
+            fhe: "disable" by the integers in clear; "execute" encrypts, scores and decrypts, all in this process.
+            key: for "execute": as many as `key_parameters`, or one.
+            session: of a program with that key; None: one is made.
+            device: that scores, "cpu", "cuda" or "cuda:N".
+        """
+        scores = self.scores(samples, fhe, key=key, session=session, threads=threads, device=device)
+        return self.client.decide(scores, output)
+
+    def scores(
+        self,
+        samples: Any,
+        fhe: Mode = "disable",
+        *,
+        key: Any = None,
+        session: Session | None = None,
+        threads: int = 1,
+        device: str = "cpu",
+    ) -> Reals:
+        """[samples, scores], before decisions. Args: as of `predict`."""
+        if fhe not in get_args(Mode):
+            raise CompileError(f"fhe: expected 'disable' or 'execute', got '{fhe}'")
+        keys = self._keys(key) if fhe == "execute" else ()
+        if self.single is not None:
+            if not keys:
+                return np.asarray(self.single.predict(samples))
+            session = session or Session(keys[0].evaluation_keys(), device=device, threads=threads)
+            return np.asarray(self.single.predict(samples, "execute", key=keys[0], session=session))
+        integers = self.client.integers(samples)
+        outputs = self.encrypted_outputs(keys, integers, threads, device) if keys else self.outputs(integers)
+        return self.client.scores(outputs, integers)
+
+    def outputs(self, integers: Indices) -> NDArray[Any]:
+        """The server's integers [samples, outputs], in clear."""
+        return self.formula.scores(integers, self.client.limit)
+
+    def encrypted_outputs(
+        self, keys: Sequence[LevelledClientKey], integers: Indices, threads: int = 1, device: str = "cpu"
+    ) -> NDArray[Any]:
+        """The same by ciphertexts."""
+        scorer = self.scorer(self.client.evaluation_keys(keys), threads, device)
+        parts = [
+            self.client.outputs(keys, scorer.score(self.client.encrypt(keys, part)), len(part))
+            for part in _parts(integers, self.client.samples_at_once)
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0, self.formula.outputs), dtype=np.int64)
+
+    def _keys(self, key: Any) -> Sequence[Any]:
+        if key is None:
+            raise CompileError("fhe: expected 'disable', or 'execute' with a key, got 'execute' without one")
+        keys = tuple(key) if isinstance(key, Sequence) else (key,)
+        if self.single is not None:
+            found = [getattr(each, "parameters", None) for each in keys]
+            if (
+                len(found) != 1
+                or not isinstance(found[0], ParameterSet)
+                or found[0].name != self.single.program.parameters.name
+            ):
+                raise CompileError(f"key: expected a ClientKey of the set '{self.single.program.parameters.name}'")
+        return keys
+
+    def report(self) -> dict[str, Any]:
+        """What it costs, why so, how fine it is, and who learns what."""
+        chosen = self.considered[0]
+        first = self.client.parameters[0]
+        return {
+            "way": "one sample a slot" if chosen.way == "slots" else "one ciphertext a sample",
+            "kind": chosen.kind,
+            "reason": self.reason,
+            "samples": self.samples,
+            "considered": [
+                {
+                    "way": "one sample a slot" if each.way == "slots" else "one ciphertext a sample",
+                    "kind": each.kind,
+                    "agreement": each.agreement,
+                    "milliseconds_a_sample": each.cost.total_ms,
+                    "server_ms": each.cost.server_ms,
+                    "client_ms": each.cost.client_ms,
+                    "transfer_ms": each.cost.transfer_ms,
+                    "up_bytes": each.cost.up_bytes,
+                    "down_bytes": each.cost.down_bytes,
+                }
+                for each in self.considered
+            ],
+            "set": first.set.name if self.single is None else self.single.program.parameters.name,
+            "plaintext_moduli": []
+            if self.single is not None
+            else [p.plaintext_modulus for p in self.client.parameters],
+            "levels": None if self.single is not None else [self.client.level, self.client.answer_level],
+            "security_bits": first.set.security_bits
+            if self.single is None
+            else self.single.program.parameters.security_bits,
+            "failure_log2": self.plan.failure_log2 if self.single is None else sample_p_fail_log2(self.single.program),
+            "evaluation_keys": self.single is not None or self.client.products or self.client.packing == "query",
+            "feature_range": self.client.limit if self.single is None else None,
+            "agreement": chosen.agreement,
+            "client_learns": _learns(self.client),
+            "server_learns": "nothing of the samples",
+        }
+
+    def __str__(self) -> str:
+        found = self.report()
+        lines = [f"{found['way']}: {found['kind']}", found["reason"]]
+        lines += [
+            f"{each['way']}, {each['kind']}: {each['milliseconds_a_sample']:.3g} ms a sample (server {each['server_ms']:.3g}, client "
+            f"{each['client_ms']:.3g}, transfer {each['transfer_ms']:.3g}), {each['up_bytes']:.0f} bytes up, {each['down_bytes']:.0f} down"
+            for each in found["considered"]
+        ]
+        lines.append(
+            f"set {found['set']}, failure below 2^{max(found['failure_log2'], _NEVER):.0f}, agreement {100 * found['agreement']:.1f} %"
+        )
+        lines.append(f"the client learns {found['client_learns']}")
+        return "\n".join(lines)
+
+
+def _learns(client: BatchClient) -> str:
+    if client.radial is None:
+        return "the decision scores"
+    return (
+        "inner products with every support vector, and with the weights that it is told the support vectors themselves"
+    )
+
+
+def _parts(integers: Indices, count: int) -> Iterator[Indices]:
+    for first in range(0, len(integers), count):
+        yield integers[first : first + count]

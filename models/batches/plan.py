@@ -1,0 +1,115 @@
+"""Sets, levels and plaintext moduli of a batch's formula, by what noise and work are foreseen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.levelled.evaluator import FAILURE_LOG2
+from cloakwork.fhe_core.levelled.forecast import LevelledForecast
+from cloakwork.fhe_core.levelled.inner_products import products_noise
+from cloakwork.fhe_core.levelled.noise import failure_log2
+from cloakwork.fhe_core.levelled.parameters import PLAINTEXT_LIMIT, SETS, LevelledParameters
+from cloakwork.fhe_core.levelled.slots import is_prime
+from cloakwork.models.batches.client import MOST_MODULI, Packing
+from cloakwork.models.batches.costs import Cost, batch_cost, query_cost
+from cloakwork.models.batches.formula import Formula
+from cloakwork.models.batches.scorer import constants_of
+
+_SETS: Final = ("bgv12", "bgv13", "bgv14", "bgv15")
+# Without slots, odd and coprime: for answers of one prime, the largest, and two of them. One key of a set serves all models.
+COEFFICIENT_MODULI: Final = (((1 << 19) - 1,), (PLAINTEXT_LIMIT - 1,), (PLAINTEXT_LIMIT - 1, PLAINTEXT_LIMIT - 3))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a formula is computed.
+
+    Attributes:
+        failure_log2: of a ciphertext of answers.
+    """
+
+    parameters: tuple[LevelledParameters, ...]
+    packing: Packing
+    level: int
+    answer_level: int
+    failure_log2: float
+    cost: Cost
+
+    def __str__(self) -> str:
+        count = len(self.parameters)
+        return f"{self.parameters[0].set.name}, {count} plaintext {'modulus' if count == 1 else 'moduli'} of {self.parameters[0].plaintext_modulus}"
+
+
+@lru_cache(maxsize=16)
+def slot_moduli(size: int, count: int) -> tuple[int, ...]:
+    """The largest primes that slots take."""
+    found: list[int] = []
+    t = (PLAINTEXT_LIMIT - 2) // (2 * size) * (2 * size) + 1
+    while len(found) < count:
+        found += [t] if is_prime(t) else []
+        t -= 2 * size
+    return tuple(found)
+
+
+def slot_room(moduli: int) -> int:
+    """The least product of so many, over all sets."""
+    return min(math.prod(slot_moduli(SETS[name].polynomial_size, moduli)) for name in _SETS)
+
+
+def best_plan(formula: Formula, limit: int, packing: Packing, samples: int) -> Plan | None:
+    """The cheapest for so many samples; None where no set has room. Args: limit: of features' integers."""
+    wanted = 2 * formula.largest(limit) + 1
+    if packing == "slots":
+        count = next((count for count in range(1, MOST_MODULI + 1) if wanted <= slot_room(count)), None)
+        plans = iter(()) if count is None else _batches(formula, count, samples)
+    else:
+        moduli = next((moduli for moduli in COEFFICIENT_MODULI if wanted <= math.prod(moduli)), None)
+        if moduli is None:
+            return None
+        plans = (_queries if packing == "query" else _batches)(formula, moduli, samples)
+    return min(plans, key=lambda plan: plan.cost.total_ms, default=None)
+
+
+def _batches(formula: Formula, moduli: tuple[int, ...] | int, samples: int) -> Iterator[Plan]:
+    """The least level of every set that has room. Args: moduli: or, for slots, their number."""
+    packing: Packing = "slots" if isinstance(moduli, int) else "coefficients"
+    for name in _SETS:
+        size, levels = SETS[name].polynomial_size, SETS[name].levels
+        chosen = slot_moduli(size, moduli) if isinstance(moduli, int) else moduli
+        parameters = tuple(LevelledParameters.of(name, t) for t in chosen)
+        for level in range(1, levels + 1):
+            forecast = LevelledForecast(parameters[0])
+            try:
+                x = forecast.fresh(formula.features, level)
+                found = formula.run(forecast, x, constants_of(parameters[0], packing))
+            except ParameterError:
+                continue
+            answer = forecast.modulus_switch(found, forecast.least_level(found))
+            failure = failure_log2(answer.noise, parameters[0], answer.level)
+            counts = formula.features, formula.outputs
+            cost = batch_cost(forecast.work, parameters, (level, answer.level), counts, samples, packing == "slots")
+            yield Plan(parameters, packing, level, answer.level, failure, cost)
+            break
+
+
+def _queries(formula: Formula, moduli: tuple[int, ...], samples: int) -> Iterator[Plan]:
+    """One ciphertext a sample."""
+    norm1 = float(np.abs(formula.inner).sum())
+    norm2 = math.sqrt(float(np.square(formula.inner.astype(np.float64)).sum()))
+    for name, level, answer_level in (("bgv12", 2, 1), ("bgv12", 2, 2), ("bgv13", 3, 2), ("bgv13", 4, 2)):
+        parameters = tuple(LevelledParameters.of(name, t) for t in moduli)
+        if formula.features > parameters[0].polynomial_size:
+            continue
+        noise = products_noise(parameters[0], (level, answer_level), formula.features, norm1, norm2)
+        failure = failure_log2(noise, parameters[0], answer_level)
+        if failure <= FAILURE_LOG2:
+            cost = query_cost(parameters, (level, answer_level), (formula.features, formula.outputs), samples)
+            yield Plan(parameters, "query", level, answer_level, failure, cost)
+            return

@@ -1,0 +1,100 @@
+"""The server's half of batches: scores of encrypted samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.levelled.ciphertexts import (
+    LevelledCiphertexts,
+    LevelledEvaluationKeys,
+    SeededLevelledCiphertexts,
+)
+from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
+from cloakwork.fhe_core.levelled.inner_products import InnerProductTable
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.models.arrays import Indices
+from cloakwork.models.batches.client import BatchClient, Packing, Queries
+from cloakwork.models.batches.formula import Formula
+from cloakwork.models.errors import CompileError
+
+
+class BatchScorer:
+    """Scores encrypted batches; with keys those of one client.
+
+    Args:
+        keys: of `BatchClient.evaluation_keys`; none where the model is sums alone.
+        threads: of the CPU, for products and divisions; sums are NumPy's, which has threads of its own.
+
+    Raises:
+        CompileError: another number of keys than the model wants.
+        KeyMismatchError: keys of another set or plaintext modulus.
+    """
+
+    def __init__(
+        self,
+        client: BatchClient,
+        formula: Formula,
+        keys: Sequence[LevelledEvaluationKeys] = (),
+        threads: int = 1,
+        device: str = "cpu",
+    ) -> None:
+        self._client, self._formula = client, formula
+        wanted = len(client.parameters) if client.products or client.packing == "query" else 0
+        if len(keys) != wanted:
+            raise CompileError(f"keys: expected evaluation keys for each of {wanted} plaintext moduli, got {len(keys)}")
+        self._evaluators = [
+            LevelledEvaluator(each, keys[i] if wanted else None, threads=threads, device=device)
+            for i, each in enumerate(client.parameters)
+        ]
+        self._tables = [
+            InnerProductTable(
+                each, formula.inner, formula.constant, level=client.level, answer_level=client.answer_level
+            )
+            for each in (self._evaluators if client.packing == "query" else [])
+        ]
+
+    def score(self, queries: Queries) -> list[LevelledCiphertexts]:
+        """The scores of one query's samples, a ciphertext for every output.
+
+        Args:
+            queries: of every plaintext modulus.
+
+        Raises:
+            ShapeError: another number of moduli or features, another level, ciphertexts that are not fresh.
+            KeyMismatchError: of another set, plaintext modulus or key.
+        """
+        if len(queries) != len(self._evaluators):
+            raise ShapeError(
+                f"queries: expected one for each of {len(self._evaluators)} plaintext moduli, got {len(queries)}"
+            )
+        return [self._score(i, query) for i, query in enumerate(queries)]
+
+    def _score(self, number: int, query: SeededLevelledCiphertexts | LevelledCiphertexts) -> LevelledCiphertexts:
+        client, evaluator = self._client, self._evaluators[number]
+        x = query.expand() if isinstance(query, SeededLevelledCiphertexts) else query
+        count = 1 if client.packing == "query" else client.features
+        if (len(x), x.level, x.scale) != (count, client.level, 1):
+            raise ShapeError(
+                f"query: expected {count} fresh ciphertexts of level {client.level}, got {len(x)} of level {x.level} and scale {x.scale}"
+            )
+        if self._tables:
+            return self._tables[number].products(x).to_host()
+        found = self._formula.run(evaluator, x, constants_of(evaluator.parameters, client.packing))
+        return evaluator.modulus_switch(found, client.answer_level).to_host()
+
+
+def constants_of(parameters: LevelledParameters, packing: Packing) -> Callable[[NDArray[Any]], Indices]:
+    """Polynomials [batch, N] that add numbers [batch] to every sample of a ciphertext."""
+
+    def constants(numbers: NDArray[Any]) -> Indices:
+        found = np.zeros((len(numbers), parameters.polynomial_size), dtype=np.int64)
+        small = numbers % parameters.plaintext_modulus  # Python's integers are beyond those of 64 bits
+        found[:, slice(None) if packing == "coefficients" else slice(1)] = small[:, None]
+        return found
+
+    return constants

@@ -1,0 +1,80 @@
+"""`compile_estimator_batch`: a fitted linear model or support vector machine of scikit-learn, for many encrypted samples at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.models.batches.build import compile_batch
+from cloakwork.models.batches.model import BatchModel
+from cloakwork.models.client_steps import Columns
+from cloakwork.models.errors import CompileError, UnsupportedOperatorError
+from cloakwork.models.linear.linear_model import LinearModel
+from cloakwork.training.importers.estimator import feature_names, import_part, unwrapped
+from cloakwork.training.importers.kernels import CLASSIFIERS, REGRESSORS, kernel_part
+from cloakwork.training.importers.preprocessing import split_pipeline
+
+if TYPE_CHECKING:
+    from cloakwork.fhe_core.client import ClientKey
+    from cloakwork.fhe_core.levelled.client import LevelledClientKey
+
+
+def compile_estimator_batch(estimator: Any, calibration: Any, *, samples: int, **options: Any) -> BatchModel:
+    """Reads the numbers of a fitted estimator and compiles them; scales and projections before it become part of it, other steps the client's.
+
+    Args:
+        calibration: typical samples [samples, columns], such as the training data.
+        samples: how many are scored at once.
+        options: of `models.batches.build.compile_batch`: `way`, `bits`, `feature_ranges`, `margin`.
+
+    Raises:
+        CompileError: not fitted, no samples.
+        UnsupportedOperatorError: an estimator that is neither linear nor a support vector machine, or a step without a counterpart.
+    """
+    if calibration is None or len(calibration) == 0:
+        raise CompileError("calibration: expected typical samples, such as the training data, got none")
+    steps, last = split_pipeline(unwrapped(estimator))
+    own = steps or (Columns(_columns(last), feature_names(last)),)
+    if _machine(last):
+        machine = kernel_part(last)
+        return compile_batch(
+            machine.model, calibration, samples=samples, after=machine.after, preprocessing=own, **options
+        )
+    part = import_part(last)
+    if not isinstance(part.model, LinearModel):
+        raise UnsupportedOperatorError(
+            f"{type(last).__name__}: batches are of linear models and support vector machines; compile others by compile_estimator"
+        )
+    return compile_batch(part.model, calibration, samples=samples, preprocessing=(*own, *part.steps), **options)
+
+
+def generate_keys(model: BatchModel) -> tuple[ClientKey] | tuple[LevelledClientKey, ...]:
+    """Fresh keys of a client for a model."""
+    from cloakwork.fhe_core.client import ClientKey  # the secret side, only where it is asked for
+    from cloakwork.fhe_core.levelled.client import LevelledClientKey
+
+    wanted = model.key_parameters
+    levelled = [each for each in wanted if isinstance(each, LevelledParameters)]
+    return tuple(map(LevelledClientKey.generate, levelled)) if levelled else (ClientKey.generate(wanted[0]),)
+
+
+def _machine(estimator: Any) -> bool:
+    names = {cls.__name__ for cls in type(estimator).__mro__ if cls.__module__.startswith("sklearn.svm")}
+    if not names & {*CLASSIFIERS, *REGRESSORS}:
+        return False
+    if not hasattr(estimator, "support_vectors_"):
+        raise CompileError(
+            f"{type(estimator).__name__}: expected a fitted estimator; call fit(X, y) before it is compiled"
+        )
+    return True
+
+
+def _columns(estimator: Any) -> int:
+    found = getattr(estimator, "n_features_in_", None)
+    if found is None:
+        raise CompileError(
+            f"{type(estimator).__name__}: expected a fitted estimator; call fit(X, y) before it is compiled"
+        )
+    return int(np.int64(found))

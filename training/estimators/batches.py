@@ -1,0 +1,111 @@
+"""Estimators compiled for many encrypted samples at once (docs/levelled.md): what linear ones share with support vector machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.models.batches.model import BatchModel, Mode
+from cloakwork.models.client_steps import Stage
+from cloakwork.models.errors import CompileError, some
+from cloakwork.training.batch_compiler import compile_estimator_batch, generate_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OWN: Final = ("batch_", "_batch_keys")  # what fitting, cloning and pickling drop
+_OPTIONS: Final = {"threads", "device"}
+
+
+def batched(
+    estimator: Any, samples: Any, output: Stage, fhe: Any, keys: Any, args: Sequence[Any], options: dict[str, Any]
+) -> NDArray[Any]:
+    """Labels, probabilities or scores by the model of an estimator that was compiled for samples at once."""
+    batch: BatchModel = estimator.batch_
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    if args or set(given) - _OPTIONS:
+        strange = some(sorted(set(given) - _OPTIONS)) or f"{len(args)} more arguments"
+        raise CompileError(f"{type(estimator).__name__}: a compiled batch takes threads and device, got {strange}")
+    if fhe == "execute" and keys is None:
+        if not hasattr(estimator, "_batch_keys"):
+            estimator._batch_keys = generate_keys(batch)
+        keys = estimator._batch_keys
+    found = batch.predict(samples, fhe, key=keys, output=output, **given)
+    return found[:, 0] if output == "scores" and found.ndim == 2 and found.shape[1] == 1 else found
+
+
+class BatchEstimator:
+    """Mixin before the original class of estimators that have no program of look-ups."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:  # noqa: N803 (scikit-learn's name)
+        for name in OWN:
+            vars(self).pop(name, None)
+        return super().fit(X, y, sample_weight)  # type: ignore[misc]
+
+    def compile(self, X: Any, *, samples: int = 1, **options: Any) -> BatchModel:  # noqa: N803
+        """Makes a model of encrypted samples of what was fitted.
+
+        Args:
+            X: typical samples, such as the training data: they set the range of every feature.
+            samples: how many are scored at once: one a slot, or one a ciphertext, whichever costs less.
+            options: `way`, `feature_ranges`, `margin`, `bits` of `compile_batch`.
+
+        Raises:
+            CompileError: not fitted, no samples.
+            UnsupportedOperatorError: another kernel than linear, poly and rbf.
+        """
+        for name in OWN:
+            vars(self).pop(name, None)
+        self.batch_ = compile_estimator_batch(self, X, samples=samples, **options)
+        return self.batch_
+
+    def predict(
+        self,
+        X: Any,  # noqa: N803
+        *,
+        fhe: Mode = "disable",
+        key: Any = None,
+        threads: int = 1,
+        device: str = "cpu",
+    ) -> NDArray[Any]:
+        """Labels of classifiers, values of regressors.
+
+        Args:
+            fhe: "disable" in clear, by the compiled model where there is one; "execute" encrypted.
+            key: for "execute", of `generate_keys`; made on the first call and kept in this process when it is not given.
+            threads, device: of the server: "cpu", "cuda" or "cuda:N".
+        """
+        return self._scored("predict", X, "labels", fhe, key, {"threads": threads, "device": device})
+
+    def _scored(
+        self, method: str, samples: Any, output: Stage, fhe: Mode, key: Any, options: dict[str, Any]
+    ) -> NDArray[Any]:
+        if hasattr(self, "batch_"):
+            return batched(self, samples, output, fhe, key, (), options)
+        if fhe != "disable":
+            raise CompileError(
+                f"{type(self).__name__}: fhe='{fhe}' needs a compiled model; call compile(X, samples=..) after fit"
+            )
+        return np.asarray(getattr(super(), method)(samples))
+
+    def __getstate__(self) -> Any:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in OWN} if isinstance(state, dict) else state
+
+
+class BatchClassifier(BatchEstimator):
+    """With `decision_function`."""
+
+    def decision_function(
+        self,
+        X: Any,  # noqa: N803
+        *,
+        fhe: Mode = "disable",
+        key: Any = None,
+        threads: int = 1,
+        device: str = "cpu",
+    ) -> NDArray[Any]:
+        """[samples] for two classes, else [samples, classes] or [samples, pairs of classes]; arguments as of `predict`."""
+        return self._scored("decision_function", X, "scores", fhe, key, {"threads": threads, "device": device})
