@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
-from cloakwork.fhe_core.levelled.inner_products import expansion_automorphisms, packed_query, rows_of
+from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.levelled.inner_products import packed_query, rows_of
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError
@@ -57,9 +58,14 @@ class NeighbourClient:
 
     # --- keys ---
 
+    @property
+    def key_shape(self) -> ExpansionKeyShape:
+        """Of the evaluation keys that queries need."""
+        return ExpansionKeyShape.of(self.parameters, len(self.centre))
+
     def evaluation_keys(self, key: LevelledClientKey) -> LevelledEvaluationKeys:
         """What the server needs of a key, once."""
-        return key.evaluation_keys(expansion_automorphisms(self.parameters, len(self.centre)), products=False)
+        return key.evaluation_keys(self.key_shape.automorphisms, products=False)
 
     # --- queries ---
 
