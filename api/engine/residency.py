@@ -1,4 +1,7 @@
-"""Where evaluation keys are: on disk always, in memory and expanded on a device while there is room. Least recently used go first."""
+"""Where evaluation keys are: on disk always, in memory and expanded on a device while there is room, and beside them tables of indices.
+
+Least recently used go first.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,20 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from cloakwork.api.engine.resident import ResidentKey
 from cloakwork.api.errors import DamagedKeyError
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
+from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
+from cloakwork.models.neighbours.prepared import PreparedTable
+
+_TABLE: Final = "table "  # before the digest, so that no key has such a name
 
 T = TypeVar("T")
+R = TypeVar("R", bound="Resident")
 
 
 class _Entry(Generic[T]):
@@ -87,7 +96,7 @@ class LeastRecentlyUsed(Generic[T]):
 class LoadedKey:
     """Evaluation keys and the SHA-256 of their object."""
 
-    keys: EvaluationKeys
+    keys: EvaluationKeys | LevelledEvaluationKeys
     sha256: bytes
 
 
@@ -99,12 +108,19 @@ class KeyPlace:
     path: Path
 
 
-class KeyResidency:
-    """Evaluation keys in memory and, expanded, on each device."""
+class Resident(Protocol):
+    """What is kept on a device."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Residency:
+    """Evaluation keys in memory and, expanded, on each device, with the prepared tables of indices under one limit there."""
 
     def __init__(self, devices: tuple[str, ...], memory_bytes: int, device_bytes: int) -> None:
         self._memory: LeastRecentlyUsed[LoadedKey] = LeastRecentlyUsed(memory_bytes)
-        self._devices: dict[str, LeastRecentlyUsed[ResidentKey]] = {
+        self._devices: dict[str, LeastRecentlyUsed[Resident]] = {
             device: LeastRecentlyUsed(device_bytes) for device in devices
         }
 
@@ -112,17 +128,40 @@ class KeyResidency:
         """The key on a device; reads and expands it when it is not there."""
 
         def expand() -> ResidentKey:
-            loaded = self._loaded(place)
+            loaded = self._loaded(place, EvaluationKeys.load)
+            assert isinstance(loaded.keys, EvaluationKeys)
             return ResidentKey(loaded.keys.expand(device), loaded.sha256)
 
-        return self._devices[device].get(place.name, expand, lambda key: key.nbytes)
+        return self._on(device, place.name, expand, ResidentKey)
 
-    def _loaded(self, place: KeyPlace) -> LoadedKey:
+    def expanded_levelled(self, place: KeyPlace, device: str, ordinal: str, threads: int) -> ExpandedLevelledKeys:
+        """The same of levelled keys. Args: ordinal: the one GPU of `device` that computes with them, or "cpu"."""
+
+        def load(path: Path) -> LevelledEvaluationKeys:
+            return LevelledEvaluationKeys.from_bytes(path.read_bytes())
+
+        def expand() -> ExpandedLevelledKeys:
+            keys = self._loaded(place, load).keys
+            assert isinstance(keys, LevelledEvaluationKeys)
+            return ExpandedLevelledKeys.of(keys, ordinal, threads)
+
+        return self._on(device, place.name, expand, ExpandedLevelledKeys)
+
+    def table(self, digest: str, device: str, prepare: Callable[[], PreparedTable]) -> PreparedTable:
+        """The table of the index with this digest on a device."""
+        return self._on(device, _TABLE + digest, prepare, PreparedTable)
+
+    def _on(self, device: str, name: str, make: Callable[[], R], kind: type[R]) -> R:
+        found = self._devices[device].get(name, make, lambda resident: resident.nbytes)
+        assert isinstance(found, kind)
+        return found
+
+    def _loaded(self, place: KeyPlace, read: Callable[[Path], EvaluationKeys | LevelledEvaluationKeys]) -> LoadedKey:
         def load() -> LoadedKey:
             with place.path.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").digest()
             try:
-                return LoadedKey(EvaluationKeys.load(place.path), digest)
+                return LoadedKey(read(place.path), digest)
             except FheError as error:  # it was checked when it came
                 raise DamagedKeyError(f"the stored evaluation keys '{place.name}' are damaged: {error}") from None
 
@@ -138,10 +177,11 @@ class KeyResidency:
 
     def names(self) -> list[str]:
         """Of every key that is in memory or on a device."""
-        return sorted(self._memory.names().union(*(cache.names() for cache in self._devices.values())))
+        every = self._memory.names().union(*(cache.names() for cache in self._devices.values()))
+        return sorted(name for name in every if not name.startswith(_TABLE))
 
     def facts(self) -> dict[str, int]:
-        """Bytes in each tier, and how often a run found its key on the device."""
+        """Bytes in each tier, and how often a run found its key (or table) on the device."""
         caches = self._devices.values()
         return {
             "memory_bytes": self._memory.nbytes(),
