@@ -96,7 +96,10 @@ class NeighbourClient:
 
     def encrypt(self, key: LevelledClientKey, sample: ArrayLike) -> SeededLevelledCiphertexts:
         """One query [features], to be sent."""
-        integers = self.integers(np.asarray(sample)[None])[0]
+        return self.encrypt_integers(key, self.integers(np.asarray(sample)[None])[0])
+
+    def encrypt_integers(self, key: LevelledClientKey, integers: Integers) -> SeededLevelledCiphertexts:
+        """One of `integers`."""
         return key.encrypt_seeded(packed_query(self.parameters, integers), self.level)
 
     # --- answers ---
