@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request
-from cloakwork.api.engine.residency import Residency
+from cloakwork.api.engine.residency import Residency, one_device
 from cloakwork.api.errors import UnavailableError
 from cloakwork.fhe_core.levelled.ciphertexts import SeededLevelledCiphertexts
 from cloakwork.models.errors import CompileError
@@ -29,13 +29,10 @@ class IndexScorer:
     def answer(
         self, request: Request, query: SeededLevelledCiphertexts, device: str, threads: int, progress: Progress | None
     ) -> Outcome:
-        one = device.split(",")[0]  # of several GPUs that count as one device
-
         def prepare() -> PreparedTable:
-            return _index(request.model).prepared(threads, one, progress)
+            return _index(request.model).prepared(threads, one_device(device), progress)
 
-        table = self._residency.table(request.model.digest, device, prepare)
-        keys = self._residency.expanded_levelled(request.key, device, one, threads)
+        table, keys = self._residency.table_and_key(request.model.digest, prepare, request.key, device, threads)
         start = time.perf_counter()
         (answer,) = table.score_all(keys, [query], threads, progress)
         return Outcome(answer.to_bytes(), time.perf_counter() - start, device)

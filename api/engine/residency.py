@@ -24,7 +24,6 @@ from cloakwork.models.neighbours.prepared import PreparedTable
 _TABLE: Final = "table "  # before the digest, so that no key has such a name
 
 T = TypeVar("T")
-R = TypeVar("R", bound="Resident")
 
 
 class _Entry(Generic[T]):
@@ -37,8 +36,8 @@ class _Entry(Generic[T]):
 class LeastRecentlyUsed(Generic[T]):
     """Values made on demand; the least recently used are dropped while all together exceed `limit` bytes.
 
-    The value just asked for stays, whatever its size: the limit bounds what is kept for later. Dropping forgets the cache's reference;
-    a run that still uses the value keeps it until it ends.
+    The value just asked for stays, whatever its size, and so does what the same run needs beside it: the limit bounds what is kept for later.
+    Dropping forgets the cache's reference; a run that still uses the value keeps it until it ends.
     """
 
     def __init__(self, limit: int) -> None:
@@ -48,7 +47,7 @@ class LeastRecentlyUsed(Generic[T]):
         self.hits = 0
         self.misses = 0
 
-    def get(self, name: str, make: Callable[[], T], size: Callable[[T], int]) -> T:
+    def get(self, name: str, make: Callable[[], T], size: Callable[[T], int], beside: str | None = None) -> T:
         with self._lock:
             entry = self._entries.setdefault(name, _Entry())
             self._entries.move_to_end(name)
@@ -63,7 +62,7 @@ class LeastRecentlyUsed(Generic[T]):
                 self.drop(name)
                 raise
             entry.value, entry.nbytes = value, size(value)
-        self._evict(name)
+        self._evict((name, beside))
         return value
 
     def __contains__(self, name: str) -> bool:
@@ -83,10 +82,10 @@ class LeastRecentlyUsed(Generic[T]):
         with self._lock:
             return sum(entry.nbytes for entry in self._entries.values())
 
-    def _evict(self, keep: str) -> None:
+    def _evict(self, keep: tuple[str | None, ...]) -> None:
         with self._lock:
             total = sum(entry.nbytes for entry in self._entries.values())
-            for name in [name for name, entry in self._entries.items() if name != keep and entry.value is not None]:
+            for name in [name for name, entry in self._entries.items() if name not in keep and entry.value is not None]:
                 if total <= self._limit:
                     break
                 total -= self._entries.pop(name).nbytes
@@ -132,10 +131,15 @@ class Residency:
             assert isinstance(loaded.keys, EvaluationKeys)
             return ResidentKey(loaded.keys.expand(device), loaded.sha256)
 
-        return self._on(device, place.name, expand, ResidentKey)
+        found = self._devices[device].get(place.name, expand, _nbytes)
+        assert isinstance(found, ResidentKey)
+        return found
 
-    def expanded_levelled(self, place: KeyPlace, device: str, ordinal: str, threads: int) -> ExpandedLevelledKeys:
-        """The same of levelled keys. Args: ordinal: the one GPU of `device` that computes with them, or "cpu"."""
+    def table_and_key(
+        self, digest: str, prepare: Callable[[], PreparedTable], place: KeyPlace, device: str, threads: int
+    ) -> tuple[PreparedTable, ExpandedLevelledKeys]:
+        """The table of the index with this digest, and levelled keys, on a device. Neither makes room for the other."""
+        cache, table_name = self._devices[device], _TABLE + digest
 
         def load(path: Path) -> LevelledEvaluationKeys:
             return LevelledEvaluationKeys.from_bytes(path.read_bytes())
@@ -143,18 +147,12 @@ class Residency:
         def expand() -> ExpandedLevelledKeys:
             keys = self._loaded(place, load).keys
             assert isinstance(keys, LevelledEvaluationKeys)
-            return ExpandedLevelledKeys.of(keys, ordinal, threads)
+            return ExpandedLevelledKeys.of(keys, one_device(device), threads)
 
-        return self._on(device, place.name, expand, ExpandedLevelledKeys)
-
-    def table(self, digest: str, device: str, prepare: Callable[[], PreparedTable]) -> PreparedTable:
-        """The table of the index with this digest on a device."""
-        return self._on(device, _TABLE + digest, prepare, PreparedTable)
-
-    def _on(self, device: str, name: str, make: Callable[[], R], kind: type[R]) -> R:
-        found = self._devices[device].get(name, make, lambda resident: resident.nbytes)
-        assert isinstance(found, kind)
-        return found
+        table = cache.get(table_name, prepare, _nbytes, beside=place.name)
+        key = cache.get(place.name, expand, _nbytes, beside=table_name)
+        assert isinstance(table, PreparedTable) and isinstance(key, ExpandedLevelledKeys)
+        return table, key
 
     def _loaded(self, place: KeyPlace, read: Callable[[Path], EvaluationKeys | LevelledEvaluationKeys]) -> LoadedKey:
         def load() -> LoadedKey:
@@ -189,3 +187,12 @@ class Residency:
             "hits": sum(cache.hits for cache in caches),
             "misses": sum(cache.misses for cache in caches),
         }
+
+
+def one_device(device: str) -> str:
+    """Where levelled arithmetic runs: the first of several GPUs that count as one device."""
+    return device.split(",")[0]
+
+
+def _nbytes(resident: Resident) -> int:
+    return resident.nbytes
