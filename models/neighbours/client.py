@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -191,22 +192,29 @@ class NeighbourClient:
                 weights=fields["weights"],
                 score_offset=int(fields["score_offset"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            fits = found._is_consistent()
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise CompileError(f"neighbours: expected a client's specification of this release, {error}") from None
-        fits = (
-            found.metric in ("euclidean", "cosine")
-            and found.weights in ("uniform", "distance")
-            and found.centre.ndim == 1
-            and 1 <= len(found.centre) <= found.parameters.polynomial_size
-            and found.target.shape == (found.rows,)
-            and 1 <= found.n_neighbors <= found.rows
-            and 1 <= found.answer_level <= found.level <= found.parameters.levels
-            and found.step > 0
-            and found.limit > 0
-        )
         if not fits:
             raise CompileError("neighbours: the client's specification is not consistent; it was changed or damaged")
         return found
+
+    def _is_consistent(self) -> bool:
+        """Also of what decisions look up: every label is among the classes, values are numbers."""
+        return (
+            self.metric in ("euclidean", "cosine")
+            and self.weights in ("uniform", "distance")
+            and self.centre.ndim == 1
+            and 1 <= len(self.centre) <= self.parameters.polynomial_size
+            and bool(np.isfinite(self.centre).all())
+            and self.target.shape == (self.rows,)
+            and 1 <= self.n_neighbors <= self.rows
+            and 1 <= self.answer_level <= self.level <= self.parameters.levels
+            and 0 < self.step < math.inf
+            and self.limit > 0
+            and self.target.dtype.kind in ("biufU" if self.classes is not None else "biuf")
+            and (self.classes is None or np.array_equal(self.classes, np.unique(self.target)))
+        )
 
 
 def nearest_rows(scores: NDArray[Any], count: int) -> Integers:
