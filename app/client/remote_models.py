@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cloakwork.app.client.errors import ServiceError
 from cloakwork.app.client.key_kinds import KeyKind, LevelledKeys, LookupKeys
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.errors import ShapeError, UnsupportedError
+from cloakwork.fhe_core.errors import ShapeError
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
@@ -41,11 +41,9 @@ class RemoteModel(ABC):
     def has_named_outputs(self) -> bool: ...
 
     @property
+    @abstractmethod
     def program(self) -> bytes:
-        """The digest that audits name. Raises: UnsupportedError: answers of this kind of model are not audited."""
-        raise UnsupportedError(
-            f"audit: model '{self.name}' is an index, whose answers 'cloakwork replay' does not make again"
-        )
+        """The digest that audits name."""
 
     @property
     def lookup_set(self) -> ParameterSet | None:
@@ -117,6 +115,14 @@ class RemoteIndex(RemoteModel):
     @property
     def has_named_outputs(self) -> bool:
         return False
+
+    @property
+    def program(self) -> bytes:
+        """Of the index's file, as the server says. Raises: ServiceError: it says none."""
+        try:
+            return bytes.fromhex(self.facts["program_digest"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ServiceError(f"model '{self.name}': the server does not say the digest of its index") from error
 
     def samples_together(self, most: int) -> int:
         return 1  # what an index takes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import subprocess
@@ -21,7 +22,8 @@ from cloakwork.app.client import AsyncClient, Client, Recorder
 from cloakwork.app.client.errors import ServiceError
 from cloakwork.app.client.key_kinds import LevelledKeys
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
-from cloakwork.fhe_core.errors import CompileError, ShapeError, UnsupportedError
+from cloakwork.fhe_core.errors import CompileError, ShapeError
+from cloakwork.models.audit.audit_file import AuditFile
 from cloakwork.models.errors import CalibratedRangeWarning
 from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.neighbours.index_file import load_index, save_index
@@ -100,10 +102,32 @@ def test_the_command_line(server: Server, folder: Path, digits: tuple[np.ndarray
     assert found["predictions"] == list(wanted) == list(np.load(folder / "labels_found.npy"))
     shown = cloakwork(folder, "models", "list", "--url", server.url)
     assert "digits" in shown.stdout and "bgv12" in shown.stdout
-    audited = cloakwork(
-        folder, "score", "queries.npy", "--model", "digits", "--url", server.url, "--audit", "asked.clka"
-    )
-    assert audited.returncode == 1 and "is an index" in audited.stderr and not (folder / "asked.clka").exists()
+
+
+def test_audits(server: Server, folder: Path) -> None:
+    """Answers are made again from the index and the evaluation keys, those of the file or those that the service has; what differs is named."""
+    asked = ("score", "queries.npy", "--model", "digits", "--url", server.url)
+    record(folder, *asked, "--audit", "asked.clka")
+    record(folder, *asked, "--audit", "keyless.clka", "--no-audit-keys")
+    for name in ("asked.clka", "keyless.clka"):
+        found = record(folder, "replay", name, "--data", "data")
+        assert found["equal"] and found["result"] == "the same, byte for byte" and found["samples"] == ASKED
+        assert found["sha256"] == found["answer_sha256"] and found["parameter_set"] == "bgv12"
+    assert record(folder, "replay", "asked.clka", "--model", "digits.clkn")["equal"], "no audit key takes part"
+    assert "no evaluation keys" in cloakwork(folder, "replay", "keyless.clka", "--model", "digits.clkn").stderr
+    save_index(folder / "other.clkn", NeighbourIndex.build(np.eye(64), np.arange(64), n_neighbors=1))
+    other = cloakwork(folder, "replay", "asked.clka", "--model", "other.clkn")
+    assert other.returncode == 1 and "another index" in other.stderr and "Traceback" not in other.stderr
+    file = AuditFile.open(folder / "asked.clka")
+    request, answer = file.request(0), bytearray(file.answer(0))
+    answer[200] ^= 1  # the least significant bits of a word
+    recorder = Recorder(folder / "altered.clka")
+    recorder.take(request, answer[:-32] + hashlib.sha256(answer[:-32]).digest(), {"fhe-audit-key": "ab" * 8})
+    (folder / "sent.keys").write_bytes(file.keys())
+    manifest = file.manifest
+    recorder.write("digits", "1", bytes.fromhex(manifest.program), server.url, folder / "sent.keys")
+    altered = cloakwork(folder, "replay", "altered.clka", "--data", "data")
+    assert altered.returncode == 1 and "1 of its 1 ciphertexts are other ones" in altered.stderr
 
 
 def test_a_regressor_and_jobs(tmp_path: Path, digits: tuple[np.ndarray, np.ndarray]) -> None:
@@ -139,13 +163,11 @@ def test_many_at_once(server: Server, folder: Path, keyring: Keyring, digits: tu
         assert list(labels) == list(index.predict(x[i : i + 2]))
 
 
-def test_what_is_wrong_is_told_before_anything_is_sent(server: Server, keyring: Keyring, tmp_path: Path) -> None:
+def test_what_is_wrong_is_told_before_anything_is_sent(server: Server, keyring: Keyring) -> None:
     with Client(server.url, keyring=keyring) as client:
         for wrong in (np.zeros((1, 5)), np.zeros(64), np.full((1, 64), np.nan), [["a"] * 64], {"x": np.zeros((1, 64))}):
             with pytest.raises(ShapeError, match="input"):
                 client.predict("digits", wrong)
-        with pytest.raises(UnsupportedError, match="audit"):
-            client.score("digits", np.zeros((1, 64)), recorder=Recorder(tmp_path / "asked.clka"))
         assert not list(keyring.folder.glob("*"))
         with pytest.warns(CalibratedRangeWarning):
             client.predict("digits", np.full((1, 64), 99.0))

@@ -14,7 +14,7 @@ from rich.table import Table
 from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, standard_output, write_json
 from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.fhe_core.files import atomic_writer
-from cloakwork.models.neighbours.index_file import MAGIC, load_index
+from cloakwork.models.neighbours.index_file import is_index_file, load_index
 from cloakwork.models.program.artefact import load_program
 from cloakwork.models.repository import ARTEFACT, INDEX, next_version
 
@@ -84,9 +84,7 @@ def add_model(
 
 def _described(artefact: Path) -> tuple[str, str]:
     """The ending that files of its kind have in a repository, and the parameter set."""
-    with artefact.open("rb") as stream:
-        is_index = stream.read(len(MAGIC)) == MAGIC
-    if is_index:
+    if is_index_file(artefact):
         return INDEX, load_index(artefact).client.parameters.set.name
     return ARTEFACT, load_program(artefact).parameters.name
 
