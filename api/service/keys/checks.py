@@ -10,6 +10,8 @@ from typing import BinaryIO, Final
 
 from cloakwork.api.errors import ChecksumError, MalformedError, StructuredKeysError, WrongParametersError
 from cloakwork.api.service.keys.keys import KeyRecord
+from cloakwork.api.service.models.key_parameters import KeyParameters
+from cloakwork.api.service.models.models import TenantModels
 from cloakwork.api.service.object_headers import PREFIX_BYTES, is_levelled, read_header, read_levelled_header
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.levelled import wire as levelled
@@ -20,16 +22,28 @@ from cloakwork.fhe_core.wire import CHECKSUM_BYTES, Kind, check_words
 _READ_BYTES: Final = 1 << 20
 
 
-def known_set(digest: str, structured_keys: bool) -> ParameterSet:
-    """The set of this digest; StructuredKeysError for one with a structured secret unless they are allowed."""
-    for params in parameter_sets():
-        if parameter_digest(params).hex() == digest:
-            if params.structured_secret and not structured_keys:
-                raise StructuredKeysError.of("evaluation keys", params.name)
-            return params
-    raise WrongParametersError(
-        "no parameter set of this release has this digest; take it from the model's client specification"
-    )
+def known_parameters(digest: str, structured_keys: bool, models: TenantModels) -> KeyParameters:
+    """What evaluation keys of this digest are of: a set of look-ups, or what an index needs that the tenant may use.
+
+    Raises:
+        StructuredKeysError: a set with a structured secret, unless they are allowed.
+        WrongParametersError: nothing has this digest.
+        UnavailableError: the models are not read yet.
+    """
+    params = known_set(digest)
+    if params is not None and params.structured_secret and not structured_keys:
+        raise StructuredKeysError.of("evaluation keys", params.name)
+    found = models.levelled_keys(digest) if params is None else KeyParameters.of_set(params)
+    if found is None:
+        raise WrongParametersError(
+            "no parameter set of this release has this digest, and no index needs such keys; take it from the model's client specification"
+        )
+    return found
+
+
+def known_set(digest: str) -> ParameterSet | None:
+    """The set of look-ups of this digest."""
+    return next((params for params in parameter_sets() if parameter_digest(params).hex() == digest), None)
 
 
 @dataclass(frozen=True)

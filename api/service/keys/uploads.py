@@ -25,9 +25,8 @@ from cloakwork.api.errors import (
     WrongOffsetError,
     WrongParametersError,
 )
-from cloakwork.api.service.keys.checks import check_header, known_set, verify
+from cloakwork.api.service.keys.checks import check_header, known_parameters, verify
 from cloakwork.api.service.keys.keys import READY, KeyRecord, Keys
-from cloakwork.api.service.models.key_parameters import KeyParameters
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.object_headers import PREFIX_BYTES, refuse_secret_key
 from cloakwork.api.service.storage.disk import Disk, is_full
@@ -79,9 +78,7 @@ class Uploads:
 
     async def open(self, tenant: Tenant, digest: str, size: int, sha256: str | None) -> tuple[Progress, bool]:
         """The upload for this content, and whether it is new; a key that is there already is complete."""
-        params = self._models.of(tenant).levelled_keys(digest) or KeyParameters.of_set(
-            known_set(digest, self._structured_keys)
-        )
+        params = known_parameters(digest, self._structured_keys, self._models.of(tenant))
         expected = params.bytes
         if size > expected:
             raise TooLargeError(f"evaluation keys of parameter set '{params.name}' have {expected} bytes, not {size}")

@@ -58,11 +58,15 @@ class Models:
     def names(self) -> list[str]:
         return sorted(self._versions)
 
+    def require_read(self) -> None:
+        """UnavailableError: they are not."""
+        if not self._read:
+            raise UnavailableError("the service is starting: it reads its models", retry_after=1)
+
     def versions(self, name: str) -> list[Model]:
         """Loaded versions, oldest first."""
         known = self._versions.get(name)
-        if not self._read:
-            raise UnavailableError("the service is starting: it reads its models", retry_after=1)
+        self.require_read()
         if known is None:
             raise _no_model(name)
         return [model for version, model in _ordered(known.items()) if self._state(name, version) == LOADED]
@@ -217,6 +221,7 @@ class TenantModels:
 
     def levelled_keys(self, digest: str) -> KeyParameters | None:
         """Those of this digest that an index needs; what no model of the tenant's needs is not known."""
+        self._models.require_read()
         for model, _ in self._models.every():
             if isinstance(model, IndexModel) and model.parameter_digest == digest and self._tenant.sees(model.name):
                 return model.key_parameters

@@ -127,3 +127,15 @@ def test_damaged_files(index: NeighbourIndex, model: ModelPlace, tmp_path: Path)
     with pytest.raises(UnavailableError) as told:
         engine.run(owner.request(damaged), None)
     assert str(tmp_path) not in str(told.value), "where the service keeps things is nobody's business"
+
+
+@pytest.mark.gpu
+def test_answers_of_a_gpu_are_those_of_the_cpu(index: NeighbourIndex, model: ModelPlace, tmp_path: Path) -> None:
+    """Byte for byte; tables and keys of the two devices are apart."""
+    owner = Owner(index, tmp_path, "key")
+    asked = owner.request(model)
+    answers = [Runner(EngineOptions((device,), threads=2)).run(asked, None) for device in ("cpu", "cuda:0")]
+    assert answers[0].body == answers[1].body and answers[1].device == "cuda:0"
+    both = Runner(EngineOptions(("cpu", "cuda:0"), threads=2))
+    with ThreadPoolExecutor(4) as pool:
+        assert {outcome.body for outcome in pool.map(lambda _: both.run(asked, None), range(8))} == {answers[0].body}

@@ -97,6 +97,12 @@ def test_it_is_listed_and_described(http: httpx.Client, user: NeighbourUser, ind
     assert first.text == index.client.to_json()
     assert http.get("/v2/models/near/client", headers={"If-None-Match": first.headers["etag"]}).status_code == 304
     assert http.get("/v2/models/near/ready").json()["ready"] is True
+    owned = {each["name"]: each for each in http.get("/v2/admin/models").json()["models"]}
+    assert (owned["near"]["parameter_set"], owned["near"]["bootstraps"], owned["near"]["state"]) == (
+        "bgv12",
+        0,
+        "loaded",
+    )
 
 
 def test_keys_of_one_shape_serve_every_index_that_takes_it(
