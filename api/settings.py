@@ -84,7 +84,9 @@ class Settings(BaseSettings):
     )
     threads: int = Field(0, ge=0, description="CPU threads of the engine; 0: as many as the process may use.")
     memory_key_bytes: Positive = Field(1 << 30, description="Evaluation keys kept in memory as they travel, bytes.")
-    device_key_bytes: Positive = Field(4 << 30, description="Expanded keys kept on each device, bytes.")
+    device_key_bytes: Positive = Field(
+        4 << 30, description="Expanded keys, and prepared tables of indices, kept on each device, bytes."
+    )
 
     # requests
     synchronous_seconds: Seconds = Field(

@@ -1,4 +1,6 @@
-"""A folder of compiled programs that a service offers, `NAME/VERSION.clkm`, and what it needs to know of each, `NAME/VERSION.json`.
+"""A folder of models that a service offers, and what it needs to know of each, `NAME/VERSION.json`.
+
+A model is a compiled program, `NAME/VERSION.clkm`, or an index of nearest neighbours, `NAME/VERSION.clkn`.
 
 `python -m cloakwork.models.repository FOLDER [--zoo]` writes the facts that are missing, or belong to another artefact or release.
 A process of its own: reading programs, and compiling the zoo, takes memory that an idle service should not hold.
@@ -17,6 +19,8 @@ from typing import Any, Final
 from cloakwork.fhe_core import parameters
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.models.neighbours.facts import index_facts
+from cloakwork.models.neighbours.index_file import load_index
 from cloakwork.models.program import Program
 from cloakwork.models.program.answers import answer_bits
 from cloakwork.models.program.artefact import load_program, save_program
@@ -25,8 +29,9 @@ from cloakwork.models.program.facts import AGREEMENT_FIELDS
 from cloakwork.models.report import Report
 from cloakwork.models.runtime import samples_at_once
 
-FORMAT: Final = 6  # 5 did not say how many samples a ciphertext holds
+FORMAT: Final = 7  # 6 did not say which kind of model it is
 ARTEFACT: Final = ".clkm"
+INDEX: Final = ".clkn"
 
 _log = logging.getLogger("cloakwork.repository")
 
@@ -38,15 +43,12 @@ def release() -> str:
         return "0"
 
 
-def facts_of(program: Program, digest: str) -> dict[str, Any]:
+def facts_of(program: Program) -> dict[str, Any]:
     """Plain JSON: sizes in bytes, counts per sample (with several to a ciphertext: of a row of ciphertexts, which is what a service counts)."""
     params = program.parameters
     specification = ClientSpecification.of(program)
     costs = Report.of(program)
     return {
-        "format": FORMAT,
-        "engine_version": release(),
-        "artefact_sha256": digest,
         "program_digest": program.digest.hex(),
         "parameter_set": params.name,
         "parameter_digest": parameters.parameter_digest(params).hex(),
@@ -77,21 +79,37 @@ def _public(report: dict[str, Any]) -> dict[str, Any]:
     return {**report, "grid": {name: value for name, value in report["grid"].items() if name not in AGREEMENT_FIELDS}}
 
 
+def _index_facts(artefact: Path, digest: str) -> dict[str, Any]:
+    return {"program_digest": digest, **index_facts(load_index(artefact))}
+
+
 def describe(artefact: Path) -> dict[str, Any]:
     """The facts of one artefact, from its file when they are there and belong to it."""
-    digest = hashlib.sha256(artefact.read_bytes()).hexdigest()
+    with artefact.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
     file = artefact.with_suffix(".json")
+    kind = "index" if artefact.suffix == INDEX else "program"
+    own = {"format": FORMAT, "engine_version": release(), "artefact_sha256": digest, "kind": kind}
     if file.is_file():
         try:
             known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            if (known["format"], known["artefact_sha256"], known["engine_version"]) == (FORMAT, digest, release()):
+            if known.items() >= own.items():
                 return known
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, AttributeError):
             _log.warning("%s is damaged and made again", file)
-    facts = facts_of(load_program(artefact), digest)
+    facts = own | (_index_facts(artefact, digest) if kind == "index" else facts_of(load_program(artefact)))
     with atomic_writer(file) as stream:
         stream.write(json.dumps(facts, indent=1).encode())
     return facts
+
+
+def artefacts(folder: Path) -> list[Path]:
+    """Versions of one model."""
+    return sorted([*folder.glob(f"*{ARTEFACT}"), *folder.glob(f"*{INDEX}")])
+
+
+def next_version(folder: Path) -> int:
+    return 1 + max((int(path.stem) for path in artefacts(folder) if path.stem.isdecimal()), default=0)
 
 
 def add_zoo(repository: Path) -> None:
@@ -103,7 +121,7 @@ def add_zoo(repository: Path) -> None:
         mark = folder / "zoo.sha256"
         digest = zoo.card(name).sha256
         known = mark.read_text(encoding="ascii").split() if mark.is_file() else []
-        if digest in known or (folder.is_dir() and not known and any(folder.glob(f"*{ARTEFACT}"))):
+        if digest in known or (not known and artefacts(folder)):
             continue  # compiled before, or the operator's own model of that name
         try:
             program = zoo.load_model(name).program
@@ -111,8 +129,7 @@ def add_zoo(repository: Path) -> None:
             _log.error("zoo: %s: %s", name, error)
             continue
         folder.mkdir(parents=True, exist_ok=True)
-        numbers = [int(path.stem) for path in folder.glob(f"*{ARTEFACT}") if path.stem.isdecimal()]
-        save_program(folder / f"{max(numbers, default=0) + 1}{ARTEFACT}", program)
+        save_program(folder / f"{next_version(folder)}{ARTEFACT}", program)
         with atomic_writer(mark) as stream:
             stream.write("\n".join([*known, digest]).encode())
 
@@ -123,12 +140,22 @@ def main() -> int:
     repository, status = Path(sys.argv[1]), 0
     if "--zoo" in sys.argv[2:]:
         add_zoo(repository)
-    for artefact in sorted(repository.glob(f"*/*{ARTEFACT}")):
+    for artefact in (each for folder in sorted(repository.glob("*/")) for each in artefacts(folder)):
+        place = f"{artefact.parent.name}/{artefact.name}"
+        if artefact.suffix == INDEX and artefact.with_suffix(ARTEFACT).exists():
+            _log.error(
+                "%s: there is %s%s too; a version is one file, so give one of them another number",
+                place,
+                artefact.stem,
+                ARTEFACT,
+            )
+            status = 1
+            continue
         try:
             describe(artefact)
         except (FheError, OSError) as error:
             artefact.with_suffix(".json").unlink(missing_ok=True)
-            _log.error("%s/%s: %s", artefact.parent.name, artefact.name, error)
+            _log.error("%s: %s", place, error)
             status = 1
     return status
 

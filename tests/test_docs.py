@@ -108,6 +108,7 @@ def test_commands_that_documents_name_exist():
         "test",
         "parameter",
         "threshold",
+        "expansion",
     }  # texts that are hashed: "cloakwork test vector", "cloakwork parameter set"
     named = set()
     for document in DOCUMENTS:

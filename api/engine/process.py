@@ -14,8 +14,9 @@ from typing import Final
 
 from cloakwork.api.engine.messages import Message, pack, receive_blocking
 from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.engine.requests import ModelPlace, Progress, Request
 from cloakwork.api.engine.residency import KeyPlace
-from cloakwork.api.engine.runner import Progress, Request, Runner
+from cloakwork.api.engine.runner import Runner
 from cloakwork.api.errors import NO_ROOM, DamagedKeyError, StorageFullError
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
@@ -47,21 +48,21 @@ class EngineProcess:
                 message, body = received
                 match message["op"]:
                     case "audit_key":
-                        self._runner.audit_key = AuditKey(body)
+                        self._runner.take_audit_key(AuditKey(body))
                     case "run":
                         self._accepted.add(message["id"])
                         pool.submit(self._run, message, body)
                     case "cancel":
                         self._cancelled |= self._accepted & {message["id"]}
                     case "forget":
-                        self._runner.keys.forget(message["key"])
+                        self._runner.residency.forget(message["key"])
                     case "ping":
                         self._send(
                             {
                                 "event": "pong",
                                 "id": message["id"],
-                                **self._runner.keys.facts(),
-                                "keys": self._runner.keys.names(),
+                                **self._runner.residency.facts(),
+                                "keys": self._runner.residency.names(),
                                 "runs": self._runs(),
                             }
                         )
@@ -120,8 +121,7 @@ class EngineProcess:
 
     def _outcome(self, message: Message, body: bytes) -> tuple[Message, bytes]:
         request = Request(
-            message["program"]["digest"],
-            Path(message["program"]["path"]),
+            ModelPlace(message["model"]["kind"], message["model"]["digest"], Path(message["model"]["path"])),
             KeyPlace(message["key"]["name"], Path(message["key"]["path"])),
             message["samples"],
             Path(message["input"]).read_bytes() if message.get("input") else body,

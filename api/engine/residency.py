@@ -1,4 +1,7 @@
-"""Where evaluation keys are: on disk always, in memory and expanded on a device while there is room. Least recently used go first."""
+"""Where evaluation keys are: on disk always, in memory and expanded on a device while there is room, and beside them tables of indices.
+
+Least recently used go first.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from cloakwork.api.engine.resident import ResidentKey
 from cloakwork.api.errors import DamagedKeyError
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
+from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
+from cloakwork.models.neighbours.prepared import PreparedTable
+
+_TABLE: Final = "table "  # before the digest, so that no key has such a name
 
 T = TypeVar("T")
 
@@ -28,8 +36,8 @@ class _Entry(Generic[T]):
 class LeastRecentlyUsed(Generic[T]):
     """Values made on demand; the least recently used are dropped while all together exceed `limit` bytes.
 
-    The value just asked for stays, whatever its size: the limit bounds what is kept for later. Dropping forgets the cache's reference;
-    a run that still uses the value keeps it until it ends.
+    The value just asked for stays, whatever its size, and so does what the same run needs beside it: the limit bounds what is kept for later.
+    Dropping forgets the cache's reference; a run that still uses the value keeps it until it ends.
     """
 
     def __init__(self, limit: int) -> None:
@@ -39,7 +47,7 @@ class LeastRecentlyUsed(Generic[T]):
         self.hits = 0
         self.misses = 0
 
-    def get(self, name: str, make: Callable[[], T], size: Callable[[T], int]) -> T:
+    def get(self, name: str, make: Callable[[], T], size: Callable[[T], int], beside: str | None = None) -> T:
         with self._lock:
             entry = self._entries.setdefault(name, _Entry())
             self._entries.move_to_end(name)
@@ -54,7 +62,7 @@ class LeastRecentlyUsed(Generic[T]):
                 self.drop(name)
                 raise
             entry.value, entry.nbytes = value, size(value)
-        self._evict(name)
+        self._evict((name, beside))
         return value
 
     def __contains__(self, name: str) -> bool:
@@ -74,10 +82,10 @@ class LeastRecentlyUsed(Generic[T]):
         with self._lock:
             return sum(entry.nbytes for entry in self._entries.values())
 
-    def _evict(self, keep: str) -> None:
+    def _evict(self, keep: tuple[str | None, ...]) -> None:
         with self._lock:
             total = sum(entry.nbytes for entry in self._entries.values())
-            for name in [name for name, entry in self._entries.items() if name != keep and entry.value is not None]:
+            for name in [name for name, entry in self._entries.items() if name not in keep and entry.value is not None]:
                 if total <= self._limit:
                     break
                 total -= self._entries.pop(name).nbytes
@@ -87,7 +95,7 @@ class LeastRecentlyUsed(Generic[T]):
 class LoadedKey:
     """Evaluation keys and the SHA-256 of their object."""
 
-    keys: EvaluationKeys
+    keys: EvaluationKeys | LevelledEvaluationKeys
     sha256: bytes
 
 
@@ -99,12 +107,19 @@ class KeyPlace:
     path: Path
 
 
-class KeyResidency:
-    """Evaluation keys in memory and, expanded, on each device."""
+class Resident(Protocol):
+    """What is kept on a device."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Residency:
+    """Evaluation keys in memory and, expanded, on each device, with the prepared tables of indices under one limit there."""
 
     def __init__(self, devices: tuple[str, ...], memory_bytes: int, device_bytes: int) -> None:
         self._memory: LeastRecentlyUsed[LoadedKey] = LeastRecentlyUsed(memory_bytes)
-        self._devices: dict[str, LeastRecentlyUsed[ResidentKey]] = {
+        self._devices: dict[str, LeastRecentlyUsed[Resident]] = {
             device: LeastRecentlyUsed(device_bytes) for device in devices
         }
 
@@ -112,17 +127,39 @@ class KeyResidency:
         """The key on a device; reads and expands it when it is not there."""
 
         def expand() -> ResidentKey:
-            loaded = self._loaded(place)
+            loaded = self._loaded(place, EvaluationKeys.load)
+            assert isinstance(loaded.keys, EvaluationKeys)
             return ResidentKey(loaded.keys.expand(device), loaded.sha256)
 
-        return self._devices[device].get(place.name, expand, lambda key: key.nbytes)
+        found = self._devices[device].get(place.name, expand, _nbytes)
+        assert isinstance(found, ResidentKey)
+        return found
 
-    def _loaded(self, place: KeyPlace) -> LoadedKey:
+    def table_and_key(
+        self, digest: str, prepare: Callable[[], PreparedTable], place: KeyPlace, device: str, threads: int
+    ) -> tuple[PreparedTable, ExpandedLevelledKeys]:
+        """The table of the index with this digest, and levelled keys, on a device. Neither makes room for the other."""
+        cache, table_name = self._devices[device], _TABLE + digest
+
+        def load(path: Path) -> LevelledEvaluationKeys:
+            return LevelledEvaluationKeys.from_bytes(path.read_bytes())
+
+        def expand() -> ExpandedLevelledKeys:
+            keys = self._loaded(place, load).keys
+            assert isinstance(keys, LevelledEvaluationKeys)
+            return ExpandedLevelledKeys.of(keys, one_device(device), threads)
+
+        table = cache.get(table_name, prepare, _nbytes, beside=place.name)
+        key = cache.get(place.name, expand, _nbytes, beside=table_name)
+        assert isinstance(table, PreparedTable) and isinstance(key, ExpandedLevelledKeys)
+        return table, key
+
+    def _loaded(self, place: KeyPlace, read: Callable[[Path], EvaluationKeys | LevelledEvaluationKeys]) -> LoadedKey:
         def load() -> LoadedKey:
             with place.path.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").digest()
             try:
-                return LoadedKey(EvaluationKeys.load(place.path), digest)
+                return LoadedKey(read(place.path), digest)
             except FheError as error:  # it was checked when it came
                 raise DamagedKeyError(f"the stored evaluation keys '{place.name}' are damaged: {error}") from None
 
@@ -138,10 +175,11 @@ class KeyResidency:
 
     def names(self) -> list[str]:
         """Of every key that is in memory or on a device."""
-        return sorted(self._memory.names().union(*(cache.names() for cache in self._devices.values())))
+        every = self._memory.names().union(*(cache.names() for cache in self._devices.values()))
+        return sorted(name for name in every if not name.startswith(_TABLE))
 
     def facts(self) -> dict[str, int]:
-        """Bytes in each tier, and how often a run found its key on the device."""
+        """Bytes in each tier, and how often a run found its key (or table) on the device."""
         caches = self._devices.values()
         return {
             "memory_bytes": self._memory.nbytes(),
@@ -149,3 +187,12 @@ class KeyResidency:
             "hits": sum(cache.hits for cache in caches),
             "misses": sum(cache.misses for cache in caches),
         }
+
+
+def one_device(device: str) -> str:
+    """Where levelled arithmetic runs: the first of several GPUs that count as one device."""
+    return device.split(",")[0]
+
+
+def _nbytes(resident: Resident) -> int:
+    return resident.nbytes

@@ -24,7 +24,8 @@ from cloakwork.api.service.tenants.tenants import Tenant
 router = APIRouter(tags=["inference"])
 
 _BODY = binary_request(
-    "One object of seeded packed ciphertexts of shape [samples, numbers], as the client specification encrypts them."
+    "One object of seeded packed ciphertexts of shape [samples, numbers], or of an index one seeded levelled ciphertext, as the client "
+    "specification encrypts them."
 )
 _ERRORS = errors(404, 408, 409, 410, 411, 413, 428, 429, 507)
 _ACCEPTED: dict[str, Any] = {
@@ -33,7 +34,9 @@ _ACCEPTED: dict[str, Any] = {
     "headers": {"Location": {"description": "The job", "schema": {"type": "string"}}},
 }
 _INFER: Responses = {
-    200: binary_response("One object of ciphertexts of shape [samples, outputs]"),
+    200: binary_response(
+        "One object of ciphertexts of shape [samples, outputs]; of an index levelled ciphertexts, N outputs in each"
+    ),
     202: _ACCEPTED,
     **_ERRORS,
 }
@@ -138,7 +141,7 @@ async def _score(
         reader = BodyReader(request, length, services.settings.body_idle_seconds)
         header = services.scoring.check_header(model, await reader.start(PREFIX_BYTES), length)
         if not as_job:  # several numbers of samples may have one length, and the header says which it is
-            held.enter_context(services.bodies.hold(tenant.name, model.output_bytes(header.shape[0])))
+            held.enter_context(services.bodies.hold(tenant.name, model.output_bytes(header.samples)))
         accepted = await services.scoring.admit(tenant, model, header, key)
         body = await reader.whole()
         if as_job or not services.scoring.is_short(accepted):

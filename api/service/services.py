@@ -77,7 +77,13 @@ class Services:
         self.usage = Usage(self.database, settings)
         self.dispatcher = Dispatcher(settings, engine_options(settings), self.audit_key)
         self.uploads = Uploads(
-            self.keys, self.storage, self.usage, self.disk, self.dispatcher.forget_key, settings.structured_keys
+            self.keys,
+            self.models,
+            self.storage,
+            self.usage,
+            self.disk,
+            self.dispatcher.forget_key,
+            settings.structured_keys,
         )
         self.scoring = Scoring(
             settings, self.dispatcher, self.keys, self.uploads, self.storage, self.usage, self.metrics

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
-
-import numpy as np
-from numpy.typing import NDArray
 
 from cloakwork.app.client.audit import Recorder
 from cloakwork.app.client.conversations import (
     Progress,
-    RemoteModel,
     Uploads,
     delete_keys,
     describe,
@@ -22,12 +18,11 @@ from cloakwork.app.client.conversations import (
 )
 from cloakwork.app.client.exchange import Conversation, Request
 from cloakwork.app.client.keyring import Keyring
+from cloakwork.app.client.remote_models import RemoteModel, require_samples
 from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.parameters import parameter_set, require_structured_keys
-from cloakwork.models.client_steps import named_inputs
-from cloakwork.models.errors import ShapeError
+from cloakwork.fhe_core.parameters import require_structured_keys
 
 _log = logging.getLogger("cloakwork.client")
 
@@ -74,24 +69,16 @@ class _Settings:
     def _score(
         self, name: str, version: str | None, x: Any, progress: Progress | None, recorder: Recorder | None
     ) -> Conversation[Scores]:
-        named = isinstance(x, Mapping)
-        samples = x if named or hasattr(x, "columns") else _array(x)  # a table keeps the names of its columns
-        if not named and samples is not None and (np.ndim(samples) == 0 or len(samples) == 0):
-            raise ShapeError(f"input: expected samples first, at least one, got shape {list(np.shape(samples))}")
+        require_samples(x)
         model = yield from self._model(name, version)
-        require_structured_keys(parameter_set(model.specification.parameters), self._structured_keys)
-        if named_inputs(model.specification.input_steps) is not None:
-            samples = x
-        elif named or samples is None:
-            raise ShapeError(
-                f"input: model '{name}' has one input; expected an array [samples, ..], got {type(x).__name__}"
-            )
-        witness = None if recorder is None else recorder.take
-        result = yield from score(self._keyring, self._uploads, model, samples, progress or _silent, witness)
-        if recorder is not None:
-            specification = model.specification
-            keys = self._keyring.evaluation_keys(specification.parameters)
-            recorder.write(name, model.version, specification.program, self.url, keys)
+        if model.lookup_set is not None:
+            require_structured_keys(model.lookup_set, self._structured_keys)
+        rows = model.rows(x)
+        if recorder is None:
+            return (yield from score(self._keyring, self._uploads, model, rows, progress or _silent))
+        program = model.program
+        result = yield from score(self._keyring, self._uploads, model, rows, progress or _silent, recorder.take)
+        recorder.write(name, model.version, program, self.url, self._keyring.evaluation_keys(model.keys))
         return result
 
     def _model(self, name: str, version: str | None) -> Conversation[RemoteModel]:
@@ -114,16 +101,6 @@ class _Settings:
             self.url,
             error,
         )
-
-
-def _array(x: Any) -> NDArray[Any] | None:
-    """None for arrays of different shapes, which only a model of several inputs takes."""
-    try:
-        return np.asarray(x)
-    except ValueError:
-        if isinstance(x, tuple):
-            return None
-        raise ShapeError("input: expected an array [samples, ..], got rows of different lengths") from None
 
 
 def _silent(_what: str, _done: int, _total: int) -> None:

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-import numpy as np
 from numpy.typing import NDArray
 
 from cloakwork.app.client.errors import ConnectionLostError, ServiceError
 from cloakwork.app.client.exchange import Conversation, Request, Response
+from cloakwork.app.client.key_kinds import KeyKind
 from cloakwork.app.client.keyring import Keyring, sha256_of
+from cloakwork.app.client.remote_models import RemoteIndex, RemoteModel, RemoteProgram
 from cloakwork.app.client.scores import Scores
-from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
-from cloakwork.fhe_core.switched_ciphertexts import load_results
+from cloakwork.models.neighbours.client import NeighbourClient
 from cloakwork.models.program.client_specification import ClientSpecification
 
 PART_BYTES: Final = 8 << 20  # of a key, in one request
@@ -36,21 +35,13 @@ Witness = Callable[[bytes, bytes, Mapping[str, str]], None]
 """witness(request, answer, the answer's headers)."""
 
 
-@dataclass(frozen=True)
-class RemoteModel:
-    """A model of a server: its newest (or the asked) version and how to encrypt for it."""
-
-    name: str
-    version: str
-    specification: ClientSpecification
-    facts: dict[str, Any]  # parameters.fhe of its metadata
-
-
 @dataclass
 class Uploads:
     """Evaluation keys of a client on its server."""
 
-    names: dict[str, str] = field(default_factory=dict)  # the server's, by parameter set, of those that are complete
+    names: dict[str, str] = field(
+        default_factory=dict
+    )  # the server's, by the digest of what they are of, of those that are complete
     digests: set[str] = field(default_factory=set)  # SHA-256 of all that were announced, complete or not
 
 
@@ -77,19 +68,25 @@ def describe(name: str, version: str | None) -> Conversation[RemoteModel]:
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ServiceError(f"model '{name}': the server's description lacks its versions or parameters.fhe") from error
     text = (yield Request("GET", f"{model_path(name, chosen)}/client")).content.decode("utf-8", "replace")
-    return RemoteModel(name, chosen, ClientSpecification.from_json(text), facts)
+    if facts.get("kind") == "index":
+        return RemoteIndex(name, chosen, facts, NeighbourClient.from_json(text))
+    return RemoteProgram(name, chosen, facts, ClientSpecification.from_json(text))
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------------------
 
 
 def upload_keys(
-    path: Path, set_name: str, progress: Progress, sha256: str | None = None
+    path: Path, digest: str, progress: Progress, sha256: str | None = None
 ) -> Conversation[tuple[str, int]]:
-    """The server's name of the evaluation keys in a file, and the bytes sent for it: none when it has them, the rest when it has a part."""
+    """The server's name of the evaluation keys in a file, and the bytes sent for it: none when it has them, the rest when it has a part.
+
+    Args:
+        digest: of what they are of (`KeyKind`).
+    """
     size = path.stat().st_size
     opening = {
-        "parameter_set_digest": parameter_digest(parameter_set(set_name)).hex(),
+        "parameter_set_digest": digest,
         "bytes": size,
         "sha256": sha256 or sha256_of(path),
     }
@@ -156,62 +153,56 @@ def score(
     keyring: Keyring,
     uploads: Uploads,
     model: RemoteModel,
-    samples: Any,
+    rows: NDArray[Any],
     progress: Progress,
     witness: Witness | None = None,
 ) -> Conversation[Scores]:
-    """Encrypted predictions for samples [samples, ..] (of several inputs a dict or a tuple of them) in as many requests as the server's largest
-    batch asks for.
+    """Encrypted predictions in as many requests as the server's largest batch asks for.
 
     Args:
         uploads: what the server is known to have; kept up to date.
+        rows: samples as `RemoteModel.rows` has them.
         witness: sees every request with its answer.
-
-    Raises:
-        ShapeError: samples that the model does not take, before anything is sent.
     """
-    set_name = model.specification.parameters
-    phases = model.specification.phases(samples)
-    key = keyring.key(set_name, _keys_progress(progress))
+    kind = model.keys
+    key = keyring.key(kind, _keys_progress(progress))
     sent = 0
-    if set_name not in uploads.names:
-        sent = yield from _upload(keyring, uploads, set_name, progress)
+    if kind.digest not in uploads.names:
+        sent = yield from _upload(keyring, uploads, kind, progress)
     parts: list[Scores] = []
-    largest = model.facts.get("largest_batch")
-    rows = largest if isinstance(largest, int) and largest > 0 else len(phases)
-    largest = rows * key.parameters.lane_count
-    for start in range(0, len(phases), largest):
-        batch = phases[start : start + largest]
+    together = model.samples_together(len(rows))
+    for start in range(0, len(rows), together):
+        batch = rows[start : start + together]
         try:
-            part = yield from _score_batch(key, model, uploads.names[set_name], batch, progress, witness)
+            part = yield from _score_batch(key, model, uploads.names[kind.digest], batch, progress, witness)
         except ServiceError as error:
             if error.service_code not in _FORGOTTEN_KEY:
                 raise
             # The server forgot the key since the last request (expired, deleted): send it again, once.
-            sent += yield from _upload(keyring, uploads, set_name, progress)
-            part = yield from _score_batch(key, model, uploads.names[set_name], batch, progress, witness)
+            sent += yield from _upload(keyring, uploads, kind, progress)
+            part = yield from _score_batch(key, model, uploads.names[kind.digest], batch, progress, witness)
         parts.append(part)
     return replace(Scores.joined(parts), upload_bytes=sent)
 
 
-def _upload(keyring: Keyring, uploads: Uploads, set_name: str, progress: Progress) -> Conversation[int]:
-    path = keyring.evaluation_keys(set_name, _keys_progress(progress))
+def _upload(keyring: Keyring, uploads: Uploads, kind: KeyKind[Any], progress: Progress) -> Conversation[int]:
+    path = keyring.evaluation_keys(kind, _keys_progress(progress))
     digest = sha256_of(path)
     uploads.digests.add(digest)
-    uploads.names[set_name], sent = yield from upload_keys(path, set_name, progress, digest)
+    uploads.names[kind.digest], sent = yield from upload_keys(path, kind.digest, progress, digest)
     return sent
 
 
 def _score_batch(
-    key: ClientKey,
+    key: Any,
     model: RemoteModel,
     key_name: str,
-    phases: NDArray[np.float64],
+    rows: NDArray[Any],
     progress: Progress,
     witness: Witness | None,
 ) -> Conversation[Scores]:
     start = time.perf_counter()
-    body = model.specification.encrypt_phases(key, phases).to_bytes()
+    body = model.encrypt(key, rows)
     # The same name on every attempt: a job whose acceptance was lost is not run (and counted) twice.
     headers = {"Fhe-Key-Id": key_name, "Idempotency-Key": uuid.uuid4().hex}
     response = yield Request("POST", f"{model_path(model.name, model.version)}/infer", headers=headers, content=body)
@@ -220,8 +211,7 @@ def _score_batch(
         response, computed = yield from _job_result(str(json_of(response).get("id", "")), progress)
     if witness is not None:
         witness(body, response.content, response.headers)
-    result = load_results(response.content, parameters=key.parameters)
-    predictions = model.specification.decrypt(key, result, samples=len(phases))
+    predictions = model.decrypt(key, response.content, rows)
     seconds = time.perf_counter() - start
     return Scores(predictions, seconds, computed, 0, len(body), len(response.content))
 

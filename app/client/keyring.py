@@ -1,4 +1,4 @@
-"""The user's keys: one for each parameter set, the secret encrypted at rest, beside it the evaluation keys as they travel."""
+"""The user's keys: one for each parameter set (and plaintext modulus), the secret encrypted at rest, beside it the evaluation keys as they travel."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, overload
 
+from cloakwork.app.client.key_kinds import Key, KeyKind, LookupKeys, SecretKey
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import FheError, ParameterError
 from cloakwork.fhe_core.files import locked_folder, synchronise_folder
-from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
-from cloakwork.fhe_core.wire import CHECKSUM_BYTES, PREFIX_BYTES, Kind, peek
+from cloakwork.fhe_core.wire import CHECKSUM_BYTES, PREFIX_BYTES
 
 HOME_VARIABLE: Final = "CLOAKWORK_HOME"
 PASSPHRASE_VARIABLE: Final = "CLOAKWORK_PASSPHRASE"
@@ -52,11 +52,18 @@ class Keyring:
         self.folder = folder or default_folder()
         self._passphrase = passphrase
         self._new_passphrase = passphrase if new_passphrase is None else new_passphrase
-        self._open: dict[str, ClientKey] = {}
+        self._open: dict[str, Any] = {}  # secret keys by name
         self._lock = threading.RLock()
 
-    def key(self, set_name: str, progress: Progress = None) -> ClientKey:
+    @overload
+    def key(self, kind: str, progress: Progress = None) -> ClientKey: ...
+    @overload
+    def key(self, kind: KeyKind[Key], progress: Progress = None) -> Key: ...
+    def key(self, kind: str | KeyKind[Any], progress: Progress = None) -> Any:
         """The key of a parameter set; made and saved when there is none.
+
+        Args:
+            kind: the name of a set of look-ups, or which key is meant.
 
         Raises:
             KeyMismatchError: the passphrase is wrong.
@@ -64,55 +71,58 @@ class Keyring:
             SerializationError: the file is damaged; it is left as it is.
         """
         with self._lock:
-            name = _stem(set_name)
-            if name not in self._open:
-                self._open[name] = self._stored(name) or self._made(set_name, progress)
-            return self._open[name]
+            chosen = _chosen(kind)
+            if chosen.name not in self._open:
+                self._open[chosen.name] = self._opened(chosen, progress)
+            return self._open[chosen.name]
 
-    def evaluation_keys(self, set_name: str, progress: Progress = None) -> Path:
+    def evaluation_keys(self, kind: str | KeyKind[Any], progress: Progress = None) -> Path:
         """The file that a server gets. Always the same bytes, so that an upload can be resumed or skipped.
 
         Made again where they are missing, damaged, of an earlier release or of another secret key.
         """
         with self._lock:
-            key = self.key(set_name, progress)
-            path = self._evaluation_path(_stem(set_name))
-            if not _belongs(path, key):
+            chosen = _chosen(kind)
+            key = self.key(chosen, progress)
+            path = self._evaluation_path(chosen)
+            if not _belongs(path, chosen, key):
                 with locked_folder(self.folder):
-                    if not _belongs(path, key):  # nobody else has made them meanwhile
-                        key.evaluation_keys(progress).save(path)
+                    if not _belongs(path, chosen, key):  # nobody else has made them meanwhile
+                        chosen.save_evaluation_keys(key, path, progress)
             return path
 
-    def _secret_path(self, name: str) -> Path:
-        return self.folder / f"{name}.key"
+    def _opened(self, kind: KeyKind[Any], progress: Progress) -> Any:
+        return self._stored(kind) or self._made(kind, progress)
 
-    def _evaluation_path(self, name: str) -> Path:
-        return self.folder / f"{name}.evaluation.keys"
+    def _secret_path(self, kind: KeyKind[Any]) -> Path:
+        return self.folder / f"{kind.name}.key"
 
-    def _stored(self, name: str) -> ClientKey | None:
-        path = self._secret_path(name)
+    def _evaluation_path(self, kind: KeyKind[Any]) -> Path:
+        return self.folder / f"{kind.evaluation_name}.evaluation.keys"
+
+    def _stored(self, kind: KeyKind[Any]) -> Any:
+        path = self._secret_path(kind)
         if not path.exists():
             return None
         _require_private(self.folder, "700")
         _require_private(path, "600")
-        return ClientKey.load(path, _word(self._passphrase))
+        return kind.load(path, _word(self._passphrase))
 
-    def _made(self, set_name: str, progress: Progress) -> ClientKey:
+    def _made(self, kind: KeyKind[Any], progress: Progress) -> Any:
         word = _word(self._new_passphrase)
         self.folder.mkdir(parents=True, exist_ok=True, mode=_FOLDER_MODE)
         _require_private(self.folder, "700")
-        name = _stem(set_name)
-        path = self._secret_path(name)
+        path = self._secret_path(kind)
         with locked_folder(self.folder):
             if path.exists():  # another process was first
-                return ClientKey.load(path, word)
-            key = ClientKey.generate(set_name)
+                return kind.load(path, word)
+            key = kind.generate()
             # The public part first, so that a secret key is complete when it appears. What is left of an interrupted run is replaced.
-            key.evaluation_keys(progress).save(self._evaluation_path(name))
+            kind.save_evaluation_keys(key, self._evaluation_path(kind), progress)
             if _publish(key, path, word):
                 return key
         # On file systems without locks: the other one's key counts, and evaluation keys are made to fit it when they are asked for.
-        return ClientKey.load(path, word)
+        return kind.load(path, word)
 
 
 class TemporaryKeyring(Keyring):
@@ -126,12 +136,8 @@ class TemporaryKeyring(Keyring):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, "")
 
-    def key(self, set_name: str, progress: Progress = None) -> ClientKey:
-        with self._lock:
-            name = _stem(set_name)
-            if name not in self._open:
-                self._open[name] = ClientKey.generate(set_name)
-            return self._open[name]
+    def _opened(self, kind: KeyKind[Any], progress: Progress) -> Any:
+        return kind.generate()
 
 
 def sha256_of(path: Path) -> str:
@@ -139,8 +145,8 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _stem(set_name: str) -> str:
-    return f"{set_name}-{parameter_digest(parameter_set(set_name)).hex()[:12]}"
+def _chosen(kind: str | KeyKind[Any]) -> KeyKind[Any]:
+    return LookupKeys(kind) if isinstance(kind, str) else kind
 
 
 def _word(passphrase: Passphrase) -> str:
@@ -153,7 +159,7 @@ def _word(passphrase: Passphrase) -> str:
     return word
 
 
-def _publish(key: ClientKey, path: Path, word: str) -> bool:
+def _publish(key: SecretKey, path: Path, word: str) -> bool:
     """Whether the file is new: a secret key that is there is never replaced, because its ciphertexts would be lost with it."""
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:
@@ -185,13 +191,12 @@ def _require_private(path: Path, mode: str) -> None:
         )
 
 
-def _belongs(path: Path, key: ClientKey) -> bool:
+def _belongs(path: Path, kind: KeyKind[Any], key: SecretKey) -> bool:
     """Whether these are whole evaluation keys of the secret key, in this release's format."""
     try:
         with path.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
-            header = peek(stream.read(PREFIX_BYTES), size)
-            if header.kind is not Kind.EVALUATION_KEYS or header.key_id != key.key_id:
+            if kind.key_id(stream.read(PREFIX_BYTES), size) != key.key_id:
                 return False
             return _checksum_fits(path, size)
     except (FileNotFoundError, FheError):

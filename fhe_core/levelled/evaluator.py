@@ -21,6 +21,7 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
     LevelledEvaluationKeys,
     require_same_key,
 )
+from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.residues import centred, polynomials
 
@@ -72,7 +73,7 @@ class LevelledEvaluator:
     def __init__(
         self,
         parameters: LevelledParameters,
-        keys: LevelledEvaluationKeys | None = None,
+        keys: LevelledEvaluationKeys | ExpandedLevelledKeys | None = None,
         *,
         device: str = "cpu",
         threads: int = 1,
@@ -85,8 +86,12 @@ class LevelledEvaluator:
             )
         self._parameters, self._limit = parameters, p_fail_log2
         self._backend = backend_of(parameters.engine, device, threads)
+        if isinstance(keys, LevelledEvaluationKeys):
+            keys = ExpandedLevelledKeys.of(keys, device, threads)
+        if keys is not None and keys.device != device:
+            raise KeyMismatchError(f"keys: expected some expanded for device '{device}', got '{keys.device}'")
         self._key_id = None if keys is None else keys.key_id
-        self._keys = {} if keys is None else self._backend.keys(keys.expanded(threads))
+        self._keys = {} if keys is None else keys.prepared
 
     @property
     def parameters(self) -> LevelledParameters:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,14 +21,10 @@ from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.levelled import noise
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator, PlainSummands, PlainTable
+from cloakwork.fhe_core.levelled.expansion_keys import expansion_automorphisms, expansion_rounds
 from cloakwork.fhe_core.levelled.noise import Noise
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.residues import residues
-
-
-def expansion_automorphisms(parameters: LevelledParameters, count: int) -> list[int]:
-    """What `expand` needs keys for. Args: count: of coefficients."""
-    return [parameters.polynomial_size // (1 << i) + 1 for i in range(_rounds(parameters, count))]
 
 
 def packed_query(parameters: LevelledParameters, vector: ArrayLike) -> NDArray[np.int64]:
@@ -43,7 +40,7 @@ def packed_query(parameters: LevelledParameters, vector: ArrayLike) -> NDArray[n
     values = np.asarray(vector)
     if values.ndim != 1 or values.dtype.kind not in "iu":
         raise ShapeError(f"vector: expected integers of shape [d], got {values.dtype} of shape {list(values.shape)}")
-    t, rounds = parameters.plaintext_modulus, _rounds(parameters, len(values))
+    t, rounds = parameters.plaintext_modulus, expansion_rounds(parameters, len(values))
     if t % 2 == 0:
         raise ParameterError(f"plaintext_modulus: expected an odd one, got {t}")
     polynomial = np.zeros(parameters.polynomial_size, dtype=np.int64)
@@ -54,7 +51,7 @@ def packed_query(parameters: LevelledParameters, vector: ArrayLike) -> NDArray[n
 def expansion_shifts(evaluator: LevelledEvaluator, count: int, level: int) -> list[PlainTable]:
     """What `expand` multiplies by, X^(-2^i) in round i, prepared for ciphertexts of a level."""
     size = evaluator.parameters.polynomial_size
-    shifts = np.zeros((_rounds(evaluator.parameters, count), 1, 1, size), dtype=np.int64)
+    shifts = np.zeros((expansion_rounds(evaluator.parameters, count), 1, 1, size), dtype=np.int64)
     for i, shift in enumerate(shifts):
         shift[..., size - (1 << i)] = -1
     return [evaluator.table(shift, level) for shift in shifts]
@@ -116,7 +113,7 @@ class InnerProductTable:
         size = parameters.polynomial_size
         self._evaluator, self._shape, self._answer_level = evaluator, values.shape, answer_level
         blocks = -(-len(values) // size)
-        _rounds(parameters, values.shape[1])
+        expansion_rounds(parameters, values.shape[1])
         padded = np.zeros((blocks * size, values.shape[1]), dtype=values.dtype)
         padded[: len(values)] = values
         self._shifts = expansion_shifts(evaluator, values.shape[1], level)
@@ -140,6 +137,16 @@ class InnerProductTable:
     @property
     def nbytes(self) -> int:
         return self._table.nbytes
+
+    def used_by(self, evaluator: LevelledEvaluator) -> InnerProductTable:
+        """The same prepared rows, for queries of another client's key, or computed by another number of threads.
+
+        Args:
+            evaluator: of the same parameters and device.
+        """
+        other = copy(self)
+        other._evaluator = evaluator
+        return other
 
     def products(self, query: LevelledCiphertexts, progress: Progress = None) -> LevelledCiphertexts:
         """Inner products and offsets, a ciphertext for each N rows.
@@ -187,7 +194,7 @@ def products_noise(
     """
     level, answer_level = levels
     found = noise.fresh(parameters)
-    for _ in range(_rounds(parameters, count)):
+    for _ in range(expansion_rounds(parameters, count)):
         switched = noise.after_keyswitch(found, parameters, level)
         found = found.plus(switched)
     found = found.times_plain(norm1, math.sqrt(count) * norm2).plus(noise.message(parameters))
@@ -195,9 +202,3 @@ def products_noise(
         return found
     divisor = math.prod(parameters.set.primes[answer_level:level])
     return noise.after_division(found, parameters, divisor, level - answer_level)
-
-
-def _rounds(parameters: LevelledParameters, count: int) -> int:
-    if not 1 <= count <= parameters.polynomial_size:
-        raise ShapeError(f"vector: expected 1 to {parameters.polynomial_size} numbers, got {count}")
-    return (count - 1).bit_length()

@@ -10,9 +10,11 @@ import hashlib
 import json
 import math
 import os
+import threading
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
+from weakref import WeakValueDictionary
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import ParameterError
@@ -138,6 +140,20 @@ class LevelledParameters:
         return 4 * math.prod(self.engine.key_bodies_shape)
 
 
-@lru_cache(maxsize=16)
+_engines: WeakValueDictionary[tuple[LevelledSet, int], _engine.Levelled] = WeakValueDictionary()
+_engines_lock = threading.Lock()
+
+
 def _engine_of(row: LevelledSet, plaintext_modulus: int) -> _engine.Levelled:
-    return _engine.Levelled(row.log_size, row.primes, row.special_primes, row.digit_primes, plaintext_modulus)
+    with _engines_lock:
+        return _kept_engine(row, plaintext_modulus)
+
+
+@lru_cache(maxsize=16)
+def _kept_engine(row: LevelledSet, plaintext_modulus: int) -> _engine.Levelled:
+    """The latest stay, others while somebody holds them: two of equal parameters would not take each other's prepared words."""
+    found = _engines.get((row, plaintext_modulus))
+    if found is None:
+        found = _engine.Levelled(row.log_size, row.primes, row.special_primes, row.digit_primes, plaintext_modulus)
+        _engines[row, plaintext_modulus] = found
+    return found

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import BinaryIO, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,6 +161,38 @@ def read(
         sections.append(bytes(view[place : place + size]))
         place += size
     return header, sections
+
+
+def peek(start: bytes, size: int, kind: Kind) -> Header:
+    """The header of an object of `size` bytes, of evaluation keys or seeded ciphertexts, from its first HEADER_BYTES.
+
+    Raises:
+        SerializationError, KeyMismatchError: as `read`.
+    """
+    header = _header(memoryview(start), kind)
+    if size != header.byte_count:
+        raise SerializationError(
+            f"{kind.label}: expected {header.byte_count} bytes after its header, got {size}; it was cut off or extended"
+        )
+    return header
+
+
+def check_switch_keys(stream: BinaryIO, header: Header, automorphisms: Sequence[int]) -> None:
+    """That evaluation keys are those for these automorphisms, in this order, of words below their primes. One key in memory at a time.
+
+    Raises:
+        SerializationError.
+    """
+    size, primes = header.parameters.polynomial_size, header.parameters.set.primes
+    stream.seek(HEADER_BYTES)
+    sections = iter(header.sections)
+    for g, named, packed in zip(automorphisms, sections, sections, strict=True):
+        found = int.from_bytes(stream.read(named)[:4], "little")
+        if found != g:
+            raise SerializationError(
+                f"{header.kind.label}: expected the key for automorphism {g}, got that for {found}"
+            )
+        check_below(unpack_words(stream.read(packed), (-1, len(primes), size)), primes, header.kind)
 
 
 def _header(view: memoryview, kind: Kind) -> Header:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -11,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
-from cloakwork.fhe_core.levelled.inner_products import expansion_automorphisms, packed_query, rows_of
+from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.levelled.inner_products import packed_query, rows_of
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError
@@ -57,9 +59,14 @@ class NeighbourClient:
 
     # --- keys ---
 
+    @property
+    def key_shape(self) -> ExpansionKeyShape:
+        """Of the evaluation keys that queries need."""
+        return ExpansionKeyShape.of(self.parameters, len(self.centre))
+
     def evaluation_keys(self, key: LevelledClientKey) -> LevelledEvaluationKeys:
         """What the server needs of a key, once."""
-        return key.evaluation_keys(expansion_automorphisms(self.parameters, len(self.centre)), products=False)
+        return key.evaluation_keys(self.key_shape.automorphisms, products=False)
 
     # --- queries ---
 
@@ -90,7 +97,10 @@ class NeighbourClient:
 
     def encrypt(self, key: LevelledClientKey, sample: ArrayLike) -> SeededLevelledCiphertexts:
         """One query [features], to be sent."""
-        integers = self.integers(np.asarray(sample)[None])[0]
+        return self.encrypt_integers(key, self.integers(np.asarray(sample)[None])[0])
+
+    def encrypt_integers(self, key: LevelledClientKey, integers: Integers) -> SeededLevelledCiphertexts:
+        """One of `integers`."""
         return key.encrypt_seeded(packed_query(self.parameters, integers), self.level)
 
     # --- answers ---
@@ -182,22 +192,29 @@ class NeighbourClient:
                 weights=fields["weights"],
                 score_offset=int(fields["score_offset"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            fits = found._is_consistent()
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise CompileError(f"neighbours: expected a client's specification of this release, {error}") from None
-        fits = (
-            found.metric in ("euclidean", "cosine")
-            and found.weights in ("uniform", "distance")
-            and found.centre.ndim == 1
-            and 1 <= len(found.centre) <= found.parameters.polynomial_size
-            and found.target.shape == (found.rows,)
-            and 1 <= found.n_neighbors <= found.rows
-            and 1 <= found.answer_level <= found.level <= found.parameters.levels
-            and found.step > 0
-            and found.limit > 0
-        )
         if not fits:
             raise CompileError("neighbours: the client's specification is not consistent; it was changed or damaged")
         return found
+
+    def _is_consistent(self) -> bool:
+        """Also of what decisions look up: every label is among the classes, values are numbers."""
+        return (
+            self.metric in ("euclidean", "cosine")
+            and self.weights in ("uniform", "distance")
+            and self.centre.ndim == 1
+            and 1 <= len(self.centre) <= self.parameters.polynomial_size
+            and bool(np.isfinite(self.centre).all())
+            and self.target.shape == (self.rows,)
+            and 1 <= self.n_neighbors <= self.rows
+            and 1 <= self.answer_level <= self.level <= self.parameters.levels
+            and 0 < self.step < math.inf
+            and self.limit > 0
+            and self.target.dtype.kind in ("biufU" if self.classes is not None else "biuf")
+            and (self.classes is None or np.array_equal(self.classes, np.unique(self.target)))
+        )
 
 
 def nearest_rows(scores: NDArray[Any], count: int) -> Integers:

@@ -17,13 +17,15 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
     LevelledEvaluationKeys,
     SeededLevelledCiphertexts,
 )
-from cloakwork.fhe_core.levelled.evaluator import FAILURE_LOG2, LevelledEvaluator
-from cloakwork.fhe_core.levelled.inner_products import InnerProductTable, products_noise
+from cloakwork.fhe_core.levelled.evaluator import FAILURE_LOG2
+from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
+from cloakwork.fhe_core.levelled.inner_products import products_noise
 from cloakwork.fhe_core.levelled.noise import failure_log2
 from cloakwork.fhe_core.levelled.parameters import PLAINTEXT_LIMIT, LevelledParameters
 from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import AccuracyWarning, CompileError
 from cloakwork.models.neighbours.client import Integers, Metric, NeighbourClient, Weights, nearest_rows
+from cloakwork.models.neighbours.prepared import PreparedTable
 from cloakwork.models.neighbours.quantise import (
     Quantised,
     ScaledRows,
@@ -159,6 +161,10 @@ class NeighbourIndex:
     ) -> NeighbourScorer:
         return NeighbourScorer(self, keys, threads, device, progress)
 
+    def prepared(self, threads: int = 1, device: str = "cpu", progress: Progress = None) -> PreparedTable:
+        """The table where it scores, for keys of any client."""
+        return PreparedTable(self.client, self.integers, self.offsets, threads, device, progress)
+
     # --- in clear ---
 
     def scores(self, queries: Integers) -> Integers:
@@ -233,13 +239,9 @@ class NeighbourScorer:
         device: str = "cpu",
         progress: Progress = None,
     ) -> None:
-        client = index.client
-        self._evaluator = LevelledEvaluator(client.parameters, keys, device=device, threads=threads)
-        offsets = index.offsets - client.score_offset
-        self._table = InnerProductTable(
-            self._evaluator, score_factor(client.metric) * index.integers, offsets,
-            level=client.level, answer_level=client.answer_level, progress=progress,
-        )  # fmt: skip
+        self._threads = threads
+        self._keys = ExpandedLevelledKeys.of(keys, device, threads)
+        self._table = index.prepared(threads, device, progress)
 
     def score(
         self, query: SeededLevelledCiphertexts | LevelledCiphertexts, progress: Progress = None
@@ -251,8 +253,7 @@ class NeighbourScorer:
         self, queries: Sequence[SeededLevelledCiphertexts | LevelledCiphertexts], progress: Progress = None
     ) -> list[LevelledCiphertexts]:
         """Of several queries of this key at once, which on a device is faster (`queries_at_once`)."""
-        full = [each.expand() if isinstance(each, SeededLevelledCiphertexts) else each for each in queries]
-        return [each.to_host() for each in self._table.products_of_all(full, progress)]
+        return self._table.score_all(self._keys, queries, self._threads, progress)
 
 
 def queries_at_once(device: str) -> int:

@@ -40,6 +40,12 @@ def save_index(path: PathLike, index: NeighbourIndex) -> None:
         stream.write(checksum.digest())
 
 
+def is_index_file(path: PathLike) -> bool:
+    """By its first bytes."""
+    with Path(path).open("rb") as stream:
+        return stream.read(len(MAGIC)) == MAGIC
+
+
 def load_index(path: PathLike, max_bytes: int = DEFAULT_MAX_BYTES) -> NeighbourIndex:
     """Raises: CompileError: no such file's content, damaged, or larger than `max_bytes`; its message names the file."""
     file = Path(path)

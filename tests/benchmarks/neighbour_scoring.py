@@ -15,9 +15,9 @@ import numpy as np
 
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
+from cloakwork.fhe_core.levelled.expansion_keys import expansion_automorphisms
 from cloakwork.fhe_core.levelled.inner_products import (
     InnerProductTable,
-    expansion_automorphisms,
     packed_query,
     products_noise,
     rows_of,

@@ -14,9 +14,9 @@ from cloakwork.fhe_core.large_ntt import transform_primes
 from cloakwork.fhe_core.levelled.backends import CudaBackend, backend_of
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
+from cloakwork.fhe_core.levelled.expansion_keys import expansion_automorphisms
 from cloakwork.fhe_core.levelled.inner_products import (
     InnerProductTable,
-    expansion_automorphisms,
     packed_query,
     rows_of,
 )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from neighbour_user import small_index
 from scoring_server import Server, running
 
 from cloakwork.app.cli.shared.sample_digits import sample_digits
@@ -18,6 +19,7 @@ from cloakwork.app.client import Client
 from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.parameters import parameter_set, upload_bytes
 from cloakwork.models import zoo
+from cloakwork.models.neighbours.index_file import save_index
 
 NETWORK, TREE = "mnist-mlp-1x30", "iris-tree"
 
@@ -121,3 +123,22 @@ def test_long_runs_are_jobs_and_large_batches_several_requests(web: Path, tmp_pa
             assert len(http.get("/v2/jobs").json()["jobs"]) == 6  # scored twice, three requests each
     np.testing.assert_array_equal(found["predictions"], expected)
     assert found["computeSeconds"] > 0
+
+
+def test_an_index_is_left_to_python(web: Path, tmp_path: Path) -> None:
+    """It is listed, and named when it is asked; before a key is made."""
+    (tmp_path / "data" / "models" / "near").mkdir(parents=True)
+    save_index(tmp_path / "data" / "models" / "near" / "1.clkn", small_index(100))
+    script = f"""
+        import {{ Client }} from "{web}/dist/index.js";
+        const client = new Client(process.argv[1]);
+        console.log(await client.models());
+        await client.predict("near", [[1, 2, 3, 4, 5, 6]]).catch(({{ name, message }}) => console.log(name, message));
+    """
+    with running(tmp_path / "data") as server:
+        command = ["node", "--input-type=module", "--eval", script, server.url]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "[ 'near' ]" in done.stdout and "UnsupportedError model 'near' is an index of nearest neighbours" in done.stdout
+    )

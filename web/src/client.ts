@@ -5,7 +5,7 @@ import { auditFile, type AuditFile, type Exchange } from "./audit.js";
 import type { ClientKey } from "./client_key.js";
 import type { Given } from "./columns.js";
 import { defaultEngine, type Engine } from "./engine.js";
-import { FheError, ParameterError, ServiceError } from "./errors.js";
+import { FheError, ParameterError, ServiceError, UnsupportedError } from "./errors.js";
 import { type Keys, TemporaryKeys } from "./keyring.js";
 import { type Answer, isNumbers } from "./output_steps.js";
 import { digestOf } from "./sha256.js";
@@ -193,6 +193,10 @@ export class Client {
     const chosen = version ?? (Array.isArray(versions) ? versions.at(-1) : undefined);
     if (chosen === undefined || typeof facts !== "object" || facts === null)
       throw new ServiceError(`model '${name}': the server's description lacks its versions or parameters.fhe`);
+    if ((facts as Record<string, unknown>)["kind"] === "index")
+      throw new UnsupportedError(
+        `model '${name}' is an index of nearest neighbours, which this client does not ask; take Python's, or 'cloakwork score'`,
+      );
     const path = `${modelPath(name, String(chosen))}/client`;
     const text = new TextDecoder().decode((await this.#ask({ method: "GET", path }, signal)).body);
     const specification = new ClientSpecification(text, this.#engine ?? (await defaultEngine()));

@@ -15,8 +15,8 @@ from cloakwork.api.database.tables import evaluation_keys as table
 from cloakwork.api.database.tables import jobs
 from cloakwork.api.errors import KeyRequiredError, NotReadyError, UnknownKeyError, WrongParametersError
 from cloakwork.api.service.clock import new_id, now
+from cloakwork.api.service.models.key_parameters import KeyParameters
 from cloakwork.api.service.tenants.usage import Admission
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_digest, upload_bytes
 
 OPEN, READY = "open", "ready"
 _REMEMBER_SECONDS: Final = 5.0
@@ -37,11 +37,10 @@ class KeyRecord:
     used_at: float
 
     @classmethod
-    def of_upload(cls, tenant: str, params: ParameterSet, sha256: str | None) -> KeyRecord:
+    def of_upload(cls, tenant: str, params: KeyParameters, sha256: str | None) -> KeyRecord:
         """One whose bytes have yet to come."""
-        digest, moment = parameter_digest(params).hex(), now()
-        size = upload_bytes(params)
-        return cls(new_id(), tenant, params.name, digest, sha256, size, OPEN, None, moment, moment)
+        moment = now()
+        return cls(new_id(), tenant, params.name, params.digest, sha256, params.bytes, OPEN, None, moment, moment)
 
     @property
     def name(self) -> str:

@@ -25,8 +25,9 @@ from cloakwork.api.errors import (
     WrongOffsetError,
     WrongParametersError,
 )
-from cloakwork.api.service.keys.checks import check_header, known_set, verify
+from cloakwork.api.service.keys.checks import check_header, known_parameters, verify
 from cloakwork.api.service.keys.keys import READY, KeyRecord, Keys
+from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.object_headers import PREFIX_BYTES, refuse_secret_key
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.objects import Storage
@@ -34,7 +35,6 @@ from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, SerializationError
 from cloakwork.fhe_core.files import SECRET_MODE, synchronise_folder
-from cloakwork.fhe_core.parameters import upload_bytes
 
 _WRITE_BYTES: Final = 1 << 20
 _REFUSED: Final = (MalformedError, SerializationError, KeyMismatchError, WrongParametersError)
@@ -60,6 +60,7 @@ class Uploads:
     def __init__(
         self,
         keys: Keys,
+        models: Models,
         storage: Storage,
         usage: Usage,
         disk: Disk,
@@ -67,6 +68,7 @@ class Uploads:
         structured_keys: bool = False,
     ) -> None:
         self._keys = keys
+        self._models = models
         self._storage = storage
         self._usage = usage
         self._disk = disk
@@ -76,8 +78,8 @@ class Uploads:
 
     async def open(self, tenant: Tenant, digest: str, size: int, sha256: str | None) -> tuple[Progress, bool]:
         """The upload for this content, and whether it is new; a key that is there already is complete."""
-        params = known_set(digest, self._structured_keys)
-        expected = upload_bytes(params)
+        params = known_parameters(digest, self._structured_keys, self._models.of(tenant))
+        expected = params.bytes
         if size > expected:
             raise TooLargeError(f"evaluation keys of parameter set '{params.name}' have {expected} bytes, not {size}")
         if size != expected:
@@ -221,7 +223,7 @@ class Uploads:
         if not source.exists():
             source = self._storage.place(record.name)
         try:
-            header, sha256 = await asyncio.to_thread(verify, source, record)
+            key_id, sha256 = await asyncio.to_thread(verify, source, record)
             owner = await self._keys.identify(record, sha256)
             target = self._storage.place(owner.name)
             if source != target:
@@ -235,7 +237,7 @@ class Uploads:
             raise _deleted(record) from None
         if owner.id != record.id:
             await self._keys.remove(record)
-        if not await self._keys.complete(owner, (header.key_id or b"").hex()):
+        if not await self._keys.complete(owner, key_id.hex()):
             await self._storage.delete(owner.name)
             raise _deleted(owner)
         if owner.id != record.id and owner.id not in self._writing:

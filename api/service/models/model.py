@@ -1,25 +1,35 @@
-"""One version of a model: what its facts in the repository say, and how long its requests and answers are."""
+"""One version of a model: what its facts in the repository say, and which requests it takes."""
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
-from cloakwork.fhe_core.wire import Kind, object_bytes
+from cloakwork.api.service.models.key_parameters import KeyParameters
+
+
+@dataclass(frozen=True)
+class RequestHeader:
+    """What the first bytes of a request say that a model takes."""
+
+    key_id: bytes  # of the secret key
+    samples: int
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
-    """One version of a model."""
+class Model(ABC):
+    """Either kind: a compiled program (`program_model.py`), an index of nearest neighbours (`index_model.py`)."""
 
     name: str
     version: str
     artefact: Path
     facts: dict[str, Any]
+
+    kind: ClassVar[str]  # as facts and the engine have it
 
     @property
     def digest(self) -> str:
@@ -30,12 +40,18 @@ class Model:
         return str(self.facts["artefact_sha256"])
 
     @property
+    def parameter_set(self) -> str:
+        """Its name."""
+        return str(self.facts["parameter_set"])
+
+    @property
     def parameter_digest(self) -> str:
         return str(self.facts["parameter_digest"])
 
-    @cached_property
-    def parameters(self) -> ParameterSet:
-        return parameter_set(self.facts["parameter_set"])
+    @property
+    def key_parameters(self) -> KeyParameters:
+        """Of the evaluation keys that it needs."""
+        return KeyParameters(self.parameter_set, self.parameter_digest, int(self.facts["evaluation_key_bytes"]))
 
     @property
     def structured_secret(self) -> bool:
@@ -53,33 +69,40 @@ class Model:
     def client(self) -> str:
         return str(self.facts["client"])
 
-    @property
+    @cached_property
     def client_digest(self) -> str:
         return hashlib.sha256(self.client.encode()).hexdigest()
 
-    @cached_property
-    def _sizes(self) -> dict[int, int]:
-        return {}
+    @property
+    @abstractmethod
+    def work(self) -> int:
+        """Of one sample, in what takes most of the time: runs of one parameter set take as long as they have of it, about."""
 
-    def is_length(self, length: int, most: int) -> bool:
-        """Whether some number of samples, at most `most`, has this many bytes."""
-        if length not in self._sizes:
-            low, high = 1, most
-            while low < high:
-                middle = (low + high) // 2
-                low, high = (middle + 1, high) if self.input_bytes(middle) < length else (low, middle)
-            if self.input_bytes(low) != length:
-                return False
-            self._sizes[length] = low
-        return self._sizes[length] <= most
+    @property
+    @abstractmethod
+    def foreseen_seconds(self) -> float:
+        """Of one sample, before any has run."""
 
+    @abstractmethod
     def input_bytes(self, samples: int) -> int:
-        """Of one object of seeded packed ciphertexts: the only size that this many samples have."""
-        shape = (samples, self.input_numbers)
-        return object_bytes(Kind.PACKED_CIPHERTEXTS, self.parameters, True, shape, purpose=True)
+        """Of one object of ciphertexts: the only size that this many samples have."""
 
+    @abstractmethod
     def output_bytes(self, samples: int) -> int:
         """Of one answer."""
-        shape, bits = (samples, int(self.facts["output_numbers"])), int(self.facts["answer_word_bits"])
-        kind = Kind.SWITCHED_CIPHERTEXTS if bits else Kind.CIPHERTEXTS
-        return object_bytes(kind, self.parameters, False, shape, bits, purpose=True)
+
+    @abstractmethod
+    def check_length(self, length: int, most: int) -> None:
+        """Some number of samples, at most `most`, must have this size.
+
+        Raises:
+            TooLargeError, MalformedError, WrongModelError.
+        """
+
+    @abstractmethod
+    def check_header(self, start: bytes, length: int, most: int) -> RequestHeader:
+        """What an object that begins so claims to be is what the model takes.
+
+        Raises:
+            SecretKeyError, MalformedError, KeyMismatchError, WrongParametersError, WrongModelError, TooLargeError.
+        """

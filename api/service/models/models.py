@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy import select
 
@@ -16,12 +17,20 @@ from cloakwork.api.database.connection import Database
 from cloakwork.api.database.tables import models
 from cloakwork.api.errors import GoneError, StructuredKeysError, UnavailableError, UnknownModelError
 from cloakwork.api.service.clock import now
+from cloakwork.api.service.models.index_model import IndexModel
+from cloakwork.api.service.models.key_parameters import KeyParameters
 from cloakwork.api.service.models.model import Model
+from cloakwork.api.service.models.program_model import ProgramModel
 from cloakwork.api.service.names import NAME_PATTERN, VERSION_PATTERN
 from cloakwork.api.service.tenants.tenants import Tenant
 
 LOADED, UNLOADED, RETIRED = "loaded", "unloaded", "retired"
 REFUSED = "structured_keys_refused"  # a set with a structured secret where they are not allowed; never stored
+
+_KINDS: Final[dict[str, tuple[type[Model], str]]] = {
+    ProgramModel.kind: (ProgramModel, ".clkm"),
+    IndexModel.kind: (IndexModel, ".clkn"),
+}
 
 _log = logging.getLogger("cloakwork.repository")
 
@@ -49,11 +58,15 @@ class Models:
     def names(self) -> list[str]:
         return sorted(self._versions)
 
+    def require_read(self) -> None:
+        """UnavailableError: they are not."""
+        if not self._read:
+            raise UnavailableError("the service is starting: it reads its models", retry_after=1)
+
     def versions(self, name: str) -> list[Model]:
         """Loaded versions, oldest first."""
         known = self._versions.get(name)
-        if not self._read:
-            raise UnavailableError("the service is starting: it reads its models", retry_after=1)
+        self.require_read()
         if known is None:
             raise _no_model(name)
         return [model for version, model in _ordered(known.items()) if self._state(name, version) == LOADED]
@@ -206,6 +219,14 @@ class TenantModels:
         self._require(name)
         return self._models.find(name, version)
 
+    def levelled_keys(self, digest: str) -> KeyParameters | None:
+        """Those of this digest that an index needs; what no model of the tenant's needs is not known."""
+        self._models.require_read()
+        for model, _ in self._models.every():
+            if isinstance(model, IndexModel) and model.parameter_digest == digest and self._tenant.sees(model.name):
+                return model.key_parameters
+        return None
+
     def index(self) -> list[dict[str, str]]:
         return [entry for entry in self._models.index() if self._tenant.sees(entry["name"])]
 
@@ -232,22 +253,25 @@ def _no_model(name: str) -> UnknownModelError:
 
 
 def _no_artefact(name: str) -> UnknownModelError:
-    return UnknownModelError(f"the repository has no model '{name}'; put its artefact at {name}/1.clkm first")
+    return UnknownModelError(
+        f"the repository has no model '{name}'; put its artefact at {name}/1.clkm (an index at {name}/1.clkn) first"
+    )
 
 
 def _read_repository(repository: Path) -> dict[str, dict[str, Model]]:
     found: dict[str, dict[str, Model]] = {}
     for file in sorted(repository.glob("*/*.json")):
-        name, version, artefact = file.parent.name, file.stem, file.with_suffix(".clkm")
-        if not artefact.is_file():
-            continue
+        name, version = file.parent.name, file.stem
         if not re.match(NAME_PATTERN, name) or not re.match(VERSION_PATTERN, version):
             _log.warning("%s/%s: expected names of letters, digits, '.', '_' and '-'; it is not served", name, version)
             continue
         try:
             facts = json.loads(file.read_text(encoding="utf-8"))
-            found.setdefault(name, {})[version] = Model(name, version, artefact.resolve(), facts)
-        except ValueError:
+            kind, suffix = _KINDS[facts["kind"]]
+            artefact = file.with_suffix(suffix)
+            if artefact.is_file():
+                found.setdefault(name, {})[version] = kind(name, version, artefact.resolve(), facts)
+        except (ValueError, KeyError, TypeError):
             _log.warning("%s is damaged; it is not served", file)
     return found
 

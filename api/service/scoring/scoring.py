@@ -9,19 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloakwork.api.engine.messages import Message
-from cloakwork.api.errors import (
-    KeyRequiredError,
-    MalformedError,
-    TooLargeError,
-    WrongModelError,
-    WrongParametersError,
-)
+from cloakwork.api.errors import KeyRequiredError, WrongParametersError
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.clock import new_id, now
 from cloakwork.api.service.keys.keys import KeyRecord, Keys
 from cloakwork.api.service.keys.uploads import Uploads
-from cloakwork.api.service.models.model import Model
-from cloakwork.api.service.object_headers import read_header
+from cloakwork.api.service.models.model import Model, RequestHeader
 from cloakwork.api.service.scoring.dispatcher import SYNCHRONOUS_PRIORITY, Dispatcher, Subject, Work
 from cloakwork.api.service.scoring.estimates import Estimates
 from cloakwork.api.service.storage.objects import Storage
@@ -29,8 +22,6 @@ from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.parameters import parameter_digest
-from cloakwork.fhe_core.wire import PURPOSE_BYTES, Header, Kind
 
 
 @dataclass(frozen=True)
@@ -90,49 +81,14 @@ class Scoring:
 
     def check_length(self, model: Model, length: int) -> None:
         """Some number of samples must have this size."""
-        samples = self.largest_batch(model)
-        if model.is_length(length, samples):
-            return
-        if model.is_length(length + PURPOSE_BYTES, samples):
-            raise _of_no_model()
-        most = model.input_bytes(samples)
-        if length > most:
-            raise TooLargeError(f"expected at most {most} bytes ({samples} samples), got {length}; send fewer")
-        raise MalformedError(
-            f"no number of samples has {length} bytes; one sample has {model.input_bytes(1)}, encrypt with the client specification"
-        )
+        model.check_length(length, self.largest_batch(model))
 
-    def check_header(self, model: Model, start: bytes, length: int) -> Header:
+    def check_header(self, model: Model, start: bytes, length: int) -> RequestHeader:
         """What the object claims to be is what the model takes."""
-        header = read_header(start, length, Kind.PACKED_CIPHERTEXTS)
-        if parameter_digest(header.parameters).hex() != model.parameter_digest:
-            raise WrongParametersError(
-                f"these are ciphertexts of parameter set '{header.parameters.name}', the model takes '{model.facts['parameter_set']}'; "
-                "encrypt with the model's client specification"
-            )
-        if header.purpose is None:
-            raise _of_no_model()
-        if header.purpose.hex() != model.digest:
-            raise WrongModelError(
-                f"these are ciphertexts for program {header.purpose.hex()[:16]}, model '{model.name}' is program {model.digest[:16]}; "
-                "encrypt with the model's client specification"
-            )
-        if len(header.shape) != 2 or header.shape[1] != model.input_numbers:
-            raise MalformedError(
-                f"expected ciphertexts of shape ['samples', {model.input_numbers}], got {list(header.shape)}; "
-                "encrypt with the model's client specification"
-            )
-        if header.shape[0] > self.largest_batch(model):
-            raise TooLargeError(
-                f"expected at most {self.largest_batch(model)} samples, got {header.shape[0]}; send fewer"
-            )
-        if header.key_id is None:
-            raise MalformedError("the ciphertexts do not say which key they belong to; encrypt them with this release")
-        return header
+        return model.check_header(start, length, self.largest_batch(model))
 
-    async def admit(self, tenant: Tenant, model: Model, header: Header, wanted_key: str | None) -> Request:
+    async def admit(self, tenant: Tenant, model: Model, header: RequestHeader, wanted_key: str | None) -> Request:
         """The key, the quota, and room in the queue."""
-        assert header.key_id is not None
         secret_id = header.key_id.hex()
         key = await self._keys.choose(tenant.name, model.parameter_digest, wanted_key, secret_id)
         if key.secret_id != secret_id:
@@ -140,7 +96,7 @@ class Scoring:
                 f"the ciphertexts belong to key {secret_id[:8]}.., the evaluation keys '{key.id}' to key {(key.secret_id or '')[:8]}..; "
                 "they come from different secret keys"
             )
-        request = Request(tenant, model, key, header.shape[0])
+        request = Request(tenant, model, key, header.samples)
         self._dispatcher.require_room(tenant.name, self._usage.max_queue(tenant))
         await self._usage.require_bootstraps(tenant, request.bootstraps)
         return request
@@ -185,13 +141,17 @@ class Scoring:
         message: Message = {
             "op": "run",
             "id": identity,
-            "program": {"digest": request.model.artefact_sha256, "path": str(request.model.artefact)},
+            "model": {
+                "kind": request.model.kind,
+                "digest": request.model.artefact_sha256,
+                "path": str(request.model.artefact),
+            },
             "key": {"name": request.key.id, "path": str(await self._key_file(request.key))},
             "samples": request.samples,
         }
         long = seconds > self._settings.synchronous_seconds
         model = request.model
-        subject = Subject(model.name, model.version, model.parameters.name, request.samples)
+        subject = Subject(model.name, model.version, model.parameter_set, request.samples)
         return Work(identity, request.tenant.name, priority, message, listen, seconds, long, subject=subject)
 
     async def _key_file(self, key: KeyRecord) -> Path:
@@ -211,14 +171,8 @@ class Scoring:
 
     def account(self, request: Request, message: Message, queue_seconds: float) -> None:
         """One run that succeeded; its bootstraps were counted when it was accepted."""
-        name = request.model.parameters.name
+        name = request.model.parameter_set
         self.estimates.learn(request.model, request.samples, message["seconds"])
         self._usage.count(request.tenant.name, requests=1, samples=request.samples)
         self._metrics.activity.ran(request.model.name, request.model.version, request.samples, message["seconds"])
         self._metrics.ran(name, message["device"], request.bootstraps, queue_seconds, message["seconds"])
-
-
-def _of_no_model() -> WrongModelError:
-    return WrongModelError(
-        "the ciphertexts do not say which model they are for: an earlier release encrypted them; use a client of this release"
-    )

@@ -14,7 +14,9 @@ from rich.table import Table
 from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, standard_output, write_json
 from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.models.neighbours.index_file import is_index_file, load_index
 from cloakwork.models.program.artefact import load_program
+from cloakwork.models.repository import ARTEFACT, INDEX, next_version
 
 models = typer.Typer(help="Models of a server.", no_args_is_help=True)
 keys = typer.Typer(help="Your evaluation keys on a server.", no_args_is_help=True)
@@ -53,29 +55,38 @@ def _model_row(metadata: dict[str, Any]) -> dict[str, Any]:
 
 @models.command("add")
 def add_model(
-    artefact: Annotated[Path, typer.Argument(help="A compiled model; 'cloakwork compile' makes one.")],
+    artefact: Annotated[
+        Path, typer.Argument(help="A compiled model of 'cloakwork compile', or an index of 'cloakwork index build'.")
+    ],
     data: Annotated[Path, typer.Option("--data", help="The server's data folder, on this machine.")],
     name: Annotated[
         str | None, typer.Option("--name", help="How the server calls it; the file's name without one.")
     ] = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Put a compiled model into a server's folder as its next version. A running server takes it at 'models load'."""
+    """Put a compiled model or an index into a server's folder as its next version. A running server takes it at 'models load'."""
     chosen = artefact.stem if name is None else name
     if _NAME.fullmatch(chosen) is None:
         raise WrongCallError(f"--name: expected letters, digits, dots, dashes and underscores, got '{chosen}'")
-    program = load_program(artefact)  # refused here rather than by the server
+    suffix, parameter_set = _described(artefact)  # refused here rather than by the server
     folder = data / REPOSITORY / chosen
     folder.mkdir(parents=True, exist_ok=True)
-    version = 1 + max((int(file.stem) for file in folder.glob("*.clkm") if file.stem.isdecimal()), default=0)
-    target = folder / f"{version}.clkm"
+    version = next_version(folder)
+    target = folder / f"{version}{suffix}"
     with artefact.open("rb") as source, atomic_writer(target) as stream:
         shutil.copyfileobj(source, stream)
     emit(
-        {"name": chosen, "version": str(version), "file": str(target), "parameter_set": program.parameters.name},
+        {"name": chosen, "version": str(version), "file": str(target), "parameter_set": parameter_set},
         json_path,
         "Model",
     )
+
+
+def _described(artefact: Path) -> tuple[str, str]:
+    """The ending that files of its kind have in a repository, and the parameter set."""
+    if is_index_file(artefact):
+        return INDEX, load_index(artefact).client.parameters.set.name
+    return ARTEFACT, load_program(artefact).parameters.name
 
 
 @models.command("load")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +15,20 @@ from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCall
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.model_memory import check_memory
 from cloakwork.fhe_core import wire
+from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.levelled import wire as levelled
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.audit.audit_file import AuditFile, Manifest, Part
 from cloakwork.models.audit.audit_key import AUDIT_KEY_FILE, AuditKey, load_audit_key
 from cloakwork.models.audit.replay import Replayed, check_headers
 from cloakwork.models.audit.replay import replay as replay_answers
-from cloakwork.models.program import Program
+from cloakwork.models.neighbours.index_file import is_index_file, load_index
+from cloakwork.models.neighbours.replay import replay_index, require_index
 from cloakwork.models.program.artefact import load_program
+from cloakwork.models.repository import ARTEFACT, INDEX
 from cloakwork.models.runtime import Runtime
 
 _SHOWN = 3  # differences
@@ -49,24 +56,18 @@ def replay(
     checked_device(device)
     file = AuditFile.open(source)
     manifest = file.manifest
-    program = load_program(_model_path(manifest, model, data))
-    secret = _audit_key(audit_key, data)
-    object_ = _keys_object(file, keys, data)
-    requests = check_headers(file, wire.peek(object_), program)
-    if device == "cpu":
-        for header in requests:
-            check_memory(program, header.shape, source)
+    path = _model_path(manifest, model, data)
     start = time.perf_counter()
-    with progress("expanding the keys") as update:
-        loaded = EvaluationKeys.from_bytes(object_, parameters=program.parameters)
-        del object_
-        runtime = Runtime(program, Session(loaded, device=device, threads=threads, progress=update))
+    if is_index_file(path):
+        run = _index_run(file, path, _keys_object(file, keys, data), device, threads)
+    else:
+        run = _program_run(file, path, _audit_key(audit_key, data), _keys_object(file, keys, data), device, threads)
     expanded = time.perf_counter()
     with progress("encrypted inference") as update:
-        found = list(replay_answers(file, runtime, secret, update))
+        found = list(run.answers(update))
     seconds = {"seconds": time.perf_counter() - expanded, "seconds_expand": expanded - start}
     wrong = _differences(found)
-    record = _record(file, program, found)
+    record = _record(file, run.parameter_set, found)
     emit({**record, "device": device, "threads": threads, **seconds}, json_path, "Replay")
     if wrong:
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
@@ -74,6 +75,37 @@ def replay(
             f"{'; '.join(wrong[:_SHOWN])}{more}. Program, evaluation keys, requests and audit key are those that the file names: its answer was "
             "altered, or something else computed it"
         )
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What is ready to compute the answers once more."""
+
+    parameter_set: str
+    answers: Callable[[Progress], Iterator[Replayed]]
+
+
+def _program_run(file: AuditFile, path: Path, secret: AuditKey, object_: bytes, device: str, threads: int) -> _Run:
+    program = load_program(path)
+    requests = check_headers(file, wire.peek(object_), program)
+    if device == "cpu":
+        for header in requests:
+            check_memory(program, header.shape, file.path)
+    with progress("expanding the keys") as update:
+        loaded = EvaluationKeys.from_bytes(object_, parameters=program.parameters)
+        runtime = Runtime(program, Session(loaded, device=device, threads=threads, progress=update))
+    return _Run(program.parameters.name, lambda update: replay_answers(file, runtime, secret, update))
+
+
+def _index_run(file: AuditFile, path: Path, object_: bytes, device: str, threads: int) -> _Run:
+    """Answers of an index are not re-randomised: no audit key takes part."""
+    with path.open("rb") as stream:
+        require_index(file, hashlib.file_digest(stream, "sha256").hexdigest())
+    index = load_index(path)
+    keys = LevelledEvaluationKeys.from_bytes(object_, index.client.parameters)
+    with progress("table") as update:
+        scorer = index.scorer(keys, threads, device, update)
+    return _Run(keys.parameters.set.name, lambda update: replay_index(file, scorer, keys.key_id, update))
 
 
 def _model_path(manifest: Manifest, model: Path | None, data: Path | None) -> Path:
@@ -88,12 +120,13 @@ def _model_path(manifest: Manifest, model: Path | None, data: Path | None) -> Pa
         raise WrongCallError(
             "replay: no model; name the service's data folder with --data, or a compiled model with --model"
         )
-    path = data / "models" / manifest.model / f"{manifest.version}.clkm"
-    if not path.is_file():
-        raise FailureError(
-            f"{data} has no version {manifest.version} of model '{manifest.model}', which the file is about; name the compiled model with --model"
-        )
-    return path
+    for suffix in (ARTEFACT, INDEX):
+        path = data / "models" / manifest.model / f"{manifest.version}{suffix}"
+        if path.is_file():
+            return path
+    raise FailureError(
+        f"{data} has no version {manifest.version} of model '{manifest.model}', which the file is about; name the compiled model with --model"
+    )
 
 
 def _audit_key(path: Path | None, data: Path | None) -> AuditKey:
@@ -129,13 +162,15 @@ def _keys_object(file: AuditFile, path: Path | None, data: Path | None) -> bytes
 def _stored_keys(folder: Path, file: AuditFile) -> bytes | None:
     """In the files of a service: of those with the request's key id, which their first bytes tell, the one with the digest."""
     wanted = file.manifest.keys
-    key_id = wire.peek(file.request(0)).key_id
+    request = file.request(0)
+    key_id = _key_id(request, len(request), levelled.Kind.SEEDED_CIPHERTEXTS)
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
             if path.stat().st_size != wanted.size:
                 continue
             with path.open("rb") as stream:
-                if wire.peek(stream.read(wire.PREFIX_BYTES), wanted.size).key_id != key_id:
+                start = stream.read(wire.PREFIX_BYTES)
+                if _key_id(start, wanted.size, levelled.Kind.EVALUATION_KEYS) != key_id:
                     continue
                 stream.seek(0)
                 data = stream.read()
@@ -146,11 +181,18 @@ def _stored_keys(folder: Path, file: AuditFile) -> bytes | None:
     return None
 
 
+def _key_id(start: bytes, size: int, kind: levelled.Kind) -> bytes | None:
+    """Of an object that begins so. Args: kind: of an object of levelled arithmetic."""
+    if start.startswith(levelled.MAGIC):
+        return levelled.peek(start[: levelled.HEADER_BYTES], size, kind).key_id
+    return wire.peek(start, size).key_id
+
+
 def _differences(found: list[Replayed]) -> list[str]:
     return [f"answer {i + 1} differs: {each.difference}" for i, each in enumerate(found) if each.difference is not None]
 
 
-def _record(file: AuditFile, program: Program, found: list[Replayed]) -> dict[str, Any]:
+def _record(file: AuditFile, parameter_set: str, found: list[Replayed]) -> dict[str, Any]:
     manifest = file.manifest
     same = not _differences(found)
     exact = all(each.is_exact for each in found)
@@ -166,7 +208,7 @@ def _record(file: AuditFile, program: Program, found: list[Replayed]) -> dict[st
         "service": manifest.service,
         "time": manifest.time,
         "program": manifest.program,
-        "parameter_set": program.parameters.name,
+        "parameter_set": parameter_set,
         "keys_sha256": manifest.keys.sha256,
         "request_sha256": _one_or_all([request.sha256 for request, _ in manifest.exchanges]),
         "answer_sha256": _one_or_all([answer.sha256 for _, answer in manifest.exchanges]),

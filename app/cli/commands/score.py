@@ -28,7 +28,6 @@ from cloakwork.app.client.audit import Recorder
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
 from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.table import read_samples, read_tensors
-from cloakwork.models.client_steps import named_outputs
 
 _SHOWN_ROWS, _SHOWN_CELLS = 20, 8
 
@@ -72,8 +71,7 @@ def score(
         _bars() as report,
     ):
         if output is not None:
-            steps = client.model(model, version).specification.output_steps
-            check_answers_path(output, named_outputs(steps) is not None)
+            check_answers_path(output, client.model(model, version).has_named_outputs)
         recorder = None if audit is None else Recorder(audit, audit_keys)
         scores = client.score(model, table, version=version, progress=report, recorder=recorder)
     record = _record(model, scores, time.perf_counter() - start)

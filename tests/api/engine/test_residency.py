@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cloakwork.api.engine.residency import KeyPlace, KeyResidency, LeastRecentlyUsed
+from cloakwork.api.engine.residency import KeyPlace, LeastRecentlyUsed, Residency
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
 
@@ -59,7 +59,7 @@ def test_keys_are_resident_within_their_limits_and_forgotten(tmp_path: Path):
         path = tmp_path / name
         ClientKey.generate(parameter_set("toy")).evaluation_keys().save(path)
         places.append(KeyPlace(name, path))
-    residency = KeyResidency(("cpu",), memory_bytes=1 << 30, device_bytes=1)
+    residency = Residency(("cpu",), memory_bytes=1 << 30, device_bytes=1)
     first = residency.expanded(places[0], "cpu")
     assert residency.expanded(places[0], "cpu") is first and residency.devices_with("one") == ["cpu"]
     residency.expanded(places[1], "cpu")

@@ -17,6 +17,8 @@ from cloakwork.app.client.exchange import Conversation, Request, Response, T
 from cloakwork.app.client.transport import EventParser, checked_url
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError
 
+DIGEST = "cd" * 32
+
 
 def drive(conversation: Conversation[T], answer: Callable[[Request], Response]) -> T:
     """What a transport does, without a network; errors of `answer` are raised inside the conversation."""
@@ -77,7 +79,7 @@ def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_upload_goes_on_where_it_stands(key_file: Path, already: int) -> None:
     server = KeyServer(has=key_file.read_bytes()[:already])
     seen: list[tuple[str, int, int]] = []
-    name, sent = drive(upload_keys(key_file, "toy", lambda *what: seen.append(what)), server)
+    name, sent = drive(upload_keys(key_file, DIGEST, lambda *what: seen.append(what)), server)
     assert (name, sent) == ("ab" * 16, 3500 - already)
     assert server.data == key_file.read_bytes()
     assert seen[-1] == ("upload", 3500, 3500)
@@ -85,25 +87,25 @@ def test_an_upload_goes_on_where_it_stands(key_file: Path, already: int) -> None
 
 def test_a_key_that_is_there_is_not_sent(key_file: Path) -> None:
     server = KeyServer(has=key_file.read_bytes())
-    assert drive(upload_keys(key_file, "toy", lambda *_: None), server) == ("ab" * 16, 0)
+    assert drive(upload_keys(key_file, DIGEST, lambda *_: None), server) == ("ab" * 16, 0)
     assert server.parts == 0
 
 
 @pytest.mark.parametrize("keep", [0, 400])
 def test_lost_parts_are_sent_again_from_where_the_server_is(key_file: Path, keep: int) -> None:
     server = KeyServer(lose=(1, 3), keep=keep)
-    drive(upload_keys(key_file, "toy", lambda *_: None), server)
+    drive(upload_keys(key_file, DIGEST, lambda *_: None), server)
     assert server.data == key_file.read_bytes()
 
 
 def test_a_connection_that_is_always_lost_ends_the_upload(key_file: Path) -> None:
     with pytest.raises(ConnectionLostError):
-        drive(upload_keys(key_file, "toy", lambda *_: None), KeyServer(lose=tuple(range(1, 100))))
+        drive(upload_keys(key_file, DIGEST, lambda *_: None), KeyServer(lose=tuple(range(1, 100))))
 
 
 def test_answers_that_are_no_answers(key_file: Path) -> None:
     with pytest.raises(ServiceError, match="JSON"):
-        drive(upload_keys(key_file, "toy", lambda *_: None), lambda _: Response(200, {}, b"<html>"))
+        drive(upload_keys(key_file, DIGEST, lambda *_: None), lambda _: Response(200, {}, b"<html>"))
 
 
 def test_errors_of_the_server_are_errors_of_the_tree() -> None:

@@ -173,7 +173,8 @@ def test_hostile_specifications() -> None:
     changes: list[dict[str, Any]] = [
         {"format": "x"}, {"set": "bgv99"}, {"plaintext_modulus": 1}, {"level": 9}, {"answer_level": 0}, {"rows": 29}, {"step": 0}, {"step": "x"},
         {"limit": -1}, {"metric": "l1"}, {"weights": 3}, {"n_neighbors": 31}, {"centre": []}, {"centre": [[1]]}, {"target": None},
-        {"step": float("nan")},
+        {"step": float("nan")}, {"step": float("inf")}, {"limit": float("inf")}, {"centre": [1.0, float("nan"), 0.0]}, {"classes": [0]},
+        {"classes": [1, 0]}, {"classes": [0, 1, 2]}, {"classes": None, "target": ["a"] * 30}, {"target": [[0]] * 30}, {"target": [{}] * 30},
     ]  # fmt: skip
     for change in changes:
         with pytest.raises(FheError):
@@ -181,7 +182,7 @@ def test_hostile_specifications() -> None:
     for name in fields:
         with pytest.raises(FheError):
             NeighbourClient.from_json(json.dumps({k: v for k, v in fields.items() if k != name}))
-    for wrong in ("", "[]", "3", "{", text[:-2]):
+    for wrong in ("", "[]", "3", "{", text[:-2], "[" * 100_000):
         with pytest.raises(CompileError):
             NeighbourClient.from_json(wrong)
 

@@ -34,7 +34,7 @@ def boosting(random):
 
 def told(model):
     """What the service publishes and what the client is sent, digests aside, which are salted: another test."""
-    facts = facts_of(model.program, "")
+    facts = facts_of(model.program)
     facts["client"] = without_digests(facts["client"])
     facts["report"].pop("program_digest")
     facts.pop("program_digest")

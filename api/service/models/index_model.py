@@ -1,0 +1,93 @@
+"""An index of nearest neighbours among the models."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+from cloakwork.api.errors import MalformedError, TooLargeError, WrongParametersError
+from cloakwork.api.service.models.model import Model, RequestHeader
+from cloakwork.api.service.object_headers import read_levelled_header
+from cloakwork.fhe_core.levelled.inner_products import products_noise
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.fhe_core.levelled.wire import Header, Kind
+
+_FIRST_GUESS: Final = 1e-4  # seconds for each product of polynomials, in the middle of docs/levelled.md's measurements
+_KEYSWITCH_PRODUCTS: Final = 5  # that take as long as the keyswitch of a feature, about: digits and MNIST there
+
+
+class IndexModel(Model):
+    """Takes one seeded levelled ciphertext, a query, and answers with the scores of all rows."""
+
+    kind = "index"
+
+    @cached_property
+    def parameters(self) -> LevelledParameters:
+        return LevelledParameters.of(self.parameter_set, int(self.facts["plaintext_modulus"]))
+
+    @property
+    def level(self) -> int:
+        return int(self.facts["level"])
+
+    @property
+    def answer_level(self) -> int:
+        return int(self.facts["answer_level"])
+
+    @property
+    def answer_ciphertexts(self) -> int:
+        """Of one sample, each with the scores of N rows."""
+        return -(-int(self.facts["output_numbers"]) // self.parameters.polynomial_size)
+
+    @property
+    def work(self) -> int:
+        """Products of polynomials; a feature has one for each ciphertext of the answer, and a keyswitch."""
+        return (self.answer_ciphertexts + _KEYSWITCH_PRODUCTS) * self.input_numbers
+
+    @property
+    def foreseen_seconds(self) -> float:
+        return _FIRST_GUESS * self.work
+
+    def input_bytes(self, samples: int) -> int:
+        return Header(
+            kind=Kind.SEEDED_CIPHERTEXTS, parameters=self.parameters, key_id=b"", items=samples, level=self.level
+        ).byte_count
+
+    def output_bytes(self, samples: int) -> int:
+        # How many variances an answer carries does not depend on the table's numbers.
+        noise = products_noise(self.parameters, (self.level, self.answer_level), self.input_numbers, 1.0, 1.0)
+        items = samples * self.answer_ciphertexts
+        return Header(
+            kind=Kind.CIPHERTEXTS,
+            parameters=self.parameters,
+            key_id=b"",
+            items=items,
+            level=self.answer_level,
+            noise=noise,
+        ).byte_count
+
+    def check_length(self, length: int, most: int) -> None:
+        expected = self.input_bytes(1)
+        if length > expected:
+            raise TooLargeError(f"expected one query of {expected} bytes, got {length}; send one ciphertext a request")
+        if length < expected:
+            raise MalformedError(
+                f"expected one query of {expected} bytes, got {length}; encrypt with the client specification"
+            )
+
+    def check_header(self, start: bytes, length: int, most: int) -> RequestHeader:
+        header = read_levelled_header(start, length, Kind.SEEDED_CIPHERTEXTS)
+        if header.parameters != self.parameters:
+            raise WrongParametersError(
+                f"these are ciphertexts of {_named(header.parameters)}, the model takes {_named(self.parameters)}; "
+                "encrypt with the model's client specification"
+            )
+        if (header.items, header.level) != (1, self.level):
+            raise MalformedError(
+                f"expected one ciphertext of level {self.level}, got {header.items} of level {header.level}; "
+                "encrypt with the model's client specification"
+            )
+        return RequestHeader(header.key_id, 1)
+
+
+def _named(parameters: LevelledParameters) -> str:
+    return f"parameter set '{parameters.set.name}' modulo {parameters.plaintext_modulus}"

@@ -1,0 +1,120 @@
+"""The kinds of keys in a keyring: of look-ups, and of levelled arithmetic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.files import PUBLIC_MODE, atomic_writer
+from cloakwork.fhe_core.levelled import wire as levelled
+from cloakwork.fhe_core.levelled.client import LevelledClientKey
+from cloakwork.fhe_core.levelled.expansion_keys import ExpansionKeyShape
+from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
+from cloakwork.fhe_core.wire import PREFIX_BYTES, Kind, peek
+
+
+class SecretKey(Protocol):
+    """What both kinds of secret keys have."""
+
+    @property
+    def key_id(self) -> bytes: ...
+    def save(self, path: Path, passphrase: str) -> None: ...
+
+
+Key = TypeVar("Key", bound=SecretKey)
+
+
+class KeyKind(Protocol[Key]):
+    """Which key is meant, and how it is made and read."""
+
+    @property
+    def name(self) -> str:
+        """Of the secret key's file: names what it depends on, so that something else gets a new key."""
+
+    @property
+    def evaluation_name(self) -> str:
+        """The same of the evaluation keys."""
+
+    @property
+    def digest(self) -> str:
+        """What a server knows the evaluation keys by, in hexadecimal."""
+
+    def generate(self) -> Key: ...
+    def load(self, path: Path, passphrase: str) -> Key: ...
+    def save_evaluation_keys(self, key: Key, path: Path, progress: Progress) -> None: ...
+    def key_id(self, start: bytes, size: int) -> bytes | None:
+        """Whose evaluation keys an object of `size` bytes is that begins with `start`. Raises: FheError: it is none."""
+
+
+@dataclass(frozen=True)
+class LookupKeys:
+    """Of a parameter set of look-ups."""
+
+    set_name: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.set_name}-{self.digest[:12]}"
+
+    @property
+    def evaluation_name(self) -> str:
+        return self.name
+
+    @property
+    def digest(self) -> str:
+        return parameter_digest(parameter_set(self.set_name)).hex()
+
+    def generate(self) -> ClientKey:
+        return ClientKey.generate(self.set_name)
+
+    def load(self, path: Path, passphrase: str) -> ClientKey:
+        return ClientKey.load(path, passphrase)
+
+    def save_evaluation_keys(self, key: ClientKey, path: Path, progress: Progress) -> None:
+        key.evaluation_keys(progress).save(path)
+
+    def key_id(self, start: bytes, size: int) -> bytes | None:
+        header = peek(start, size)
+        return header.key_id if header.kind is Kind.EVALUATION_KEYS else None
+
+
+@dataclass(frozen=True)
+class LevelledKeys:
+    """Of a set and a plaintext modulus; evaluation keys of a shape, several shapes under one secret key."""
+
+    shape: ExpansionKeyShape
+
+    @property
+    def name(self) -> str:
+        parameters = self.shape.parameters
+        return f"{parameters.set.name}-modulo-{parameters.plaintext_modulus}-{parameters.set.digest.hex()[:12]}"
+
+    @property
+    def evaluation_name(self) -> str:
+        return f"{self.name}-{self.shape.rounds}"
+
+    @property
+    def digest(self) -> str:
+        return self.shape.digest.hex()
+
+    def generate(self) -> LevelledClientKey:
+        return LevelledClientKey.generate(self.shape.parameters)
+
+    def load(self, path: Path, passphrase: str) -> LevelledClientKey:
+        return LevelledClientKey.load(path, passphrase)
+
+    def save_evaluation_keys(self, key: LevelledClientKey, path: Path, progress: Progress) -> None:
+        keys = key.evaluation_keys(self.shape.automorphisms, products=False)
+        with atomic_writer(path, PUBLIC_MODE) as stream:
+            stream.write(keys.to_bytes())
+
+    def key_id(self, start: bytes, size: int) -> bytes | None:
+        header = levelled.peek(start[: levelled.HEADER_BYTES], size, levelled.Kind.EVALUATION_KEYS)
+        found = ExpansionKeyShape(header.parameters, header.items)
+        return header.key_id if found == self.shape else None
+
+
+assert levelled.HEADER_BYTES <= PREFIX_BYTES

@@ -1,0 +1,182 @@
+"""A model of a server as its client sees it: which keys it needs, how samples are encrypted for it and answers decrypted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.app.client.errors import ServiceError
+from cloakwork.app.client.key_kinds import KeyKind, LevelledKeys, LookupKeys
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
+from cloakwork.fhe_core.levelled.client import LevelledClientKey
+from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
+from cloakwork.fhe_core.switched_ciphertexts import load_results
+from cloakwork.models.client_steps import named_inputs, named_outputs
+from cloakwork.models.neighbours.client import NeighbourClient
+from cloakwork.models.program.client_specification import ClientSpecification
+
+
+@dataclass(frozen=True)
+class RemoteModel(ABC):
+    """Its newest (or the asked) version."""
+
+    name: str
+    version: str
+    facts: dict[str, Any]  # parameters.fhe of its metadata
+
+    @property
+    @abstractmethod
+    def keys(self) -> KeyKind[Any]:
+        """Those that it needs."""
+
+    @property
+    @abstractmethod
+    def has_named_outputs(self) -> bool: ...
+
+    @property
+    @abstractmethod
+    def program(self) -> bytes:
+        """The digest that audits name."""
+
+    @property
+    def lookup_set(self) -> ParameterSet | None:
+        """Its parameter set, where it is one of look-ups."""
+        return None
+
+    def samples_together(self, most: int) -> int:
+        """In one request. Args: most: all samples."""
+        largest = self.facts.get("largest_batch")
+        return largest if isinstance(largest, int) and largest > 0 else most
+
+    @abstractmethod
+    def rows(self, x: Any) -> NDArray[Any]:
+        """Samples as they are encrypted, [samples, numbers]. Args: x: as `Client.score` takes them. Raises: ShapeError."""
+
+    @abstractmethod
+    def encrypt(self, key: Any, rows: NDArray[Any]) -> bytes: ...
+
+    @abstractmethod
+    def decrypt(self, key: Any, answer: bytes, rows: NDArray[Any]) -> Any:
+        """Predictions. Args: rows: that were asked."""
+
+
+@dataclass(frozen=True)
+class RemoteProgram(RemoteModel):
+    specification: ClientSpecification
+
+    @property
+    def keys(self) -> LookupKeys:
+        return LookupKeys(self.specification.parameters)
+
+    @property
+    def has_named_outputs(self) -> bool:
+        return named_outputs(self.specification.output_steps) is not None
+
+    @property
+    def program(self) -> bytes:
+        return self.specification.program
+
+    @property
+    def lookup_set(self) -> ParameterSet:
+        return parameter_set(self.specification.parameters)
+
+    def samples_together(self, most: int) -> int:
+        return super().samples_together(most) * self.lookup_set.lane_count
+
+    def rows(self, x: Any) -> NDArray[Any]:
+        several = named_inputs(self.specification.input_steps) is not None
+        return self.specification.phases(x if several else _one_input(self.name, x))
+
+    def encrypt(self, key: ClientKey, rows: NDArray[Any]) -> bytes:
+        return self.specification.encrypt_phases(key, rows).to_bytes()
+
+    def decrypt(self, key: ClientKey, answer: bytes, rows: NDArray[Any]) -> Any:
+        result = load_results(answer, parameters=key.parameters)
+        return self.specification.decrypt(key, result, samples=len(rows))
+
+
+@dataclass(frozen=True)
+class RemoteIndex(RemoteModel):
+    """Nearest neighbours: predictions are labels, or values of a regressor."""
+
+    specification: NeighbourClient
+
+    @property
+    def keys(self) -> LevelledKeys:
+        return LevelledKeys(self.specification.key_shape)
+
+    @property
+    def has_named_outputs(self) -> bool:
+        return False
+
+    @property
+    def program(self) -> bytes:
+        """Of the index's file, as the server says. Raises: ServiceError: it says none."""
+        try:
+            return bytes.fromhex(self.facts["program_digest"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ServiceError(f"model '{self.name}': the server does not say the digest of its index") from error
+
+    def samples_together(self, most: int) -> int:
+        return 1  # what an index takes
+
+    def rows(self, x: Any) -> NDArray[Any]:
+        try:
+            samples = np.asarray(_one_input(self.name, x), dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ShapeError(f"input: model '{self.name}' takes numbers, got something else") from error
+        features = len(self.specification.centre)
+        if samples.ndim != 2 or samples.shape[1] != features:
+            raise ShapeError(f"input: expected shape [samples, {features}], got {list(samples.shape)}")
+        if not np.isfinite(samples).all():
+            raise ShapeError("input: expected finite numbers, found one that is not")
+        return self.specification.integers(samples)
+
+    def encrypt(self, key: LevelledClientKey, rows: NDArray[Any]) -> bytes:
+        (integers,) = rows
+        return self.specification.encrypt_integers(key, integers).to_bytes()
+
+    def decrypt(self, key: LevelledClientKey, answer: bytes, rows: NDArray[Any]) -> Any:
+        client = self.specification
+        found = LevelledCiphertexts.from_bytes(answer, key.parameters)
+        expected = -(-client.rows // client.parameters.polynomial_size)
+        if len(found) != expected:
+            raise ServiceError(
+                f"answer: expected the scores of {client.rows} rows in {expected} ciphertexts, got {len(found)}"
+            )
+        return client.decide(client.scores(key, found)[None], rows)
+
+
+def _one_input(name: str, x: Any) -> Any:
+    samples = None if isinstance(x, Mapping) else _array(x)
+    if samples is None:
+        raise ShapeError(
+            f"input: model '{name}' has one input; expected an array [samples, ..], got {type(x).__name__}"
+        )
+    return samples
+
+
+def require_samples(x: Any) -> None:
+    """ShapeError for none at all, which no model takes."""
+    samples = None if isinstance(x, Mapping) else _array(x)
+    if samples is not None and (np.ndim(samples) == 0 or len(samples) == 0):
+        raise ShapeError(f"input: expected samples first, at least one, got shape {list(np.shape(samples))}")
+
+
+def _array(x: Any) -> Any:
+    """A table as it is, with the names of its columns; None for arrays of different shapes, which only a model of several inputs takes."""
+    if hasattr(x, "columns"):
+        return x
+    try:
+        return np.asarray(x)
+    except ValueError:
+        if isinstance(x, tuple):
+            return None
+        raise ShapeError("input: expected an array [samples, ..], got rows of different lengths") from None

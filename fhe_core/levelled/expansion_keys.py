@@ -1,0 +1,58 @@
+"""Which evaluation keys the expansion of a packed vector takes (`inner_products.py`): what a server says before it gets them."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from cloakwork.fhe_core.errors import ShapeError
+from cloakwork.fhe_core.levelled import wire
+from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+
+_LABEL: Final = b"cloakwork expansion keys 1\0"
+
+
+def expansion_rounds(parameters: LevelledParameters, count: int) -> int:
+    """Of the tree that expands so many coefficients."""
+    if not 1 <= count <= parameters.polynomial_size:
+        raise ShapeError(f"vector: expected 1 to {parameters.polynomial_size} numbers, got {count}")
+    return (count - 1).bit_length()
+
+
+def expansion_automorphisms(parameters: LevelledParameters, count: int) -> list[int]:
+    """What `expand` needs keys for. Args: count: of coefficients."""
+    return ExpansionKeyShape.of(parameters, count).automorphisms
+
+
+@dataclass(frozen=True)
+class ExpansionKeyShape:
+    """Of evaluation keys for vectors of up to 2^rounds numbers. Keys of one shape serve every table that takes this shape."""
+
+    parameters: LevelledParameters
+    rounds: int
+
+    @classmethod
+    def of(cls, parameters: LevelledParameters, count: int) -> ExpansionKeyShape:
+        """Args: count: numbers of a vector. Raises: ShapeError: none, or more than N."""
+        return cls(parameters, expansion_rounds(parameters, count))
+
+    @property
+    def automorphisms(self) -> list[int]:
+        """In the order that keys travel in."""
+        return [self.parameters.polynomial_size // (1 << i) + 1 for i in range(self.rounds)]
+
+    @property
+    def byte_count(self) -> int:
+        """Of the object, the only size that such keys have."""
+        return wire.Header(
+            kind=wire.Kind.EVALUATION_KEYS, parameters=self.parameters, key_id=b"", items=self.rounds
+        ).byte_count
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of set, plaintext modulus and rounds."""
+        numbers = struct.pack("<II", self.parameters.plaintext_modulus, self.rounds)
+        return hashlib.sha256(_LABEL + self.parameters.set.digest + numbers).digest()

@@ -1,0 +1,57 @@
+"""A table of rows where it scores: prepared once, for queries of any client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
+from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
+from cloakwork.fhe_core.levelled.expanded_keys import ExpandedLevelledKeys
+from cloakwork.fhe_core.levelled.inner_products import InnerProductTable
+from cloakwork.models.neighbours.client import Integers, NeighbourClient
+from cloakwork.models.neighbours.quantise import SmallIntegers, score_factor
+
+
+class PreparedTable:
+    """Scores encrypted queries of one client after another's.
+
+    Args:
+        integers, offsets: of the index.
+        threads: that prepare it; of the CPU.
+        device: that it is on, and that scores.
+    """
+
+    def __init__(
+        self,
+        client: NeighbourClient,
+        integers: SmallIntegers,
+        offsets: Integers,
+        threads: int = 1,
+        device: str = "cpu",
+        progress: Progress = None,
+    ) -> None:
+        self._client, self._device = client, device
+        self._products = InnerProductTable(
+            self._evaluator(None, threads), score_factor(client.metric) * integers, offsets - client.score_offset,
+            level=client.level, answer_level=client.answer_level, progress=progress,
+        )  # fmt: skip
+
+    @property
+    def nbytes(self) -> int:
+        return self._products.nbytes
+
+    def score_all(
+        self,
+        keys: ExpandedLevelledKeys,
+        queries: Sequence[SeededLevelledCiphertexts | LevelledCiphertexts],
+        threads: int = 1,
+        progress: Progress = None,
+    ) -> list[LevelledCiphertexts]:
+        """The scores of all rows, a ciphertext for each N of them, for every query; all of the keys' owner."""
+        full = [each.expand() if isinstance(each, SeededLevelledCiphertexts) else each for each in queries]
+        products = self._products.used_by(self._evaluator(keys, threads))
+        return [each.to_host() for each in products.products_of_all(full, progress)]
+
+    def _evaluator(self, keys: ExpandedLevelledKeys | None, threads: int) -> LevelledEvaluator:
+        return LevelledEvaluator(self._client.parameters, keys, device=self._device, threads=threads)
