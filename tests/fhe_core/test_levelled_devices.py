@@ -138,7 +138,9 @@ def test_an_evaluator_there_is_one_here(name: str) -> None:
         mixed = server.add(down, x)
         moved = server.automorphism(mixed, 3)
         plain = server.add_plain(server.multiply_plain(moved, values[0] % 5), values[1])
-        return [times, down, mixed, moved, plain, server.concatenate([mixed, moved]), server.scale(x, -5)]
+        both = server.concatenate([x, y])
+        summed = server.multiply_sum(server.concatenate([both, both]), both)
+        return [times, down, mixed, moved, plain, server.concatenate([mixed, moved]), server.scale(x, -5), summed]
 
     for on_cpu, on_device in zip(run(here), run(there), strict=True):
         np.testing.assert_array_equal(on_device.to_host().words, on_cpu.words)
