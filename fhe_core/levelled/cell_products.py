@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.levelled import noise
-from cloakwork.fhe_core.levelled.cells import CellLayout
+from cloakwork.fhe_core.levelled.cells import CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator, PlainTable
 from cloakwork.fhe_core.levelled.inner_products import (
@@ -37,32 +37,6 @@ from cloakwork.fhe_core.levelled.noise import Noise
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 
 _SILENT = Noise(0.0, (0.0,))
-
-
-@dataclass(frozen=True)
-class CellLevels:
-    """Levels from query to answer, and bits of coefficients that are not sent.
-
-    Attributes:
-        product: of the products of scores and selectors; below `query`.
-        joined: where the places are joined.
-        query_bits, answer_bits: that are dropped.
-    """
-
-    query: int
-    product: int
-    joined: int
-    answer: int
-    query_bits: int = 0
-    answer_bits: int = 0
-
-    def query_bytes(self, parameters: LevelledParameters) -> int:
-        """Of a query's coefficients, without its header, seed and checksum."""
-        return parameters.polynomial_size * (28 * self.query - self.query_bits) // 8
-
-    def answer_bytes(self, parameters: LevelledParameters) -> int:
-        """Of an answer's coefficients, likewise."""
-        return 2 * parameters.polynomial_size * (28 * self.answer - self.answer_bits) // 8
 
 
 class CellTable:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
 from cloakwork.fhe_core.levelled.inner_products import expansion_automorphisms, packed_query
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.fhe_core.levelled.rounded import MOST_BITS
 
-EMPTY = -1  # a place without a cell
+EMPTY: Final = -1  # a place without a cell
 
 
 @dataclass(frozen=True)
@@ -134,3 +136,45 @@ class CellLayout:
             found[place] = np.roll(found[place], 1)
             found[place, 0] = -found[place, 0]
         return found
+
+
+@dataclass(frozen=True)
+class CellLevels:
+    """Levels from query to answer, and bits of coefficients that are not sent.
+
+    Attributes:
+        product: of the products of scores and selectors; below `query`.
+        joined: where the places are joined.
+        query_bits, answer_bits: that are dropped.
+
+    Raises:
+        ParameterError: levels that rise, or that no ciphertext has.
+    """
+
+    query: int
+    product: int
+    joined: int
+    answer: int
+    query_bits: int = 0
+    answer_bits: int = 0
+
+    def __post_init__(self) -> None:
+        levels = [self.answer, self.joined, self.product, self.query]
+        bits = (self.query_bits, self.answer_bits)
+        if (
+            levels[0] < 1
+            or levels != sorted(levels)
+            or self.product == self.query
+            or not all(0 <= each <= MOST_BITS for each in bits)
+        ):
+            raise ParameterError(
+                f"levels: expected query above product, then joined and answer, and up to {MOST_BITS} bits that are dropped, got {self}"
+            )
+
+    def query_bytes(self, parameters: LevelledParameters) -> int:
+        """Of a query's coefficients, without its header, seed and checksum."""
+        return parameters.polynomial_size * (28 * self.query - self.query_bits) // 8
+
+    def answer_bytes(self, parameters: LevelledParameters) -> int:
+        """Of an answer's coefficients, likewise."""
+        return 2 * parameters.polynomial_size * (28 * self.answer - self.answer_bits) // 8

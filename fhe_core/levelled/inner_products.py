@@ -124,8 +124,10 @@ class InnerProductTable:
         self._evaluator, self._shape, self._answer_level = evaluator, values.shape, answer_level
         blocks = -(-len(values) // size)
         _rounds(parameters, values.shape[1])
-        padded = np.zeros((blocks * size, values.shape[1]), dtype=values.dtype)
-        padded[: len(values)] = values
+        padded = values
+        if len(values) < blocks * size:
+            padded = np.zeros((blocks * size, values.shape[1]), dtype=values.dtype)
+            padded[: len(values)] = values
         self._shifts = expansion_shifts(evaluator, values.shape[1], level)
         self._table: PlainTable = evaluator.table(padded.reshape(blocks, size, -1).transpose(0, 2, 1), level, progress)
         self._offsets: PlainSummands | None = None

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
-from cloakwork.fhe_core.levelled.cell_products import CellLevels, CellTable, cell_products_noise
-from cloakwork.fhe_core.levelled.cells import EMPTY, CellLayout
+from cloakwork.fhe_core.levelled.cell_products import CellTable, cell_products_noise
+from cloakwork.fhe_core.levelled.cells import EMPTY, CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
@@ -125,6 +125,14 @@ def test_rows_of_cells_are_all_rows() -> None:
 def test_layouts_that_do_not_fit(features: int, blocks: int, probes: int) -> None:
     with pytest.raises(ParameterError, match="probes|cells"):
         CellLayout(TOY, features, blocks, probes)
+
+
+@pytest.mark.parametrize(
+    "levels", [(4, 4, 2, 2), (4, 3, 2, 0), (3, 2, 2, 3), (4, 2, 3, 1), (4, 3, 2, 2, 28), (4, 3, 2, 2, 0, -1)]
+)
+def test_levels_that_do_not_fit(levels: tuple[int, ...]) -> None:
+    with pytest.raises(ParameterError, match="levels"):
+        CellLevels(*levels)
 
 
 def test_noise_is_below_its_model_at_full_size() -> None:

@@ -12,8 +12,8 @@ from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 from cloakwork.fhe_core.large_ntt import transform_primes
 from cloakwork.fhe_core.levelled.backends import CudaBackend, backend_of
-from cloakwork.fhe_core.levelled.cell_products import CellLevels, CellTable
-from cloakwork.fhe_core.levelled.cells import CellLayout
+from cloakwork.fhe_core.levelled.cell_products import CellTable
+from cloakwork.fhe_core.levelled.cells import CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
 from cloakwork.fhe_core.levelled.inner_products import (
