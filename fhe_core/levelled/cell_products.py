@@ -37,6 +37,7 @@ from cloakwork.fhe_core.levelled.noise import Noise
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 
 _SILENT = Noise(0.0, (0.0,))
+_TERM_BYTES = 1 << 31  # of expanded queries at once; while they are made they take three times as much
 
 
 class CellTable:
@@ -78,10 +79,18 @@ class CellTable:
         self, queries: Sequence[LevelledCiphertexts], progress: Progress = None
     ) -> list[LevelledCiphertexts]:
         """Of every query [1] of one key: one ciphertext, of which `CellLayout.scores` takes the places apart."""
-        evaluator, layout, levels = self._evaluator, self._layout, self._levels
+        layout, levels = self._layout, self._levels
         check_queries(queries, levels.query)
-        if not queries:
-            return []
+        bytes_of_one = layout.count * layout.parameters.ciphertext_bytes(levels.query)
+        together = max(1, _TERM_BYTES // bytes_of_one)
+        return [
+            answer
+            for first in range(0, len(queries), together)
+            for answer in self._of_some(queries[first : first + together], progress)
+        ]
+
+    def _of_some(self, queries: Sequence[LevelledCiphertexts], progress: Progress) -> list[LevelledCiphertexts]:
+        evaluator, layout, levels = self._evaluator, self._layout, self._levels
         terms = expand(evaluator, evaluator.concatenate(queries), layout.count, self._expansion)
         split = layout.features * len(queries)
         scores = self._table.of_expanded(evaluator.take(terms, slice(0, split)), len(queries), progress)

@@ -34,7 +34,8 @@ class CellLayout:
         probes: P, cells of a block and places of an answer.
 
     Raises:
-        ParameterError: P is no power of two below N, or a query of so many features and cells does not fit into N coefficients.
+        ParameterError: an even plaintext modulus, P no power of two below N, or a query of so many features and cells does not fit into N
+            coefficients.
     """
 
     parameters: LevelledParameters
@@ -43,7 +44,9 @@ class CellLayout:
     probes: int
 
     def __post_init__(self) -> None:
-        size = self.parameters.polynomial_size
+        size, t = self.parameters.polynomial_size, self.parameters.plaintext_modulus
+        if t % 2 == 0:
+            raise ParameterError(f"plaintext_modulus: expected an odd one, got {t}")
         if self.probes < 1 or self.probes & (self.probes - 1) or self.probes > size // 2:
             raise ParameterError(f"probes: expected a power of two up to {size // 2}, got {self.probes}")
         if self.features < 1 or self.blocks < 1 or self.count > size:

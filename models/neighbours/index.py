@@ -1,4 +1,4 @@
-"""The server's half: a table of integers and the scores of encrypted queries against all of it."""
+"""The server's half: a table of integers and the scores of encrypted queries against it, or against cells of it."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
+from cloakwork.fhe_core.levelled import cell_products
 from cloakwork.fhe_core.levelled.cell_products import CellTable, cell_products_noise
 from cloakwork.fhe_core.levelled.cells import EMPTY, CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
@@ -71,7 +72,9 @@ def test_chosen_cells_are_exact(features: int, blocks: int, probes: int) -> None
         case.check(answer, vector, places)
 
 
-def test_several_queries_at_once() -> None:
+@pytest.mark.parametrize("term_bytes", [1 << 31, 1])
+def test_several_queries_at_once(monkeypatch: pytest.MonkeyPatch, term_bytes: int) -> None:
+    monkeypatch.setattr(cell_products, "_TERM_BYTES", term_bytes)
     case = Case(CellLayout(TOY, 5, 2, 4))
     rng = np.random.default_rng(3)
     asked = [(rng.integers(-15, 16, 5), case.layout.place(list(rng.permutation(8)))) for _ in range(3)]
@@ -125,6 +128,8 @@ def test_rows_of_cells_are_all_rows() -> None:
 def test_layouts_that_do_not_fit(features: int, blocks: int, probes: int) -> None:
     with pytest.raises(ParameterError, match="probes|cells"):
         CellLayout(TOY, features, blocks, probes)
+    with pytest.raises(ParameterError, match="odd"):
+        CellLayout(LevelledParameters.of("toy_bgv12", 65536), 1, 1, 2)
 
 
 @pytest.mark.parametrize(
