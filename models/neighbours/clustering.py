@@ -45,9 +45,8 @@ def clustered(integers: SmallIntegers, cells: int, capacity: int, progress: Prog
     found = np.zeros(rows, dtype=np.int64)
     for number in range(_PASSES):
         done = _ITERATIONS * len(sample) + number * rows
-        found = _with_room(integers, centroids, capacity)
+        found = _with_room(integers, centroids, capacity, _later(progress, done, total))
         centroids = means(integers, found, centroids)
-        report(progress, done + rows, total)
     return _in_a_chain(centroids)[found]
 
 
@@ -103,14 +102,20 @@ def _far(rows: Distances, centroids: Distances) -> Distances:
     return found
 
 
-def _with_room(integers: SmallIntegers, centroids: Distances, capacity: int) -> Integers:
+def _later(progress: Progress, done: int, total: int) -> Progress:
+    """For a part of the work, after so much of it."""
+    return None if progress is None else lambda rows, _: progress(done + rows, total)
+
+
+def _with_room(integers: SmallIntegers, centroids: Distances, capacity: int, progress: Progress) -> Integers:
     """The cell of every row, [rows]."""
     found = np.full(len(integers), -1, dtype=np.int64)
     left = np.arange(len(integers))
     free = np.full(len(centroids), capacity, dtype=np.int64)
     while len(left):  # each time all are placed, or at least `_CANDIDATES` cells filled
         open_cells = np.flatnonzero(free)
-        candidates, far = _candidates(integers, left, centroids, open_cells)
+        candidates, far = _candidates(integers, left, centroids, open_cells, progress)
+        progress = None  # the rows that are left are few
         placed = _accepted(candidates, far, free)
         found[left] = placed
         free -= np.bincount(placed[placed >= 0], minlength=len(free))
@@ -119,7 +124,7 @@ def _with_room(integers: SmallIntegers, centroids: Distances, capacity: int) -> 
 
 
 def _candidates(
-    integers: SmallIntegers, rows: Integers, centroids: Distances, cells: Integers
+    integers: SmallIntegers, rows: Integers, centroids: Distances, cells: Integers, progress: Progress
 ) -> tuple[Integers, Distances]:
     """The nearest of some cells and how far they are, the nearest first: [rows, candidates] each."""
     count = min(_CANDIDATES, len(cells))
@@ -131,6 +136,7 @@ def _candidates(
         order = np.argsort(distances, axis=1, kind="stable")
         numbers[part] = cells[np.take_along_axis(near, order, axis=1)]
         far[part] = np.take_along_axis(distances, order, axis=1)
+        report(progress, part.stop, len(rows))
     return numbers, far
 
 
