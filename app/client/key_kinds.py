@@ -94,7 +94,7 @@ class LevelledKeys:
 
     @property
     def evaluation_name(self) -> str:
-        return f"{self.name}-{self.shape.rounds}"
+        return f"{self.name}-{self.shape.rounds}" + ("-products" if self.shape.products else "")
 
     @property
     def digest(self) -> str:
@@ -107,14 +107,14 @@ class LevelledKeys:
         return LevelledClientKey.load(path, passphrase)
 
     def save_evaluation_keys(self, key: LevelledClientKey, path: Path, progress: Progress) -> None:
-        keys = key.evaluation_keys(self.shape.automorphisms, products=False)
+        keys = key.evaluation_keys(self.shape.automorphisms, products=self.shape.products)
         with atomic_writer(path, PUBLIC_MODE) as stream:
             stream.write(keys.to_bytes())
 
     def key_id(self, start: bytes, size: int) -> bytes | None:
         header = levelled.peek(start[: levelled.HEADER_BYTES], size, levelled.Kind.EVALUATION_KEYS)
-        found = ExpansionKeyShape(header.parameters, header.items)
-        return header.key_id if found == self.shape else None
+        same = header.parameters == self.shape.parameters and header.items == len(self.shape.numbers)
+        return header.key_id if same else None
 
 
 assert levelled.HEADER_BYTES <= PREFIX_BYTES

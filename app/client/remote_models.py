@@ -146,12 +146,9 @@ class RemoteIndex(RemoteModel):
     def decrypt(self, key: LevelledClientKey, answer: bytes, rows: NDArray[Any]) -> Any:
         client = self.specification
         found = LevelledCiphertexts.from_bytes(answer, key.parameters)
-        expected = -(-client.rows // client.parameters.polynomial_size)
-        if len(found) != expected:
-            raise ServiceError(
-                f"answer: expected the scores of {client.rows} rows in {expected} ciphertexts, got {len(found)}"
-            )
-        return client.decide(client.scores(key, found)[None], rows)
+        if len(found) != client.answer_ciphertexts:
+            raise ServiceError(f"answer: expected {client.answer_ciphertexts} ciphertexts of scores, got {len(found)}")
+        return client.decide(client.scores(key, found, rows[0])[None], rows)
 
 
 def _one_input(name: str, x: Any) -> Any:

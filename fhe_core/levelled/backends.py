@@ -37,6 +37,9 @@ class LevelledBackend(Protocol):
     def table(self, chunks: Iterable[Words], shape: tuple[int, int, int, int]) -> AnyPrepared:
         """Prepares coefficients: chunks [.., level, N], in order, of a table [rows, terms, level, N]."""
 
+    def prepare(self, words: AnyWords, rows: int) -> AnyPrepared:
+        """Transformed words [rows * terms, level, N] as a table [rows, terms, level, N]."""
+
     def add(self, a: AnyWords, b: AnyWords, negative: bool) -> AnyWords: ...
     def scale(self, words: AnyWords, factor: int) -> AnyWords: ...
     def products(self, words: AnyWords, prepared: AnyPrepared, progress: Progress = None) -> AnyWords: ...
@@ -83,7 +86,10 @@ class CpuBackend:
         for chunk in chunks:
             words[filled : filled + len(chunk)] = self.transform(chunk)
             filled += len(chunk)
-        return self._engine.prepare(words.reshape(shape), self._threads)
+        return self.prepare(words, shape[0])
+
+    def prepare(self, words: Words, rows: int) -> _engine.LevelledPrepared:
+        return self._engine.prepare(words.reshape(rows, -1, *words.shape[1:]), self._threads)
 
     def add(self, a: Words, b: Words, negative: bool) -> Words:
         return self._engine.add(_rows(a), _rows(b), negative, self._threads).reshape(a.shape)
@@ -162,6 +168,10 @@ class CudaBackend:
     def table(self, chunks: Iterable[Words], shape: tuple[int, int, int, int]) -> _engine.CudaLevelledWords:
         prepared = [self._engine.prepare(self.transform(chunk).reshape((len(chunk), 1))) for chunk in chunks]
         return self._engine.joined(prepared, False).reshape(shape[:2])
+
+    def prepare(self, words: _engine.CudaLevelledWords, rows: int) -> _engine.CudaLevelledWords:
+        count = words.shape[0]
+        return self._engine.prepare(words.reshape((count, 1))).reshape((rows, count // rows))
 
     def add(
         self, a: _engine.CudaLevelledWords, b: _engine.CudaLevelledWords, negative: bool

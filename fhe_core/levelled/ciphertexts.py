@@ -11,8 +11,9 @@ from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.levelled import wire
 from cloakwork.fhe_core.levelled.backends import AnyWords, Words, on_host
-from cloakwork.fhe_core.levelled.noise import MOST_DEGREE, Noise, failure_log2, fresh
+from cloakwork.fhe_core.levelled.noise import MOST_DEGREE, Noise, dropped, failure_log2, fresh
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
+from cloakwork.fhe_core.levelled.rounded import without_bits
 from cloakwork.fhe_core.wire import DEFAULT_MAX_BYTES, Buffer
 
 SQUARE = 0  # what `EvaluationKeys` calls the key for products; others are numbers of automorphisms
@@ -27,6 +28,7 @@ class LevelledCiphertexts:
         words: [batch, 2, level, N] uint32, transformed: an array of numpy, or words of a device (`to_host`).
         scale: messages are this times those meant, modulo t: divisions by primes leave it.
         noise: of every phase, as foreseen.
+        dropped_bits: last bits of coefficients that are not sent (`rounded`).
     """
 
     parameters: LevelledParameters
@@ -34,6 +36,7 @@ class LevelledCiphertexts:
     words: AnyWords
     scale: int
     noise: Noise
+    dropped_bits: int = 0
 
     def __len__(self) -> int:
         return int(self.words.shape[0])
@@ -50,6 +53,12 @@ class LevelledCiphertexts:
         """With words of numpy."""
         return replace(self, words=on_host(self.words))
 
+    def rounded(self, bits: int) -> LevelledCiphertexts:
+        """Without so many of the last bits of every coefficient, 0 to 27: fewer bytes, more noise; on the host."""
+        words = without_bits(self.parameters, on_host(self.words), bits)
+        noise = self.noise.plus(dropped(self.parameters, bits), independent=True)
+        return replace(self, words=words, noise=noise, dropped_bits=bits)
+
     @property
     def failure_log2(self) -> float:
         """log2 of the probability that one of these decrypts wrongly."""
@@ -63,9 +72,10 @@ class LevelledCiphertexts:
             )
         header = wire.Header(
             kind=wire.Kind.CIPHERTEXTS, parameters=self.parameters, key_id=self.key_id, items=len(self), level=self.level,
-            scale=self.scale, noise=self.noise,
+            scale=self.scale, dropped_bits=self.dropped_bits, noise=self.noise,
         )  # fmt: skip
-        return wire.dump(header, [wire.pack_variances(self.noise), wire.pack_words(on_host(self.words))])
+        words = wire.pack_rounded(self.parameters, on_host(self.words), self.dropped_bits)
+        return wire.dump(header, [wire.pack_variances(self.noise), words])
 
     @classmethod
     def from_bytes(
@@ -74,9 +84,9 @@ class LevelledCiphertexts:
         """Args: parameters: what they have to be of. Raises: as `wire.read`. The noise is what their sender says it is."""
         header, (_, packed) = wire.read(data, wire.Kind.CIPHERTEXTS, parameters, max_bytes)
         assert header.noise is not None
-        words = wire.unpack_words(packed, (header.items, 2, header.level, header.parameters.polynomial_size))
-        wire.check_below(words, header.parameters.set.primes[: header.level], header.kind)
-        return cls(header.parameters, header.key_id, words, header.scale, header.noise)
+        shape = (header.items, 2, header.level, header.parameters.polynomial_size)
+        words = wire.unpack_rounded(header, packed, shape)
+        return cls(header.parameters, header.key_id, words, header.scale, header.noise, header.dropped_bits)
 
     def __repr__(self) -> str:
         return f"<LevelledCiphertexts {len(self)} of {self.parameters.set.name} modulo {self.parameters.plaintext_modulus}, level {self.level}>"
@@ -88,26 +98,33 @@ class SeededLevelledCiphertexts:
 
     Attributes:
         bodies: [batch, level, N] uint32, transformed.
+        dropped_bits: last bits of the bodies' coefficients that are not sent (`rounded`).
     """
 
     parameters: LevelledParameters
     key_id: bytes
     seed: bytes
     bodies: Words
+    dropped_bits: int = 0
 
     def __len__(self) -> int:
         return len(self.bodies)
 
     def expand(self) -> LevelledCiphertexts:
         words = self.parameters.engine.expand(self.seed, self.bodies)
-        return LevelledCiphertexts(self.parameters, self.key_id, words, 1, fresh(self.parameters))
+        noise = fresh(self.parameters).plus(dropped(self.parameters, self.dropped_bits, 1), independent=True)
+        return LevelledCiphertexts(self.parameters, self.key_id, words, 1, noise)
+
+    def rounded(self, bits: int) -> SeededLevelledCiphertexts:
+        """Without so many of the last bits of every coefficient, 0 to 27: fewer bytes, more noise."""
+        return replace(self, bodies=without_bits(self.parameters, self.bodies, bits), dropped_bits=bits)
 
     def to_bytes(self) -> bytes:
         header = wire.Header(
             kind=wire.Kind.SEEDED_CIPHERTEXTS, parameters=self.parameters, key_id=self.key_id, items=len(self),
-            level=self.bodies.shape[1],
+            level=self.bodies.shape[1], dropped_bits=self.dropped_bits,
         )  # fmt: skip
-        return wire.dump(header, [self.seed, wire.pack_words(self.bodies)])
+        return wire.dump(header, [self.seed, wire.pack_rounded(self.parameters, self.bodies, self.dropped_bits)])
 
     @classmethod
     def from_bytes(
@@ -115,9 +132,9 @@ class SeededLevelledCiphertexts:
     ) -> SeededLevelledCiphertexts:
         """Args: parameters: what they have to be of. Raises: as `wire.read`."""
         header, (seed, packed) = wire.read(data, wire.Kind.SEEDED_CIPHERTEXTS, parameters, max_bytes)
-        bodies = wire.unpack_words(packed, (header.items, header.level, header.parameters.polynomial_size))
-        wire.check_below(bodies, header.parameters.set.primes[: header.level], header.kind)
-        return cls(header.parameters, header.key_id, seed, bodies)
+        shape = (header.items, header.level, header.parameters.polynomial_size)
+        bodies = wire.unpack_rounded(header, packed, shape)
+        return cls(header.parameters, header.key_id, seed, bodies, header.dropped_bits)
 
 
 @dataclass(frozen=True, eq=False)

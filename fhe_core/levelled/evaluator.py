@@ -244,6 +244,39 @@ class LevelledEvaluator:
         summed = a.noise.times_plain(norm1, math.sqrt(1 if independent else len(a)) * norm2)
         return self._checked(replace(a, words=words, noise=summed))
 
+    def multiply_sum(self, a: LevelledCiphertexts, b: LevelledCiphertexts, *, rounded: int = 0) -> LevelledCiphertexts:
+        """sum over the terms k of a[k] times b[k]: one keyswitch for each sum.
+
+        Args:
+            a: a ciphertext for every term; or several, those of a term together: as many results, in their order.
+            b: a ciphertext for every term, of the same level.
+            rounded: how many primes every ciphertext of `a` was just divided by, by itself: these roundings count as independent.
+
+        Raises:
+            KeyMismatchError: without a key for products.
+            ShapeError: other numbers of ciphertexts, or levels.
+        """
+        require_same_key(a.key_id, b.key_id)
+        terms = len(b)
+        results = len(a) // terms
+        if results * terms != len(a) or results == 0 or a.level != b.level:
+            raise ShapeError(
+                f"a: expected a multiple of {terms} ciphertexts of level {b.level}, as b, got {len(a)} of level {a.level}"
+            )
+        key, backend = self._key(SQUARE, a), self._backend
+        right = backend.concatenate([backend.part(self._words(b), number) for number in range(2)])
+        left = backend.reshape(self._words(a), (terms, 2 * results))
+        # [part of b, result, part of a]
+        products = backend.reshape(backend.products(left, backend.prepare(right, 2)), (2 * results, 2))
+        by_body, by_mask = (backend.part(products, number) for number in range(2))
+        body, square = backend.take(by_body, 0, results), backend.take(by_mask, results, 2 * results)
+        mask = backend.add(backend.take(by_body, results, 2 * results), backend.take(by_mask, 0, results), False)
+        words = backend.add(backend.from_parts([body, mask]), backend.keyswitch(square, key), False)
+        scale = a.scale * b.scale % self._parameters.plaintext_modulus
+        summed = noise.sum_of_products(a.noise, b.noise, self._parameters, terms, rounded)
+        after = noise.after_keyswitch(summed, self._parameters, a.level)
+        return self._checked(replace(a, words=words, scale=scale, noise=after))
+
     # --- rotations ---
 
     def automorphism(self, a: LevelledCiphertexts, g: int) -> LevelledCiphertexts:
@@ -355,7 +388,7 @@ class LevelledEvaluator:
                 f"the result would decrypt wrongly with probability 2^{found:.0f}, more than 2^{self._limit:.0f}: take a set of more levels "
                 f"than '{self._parameters.set.name}', a smaller plaintext modulus or fewer products; or divide before (rescale)"
             )
-        return a
+        return replace(a, dropped_bits=0) if a.dropped_bits else a
 
 
 def combination_norms(weights: NDArray[Any]) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from cloakwork.fhe_core.errors import ShapeError
 from cloakwork.fhe_core.levelled import wire
+from cloakwork.fhe_core.levelled.ciphertexts import SQUARE
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 
 _LABEL: Final = b"cloakwork expansion keys 1\0"
@@ -29,30 +30,46 @@ def expansion_automorphisms(parameters: LevelledParameters, count: int) -> list[
 
 @dataclass(frozen=True)
 class ExpansionKeyShape:
-    """Of evaluation keys for vectors of up to 2^rounds numbers. Keys of one shape serve every table that takes this shape."""
+    """Of evaluation keys for vectors of up to 2^rounds numbers. Keys of one shape serve every table that takes this shape.
+
+    Attributes:
+        products: whether with the key for products of ciphertexts, which tables in cells take.
+    """
 
     parameters: LevelledParameters
     rounds: int
+    products: bool = False
 
     @classmethod
-    def of(cls, parameters: LevelledParameters, count: int) -> ExpansionKeyShape:
+    def of(cls, parameters: LevelledParameters, count: int, *, products: bool = False) -> ExpansionKeyShape:
         """Args: count: numbers of a vector. Raises: ShapeError: none, or more than N."""
-        return cls(parameters, expansion_rounds(parameters, count))
+        return cls(parameters, expansion_rounds(parameters, count), products)
+
+    @classmethod
+    def of_header(cls, header: wire.Header, wanted: bytes) -> ExpansionKeyShape:
+        """Of so many keys: with the one for products where `wanted` is the digest of that, else without."""
+        several = cls(header.parameters, header.items - 1, products=True)
+        return several if several.digest == wanted else cls(header.parameters, header.items)
 
     @property
     def automorphisms(self) -> list[int]:
-        """In the order that keys travel in."""
+        """In the order that keys travel in, after the one for products."""
         return [self.parameters.polynomial_size // (1 << i) + 1 for i in range(self.rounds)]
+
+    @property
+    def numbers(self) -> list[int]:
+        """What keys are called, in that order."""
+        return [*([SQUARE] if self.products else []), *self.automorphisms]
 
     @property
     def byte_count(self) -> int:
         """Of the object, the only size that such keys have."""
         return wire.Header(
-            kind=wire.Kind.EVALUATION_KEYS, parameters=self.parameters, key_id=b"", items=self.rounds
+            kind=wire.Kind.EVALUATION_KEYS, parameters=self.parameters, key_id=b"", items=len(self.numbers)
         ).byte_count
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of set, plaintext modulus and rounds."""
-        numbers = struct.pack("<II", self.parameters.plaintext_modulus, self.rounds)
+        """SHA-256 of set, plaintext modulus, rounds and whether there is a key for products."""
+        numbers = struct.pack("<II", self.parameters.plaintext_modulus, self.rounds) + b"\1" * self.products
         return hashlib.sha256(_LABEL + self.parameters.set.digest + numbers).digest()

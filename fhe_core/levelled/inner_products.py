@@ -74,10 +74,17 @@ def expand(
     found = packed
     chosen = expansion_shifts(evaluator, count, packed.level) if shifts is None else shifts
     for g, shift in zip(expansion_automorphisms(evaluator.parameters, count), chosen, strict=True):
-        image = evaluator.automorphism(found, g)
-        odd = evaluator.multiply_each(evaluator.subtract(found, image), shift)
-        found = evaluator.concatenate([evaluator.add(found, image), odd])
-    return evaluator.take(found, slice(0, count * len(packed)))
+        # In the last round the odd ones of some are beyond `count`: there is nothing to take away from their even ones.
+        split = min(len(found), count * len(packed) - len(found))
+        both = evaluator.take(found, slice(0, split))
+        image = evaluator.automorphism(both, g)
+        odd = evaluator.multiply_each(evaluator.subtract(both, image), shift)
+        parts = [evaluator.add(both, image), odd]
+        if split < len(found):
+            rest = evaluator.take(found, slice(split, len(found)))
+            parts.insert(1, evaluator.add(rest, rest))
+        found = evaluator.concatenate(parts)
+    return found
 
 
 class InnerProductTable:
@@ -114,8 +121,10 @@ class InnerProductTable:
         self._evaluator, self._shape, self._answer_level = evaluator, values.shape, answer_level
         blocks = -(-len(values) // size)
         expansion_rounds(parameters, values.shape[1])
-        padded = np.zeros((blocks * size, values.shape[1]), dtype=values.dtype)
-        padded[: len(values)] = values
+        padded = values
+        if len(values) < blocks * size:
+            padded = np.zeros((blocks * size, values.shape[1]), dtype=values.dtype)
+            padded[: len(values)] = values
         self._shifts = expansion_shifts(evaluator, values.shape[1], level)
         self._table: PlainTable = evaluator.table(padded.reshape(blocks, size, -1).transpose(0, 2, 1), level, progress)
         self._offsets: PlainSummands | None = None
@@ -160,26 +169,44 @@ class InnerProductTable:
         self, queries: Sequence[LevelledCiphertexts], progress: Progress = None
     ) -> list[LevelledCiphertexts]:
         """The same of several queries of one key: the table is read once for some of them."""
-        evaluator = self._evaluator
-        for query in queries:
-            if len(query) != 1:
-                raise ShapeError(f"query: expected one ciphertext, got {len(query)}")
-            if query.level != self._table.level:
-                raise ShapeError(f"query: expected level {self._table.level}, as the table, got {query.level}")
-            if query.scale != 1:
-                raise ShapeError(f"query: expected a fresh ciphertext, got one of scale {query.scale}")
+        check_queries(queries, self._table.level)
         if not queries:
             return []
-        terms = expand(evaluator, evaluator.concatenate(queries), self._shape[1], self._shifts)
-        found = evaluator.deal(evaluator.multiply_table(terms, self._table, progress=progress), len(queries))
+        terms = expand(self._evaluator, self._evaluator.concatenate(queries), self._shape[1], self._shifts)
+        return self.of_expanded(terms, len(queries), progress)
+
+    def of_expanded(
+        self, terms: LevelledCiphertexts, queries: int, progress: Progress = None
+    ) -> list[LevelledCiphertexts]:
+        """The same of what `expand` made of so many queries."""
+        evaluator = self._evaluator
+        found = evaluator.deal(evaluator.multiply_table(terms, self._table, progress=progress), queries)
         if self._offsets is not None:
             found = [evaluator.add_summands(each, self._offsets) for each in found]
         return [evaluator.modulus_switch(each, self._answer_level) for each in found]
 
 
+def check_queries(queries: Sequence[LevelledCiphertexts], level: int) -> None:
+    """Raises: ShapeError: not one ciphertext each, of another level, or not fresh."""
+    for query in queries:
+        if len(query) != 1:
+            raise ShapeError(f"query: expected one ciphertext, got {len(query)}")
+        if query.level != level:
+            raise ShapeError(f"query: expected level {level}, as the table, got {query.level}")
+        if query.scale != 1:
+            raise ShapeError(f"query: expected a fresh ciphertext, got one of scale {query.scale}")
+
+
 def rows_of(decrypted: NDArray[np.int64], rows: int) -> NDArray[np.int64]:
     """The inner products of that many rows in decrypted polynomials [blocks, N]."""
     return decrypted.reshape(-1)[:rows]
+
+
+def expanded_noise(found: Noise, parameters: LevelledParameters, level: int, count: int) -> Noise:
+    """Of what `expand` makes of a query with this noise."""
+    for _ in range(expansion_rounds(parameters, count)):
+        found = found.plus(noise.after_keyswitch(found, parameters, level))
+    return found
 
 
 def products_noise(
@@ -193,10 +220,7 @@ def products_noise(
         norm1, norm2: the largest of a block: the sum of all absolute entries, and the root of the sum of their squares.
     """
     level, answer_level = levels
-    found = noise.fresh(parameters)
-    for _ in range(expansion_rounds(parameters, count)):
-        switched = noise.after_keyswitch(found, parameters, level)
-        found = found.plus(switched)
+    found = expanded_noise(noise.fresh(parameters), parameters, level, count)
     found = found.times_plain(norm1, math.sqrt(count) * norm2).plus(noise.message(parameters))
     if level == answer_level:
         return found

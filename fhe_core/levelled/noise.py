@@ -114,6 +114,25 @@ def after_division(noise: Noise, parameters: LevelledParameters, divisor: int, p
     return divided.plus(rounding(parameters, primes, parts), independent=True)._without_negligible()
 
 
+def sum_of_products(a: Noise, b: Noise, parameters: LevelledParameters, terms: int, rounded: int) -> Noise:
+    """Of `terms` products of a ciphertext `a` and one `b`.
+
+    Every `a` was divided by `rounded` primes at the end (0: none). These roundings are independent of each other and of all that went before: with
+    whatever each is multiplied by, variances add up. All else counts as dependent.
+    """
+    size = parameters.polynomial_size
+    found = rounding(parameters, rounded) if rounded else Noise(0.0, (0.0,))
+    pairs = zip_longest(a.variances, found.variances, fillvalue=0.0)
+    before = Noise(a.bound, tuple(max(0.0, whole - part) for whole, part in pairs))
+    return before.times(b, size).scaled(terms).plus(found.times(b, size).scaled(math.sqrt(terms)), independent=True)
+
+
+def dropped(parameters: LevelledParameters, bits: int, parts: int = 2) -> Noise:
+    """What leaving out the last bits of ciphertexts' coefficients over t brings (`rounded.py`); 1 part where it is bodies alone."""
+    # numbers from 1 - 2^(bits - 1) to 2^(bits - 1), whose mean square is (4^bits + 2) / 12
+    return rounding(parameters, 1, parts).scaled(math.sqrt(4.0**bits + 2)) if bits else Noise(0.0, (0.0,))
+
+
 def keyswitch(parameters: LevelledParameters, level: int) -> Noise:
     """What a keyswitch of a polynomial of `level` primes adds: digits times the key's noise over P, and the division."""
     row, size, t = parameters.set, parameters.polynomial_size, parameters.plaintext_modulus

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.levelled.noise import MOST_DEGREE, Noise
 from cloakwork.fhe_core.levelled.parameters import SETS, LevelledParameters
+from cloakwork.fhe_core.levelled.rounded import MOST_BITS, digits, from_digits, middle
 from cloakwork.fhe_core.wire import CHECKSUM_BYTES, DEFAULT_MAX_BYTES, KEY_ID_BYTES, SEED_BYTES
 
 MAGIC: Final = b"CLKL"
@@ -29,7 +30,7 @@ MOST_KEYS: Final = 1 << 12
 LOOKUPS_DIGEST_BYTES: Final = 32
 _HEADER: Final = struct.Struct(
     "<4sHBB32s16sIIIBBHd"
-)  # .., set, key id, plaintext modulus, items, scale, level, 0, degree, bound
+)  # .., set, key id, plaintext modulus, items, scale, level, dropped bits, degree, bound
 HEADER_BYTES: Final = _HEADER.size
 
 Words: TypeAlias = NDArray[np.uint32]
@@ -52,7 +53,7 @@ _KEYS: Final = (Kind.EVALUATION_KEYS, Kind.FROM_LOOKUPS_KEYS)
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What an object is. `level`, `scale` and `noise` belong to ciphertexts; `items` counts ciphertexts or keys, 0 of a secret key."""
+    """What an object is. `level`, `scale`, `dropped_bits` and `noise` are of ciphertexts; `items` counts ciphertexts or keys, 0 of a secret key."""
 
     kind: Kind
     parameters: LevelledParameters
@@ -60,6 +61,7 @@ class Header:
     items: int = 0
     level: int = 0
     scale: int = 0
+    dropped_bits: int = 0
     noise: Noise | None = None  # of seeded ones it is that of fresh ones
 
     @property
@@ -72,10 +74,14 @@ class Header:
             return before + [4 + SEED_BYTES, packed_bytes(digits * len(row.primes) * size)] * self.items
         if self.kind is Kind.CIPHERTEXTS:
             assert self.noise is not None
-            return [8 * len(self.noise.variances), packed_bytes(self.items * 2 * self.level * size)]
+            return [8 * len(self.noise.variances), self._words_bytes(2)]
         if self.kind is Kind.SEEDED_CIPHERTEXTS:
-            return [SEED_BYTES, packed_bytes(self.items * self.level * size)]
+            return [SEED_BYTES, self._words_bytes(1)]
         return []
+
+    def _words_bytes(self, parts: int) -> int:
+        count = self.items * parts * self.parameters.polynomial_size
+        return packed_bytes(count * self.level) - count // 8 * self.dropped_bits
 
     @property
     def byte_count(self) -> int:
@@ -85,7 +91,8 @@ class Header:
         noise = self.noise or Noise(0.0, (0.0,))
         name = self.parameters.set.digest
         return _HEADER.pack(
-            MAGIC, VERSION, self.kind, 0, name, self.key_id, self.parameters.plaintext_modulus, self.items, self.scale, self.level, 0,
+            MAGIC, VERSION, self.kind, 0, name, self.key_id, self.parameters.plaintext_modulus, self.items, self.scale, self.level,
+            self.dropped_bits,
             noise.degree, noise.bound,
         )  # fmt: skip
 
@@ -109,6 +116,38 @@ def unpack_words(data: bytes, shape: Sequence[int]) -> Words:
     words[:, 0] = together & np.uint64((1 << 28) - 1)
     words[:, 1] = together >> np.uint64(28)
     return words.reshape(shape)
+
+
+def pack_rounded(parameters: LevelledParameters, words: Words, dropped_bits: int) -> bytes:
+    """Words [.., level, N], of which the last bits of every coefficient are not sent (`rounded.py`): first digits, then all others."""
+    if dropped_bits == 0:
+        return pack_words(words)
+    found = digits(parameters, words)
+    first = np.ascontiguousarray(found[..., 0, :] >> np.uint32(dropped_bits)).astype("<u4").reshape(-1, 1)
+    bits = np.unpackbits(first.view(np.uint8), axis=1, bitorder="little")[:, : 28 - dropped_bits]
+    return np.packbits(bits, bitorder="little").tobytes() + pack_words(found[..., 1:, :])
+
+
+def unpack_rounded(header: Header, data: bytes, shape: Sequence[int]) -> Words:
+    """The inverse; words below their primes. Raises: SerializationError: some are not."""
+    kept, primes = 28 - header.dropped_bits, header.parameters.set.primes[: header.level]
+    if header.dropped_bits == 0:
+        words = unpack_words(data, shape)
+        check_below(words, primes, header.kind)
+        return words
+    count = math.prod(shape) // header.level
+    packed = np.frombuffer(data, dtype=np.uint8, count=count // 8 * kept)
+    bits = np.zeros((count, 32), dtype=np.uint8)
+    bits[:, :kept] = np.unpackbits(packed, bitorder="little").reshape(count, kept)
+    first = np.packbits(bits, axis=1, bitorder="little").view("<u4").astype(np.uint32)
+    found = np.empty(shape, dtype=np.uint32)
+    found[..., 0, :] = (first << np.uint32(header.dropped_bits)).reshape(found[..., 0, :].shape)
+    found[..., 1:, :] = unpack_words(data[len(packed) :], found[..., 1:, :].shape)
+    check_below(found, primes, header.kind)
+    found[..., 0, :] = middle(
+        header.parameters, found[..., 0, :] >> np.uint32(header.dropped_bits), header.dropped_bits
+    )
+    return from_digits(header.parameters, found)
 
 
 def pack_variances(noise: Noise) -> bytes:
@@ -177,8 +216,9 @@ def peek(start: bytes, size: int, kind: Kind) -> Header:
     return header
 
 
-def check_switch_keys(stream: BinaryIO, header: Header, automorphisms: Sequence[int]) -> None:
-    """That evaluation keys are those for these automorphisms, in this order, of words below their primes. One key in memory at a time.
+def check_switch_keys(stream: BinaryIO, header: Header, numbers: Sequence[int]) -> None:
+    """That evaluation keys have these numbers (of automorphisms; 0: for products), in this order, and words below their primes. One key in memory at
+    a time.
 
     Raises:
         SerializationError.
@@ -186,12 +226,10 @@ def check_switch_keys(stream: BinaryIO, header: Header, automorphisms: Sequence[
     size, primes = header.parameters.polynomial_size, header.parameters.set.primes
     stream.seek(HEADER_BYTES)
     sections = iter(header.sections)
-    for g, named, packed in zip(automorphisms, sections, sections, strict=True):
+    for g, named, packed in zip(numbers, sections, sections, strict=True):
         found = int.from_bytes(stream.read(named)[:4], "little")
         if found != g:
-            raise SerializationError(
-                f"{header.kind.label}: expected the key for automorphism {g}, got that for {found}"
-            )
+            raise SerializationError(f"{header.kind.label}: expected key number {g}, got number {found}")
         check_below(unpack_words(stream.read(packed), (-1, len(primes), size)), primes, header.kind)
 
 
@@ -201,8 +239,8 @@ def _header(view: memoryview, kind: Kind) -> Header:
             f"{kind.label}: expected an object of levelled arithmetic, got {len(view)} other bytes"
         )
     fields = _HEADER.unpack(view[:HEADER_BYTES])
-    _, version, found, zero, name, key_id, modulus, items, scale, level, also_zero, degree, bound = fields
-    if version != VERSION or zero or also_zero or found not in list(Kind):
+    _, version, found, zero, name, key_id, modulus, items, scale, level, dropped_bits, degree, bound = fields
+    if version != VERSION or zero or found not in list(Kind):
         raise SerializationError(
             f"{kind.label}: expected version {VERSION} of a known kind, got version {version}, kind {found}"
         )
@@ -218,13 +256,13 @@ def _header(view: memoryview, kind: Kind) -> Header:
         raise SerializationError(f"{kind.label}: {error}") from None
     header = Header(kind=kind, parameters=parameters, key_id=key_id)
     if kind is Kind.SECRET_KEY:
-        wrong = items or scale or level or degree or bound
+        wrong = items or scale or level or dropped_bits or degree or bound
     elif kind in _KEYS:
-        wrong = items > MOST_KEYS or scale or level or degree or bound
+        wrong = items > MOST_KEYS or scale or level or dropped_bits or degree or bound
         header = replace(header, items=items)
     else:
-        wrong = not (1 <= items <= MOST_ITEMS and 1 <= level <= parameters.levels)
-        header = replace(header, items=items, level=level)
+        wrong = not (1 <= items <= MOST_ITEMS and 1 <= level <= parameters.levels and 0 <= dropped_bits <= MOST_BITS)
+        header = replace(header, items=items, level=level, dropped_bits=dropped_bits)
         if kind is Kind.SEEDED_CIPHERTEXTS:
             wrong = wrong or scale or degree or bound
         else:

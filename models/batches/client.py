@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from cloakwork.fhe_core.errors import FheError
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledCiphertexts, SeededLevelledCiphertexts
-from cloakwork.fhe_core.levelled.inner_products import expansion_automorphisms, packed_query, rows_of
+from cloakwork.fhe_core.levelled.expansion_keys import expansion_automorphisms
+from cloakwork.fhe_core.levelled.inner_products import packed_query, rows_of
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.slots import Slots
 from cloakwork.models import fields as typed

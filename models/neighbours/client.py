@@ -17,6 +17,7 @@ from cloakwork.fhe_core.levelled.inner_products import packed_query, rows_of
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.models.arrays import Reals
 from cloakwork.models.errors import CalibratedRangeWarning, CompileError
+from cloakwork.models.neighbours.cells import UNSEEN, Cells
 
 if TYPE_CHECKING:
     from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 Metric = Literal["euclidean", "cosine"]
 Weights = Literal["uniform", "distance"]
 FORMAT: Final = "cloakwork neighbours client 1"
+FORMAT_OF_CELLS: Final = "cloakwork neighbours client 2"
 Integers = NDArray[np.int64]
 
 
@@ -56,17 +58,20 @@ class NeighbourClient:
     n_neighbors: int
     weights: Weights
     score_offset: int  # so that scores lie evenly around zero: answers are these less
+    cells: Cells | None = None  # that queries choose among; None: answers have every row
 
     # --- keys ---
 
     @property
     def key_shape(self) -> ExpansionKeyShape:
         """Of the evaluation keys that queries need."""
-        return ExpansionKeyShape.of(self.parameters, len(self.centre))
+        if self.cells is None:
+            return ExpansionKeyShape.of(self.parameters, len(self.centre))
+        return self.cells.layout.key_shape
 
     def evaluation_keys(self, key: LevelledClientKey) -> LevelledEvaluationKeys:
         """What the server needs of a key, once."""
-        return key.evaluation_keys(self.key_shape.automorphisms, products=False)
+        return key.evaluation_keys(self.key_shape.automorphisms, products=self.key_shape.products)
 
     # --- queries ---
 
@@ -101,13 +106,36 @@ class NeighbourClient:
 
     def encrypt_integers(self, key: LevelledClientKey, integers: Integers) -> SeededLevelledCiphertexts:
         """One of `integers`."""
-        return key.encrypt_seeded(packed_query(self.parameters, integers), self.level)
+        if self.cells is None:
+            return key.encrypt_seeded(packed_query(self.parameters, integers), self.level)
+        packed = self.cells.layout.query(integers, self.cells.places(integers))
+        return key.encrypt_seeded(packed, self.level).rounded(self.cells.levels.query_bits)
 
     # --- answers ---
 
-    def scores(self, key: LevelledClientKey, answer: LevelledCiphertexts) -> Integers:
-        """Of every row, [rows]."""
-        return rows_of(key.decrypt(answer, signed=True), self.rows) + self.score_offset
+    @property
+    def answer_ciphertexts(self) -> int:
+        """How many an answer has."""
+        return 1 if self.cells is not None else -(-self.rows // self.parameters.polynomial_size)
+
+    def scores(self, key: LevelledClientKey, answer: LevelledCiphertexts, query: Integers | None = None) -> Integers:
+        """Of every row, [rows]; `UNSEEN` of rows in cells that the query did not ask for.
+
+        Args:
+            query: its integers [features], which tell its cells; of a table without cells it is not needed.
+
+        Raises:
+            CompileError: no query where there are cells, or an answer of another size.
+        """
+        decrypted = key.decrypt(answer, signed=True)
+        if self.cells is None:
+            return rows_of(decrypted, self.rows) + self.score_offset
+        if query is None or query.shape != self.centre.shape:
+            raise CompileError("query: expected the integers of the query, whose cells the answer is of")
+        if len(decrypted) != 1:
+            raise CompileError(f"answer: expected one ciphertext, got {len(decrypted)}")
+        found = self.cells.spread(decrypted[0], query)
+        return np.where(found == UNSEEN, found, found + self.score_offset)
 
     def nearest(self, scores: Integers) -> Integers:
         """Numbers of the nearest rows [.., n_neighbors], the nearest first; of equally near ones the first."""
@@ -151,7 +179,7 @@ class NeighbourClient:
 
     def to_json(self) -> str:
         fields = {
-            "format": FORMAT,
+            "format": FORMAT if self.cells is None else FORMAT_OF_CELLS,
             "set": self.parameters.set.name,
             "plaintext_modulus": self.parameters.plaintext_modulus,
             "level": self.level,
@@ -166,7 +194,7 @@ class NeighbourClient:
             "n_neighbors": self.n_neighbors,
             "weights": self.weights,
             "score_offset": self.score_offset,
-        }
+        } | ({} if self.cells is None else {"cells": self.cells.fields()})
         return json.dumps(fields)
 
     @classmethod
@@ -174,15 +202,19 @@ class NeighbourClient:
         """Raises: CompileError: not what `to_json` wrote."""
         try:
             fields = json.loads(text)
-            if fields["format"] != FORMAT:
+            if fields["format"] not in (FORMAT, FORMAT_OF_CELLS):
                 raise ValueError("another format")
+            parameters = LevelledParameters.of(str(fields["set"]), int(fields["plaintext_modulus"]))
+            centre, cells = np.array(fields["centre"], dtype=np.float64), None
+            if fields["format"] == FORMAT_OF_CELLS:
+                cells = Cells.from_fields(fields["cells"], parameters, centre.size)
             classes = None if fields["classes"] is None else np.array(fields["classes"])
             found = cls(
-                parameters=LevelledParameters.of(str(fields["set"]), int(fields["plaintext_modulus"])),
+                parameters=parameters,
                 level=int(fields["level"]),
                 answer_level=int(fields["answer_level"]),
                 rows=int(fields["rows"]),
-                centre=np.array(fields["centre"], dtype=np.float64),
+                centre=centre,
                 step=float(fields["step"]),
                 limit=int(fields["limit"]),
                 metric=fields["metric"],
@@ -191,6 +223,7 @@ class NeighbourClient:
                 n_neighbors=int(fields["n_neighbors"]),
                 weights=fields["weights"],
                 score_offset=int(fields["score_offset"]),
+                cells=cells,
             )
             fits = found._is_consistent()
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
@@ -214,6 +247,16 @@ class NeighbourClient:
             and self.limit > 0
             and self.target.dtype.kind in ("biufU" if self.classes is not None else "biuf")
             and (self.classes is None or np.array_equal(self.classes, np.unique(self.target)))
+            and (self.cells is None or self._fits_cells(self.cells))
+        )
+
+    def _fits_cells(self, cells: Cells) -> bool:
+        levels = (cells.levels.query, cells.levels.answer)
+        return (
+            len(cells.cell_of) == self.rows
+            and levels == (self.level, self.answer_level)
+            and self.n_neighbors <= cells.fewest_rows
+            and max(-int(cells.centroids.min()), int(cells.centroids.max())) <= self.limit
         )
 
 

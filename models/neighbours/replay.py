@@ -18,7 +18,7 @@ from cloakwork.fhe_core.levelled.ciphertexts import (
 from cloakwork.fhe_core.levelled.noise import Noise
 from cloakwork.models.audit.audit_file import AuditFile
 from cloakwork.models.audit.replay import Replayed
-from cloakwork.models.neighbours.index import NeighbourScorer
+from cloakwork.models.neighbours.scorer import NeighbourScorer
 
 _NOISE_TOLERANCE = 1e-9
 

@@ -12,6 +12,8 @@ from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.errors import DeviceError, ParameterError, ShapeError
 from cloakwork.fhe_core.large_ntt import transform_primes
 from cloakwork.fhe_core.levelled.backends import CudaBackend, backend_of
+from cloakwork.fhe_core.levelled.cell_products import CellTable
+from cloakwork.fhe_core.levelled.cells import CellLayout, CellLevels
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
 from cloakwork.fhe_core.levelled.expansion_keys import expansion_automorphisms
@@ -140,7 +142,9 @@ def test_an_evaluator_there_is_one_here(name: str) -> None:
         mixed = server.add(down, x)
         moved = server.automorphism(mixed, 3)
         plain = server.add_plain(server.multiply_plain(moved, values[0] % 5), values[1])
-        return [times, down, mixed, moved, plain, server.concatenate([mixed, moved]), server.scale(x, -5)]
+        both = server.concatenate([x, y])
+        summed = server.multiply_sum(server.concatenate([both, both]), both)
+        return [times, down, mixed, moved, plain, server.concatenate([mixed, moved]), server.scale(x, -5), summed]
 
     for on_cpu, on_device in zip(run(here), run(there), strict=True):
         np.testing.assert_array_equal(on_device.to_host().words, on_cpu.words)
@@ -169,6 +173,26 @@ def test_inner_products() -> None:
     for each, answer in zip(vectors, answers[1][:3], strict=True):
         np.testing.assert_array_equal(rows_of(key.decrypt(answer, signed=True), 4100), rows @ each + offsets)
     np.testing.assert_array_equal(answers[1][1].words, answers[1][3].words)  # alone or among others
+
+
+@gpu
+def test_chosen_cells() -> None:
+    """Several queries together are each as alone on the host."""
+    parameters = LevelledParameters.of("toy_bgv12", 30011)
+    key = LevelledClientKey._from_entropy(parameters, bytes(range(32)))
+    layout, levels = CellLayout(parameters, 5, 3, 4), CellLevels(4, 3, 2, 2, 0, 20)
+    rng = np.random.default_rng(4)
+    rows = 3 * parameters.polynomial_size
+    table, offsets = rng.integers(-20, 21, (rows, 5)), rng.integers(-99, 100, rows)
+    keys = key.evaluation_keys(layout.key_shape.automorphisms)
+    packed = [layout.query(rng.integers(-20, 21, 5), layout.place(rng.permutation(12))) for _ in range(3)]
+    queries = [key.encrypt(each[None]) for each in packed]
+    here, there = (
+        CellTable(LevelledEvaluator(parameters, keys, device=device), layout, levels, table, offsets)
+        for device in ("cpu", "cuda")
+    )
+    for query, answer in zip(queries, there.products_of_all(queries), strict=True):
+        np.testing.assert_array_equal(answer.words, here.products_of_all([query])[0].words)
 
 
 @gpu

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn import neighbors
 
 from cloakwork.models.errors import CompileError
+from cloakwork.models.neighbours.building import CellCount
 from cloakwork.models.neighbours.index import NeighbourIndex
 
 if TYPE_CHECKING:
@@ -26,12 +27,20 @@ class _Neighbours:
             vars(self).pop(name, None)
         return super().fit(X, y)  # type: ignore[misc]
 
-    def compile(self, X: Any = None, *, bits: int | None = None) -> NeighbourIndex:  # noqa: N803
+    def compile(
+        self,
+        X: Any = None,  # noqa: N803
+        *,
+        bits: int | None = None,
+        cells: CellCount = None,
+        probes: int | None = None,
+    ) -> NeighbourIndex:
         """Quantises the training samples into the server's table.
 
         Args:
             X: not needed; for one signature with other estimators.
             bits: of features, 2 to 12; None: as many as decide as unrounded ones do.
+            cells, probes: of large tables, whose answers shall be short; as `NeighbourIndex.build`.
 
         Raises:
             CompileError: not fitted; weights that are a function, another metric than euclidean and cosine, several outputs, sparse samples.
@@ -62,6 +71,8 @@ class _Neighbours:
             metric=metric,
             classify=classes is not None,
             bits=bits,
+            cells=cells,
+            probes=probes,
         )
         return self.index_
 

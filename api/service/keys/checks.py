@@ -57,7 +57,11 @@ class KeysHeader:
 
 
 def check_header(record: KeyRecord, start: bytes) -> KeysHeader:
-    header = (_levelled if is_levelled(start) else _of_lookups)(start, record.bytes)
+    header = (
+        _levelled(start, record.bytes, record.parameter_digest)
+        if is_levelled(start)
+        else _of_lookups(start, record.bytes)
+    )
     if header.digest != record.parameter_digest:
         differs = (
             "" if header.set_name != record.parameter_set else ", for another plaintext modulus or number of features"
@@ -78,12 +82,12 @@ def _of_lookups(start: bytes, size: int) -> KeysHeader:
     return KeysHeader(header.parameters.name, digest, header.key_id, lambda stream: check_words(stream, header))
 
 
-def _levelled(start: bytes, size: int) -> KeysHeader:
+def _levelled(start: bytes, size: int, announced: str) -> KeysHeader:
     header = read_levelled_header(start, size, levelled.Kind.EVALUATION_KEYS)
-    shape = ExpansionKeyShape(header.parameters, header.items)
+    shape = ExpansionKeyShape.of_header(header, bytes.fromhex(announced))
 
     def check(stream: BinaryIO) -> None:
-        levelled.check_switch_keys(stream, header, shape.automorphisms)
+        levelled.check_switch_keys(stream, header, shape.numbers)
 
     return KeysHeader(header.parameters.set.name, shape.digest.hex(), header.key_id, check)
 

@@ -8,7 +8,7 @@ from typing import Final
 from cloakwork.api.errors import MalformedError, TooLargeError, WrongParametersError
 from cloakwork.api.service.models.model import Model, RequestHeader
 from cloakwork.api.service.object_headers import read_levelled_header
-from cloakwork.fhe_core.levelled.inner_products import products_noise
+from cloakwork.fhe_core.levelled.noise import Noise
 from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.wire import Header, Kind
 
@@ -17,7 +17,7 @@ _KEYSWITCH_PRODUCTS: Final = 5  # that take as long as the keyswitch of a featur
 
 
 class IndexModel(Model):
-    """Takes one seeded levelled ciphertext, a query, and answers with the scores of all rows."""
+    """Takes one seeded levelled ciphertext, a query, and answers with the scores of all rows, or of the cells that it asks for."""
 
     kind = "index"
 
@@ -34,14 +34,9 @@ class IndexModel(Model):
         return int(self.facts["answer_level"])
 
     @property
-    def answer_ciphertexts(self) -> int:
-        """Of one sample, each with the scores of N rows."""
-        return -(-int(self.facts["output_numbers"]) // self.parameters.polynomial_size)
-
-    @property
     def work(self) -> int:
-        """Products of polynomials; a feature has one for each ciphertext of the answer, and a keyswitch."""
-        return (self.answer_ciphertexts + _KEYSWITCH_PRODUCTS) * self.input_numbers
+        """Products of polynomials, and keyswitches in as many as they take."""
+        return int(self.facts["products"]) + _KEYSWITCH_PRODUCTS * int(self.facts["expanded_numbers"])
 
     @property
     def foreseen_seconds(self) -> float:
@@ -49,20 +44,23 @@ class IndexModel(Model):
 
     def input_bytes(self, samples: int) -> int:
         return Header(
-            kind=Kind.SEEDED_CIPHERTEXTS, parameters=self.parameters, key_id=b"", items=samples, level=self.level
+            kind=Kind.SEEDED_CIPHERTEXTS,
+            parameters=self.parameters,
+            key_id=b"",
+            items=samples,
+            level=self.level,
+            dropped_bits=self.facts["dropped_bits"][0],
         ).byte_count
 
     def output_bytes(self, samples: int) -> int:
-        # How many variances an answer carries does not depend on the table's numbers.
-        noise = products_noise(self.parameters, (self.level, self.answer_level), self.input_numbers, 1.0, 1.0)
-        items = samples * self.answer_ciphertexts
         return Header(
             kind=Kind.CIPHERTEXTS,
             parameters=self.parameters,
             key_id=b"",
-            items=items,
+            items=samples * int(self.facts["answer_ciphertexts"]),
             level=self.answer_level,
-            noise=noise,
+            dropped_bits=self.facts["dropped_bits"][1],
+            noise=Noise(0.0, (0.0,) * int(self.facts["answer_variances"])),
         ).byte_count
 
     def check_length(self, length: int, most: int) -> None:
@@ -81,10 +79,10 @@ class IndexModel(Model):
                 f"these are ciphertexts of {_named(header.parameters)}, the model takes {_named(self.parameters)}; "
                 "encrypt with the model's client specification"
             )
-        if (header.items, header.level) != (1, self.level):
+        if (header.items, header.level, header.dropped_bits) != (1, self.level, self.facts["dropped_bits"][0]):
             raise MalformedError(
-                f"expected one ciphertext of level {self.level}, got {header.items} of level {header.level}; "
-                "encrypt with the model's client specification"
+                f"expected one ciphertext of level {self.level} without {self.facts['dropped_bits'][0]} bits, got {header.items} of level "
+                f"{header.level} without {header.dropped_bits}; encrypt with the model's client specification"
             )
         return RequestHeader(header.key_id, 1)
 

@@ -17,8 +17,10 @@ from cloakwork.app.cli.shared.data_sets import load_array
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
-from cloakwork.models.neighbours.index import NeighbourIndex, queries_at_once
+from cloakwork.models.neighbours.cells import UNSEEN
+from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.neighbours.index_file import load_index, save_index
+from cloakwork.models.neighbours.scorer import queries_at_once
 
 app = typer.Typer(help="Nearest neighbours of encrypted queries in a table.", no_args_is_help=True)
 
@@ -45,6 +47,18 @@ def build(
     bits: Annotated[
         int | None, typer.Option("--bits", min=2, max=12, help="Of a feature; by default as many as are needed.")
     ] = None,
+    cells: Annotated[
+        int | None,
+        typer.Option(
+            "--cells",
+            min=0,
+            help="Put rows into at least so many cells; 0: score all rows; by default cells where an answer would exceed 100,000 bytes.",
+        ),
+    ] = None,
+    probes: Annotated[
+        int | None,
+        typer.Option("--probes", min=1, help="Cells that a query asks for, a power of two; by default 8 or 4."),
+    ] = None,
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
@@ -65,6 +79,8 @@ def build(
             metric=metric.value,
             classify=values is None,
             bits=bits,
+            cells="auto" if cells is None else cells or None,
+            probes=probes,
             progress=update,
         )
     for each in told:
@@ -83,7 +99,7 @@ def query(
     force: ForceOption = False,
     json_path: JsonOption = None,
 ) -> None:
-    """Encrypt queries, score them against the whole table, decrypt the answers: client and server in this process, with a key made for it."""
+    """Encrypt queries, score them against the table or cells of it, decrypt the answers: client and server in this process, with a key of its own."""
     if out is not None:
         refuse_overwriting(force, out)
     if not index_path.exists():
@@ -95,7 +111,7 @@ def query(
     key = LevelledClientKey.generate(index.client.parameters)
     with progress("table") as update:
         scorer = index.scorer(index.client.evaluation_keys(key), threads, where, update)
-    scores, seconds, sent, received = [], [], 0, 0
+    decided, seconds, wrong, outputs, sent, received = [index.client.target[:0]], [], 0, 0, 0, 0
     at_once = queries_at_once(where)
     with progress("queries") as update:
         for first in range(0, len(samples), at_once):
@@ -103,18 +119,21 @@ def query(
             start = time.perf_counter()
             answered = scorer.score_all(asked)
             seconds.append((time.perf_counter() - start) / len(asked))
-            scores += [index.client.scores(key, answer) for answer in answered]
+            part = integers[first : first + at_once]
+            found = np.stack([index.client.scores(key, *each) for each in zip(answered, part, strict=True)])
+            wrong += int(np.count_nonzero(found != index.scores(part)))
+            outputs += int(np.count_nonzero(found != UNSEEN))
+            decided.append(index.client.decide(found, part))
             sent, received = len(asked[0].to_bytes()), len(answered[0].to_bytes())
             update(first + len(asked), len(samples))
-    found = np.stack(scores)
-    answers = index.client.decide(found, integers)
+    answers = np.concatenate(decided)
     if out is not None:
         np.save(out, answers, allow_pickle=False)
     record: dict[str, Any] = {
         "queries": len(samples),
         "answers": answers.tolist(),
-        "wrong": int(np.count_nonzero(found != index.scores(integers))),
-        "outputs": found.size,
+        "wrong": wrong,
+        "outputs": outputs,
         "median_seconds": statistics.median(seconds),
         "device": where,
         "queries_at_once": at_once,

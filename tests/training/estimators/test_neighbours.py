@@ -32,6 +32,16 @@ def test_a_classifier(weights: str) -> None:
     np.testing.assert_array_equal(ours.predict(x[1::10], fhe="execute"), ours.predict(x[1::10]))
 
 
+def test_cells() -> None:
+    x, y = load_iris(return_X_y=True)
+    ours = estimators.KNeighborsClassifier(3).fit(x, y)
+    clear = ours.predict(x)
+    index = ours.compile(cells=8, probes=4)
+    assert index.client.cells is not None and index.report()["answer_bytes"] <= 100_000
+    assert (ours.predict(x) == clear).mean() > 0.95
+    np.testing.assert_array_equal(ours.predict(x[::50], fhe="execute"), ours.predict(x[::50]))
+
+
 def test_a_regressor() -> None:
     x, y = load_diabetes(return_X_y=True)
     x = StandardScaler().fit_transform(x)

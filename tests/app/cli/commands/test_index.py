@@ -54,6 +54,19 @@ def test_build_and_query(run: Any, folder: Path, options: tuple[str, ...], expec
         assert found["answers"] == pytest.approx(expected)
 
 
+def test_cells(run: Any, folder: Path) -> None:
+    """Two of four cells are asked for: their rows alone are scored."""
+    options = ("--labels", folder / "labels.npy", "--cells", 4, "--probes", 2, "--neighbors", 3)
+    built = ended(run, "build", folder / "table.npy", *options, "-o", folder / "index")
+    assert (built["cells"], built["probes"], built["query_bytes"]) == (4, 2, 99328) and built["recall"] > 0.5
+    assert "centroids" in built["client_learns"]
+    found = ended(run, "query", folder / "queries.npy", "--index", folder / "index", "--threads", 2)
+    assert found["wrong"] == 0 and 0 < found["outputs"] <= 240 and found["answers"] == [4, 4, 9, 9]
+    assert found["query_bytes"] <= 100_000 and found["answer_bytes"] <= 100_000
+    whole = ended(run, "build", folder / "table.npy", *options[:2], "--cells", 0, "-o", folder / "whole")
+    assert "cells" not in whole and whole["client_learns"] == "the score of every row"
+
+
 def test_what_is_wrong_is_said(run: Any, folder: Path) -> None:
     def refused(message: str, *arguments: Any) -> None:
         result = run("index", *map(str, arguments))
@@ -66,6 +79,7 @@ def test_what_is_wrong_is_said(run: Any, folder: Path) -> None:
         "n_neighbors", "build", folder / "table.npy", "-o", index, "--labels", folder / "labels.npy", "--neighbors", 61
     )
     refused("expected shapes", "build", folder / "labels.npy", "-o", index)
+    refused("power of two", "build", folder / "table.npy", "-o", index, "--cells", 8, "--probes", 3)
     assert not index.exists()
     ended(run, "build", folder / "table.npy", "-o", index)
     refused("would be overwritten", "build", folder / "table.npy", "-o", index)

@@ -1,0 +1,195 @@
+"""From a table to integers, a set with room for their scores, and cells."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cloakwork.fhe_core.arrays import Progress
+from cloakwork.fhe_core.levelled.cells import CellLayout, CellLevels
+from cloakwork.fhe_core.levelled.parameters import SETS
+from cloakwork.models.errors import AccuracyWarning, CompileError
+from cloakwork.models.neighbours.agreement import JUDGED_ROWS, Judged, judged
+from cloakwork.models.neighbours.cells import Cells
+from cloakwork.models.neighbours.client import Metric, NeighbourClient, Weights
+from cloakwork.models.neighbours.clustering import clustered, means
+from cloakwork.models.neighbours.quantise import Quantised, ScaledRows, quantised
+from cloakwork.models.neighbours.sets import (
+    CELL_SET,
+    LARGE,
+    MOST_BYTES,
+    PROBES,
+    SMALL,
+    TRIED,
+    cell_blocks,
+    cell_set_for,
+    full_answer_bytes,
+    set_for,
+)
+
+CellCount = int | Literal["auto"] | None
+MOST_BITS: Final = 12
+MOST_PROBES: Final = 64
+GOOD_AGREEMENT: Final = 0.99  # with unrounded distances: below it finer integers are looked for
+LEAST_AGREEMENT: Final = 0.97  # below it a warning is given
+LEAST_RECALL: Final = 0.9  # likewise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What `NeighbourIndex.build` was asked for."""
+
+    n_neighbors: int
+    weights: Weights
+    metric: Metric
+    classify: bool
+    bits: int | None
+    cells: CellCount
+    probes: int | None
+
+    def check(self, values: NDArray[Any], targets: NDArray[Any]) -> None:
+        """Raises: CompileError: other shapes than [rows, features] and [rows], or a wish out of its range."""
+        if values.dtype.kind not in "biuf":
+            raise CompileError(f"table: expected numbers, got {values.dtype}")
+        if values.ndim != 2 or 0 in values.shape or targets.shape != values.shape[:1]:
+            raise CompileError(
+                f"table, target: expected shapes [rows, features] and [rows], got {list(values.shape)} and {list(targets.shape)}"
+            )
+        if not 1 <= self.n_neighbors <= len(values):
+            raise CompileError(
+                f"n_neighbors: expected 1 to {len(values)}, as the table has rows, got {self.n_neighbors}"
+            )
+        if self.metric not in ("euclidean", "cosine") or self.weights not in ("uniform", "distance"):
+            raise CompileError(
+                f"metric, weights: expected euclidean or cosine, uniform or distance, got '{self.metric}', '{self.weights}'"
+            )
+        if self.bits is not None and not 2 <= self.bits <= MOST_BITS:
+            raise CompileError(f"bits: expected 2 to {MOST_BITS}, got {self.bits}")
+        if self.probes is not None and (
+            self.cells is None or self.probes & (self.probes - 1) or not 1 <= self.probes <= MOST_PROBES
+        ):
+            raise CompileError(
+                f"probes: expected a power of two up to {MOST_PROBES}, of a table in cells, got {self.probes}"
+            )
+        if isinstance(self.cells, str) and self.cells != "auto":
+            raise CompileError(f"cells: expected a number, 'auto' or None, got '{self.cells}'")
+        if self.cells not in (None, "auto"):
+            self.probes_for(len(values))
+
+    def ways(self, rows: int) -> tuple[bool, ...]:
+        """Without cells or in cells, as they are to be tried."""
+        if self.cells != "auto":
+            return (self.cells is not None,)
+        return (True, False) if full_answer_bytes("bgv12", rows, 1) > MOST_BYTES else (False, True)
+
+    def probes_for(self, rows: int) -> list[int]:
+        """Numbers of probes to try, with which so many cells have room for all rows. Raises: CompileError: there are none."""
+        size, cells = SETS[CELL_SET].polynomial_size, None if self.cells == "auto" else self.cells
+        tried = PROBES if self.probes is None else (self.probes,)
+        found = [count for count in tried if cell_blocks(rows, cells, count, size) * size >= rows]
+        if not found:
+            least = -(-rows * min(tried) // size)
+            raise CompileError(f"cells: expected at least {least} of {size // min(tried)} rows, got {self.cells}")
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A quantised table, and how it decides.
+
+    Attributes:
+        chosen: of a table in cells, how they lie and their levels.
+    """
+
+    client: NeighbourClient
+    made: Quantised
+    bits: int
+    judged: Judged
+    chosen: tuple[CellLayout, CellLevels] | None
+
+
+def built(values: NDArray[Any], targets: NDArray[Any], wishes: Wishes, progress: Progress) -> Built:
+    """As finely as some set has room for. Raises: CompileError: numbers that are not finite, or no set for so many features or bits."""
+    wishes.check(values, targets)
+    rows = ScaledRows.of(values, wishes.metric)
+    best: Built | None = None
+    for in_cells in wishes.ways(len(values)):
+        best = _finest(rows, targets, wishes, in_cells, progress) or best
+        if best is not None and (best.chosen is not None or _answer_bytes(best.client) <= MOST_BYTES):
+            break
+    if best is None:
+        raise CompileError(
+            f"no set has room for scores of {values.shape[1]} features of {2 if wishes.bits is None else wishes.bits} bits"
+            f"{' in cells' if isinstance(wishes.cells, int) else ''}: take fewer bits or fewer features (PCA)"
+        )
+    if best.judged.agreement < LEAST_AGREEMENT:
+        _warn(
+            f"neighbours by {best.bits} bits a feature decide as unrounded ones in {100 * best.judged.agreement:.1f} % of {JUDGED_ROWS} rows: "
+            "one step serves all features, so scale them (StandardScaler), or take fewer (PCA)"
+        )
+    if best.chosen is None:
+        return best
+    layout, _ = best.chosen
+    cells = _cells(best, *best.chosen, progress)
+    if cells.recall < LEAST_RECALL:
+        _warn(
+            f"the {layout.probes} of {layout.cells} cells that a query asks for hold {100 * cells.recall:.1f} % of the nearest rows of "
+            f"{JUDGED_ROWS} rows: fewer features (PCA) make better cells; without cells every row is scored"
+        )
+    return replace(best, client=replace(best.client, cells=cells))
+
+
+def _finest(
+    rows: ScaledRows, targets: NDArray[Any], wishes: Wishes, in_cells: bool, progress: Progress
+) -> Built | None:
+    """Of as many bits as decide well, or the best of all that some set has room for."""
+    best: Built | None = None
+    classes = np.unique(targets) if wishes.classify else None
+    cells = None if wishes.cells in (None, "auto") else int(wishes.cells)
+    for bits, sets in TRIED if wishes.bits is None else ((wishes.bits, SMALL + LARGE),):
+        made = quantised(rows, bits, progress)
+        chosen = cell_set_for(made, cells, wishes.probes_for(len(rows))) if in_cells else None
+        if chosen is not None:
+            parameters, level, answer_level = chosen[0].parameters, chosen[1].query, chosen[1].answer
+        elif not in_cells and (found := set_for(made, sets)) is not None:
+            parameters, level, answer_level = found
+        else:
+            continue
+        client = NeighbourClient(
+            parameters=parameters, level=level, answer_level=answer_level, rows=len(rows), centre=rows.centre, step=made.step,
+            limit=made.limit, metric=wishes.metric, target=targets, classes=classes, n_neighbors=wishes.n_neighbors, weights=wishes.weights,
+            score_offset=made.middle,
+        )  # fmt: skip
+        index = Built(client, made, bits, judged(client, rows, made, progress), chosen)
+        if best is None or index.judged.agreement > best.judged.agreement:
+            best = index
+        if best.judged.agreement >= GOOD_AGREEMENT:
+            break
+    return best
+
+
+def _cells(table: Built, layout: CellLayout, levels: CellLevels, progress: Progress) -> Cells:
+    """Raises: CompileError: so few rows in cells that a query might find too few."""
+    integers, client = table.made.integers, table.client
+    cell_of = clustered(integers, layout.cells, layout.cell_rows, progress)
+    nothing = np.zeros((layout.cells, layout.features), dtype=np.float32)
+    centroids = np.rint(means(integers, cell_of, nothing)).astype(np.int64)
+    cells = Cells(layout, levels, centroids, cell_of, 0.0)
+    if cells.fewest_rows < client.n_neighbors:
+        raise CompileError(
+            f"n_neighbors: expected at most {cells.fewest_rows}, which {layout.probes} of {layout.cells} cells have for certain, got "
+            f"{client.n_neighbors}; take fewer cells or more probes"
+        )
+    return replace(cells, recall=table.judged.recall(cells, integers))
+
+
+def _answer_bytes(client: NeighbourClient) -> int:
+    return full_answer_bytes(client.parameters.set.name, client.rows, client.answer_level)
+
+
+def _warn(message: str) -> None:
+    warnings.warn(AccuracyWarning(message), stacklevel=4)
