@@ -79,10 +79,15 @@ class IndexModel(Model):
                 f"these are ciphertexts of {_named(header.parameters)}, the model takes {_named(self.parameters)}; "
                 "encrypt with the model's client specification"
             )
-        if (header.items, header.level, header.dropped_bits) != (1, self.level, self.facts["dropped_bits"][0]):
+        if (header.items, header.level) != (1, self.level):
             raise MalformedError(
-                f"expected one ciphertext of level {self.level} without {self.facts['dropped_bits'][0]} bits, got {header.items} of level "
-                f"{header.level} without {header.dropped_bits}; encrypt with the model's client specification"
+                f"expected one ciphertext of level {self.level}, got {header.items} of level {header.level}; "
+                "encrypt with the model's client specification"
+            )
+        if header.dropped_bits != self.facts["dropped_bits"][0]:
+            raise MalformedError(
+                f"expected a query without the last {self.facts['dropped_bits'][0]} bits of its words, got one without "
+                f"{header.dropped_bits}; encrypt with the model's client specification"
             )
         return RequestHeader(header.key_id, 1)
 
