@@ -229,7 +229,9 @@ def check_switch_keys(stream: BinaryIO, header: Header, numbers: Sequence[int]) 
     for g, named, packed in zip(numbers, sections, sections, strict=True):
         found = int.from_bytes(stream.read(named)[:4], "little")
         if found != g:
-            raise SerializationError(f"{header.kind.label}: expected key number {g}, got number {found}")
+            raise SerializationError(
+                f"{header.kind.label}: expected the key for automorphism {g} (0: for products), got {found}"
+            )
         check_below(unpack_words(stream.read(packed), (-1, len(primes), size)), primes, header.kind)
 
 
