@@ -54,9 +54,14 @@ def without_bits(parameters: LevelledParameters, words: Words, bits: int) -> Wor
         raise ParameterError(f"bits: expected 0 to {MOST_BITS}, got {bits}")
     if bits == 0:
         return words
-    found = digits(parameters, words)
-    found[..., 0, :] = middle(parameters, found[..., 0, :] >> np.uint32(bits), bits)
-    return from_digits(parameters, found)
+    # The first digit alone changes, and with it the coefficient by t times as much.
+    t, rows = parameters.plaintext_modulus, words.reshape(-1, *words.shape[-2:])
+    primes = np.array(parameters.set.primes[: words.shape[-2]], dtype=np.int64)[:, None]
+    coefficients = parameters.engine.transform(np.ascontiguousarray(rows[:, :1]), True).astype(np.uint64)
+    found = (coefficients * np.uint64(pow(t, -1, int(primes[0, 0]))) % np.uint64(primes[0, 0])).astype(np.uint32)
+    change = middle(parameters, found >> np.uint32(bits), bits).astype(np.int64) - found  # below 2^27
+    added = parameters.engine.transform((change * t % primes).astype(np.uint32), False)
+    return parameters.engine.add(rows, added).reshape(words.shape)
 
 
 def middle(parameters: LevelledParameters, shifted: Words, bits: int) -> Words:
