@@ -103,24 +103,24 @@ class CellTable:
         scores = self._table.of_expanded(evaluator.take(terms, slice(0, split)), len(queries), progress)
         chosen = evaluator.multiply_table(evaluator.take(terms, slice(split, len(terms))), self._choices)
         chosen = evaluator.modulus_switch(chosen, levels.product)
-        return [self._answer(*each) for each in zip(evaluator.deal(chosen, len(queries)), scores, strict=True)]
+        places = [
+            evaluator.modulus_switch(
+                evaluator.multiply_sum(*each, rounded=levels.query - levels.product), levels.joined
+            )
+            for each in zip(evaluator.deal(chosen, len(queries)), scores, strict=True)
+        ]
+        joined = self._joined(evaluator.deal(evaluator.concatenate(places), layout.probes))
+        answers = evaluator.modulus_switch(joined, levels.answer).rounded(levels.answer_bits)
+        return [replace(answers, words=np.ascontiguousarray(answers.words[i : i + 1])) for i in range(len(queries))]
 
-    def _answer(self, selectors: LevelledCiphertexts, scores: LevelledCiphertexts) -> LevelledCiphertexts:
-        """Args: selectors: [blocks * places]. scores: [blocks]."""
-        evaluator, levels = self._evaluator, self._levels
-        places = evaluator.multiply_sum(selectors, scores, rounded=levels.query - levels.product)
-        joined = self._joined(evaluator.modulus_switch(places, levels.joined))
-        return evaluator.modulus_switch(joined, levels.answer).rounded(levels.answer_bits)
-
-    def _joined(self, places: LevelledCiphertexts) -> LevelledCiphertexts:
-        """Class p of ciphertext p, for each p, in one."""
+    def _joined(self, places: Sequence[LevelledCiphertexts]) -> LevelledCiphertexts:
+        """Class p of ciphertext number i of place p, for each p, in ciphertext i."""
         evaluator, size = self._evaluator, self._layout.parameters.polynomial_size
         # A coefficient of the result is P times one of a place: of its noise so much counts, and of keyswitches what is summed.
-        silent = replace(places, noise=_SILENT)
         found = evaluator.concatenate(
             [
-                evaluator.multiply_each(evaluator.take(silent, slice(place, place + 1)), shift)
-                for place, shift in enumerate(self._down)
+                evaluator.multiply_each(replace(place, noise=_SILENT), shift)
+                for place, shift in zip(places, self._down, strict=True)
             ]
         )
         for i in reversed(range(_rounds(self._layout))):
@@ -129,7 +129,7 @@ class CellTable:
             even = evaluator.take(found, slice(0, half))
             image = evaluator.automorphism(evaluator.subtract(even, odd), size // (1 << i) + 1)
             found = evaluator.add(evaluator.add(even, odd), image)
-        return replace(found, noise=found.noise.plus(places.noise.scaled(self._layout.probes)))
+        return replace(found, noise=found.noise.plus(places[0].noise.scaled(self._layout.probes)))
 
 
 def cell_products_noise(layout: CellLayout, levels: CellLevels, norm1: float, norm2: float) -> tuple[Noise, Noise]:
