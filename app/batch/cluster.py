@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import warnings
@@ -21,6 +23,7 @@ from cloakwork.fhe_core.errors import ParameterError
 _CONNECT_SECONDS: Final = 10.0
 _STORE_BYTES: Final = 128 << 20  # Ray's object store of a run on this machine, beside program and keys
 _QUIET: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_PROBE: Final = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, configure_logging=False)"
 
 
 @contextlib.contextmanager
@@ -42,7 +45,7 @@ def ray_cluster(options: BatchOptions, object_bytes: int) -> Iterator[Any]:
         with _temporary_folder(options.address is None) as folder:
             try:
                 with _quiet_signals():
-                    _connect(ray, options.address, object_bytes, folder)
+                    _connect(ray, options, object_bytes, folder)
                 yield ray
             finally:
                 ray.shutdown()
@@ -76,7 +79,8 @@ def worker_count(options: BatchOptions, found: int) -> int:
     return options.workers or found
 
 
-def _connect(ray: Any, address: str | None, object_bytes: int, folder: str | None) -> None:
+def _connect(ray: Any, options: BatchOptions, object_bytes: int, folder: str | None) -> None:
+    address = options.address
     quiet = {"configure_logging": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     try:
@@ -91,6 +95,7 @@ def _connect(ray: Any, address: str | None, object_bytes: int, folder: str | Non
             )
         else:
             _check_address(address)
+            _probe(address, options.wait_seconds)
             ray.init(address=address, **quiet)
     except BatchError:
         raise
@@ -112,6 +117,19 @@ def _check_address(address: str) -> None:
         raise BatchError(
             f"the cluster at {address} does not answer within {_CONNECT_SECONDS:.0f} s ({error}); check the address, and that Ray's head runs"
         ) from None
+
+
+def _probe(address: str, seconds: float) -> None:
+    """Connects in a process that can be ended: Ray goes on for minutes where something else answers at the address."""
+    try:
+        found = subprocess.run([sys.executable, "-c", _PROBE, address], capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise BatchError(
+            f"the cluster at {address} does not answer within {seconds:.0f} s, though something does there; check that it is the port of Ray's head"
+        ) from None
+    if found.returncode:
+        last = (found.stderr.strip().splitlines() or ["no reason was given"])[-1]
+        raise BatchError(f"the cluster at {address} cannot be used: {last[:300]}")
 
 
 @contextlib.contextmanager

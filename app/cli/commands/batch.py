@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,7 +74,8 @@ def score(
         force=force,
     )
     program = find_model(model_name).program
-    with ended_like_ctrl_c(), _bar() as update:
+    # Ray tells of lost workers on standard output, which is for the report alone.
+    with ended_like_ctrl_c(), _bar() as update, redirect_stdout(StringIO()):
         record = {"model": model_name, **score_batch(program, keys_path, source, target, options, update)}
     failures = record["failures"]
     emit(record if json_path is not None else _without_failures(record), json_path, "Batch")

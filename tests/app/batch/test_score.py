@@ -1,4 +1,4 @@
-"""On real Ray: this machine without an address, a cluster of two nodes that loses one, S3, Parquet, and what is refused."""
+"""On real Ray: this machine without an address, a cluster of two nodes, a third that is lost, S3, Parquet, and what is refused."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, Serializ
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 
 ray = pytest.importorskip("ray")
+psutil = pytest.importorskip("psutil")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 # Ray's own: processes and sockets that it leaves to the end of this one.
@@ -30,7 +31,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.xdist_group("ray"),
 ]
 BUCKET = "s3://batches"
 
@@ -82,7 +82,7 @@ def cluster(s3: None) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         made = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
-        made.second = made.add_node(**options)
+        made.add_node(**options)
         made.wait_for_nodes()
         yield made
         made.shutdown()
@@ -125,6 +125,12 @@ def test_what_is_refused_before_ray_is_started(data, tmp_path: Path):
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         with pytest.raises(BatchError, match=f"the cluster at {address} does not answer within 10 s"):
             score_batch(program, data.keys, source, target, BatchOptions(address=address))
+    with socket.socket() as other_service:
+        other_service.bind(("127.0.0.1", 0))
+        other_service.listen()
+        address = f"127.0.0.1:{other_service.getsockname()[1]}"
+        with pytest.raises(BatchError, match="does not answer within 3 s, though something does there"):
+            score_batch(program, data.keys, source, target, BatchOptions(address=address, wait_seconds=3.0))
     with pytest.raises(BatchError, match="expected HOST:PORT"):
         score_batch(program, data.keys, source, target, BatchOptions(address="ray://head:10001"))
 
@@ -180,13 +186,35 @@ def test_a_table_on_the_cluster_has_the_digest_of_the_same_files(cluster, data, 
     assert again["skipped"] == again["samples"] == record["samples"] and again["sha256"] == record["sha256"]
 
 
+def test_a_cluster_that_others_fill_is_not_waited_for_without_end(cluster, data, tmp_path: Path):
+    class Idle:
+        def here(self) -> bool:
+            return True
+
+    ray.init(address=cluster.address, log_to_driver=False, configure_logging=False)
+    try:
+        others = [ray.remote(Idle).options(num_cpus=1).remote() for _ in range(2)]
+        ray.get([each.here.remote() for each in others])
+        source = data.write(tmp_path / "in", data.names[:3])
+        options = BatchOptions(deterministic=True, wait_seconds=1.0)  # on the connection that this program has
+        with pytest.raises(BatchError, match="no worker was given room within 1 s: the cluster is busy"):
+            score_batch(data.model.program, data.keys, source, tmp_path / "out", options)
+        for each in others:
+            ray.kill(each)
+        record = score_batch(data.model.program, data.keys, source, tmp_path / "out", on(cluster, deterministic=True))
+        assert record["files"] == 3 and ray.is_initialized()
+    finally:
+        ray.shutdown()
+
+
 def test_a_node_that_is_removed_in_the_middle_changes_no_byte(cluster, data, tmp_path: Path):
-    removed: list[int] = []
+    third, removed = cluster.add_node(num_cpus=1, object_store_memory=200 << 20), list[int]()
+    cluster.wait_for_nodes()
 
     def progress(done: int, total: int) -> bool:
         if done > total // 4 and not removed:
             removed.append(done)
-            cluster.remove_node(cluster.second)
+            cluster.remove_node(third)
         return True
 
     source = data.write(tmp_path / "in")
@@ -198,7 +226,7 @@ def test_a_node_that_is_removed_in_the_middle_changes_no_byte(cluster, data, tmp
     assert results_in(tmp_path / "out") == data.results
     assert record["sha256"] == sha256([data.results[name] for name in data.names])
     assert [failure["input"] for failure in record["failures"]] == ["damaged"]
-    assert record["samples"] == sum(data.samples.values())
+    assert record["samples"] == sum(data.samples.values()) and record["workers"] == 3
 
 
 def command(data, source: Path, target: Path, *more: str) -> list[str]:
@@ -224,14 +252,20 @@ def test_the_command_on_this_machine_is_cut_off_goes_on_and_says_what_failed(dat
     assert 3 <= len(there) < len(data.names) and all(data.results[name] == body for name, body in there.items())
     (target / f"{min(there)}.results").write_bytes(b"damaged since")
 
-    second = subprocess.run(command(data, source, target), capture_output=True, text=True, timeout=200)
-    assert second.returncode == 1, second.stderr
-    record = json.loads(second.stdout)
+    second = subprocess.Popen(command(data, source, target), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while len(results_in(target)) <= len(there) and second.poll() is None:
+        time.sleep(0.02)
+    workers = [each for each in psutil.Process(second.pid).children(recursive=True) if "ray::Worker" in each.name()]
+    for each in workers[:1]:
+        each.kill()
+    output, errors = second.communicate(timeout=200)
+    assert workers and second.returncode == 1, errors
+    record = json.loads(output)
     assert {"samples", "failed", "seconds", "per_second", "workers", "sha256"} <= set(record)
     assert record["skipped"] == sum(data.samples[name] for name in there) - data.samples[min(there)]
     assert record["sha256"] == sha256([data.results[name] for name in data.names]) and record["failed"] == 1
     assert results_in(target) == data.results
-    lines = second.stderr.splitlines()
+    lines = errors.splitlines()
     assert (
         len(lines) == 2
         and lines[0].startswith("damaged: ")
