@@ -1,1 +1,1 @@
-"""Programs over the engine: the command line (`cli`), and later the client of the scoring service."""
+"""Programs over the engine: the command line (`cli`), the client of the scoring service (`client`), data sets on many machines (`batch`)."""

@@ -10,6 +10,7 @@ import typer
 
 from cloakwork.app.cli.bench import group as bench
 from cloakwork.app.cli.commands import (
+    batch,
     calibrate_machine,
     compile_model,
     devices,
@@ -52,6 +53,7 @@ app.command("calibrate-machine")(calibrate_machine.calibrate_machine)
 app.command("keygen")(keys.keygen)
 app.command("encrypt")(keys.encrypt)
 app.command("run")(run_model.run_model)
+app.add_typer(batch.app, name="batch")
 app.command("replay")(replay.replay)
 app.command("decrypt")(keys.decrypt)
 app.command("serve")(serve.serve)

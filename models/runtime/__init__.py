@@ -1,5 +1,12 @@
 """Who carries out a graph or a program: in clear, with the noise of the model, or on ciphertexts."""
 
-from cloakwork.models.runtime.encrypted import WORKING_BYTES, Progress, Runtime, samples_at_once, shifted_progress
+from cloakwork.models.runtime.encrypted import (
+    WORKING_BYTES,
+    Progress,
+    Runtime,
+    samples_at_once,
+    samples_in_memory,
+    shifted_progress,
+)
 
-__all__ = ["WORKING_BYTES", "Progress", "Runtime", "samples_at_once", "shifted_progress"]
+__all__ = ["WORKING_BYTES", "Progress", "Runtime", "samples_at_once", "samples_in_memory", "shifted_progress"]

@@ -16,7 +16,7 @@ from cloakwork.models.program.purpose import check_purpose
 from cloakwork.models.runtime.machines.device import DeviceProgram, device_samples
 from cloakwork.models.runtime.machines.host import HostProgram
 
-__all__ = ["WORKING_BYTES", "Progress", "Runtime", "samples_at_once", "shifted_progress"]
+__all__ = ["WORKING_BYTES", "Progress", "Runtime", "samples_at_once", "samples_in_memory", "shifted_progress"]
 
 WORKING_BYTES = 1 << 30
 
@@ -85,6 +85,11 @@ def samples_at_once(program: Program, session: Session | None = None) -> int:
     if session is not None and session.device != "cpu":
         return device_samples(program, session)
     return max(1, WORKING_BYTES // program.held_bytes)
+
+
+def samples_in_memory(program: Program, memory_bytes: int) -> int:
+    """The most samples of one call of `run` on a CPU: what is held at once takes at most half of so many bytes."""
+    return max(1, samples_at_once(program) * (memory_bytes // 2) // WORKING_BYTES)
 
 
 def shifted_progress(progress: Progress, done: int, total: int) -> Progress:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from cloakwork.app.cli.shared.console import FailureError
 from cloakwork.models.program import Program
-from cloakwork.models.runtime import WORKING_BYTES, samples_at_once
+from cloakwork.models.runtime import samples_in_memory
 
 
 def check_memory(program: Program, shape: tuple[int, ...], source: Path) -> None:
     """Refuses what would not fit: the ciphertexts that are held at once, for all samples of the file."""
-    most = max(1, samples_at_once(program) * (physical_memory_bytes() // 2) // WORKING_BYTES)
+    most = samples_in_memory(program, physical_memory_bytes())
     if shape and shape[0] > most:
         raise FailureError(
             f"{source}: expected at most {most} samples for the memory of this machine, got {shape[0]}; encrypt them to several files"

@@ -1,0 +1,37 @@
+"""What ends a whole batch; an input that fails does so alone, with its reason in the report."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from cloakwork.fhe_core.errors import FheError, how_to_install
+
+_NEEDED = ("ray", "pyarrow", "obstore")
+
+
+class BatchError(FheError):
+    """A batch that cannot begin or go on: nothing to score, a store or a cluster that does not answer, another run's output."""
+
+    code = "batch_error"
+    http_status = 500
+
+
+class StoreError(BatchError):
+    """A folder or bucket that does not answer, or refuses; another try may succeed."""
+
+    code = "store_error"
+
+
+def require_batch() -> None:
+    """Raises:
+    BatchError: a library of the extra is missing; the message says how to install it.
+    """
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BatchError(f"batch scoring needs {', '.join(missing)}; {how_to_install('batch')}")
+
+
+def one_line(error: BaseException) -> str:
+    """What an error of another library says, without its class's dump: for reports."""
+    text = str(error).split("\n\nDebug source:")[0]
+    return " ".join(text.split())[:300] or type(error).__name__

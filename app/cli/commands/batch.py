@@ -1,0 +1,108 @@
+"""`cloakwork batch score`: folders and buckets of ciphertexts on a Ray cluster, or on all of this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cloakwork.app.batch import BatchOptions, score_batch
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, emit, progress_of_stages
+from cloakwork.app.cli.shared.device_options import ThreadsOption
+from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
+from cloakwork.app.cli.shared.key_files import EVALUATION_KEYS
+from cloakwork.app.cli.shared.model_files import ModelOption, find_model
+
+app = typer.Typer(help="Data sets of ciphertexts, on a Ray cluster or this machine.", no_args_is_help=True)
+
+_SHOWN_FAILURES = 20
+
+
+@app.callback()
+def group() -> None:
+    """A group of its own, also with one command."""
+
+
+@app.command("score")
+def score(
+    model_name: ModelOption,
+    source: Annotated[
+        str,
+        typer.Option("--input", metavar="FOLDER|URL", help="Ciphertext files, or Parquet files: a folder or s3://.."),
+    ],
+    target: Annotated[str, typer.Option("--output", "-o", metavar="FOLDER|URL", help="Where the results go.")],
+    keys_path: Annotated[Path, typer.Option("--keys", help="The evaluation keys that keygen wrote.")] = Path(
+        EVALUATION_KEYS
+    ),
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray", metavar="HOST:PORT|auto", help="A Ray cluster; without it Ray is started here for the run."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="Of every worker: cpu, or cuda for a GPU each.")] = "cpu",
+    threads: ThreadsOption = 1,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="How many; by default as many as there is room for.")
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option("--column", help="Of Parquet files, the column that holds the ciphertexts.")
+    ] = None,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="Leave out the re-randomisation: the same results everywhere, for audits. They tell the client the model's weights.",
+        ),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the results of another run.")] = False,
+    json_path: JsonOption = None,
+) -> None:
+    """Evaluate a compiled model on many files of ciphertexts, with evaluation keys alone; the same command goes on after an interruption."""
+    options = BatchOptions(
+        address=address,
+        device=device,
+        threads=threads,
+        workers=workers,
+        column=column,
+        deterministic=deterministic,
+        force=force,
+    )
+    program = find_model(model_name).program
+    # Ray tells of lost workers on standard output, which is for the report alone.
+    with ended_like_ctrl_c(), _bar() as update, redirect_stdout(StringIO()):
+        record = {"model": model_name, **score_batch(program, keys_path, source, target, options, update)}
+    failures = record["failures"]
+    emit(record if json_path is not None else _without_failures(record), json_path, "Batch")
+    if failures:
+        for failure in failures[:_SHOWN_FAILURES]:
+            row = f" row {failure['row']}" if "row" in failure else ""
+            typer.echo(f"{failure['input']}{row}: {failure['reason']}", err=True)
+        raise FailureError(
+            f"{record['failed']} of the inputs failed, the others are done; {record['output']} has the report"
+        )
+
+
+def _without_failures(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name != "failures"}
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[int, int], bool]]:
+    """Samples done, and how many a second since the first that this run scored."""
+    began: list[tuple[float, int]] = []
+    with progress_of_stages("starting") as update:
+
+        def report(done: int, total: int) -> bool:
+            if not began:
+                began.append((time.perf_counter(), done))
+            seconds, scored = time.perf_counter() - began[0][0], done - began[0][1]
+            rate = f", {scored / seconds:.4g} a second" if scored and seconds else ""
+            return update(f"{done} of {total} samples{rate}", done, total)
+
+        yield report

@@ -1,0 +1,107 @@
+"""What Ray costs: the part of the workers' time that their engines do not compute, and the digest compared with one process.
+
+python tests/benchmarks/batch_on_ray.py --model iris-tree --samples 20000 --per-file 5 --workers 2 --json result.json
+python tests/benchmarks/batch_on_ray.py --model mnist-mlp-1x30 --samples 2000 --per-file 10 --workers 2
+
+Samples are those of the zoo's table (digits: those that the program draws), again and again, encrypted to files of about `--per-file` samples.
+One process computes every `--check-every`th file, whose bytes must be those that lie in the output, and with 1 the digest of all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cloakwork.app.batch import BatchOptions, score_batch
+from cloakwork.app.cli.shared.sample_digits import sample_digits
+from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
+from cloakwork.fhe_core.server import Session
+from cloakwork.models import zoo
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.runtime import Runtime
+
+
+def samples_of(name: str) -> Any:
+    """[samples, ..]"""
+    path = Path(zoo.__file__).parent / f"{name}.samples.npz"
+    if path.exists():
+        with np.load(path) as held:
+            return held["x"]
+    return sample_digits()[0]
+
+
+def encrypt(model: CompiledModel, key: ClientKey, rows: Any, count: int, per_file: int, folder: Path) -> None:
+    """Files of one to twice `per_file` samples, `count` together."""
+    random, written = np.random.default_rng(0), 0
+    while written < count:
+        size = min(int(random.integers(1, 2 * per_file)), count - written)
+        chosen = rows[np.arange(written, written + size) % len(rows)]
+        model.client.encrypt(key, chosen).save(folder / f"{written:08d}.bin")
+        written += size
+
+
+def one_process(model: CompiledModel, keys: Path, source: Path, target: Path, every: int) -> dict[str, Any]:
+    """The same files without Ray."""
+    runtime = Runtime(model.program, Session(EvaluationKeys.load(keys)))
+    names = sorted(path.name for path in source.iterdir())[::every]
+    digests, seconds, samples, different = [], 0.0, 0, 0
+    for name in names:
+        inputs = SeededPackedCiphertexts.from_bytes((source / name).read_bytes(), parameters=model.program.parameters)
+        start = time.perf_counter()
+        body = runtime.run(inputs).to_bytes()
+        seconds += time.perf_counter() - start
+        samples += inputs.shape[0]
+        digests.append(hashlib.sha256(body).digest())
+        different += body != (target / f"{name}.results").read_bytes()
+    sha256 = hashlib.sha256(b"".join(digests)).hexdigest() if every == 1 else None
+    return {
+        "files_compared": len(names),
+        "different": different,
+        "sha256_one_process": sha256,
+        "seconds_per_sample_alone": seconds / samples,
+    }
+
+
+def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    model = zoo.load_model(arguments.model)
+    key = ClientKey.generate(model.program.parameters)
+    keys, source, target = folder / "evaluation.keys", folder / "in", folder / "out"
+    key.evaluation_keys().save(keys)
+    source.mkdir()
+    encrypt(model, key, samples_of(arguments.model), arguments.samples, arguments.per_file, source)
+    options = BatchOptions(threads=arguments.threads, workers=arguments.workers, deterministic=True)
+    record = score_batch(model.program, keys, source, target, options)
+    record["overhead"] = record["workers"] * record["seconds"] / record["seconds_engine"] - 1
+    record |= one_process(model, keys, source, target, arguments.check_every)
+    same = record["sha256_one_process"] in (None, record["sha256"])
+    return {**record, "model": arguments.model, "same": same and record["different"] == 0}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="iris-tree")
+    parser.add_argument("--samples", type=int, default=20000)
+    parser.add_argument("--per-file", type=int, default=5)
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--check-every", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cloakwork-batch-") as folder:
+        record = measure(arguments, Path(folder))
+    print(json.dumps(record, indent=1))
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
