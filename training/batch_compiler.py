@@ -36,9 +36,9 @@ def compile_estimator_batch(estimator: Any, calibration: Any, *, samples: int, *
     if calibration is None or len(calibration) == 0:
         raise CompileError("calibration: expected typical samples, such as the training data, got none")
     steps, last = split_pipeline(unwrapped(estimator))
+    machine = kernel_part(last) if _machine(last) else None
     own = steps or (Columns(_columns(last), feature_names(last)),)
-    if _machine(last):
-        machine = kernel_part(last)
+    if machine is not None:
         return compile_batch(
             machine.model, calibration, samples=samples, after=machine.after, preprocessing=own, **options
         )
@@ -64,7 +64,7 @@ def _machine(estimator: Any) -> bool:
     names = {cls.__name__ for cls in type(estimator).__mro__ if cls.__module__.startswith("sklearn.svm")}
     if not names & {*CLASSIFIERS, *REGRESSORS}:
         return False
-    if not hasattr(estimator, "support_vectors_"):
+    if not hasattr(estimator, "support_"):
         raise CompileError(
             f"{type(estimator).__name__}: expected a fitted estimator; call fit(X, y) before it is compiled"
         )

@@ -209,6 +209,8 @@ def test_what_cannot_be_compiled() -> None:
         estimators.SVC().fit(x, y).predict(x, fhe="execute")
     with pytest.raises(UnsupportedOperatorError, match="linear, poly or rbf"):
         estimators.SVC(kernel="sigmoid").fit(x, y).compile(x)
+    with pytest.raises(UnsupportedOperatorError, match="kernel"):
+        estimators.SVC(kernel=lambda a, b: a @ b.T).fit(x, y).compile(x)
     with pytest.raises(UnsupportedOperatorError, match="batches are of linear models"):
         compile_estimator_batch(DecisionTreeClassifier().fit(x, y), x, samples=5)
     with pytest.raises(CompileError, match="got none"):
