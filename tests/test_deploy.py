@@ -22,6 +22,12 @@ from cloakwork.api.metrics import Metrics
 from cloakwork.api.routes import health
 from cloakwork.api.service.jobs.store import STATES
 from cloakwork.api.settings import FILE_VARIABLE, PREFIX, Settings, load_settings
+from cloakwork.fhe_core.parameters import (
+    expanded_bootstrap_key_bytes,
+    expanded_keyswitch_key_bytes,
+    parameter_set,
+    upload_bytes,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
@@ -153,6 +159,19 @@ def test_the_page_names_every_alert_and_every_file():
     assert [rule["alert"] for rule in rules if f"`{rule['alert']}`" not in page] == []
     templates = CHART / "templates"
     assert [path.name for path in FILES if templates not in path.parents and path.name not in page] == []
+
+
+def test_the_table_of_sizes_is_that_of_the_sets():
+    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) MiB \| (\d+) MiB \| (\d+) \| (\d+) \|$", page, flags=re.MULTILINE)
+    assert len(rows) > 5
+    memory, device = (Settings.model_fields[name].default for name in ("memory_key_bytes", "device_key_bytes"))
+    for name, *found in rows:
+        chosen = parameter_set(name)
+        upload = upload_bytes(chosen)
+        expanded = expanded_bootstrap_key_bytes(chosen) + expanded_keyswitch_key_bytes(chosen)
+        wanted = (upload / 2**20, expanded / 2**20, memory // upload, device // expanded)
+        assert [float(each) for each in found] == pytest.approx(wanted, rel=0.01), name
 
 
 # --- Docker Compose ---
