@@ -43,8 +43,8 @@ ENV PATH=/opt/cloakwork/bin:$PATH PYTHONUNBUFFERED=1 CLOAKWORK_DATA_FOLDER=/data
 USER 10001
 VOLUME /data
 EXPOSE 8123
-HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
-    CMD ["/opt/cloakwork/bin/python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8123/v2/health/ready', timeout=4)"]
+HEALTHCHECK --interval=30s --timeout=15s --start-period=60s \
+    CMD ["/opt/cloakwork/bin/python", "-m", "cloakwork.api.health_check"]
 ENTRYPOINT ["cloakwork"]
 CMD ["serve"]
 
@@ -53,7 +53,7 @@ ENV PATH=/opt/cloakwork/bin:$PATH PYTHONUNBUFFERED=1 CLOAKWORK_DATA_FOLDER=/data
 USER 10001
 VOLUME /data
 EXPOSE 8123
-HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
-    CMD ["/opt/cloakwork/bin/python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8123/v2/health/ready', timeout=4)"]
+HEALTHCHECK --interval=30s --timeout=15s --start-period=60s \
+    CMD ["/opt/cloakwork/bin/python", "-m", "cloakwork.api.health_check"]
 ENTRYPOINT ["cloakwork"]
 CMD ["serve"]

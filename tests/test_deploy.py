@@ -1,0 +1,446 @@
+"""The operations kit (deploy/): it names metrics, settings, routes and states that exist, and tools that are here find its files in order."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from prometheus_client.metrics import MetricWrapperBase
+from self_signed import certificate
+
+from cloakwork.api import errors
+from cloakwork.api.metrics import Metrics
+from cloakwork.api.routes import health
+from cloakwork.api.service.jobs.store import STATES
+from cloakwork.api.settings import FILE_VARIABLE, PREFIX, Settings, load_settings
+from cloakwork.fhe_core.parameters import (
+    expanded_bootstrap_key_bytes,
+    expanded_keyswitch_key_bytes,
+    parameter_set,
+    upload_bytes,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+DEPLOY = ROOT / "deploy"
+COMPOSE = DEPLOY / "compose"
+MONITORING = DEPLOY / "monitoring"
+CHART = DEPLOY / "helm" / "cloakwork"
+FILES = sorted(
+    path for path in DEPLOY.rglob("*") if path.is_file() and path.name != ".env" and path.parent.name != "secrets"
+)
+PLAIN_YAML = [path for path in FILES if path.suffix == ".yaml" and "templates" not in path.parts]
+
+Documents = list[dict[str, Any]]
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def tool(name: str) -> str:
+    """Its path; the test is skipped where it is not installed."""
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed here")
+    return found
+
+
+def run(*command: str | Path, **more: Any) -> str:
+    result = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False, **more
+    )
+    assert result.returncode == 0, result.stdout
+    return result.stdout
+
+
+# --- names of this code ---
+
+
+@pytest.mark.parametrize("path", PLAIN_YAML, ids=lambda path: str(path.relative_to(DEPLOY)))
+def test_yaml_parses(path: Path):
+    assert isinstance(read(path), dict)
+
+
+def samples() -> dict[str, set[str]]:
+    """Every series of the service with its labels, as Prometheus has them."""
+    found = {"up": set()}
+    for metric in vars(Metrics()).values():
+        if isinstance(metric, MetricWrapperBase):
+            (family,) = metric.describe()
+            labels = set(metric._labelnames)
+            match family.type:
+                case "counter":
+                    found[f"{family.name}_total"] = labels
+                case "gauge":
+                    found[family.name] = labels
+                case "histogram":
+                    found |= {f"{family.name}_{part}": labels for part in ("sum", "count")}
+                    found[f"{family.name}_bucket"] = labels | {"le"}
+    return found
+
+
+def expressions() -> dict[str, str]:
+    rules = read(MONITORING / "alerts.yaml")["groups"][0]["rules"]
+    found = {rule["alert"]: rule["expr"] for rule in rules}
+    assert len(found) == len(rules)
+    dashboard = json.loads((MONITORING / "grafana" / "cloakwork.json").read_text(encoding="utf-8"))
+    for panel in dashboard["panels"]:
+        found |= {f"{panel['title']}, {each['refId']}": each["expr"] for each in panel["targets"]}
+    found |= {each["label"]: each["query"]["query"] for each in dashboard["templating"]["list"]}
+    return found | {"autoscaling": read(CHART / "values.yaml")["autoscaling"]["query"]}
+
+
+TARGET_LABELS = {"instance", "job"}
+VALUES = {
+    "state": set(STATES),
+    "reason": {each.code for each in vars(errors).values() if isinstance(each, type) and hasattr(each, "code")},
+    "job": {"cloakwork"},
+}
+
+
+@pytest.mark.parametrize(("name", "expression"), expressions().items())
+def test_metrics_labels_and_their_values_exist(name: str, expression: str):
+    known = samples()
+    series = re.findall(r"\b(fhe_\w+|up)\b(?:\{([^}]*)\})?", expression)
+    assert series
+    for metric, matchers in series:
+        assert metric in known
+        for label, values in re.findall(r'(\w+)\s*[=!]~?\s*"([^"]*)"', matchers):
+            assert label in known[metric] | TARGET_LABELS
+            assert set(values.split("|")) <= VALUES.get(label, set(values.split("|")))
+    grouped = {label.strip() for labels in re.findall(r"by \(([^)]*)\)", expression) for label in labels.split(",")}
+    assert grouped <= set().union(*(known[metric] for metric, _ in series)) | TARGET_LABELS
+
+
+def test_jobs_of_a_shared_database_are_never_added_up():
+    for expression in expressions().values():
+        assert not re.search(r"sum[^(]*\(\s*(?:rate\()?fhe_jobs", expression)
+
+
+def test_every_metric_is_on_the_dashboard():
+    shown = set(re.findall(r"fhe_\w+", " ".join(expressions().values())))
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in samples() if name != "up"} <= {
+        re.sub(r"_(bucket|sum|count)$", "", name) for name in shown
+    }
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(DEPLOY)))
+def test_settings_and_routes_exist(path: Path):
+    text = path.read_text(encoding="utf-8")
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | {FILE_VARIABLE}
+    assert set(re.findall(rf"{PREFIX}[A-Z][A-Z_]*", text)) <= known
+    routes = {route.path for route in health.router.routes}  # type: ignore[attr-defined]
+    assert set(re.findall(r"/v2/health/\w+", text)) <= routes and "/metrics" in routes
+
+
+def test_the_example_of_settings_is_taken(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv(FILE_VARIABLE, str(DEPLOY / "systemd" / "cloakwork.toml"))
+    assert load_settings().max_address_connections == 0
+
+
+def test_grafana_finds_its_data_source():
+    dashboard = json.loads((MONITORING / "grafana" / "cloakwork.json").read_text(encoding="utf-8"))
+    source = read(MONITORING / "grafana" / "datasource.yaml")["datasources"][0]["uid"]
+    assert {each["datasource"]["uid"] for panel in dashboard["panels"] for each in panel["targets"]} == {source}
+
+
+def test_the_page_names_every_alert_and_every_file():
+    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    rules = read(MONITORING / "alerts.yaml")["groups"][0]["rules"]
+    assert [rule["alert"] for rule in rules if f"`{rule['alert']}`" not in page] == []
+    templates = CHART / "templates"
+    assert [path.name for path in FILES if templates not in path.parents and path.name not in page] == []
+
+
+def test_the_table_of_sizes_is_that_of_the_sets():
+    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) MiB \| (\d+) MiB \| (\d+) \| (\d+) \|$", page, flags=re.MULTILINE)
+    assert len(rows) > 5
+    memory, device = (Settings.model_fields[name].default for name in ("memory_key_bytes", "device_key_bytes"))
+    for name, *found in rows:
+        chosen = parameter_set(name)
+        upload = upload_bytes(chosen)
+        expanded = expanded_bootstrap_key_bytes(chosen) + expanded_keyswitch_key_bytes(chosen)
+        wanted = (upload / 2**20, expanded / 2**20, memory // upload, device // expanded)
+        assert [float(each) for each in found] == pytest.approx(wanted, rel=0.01), name
+
+
+# --- Docker Compose ---
+
+
+def services() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = read(COMPOSE / "compose.yaml")["services"]
+    return found
+
+
+def test_compose_has_no_passwords_and_asks_for_each():
+    text = (COMPOSE / "compose.yaml").read_text(encoding="utf-8")
+    example = dict(re.findall(r"^#?([A-Z_0-9]+)=(.*)$", (COMPOSE / ".env.example").read_text(encoding="utf-8"), re.M))
+    variables = re.findall(r"\$\{([A-Z_0-9]+)(:[-?])([^}]*)\}", text)
+    assert len(variables) == text.count("${")
+    assert {name for name, _, _ in variables} <= set(example) and set(example) - {name for name, _, _ in variables} == {
+        "COMPOSE_PROFILES"
+    }
+    secret = {name for name in example if re.search("PASSWORD|KEY", name)}
+    assert secret == {name for name, kind, _ in variables if kind == ":?"}
+    assert all(example[name] == "" for name in secret)
+    assert all(f"set {name} in" in message for name, kind, message in variables if kind == ":?")
+
+
+@pytest.mark.parametrize("name", services())
+def test_containers_are_confined(name: str):
+    service = services()[name]
+    assert service["read_only"] and service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert {"cpus", "memory", "pids"} == set(service["deploy"]["resources"]["limits"])
+    assert re.search(r":[\w.-]*\w$", service["image"]) and not service["image"].endswith(":latest")
+    runs_on = service["restart"] == "unless-stopped"
+    assert runs_on == ("healthcheck" in service)
+    assert name == "volume-owner" or re.match(r"[1-9]\d*:", service["user"])
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", "compose.tls.yaml"])
+def test_what_compose_refers_to_is_there(file: str):
+    whole = {**read(COMPOSE / "compose.yaml")}
+    declared = read(COMPOSE / file)
+    secrets = {**whole["secrets"], **declared.get("secrets", {})}
+    for name, service in declared["services"].items():
+        assert name in whole["services"]
+        assert set(service.get("networks", [])) <= set(whole["networks"])
+        assert set(service.get("depends_on", [])) <= set(whole["services"])
+        assert set(service.get("secrets", [])) <= set(secrets)
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert (COMPOSE / source).is_file() if source.startswith(".") else source in whole["volumes"]
+
+
+def test_docker_compose_reads_the_files(tmp_path: Path):
+    docker = tool("docker")
+    if subprocess.run([docker, "compose", "version"], capture_output=True, timeout=60, check=False).returncode:
+        pytest.skip("docker has no compose plugin here")
+    names = ("POSTGRES_PASSWORD", "S3_ACCESS_KEY", "S3_SECRET_KEY", "GRAFANA_PASSWORD")
+    environment = tmp_path / "environment"
+    environment.write_text("".join(f"{name}=x\n" for name in names))
+    profiles = [f"--profile={name}" for name in ("cpu", "gpu", "proxy", "monitoring")]
+    files = ["-f", COMPOSE / "compose.yaml"]
+    run(docker, "compose", *files, "-f", COMPOSE / "compose.tls.yaml", "--env-file", environment, *profiles, "config")
+    environment.write_text("")
+    refused = subprocess.run(
+        [docker, "compose", *files, "--env-file", environment, "config"], capture_output=True, timeout=60, check=False
+    )
+    assert refused.returncode != 0 and b"deploy/compose/.env" in refused.stderr
+
+
+# --- the Helm chart ---
+
+IMAGE = {"image": {"repository": "registry.example/cloakwork"}}
+SHARED = {
+    "database": {"existingSecret": "database"},
+    "storage": {"url": "s3://cloakwork", "existingSecret": "storage"},
+    "auditKey": {"existingSecret": "audit"},
+    "settings": {"zoo": False, "memory_key_bytes": 25769803776, "synchronous_seconds": 2.5},
+}
+EVERYTHING = {
+    **IMAGE,
+    **SHARED,
+    "replicas": 2,
+    "tls": {"existingSecret": "tls"},
+    "ingress": {"enabled": True, "host": "fhe.example", "tlsSecret": "public", "className": "nginx"},
+    "networkPolicy": {"enabled": True, "from": [{"podSelector": {}}], "egress": [{"to": [{"podSelector": {}}]}]},
+    "serviceMonitor": {"enabled": True, "existingSecret": "metrics"},
+    "autoscaling": {"enabled": True, "prometheusAddress": "http://prometheus:9090"},
+}
+
+
+def test_values_follow_their_schema_which_has_every_setting():
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values = read(CHART / "values.yaml")
+    for each in (values, read(CHART / "values-gpu.yaml"), EVERYTHING):
+        jsonschema.validate(each, schema)
+    assert set(values) == set(schema["properties"]) - {"global"}
+    named = set(schema["properties"]["settings"]["propertyNames"]["enum"])
+    by_the_chart = {
+        name.lower()
+        for name in re.findall(
+            rf"{PREFIX}([A-Z][A-Z_]*)", (CHART / "templates" / "statefulset.yaml").read_text(encoding="utf-8")
+        )
+    }
+    assert named == set(Settings.model_fields) - by_the_chart - {"insecure_local"}
+
+
+@pytest.mark.parametrize("file", ["values.yaml", "values-gpu.yaml"])
+def test_settings_of_values_are_taken(file: str, monkeypatch: pytest.MonkeyPatch):
+    for name, value in read(CHART / file)["settings"].items():
+        monkeypatch.setenv(PREFIX + name.upper(), str(value))
+    load_settings()
+
+
+def test_templates_ask_for_values_that_exist():
+    values = read(CHART / "values.yaml")
+    for path in sorted((CHART / "templates").iterdir()):
+        for name in re.findall(r"\.Values\.([\w.]+)", path.read_text(encoding="utf-8")):
+            found = values
+            for part in name.split("."):
+                if name == "settings." + part and part in Settings.model_fields:
+                    break
+                assert part in found, f"{path.name}: {name}"
+                found = found[part]
+
+
+@pytest.fixture(scope="module")
+def render(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Documents]:
+    """The chart's objects with these values: by `helm`, or by its library in the wheel helm-python-sdk."""
+    helm, values_file = shutil.which("helm"), tmp_path_factory.mktemp("helm") / "values.json"
+    if helm is None and importlib.util.find_spec("helm_python") is None:
+        pytest.skip("neither helm nor the wheel helm-python-sdk is installed here")
+
+    def by_helm(values: dict[str, Any]) -> Documents:
+        values_file.write_text(json.dumps(values))
+        return [each for each in yaml.safe_load_all(run(helm, "template", "x", CHART, "-f", values_file)) if each]
+
+    def by_library(values: dict[str, Any]) -> Documents:
+        import helm_python
+
+        with helm_python.Chart.load(CHART) as chart:
+            try:
+                files = chart.render(values=values, name="x")
+            except helm_python.HelmError as error:
+                raise AssertionError(str(error)) from None
+        texts = [text for name, text in files.items() if name.endswith(".yaml")]
+        return [each for text in texts for each in yaml.safe_load_all(text) if each]
+
+    return by_library if helm is None else by_helm
+
+
+def one(documents: Documents, kind: str) -> dict[str, Any]:
+    (found,) = [each for each in documents if each["kind"] == kind]
+    return found
+
+
+def validate(documents: Documents) -> None:
+    """By kubernetes-validate, where it is installed, against its newest schemas."""
+    if importlib.util.find_spec("kubernetes_validate") is not None:
+        import kubernetes_validate
+
+        for each in documents:
+            if each["kind"] not in ("ScaledObject", "ServiceMonitor"):  # of KEDA and the Prometheus operator
+                kubernetes_validate.validate(each, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_chart_with_its_defaults(render: Callable[[dict[str, Any]], Documents]):
+    documents = render(IMAGE)
+    validate(documents)
+    assert {each["kind"] for each in documents} == {"PodDisruptionBudget", "Service", "ServiceAccount", "StatefulSet"}
+    pod = one(documents, "StatefulSet")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] and container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["readinessProbe"]["httpGet"] == {"path": "/v2/health/ready", "port": "http", "scheme": "HTTP"}
+    assert not any("DATABASE" in each["name"] for each in container["env"])
+
+
+def test_the_chart_with_everything(render: Callable[[dict[str, Any]], Documents]):
+    documents = render(EVERYTHING)
+    validate(documents)
+    assert {"Ingress", "NetworkPolicy", "ScaledObject", "ServiceMonitor"} <= {each["kind"] for each in documents}
+    workload = one(documents, "StatefulSet")["spec"]
+    assert "replicas" not in workload  # the autoscaler's
+    (container,) = workload["template"]["spec"]["containers"]
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert environment["CLOAKWORK_MEMORY_KEY_BYTES"] == "25769803776"
+    assert environment["CLOAKWORK_SYNCHRONOUS_SECONDS"] == "2.5" and environment["CLOAKWORK_ZOO"] == "false"
+    probes = [container[name]["httpGet"]["scheme"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
+    assert probes == ["HTTPS"] * 3
+
+
+def test_the_chart_on_gpus_and_in_maintenance(render: Callable[[dict[str, Any]], Documents]):
+    documents = render({**read(CHART / "values-gpu.yaml"), **IMAGE, "maintenance": True})
+    validate(documents)
+    (container,) = one(documents, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    assert "sleep infinity" in container["command"][-1] and "readinessProbe" not in container
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, "image.repository"),
+        ({**IMAGE, "replicas": 2}, "audit key"),
+        ({**IMAGE, **SHARED, "replicas": 2, "settings": {}}, "settings.zoo"),
+        ({**IMAGE, "settings": {"port": 1}}, "port"),
+        ({**IMAGE, "replica": 2}, "replica"),
+        ({**IMAGE, "autoscaling": {"enabled": True}}, "prometheusAddress"),
+    ],
+)
+def test_the_chart_refuses(values: dict[str, Any], says: str, render: Callable[[dict[str, Any]], Documents]):
+    with pytest.raises(AssertionError, match=says):
+        render(values)
+
+
+def test_helm_lint(tmp_path: Path):
+    values = tmp_path / "values.json"
+    values.write_text(json.dumps(EVERYTHING))
+    if shutil.which("helm") is None and importlib.util.find_spec("helm_python") is not None:
+        import helm_python
+
+        assert helm_python.lint(CHART, values=EVERYTHING)["errors"] == []
+    else:
+        run(tool("helm"), "lint", CHART, "--values", values)
+
+
+# --- proxies, Prometheus, systemd ---
+
+
+def test_promtool_reads_the_rules_and_the_configuration(tmp_path: Path):
+    promtool = tool("promtool")
+    run(promtool, "check", "rules", MONITORING / "alerts.yaml")
+    text = (MONITORING / "prometheus.yaml").read_text(encoding="utf-8")
+    key = tmp_path / "key"
+    key.write_text("x")
+    text = text.replace("/etc/prometheus/alerts.yaml", str(MONITORING / "alerts.yaml"))
+    (tmp_path / "prometheus.yaml").write_text(text.replace("/run/secrets/metrics_api_key", str(key)))
+    run(promtool, "check", "config", tmp_path / "prometheus.yaml")
+
+
+def test_caddy_reads_its_file(tmp_path: Path):
+    environment = {
+        "HOME": str(tmp_path),
+        "SITE": "fhe.example",
+        "UPSTREAMS": "http://10.0.0.5:8123 http://10.0.0.6:8123",
+    }
+    caddyfile = DEPLOY / "proxy" / "Caddyfile"
+    run(tool("caddy"), "validate", "--adapter", "caddyfile", "--config", caddyfile, env=environment)
+
+
+def test_nginx_reads_its_file(tmp_path: Path):
+    nginx = tool("nginx")
+    text = (DEPLOY / "proxy" / "nginx.conf").read_text(encoding="utf-8")
+    text = re.sub(r"/etc/ssl/fhe.example/\w+\.pem", str(certificate(tmp_path / "service.pem")), text)
+    paths = "".join(
+        f"{kind}_temp_path {tmp_path}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    whole = tmp_path / "nginx.conf"
+    whole.write_text(f"pid {tmp_path}/pid; events {{}} http {{ access_log off; {paths} {text} }}")
+    run(nginx, "-t", "-e", "stderr", "-c", whole)
+
+
+@pytest.mark.parametrize("with_file", [None, "tls.conf", "gpu.conf"])
+def test_systemd_reads_the_unit(with_file: str | None, tmp_path: Path):
+    analyze = tool("systemd-analyze")
+    unit = (DEPLOY / "systemd" / "cloakwork.service").read_text(encoding="utf-8")
+    program = "/opt/cloakwork/bin/cloakwork"
+    assert unit.count(program) == 1
+    (tmp_path / "cloakwork.service").write_text(unit.replace(program, "/bin/true"))
+    if with_file:
+        (tmp_path / "cloakwork.service.d").mkdir()
+        shutil.copy(DEPLOY / "systemd" / with_file, tmp_path / "cloakwork.service.d")
+    environment = {"SYSTEMD_UNIT_PATH": f"{tmp_path}:", "PATH": "/usr/bin:/bin"}
+    assert run(analyze, "verify", "--man=no", "cloakwork.service", env=environment) == ""
