@@ -147,7 +147,9 @@ class RemoteIndex(RemoteModel):
         client = self.specification
         found = LevelledCiphertexts.from_bytes(answer, key.parameters)
         if len(found) != client.answer_ciphertexts:
-            raise ServiceError(f"answer: expected {client.answer_ciphertexts} ciphertexts of scores, got {len(found)}")
+            raise ServiceError(
+                f"answer: expected the scores of {client.rows} rows in {client.answer_ciphertexts} ciphertexts, got {len(found)}"
+            )
         return client.decide(client.scores(key, found, rows[0])[None], rows)
 
 
