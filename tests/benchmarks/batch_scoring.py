@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
+from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.fhe_core.levelled.evaluator import LevelledEvaluator
 from cloakwork.fhe_core.levelled.forecast import LevelledForecast
@@ -71,6 +72,7 @@ def main(samples: int = 5000, device: str = "cpu", threads: int = 1) -> None:
             }
             keys = generate_keys(made)
             if made.single is not None:
+                assert isinstance(keys[0], ClientKey)
                 few = x[rows[:_SINGLE]]
                 session = Session(keys[0].evaluation_keys(), device=device, threads=threads)
                 made.scores(few, "execute", key=keys, session=session)  # the first call prepares
@@ -161,4 +163,5 @@ if __name__ == "__main__":
         for ring in (("bgv12", 2), ("bgv13", 4), ("bgv14", 6)):
             print(json.dumps(rates(*ring)), flush=True)
     else:
-        main(*map(int, sys.argv[1:2]), *sys.argv[2:3], *map(int, sys.argv[3:4]))
+        given = dict(zip(("samples", "device", "threads"), sys.argv[1:], strict=False))
+        main(int(given.get("samples", 5000)), given.get("device", "cpu"), int(given.get("threads", 1)))
