@@ -103,9 +103,8 @@ class ToLookups:
         multiplier, bias = _multiplier(self.parameters, lookups, chosen, factor)
         primes, t = self.parameters.set.primes[: ciphertexts.level], self.parameters.plaintext_modulus
         modulus = math.prod(primes)
-        unit = (
-            -pow(modulus, -1, t) * ciphertexts.scale
-        )  # what m is multiplied by, modulo t, when a phase is divided by t
+        # What m is multiplied by, modulo t, when a phase is divided by t.
+        unit = -pow(modulus, -1, t) * ciphertexts.scale
         u = multiplier * pow(unit, -1, t) % t
         u -= t if u > t // 2 else 0
         norm = self._norm(ciphertexts, abs(u) / t / modulus, bias, chosen)
