@@ -48,8 +48,11 @@ class ExpansionKeyShape:
     @classmethod
     def of_header(cls, header: wire.Header, wanted: bytes) -> ExpansionKeyShape:
         """Of so many keys: with the one for products where `wanted` is the digest of that, else without."""
+        without = cls(header.parameters, header.items)
+        if header.items == 0:
+            return without
         several = cls(header.parameters, header.items - 1, products=True)
-        return several if several.digest == wanted else cls(header.parameters, header.items)
+        return several if several.digest == wanted else without
 
     @property
     def automorphisms(self) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,19 @@ def test_sizes_and_digests_follow_from_the_shape(keys: bytes, record: KeyRecord,
     assert none.automorphisms == [] and none.byte_count == wire.HEADER_BYTES + 32
     # Pinned: clients and services of other releases have to agree on it.
     assert SHAPE.digest.hex()[:16] == "cecd345e9809a9e2"
+
+
+def test_keys_with_the_one_for_products_are_another_shape(keys: bytes, record: KeyRecord, tmp_path: Path) -> None:
+    shape = ExpansionKeyShape.of(SHAPE.parameters, 5, products=True)
+    assert shape.numbers == [0, *SHAPE.automorphisms] and shape.digest != SHAPE.digest
+    with pytest.raises(FheError):  # announced with it, sent without
+        verified(tmp_path / "keys", replace(record, parameter_digest=shape.digest.hex()), keys)
+    empty = wire.Header(kind=wire.Kind.EVALUATION_KEYS, parameters=SHAPE.parameters, key_id=bytes(16))
+    for digest in (SHAPE.digest, shape.digest):
+        assert ExpansionKeyShape.of_header(empty, digest) == ExpansionKeyShape(SHAPE.parameters, 0)
+        with pytest.raises(FheError):
+            announced = replace(record, parameter_digest=digest.hex(), bytes=empty.byte_count)
+            verified(tmp_path / "keys", announced, wire.dump(empty, []))
 
 
 def test_every_changed_byte_is_refused(keys: bytes, record: KeyRecord, tmp_path: Path) -> None:
