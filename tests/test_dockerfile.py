@@ -15,9 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy_files import run, tool
+
 ROOT = Path(__file__).resolve().parents[1]
 PREFIX = "/opt/cloakwork"
 START_SECONDS = 120.0
+
+
+def test_hadolint_has_nothing_to_say():
+    run(tool("hadolint"), ROOT / "Dockerfile")
 
 
 def instructions() -> list[tuple[str, str]]:

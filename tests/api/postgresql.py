@@ -32,8 +32,8 @@ def _user() -> str | None:
 
 
 @contextmanager
-def postgresql() -> Iterator[str]:
-    """The URL of an empty database."""
+def postgresql(listen: str = "", allowed: str | None = None) -> Iterator[str]:
+    """The URL of an empty database, on a socket; or at an address, for a network such as "10.77.0.0/24"."""
     options = {"user": _user()} if os.getuid() == 0 else {}
     folder = Path(mkdtemp(prefix="cloakwork-postgresql-", dir="/tmp"))
     if options:
@@ -46,6 +46,9 @@ def postgresql() -> Iterator[str]:
 
     try:
         call("initdb", "-D", str(data), "-A", "trust", "-U", "cloakwork", "--no-sync")
+        if allowed is not None:
+            with (data / "pg_hba.conf").open("a", encoding="utf-8") as rules:
+                rules.write(f"host all all {allowed} trust\n")
         call(
             "pg_ctl",
             "-D",
@@ -54,11 +57,11 @@ def postgresql() -> Iterator[str]:
             str(log),
             "-w",
             "-o",
-            f"-c listen_addresses='' -k {folder} -c fsync=off",
+            f"-c listen_addresses='{listen}' -k {folder} -c fsync=off",
             "start",
         )
         try:
-            yield f"postgresql://cloakwork@/postgres?host={folder}"
+            yield f"postgresql://cloakwork@{listen}/postgres" + ("" if listen else f"?host={folder}")
         finally:
             call("pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
@@ -14,6 +13,8 @@ import httpx
 import pytest
 from scoring_server import User, becomes, new_tenant, running, toy_model
 from self_signed import certificate
+
+from tests.deploy_files import tool
 
 PROXIES = Path(__file__).resolve().parents[2] / "deploy" / "proxy"
 START_SECONDS = 20.0
@@ -75,9 +76,7 @@ def proxying(command: list[str], url: str, folder: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("make", [nginx, caddy], ids=lambda make: make.__name__)
 def test_keys_answers_and_events_go_through(make: Callable[[Path, int], tuple[list[str], str]], tmp_path: Path):
-    program = shutil.which(make.__name__)
-    if program is None:
-        pytest.skip(f"{make.__name__} is not installed here")
+    program = tool(make.__name__)
     data, folder = tmp_path / "data", tmp_path / "proxy"
     (data / "models" / "toy").mkdir(parents=True)
     folder.mkdir()
