@@ -43,6 +43,12 @@ class ForbiddenError(ServiceError):
     http_status = 403
 
 
+class SuspendedError(ForbiddenError):
+    """The API key is valid, its tenant is suspended."""
+
+    code = "suspended"
+
+
 class ForeignPageError(ForbiddenError):
     """A browser asks on behalf of another site's page."""
 

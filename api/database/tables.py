@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, Float, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+)
 
 metadata = MetaData()
 
@@ -19,6 +32,7 @@ tenants = Table(
     Column("max_bootstraps_per_day", BigInteger),
     Column("max_queue", Integer),
     Column("models", Text),  # names separated by spaces; None: all
+    Column("suspended", Boolean, nullable=False, server_default=false()),
 )
 
 api_keys = Table(

@@ -140,7 +140,7 @@ async def revoke_api_key(api_key: ApiKeyId, services: AllServices, who: Administ
     return Response(status_code=204)
 
 
-@router.patch("/tenants/{tenant}", status_code=204, responses=errors(404), response_class=Response)
+@router.patch("/tenants/{tenant}", status_code=204, responses=errors(404, 409), response_class=Response)
 async def change_tenant(
     tenant: TenantName, change: TenantChange, services: AllServices, who: AdministratingCaller
 ) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 
 from cloakwork.api.routes.schemas import Body, UsageLimits
 from cloakwork.api.service.names import NAME_PATTERN
@@ -126,6 +126,7 @@ class TenantRow(BaseModel):
     max_bytes: int | None = Field(description="null: the service's own limit, as those that follow.")
     max_bootstraps_per_day: int | None
     max_queue: int | None
+    suspended: bool
     limits: UsageLimits
     bytes_stored: dict[str, int]
     today: DayCounts = Field(description="UTC.")
@@ -216,3 +217,4 @@ class TenantChange(Body):
     max_bootstraps_per_day: Count | None = None
     max_queue: QueueCount | None = None
     models: ModelNames | None = None
+    suspended: StrictBool = Field(False, description="Its API keys are refused (403), what it stored is kept.")

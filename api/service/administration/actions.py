@@ -77,8 +77,15 @@ class Actions:
                 raise UnknownApiKeyError(str(error)) from None
 
     async def change_tenant(self, who: Administrator, name: str, terms: Mapping[str, Any]) -> None:
-        """`terms` as in `Terms`, those that change."""
+        """`terms` as in `Terms`, those that change.
+
+        Raises:
+            ConflictError: the tenant that asks would be suspended, so that nobody locks himself out.
+            UnknownTenantError.
+        """
         with _audited(who, "change tenant", name, **terms):
+            if terms.get("suspended") and name == who.tenant:
+                raise ConflictError("this is the tenant that asks; suspend it with 'cloakwork tenants suspend'")
             try:
                 await self._tenants.change(name, terms)
             except ParameterError as error:

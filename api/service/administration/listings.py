@@ -92,6 +92,7 @@ class Listings:
                 "max_bytes": row.max_bytes,
                 "max_bootstraps_per_day": row.max_bootstraps_per_day,
                 "max_queue": row.max_queue,
+                "suspended": row.suspended,
                 "limits": {
                     "bytes": self._usage.max_bytes(own),
                     "bootstraps_per_day": self._usage.max_bootstraps(own),

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.database.tables import api_keys, evaluation_keys, jobs, tenants, usage
-from cloakwork.api.errors import ForbiddenError, UnauthorisedError
+from cloakwork.api.errors import ForbiddenError, SuspendedError, UnauthorisedError
 from cloakwork.api.service.clock import now
 from cloakwork.api.service.names import NAME_PATTERN
 from cloakwork.fhe_core.errors import ParameterError
@@ -37,12 +37,14 @@ _REMEMBERED: Final = 4096
 
 @dataclass(frozen=True)
 class Terms:
-    """What the operator grants to a tenant; None is the service's limit, or every model."""
+    """What the operator grants to a tenant; None is the service's limit, or every model. Nobody of a suspended tenant is let in; what it stored
+    stays, and jobs that were accepted end."""
 
     max_bytes: int | None = None
     max_bootstraps_per_day: int | None = None
     max_queue: int | None = None
     models: tuple[str, ...] | None = None
+    suspended: bool = False
 
 
 TERMS: Final = tuple(Terms.__dataclass_fields__)
@@ -79,6 +81,7 @@ class Tenants:
     async def authenticate(self, token: str) -> Tenant:
         """Raises:
         UnauthorisedError: whatever is wrong with the token, in the same words.
+        SuspendedError: it is valid.
         """
         digest = hashlib.sha256(token.encode()).hexdigest()
         found = self._known.get(digest)
@@ -106,6 +109,10 @@ class Tenants:
             raise refused
         if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= now()):
             raise refused
+        if row.suspended:
+            raise SuspendedError(
+                f"tenant '{row.tenant}' is suspended; its keys, jobs and results are kept: ask the operator"
+            )
         limits = (row.max_bytes, row.max_bootstraps_per_day, row.max_queue)
         models = None if row.models is None else frozenset(row.models.split())
         return Tenant(row.tenant, frozenset(row.scopes.split()), *limits, models, row.id)
@@ -224,6 +231,7 @@ class Tenants:
                 "max_bootstraps_per_day": tenant.max_bootstraps_per_day,
                 "max_queue": tenant.max_queue,
                 "models": None if tenant.models is None else tenant.models.split(),
+                "suspended": tenant.suspended,
                 "api_keys": [
                     {
                         "id": key.id,
@@ -238,6 +246,27 @@ class Tenants:
             }
             for tenant in names
         ]
+
+    async def usage(self, tenant: str | None, since: str | None, until: str | None) -> list[dict[str, Any]]:
+        """Of one tenant or all, day by day, as it is stored: a running service adds its counters about once a second. Days as 2026-11-21.
+
+        Raises:
+            ParameterError: there is no such tenant.
+        """
+        query = select(usage).order_by(usage.c.day, usage.c.tenant)
+        if tenant is not None:
+            query = query.where(usage.c.tenant == tenant)
+        if since is not None:
+            query = query.where(usage.c.day >= since)
+        if until is not None:
+            query = query.where(usage.c.day <= until)
+        async with self._database.read() as connection:
+            if (
+                tenant is not None
+                and not (await connection.execute(select(tenants.c.id).where(tenants.c.id == tenant))).first()
+            ):
+                raise _no_tenant(tenant)
+            return [dict(row._mapping) for row in (await connection.execute(query)).all()]
 
     async def any_api_key(self) -> bool:
         valid = api_keys.c.revoked_at.is_(None) & (api_keys.c.expires_at.is_(None) | (api_keys.c.expires_at > now()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Awaitable, Callable
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DAY_SECONDS = 86400.0
+COUNTED = ("requests", "samples", "bootstraps", "uploaded_bytes")
 LIMITS = ("max_bytes", "max_bootstraps_per_day", "max_queue")
 _DEFAULT = "default"  # the service's own limit
 
@@ -149,6 +151,59 @@ def change(
 
 
 @app.command()
+def suspend(
+    name: Annotated[str, typer.Argument(help="An existing tenant.")],
+    data: DataOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Refuse a tenant's API keys, within seconds in a running service; what it stored stays, and jobs that were accepted end."""
+    _with_tenants(data, database, lambda tenants: tenants.change(name, {"suspended": True}))
+    typer.echo(f"{name} is suspended; 'cloakwork tenants resume {name}' lets it in again")
+
+
+@app.command()
+def resume(
+    name: Annotated[str, typer.Argument(help="A suspended tenant.")],
+    data: DataOption = None,
+    database: DatabaseOption = None,
+) -> None:
+    """Let a suspended tenant in again."""
+    _with_tenants(data, database, lambda tenants: tenants.change(name, {"suspended": False}))
+    typer.echo(f"{name} may use the service")
+
+
+@app.command()
+def usage(
+    name: Annotated[str | None, typer.Argument(help="A tenant. Default: all.")] = None,
+    since: Annotated[str | None, typer.Option("--since", help="First day (UTC), as 2026-11-01.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Last day (UTC).")] = None,
+    data: DataOption = None,
+    database: DatabaseOption = None,
+    json_path: JsonOption = None,
+) -> None:
+    """What tenants used, day by day: requests, samples, bootstraps, bytes of uploaded keys."""
+    days = [_day(text) for text in (since, until)]
+    found = _with_tenants(data, database, lambda tenants: tenants.usage(name, *days))
+    if json_path is not None:
+        write_json({"usage": found}, json_path)
+    if json_path != "-":
+        for row in found:
+            typer.echo("  ".join([row["day"], row["tenant"], *(f"{row[each]} {each}" for each in COUNTED)]))
+        if not found:
+            typer.echo("nothing was used")
+
+
+def _day(text: str | None) -> str | None:
+    """As the service writes it."""
+    if text is None:
+        return None
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise WrongCallError(f"expected a day such as 2026-11-01, got '{text}'") from None
+
+
+@app.command()
 def remove(
     name: Annotated[str, typer.Argument(help="An existing tenant.")],
     yes: Annotated[bool, typer.Option("--yes", help="That this is meant.")] = False,
@@ -218,4 +273,5 @@ def list_tenants(data: DataOption = None, database: DatabaseOption = None, json_
             keys = ", ".join(f"{each['id']} ({' '.join(each['scopes'])})" for each in tenant["api_keys"])
             models = "all models" if tenant["models"] is None else f"models: {', '.join(tenant['models']) or 'none'}"
             limits = ", ".join(f"{field} {tenant[field]}" for field in LIMITS if tenant[field] is not None)
-            typer.echo(f"{tenant['tenant']}: {'; '.join(filter(None, (keys, models, limits)))}")
+            state = "suspended" if tenant["suspended"] else ""
+            typer.echo(f"{tenant['tenant']}: {'; '.join(filter(None, (state, keys, models, limits)))}")

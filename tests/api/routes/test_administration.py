@@ -339,6 +339,22 @@ def test_limits_and_models_of_a_tenant(server: Server, admin: httpx.Client):
     assert lines[0]["changes"] == change and [each["outcome"] for each in lines] == ["done"] * 3
 
 
+def test_a_tenant_is_suspended_and_comes_back(server: Server, admin: httpx.Client):
+    with as_tenant(server, "resting") as http:
+        assert http.get("/v2/keys").status_code == 200
+        assert admin.patch("/v2/admin/tenants/resting", json={"suspended": True}).status_code == 204
+        refused(http.get("/v2/keys"), 403, "suspended")
+        (row,) = (each for each in get(admin, "tenants", limit=200)["tenants"] if each["tenant"] == "resting")
+        assert row["suspended"] is True
+        assert admin.patch("/v2/admin/tenants/resting", json={"suspended": False}).status_code == 204
+        assert http.get("/v2/keys").status_code == 200
+
+
+def test_nobody_suspends_himself(server: Server, admin: httpx.Client):
+    refused(admin.patch("/v2/admin/tenants/owner", json={"suspended": True}), 409, "conflict")
+    assert admin.get("/v2/admin/load").status_code == 200
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -360,6 +376,9 @@ def test_limits_and_models_of_a_tenant(server: Server, admin: httpx.Client):
         {"models": ["m"] * 201},
         {"id": "other"},
         {"scopes": ["admin"]},
+        {"suspended": None},
+        {"suspended": "true"},
+        {"suspended": 1},
         {"max_bytes": 1, "created_at": 0},
     ],
 )

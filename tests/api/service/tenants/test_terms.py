@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -9,9 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import alembic.command as alembic
 import httpx
 import pytest
+from alembic.config import Config
 from scoring_server import Server, User, becomes, new_tenant, resident, running, toy_model, with_tenants
+from sqlalchemy import Connection, create_engine, text
+
+from cloakwork.api.database import migrate as migrations
 
 
 @pytest.fixture(scope="module")
@@ -166,14 +173,24 @@ def test_wrong_calls(server: Server, arguments: tuple[str, ...], says: str):
 def test_who_was_there_before_keeps_every_model(tmp_path: Path, fill: Callable[[Path], Path]):
     """A database of the first release."""
     data = fill(tmp_path / "data")
-    token = new_tenant(data, "old")
-    script = (
-        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); [c.execute(f'DROP INDEX {name}') for name in "
-        "('job_bytes_by_tenant', 'jobs_by_time', 'jobs_by_state_and_time', 'keys_by_time', 'api_keys_by_time')]; "
-        "[c.execute(s) for s in ('ALTER TABLE tenants DROP COLUMN models', 'ALTER TABLE tenants DROP COLUMN max_queue', "
-        "'ALTER TABLE jobs DROP COLUMN expected_bytes', \"UPDATE alembic_version SET version_num = '0001'\")]; c.commit()"
-    )
-    subprocess.run([sys.executable, "-c", script, str(data / "cloakwork.db")], check=True)
+    token = f"cw_{'0' * 16}_{'A' * 43}"
+
+    def first_release(connection: Connection) -> None:
+        config = Config()
+        config.set_main_option("script_location", str(Path(migrations.__file__).parent / "migrations"))
+        config.attributes["connection"] = connection
+        alembic.upgrade(config, "0001")
+        connection.execute(text("INSERT INTO tenants (id, created_at) VALUES ('old', 0)"))
+        columns = {"id": "0" * 16, "tenant": "old", "scopes": "score", "created_at": 0.0}
+        columns["token_sha256"] = hashlib.sha256(token.encode()).hexdigest()
+        names = ", ".join(columns)
+        values = ", ".join(f":{name}" for name in columns)
+        connection.execute(text(f"INSERT INTO api_keys ({names}) VALUES ({values})"), columns)
+
+    engine = create_engine(f"sqlite:///{data / 'cloakwork.db'}")
+    with engine.begin() as connection:
+        first_release(connection)
+    engine.dispose()
     with (
         running(data, insecure=False) as server,
         server.client(headers={"Authorization": f"Bearer {token}"}) as http,
@@ -181,3 +198,44 @@ def test_who_was_there_before_keeps_every_model(tmp_path: Path, fill: Callable[[
         assert http.get("/v2/models").json() == {"models": ["toy"]}
     overview = with_tenants(data, lambda tenants: tenants.overview())
     assert [(each["tenant"], each["models"]) for each in overview] == [("old", None)]
+
+
+def test_a_suspended_tenant_is_kept_out_and_keeps_what_it_has(server: Server):
+    with as_tenant(server, "resting") as http:
+        user = User.of(http)
+        identity = user.upload()
+        body = user.encrypt(samples=2)[1]
+        job = http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"]
+        assert command(server, "suspend", "resting").returncode == 0
+        assert becomes(lambda: http.get("/v2/usage").status_code, 403, 5)
+        refused = [http.get("/v2/keys"), http.get(f"/v2/jobs/{job}"), user.infer(body), http.get("/v2/models")]
+        assert [answer.json()["code"] for answer in refused] == ["suspended"] * 4
+        assert command(server, "resume", "resting").returncode == 0
+        assert becomes(lambda: http.get("/v2/usage").status_code, 200, 5)
+        assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "done")
+        assert [key["id"] for key in http.get("/v2/keys").json()["keys"]] == [identity]
+        assert user.infer(body).status_code == 200
+    assert "there is no 'nobody'" in command(server, "suspend", "nobody").stderr
+
+
+def test_what_a_tenant_used_is_told_by_day(server: Server):
+    with as_tenant(server, "counted") as http:
+        user = User.of(http)
+        user.upload()
+        assert user.infer(user.encrypt(samples=3)[1]).status_code == 200
+
+        def used(*more: str) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = json.loads(command(server, "usage", "counted", *more, "--json", "-").stdout)[
+                "usage"
+            ]
+            return found
+
+        assert becomes(lambda: sum(day["samples"] for day in used()), 3)
+        (day,) = used()
+        bootstraps = 3 * user.facts["bootstraps"]
+        assert (day["tenant"], day["requests"], day["bootstraps"]) == ("counted", 1, bootstraps)
+        assert day["uploaded_bytes"] == len(user.keys)
+        assert used("--since", day["day"], "--until", day["day"]) == [day]
+        assert used("--since", "2999-01-01") == used("--until", "1999-12-31") == []
+    assert "there is no 'nobody'" in command(server, "usage", "nobody").stderr
+    assert "2026-11-01" in command(server, "usage", "counted", "--since", "yesterday").stderr
