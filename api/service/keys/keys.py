@@ -184,6 +184,9 @@ class Keys:
                 )
         else:
             mine = [key for key in await self._of(tenant, parameter_digest) if key.secret_id == secret_id]
+            if not mine:  # another service may have received it a moment ago
+                self._remembered.pop((tenant, parameter_digest), None)
+                mine = [key for key in await self._of(tenant, parameter_digest) if key.secret_id == secret_id]
             if not mine:
                 raise KeyRequiredError(
                     "no evaluation keys of this secret key for the model's parameter set are here; upload them first: POST /v2/keys"

@@ -51,7 +51,7 @@ class ModelRecords:
         return {(row.name, row.version): ModelRecord(**row._mapping) for row in rows}
 
     async def claim(self, record: ModelRecord) -> ModelRecord:
-        """The row of a version whose bytes are in the object storage: this one, or that of the service that was first."""
+        """The row of a version whose bytes are in the object storage: this very one, or that of the service that was first."""
         try:
             async with self._database.write() as connection:
                 await connection.execute(insert(table).values(**record.__dict__))

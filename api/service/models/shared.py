@@ -44,8 +44,8 @@ class SharedModels:
 
     # --- to the object storage ---
 
-    async def publish(self, model: Model, state: str = LOADED) -> ModelRecord:
-        """The row of its version afterwards: with other bytes where another service was first.
+    async def publish(self, model: Model, state: str = LOADED) -> tuple[ModelRecord, bool]:
+        """The row of its version afterwards, with other bytes where another service was first; whether this one made it.
 
         Raises:
             MalformedError: the file has changed since it was described.
@@ -58,7 +58,7 @@ class SharedModels:
         now_there = await self._records.claim(record)
         if now_there.artefact_sha256 != record.artefact_sha256:
             await self._delete_objects(record)
-        return now_there
+        return now_there, now_there is record
 
     async def publish_new(self, found: dict[str, dict[str, Model]], known: dict[Place, ModelRecord]) -> None:
         """What is in this service's folder and not published: of `models add --data`, and of the zoo."""
@@ -67,7 +67,7 @@ class SharedModels:
             if record is not None and (record.artefact_sha256 is not None or record.state in ENDED):
                 continue
             try:
-                if (await self.publish(model)).artefact_sha256 == model.artefact_sha256:
+                if (await self.publish(model))[0].artefact_sha256 == model.artefact_sha256:
                     _log.info("%s/%s is published", model.name, model.version)
             except MalformedError as error:
                 _log.warning(str(error))

@@ -168,8 +168,7 @@ class ModelUploads:
         place, incoming, shared = (model.name, model.version), self._models.incoming, self._models.shared
         record, new = record_of(model, state), True
         if shared is not None:
-            now_there = await shared.publish(model, state)
-            new = now_there == record
+            now_there, new = await shared.publish(model, state)
             if now_there.state in ENDED:
                 raise _retired(place)
             if now_there.artefact_sha256 != record.artefact_sha256:

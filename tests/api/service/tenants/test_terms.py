@@ -171,7 +171,10 @@ def test_who_was_there_before_keeps_every_model(tmp_path: Path, fill: Callable[[
         "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); [c.execute(f'DROP INDEX {name}') for name in "
         "('job_bytes_by_tenant', 'jobs_by_time', 'jobs_by_state_and_time', 'keys_by_time', 'api_keys_by_time')]; "
         "[c.execute(s) for s in ('ALTER TABLE tenants DROP COLUMN models', 'ALTER TABLE tenants DROP COLUMN max_queue', "
-        "'ALTER TABLE jobs DROP COLUMN expected_bytes', \"UPDATE alembic_version SET version_num = '0001'\")]; c.commit()"
+        "'ALTER TABLE jobs DROP COLUMN expected_bytes', 'DROP TABLE upload_parts', "
+        "'ALTER TABLE evaluation_keys DROP COLUMN received_bytes', 'ALTER TABLE models DROP COLUMN artefact_sha256', "
+        "'ALTER TABLE models DROP COLUMN kind', 'ALTER TABLE models DROP COLUMN bytes', "
+        "\"UPDATE alembic_version SET version_num = '0001'\")]; c.commit()"
     )
     subprocess.run([sys.executable, "-c", script, str(data / "cloakwork.db")], check=True)
     with (
