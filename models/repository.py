@@ -28,7 +28,7 @@ from cloakwork.models.program.artefact import load_program, save_program
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.program.facts import AGREEMENT_FIELDS
 from cloakwork.models.report import Report
-from cloakwork.models.repository_files import ARTEFACT, FACTS, INDEX, artefacts, next_version, own_facts
+from cloakwork.models.repository_files import ARTEFACT, FACTS, INDEX, ZOO, artefacts, next_version, own_facts
 from cloakwork.models.runtime import samples_at_once
 
 __all__ = ["ARTEFACT", "INDEX", "add_zoo", "artefacts", "describe", "facts_of", "main", "next_version"]
@@ -110,7 +110,7 @@ def add_zoo(repository: Path) -> None:
 
     for name in zoo.names():
         folder = repository / name
-        mark = folder / "zoo.sha256"
+        mark = folder / ZOO
         digest = zoo.card(name).sha256
         known = mark.read_text(encoding="ascii").split() if mark.is_file() else []
         if digest in known or (not known and artefacts(folder)):

@@ -14,6 +14,8 @@ RETIRED: Final = ".retired"
 """`NAME/VERSION.retired`, an empty file: the version is retired and its artefact not here; the number is not given again."""
 INCOMING: Final = ".incoming"
 """A folder of what is on its way into the repository."""
+ZOO: Final = "zoo.sha256"
+"""`NAME/zoo.sha256`: the files of the zoo that have been compiled as versions of the model."""
 KINDS: Final = {"program": ARTEFACT, "index": INDEX}
 
 

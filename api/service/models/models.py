@@ -78,9 +78,11 @@ class Models(Catalogue):
             await self.read()
             return
         await self._copy_missing()
+        await self.shared.take_marks()
         await self._describe()
         found = await asyncio.to_thread(read_folder, self.repository)
         await self.shared.publish_new(found, await self.records.all())
+        await self.shared.publish_marks()
         await self._copy_missing()
 
     async def _describe(self) -> None:

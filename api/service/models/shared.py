@@ -21,9 +21,11 @@ from cloakwork.api.service.models.incoming import Incoming
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.models.records import ENDED, LOADED, REMOVED, ModelRecord, ModelRecords
 from cloakwork.api.service.storage.object_store import ObjectStore
-from cloakwork.models.repository_files import FACTS, KINDS, own_facts
+from cloakwork.fhe_core.files import atomic_writer
+from cloakwork.models.repository_files import FACTS, KINDS, ZOO, own_facts
 
 FOLDER: Final = "models"
+ZOO_FOLDER: Final = "zoo"
 REPLACED: Final = ".replaced"
 _AT_ONCE: Final = 2  # copies
 _AGAIN_SECONDS: Final = 30.0  # after a copy that failed
@@ -71,6 +73,25 @@ class SharedModels:
                     _log.info("%s/%s is published", model.name, model.version)
             except MalformedError as error:
                 _log.warning(str(error))
+
+    # --- which files of the zoo have been compiled by any service ---
+
+    async def take_marks(self) -> None:
+        """So that a service with an empty folder compiles the zoo of a new release, and no other."""
+        for name in await self._store.names(ZOO_FOLDER):
+            folder = self._repository / name.rpartition("/")[2]
+            digests = (await self._store.read(name)).decode("ascii", "replace").split()
+            await asyncio.to_thread(_add_marks, folder, digests)
+
+    async def publish_marks(self) -> None:
+        for mark in await asyncio.to_thread(lambda: sorted(self._repository.glob(f"[!.]*/{ZOO}"))):
+            name, content = f"{ZOO_FOLDER}/{mark.parent.name}", mark.read_bytes()
+            try:
+                known = await self._store.read(name)
+            except FileNotFoundError:
+                known = b""
+            if not set(content.split()) <= set(known.split()):
+                await self._store.put(name, content)
 
     # --- from there ---
 
@@ -196,6 +217,15 @@ def remove_files(repository: Path, place: Place, sha256: str | None) -> None:
         path.with_suffix(FACTS).unlink(missing_ok=True)
         path.unlink()
     mark_retired(repository, *place)
+
+
+def _add_marks(folder: Path, digests: list[str]) -> None:
+    folder.mkdir(exist_ok=True)
+    mark = folder / ZOO
+    known = mark.read_text(encoding="ascii").split() if mark.is_file() else []
+    if not set(digests) <= set(known):
+        with atomic_writer(mark) as stream:
+            stream.write("\n".join(dict.fromkeys([*known, *digests])).encode())
 
 
 def _name(record: ModelRecord) -> str:

@@ -197,3 +197,17 @@ def test_a_service_killed_while_it_publishes(both: Shared, tmp_path: Path, artef
                 assert send(http, name, "1", artefact).status_code in (200, 201)
             for server in (one, two):
                 assert becomes(lambda server=server, name=name: served(server, name), digest(artefact), SEEN_SECONDS)
+
+
+def test_a_zoo_that_one_service_has_compiled_is_not_compiled_again(both: Shared, tmp_path: Path, artefact: bytes):
+    """Nor when the model has been retired since: the mark of its file travels."""
+    mark = "ab" * 32
+    with running(tmp_path / "one", environment=both.environment, variables=both.variables) as one, one.client() as http:
+        folder = one.data / "models" / "marked"
+        folder.mkdir()
+        (folder / "1.clkm").write_bytes(artefact)
+        (folder / "zoo.sha256").write_text(mark)
+        http.post("/v2/repository/models/marked/load").raise_for_status()
+        http.delete("/v2/repository/models/marked/versions/1").raise_for_status()
+    with running(tmp_path / "two", environment=both.environment, variables=both.variables) as two:
+        assert (two.data / "models" / "marked" / "zoo.sha256").read_text().split() == [mark]
