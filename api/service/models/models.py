@@ -26,6 +26,7 @@ from cloakwork.api.service.tenants.tenants import Tenant
 _LOOK_SECONDS: Final = 2.0  # until every service on a database knows what one of them changed: below five
 _KEEP_SECONDS: Final = 60.0  # the file of a removed version, for requests that were accepted just before
 _SWEEP_SECONDS: Final = 3600.0
+_AGAIN_SECONDS: Final = 30.0
 
 _log = logging.getLogger("cloakwork.repository")
 
@@ -50,6 +51,7 @@ class Models(Catalogue):
         self._describing = asyncio.Lock()
         self._reading = asyncio.Lock()
         self._swept = time.monotonic()
+        self._publish_at: float | None = None  # what could not be published
         self._watch: asyncio.Task[None] | None = None
 
     def of(self, tenant: Tenant) -> TenantModels:
@@ -78,12 +80,24 @@ class Models(Catalogue):
             await self.read()
             return
         await self._copy_missing()
-        await self.shared.take_marks()
+        try:
+            await self.shared.take_marks()
+        except Exception as error:  # the zoo may be compiled once too often
+            _log.error("the storage does not say which models of the zoo it has: %s", type(error).__name__)
         await self._describe()
-        found = await asyncio.to_thread(read_folder, self.repository)
-        await self.shared.publish_new(found, await self.records.all())
-        await self.shared.publish_marks()
+        await self._publish(self.shared)
         await self._copy_missing()
+
+    async def _publish(self, shared: SharedModels) -> None:
+        """What the storage does not take comes later: a service with models of its own is ready without it."""
+        found = await asyncio.to_thread(read_folder, self.repository)
+        complete = await shared.publish_new(found, await self.records.all())
+        try:
+            await shared.publish_marks()
+        except Exception as error:
+            complete = False
+            _log.error("which models of the zoo are compiled cannot be written: %s", type(error).__name__)
+        self._publish_at = None if complete else time.monotonic() + _AGAIN_SECONDS
 
     async def _describe(self) -> None:
         async with self._describing:
@@ -130,6 +144,9 @@ class Models(Catalogue):
                 await asyncio.to_thread(self._mark_ended)
             missing = self.shared.missing(rows, self._versions, await self._needed(rows))
             self.shared.begin(missing, self._read_quietly)
+            if self._publish_at is not None and self._publish_at <= time.monotonic():
+                await self._publish(self.shared)
+                await self.read()
             if time.monotonic() - self._swept >= _SWEEP_SECONDS:
                 self._swept = time.monotonic()
                 await self.shared.sweep(_SWEEP_SECONDS)

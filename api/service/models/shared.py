@@ -62,10 +62,11 @@ class SharedModels:
             await self._delete_objects(record)
         return now_there, now_there is record
 
-    async def publish_new(self, found: dict[str, dict[str, Model]], known: dict[Place, ModelRecord]) -> None:
-        """What is in this service's folder and not published: of `models add --data`, and of the zoo."""
+    async def publish_new(self, found: dict[str, dict[str, Model]], known: dict[Place, ModelRecord]) -> bool:
+        """What is in this service's folder and not published: of `models add --data`, and of the zoo. False: the storage does not take it."""
+        complete = True
         for model in (model for versions in found.values() for model in versions.values()):
-            record = known.get((model.name, model.version))
+            record = known.get(_place(model))
             if record is not None and (record.artefact_sha256 is not None or record.state in ENDED):
                 continue
             try:
@@ -73,11 +74,18 @@ class SharedModels:
                     _log.info("%s/%s is published", model.name, model.version)
             except MalformedError as error:
                 _log.warning(str(error))
+            except Exception as error:
+                complete = False
+                _log.error("%s/%s cannot be published and is tried again: %s", *_place(model), type(error).__name__)
+        return complete
 
     # --- which files of the zoo have been compiled by any service ---
 
     async def take_marks(self) -> None:
-        """So that a service with an empty folder compiles the zoo of a new release, and no other."""
+        """So that a service with an empty folder compiles the zoo of a new release, and no other.
+
+        Raises: what the storage does.
+        """
         for name in await self._store.names(ZOO_FOLDER):
             folder = self._repository / name.rpartition("/")[2]
             digests = (await self._store.read(name)).decode("ascii", "replace").split()
@@ -217,6 +225,10 @@ def remove_files(repository: Path, place: Place, sha256: str | None) -> None:
         path.with_suffix(FACTS).unlink(missing_ok=True)
         path.unlink()
     mark_retired(repository, *place)
+
+
+def _place(model: Model) -> Place:
+    return model.name, model.version
 
 
 def _add_marks(folder: Path, digests: list[str]) -> None:

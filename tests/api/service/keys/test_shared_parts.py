@@ -167,6 +167,7 @@ def test_what_is_no_key_begins_again(both: Shared, clients: tuple[httpx.Client, 
     assert send(clients[1], key, 0, user.keys).json()["state"] == "ready"
 
 
+@pytest.mark.long
 def test_a_service_that_is_killed_in_a_part(both: Shared, tmp_path: Path, fill: Callable[[Path], Path]):
     """What was recorded stays, and the other goes on; the scratch file of the dead one is gone when it starts again."""
     with pair(fill(tmp_path / "one"), tmp_path / "two", both) as (one, two), two.client() as second:

@@ -115,3 +115,29 @@ def test_objects_of_no_version_are_swept(tmp_path: Path, fill: Callable[[Path], 
         assert left == [f"{row.artefact_sha256}.clkm", f"{row.artefact_sha256}.json"]
 
     on_folder(fill(tmp_path / "data"), store, work)
+
+
+class FailingStore(ObjectStore):
+    """Takes nothing until it is mended."""
+
+    broken = True
+
+    async def put(self, name: str, content: Path | bytes) -> None:
+        if self.broken:
+            raise OSError("the storage does not answer")
+        await super().put(name, content)
+
+
+def test_a_storage_that_does_not_answer_at_the_start(tmp_path: Path, fill: Callable[[Path], Path]):
+    pytest.importorskip("obstore")
+    (tmp_path / "bucket").mkdir()
+    store = FailingStore((tmp_path / "bucket").as_uri())
+
+    async def work(models: Models, _: Database) -> None:
+        assert models.index() == [], "nothing is served that others could not have"
+        store.broken = False
+        models._publish_at = 0.0
+        await models.refresh()
+        assert models.find("toy").version == "1"
+
+    on_folder(fill(tmp_path / "data"), store, work)

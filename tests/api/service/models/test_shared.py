@@ -174,6 +174,7 @@ def test_a_damaged_object_is_not_served(both: Shared, services: tuple[Server, Se
         assert any("other bytes than its row says" in line["message"] for line in third.log_lines())
 
 
+@pytest.mark.long
 def test_a_service_killed_while_it_publishes(both: Shared, tmp_path: Path, artefact: bytes):
     """Whatever moment it was: the version is everywhere or nowhere, and the same request again ends it."""
     with pair(tmp_path / "one", tmp_path / "two", both) as (one, two):
@@ -199,6 +200,7 @@ def test_a_service_killed_while_it_publishes(both: Shared, tmp_path: Path, artef
                 assert becomes(lambda server=server, name=name: served(server, name), digest(artefact), SEEN_SECONDS)
 
 
+@pytest.mark.long
 def test_a_zoo_that_one_service_has_compiled_is_not_compiled_again(both: Shared, tmp_path: Path, artefact: bytes):
     """Nor when the model has been retired since: the mark of its file travels."""
     mark = "ab" * 32

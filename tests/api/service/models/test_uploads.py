@@ -241,6 +241,7 @@ def test_two_requests_for_one_version(server: Server, artefact: bytes, other: by
     assert left(server, "raced") == ["1.clkm", "1.json"]
 
 
+@pytest.mark.long
 def test_a_killed_service_has_the_version_or_nothing(tmp_path: Path, fill: Callable[[Path], Path], artefact: bytes):
     with running(fill(tmp_path / "data")) as server:
         with raw(server, "killed", len(artefact), artefact[:-1]):
@@ -274,14 +275,7 @@ def test_scopes_and_names(tmp_path: Path, fill: Callable[[Path], Path], artefact
         assert not (data / "models" / "toy" / "2.clkm").exists()
 
 
-def test_no_room(tmp_path: Path, fill: Callable[[Path], Path], artefact: bytes):
-    reserve = {"DISK_RESERVE_BYTES": str(1 << 60)}
-    with running(fill(tmp_path / "data"), environment=reserve) as server, server.client() as http:
-        answer = send(http, "large", "1", artefact)
-        assert (answer.status_code, answer.json()["code"]) == (507, "storage_full")
-        assert left(server, "large") == []
-
-
+@pytest.mark.long
 def test_a_structured_secret_is_refused(tmp_path: Path, fill: Callable[[Path], Path]):
     content = program_to_bytes(toy_model(set_name="toy_block_two_limb").program)
     for allowed, expected in (("false", (409, "structured_keys_refused")), ("true", (201, None))):
