@@ -82,7 +82,6 @@ def test_the_command_line_adds_and_removes(server: Server, artefact: Path, tmp_p
     assert cloakwork(tmp_path, "models", "remove", "by-hand", "1", "--bytes", *url).returncode == 0
     for arguments, says in (
         (("models", "add", str(artefact)), "--data"),
-        (("models", "add", "nowhere.clkm", *url), "nowhere"),
         (("models", "add", str(artefact), "--name", "../x", *url), "--name"),
     ):
         result = cloakwork(tmp_path, *arguments)

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from scoring_server import Server, User, becomes
+from scoring_server import Server, User, becomes, running
 from two_services import Shared, pair, shared
 
 PART = 20_000
@@ -182,6 +182,29 @@ def test_a_service_that_is_killed_in_a_part(both: Shared, tmp_path: Path, fill: 
         assert send(second, key, PART, user.keys[PART:]).json()["state"] == "ready"
         one.start()
         assert scratch((one, two)) == []
+
+
+@pytest.mark.long
+def test_a_service_without_room_leaves_the_upload_to_others(
+    both: Shared,
+    services: tuple[Server, Server],
+    clients: tuple[httpx.Client, httpx.Client],
+    user: User,
+    tmp_path: Path,
+):
+    key = opened(clients[0], user)
+    send(clients[0], key, 0, user.keys[:PART]).raise_for_status()
+    full = {**both.environment, "DISK_RESERVE_BYTES": str(1 << 60)}
+    with running(tmp_path / "full", environment=full, variables=both.variables) as third, third.client() as http:
+        for offset, content in ((PART, user.keys[PART:]), (PART, user.keys[PART : 2 * PART])):
+            answer = send(http, key, offset, content)
+            assert (answer.status_code, answer.json()["code"]) == (507, "storage_full")
+        send(clients[1], key, PART, user.keys[PART:-1]).raise_for_status()
+        record_rest(both, key, user.keys)
+        answer = send(http, key, len(user.keys), b"")
+        assert (answer.status_code, answer.json()["code"]) == (507, "storage_full"), "no room to check it in"
+        assert stands(http, key) == len(user.keys), "and nothing is lost"
+    assert send(clients[0], key, len(user.keys), b"").json()["state"] == "ready"
 
 
 def test_an_upload_whose_last_step_was_cut_off(

@@ -25,7 +25,7 @@ MOST_BYTES = 1 << 20
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
-    settings = {"MAX_MODEL_BYTES": str(MOST_BYTES), "BODY_IDLE_SECONDS": "2"}
+    settings = {"MAX_MODEL_BYTES": str(MOST_BYTES), "BODY_IDLE_SECONDS": "1"}
     with running(fill(tmp_path_factory.mktemp("uploads") / "data"), environment=settings) as started:
         yield started
 
