@@ -132,7 +132,7 @@ class SharedParts:
         end = stream.tell()
         if end == saved:
             return saved
-        joined = _joinable(await self._rows.of(record), saved, end)
+        joined = joinable(await self._rows.of(record), saved, end)
         await self._fill(scratch, stream, joined)
         start = joined[0].start if joined else saved
         part = Part(start, end - start, f"{UPLOADS}/{record.id}/{start}-{secrets.token_hex(8)}")
@@ -196,7 +196,7 @@ class SharedParts:
             await self._store.delete(part.name)
 
 
-def _joinable(parts: list[Part], start: int, end: int) -> list[Part]:
+def joinable(parts: list[Part], start: int, end: int) -> list[Part]:
     """The last parts that one from `start` to `end` is joined with."""
     joined: list[Part] = []
     for part in reversed(parts):
