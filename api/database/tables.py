@@ -72,6 +72,7 @@ models = Table(
     Column("artefact_sha256", String(64)),  # None: of an earlier release, which knew the state alone
     Column("kind", String(16)),
     Column("bytes", BigInteger),  # of the artefact; 0: nothing is left of it
+    Column("facts_sha256", String(64)),  # of the object that has its facts
 )
 
 jobs = Table(

@@ -21,6 +21,9 @@ ENDED: Final = (RETIRED, REMOVED)
 """States of a version that never comes back; of one that is removed the bytes go as well."""
 
 
+_OF_BYTES: Final = ("program_digest", "artefact_sha256", "kind", "bytes", "facts_sha256")
+
+
 @dataclass(frozen=True)
 class ModelRecord:
     name: str
@@ -31,6 +34,7 @@ class ModelRecord:
     artefact_sha256: str | None  # None: an earlier release wrote the row, or it is not published
     kind: str | None
     bytes: int | None  # 0: nothing is left of the artefact
+    facts_sha256: str | None = None  # of the object that has its facts
 
     @classmethod
     def of(cls, model: Model, state: str, size: int) -> ModelRecord:
@@ -57,7 +61,7 @@ class ModelRecords:
                 await connection.execute(insert(table).values(**record.__dict__))
             return record
         except IntegrityError:
-            known = {name: getattr(record, name) for name in ("program_digest", "artefact_sha256", "kind", "bytes")}
+            known = {name: getattr(record, name) for name in _OF_BYTES}
             unclaimed = _at(record.place) & table.c.artefact_sha256.is_(None) & table.c.state.not_in(ENDED)
             async with self._database.write() as connection:
                 await connection.execute(update(table).where(unclaimed).values(**known))

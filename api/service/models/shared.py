@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +23,7 @@ from cloakwork.api.service.models.folder import Place, artefact_of, mark_retired
 from cloakwork.api.service.models.incoming import Incoming
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.models.records import ENDED, LOADED, REMOVED, ModelRecord, ModelRecords
+from cloakwork.api.service.names import NAME_PATTERN
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models.repository_files import FACTS, KINDS, ZOO, own_facts
@@ -54,9 +58,11 @@ class SharedModels:
         """
         if await asyncio.to_thread(sha256_of, model.artefact) != model.artefact_sha256:
             raise MalformedError(f"{model.name}/{model.version}: its file has changed since it was described")
+        facts = json.dumps(model.facts).encode()
         record = ModelRecord.of(model, state, model.artefact.stat().st_size)
+        record = replace(record, facts_sha256=hashlib.sha256(facts).hexdigest())
         await self._store.put(_name(record), model.artefact)
-        await self._store.put(_facts_name(record), json.dumps(model.facts).encode())
+        await self._store.put(_facts_name(record), facts)
         now_there = await self._records.claim(record)
         if now_there.artefact_sha256 != record.artefact_sha256:
             await self._delete_objects(record)
@@ -87,7 +93,10 @@ class SharedModels:
         Raises: what the storage does.
         """
         for name in await self._store.names(ZOO_FOLDER):
-            folder = self._repository / name.rpartition("/")[2]
+            model = name.rpartition("/")[2]
+            if not re.match(NAME_PATTERN, model):
+                continue
+            folder = self._repository / model
             digests = (await self._store.read(name)).decode("ascii", "replace").split()
             await asyncio.to_thread(_add_marks, folder, digests)
 
@@ -161,12 +170,13 @@ class SharedModels:
             self._incoming.drop(artefact)
 
     async def _fetch_facts(self, record: ModelRecord, artefact: Path) -> None:
-        """Those of another release are made here, as are those that are not there."""
+        """Those of another release are made here, as are those that are not there, or not those that were published."""
         assert record.artefact_sha256 is not None and record.kind is not None
         with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):
             size = await self._store.byte_count(_facts_name(record)) or 0
             text = await self._store.read(_facts_name(record)) if 0 < size <= _LARGEST_FACTS else b""
-            if json.loads(text).items() >= own_facts(record.artefact_sha256, record.kind).items():
+            published = hashlib.sha256(text).hexdigest() == record.facts_sha256
+            if published and json.loads(text).items() >= own_facts(record.artefact_sha256, record.kind).items():
                 await asyncio.to_thread(artefact.with_suffix(FACTS).write_bytes, text)
                 return
         await self._incoming.describe(artefact)

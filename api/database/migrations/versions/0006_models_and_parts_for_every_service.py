@@ -15,6 +15,7 @@ def upgrade() -> None:
     op.add_column("models", sa.Column("artefact_sha256", sa.String(64)))
     op.add_column("models", sa.Column("kind", sa.String(16)))
     op.add_column("models", sa.Column("bytes", sa.BigInteger))
+    op.add_column("models", sa.Column("facts_sha256", sa.String(64)))
     op.add_column("evaluation_keys", sa.Column("received_bytes", sa.BigInteger, nullable=False, server_default="0"))
     op.create_table(
         "upload_parts",
@@ -29,5 +30,5 @@ def downgrade() -> None:
     op.execute("UPDATE models SET state = 'retired' WHERE state = 'removed'")
     op.drop_table("upload_parts")
     op.drop_column("evaluation_keys", "received_bytes")
-    for name in ("bytes", "kind", "artefact_sha256"):
+    for name in ("facts_sha256", "bytes", "kind", "artefact_sha256"):
         op.drop_column("models", name)

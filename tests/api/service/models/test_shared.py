@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,17 +153,27 @@ def test_a_service_that_joins_has_every_model_when_it_is_ready(
         for name in ("before", "ended", "damaged"):
             send(http, name, "1", artefact).raise_for_status()
         http.delete("/v2/repository/models/ended/versions/1").raise_for_status()
-    damaged = damage(both, "damaged", artefact)
+    damaged = damage(both, "damaged", artefact) and change_facts(both, "before")
     with running(tmp_path / "third", environment=both.environment, variables=both.variables) as third:
         assert served(third, "before") == digest(artefact)
         assert (third.data / "models" / "ended" / "1.retired").exists()
         assert not (third.data / "models" / "ended" / "1.clkm").exists()
         if damaged:
             with third.client() as http:
+                facts = http.get("/v2/models/before").json()["parameters"]["fhe"]
+                assert facts["input_bytes_one_sample"] < 10_000, "facts that somebody changed are made again"
                 answer = http.get("/v2/models/damaged")
             assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
             assert list((third.data / "models" / ".incoming").iterdir()) == []
             assert any("other bytes than its row says" in line["message"] for line in third.log_lines())
+
+
+def change_facts(both: Shared, name: str) -> bool:
+    objects = Path(both.environment["STORAGE_URL"].removeprefix("file://"))
+    (path,) = (objects / "models" / name / "1").glob("*.json")
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({**facts, "input_numbers": 100_000}))
+    return True
 
 
 def damage(both: Shared, name: str, artefact: bytes) -> bool:

@@ -173,7 +173,7 @@ def test_who_was_there_before_keeps_every_model(tmp_path: Path, fill: Callable[[
         "[c.execute(s) for s in ('ALTER TABLE tenants DROP COLUMN models', 'ALTER TABLE tenants DROP COLUMN max_queue', "
         "'ALTER TABLE jobs DROP COLUMN expected_bytes', 'DROP TABLE upload_parts', "
         "'ALTER TABLE evaluation_keys DROP COLUMN received_bytes', 'ALTER TABLE models DROP COLUMN artefact_sha256', "
-        "'ALTER TABLE models DROP COLUMN kind', 'ALTER TABLE models DROP COLUMN bytes', "
+        "'ALTER TABLE models DROP COLUMN kind', 'ALTER TABLE models DROP COLUMN bytes', 'ALTER TABLE models DROP COLUMN facts_sha256', "
         "\"UPDATE alembic_version SET version_num = '0001'\")]; c.commit()"
     )
     subprocess.run([sys.executable, "-c", script, str(data / "cloakwork.db")], check=True)
