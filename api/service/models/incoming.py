@@ -72,10 +72,8 @@ class Incoming:
         folder = self._repository / name
         folder.mkdir(exist_ok=True)
         target = folder / f"{version}{artefact.suffix}"
-        if target.exists():
-            raise FileExistsError(target)
-        artefact.with_suffix(FACTS).replace(target.with_suffix(FACTS))
         os.link(artefact, target)  # which replaces nothing
+        artefact.with_suffix(FACTS).replace(target.with_suffix(FACTS))
         artefact.unlink()
         synchronise_folder(folder)
         return target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from io import FileIO
-from typing import Final
+from typing import BinaryIO, Final
 
 _WRITE_BYTES: Final = 1 << 20
 
@@ -30,7 +30,7 @@ async def blocks(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         raise broken
 
 
-def write_all(stream: FileIO, block: bytes) -> None:
+def write_all(stream: BinaryIO | FileIO, block: bytes) -> None:
     """An unbuffered file may take less than it is given, above all the last bytes that fit on the disk."""
     view = memoryview(block)
     while view:

@@ -43,3 +43,13 @@ def test_objects(tmp_path: Path):
         assert not (tmp_path / "none").exists() and list(tmp_path.glob(".none*")) == []
 
     asyncio.run(run())
+
+
+def test_a_storage_that_refuses(tmp_path: Path):
+    """A folder that is a file: an error of the system, as every caller expects one."""
+    pytest.importorskip("obstore")
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "bucket" / "models").write_bytes(b"")
+    store = ObjectStore((tmp_path / "bucket").as_uri())
+    with pytest.raises(OSError, match="storage"):
+        asyncio.run(store.put("models/a", b"x"))
