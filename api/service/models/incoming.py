@@ -72,8 +72,23 @@ class Incoming:
         folder = self._repository / name
         folder.mkdir(exist_ok=True)
         target = folder / f"{version}{artefact.suffix}"
-        os.link(artefact, target)  # which replaces nothing
+        _move(artefact, target)
         artefact.with_suffix(FACTS).replace(target.with_suffix(FACTS))
-        artefact.unlink()
         synchronise_folder(folder)
         return target
+
+
+def _move(source: Path, target: Path) -> None:
+    """Raises:
+    FileExistsError: nothing is replaced.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links, such as SMB
+        if target.exists():
+            raise FileExistsError(target) from None
+        source.rename(target)
+    else:
+        source.unlink()
