@@ -66,6 +66,9 @@ class Settings(BaseSettings):
         description="Room that stays free where the data folder is: uploads and jobs that would leave less are refused with 507, deleting "
         "goes on.",
     )
+    max_model_bytes: Positive = Field(
+        2 << 30, description="A model that is uploaded over HTTP, bytes; files in the data folder may be larger."
+    )
     structured_keys: bool = Field(
         False,
         description="Serve models, and take evaluation keys, of parameter sets with structured secrets (`.._block`); they are refused otherwise.",
@@ -163,6 +166,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = os.environ.get(FILE_VARIABLE)
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(file) if file else None)
+
+    @property
+    def shared(self) -> bool:
+        """Whether other services may use the same database and the same storage."""
+        return self.database_url is not None and self.storage_url is not None and not self.single_host
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:

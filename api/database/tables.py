@@ -61,8 +61,18 @@ evaluation_keys = Table(
     Column("secret_id", String(32)),  # the key id of the wire format, when ready
     Column("created_at", Float, nullable=False),
     Column("used_at", Float, nullable=False),
+    Column("received_bytes", BigInteger, nullable=False, server_default="0"),  # of an upload whose parts are objects
     UniqueConstraint("tenant", "parameter_digest", "sha256", name="one_key_per_tenant_and_content"),
     Index("keys_by_time", "created_at", "id"),
+)
+
+upload_parts = Table(  # of uploads that every service on the database goes on with: adjacent, from 0 to received_bytes
+    "upload_parts",
+    metadata,
+    Column("evaluation_key", String(32), primary_key=True),
+    Column("start", BigInteger, primary_key=True),
+    Column("bytes", BigInteger, nullable=False),
+    Column("name", String(128), nullable=False),  # of the object
 )
 
 models = Table(
@@ -71,8 +81,12 @@ models = Table(
     Column("name", String(64), primary_key=True),
     Column("version", String(32), primary_key=True),
     Column("program_digest", String(64), nullable=False),
-    Column("state", String(16), nullable=False),  # loaded, unloaded, retired
+    Column("state", String(16), nullable=False),  # loaded, unloaded, retired, removed
     Column("changed_at", Float, nullable=False),
+    Column("artefact_sha256", String(64)),  # None: of an earlier release, which knew the state alone
+    Column("kind", String(16)),
+    Column("bytes", BigInteger),  # of the artefact; 0: nothing is left of it
+    Column("facts_sha256", String(64)),  # of the object that has its facts
 )
 
 jobs = Table(

@@ -30,6 +30,7 @@ STREAMED: Final = (
     ("POST", re.compile(r"/v2/models/[^/]+(/versions/[^/]+)?/infer\Z")),
     ("POST", re.compile(r"/v2/models/[^/]+/jobs\Z")),
     ("PATCH", re.compile(r"/v2/keys/[^/]+\Z")),
+    ("PUT", re.compile(r"/v2/repository/models/[^/]+/versions/[^/]+\Z")),
 )
 """Routes that authenticate first and then count the bytes of their bodies themselves."""
 

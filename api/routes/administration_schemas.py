@@ -99,7 +99,7 @@ class LoadAnswer(BaseModel):
 class ModelRow(BaseModel):
     name: str
     version: str
-    state: Literal["loaded", "unloaded", "retired", "structured_keys_refused"]
+    state: Literal["loaded", "unloaded", "retired", "removed", "structured_keys_refused"]
     parameter_set: str
     bootstraps: int = Field(description="Of one sample.")
     runs: int = Field(description="Requests and jobs that succeeded since the service began.")

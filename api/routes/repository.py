@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated, Any
 
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from cloakwork.api.http.bodies import chunks, content_length
 from cloakwork.api.routes.dependencies import AllServices, ManagingCaller, ModelName, ModelVersion
-from cloakwork.api.routes.documents import errors
-from cloakwork.api.routes.schemas import RepositoryAnswer, RepositoryEntry, RepositoryQuery
+from cloakwork.api.routes.documents import binary_request, errors
+from cloakwork.api.routes.schemas import RepositoryAnswer, RepositoryEntry, RepositoryQuery, RepositoryUpload, Sha256
+from cloakwork.api.service.models.records import LOADED
+from cloakwork.api.service.models.uploads import Announced
 
 router = APIRouter(tags=["repository"])
 
@@ -33,7 +38,58 @@ async def unload(model: ModelName, services: AllServices, tenant: ManagingCaller
     return RepositoryAnswer(name=model, versions=[])
 
 
+_UPLOADED: dict[int | str, dict[str, Any]] = {
+    200: {"model": RepositoryUpload, "description": "The same bytes are there already"},
+    **errors(404, 408, 409, 410, 411, 413, 507),
+}
+
+
+@router.put(
+    "/v2/repository/models/{model}/versions/{version}",
+    status_code=201,
+    responses=_UPLOADED,
+    openapi_extra=binary_request("A compiled model (.clkm) or an index of nearest neighbours (.clkn)."),
+)
+async def upload(
+    model: ModelName,
+    version: ModelVersion,
+    request: Request,
+    response: Response,
+    services: AllServices,
+    tenant: ManagingCaller,
+    load: Annotated[bool, Query(description="Put the version into service.")] = True,
+    fhe_artefact_sha256: Annotated[
+        Sha256 | None, Header(description="SHA-256 of the body in hexadecimal, checked when all of it is here.")
+    ] = None,
+) -> RepositoryUpload:
+    """A version from a file, in service afterwards unless `load=false`. A version never changes: the same bytes again are answered with 200,
+    others with 409."""
+    announced = Announced(content_length(request), fhe_artefact_sha256, load)
+    body = chunks(request, announced.bytes, services.settings.body_idle_seconds)
+    record, new = await services.model_uploads.receive(tenant, (model, version), announced, body)
+    response.status_code = 201 if new else 200
+    response.headers["Location"] = f"/v2/models/{model}/versions/{version}"
+    ready = record.state == LOADED
+    return RepositoryUpload(
+        name=model,
+        version=version,
+        state="READY" if ready else "UNAVAILABLE",
+        reason="" if ready else record.state,
+        bytes=record.bytes or 0,
+        sha256=record.artefact_sha256 or "",
+    )
+
+
 @router.delete("/v2/repository/models/{model}/versions/{version}", responses=errors(404), status_code=204)
-async def retire(model: ModelName, version: ModelVersion, services: AllServices, tenant: ManagingCaller) -> None:
-    """Retires a version for good: it answers 410 from now on."""
-    await services.models.of(tenant).retire(model, version)
+async def retire(
+    model: ModelName,
+    version: ModelVersion,
+    services: AllServices,
+    tenant: ManagingCaller,
+    remove: Annotated[
+        bool,
+        Query(description="Remove its bytes too, as soon as no job needs them; audits need the file elsewhere then."),
+    ] = False,
+) -> None:
+    """Retires a version for good: it answers 410 from now on, and its number is not given again."""
+    await services.models.of(tenant).retire(model, version, remove)

@@ -72,6 +72,11 @@ class RepositoryAnswer(BaseModel):
     versions: list[str]
 
 
+class RepositoryUpload(RepositoryEntry):
+    bytes: int
+    sha256: str = Field(description="Of the artefact, in hexadecimal.")
+
+
 class KeyAnnouncement(Body):
     parameter_set_digest: Sha256
     bytes: Annotated[StrictInt, Field(ge=1, le=1 << 40)]

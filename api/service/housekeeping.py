@@ -99,6 +99,7 @@ class Housekeeping:
     async def _gone(self) -> None:
         """What another process deleted, a service on the same database or the command line, leaves this one's memory, devices and disk."""
         await self._jobs.abandon()
+        await self._uploads.parts.abandon()
         with contextlib.suppress(UnavailableError):  # an engine that does not answer has its turn later
             resident: list[str] = (await self._link.ping(_PING_SECONDS))["keys"]
             for key in set(resident) - await self._keys.ready(resident):
@@ -136,6 +137,7 @@ class Housekeeping:
             for name in old:
                 if _owner(name) not in owners:
                     await self._storage.delete(name)
+        await self._uploads.parts.sweep(_ORPHAN_SECONDS)
         await self._drop_copies("results", self._store.known)
         await self._drop_copies("inputs", self._store.unfinished, _ORPHAN_SECONDS)
         await asyncio.to_thread(self._storage.sweep, _ORPHAN_SECONDS)

@@ -19,15 +19,22 @@ from cloakwork.api.service.housekeeping import Housekeeping
 from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.keys.keys import Keys
+from cloakwork.api.service.keys.local_parts import LocalParts
+from cloakwork.api.service.keys.part_rows import PartRows
+from cloakwork.api.service.keys.parts import Parts
+from cloakwork.api.service.keys.shared_parts import SharedParts
 from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.models.models import Models
+from cloakwork.api.service.models.records import ModelRecords
+from cloakwork.api.service.models.uploads import ModelUploads
 from cloakwork.api.service.readiness import Readiness
 from cloakwork.api.service.scoring.body_budget import BodyBudget
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Scoring
 from cloakwork.api.service.storage.disk import Disk
 from cloakwork.api.service.storage.node import Node
-from cloakwork.api.service.storage.objects import open_storage
+from cloakwork.api.service.storage.object_store import ObjectStore
+from cloakwork.api.service.storage.objects import UPLOADS, ObjectStorage, Storage, open_storage
 from cloakwork.api.service.storage.private import own_folder
 from cloakwork.api.service.tenants.tenants import Tenant, Tenants
 from cloakwork.api.service.tenants.usage import Usage
@@ -59,6 +66,11 @@ def audit_key(settings: Settings) -> AuditKey:
     return own_audit_key(settings.data_folder / AUDIT_KEY_FILE)
 
 
+def shared_store(settings: Settings, storage: Storage) -> ObjectStore | None:
+    """The object storage, where other services use it too."""
+    return storage.store if settings.shared and isinstance(storage, ObjectStorage) else None
+
+
 class Services:
     """Everything that the routes call."""
 
@@ -71,8 +83,15 @@ class Services:
         self.metrics = Metrics()
         self.tenants = Tenants(self.database)
         self.storage = open_storage(settings.storage_url, settings.data_folder)
-        self.models = Models(settings.data_folder / "models", self.database, settings.zoo, settings.structured_keys)
+        self.models = Models(
+            settings.data_folder / "models",
+            ModelRecords(self.database),
+            settings.zoo,
+            settings.structured_keys,
+            shared_store(settings, self.storage),
+        )
         self.disk = Disk(settings.data_folder, settings.disk_reserve_bytes)
+        self.model_uploads = ModelUploads(self.models, self.disk, settings.max_model_bytes, settings.structured_keys)
         self.keys = Keys(self.database)
         self.usage = Usage(self.database, settings)
         self.dispatcher = Dispatcher(settings, engine_options(settings), self.audit_key)
@@ -80,6 +99,7 @@ class Services:
             self.keys,
             self.models,
             self.storage,
+            self._parts(),
             self.usage,
             self.disk,
             self.dispatcher.forget_key,
@@ -109,6 +129,13 @@ class Services:
         self.administration = self._administration()
         self.started = False
 
+    def _parts(self) -> Parts:
+        store = shared_store(self.settings, self.storage)
+        if store is None:
+            return LocalParts(self.storage, self.usage, self.disk)
+        folder = self.storage.place(UPLOADS)
+        return SharedParts(store, PartRows(self.database), self.keys, folder, self.usage, self.disk)
+
     def _administration(self) -> Administration:
         settings, activity = self.settings, self.metrics.activity
         return Administration(
@@ -132,7 +159,7 @@ class Services:
 
     async def _open(self) -> None:
         try:
-            await self.models.scan()
+            await self.models.begin()
             await self._housekeeping.begin()
             self.started = True
         except Exception:
@@ -145,6 +172,7 @@ class Services:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
+        await self.models.end()
         await self.dispatcher.link.stop()
         await self.jobs.drain()
         await self._housekeeping.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from cloakwork.app.client.conversations import (
 )
 from cloakwork.app.client.exchange import Conversation, Request
 from cloakwork.app.client.keyring import Keyring
+from cloakwork.app.client.model_uploads import add_model
 from cloakwork.app.client.remote_models import RemoteModel, require_samples
 from cloakwork.app.client.scores import Scores
 from cloakwork.app.client.transport import AsyncTransport, SyncTransport, checked_url
@@ -132,6 +134,31 @@ class Client(_Settings):
         """Any other route without a body (docs/service.md): its answer in JSON, {} when it has none."""
         return self._transport.carry_out(_call(method, path))
 
+    def add_model(
+        self,
+        path: str | Path,
+        name: str | None = None,
+        *,
+        version: str | None = None,
+        load: bool = True,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Sends a compiled model or an index to the server; the API key needs the scope `models`.
+
+        Args:
+            name: how the server calls it; the file's name without its ending where None.
+            version: None: the next number.
+            load: put it into service.
+            progress: progress("upload", bytes, all bytes).
+
+        Returns:
+            name, version, state, reason, bytes and sha256 of the version.
+
+        Raises:
+            ServiceError: the server refused: no model of its release (422), a version with other bytes (409) or retired (410), too large (413).
+        """
+        return self._transport.carry_out(add_model(Path(path), name, version, load, progress or _silent))
+
     def model(self, name: str, version: str | None = None) -> RemoteModel:
         """Its client specification and its facts: parameter set, bytes, bootstraps, failure probability."""
         return self._transport.carry_out(self._model(name, version))
@@ -194,6 +221,17 @@ class AsyncClient(_Settings):
 
     async def models(self) -> list[str]:
         return await self._transport.carry_out(_listing())
+
+    async def add_model(
+        self,
+        path: str | Path,
+        name: str | None = None,
+        *,
+        version: str | None = None,
+        load: bool = True,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        return await self._transport.carry_out(add_model(Path(path), name, version, load, progress or _silent))
 
     async def model(self, name: str, version: str | None = None) -> RemoteModel:
         return await self._transport.carry_out(self._model(name, version))

@@ -5,13 +5,33 @@ One conversation serves the synchronous and the asynchronous client; `transport.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
+_PIECE_BYTES: Final = 1 << 20
+
 OnEvent: TypeAlias = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class FileBody:
+    """A body that is read as it is sent; `sent` hears how many bytes of it are."""
+
+    path: Path
+    size: int
+    sent: Callable[[int], None]
+
+    def pieces(self) -> Iterator[bytes]:
+        done = 0
+        with self.path.open("rb") as stream:
+            while done < self.size and (piece := stream.read(min(_PIECE_BYTES, self.size - done))):
+                yield piece
+                done += len(piece)
+                self.sent(done)
 
 
 @dataclass(frozen=True)
@@ -22,7 +42,7 @@ class Request:
     path: str
     repeatable: bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
-    content: bytes | None = None
+    content: bytes | FileBody | None = None
     json: Any = None
     on_event: OnEvent | None = None  # read the answer as server-sent events
     accepted: tuple[int, ...] = ()  # statuses of 400 and more that are answers here, not errors

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cloakwork.app.client.errors import ConnectionLostError, error_of, retry_after
-from cloakwork.app.client.exchange import Conversation, OnEvent, Request, Response, T
+from cloakwork.app.client.exchange import Conversation, FileBody, OnEvent, Request, Response, T
 from cloakwork.fhe_core.errors import ParameterError, UnsupportedError, how_to_install
 
 try:
@@ -177,7 +177,7 @@ class AsyncTransport:
         raise AssertionError("the last attempt returns or raises")
 
     async def _once(self, request: Request) -> Response:
-        arguments = _arguments(request)
+        arguments = _arguments(request, _async_pieces)
         if request.on_event is None:
             answer = await self._http.request(request.method, request.path, **arguments)
             return Response(answer.status_code, _lower(answer.headers), answer.content)
@@ -241,14 +241,25 @@ def _advance(step: Callable[[], Request]) -> Request | _End:
     return request
 
 
-def _arguments(request: Request) -> dict[str, Any]:
+def _arguments(request: Request, pieces: Callable[[FileBody], Any] = FileBody.pieces) -> dict[str, Any]:
+    """`pieces`: how the client of httpx takes a body that is read as it is sent."""
     arguments: dict[str, Any] = {"headers": dict(request.headers)}
-    if request.content is not None:
+    if isinstance(request.content, FileBody):
+        arguments["content"] = pieces(request.content)
+        arguments["headers"]["Content-Length"] = str(request.content.size)
+    elif request.content is not None:
         arguments["content"] = request.content
+    if request.content is not None:
         arguments["headers"].setdefault("Content-Type", "application/octet-stream")
     if request.json is not None:
         arguments["json"] = request.json
     return arguments
+
+
+async def _async_pieces(body: FileBody) -> AsyncIterator[bytes]:
+    pieces = body.pieces()
+    while (piece := await asyncio.to_thread(next, pieces, b"")) != b"":
+        yield piece
 
 
 def _lower(headers: httpx.Headers) -> dict[str, str]:

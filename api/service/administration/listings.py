@@ -18,7 +18,8 @@ from cloakwork.api.service.administration.pages import Page, newest_first, page_
 from cloakwork.api.service.clock import now, today
 from cloakwork.api.service.jobs.events import JobEvents
 from cloakwork.api.service.keys.keys import READY
-from cloakwork.api.service.models.models import Models, version_order
+from cloakwork.api.service.models.folder import version_order
+from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.service.tenants.usage import COUNTERS, Usage, stored_bytes_by_tenant

@@ -35,6 +35,7 @@ class KeyRecord:
     secret_id: str | None  # the key id that ciphertexts of the same secret key carry
     created_at: float
     used_at: float
+    received_bytes: int = 0  # of an upload whose parts are objects (`shared_parts.py`)
 
     @classmethod
     def of_upload(cls, tenant: str, params: KeyParameters, sha256: str | None) -> KeyRecord:
@@ -129,7 +130,7 @@ class Keys:
         """Its bytes are lost: the same content can be sent again."""
         where = (table.c.id == record.id) & (table.c.state == READY)
         async with self._database.write() as connection:
-            await connection.execute(update(table).where(where).values(state=OPEN, used_at=now()))
+            await connection.execute(update(table).where(where).values(state=OPEN, used_at=now(), received_bytes=0))
         self.forget_remembered(record.tenant)
 
     async def touch(self, record: KeyRecord) -> bool:
@@ -183,6 +184,9 @@ class Keys:
                 )
         else:
             mine = [key for key in await self._of(tenant, parameter_digest) if key.secret_id == secret_id]
+            if not mine:  # another service may have received it a moment ago
+                self._remembered.pop((tenant, parameter_digest), None)
+                mine = [key for key in await self._of(tenant, parameter_digest) if key.secret_id == secret_id]
             if not mine:
                 raise KeyRequiredError(
                     "no evaluation keys of this secret key for the model's parameter set are here; upload them first: POST /v2/keys"

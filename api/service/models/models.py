@@ -3,144 +3,104 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import logging
-import re
 import sys
-from collections.abc import Iterable
+import time
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import select
-
-from cloakwork.api.database.connection import Database
-from cloakwork.api.database.tables import models
-from cloakwork.api.errors import GoneError, StructuredKeysError, UnavailableError, UnknownModelError
+from cloakwork.api.errors import UnknownModelError
 from cloakwork.api.service.clock import now
+from cloakwork.api.service.models.catalogue import Catalogue, no_model
+from cloakwork.api.service.models.folder import Place, artefact_of, mark_retired, read_folder
+from cloakwork.api.service.models.incoming import Incoming
 from cloakwork.api.service.models.index_model import IndexModel
 from cloakwork.api.service.models.key_parameters import KeyParameters
 from cloakwork.api.service.models.model import Model
-from cloakwork.api.service.models.program_model import ProgramModel
-from cloakwork.api.service.names import NAME_PATTERN, VERSION_PATTERN
+from cloakwork.api.service.models.records import ENDED, LOADED, REMOVED, RETIRED, UNLOADED, ModelRecord, ModelRecords
+from cloakwork.api.service.models.shared import SharedModels, held, remove_files
+from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.api.service.tenants.tenants import Tenant
 
-LOADED, UNLOADED, RETIRED = "loaded", "unloaded", "retired"
-REFUSED = "structured_keys_refused"  # a set with a structured secret where they are not allowed; never stored
-
-_KINDS: Final[dict[str, tuple[type[Model], str]]] = {
-    ProgramModel.kind: (ProgramModel, ".clkm"),
-    IndexModel.kind: (IndexModel, ".clkn"),
-}
+_LOOK_SECONDS: Final = 2.0  # until every service on a database knows what one of them changed: below five
+_KEEP_SECONDS: Final = 60.0  # the file of a removed version, for requests that were accepted just before
+_SWEEP_SECONDS: Final = 3600.0
+_AGAIN_SECONDS: Final = 30.0
 
 _log = logging.getLogger("cloakwork.repository")
 
 
-class Models:
-    """Models of sets with structured secrets are known and not in service unless they are allowed."""
+class Models(Catalogue):
+    """`store`: the object storage that services on one database share; without it the folder is the repository."""
 
-    def __init__(self, repository: Path, database: Database, zoo: bool, structured_keys: bool = False) -> None:
+    def __init__(
+        self,
+        repository: Path,
+        records: ModelRecords,
+        zoo: bool,
+        structured_keys: bool = False,
+        store: ObjectStore | None = None,
+    ) -> None:
+        super().__init__(structured_keys, store is not None)
         self.repository = repository
-        self._database = database
+        self.incoming = Incoming(repository)
+        self.records = records
+        self.shared = None if store is None else SharedModels(repository, store, records, self.incoming)
         self._zoo = zoo
-        self._structured_keys = structured_keys
-        self._versions: dict[str, dict[str, Model]] = {}
-        self._states: dict[tuple[str, str], str] = {}
-        self._scanning = asyncio.Lock()
-        self._read = False
-        repository.mkdir(parents=True, exist_ok=True)
+        self._describing = asyncio.Lock()
+        self._reading = asyncio.Lock()
+        self._swept = time.monotonic()
+        self._publish_at: float | None = None  # what could not be published
+        self._watch: asyncio.Task[None] | None = None
 
     def of(self, tenant: Tenant) -> TenantModels:
         """What this tenant sees of them."""
         return TenantModels(self, tenant)
 
-    # --- asking ---
+    async def begin(self) -> None:
+        """Reads all, and from then on sees what other services change."""
+        await self.scan()
+        self._watch = asyncio.create_task(self._look())
 
-    def names(self) -> list[str]:
-        return sorted(self._versions)
+    async def end(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+        if self.shared is not None:
+            await self.shared.end()
 
-    def require_read(self) -> None:
-        """UnavailableError: they are not."""
-        if not self._read:
-            raise UnavailableError("the service is starting: it reads its models", retry_after=1)
-
-    def versions(self, name: str) -> list[Model]:
-        """Loaded versions, oldest first."""
-        known = self._versions.get(name)
-        self.require_read()
-        if known is None:
-            raise _no_model(name)
-        return [model for version, model in _ordered(known.items()) if self._state(name, version) == LOADED]
-
-    def find(self, name: str, version: str | None = None) -> Model:
-        """The newest loaded version, or a given one."""
-        loaded = self.versions(name)
-        if version is None:
-            if not loaded:
-                self._refuse_structured(name, self._versions[name].values())
-                raise GoneError(
-                    f"model '{name}' has no version in service; POST /v2/repository/models/{name}/load loads it"
-                )
-            return loaded[-1]
-        state = self._states.get((name, version))
-        if state == RETIRED:
-            raise GoneError(
-                f"version '{version}' of model '{name}' is retired; use version {[m.version for m in loaded]}"
-            )
-        if version not in self._versions[name]:
-            raise UnknownModelError(f"model '{name}' has no version '{version}'; it has {[m.version for m in loaded]}")
-        self._refuse_structured(name, [self._versions[name][version]])
-        if state == UNLOADED:
-            raise GoneError(
-                f"version '{version}' of model '{name}' is not in service; use version {[m.version for m in loaded]}"
-            )
-        return self._versions[name][version]
-
-    def accepted(self, name: str, version: str) -> Model:
-        """Of a job that was accepted: a version that was unloaded or retired since still ends what was begun with it."""
-        found = self._versions.get(name, {}).get(version)
-        return found if found is not None else self.find(name, version)
-
-    def index(self) -> list[dict[str, str]]:
-        """Every version with its state, as the repository extension of the Open Inference Protocol has it."""
-        return [
-            {
-                "name": model.name,
-                "version": model.version,
-                "state": "READY" if state == LOADED else "UNAVAILABLE",
-                "reason": "" if state == LOADED else state,
-            }
-            for model, state in self.every()
-        ]
-
-    def every(self) -> list[tuple[Model, str]]:
-        """Every version of the folder with its state, by name and version."""
-        return [
-            (model, self._state(name, version))
-            for name in self.names()
-            for version, model in _ordered(self._versions[name].items())
-        ]
-
-    def _state(self, name: str, version: str) -> str:
-        state = self._states.get((name, version), LOADED)
-        return REFUSED if state == LOADED and self._is_refused(self._versions[name][version]) else state
-
-    def _is_refused(self, model: Model) -> bool:
-        return model.structured_secret and not self._structured_keys
-
-    def _refuse_structured(self, name: str, versions: Iterable[Model]) -> None:
-        for model in versions:
-            if self._is_refused(model) and self._state(name, model.version) == REFUSED:
-                raise StructuredKeysError.of(f"model '{name}'", str(model.facts["parameter_set"]))
-
-    # --- changing ---
+    # --- the folder ---
 
     async def scan(self) -> None:
-        """Reads the folder again; facts that are missing are made by a process of its own."""
-        await self.describe()
-        await self.read()
+        """Reads the folder again; facts that are missing are made by a process of its own. What others have published comes first: their zoo
+        is not compiled again. What they have not is published."""
+        if self.shared is None:
+            await self._describe()
+            await self.read()
+            return
+        await self._copy_missing()
+        try:
+            await self.shared.take_marks()
+        except Exception as error:  # the zoo may be compiled once too often
+            _log.error("the storage does not say which models of the zoo it has: %s", type(error).__name__)
+        await self._describe()
+        await self._publish(self.shared)
+        await self._copy_missing()
 
-    async def describe(self) -> None:
-        async with self._scanning:
+    async def _publish(self, shared: SharedModels) -> None:
+        """What the storage does not take comes later: a service with models of its own is ready without it."""
+        found = await asyncio.to_thread(read_folder, self.repository)
+        complete = await shared.publish_new(found, await self.records.all())
+        try:
+            await shared.publish_marks()
+        except Exception as error:
+            complete = False
+            _log.error("which models of the zoo are compiled cannot be written: %s", type(error).__name__)
+        self._publish_at = None if complete else time.monotonic() + _AGAIN_SECONDS
+
+    async def _describe(self) -> None:
+        async with self._describing:
             options = ["--zoo"] if self._zoo else []
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -156,49 +116,112 @@ class Models:
                 _log.warning(line)
 
     async def read(self) -> None:
-        async with self._scanning:
-            async with self._database.read() as connection:
-                rows = (await connection.execute(select(models))).all()
-            self._states = {(row.name, row.version): row.state for row in rows}
-            self._versions = await asyncio.to_thread(_read_repository, self.repository)
-            self._read = True
-            for row in rows:  # a version that is gone for good is still known by name
-                self._versions.setdefault(row.name, {})
+        async with self._reading:
+            rows = await self.records.all()
+            found = await asyncio.to_thread(read_folder, self.repository)
+            if self.shared is not None:
+                found = _published(found, rows)
+            for name, _ in rows:  # a version that is gone for good is still known by name
+                found.setdefault(name, {})
+            self._rows, self._versions, self._read = rows, found, True
+
+    # --- what other services have done ---
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                await self.refresh()
+            except Exception as error:
+                _log.error("the repository cannot be looked at and is tried again: %s", type(error).__name__)
+
+    async def refresh(self) -> None:
+        """States at once; bytes that are missing begin to come, and are seen when they are here."""
+        if self.shared is not None:
+            rows = await self.records.all()
+            if rows != self._rows:
+                await self.read()
+                await asyncio.to_thread(self._mark_ended)
+            missing = self.shared.missing(rows, self._versions, await self._needed(rows))
+            self.shared.begin(missing, self._read_quietly)
+            if self._publish_at is not None and self._publish_at <= time.monotonic():
+                await self._publish(self.shared)
+                await self.read()
+            if time.monotonic() - self._swept >= _SWEEP_SECONDS:
+                self._swept = time.monotonic()
+                await self.shared.sweep(_SWEEP_SECONDS)
+        await self.remove_ended()
+
+    async def _read_quietly(self) -> None:
+        with contextlib.suppress(Exception):  # the next look reads again
+            await self.read()
+
+    async def _copy_missing(self) -> None:
+        """Waits for them; one that cannot be had is logged and comes later."""
+        assert self.shared is not None
+        await self.read()
+        await asyncio.to_thread(self._mark_ended)
+        missing = self.shared.missing(self._rows, self._versions, await self._needed(self._rows))
+        if missing:
+            await asyncio.gather(*map(asyncio.shield, self.shared.begin(missing, self._read_quietly)))
+            await self.read()
+
+    async def _needed(self, rows: dict[Place, ModelRecord]) -> set[Place]:
+        """Versions that jobs wait for, asked where one of those that have ended is not here."""
+        if not any(row.state in ENDED and row.bytes and held(self._versions, at) is None for at, row in rows.items()):
+            return set()
+        return await self.records.needed()
+
+    def _mark_ended(self) -> None:
+        for place, row in self._rows.items():
+            if row.state in ENDED and artefact_of(self.repository, *place) is None:
+                mark_retired(self.repository, *place)
+
+    async def remove_ended(self, keep_seconds: float = _KEEP_SECONDS) -> None:
+        """The bytes of versions that are removed and that no job needs."""
+        old = now() - keep_seconds
+        removed = [row for row in self._rows.values() if row.state == REMOVED and row.changed_at <= old]
+        removed = [row for row in removed if row.bytes or held(self._versions, row.place) is not None]
+        if not removed:
+            return
+        needed = await self.records.needed()
+        for row in removed:
+            if row.place not in needed:
+                await asyncio.to_thread(remove_files, self.repository, row.place, row.artefact_sha256)
+                if self.shared is not None:
+                    await self.shared.remove(row)
+                await self.records.emptied(row)
+        await self.read()
+
+    # --- what this service's users change ---
 
     async def load(self, name: str) -> None:
-        """Every version of the folder that is not retired; what was added to it since is found."""
+        """Every version that is not retired; what was added to the folder since is found."""
         await self.scan()
         if not self._versions.get(name):
-            raise _no_artefact(name)
+            raise no_artefact(name)
         if all(map(self._is_refused, self._versions[name].values())):
             self._refuse_structured(name, self._versions[name].values())
-        await self._set_state(name, LOADED)
+        await self._change(name, LOADED)
 
     async def unload(self, name: str) -> None:
         self.versions(name)
-        await self._set_state(name, UNLOADED)
+        await self._change(name, UNLOADED)
 
-    async def _set_state(self, name: str, state: str) -> None:
-        for version, model in self._versions[name].items():
-            if self._states.get((name, version)) != RETIRED:
-                await self._record(model, state)
+    async def _change(self, name: str, state: str) -> None:
+        await self.records.change(name, state, map(record_of, self._versions[name].values()))
+        await self.read()
 
-    async def _record(self, model: Model, state: str) -> None:
-        row = {"program_digest": model.digest, "state": state, "changed_at": now()}
-        async with self._database.write() as connection:
-            place = (models.c.name == model.name) & (models.c.version == model.version)
-            updated = await connection.execute(models.update().where(place).values(**row))
-            if not updated.rowcount:
-                await connection.execute(models.insert().values(name=model.name, version=model.version, **row))
-        self._states[model.name, model.version] = state
-
-    async def retire(self, name: str, version: str) -> None:
-        """For good: its number is not given again."""
+    async def retire(self, name: str, version: str, remove: bool = False) -> None:
+        """For good: its number is not given again. `remove`: its bytes go as soon as no job needs them, also of one that is retired."""
         self.versions(name)
-        model = self._versions[name].get(version)
-        if model is None or self._state(name, version) == RETIRED:
+        row, model = self._rows.get((name, version)), self._versions[name].get(version)
+        known = record_of(model) if model is not None else row
+        state = None if known is None else self._stored_state(name, version)
+        if known is None or state == REMOVED or (state == RETIRED and not remove):
             raise UnknownModelError(f"model '{name}' has no version '{version}' in service or unloaded")
-        await self._record(model, RETIRED)
+        await self.records.end(known, REMOVED if remove else RETIRED)
+        await self.read()
 
 
 class TenantModels:
@@ -212,11 +235,11 @@ class TenantModels:
         return [name for name in self._models.names() if self._tenant.sees(name)]
 
     def versions(self, name: str) -> list[Model]:
-        self._require(name)
+        self.require(name)
         return self._models.versions(name)
 
     def find(self, name: str, version: str | None = None) -> Model:
-        self._require(name)
+        self.require(name)
         return self._models.find(name, version)
 
     def levelled_keys(self, digest: str) -> KeyParameters | None:
@@ -232,54 +255,41 @@ class TenantModels:
 
     async def load(self, name: str) -> None:
         if not self._tenant.sees(name):
-            raise _no_artefact(name)
+            raise no_artefact(name)
         await self._models.load(name)
 
     async def unload(self, name: str) -> None:
-        self._require(name)
+        self.require(name)
         await self._models.unload(name)
 
-    async def retire(self, name: str, version: str) -> None:
-        self._require(name)
-        await self._models.retire(name, version)
+    async def retire(self, name: str, version: str, remove: bool = False) -> None:
+        self.require(name)
+        await self._models.retire(name, version, remove)
 
-    def _require(self, name: str) -> None:
+    def require(self, name: str) -> None:
+        """UnknownModelError: the tenant does not see models of this name, whether there is one or not."""
         if not self._tenant.sees(name):
-            raise _no_model(name)
+            raise no_model(name)
 
 
-def _no_model(name: str) -> UnknownModelError:
-    return UnknownModelError(f"there is no model '{name}'; GET /v2/models lists them")
+def record_of(model: Model, state: str = LOADED) -> ModelRecord:
+    size = model.artefact.stat().st_size if model.artefact.exists() else 0
+    return ModelRecord.of(model, state, size)
 
 
-def _no_artefact(name: str) -> UnknownModelError:
+def _published(found: dict[str, dict[str, Model]], rows: dict[Place, ModelRecord]) -> dict[str, dict[str, Model]]:
+    """Versions with the bytes that their rows name."""
+    served: dict[str, dict[str, Model]] = {}
+    for name, versions in found.items():
+        for version, model in versions.items():
+            row = rows.get((name, version))
+            if row is not None and row.artefact_sha256 == model.artefact_sha256:
+                served.setdefault(name, {})[version] = model
+    return served
+
+
+def no_artefact(name: str) -> UnknownModelError:
     return UnknownModelError(
-        f"the repository has no model '{name}'; put its artefact at {name}/1.clkm (an index at {name}/1.clkn) first"
+        f"the repository has no model '{name}'; send it with PUT /v2/repository/models/{name}/versions/1, or put its artefact at "
+        f"{name}/1.clkm (an index at {name}/1.clkn)"
     )
-
-
-def _read_repository(repository: Path) -> dict[str, dict[str, Model]]:
-    found: dict[str, dict[str, Model]] = {}
-    for file in sorted(repository.glob("*/*.json")):
-        name, version = file.parent.name, file.stem
-        if not re.match(NAME_PATTERN, name) or not re.match(VERSION_PATTERN, version):
-            _log.warning("%s/%s: expected names of letters, digits, '.', '_' and '-'; it is not served", name, version)
-            continue
-        try:
-            facts = json.loads(file.read_text(encoding="utf-8"))
-            kind, suffix = _KINDS[facts["kind"]]
-            artefact = file.with_suffix(suffix)
-            if artefact.is_file():
-                found.setdefault(name, {})[version] = kind(name, version, artefact.resolve(), facts)
-        except (ValueError, KeyError, TypeError):
-            _log.warning("%s is damaged; it is not served", file)
-    return found
-
-
-def _ordered(versions: Iterable[tuple[str, Model]]) -> list[tuple[str, Model]]:
-    return sorted(versions, key=lambda item: version_order(item[0]))
-
-
-def version_order(version: str) -> tuple[bool, int, str]:
-    """Numbers by value, other names after them."""
-    return not version.isdecimal(), int(version) if version.isdecimal() else 0, version

@@ -9,11 +9,10 @@ import asyncio
 import contextlib
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from cloakwork.api.service.clock import now
-from cloakwork.fhe_core.errors import ParameterError, how_to_install
-from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
+from cloakwork.api.service.storage.object_store import ObjectStore
 
 UPLOADS = "uploads"
 FOLDERS = ("keys", "inputs", "results", UPLOADS)
@@ -102,59 +101,38 @@ class FileStorage:
 
 
 class ObjectStorage:
-    """S3 and its like through obstore; the data folder holds copies."""
+    """Objects in a store that every service on the database has; the data folder holds copies."""
 
     def __init__(self, url: str, cache: Path) -> None:
-        try:
-            import obstore
-        except ImportError:
-            raise ParameterError(f"storage: object storage needs the extra 's3'; {how_to_install('s3')}") from None
-        self._obstore: Any = obstore
-        try:
-            self._store = obstore.store.from_url(url)
-        except Exception as error:
-            raise ParameterError(f"storage: '{url.split('?')[0]}' cannot be used: {error}") from None
+        self.store = ObjectStore(url)
         self._files = FileStorage(cache)
 
     def place(self, name: str) -> Path:
         return self._files.place(name)
 
     async def keep(self, name: str) -> None:
-        # A path is uploaded in parts; an object is visible when its upload has ended.
-        await self._obstore.put_async(self._store, name, self.place(name))
+        await self.store.put(name, self.place(name))
 
     async def local(self, name: str) -> Path:
         path = self.place(name)
         if not path.is_file():
             try:
-                response = await self._obstore.get_async(self._store, name)
+                await self.store.fetch(name, path)
             except FileNotFoundError:
                 raise FileNotFoundError(name) from None
-            with atomic_writer(path, SECRET_MODE) as stream:
-                async for chunk in response.stream():
-                    stream.write(chunk)
         return path
 
     async def holds(self, name: str, byte_count: int) -> bool:
-        try:
-            return bool((await self._obstore.head_async(self._store, name))["size"] == byte_count)
-        except FileNotFoundError:
-            return False
+        return await self.store.byte_count(name) == byte_count
 
     async def delete(self, name: str) -> None:
         await self._files.delete(name)
-        try:
-            await self._obstore.delete_async(self._store, name)
-        except FileNotFoundError:
-            return
+        await self.store.delete(name)
 
     async def names(self, folder: str, older_than: float = 0.0) -> list[str]:
-        if folder == UPLOADS:  # never leave this machine before they are complete
+        if folder == UPLOADS:  # parts that others go on with are in the database (`keys/shared_parts.py`)
             return await self._files.names(folder, older_than)
-        found: list[str] = []
-        async for batch in self._obstore.list(self._store, prefix=f"{folder}/"):
-            found += [entry["path"] for entry in batch if entry["last_modified"].timestamp() <= now() - older_than]
-        return found
+        return await self.store.names(folder, older_than)
 
     def copies(self, folder: str, older_than: float = 0.0) -> list[str]:
         return self._files.local_names(folder, older_than)

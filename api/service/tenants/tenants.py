@@ -22,8 +22,9 @@ from cloakwork.api.service.names import NAME_PATTERN
 from cloakwork.fhe_core.errors import ParameterError
 
 SCOPES: Final = ("score", "models", "metrics", "priority", "admin")
-"""`score`: keys, inference, jobs, usage. `models`: load and unload. `metrics`: /metrics, and nothing about models. `priority`: jobs before
-other tenants' work. `admin`: what the owner of the service sees and does (`service/administration`), and nothing of the others."""
+"""`score`: keys, inference, jobs, usage. `models`: upload, load, unload and retire. `metrics`: /metrics, and nothing about models.
+`priority`: jobs before other tenants' work. `admin`: what the owner of the service sees and does (`service/administration`), and nothing of the
+others."""
 
 LOCAL_TENANT: Final = "local"
 

@@ -11,8 +11,15 @@ from urllib.parse import quote
 import typer
 from rich.table import Table
 
-from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, standard_output, write_json
-from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
+from cloakwork.app.cli.shared.console import (
+    JsonOption,
+    WrongCallError,
+    emit,
+    progress_of_stages,
+    standard_output,
+    write_json,
+)
+from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models.neighbours.index_file import is_index_file, load_index
 from cloakwork.models.program.artefact import load_program
@@ -58,28 +65,45 @@ def add_model(
     artefact: Annotated[
         Path, typer.Argument(help="A compiled model of 'cloakwork compile', or an index of 'cloakwork index build'.")
     ],
-    data: Annotated[Path, typer.Option("--data", help="The server's data folder, on this machine.")],
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Instead of --url: the server's data folder, on this machine.")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", envvar=URL_VARIABLE, help="The server; the API key needs the scope 'models'."),
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="How the server calls it; the file's name without one.")
     ] = None,
+    load: Annotated[bool, typer.Option("--load/--no-load", help="With --url: put it into service.")] = True,
+    api_key_file: ApiKeyFileOption = None,
+    certificates: CaOption = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Put a compiled model or an index into a server's folder as its next version. A running server takes it at 'models load'."""
+    """Give a server a compiled model or an index as its next version. One that is put into a folder is taken at 'models load'."""
     chosen = artefact.stem if name is None else name
     if _NAME.fullmatch(chosen) is None:
         raise WrongCallError(f"--name: expected letters, digits, dots, dashes and underscores, got '{chosen}'")
+    if data is None and url is None:
+        raise WrongCallError("expected --url with the server's address, or --data with its folder on this machine")
     suffix, parameter_set = _described(artefact)  # refused here rather than by the server
-    folder = data / REPOSITORY / chosen
+    if data is None:
+        assert url is not None
+        with connect(url, api_key_file, certificates) as client, progress_of_stages("upload") as update:
+            record = client.add_model(artefact, chosen, load=load, progress=update)
+    else:
+        record = _put_into(data, artefact, chosen, suffix)
+    emit({**record, "parameter_set": parameter_set}, json_path, "Model")
+
+
+def _put_into(data: Path, artefact: Path, name: str, suffix: str) -> dict[str, Any]:
+    folder = data / REPOSITORY / name
     folder.mkdir(parents=True, exist_ok=True)
     version = next_version(folder)
     target = folder / f"{version}{suffix}"
     with artefact.open("rb") as source, atomic_writer(target) as stream:
         shutil.copyfileobj(source, stream)
-    emit(
-        {"name": chosen, "version": str(version), "file": str(target), "parameter_set": parameter_set},
-        json_path,
-        "Model",
-    )
+    return {"name": name, "version": str(version), "file": str(target)}
 
 
 def _described(artefact: Path) -> tuple[str, str]:
@@ -105,10 +129,21 @@ def unload_model(
 
 @models.command("remove")
 def remove_model(
-    name: str, version: str, url: UrlOption, api_key_file: ApiKeyFileOption = None, certificates: CaOption = None
+    name: str,
+    version: str,
+    url: UrlOption,
+    with_bytes: Annotated[
+        bool,
+        typer.Option(
+            "--bytes", help="Remove the file too, when no job needs it; 'replay' needs a copy elsewhere then."
+        ),
+    ] = False,
+    api_key_file: ApiKeyFileOption = None,
+    certificates: CaOption = None,
 ) -> None:
     """Retire a version for good: clients that ask for it are told so."""
     path = f"/v2/repository/models/{quote(name, safe='')}/versions/{quote(version, safe='')}"
+    path += "?remove=true" if with_bytes else ""
     _change(url, api_key_file, certificates, "DELETE", path)
 
 
@@ -122,7 +157,7 @@ def list_keys(
     """Evaluation keys that the server holds for you."""
     with connect(url, api_key_file, certificates) as client:
         rows = client.call("GET", "/v2/keys")["keys"]
-    _show_rows(rows, "Evaluation keys", json_path, ("id", "parameter_set", "bytes", "received_bytes", "state"))
+    _show_rows(rows, "Evaluation keys", json_path, ("id", "parameter_set", "bytes", "offset", "state"))
 
 
 @keys.command("delete")

@@ -145,6 +145,23 @@ def test_a_result_without_room_fails_its_job_and_the_service_goes_on(server: Ser
             assert "event: done" in "".join(events.iter_text())
 
 
+def test_a_model_that_meets_the_end_of_the_disk_leaves_nothing(server: Server):
+    """The room was there when it began."""
+    content = b"CLKM" + bytes(8 << 20)
+    path = "/v2/repository/models/large/versions/1"
+    with server.client() as http:
+
+        def body() -> Iterator[bytes]:
+            yield content[: 4 << 20]
+            fill_up(server.data.parent)
+            yield content[4 << 20 :]
+
+        refused(http.put(path, content=body(), headers={"Content-Length": str(len(content))}))
+        assert list((server.data / "models" / ".incoming").iterdir()) == []
+        refused(http.put(path, content=content))
+        assert http.get("/v2/models/large").status_code == 404
+
+
 def test_uploads_and_jobs_leave_the_reserve_and_one_delete_makes_room(server: Server):
     with server.client() as http:
         status = os.statvfs(server.data)

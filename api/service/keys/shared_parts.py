@@ -1,0 +1,208 @@
+"""Parts of uploads as objects, `uploads/<key>/<start>-..`, so that every service on the database takes the next one.
+
+A request writes to a scratch file at the bytes' own places; every 8 MiB, and at its end, what came becomes an object and the row says so. A
+part is joined with those before it while they are at most twice as large, up to 8 MiB: an upload in many small parts has few objects, and
+each byte is written again some dozens of times at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+from cloakwork.api.errors import UnknownKeyError, WrongOffsetError
+from cloakwork.api.service.keys.keys import KeyRecord, Keys
+from cloakwork.api.service.keys.part_rows import Part, PartRows
+from cloakwork.api.service.keys.parts import (
+    REFUSED,
+    being_written,
+    check_start,
+    deleted,
+    no_room,
+    require_within,
+)
+from cloakwork.api.service.object_headers import PREFIX_BYTES
+from cloakwork.api.service.storage.blocks import blocks, write_all
+from cloakwork.api.service.storage.disk import Disk, is_full
+from cloakwork.api.service.storage.object_store import ObjectStore
+from cloakwork.api.service.storage.objects import UPLOADS
+from cloakwork.api.service.tenants.usage import Usage
+from cloakwork.fhe_core.files import SECRET_MODE
+
+PART_BYTES: Final = 8 << 20
+_JOINED: Final = 2  # times as large as what follows, at most: sizes fall by that factor, so that parts are few
+_PUTS_AT_ONCE: Final = 4  # parts in memory
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+@dataclass
+class _Scratch:
+    """A request's file; from `begin` on it has what the upload has."""
+
+    leash: asyncio.Timeout
+    path: Path
+    begin: int
+
+
+class SharedParts:
+    """`folder`: of this service alone, for scratch files; what a process left there that ended is deleted."""
+
+    def __init__(self, store: ObjectStore, rows: PartRows, keys: Keys, folder: Path, usage: Usage, disk: Disk) -> None:
+        self._store = store
+        self._rows = rows
+        self._keys = keys
+        self._folder = folder
+        self._usage = usage
+        self._disk = disk
+        self._open: dict[str, _Scratch] = {}
+        self._slots = asyncio.Semaphore(_PUTS_AT_ONCE)
+        for left in folder.iterdir():
+            left.unlink()
+
+    @asynccontextmanager
+    async def exclusively(self, record: KeyRecord) -> AsyncIterator[None]:
+        """Within this service; between services the row decides."""
+        if record.id in self._open:
+            raise being_written()
+        path = self._folder / f"{record.id}-{secrets.token_hex(8)}"
+        leash = asyncio.timeout(None)
+        try:
+            async with leash:
+                self._open[record.id] = _Scratch(leash, path, record.bytes)
+                yield
+        except TimeoutError:
+            if leash.expired():
+                raise deleted(record) from None
+            raise
+        finally:
+            self._open.pop(record.id, None)
+            path.unlink(missing_ok=True)
+
+    def busy(self, record: KeyRecord) -> bool:
+        return record.id in self._open
+
+    async def received(self, record: KeyRecord) -> int:
+        return await self._rows.received(record)
+
+    async def write(self, record: KeyRecord, offset: int, chunks: AsyncIterator[bytes]) -> None:
+        scratch = self._open[record.id]
+        saved = scratch.begin = offset
+        with (
+            self._disk.writing(record.id, record.bytes - offset),
+            os.fdopen(os.open(scratch.path, _FLAGS, SECRET_MODE), "r+b", buffering=0) as stream,
+        ):
+            try:
+                if 0 < offset < PREFIX_BYTES:
+                    await self._fill(scratch, stream, await self._rows.of(record))
+                stream.seek(offset)
+                async for block in blocks(chunks):
+                    require_within(record, stream.tell() + len(block))
+                    if offset < PREFIX_BYTES:
+                        check_start(record, stream, block)
+                    await asyncio.to_thread(write_all, stream, block)
+                    self._disk.written(record.id, len(block))
+                    if stream.tell() - saved >= PART_BYTES:
+                        saved = await self._save(record, scratch, stream, saved)
+                await self._save(record, scratch, stream, saved)
+            except REFUSED:
+                await self._delete(await self._rows.clear(record, saved))
+                raise
+            except (WrongOffsetError, UnknownKeyError):
+                raise
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._disk.report(error)
+                raise no_room(saved) from None
+            except Exception:  # the client is gone or too slow: what came is kept
+                await self._save(record, scratch, stream, saved)
+                raise
+            finally:
+                self._usage.count(record.tenant, uploaded_bytes=max(0, stream.tell() - offset))
+
+    async def _save(self, record: KeyRecord, scratch: _Scratch, stream: FileIO, saved: int) -> int:
+        """What came after `saved` becomes an object; how far the upload is now."""
+        end = stream.tell()
+        if end == saved:
+            return saved
+        joined = joinable(await self._rows.of(record), saved, end)
+        await self._fill(scratch, stream, joined)
+        start = joined[0].start if joined else saved
+        part = Part(start, end - start, f"{UPLOADS}/{record.id}/{start}-{secrets.token_hex(8)}")
+        async with self._slots:
+            await self._store.put(part.name, await asyncio.to_thread(os.pread, stream.fileno(), part.bytes, start))
+        try:
+            await self._rows.add(record, saved, part, joined)
+        except BaseException:
+            await self._store.delete(part.name)
+            raise
+        await self._delete(joined)
+        return end
+
+    async def _fill(self, scratch: _Scratch, stream: FileIO, parts: list[Part]) -> None:
+        """Parts before what the scratch file has, written where they belong; the file stands where it stood."""
+        stands = stream.tell()
+        for part in parts:
+            if part.start < scratch.begin:
+                stream.seek(part.start)
+                await self._store.read_into(part.name, stream)
+        if parts:
+            scratch.begin = min(scratch.begin, parts[0].start)
+        stream.seek(stands)
+
+    @asynccontextmanager
+    async def assembled(self, record: KeyRecord) -> AsyncIterator[Path]:
+        scratch = self._open[record.id]
+        parts = await self._rows.of(record)
+        if [part.start for part in parts] != [0, *(part.end for part in parts)][: len(parts)] or not parts:
+            raise FileNotFoundError(record.upload_name)
+        with (
+            self._disk.writing(record.id, min(scratch.begin, record.bytes)),
+            os.fdopen(os.open(scratch.path, _FLAGS & ~os.O_EXCL, SECRET_MODE), "r+b", buffering=0) as stream,
+        ):
+            await self._fill(scratch, stream, parts)
+            await asyncio.to_thread(os.fsync, stream.fileno())
+        yield scratch.path
+
+    async def discard(self, record: KeyRecord) -> None:
+        await self._delete(await self._rows.clear(record))
+
+    async def refuse(self, record: KeyRecord) -> None:
+        await self._delete(await self._rows.clear(record, record.bytes))
+
+    async def abandon(self) -> None:
+        here = list(self._open)
+        for identity in set(here) - await self._keys.known(here) if here else ():
+            scratch = self._open.get(identity)
+            if scratch is not None and not scratch.leash.expired():
+                scratch.leash.reschedule(asyncio.get_running_loop().time())
+
+    async def sweep(self, seconds: float) -> None:
+        old = await self._store.names(UPLOADS, seconds)
+        known = await self._rows.names()
+        for name in old:
+            if name not in known:
+                await self._store.delete(name)
+
+    async def _delete(self, parts: list[Part]) -> None:
+        for part in parts:
+            await self._store.delete(part.name)
+
+
+def joinable(parts: list[Part], start: int, end: int) -> list[Part]:
+    """The last parts that one from `start` to `end` is joined with."""
+    joined: list[Part] = []
+    for part in reversed(parts):
+        size = end - start
+        if part.end != start or part.bytes > _JOINED * size or part.bytes + size > PART_BYTES:
+            break
+        joined.insert(0, part)
+        start = part.start
+    return joined

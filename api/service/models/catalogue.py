@@ -1,0 +1,130 @@
+"""Which versions of models there are, in which state: what requests ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from cloakwork.api.errors import GoneError, StructuredKeysError, UnavailableError, UnknownModelError
+from cloakwork.api.service.models.folder import Place, ordered, version_order
+from cloakwork.api.service.models.model import Model
+from cloakwork.api.service.models.records import ENDED, LOADED, UNLOADED, ModelRecord
+
+REFUSED: Final = "structured_keys_refused"  # a set with a structured secret where they are not allowed; never stored
+MISSING: Final = "missing"  # a row without an artefact in the folder: on its way, or taken away by hand; never stored
+
+
+class Catalogue:
+    """Models of sets with structured secrets are known and not in service unless they are allowed."""
+
+    def __init__(self, structured_keys: bool, is_shared: bool) -> None:
+        self._structured_keys = structured_keys
+        self._is_shared = is_shared
+        self._versions: dict[str, dict[str, Model]] = {}
+        self._rows: dict[Place, ModelRecord] = {}
+        self._read = False
+
+    def names(self) -> list[str]:
+        return sorted(self._versions)
+
+    def require_read(self) -> None:
+        """UnavailableError: they are not."""
+        if not self._read:
+            raise UnavailableError("the service is starting: it reads its models", retry_after=1)
+
+    def versions(self, name: str) -> list[Model]:
+        """Loaded versions, oldest first."""
+        known = self._versions.get(name)
+        self.require_read()
+        if known is None:
+            raise no_model(name)
+        return [model for version, model in ordered(known.items()) if self._state(name, version) == LOADED]
+
+    def find(self, name: str, version: str | None = None) -> Model:
+        """The newest loaded version, or a given one."""
+        loaded = self.versions(name)
+        if version is None:
+            if not loaded:
+                self._refuse_structured(name, self._versions[name].values())
+                self._refuse_coming(name, None)
+                raise GoneError(
+                    f"model '{name}' has no version in service; POST /v2/repository/models/{name}/load loads it"
+                )
+            return loaded[-1]
+        state = self._stored_state(name, version)
+        if state in ENDED:
+            raise GoneError(
+                f"version '{version}' of model '{name}' is retired; use version {[m.version for m in loaded]}"
+            )
+        if version not in self._versions[name]:
+            self._refuse_coming(name, version)
+            raise UnknownModelError(f"model '{name}' has no version '{version}'; it has {[m.version for m in loaded]}")
+        self._refuse_structured(name, [self._versions[name][version]])
+        if state == UNLOADED:
+            raise GoneError(
+                f"version '{version}' of model '{name}' is not in service; use version {[m.version for m in loaded]}"
+            )
+        return self._versions[name][version]
+
+    def accepted(self, name: str, version: str) -> Model:
+        """Of a job that was accepted: a version that was unloaded or retired since still ends what was begun with it."""
+        found = self._versions.get(name, {}).get(version)
+        return found if found is not None else self.find(name, version)
+
+    def index(self) -> list[dict[str, str]]:
+        """Every version with its state, as the repository extension of the Open Inference Protocol has it; also those that are not in the
+        folder, whose numbers are taken."""
+        states = {(model.name, model.version): state for model, state in self.every()}
+        for place, row in self._rows.items():
+            states.setdefault(place, row.state if row.state in ENDED else MISSING)
+        return [
+            {
+                "name": name,
+                "version": version,
+                "state": "READY" if state == LOADED else "UNAVAILABLE",
+                "reason": "" if state == LOADED else state,
+            }
+            for (name, version), state in sorted(
+                states.items(), key=lambda each: (each[0][0], version_order(each[0][1]))
+            )
+        ]
+
+    def every(self) -> list[tuple[Model, str]]:
+        """Every version of the folder with its state, by name and version."""
+        return [
+            (model, self._state(name, version))
+            for name in self.names()
+            for version, model in ordered(self._versions[name].items())
+        ]
+
+    def _state(self, name: str, version: str) -> str:
+        state = self._stored_state(name, version)
+        return REFUSED if state == LOADED and self._is_refused(self._versions[name][version]) else state
+
+    def _is_refused(self, model: Model) -> bool:
+        return model.structured_secret and not self._structured_keys
+
+    def _refuse_structured(self, name: str, versions: Iterable[Model]) -> None:
+        for model in versions:
+            if self._is_refused(model) and self._state(name, model.version) == REFUSED:
+                raise StructuredKeysError.of(f"model '{name}'", str(model.facts["parameter_set"]))
+
+    def _stored_state(self, name: str, version: str) -> str:
+        row = self._rows.get((name, version))
+        return LOADED if row is None else row.state
+
+    def row(self, place: Place) -> ModelRecord | None:
+        return self._rows.get(place)
+
+    def _refuse_coming(self, name: str, version: str | None) -> None:
+        """Other services have it: its bytes are on the way."""
+        for (of, which), row in self._rows.items():
+            coming = row.state == LOADED and row.artefact_sha256 is not None and which not in self._versions[of]
+            if self._is_shared and of == name and version in (None, which) and coming:
+                raise UnavailableError(
+                    f"version '{which}' of model '{name}' is on its way to this service", retry_after=2
+                )
+
+
+def no_model(name: str) -> UnknownModelError:
+    return UnknownModelError(f"there is no model '{name}'; GET /v2/models lists them")

@@ -1,0 +1,83 @@
+"""Files that somebody has sent are described within limits, in a process of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cloakwork.models import zoo
+from cloakwork.models.neighbours.index import NeighbourIndex
+from cloakwork.models.neighbours.index_file import save_index
+from cloakwork.models.program.artefact import MAGIC, VERSION, save_program
+from cloakwork.models.repository_files import RETIRED, next_version
+
+SMALL = "repository._MEMORY_BYTES = 96 << 20; repository._MEMORY_FOR_EACH_BYTE = {'.clkm': 4, '.clkn': 4};"
+
+
+def described(artefact: Path, change: str = "") -> subprocess.CompletedProcess[str]:
+    """As the service asks for it; `change` alters the module first."""
+    script = f"import sys; from cloakwork.models import repository; {change} sys.exit(repository.main())"
+    command = [sys.executable, "-c", script, "--file", str(artefact)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def header_of(text: bytes) -> bytes:
+    """A program file with this header and the right checksum."""
+    whole = struct.pack("<4sHHQ", MAGIC, VERSION, 0, len(text)) + text
+    return whole + hashlib.sha256(whole).digest()
+
+
+@pytest.mark.parametrize("kind", ["program", "index"])
+def test_the_facts_are_written_beside_the_file(tmp_path: Path, kind: str):
+    artefact = tmp_path / f"sent.{'clkm' if kind == 'program' else 'clkn'}"
+    if kind == "program":
+        save_program(artefact, zoo.load_model("iris-tree").program)
+    else:
+        save_index(artefact, NeighbourIndex.build(np.random.default_rng(0).normal(size=(20, 4)), np.arange(20) % 2))
+    result = described(artefact)
+    assert (result.returncode, result.stderr) == (0, "")
+    facts = json.loads(artefact.with_suffix(".json").read_text())
+    assert facts["kind"] == kind
+    assert facts["artefact_sha256"] == hashlib.sha256(artefact.read_bytes()).hexdigest()
+
+
+def test_a_header_that_grows_in_memory_meets_the_limit(tmp_path: Path):
+    """Three bytes of JSON that become more than fifty."""
+    artefact = tmp_path / "sent.clkm"
+    artefact.write_bytes(header_of(b"[" + b"[]," * (3 << 20) + b"1]"))
+    unlimited = described(artefact)
+    assert unlimited.returncode == 1 and "JSON object" in unlimited.stderr
+    result = described(artefact, SMALL)
+    assert result.returncode == 1 and "made up" in result.stderr and "MiB" in result.stderr, result.stderr
+    assert list(tmp_path.iterdir()) == [artefact]
+
+
+def test_seconds_are_the_kernels_to_count(tmp_path: Path):
+    artefact = tmp_path / "sent.clkm"
+    artefact.write_bytes(header_of(b"{}"))
+    spin = "repository._SECONDS = 1; repository.describe = lambda _: [None for _ in iter(int, 1)];"
+    assert described(artefact, spin).returncode == -signal.SIGXCPU
+
+
+def test_a_message_names_no_path(tmp_path: Path):
+    artefact = tmp_path / "sent.clkn"
+    artefact.write_bytes(b"CLKN" + bytes(100))
+    result = described(artefact)
+    assert result.returncode == 1 and result.stderr and str(tmp_path) not in result.stderr
+
+
+def test_numbers_of_retired_versions_are_taken(tmp_path: Path):
+    assert next_version(tmp_path) == 1
+    (tmp_path / "2.clkm").touch()
+    assert next_version(tmp_path) == 3
+    (tmp_path / f"7{RETIRED}").touch()
+    (tmp_path / f"named{RETIRED}").touch()
+    assert next_version(tmp_path) == 8
