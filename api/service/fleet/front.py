@@ -13,7 +13,7 @@ from typing import Final
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import BusyError, UnavailableError
 from cloakwork.api.service.fleet.members import Member, Members
-from cloakwork.api.service.fleet.queue import Call, WorkQueue
+from cloakwork.api.service.fleet.queue import Call, WorkQueue, result_name
 from cloakwork.api.service.scoring.dispatcher import Work
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.write import write_file
@@ -202,7 +202,7 @@ class Front:
         body = output or b""
         try:
             if message["event"] == "done" and output is None:
-                name = Call(identity, *[""] * 6, 0, 0.0).result_name(message["worker"])
+                name = result_name(identity, message["worker"])
                 body = await asyncio.to_thread((await self._storage.local(name)).read_bytes)
                 await self._storage.delete(name)
             if len(work.body) > ROW_BYTES:

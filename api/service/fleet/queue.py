@@ -106,7 +106,12 @@ class Call:
         return f"inputs/{self.id}"
 
     def result_name(self, worker: str) -> str:
-        return f"results/{self.id}-{worker[:8]}"
+        return result_name(self.id, worker)
+
+
+def result_name(call: str, worker: str) -> str:
+    """Of a large answer, in the storage."""
+    return f"results/{call}-{worker[:8]}"
 
 
 @dataclass(frozen=True)
@@ -194,7 +199,7 @@ class WorkQueue:
                     calls += [_call(row) for row in rows]
             if charges:
                 await _charge(connection, _with_time(charges, heads, clocks))
-            keys = sorted({row.evaluation_key for row in [*calls, *jobs]})
+            keys = sorted({call.evaluation_key for call in calls} | {job.evaluation_key for job in jobs})
             if keys:  # at once: what comes with the same key meanwhile is left to this worker
                 await connection.execute(text(_COMING), {"me": self._node, "keys": keys})
         return Taken(calls, jobs)

@@ -121,8 +121,8 @@ class Worker:
     async def _take(self, slots: int) -> bool:
         taken = await self._queue.take(self._digests(), slots, idle=self._in_hand() == 0)
         moment = time.monotonic()
-        for row in [*taken.calls, *taken.jobs]:
-            self._coming[row.evaluation_key] = moment
+        keys = {call.evaluation_key for call in taken.calls} | {job.evaluation_key for job in taken.jobs}
+        self._coming |= dict.fromkeys(keys, moment)
         for call in taken.calls:
             self._calls[call.id] = call
             self._background(self._start_call(call))

@@ -129,7 +129,7 @@ class JobStore:
         self, identity: str, code: str, message: str, *, attempts: int | None = None, own: bool = True
     ) -> bool:
         """`own`: only what this service has."""
-        values = {"state": FAILED, "finished_at": now(), "error_code": code, "error_message": message}
+        values: dict[str, Any] = {"state": FAILED, "finished_at": now(), "error_code": code, "error_message": message}
         return await self._change(identity, (QUEUED, RUNNING), own=own, attempts=attempts, **values)
 
     async def cancel(self, identity: str) -> bool:
