@@ -43,5 +43,7 @@ def processes(
 ) -> Iterator[Processes]:
     group = Processes(folder, fill, database, common, insecure)
     with ExitStack() as ends:
-        ends.callback(lambda: [server.kill() for server in group.all if server.process and server.process.poll() is None])
+        ends.callback(
+            lambda: [server.kill() for server in group.all if server.process and server.process.poll() is None]
+        )
         yield group
