@@ -78,6 +78,11 @@ _COMING = """
 INSERT INTO resident_keys (evaluation_key, node) SELECT unnest(CAST(:keys AS varchar[])), :me ON CONFLICT DO NOTHING
 """
 
+# Workers that choose at the same time would choose the same rows, and all but one go away with nothing. One that freezes here holds up nobody for long.
+_ONE_AT_A_TIME = """
+SELECT set_config('idle_in_transaction_session_timeout', '3s', true), set_config('lock_timeout', '3s', true), pg_advisory_xact_lock(7061205)
+"""
+
 _POST = f"""
 INSERT INTO calls (id, tenant, web, model, version, program_digest, evaluation_key, samples, seconds, state, worker, attempts,
     created_at, input)
@@ -184,6 +189,7 @@ class WorkQueue:
         calls: list[Call] = []
         jobs: list[Job] = []
         async with self._database.write() as connection:
+            await connection.execute(text(_ONE_AT_A_TIME))
             heads = await self._heads(connection, digests)
             clocks = await _clocks(connection, heads) if heads else {}
             charges: dict[tuple[int, str], tuple[float, float]] = {}

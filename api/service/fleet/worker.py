@@ -87,9 +87,10 @@ class Worker:
             try:
                 slots = self._slots()
                 if slots > 0:
-                    if await self._take(slots):
+                    took = await self._take(slots)
+                    if took >= slots:  # more may wait
                         self._bell.set()
-                    elif await self._queue.anything_waits():
+                    elif not took and await self._queue.anything_waits():
                         seconds = _PATIENT_SECONDS
                 failures = 0
             except Exception as error:
@@ -118,7 +119,7 @@ class Worker:
     def _is_last(self, call: Call) -> bool:
         return call.attempts > 1 and call.attempts >= self._settings.max_attempts
 
-    async def _take(self, slots: int) -> bool:
+    async def _take(self, slots: int) -> int:
         taken = await self._queue.take(self._digests(), slots, idle=self._in_hand() == 0)
         moment = time.monotonic()
         keys = {call.evaluation_key for call in taken.calls} | {job.evaluation_key for job in taken.jobs}
@@ -129,7 +130,7 @@ class Worker:
         for job in taken.jobs:
             self._starting.add(job.id)
             self._background(self._start_job(job))
-        return len(taken) > 0
+        return len(taken)
 
     def _digests(self) -> list[str]:
         """Of every program that this worker has, also of versions that were retired since a job was accepted."""

@@ -41,7 +41,7 @@ def test_a_request_and_a_job_at_a_web_process_are_a_worker_s(
         with web.client() as http, other.client() as beside, worker.client() as back:
             user = User.of(http)
             user.upload()
-            x, body = user.encrypt(samples=2)
+            _, body = user.encrypt(samples=2)
             answer = user.infer(body)
             assert answer.status_code == 200, answer.text
             assert "run;dur=" in answer.headers["Server-Timing"]
