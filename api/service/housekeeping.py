@@ -56,6 +56,7 @@ class Housekeeping:
         self._uploads, self._usage, self._storage, self._disk, self._link = uploads, usage, storage, disk, link
         self._fleet = fleet
         self._missing: set[str] = set()  # jobs of this process that were nowhere in it when it last looked
+        self._ending = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
@@ -83,6 +84,7 @@ class Housekeeping:
         self._tasks = [asyncio.create_task(self._every(seconds, chore)) for chore, seconds in chores]
 
     async def end(self) -> None:
+        self._ending = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -192,7 +194,7 @@ class Housekeeping:
         return asked
 
     async def _every(self, seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
-        while True:
+        while not self._ending:  # asyncio.wait_for of Python 3.11 may swallow a cancellation
             await asyncio.sleep(seconds)
             try:
                 await chore()

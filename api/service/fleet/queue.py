@@ -78,7 +78,8 @@ _COMING = """
 INSERT INTO resident_keys (evaluation_key, node) SELECT unnest(CAST(:keys AS varchar[])), :me ON CONFLICT DO NOTHING
 """
 
-# Workers that choose at the same time would choose the same rows, and all but one go away with nothing. One that freezes here holds up nobody for long.
+# Workers that choose at the same time would choose the same rows, and all but one go away with nothing.
+# One that freezes here holds up nobody for long.
 _ONE_AT_A_TIME = """
 SELECT set_config('idle_in_transaction_session_timeout', '3s', true), set_config('lock_timeout', '3s', true), pg_advisory_xact_lock(7061205)
 """
