@@ -40,7 +40,7 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
-    for module in (
+    modules = (
         inference,
         health,
         models,
@@ -49,9 +49,10 @@ def create_app(services: Services) -> FastAPI:
         jobs,
         usage,
         administration,
-    ):  # the frequent one is found first
+    )  # the frequent one is found first
+    for module in modules if settings.serves else (health,):
         app.include_router(module.router)
-    if settings.page:
+    if settings.page and settings.serves:
         app.include_router(page_router(read_page(), settings.admin_page))
     app.add_middleware(
         ServiceMiddleware,

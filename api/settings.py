@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -59,6 +59,11 @@ class Settings(BaseSettings):
         False,
         description="No other service uses `database_url`. Without this and without `storage_url` such a database is refused: services that "
         "share it would not find each other's files.",
+    )
+    role: Literal["all", "web", "worker"] = Field(
+        "all",
+        description="Of this process among those that share `database_url` and `storage_url`: `web` takes requests and has no engine, `worker` "
+        "runs them and serves health and metrics alone, `all` does both.",
     )
     disk_reserve_bytes: int = Field(
         256 << 20,
@@ -143,6 +148,11 @@ class Settings(BaseSettings):
         description="A service on the same database that is silent for this long is dead: its jobs are run by another.",
     )
 
+    drain_seconds: Seconds = Field(
+        50.0,
+        description="After SIGTERM a process finishes what it runs, for this long at most; give it a little more before it is killed.",
+    )
+
     # limits of a tenant that has none of its own
     tenant_bytes: Positive = Field(4 << 30, description="Stored bytes: keys, waiting inputs, results.")
     tenant_bootstraps_per_day: Positive = Field(100_000_000, description="Bootstraps in one day (UTC).")
@@ -167,11 +177,6 @@ class Settings(BaseSettings):
         file = os.environ.get(FILE_VARIABLE)
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, Path(file) if file else None)
 
-    @property
-    def shared(self) -> bool:
-        """Whether other services may use the same database and the same storage."""
-        return self.database_url is not None and self.storage_url is not None and not self.single_host
-
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
         if self.insecure_local and not is_loopback(self.host):
@@ -180,7 +185,28 @@ class Settings(BaseSettings):
             )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key belong together; give both or none")
+        if self.role != "all" and not self.shared:
+            raise ValueError(
+                f"role '{self.role}' needs other processes to work with: set database_url to PostgreSQL and storage_url to storage that all "
+                "of them share, without single_host"
+            )
         return self
+
+    @property
+    def shared(self) -> bool:
+        """Whether work goes through the database, to whichever process is free."""
+        several = self.storage_url is not None and not self.single_host
+        return several and (self.database_url or "").startswith("postgres")
+
+    @property
+    def serves(self) -> bool:
+        """Takes requests of clients."""
+        return self.role != "worker"
+
+    @property
+    def computes(self) -> bool:
+        """Has an engine."""
+        return self.role != "web"
 
 
 def load_settings(**flags: Any) -> Settings:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import resource
+import signal
 import socket
+from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 
@@ -45,13 +49,13 @@ def serve(settings: Settings) -> int:
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=_STOP_SECONDS,
+        timeout_graceful_shutdown=math.ceil(settings.drain_seconds) if settings.shared else _STOP_SECONDS,
         h11_max_incomplete_event_size=HEADER_BYTES,
         proxy_headers=False,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )
-    server = _Server(config, settings, connections)
+    server = _Server(config, settings, connections, services.stop_soon)
     server.run()
     return 0 if server.started else 1
 
@@ -71,10 +75,18 @@ def _allow_open_files(connections: int) -> None:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, settings: Settings, connections: Connections) -> None:
+    def __init__(
+        self, config: uvicorn.Config, settings: Settings, connections: Connections, stop_soon: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._settings = settings
         self._connections = connections
+        self._stop_soon = stop_soon
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The second signal, of either kind, waits for nobody."""
+        self._stop_soon()
+        super().handle_exit(signal.SIGINT if self.should_exit else sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self._settings.tls_certificate:

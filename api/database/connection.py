@@ -58,6 +58,17 @@ class Database:
             async with connection.begin():
                 yield connection
 
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[Any]:
+        """asyncpg's own connection, for LISTEN, beside the pool."""
+        connection = await self._engine.connect()
+        try:
+            raw = await connection.get_raw_connection()
+            yield raw.driver_connection
+        finally:
+            await connection.invalidate()  # it has listeners: nobody else gets it
+            await connection.close()
+
     async def revision(self) -> str | None:
         """Of the tables; None when there are none."""
         try:

@@ -11,12 +11,14 @@ from sqlalchemy import (
     Float,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
     Text,
     UniqueConstraint,
     false,
+    text,
 )
 
 metadata = MetaData()
@@ -106,7 +108,8 @@ jobs = Table(
     Column("expected_bytes", BigInteger, nullable=False, server_default="0"),  # of the result, while there is none
     Column("idempotency_key", String(128)),
     Column("request_sha256", String(64), nullable=False),
-    Column("node", String(32), nullable=False),  # which service runs it
+    Column("seconds", Float, nullable=False, server_default="0"),  # of the engine, estimated
+    Column("node", String(32), nullable=False),  # which process has it; '': none yet
     Column("attempts", Integer, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("deadline_at", Float),
@@ -124,6 +127,14 @@ jobs = Table(
     Index("job_bytes_by_tenant", "tenant", "state", "input_bytes", "expected_bytes", "result_bytes"),
     Index("jobs_by_time", "created_at", "id"),
     Index("jobs_by_state_and_time", "state", "created_at", "id"),
+    Index(
+        "jobs_waiting",
+        "tenant",
+        text("priority DESC"),
+        "created_at",
+        postgresql_where=text("state = 'queued' AND node = ''"),
+        sqlite_where=text("state = 'queued' AND node = ''"),
+    ),
 )
 
 usage = Table(
@@ -141,5 +152,59 @@ nodes = Table(
     "nodes",
     metadata,
     Column("id", String(32), primary_key=True),
-    Column("heartbeat_at", Float, nullable=False),
+    Column("heartbeat_at", Float, nullable=False),  # by the database's clock
+    Column("role", String(8), nullable=False, server_default="all"),
+    Column("started_at", Float, nullable=False, server_default="0"),
+    Column("release", String(64), nullable=False, server_default=""),
+    Column("devices", Text, nullable=False, server_default=""),  # separated by spaces
+    Column("workers", Integer, nullable=False, server_default="0"),  # runs at a time
+    Column("running", Integer, nullable=False, server_default="0"),
+    Column("draining", Boolean, nullable=False, server_default=text("false")),
+)
+
+# The next three exist again after a crash of the database, empty: migrations make them UNLOGGED on PostgreSQL.
+
+calls = Table(
+    "calls",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("tenant", String(TENANT_ROW), nullable=False),
+    Column("web", String(32), nullable=False),  # the process whose client waits
+    Column("model", String(64), nullable=False),
+    Column("version", String(32), nullable=False),
+    Column("program_digest", String(64), nullable=False),
+    Column("evaluation_key", String(32), nullable=False),
+    Column("samples", Integer, nullable=False),
+    Column("seconds", Float, nullable=False),  # of the engine, estimated
+    Column("state", String(16), nullable=False),  # queued, leased, done, failed
+    Column("worker", String(32), nullable=False),  # '': none
+    Column("attempts", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),  # by the database's clock
+    Column("input", LargeBinary),  # None: in the storage
+    Column("output", LargeBinary),  # None: in the storage, or there is none
+    Column("outcome", Text),  # the engine's last message, JSON
+    Index(
+        "calls_waiting",
+        "tenant",
+        "created_at",
+        postgresql_where=text("state = 'queued'"),
+        sqlite_where=text("state = 'queued'"),
+    ),
+    Index("calls_by_worker", "worker"),
+    Index("calls_by_web", "web"),
+)
+
+resident_keys = Table(
+    "resident_keys",
+    metadata,
+    Column("evaluation_key", String(32), primary_key=True),
+    Column("node", String(32), primary_key=True),
+)
+
+turns = Table(  # clocks of start-time fair queueing; tenant '' is the time of all
+    "turns",
+    metadata,
+    Column("level", Integer, primary_key=True),
+    Column("tenant", String(TENANT_ROW), primary_key=True),
+    Column("clock", Float, nullable=False),
 )

@@ -27,6 +27,20 @@ class QueueLoad(BaseModel):
     seconds: float = Field(description="Until the engine is free, about.")
 
 
+class NodeLoad(BaseModel):
+    """One of the processes that share the database and are alive."""
+
+    id: str
+    role: Literal["all", "web", "worker"]
+    release: str
+    devices: list[str]
+    workers: int = Field(description="Runs at a time.")
+    running: int
+    draining: bool = Field(description="It finishes what it has and takes nothing new.")
+    heartbeat_seconds: float = Field(description="Since it was heard of.")
+    uptime_seconds: float
+
+
 class RunLoad(BaseModel):
     """What the engine has: as many runs as workers, and one ahead."""
 
@@ -87,6 +101,7 @@ class LoadAnswer(BaseModel):
     uptime_seconds: float
     engine: EngineLoad
     queue: QueueLoad
+    nodes: list[NodeLoad] = Field(description="Empty where the service is alone.")
     runs: list[RunLoad]
     jobs: dict[State, int]
     keys: KeyLoad

@@ -50,6 +50,8 @@ async def watch_job(job: Identity, request: Request, services: AllServices, tena
     found = await services.jobs.get(tenant, job)
 
     async def allowed() -> bool:
+        if services.draining:
+            return False
         try:
             (await authenticated(request, services)).require("score")
         except (UnauthorisedError, ForbiddenError):

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import now
+from cloakwork.api.service.fleet.fleet import Fleet
 from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.keys.keys import Keys
@@ -25,6 +26,7 @@ _ROOM_SECONDS: Final = 0.5
 _DEADLINES_SECONDS: Final = 1.0
 _GONE_SECONDS: Final = 2.0  # until every service on a database has dropped a key that one of them deleted: below five
 _PING_SECONDS: Final = 1.0
+_WORKER_SECONDS: Final = 1.0  # until others know which keys the engine holds, and a worker that it lost a call
 _HEARTBEATS: Final = 6  # in the time after which a silent service is dead
 _LOST_SECONDS: Final = 30.0  # after which an accepted job that is nowhere is queued again
 _ORPHAN_SECONDS: Final = 3600.0  # a file without a row that is older belongs to a request that was never accepted
@@ -47,29 +49,42 @@ class Housekeeping:
         storage: Storage,
         disk: Disk,
         link: EngineLink,
+        fleet: Fleet | None = None,
     ) -> None:
         self._settings = settings
         self._store, self._jobs, self._keys = store, jobs, keys
         self._uploads, self._usage, self._storage, self._disk, self._link = uploads, usage, storage, disk, link
+        self._fleet = fleet
+        self._missing: set[str] = set()  # jobs of this process that were nowhere in it when it last looked
+        self._ending = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
         """After a restart: every job that this service had accepted and not finished is queued again."""
-        with self._disk.relieved():
-            await self._store.heartbeat()
-        for job in await self._store.own_unfinished():
-            await self._jobs.resume(job)
+        if self._fleet is not None:
+            with self._disk.relieved():
+                await self._fleet.begin()
+        else:
+            with self._disk.relieved():
+                await self._store.heartbeat()
+            for job in await self._store.own_unfinished():
+                await self._jobs.resume(job)
         chores: tuple[tuple[Callable[[], Awaitable[None]], float], ...] = (
             (self._counters, _COUNTERS_SECONDS),
             (self._room, _ROOM_SECONDS),
             (self._deadlines, _DEADLINES_SECONDS),
             (self._gone, _GONE_SECONDS),
-            (self._neighbours, self._settings.takeover_seconds / _HEARTBEATS),
+            (
+                self._neighbours if self._fleet is None else self._others,
+                self._settings.takeover_seconds / _HEARTBEATS,
+            ),
+            (self._worker, _WORKER_SECONDS),
             (self._retention, self._settings.retention_check_seconds),
         )
         self._tasks = [asyncio.create_task(self._every(seconds, chore)) for chore, seconds in chores]
 
     async def end(self) -> None:
+        self._ending = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -95,6 +110,30 @@ class Housekeeping:
         for job in await self._store.adopt(self._settings.takeover_seconds):
             _log.warning("job taken over from a service that is gone", extra={"job": job.id})
             await self._jobs.resume(job)
+
+    async def _others(self) -> None:
+        """The same, where the database hands out the work."""
+        assert self._fleet is not None
+        await self._fleet.beat()
+        count, failed = await self._fleet.queue.recover()
+        if count:
+            _log.warning("work of a process that is gone waits again", extra={"rows": count})
+        for job in failed:
+            await self._jobs.gave_up(job)
+        worker = self._fleet.worker
+        if worker is None or worker.draining:
+            return
+        mine = [job for job in await self._store.own_unfinished() if not worker.starts(job.id)]
+        missing = {job.id for job in mine if not self._jobs.in_hand(job)}
+        for job in mine:
+            if job.id in missing & self._missing:  # the database failed when its end was to be recorded
+                await self._jobs.resume(job)
+        self._missing = missing - self._missing
+
+    async def _worker(self) -> None:
+        if self._fleet is not None and self._fleet.worker is not None:
+            await self._fleet.worker.publish()
+            await self._fleet.worker.abandon()
 
     async def _gone(self) -> None:
         """What another process deleted, a service on the same database or the command line, leaves this one's memory, devices and disk."""
@@ -122,12 +161,15 @@ class Housekeeping:
         ):
             await self._uploads.discard(key)
         await self._orphans()
+        if self._fleet is not None:
+            await self._fleet.members.sweep()
+            await self._fleet.queue.sweep()
 
     async def _orphans(self) -> None:
         """Files of requests that ended between writing the file and writing the row, or between the end of a job and the end of its files."""
         needed: dict[str, Ask] = {
-            "inputs": self._store.unfinished,
-            "results": self._store.known,
+            "inputs": self._or_call(self._store.unfinished),
+            "results": self._or_call(self._store.known),
             "uploads": self._keys.known,
             "keys": self._keys.known,
         }
@@ -138,12 +180,23 @@ class Housekeeping:
                 if _owner(name) not in owners:
                     await self._storage.delete(name)
         await self._uploads.parts.sweep(_ORPHAN_SECONDS)
-        await self._drop_copies("results", self._store.known)
-        await self._drop_copies("inputs", self._store.unfinished, _ORPHAN_SECONDS)
+        await self._drop_copies("results", needed["results"])
+        await self._drop_copies("inputs", needed["inputs"], _ORPHAN_SECONDS)
         await asyncio.to_thread(self._storage.sweep, _ORPHAN_SECONDS)
 
+    def _or_call(self, ask: Ask) -> Ask:
+        """Of jobs, or of calls that are rows."""
+        if self._fleet is None:
+            return ask
+        calls = self._fleet.queue
+
+        async def asked(identities: list[str]) -> set[str]:
+            return await ask(identities) | await calls.existing(identities)
+
+        return asked
+
     async def _every(self, seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
-        while True:
+        while not self._ending:  # asyncio.wait_for of Python 3.11 may swallow a cancellation
             await asyncio.sleep(seconds)
             try:
                 await chore()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from pathlib import Path
 
 from cloakwork.api.database.connection import Database
@@ -15,6 +16,9 @@ from cloakwork.api.service.administration.actions import Actions
 from cloakwork.api.service.administration.administration import Administration
 from cloakwork.api.service.administration.listings import Listings
 from cloakwork.api.service.administration.load import Load
+from cloakwork.api.service.fleet.fleet import Fleet
+from cloakwork.api.service.fleet.remote_scoring import RemoteScoring
+from cloakwork.api.service.fleet.worker import Worker
 from cloakwork.api.service.housekeeping import Housekeeping
 from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.jobs.store import JobStore
@@ -95,6 +99,7 @@ class Services:
         self.keys = Keys(self.database)
         self.usage = Usage(self.database, settings)
         self.dispatcher = Dispatcher(settings, engine_options(settings), self.audit_key)
+        self.fleet = self._fleet() if settings.shared else None
         self.uploads = Uploads(
             self.keys,
             self.models,
@@ -105,13 +110,17 @@ class Services:
             self.dispatcher.forget_key,
             settings.structured_keys,
         )
-        self.scoring = Scoring(
-            settings, self.dispatcher, self.keys, self.uploads, self.storage, self.usage, self.metrics
-        )
+        parts = self.keys, self.uploads, self.storage, self.usage, self.metrics
+        running = Scoring(settings, self.dispatcher, *parts)
+        self.scoring: Scoring = running if self.fleet is None else RemoteScoring(settings, self.fleet.front, *parts)
+        self.scoring.estimates = running.estimates
         self.store = JobStore(self.database, self.node.name)
         self.jobs = Jobs(
-            self.store, self.storage, self.scoring, self.dispatcher, self.models, self.keys, self.usage, self.disk
+            self.store, self.storage, running, self.dispatcher, self.models, self.keys, self.usage, self.disk
         )
+        if self.fleet is not None:
+            self.jobs.join(self.fleet)
+            self.fleet.attach(self.jobs.events, self._worker(self.fleet, running) if settings.computes else None)
         self._housekeeping = Housekeeping(
             settings,
             self.store,
@@ -122,12 +131,32 @@ class Services:
             self.storage,
             self.disk,
             self.dispatcher.link,
+            self.fleet,
         )
         self._opening: asyncio.Task[None] | None = None
         self.bodies = BodyBudget(settings.body_memory_bytes, settings.tenant_body_memory_bytes)
         self._readiness = Readiness(self._check_ready)
         self.administration = self._administration()
         self.started = False
+        self.draining = False
+        self._until = 0.0  # by the monotonic clock: when a process that is to end ends
+        self._hurried = asyncio.Event()
+
+    def _fleet(self) -> Fleet:
+        return Fleet(self.settings, self.database, self.node.name, self.storage, self.models, self.dispatcher)
+
+    def _worker(self, fleet: Fleet, scoring: Scoring) -> Worker:
+        return Worker(
+            self.settings,
+            fleet.queue,
+            fleet.members,
+            self.dispatcher,
+            scoring,
+            self.jobs,
+            self.models,
+            self.keys,
+            self.storage,
+        )
 
     def _parts(self) -> Parts:
         store = shared_store(self.settings, self.storage)
@@ -139,7 +168,7 @@ class Services:
     def _administration(self) -> Administration:
         settings, activity = self.settings, self.metrics.activity
         return Administration(
-            Load(settings, self.dispatcher, self.store, self.bodies, self.disk, activity),
+            Load(settings, self.dispatcher, self.store, self.bodies, self.disk, activity, self.fleet),
             Listings(
                 settings,
                 self.database,
@@ -154,7 +183,8 @@ class Services:
 
     async def start(self) -> None:
         """Returns when requests can be taken; the service is ready when `_open` has ended, which compiles the zoo at the first start."""
-        self.dispatcher.link.start()
+        if self.settings.computes:
+            self.dispatcher.link.start()
         self._opening = asyncio.create_task(self._open())
 
     async def _open(self) -> None:
@@ -166,8 +196,22 @@ class Services:
             _log.exception("the service cannot get ready")
             raise
 
+    def stop_soon(self) -> None:
+        """A signal: nothing new begins. The second one: nothing is waited for."""
+        if self.draining:
+            self._hurried.set()
+            return
+        self.draining, self._until = True, time.monotonic() + self.settings.drain_seconds
+        if self.fleet is not None:
+            self.fleet.stop_taking()
+
     async def stop(self) -> None:
-        """Jobs that run are run again at the next start."""
+        """Jobs that run are run again at the next start, or by another process; a worker finishes them first, as long as it may."""
+        if not self.draining:
+            self.stop_soon()
+        if self.fleet is not None and self.started:
+            await self.fleet.drain(self._until, self._hurried)
+            await self.jobs.drain()
         self.started = False
         if self._opening is not None:
             self._opening.cancel()
@@ -176,6 +220,8 @@ class Services:
         await self.dispatcher.link.stop()
         await self.jobs.drain()
         await self._housekeeping.end()
+        if self.fleet is not None:
+            await self.fleet.end()
         await self.database.close()
         self.node.release()
 
@@ -183,14 +229,20 @@ class Services:
         """Models read, database writable, engine answering."""
         if not self.started:
             raise UnavailableError("the service is starting: it reads its models", retry_after=1)
+        if self.draining:
+            raise UnavailableError("the service is ending", retry_after=1)
         await self._readiness.require()
 
     async def _check_ready(self) -> None:
+        beat = self.store.heartbeat() if self.fleet is None else self.fleet.members.beat(self.fleet.facts())
         try:
-            await asyncio.wait_for(self.store.heartbeat(), _PING_SECONDS)
+            await asyncio.wait_for(beat, _PING_SECONDS)
         except Exception as error:
             raise UnavailableError(f"the database cannot be written ({type(error).__name__})", retry_after=5) from None
-        await self.dispatcher.link.ping(_PING_SECONDS)
+        if self.settings.computes:
+            await self.dispatcher.link.ping(_PING_SECONDS)
+        elif self.fleet is not None:
+            self.fleet.require_worker()
 
     async def metrics_text(self, tenant: Tenant | None) -> bytes:
         """Of all models, or of those that a tenant sees."""

@@ -9,6 +9,7 @@ from cloakwork.api.activity import STEP_SECONDS, Activity
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import now
+from cloakwork.api.service.fleet.fleet import Fleet
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.scoring.body_budget import BodyBudget
 from cloakwork.api.service.scoring.dispatcher import Dispatcher, Work
@@ -29,6 +30,7 @@ class Load:
         bodies: BodyBudget,
         disk: Disk,
         activity: Activity,
+        fleet: Fleet | None = None,
     ) -> None:
         self._settings = settings
         self._dispatcher = dispatcher
@@ -36,6 +38,7 @@ class Load:
         self._bodies = bodies
         self._disk = disk
         self._activity = activity
+        self._fleet = fleet
         self._began = time.monotonic()
 
     async def report(self) -> dict[str, Any]:
@@ -55,11 +58,8 @@ class Load:
                 "devices": list(self._dispatcher.devices),
                 "workers": self._dispatcher.workers,
             },
-            "queue": {
-                "waiting": self._dispatcher.waiting,
-                "limit": self._settings.max_queue,
-                "seconds": self._dispatcher.backlog_seconds(),
-            },
+            "queue": self._queue(),
+            "nodes": await self._nodes(),
             "runs": [_run(work, facts.get("runs", {})) for work in self._dispatcher.in_flight() if work.subject],
             "jobs": await self._store.counts(),
             "keys": self._keys(facts),
@@ -71,6 +71,28 @@ class Load:
             },
             "requests": {"step_seconds": STEP_SECONDS, **vars(self._activity.recent())},
         }
+
+    def _queue(self) -> dict[str, Any]:
+        source = self._dispatcher if self._fleet is None else self._fleet.front
+        return {"waiting": source.waiting, "limit": self._settings.max_queue, "seconds": source.backlog_seconds()}
+
+    async def _nodes(self) -> list[dict[str, Any]]:
+        if self._fleet is None:
+            return []
+        return [
+            {
+                "id": member.id,
+                "role": member.role,
+                "release": member.release,
+                "devices": member.devices.split(),
+                "workers": member.workers,
+                "running": member.running,
+                "draining": member.draining,
+                "heartbeat_seconds": member.age,
+                "uptime_seconds": member.uptime,
+            }
+            for member in await self._fleet.members.alive()
+        ]
 
     def _keys(self, facts: Message) -> dict[str, int]:
         devices = max(1, len(self._dispatcher.devices))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,6 +20,7 @@ class JobEvents:
     """Latest progress of running jobs in this process, and a bell for each watcher."""
 
     def __init__(self) -> None:
+        self.tell: Callable[[str, JobProgress | None], None] | None = None  # other processes, of what happens here
         self._progress: dict[str, JobProgress] = {}
         self._bells: dict[str, set[asyncio.Event]] = defaultdict(set)
 
@@ -27,12 +28,21 @@ class JobEvents:
         return self._progress.get(job)
 
     def report(self, job: str, progress: JobProgress) -> None:
-        self._progress[job] = progress
-        self._ring(job)
+        self.heard(job, progress)
+        if self.tell is not None:
+            self.tell(job, progress)
 
     def changed(self, job: str, *, over: bool = False) -> None:
         """The job's state in the database changed."""
-        if over:
+        self.heard(job, None, over=over)
+        if self.tell is not None:
+            self.tell(job, None)
+
+    def heard(self, job: str, progress: JobProgress | None, *, over: bool = False) -> None:
+        """The same, of a job that another process has."""
+        if progress is not None:
+            self._progress[job] = progress
+        elif over:
             self._progress.pop(job, None)
         self._ring(job)
 

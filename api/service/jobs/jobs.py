@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import (
@@ -29,12 +29,31 @@ from cloakwork.api.service.scoring.dispatcher import DEFAULT_PRIORITY, Dispatche
 from cloakwork.api.service.scoring.scoring import Request, Scoring
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.objects import Storage
+from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.fhe_core.errors import FheError
-from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
 
 _log = logging.getLogger("cloakwork.jobs")
+
+
+@dataclass
+class _Attempt:
+    """How often the job has begun: who ends it names the number."""
+
+    number: int
+
+
+class Fleet(Protocol):
+    """What jobs need of other processes on the same database (`fleet/`)."""
+
+    async def job_waits(self) -> None: ...
+
+    async def dropped(self, identity: str) -> None:
+        """Whoever has this job lets it go."""
+
+    async def charge(self, job: Job, message: Message) -> None:
+        """What the run took beyond its estimate, to its tenant."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +86,11 @@ class Jobs:
         self._usage = usage
         self._disk = disk
         self._tasks: dict[asyncio.Task[None], str] = {}
+        self._fleet: Fleet | None = None  # several processes: the database hands out what waits
         self.events = JobEvents()
+
+    def join(self, fleet: Fleet) -> None:
+        self._fleet = fleet
 
     # --- accepting ---
 
@@ -82,7 +105,7 @@ class Jobs:
         identity = new_id()
         name = f"inputs/{identity}"
         with self._disk.writing(name, size):
-            await asyncio.to_thread(_write, self._storage.place(name), body)
+            await asyncio.to_thread(write_file, self._storage.place(name), body)
             await self._storage.keep(name)
             return await self.accept(request, identity, digest, len(body), wishes)
 
@@ -109,10 +132,11 @@ class Jobs:
             expected_bytes=request.model.output_bytes(request.samples),
             idempotency_key=wishes.idempotency_key,
             request_sha256=request_digest(request, digest),
-            node=self._store.node,
+            node=self._store.node if self._fleet is None else "",
             attempts=0,
             created_at=now(),
             deadline_at=None if wishes.deadline_seconds is None else now() + wishes.deadline_seconds,
+            seconds=self._scoring.estimates.seconds(request.model, request.samples),
         )
         if not await self._add(job, request):
             await self._storage.delete(job.input_name)
@@ -120,7 +144,10 @@ class Jobs:
             if first is None:
                 raise UnavailableError("the job could not be stored; try again", retry_after=1)
             return same_request(first, job.request_sha256)
-        await self._enqueue(job, request)
+        if self._fleet is None:
+            await self._enqueue(job, request)
+        else:
+            await self._fleet.job_waits()
         return job
 
     async def _add(self, job: Job, request: Request) -> bool:
@@ -142,21 +169,23 @@ class Jobs:
 
     async def _enqueue(self, job: Job, request: Request) -> None:
         self._disk.promise(job.id, job.expected_bytes)
-        work = await self._scoring.work(request, job.id, job.priority, self._listener(job, request))
+        attempt = _Attempt(job.attempts)
+        work = await self._scoring.work(request, job.id, job.priority, self._listener(job, request, attempt))
         work.message |= {
             "input": str(await self._storage.local(job.input_name)),
             "output": str(self._storage.place(_result_name(job))),
             "progress": True,
         }
-        work.claim = self._claim(job)
+        work.claim = self._claim(job, attempt)
         work.queued_at = job.created_at
         self._dispatcher.submit(work)
 
-    def _claim(self, job: Job) -> Callable[[], Coroutine[Any, Any, bool]]:
+    def _claim(self, job: Job, attempt: _Attempt) -> Callable[[], Coroutine[Any, Any, bool]]:
         async def claim() -> bool:
             with self._disk.relieved():
-                claimed = await self._store.claim(job.id)
+                claimed = await self._store.claim(job.id, attempt.number)
             if claimed:
+                attempt.number += 1
                 self.events.changed(job.id)
             else:
                 self._over(job.id)
@@ -166,7 +195,7 @@ class Jobs:
 
     # --- while it runs ---
 
-    def _listener(self, job: Job, request: Request) -> Callable[[Message, bytes], None]:
+    def _listener(self, job: Job, request: Request, attempt: _Attempt) -> Callable[[Message, bytes], None]:
         started = 0.0
 
         def listen(message: Message, _: bytes) -> None:
@@ -179,9 +208,9 @@ class Jobs:
                 case "lost":  # with its engine: it begins again
                     self.events.changed(job.id, over=True)
                 case "done":
-                    self._background(job, self._done(job, request, message, started))
+                    self._background(job, self._done(job, request, message, attempt, started))
                 case "failed":
-                    self._background(job, self._broken(job, request, message))
+                    self._background(job, self._broken(job, request, message, attempt))
 
         return listen
 
@@ -190,7 +219,7 @@ class Jobs:
         self._tasks[task] = job.id
         task.add_done_callback(self._tasks.pop)
 
-    async def _done(self, job: Job, request: Request, message: Message, started: float) -> None:
+    async def _done(self, job: Job, request: Request, message: Message, attempt: _Attempt, started: float) -> None:
         """The result is durable before the row says that it is there."""
         try:
             name = _result_name(job)
@@ -198,6 +227,7 @@ class Jobs:
             with self._disk.relieved():
                 finished = await self._store.finish(
                     job.id,
+                    attempt.number,
                     run_seconds=message["seconds"],
                     result_name=name,
                     result_bytes=message["bytes"],
@@ -205,6 +235,8 @@ class Jobs:
                 )
             if finished:
                 self._scoring.account(request, message, max(0.0, started - job.created_at))
+                if self._fleet is not None:
+                    await self._fleet.charge(job, message)
                 await self._storage.delete(job.input_name)
             else:  # cancelled, adopted, or removed with its tenant meanwhile
                 await self._storage.delete(name)
@@ -212,9 +244,9 @@ class Jobs:
             self._not_recorded(job, error)
         self._over(job.id)
 
-    async def _broken(self, job: Job, request: Request, message: Message) -> None:
+    async def _broken(self, job: Job, request: Request, message: Message, attempt: _Attempt) -> None:
         try:
-            await self._failed(job, message["code"], message["message"])
+            await self._failed(job, message["code"], message["message"], attempt.number)
             await self._scoring.look_after(request.key, message)
         except Exception as error:
             self._not_recorded(job, error)
@@ -225,13 +257,15 @@ class Jobs:
         else:
             _log.error("the end of job %s could not be recorded; it is run again", job.id, exc_info=error)
 
-    async def _failed(self, job: Job, code: str, message: str) -> None:
+    async def _failed(self, job: Job, code: str, message: str, attempts: int | None = None) -> None:
         if code == StorageFullError.code:
             self._disk.report(StorageFullError(message))
         with self._disk.relieved():
-            if code != CANCELLED and await self._store.fail(job.id, code, message):
+            failed = code != CANCELLED and await self._store.fail(job.id, code, message, attempts=attempts)
+            if failed:
                 self._refund(job)
-            await self._storage.delete(job.input_name)
+            if failed or self._fleet is None:  # else another process may have the job now, and need it
+                await self._storage.delete(job.input_name)
         self._over(job.id)
 
     def _over(self, identity: str) -> None:
@@ -289,6 +323,8 @@ class Jobs:
     async def drop(self, job: Job) -> None:
         """Its row says that it is over: nothing runs it any more, and its input goes."""
         self._dispatcher.cancel(job.id)
+        if self._fleet is not None:
+            await self._fleet.dropped(job.id)
         if job.state == QUEUED:
             self._refund(job)
         await self._storage.delete(job.input_name)
@@ -304,7 +340,8 @@ class Jobs:
 
     async def expire(self, job: Job) -> None:
         """Its deadline has passed."""
-        if await self._store.fail(job.id, DeadlineError.code, "the deadline passed before the job was done"):
+        text = "the deadline passed before the job was done"
+        if await self._store.fail(job.id, DeadlineError.code, text, own=self._fleet is None):
             await self.drop(job)
 
     async def abandon(self) -> None:
@@ -337,16 +374,17 @@ class Jobs:
         except FheError as error:
             await self._failed(job, error.code, str(error))
 
+    async def gave_up(self, job: Job) -> None:
+        """The processes that ran it died, its row says so."""
+        self._refund(job)
+        await self._storage.delete(job.input_name)
+        self._over(job.id)
+
     async def drain(self) -> None:
         """Waits for results that are being recorded."""
         while self._tasks:
             with contextlib.suppress(Exception):
                 await asyncio.gather(*self._tasks)
-
-
-def _write(path: Path, body: bytes) -> None:
-    with atomic_writer(path, SECRET_MODE) as stream:
-        stream.write(body)
 
 
 def request_digest(request: Request, body_digest: str) -> str:

@@ -49,6 +49,7 @@ class Job:
     result_sha256: str | None = None
     error_code: str | None = None
     error_message: str | None = None
+    seconds: float = 0.0
 
     @property
     def over(self) -> bool:
@@ -114,26 +115,41 @@ class JobStore:
 
     # --- changes of state ---
 
-    async def claim(self, identity: str) -> bool:
-        """Queued, or running in an engine that died -> running."""
+    async def claim(self, identity: str, attempts: int) -> bool:
+        """Queued, or running in an engine that died, after so many attempts -> running, with one more."""
         return await self._change(
-            identity, (QUEUED, RUNNING), state=RUNNING, started_at=now(), attempts=table.c.attempts + 1
+            identity, (QUEUED, RUNNING), attempts=attempts, state=RUNNING, started_at=now(), counted=attempts + 1
         )
 
-    async def finish(self, identity: str, **result: Any) -> bool:
-        return await self._change(identity, (RUNNING,), state=DONE, finished_at=now(), **result)
+    async def finish(self, identity: str, attempts: int, **result: Any) -> bool:
+        """The attempt of this number ended well."""
+        return await self._change(identity, (RUNNING,), attempts=attempts, state=DONE, finished_at=now(), **result)
 
-    async def fail(self, identity: str, code: str, message: str) -> bool:
-        return await self._change(
-            identity, (QUEUED, RUNNING), state=FAILED, finished_at=now(), error_code=code, error_message=message
-        )
+    async def fail(
+        self, identity: str, code: str, message: str, *, attempts: int | None = None, own: bool = True
+    ) -> bool:
+        """`own`: only what this service has."""
+        values: dict[str, Any] = {"state": FAILED, "finished_at": now(), "error_code": code, "error_message": message}
+        return await self._change(identity, (QUEUED, RUNNING), own=own, attempts=attempts, **values)
 
     async def cancel(self, identity: str) -> bool:
         """By its owner, through whichever service it asked."""
         return await self._change(identity, (QUEUED, RUNNING), own=False, state=CANCELLED, finished_at=now())
 
-    async def _change(self, identity: str, expected: tuple[str, ...], own: bool = True, **values: Any) -> bool:
+    async def _change(
+        self,
+        identity: str,
+        expected: tuple[str, ...],
+        own: bool = True,
+        attempts: int | None = None,
+        counted: int | None = None,
+        **values: Any,
+    ) -> bool:
         where = [table.c.id == identity, table.c.state.in_(expected)]
+        if attempts is not None:
+            where.append(table.c.attempts == attempts)
+        if counted is not None:
+            values["attempts"] = counted
         if own:
             where.append(table.c.node == self.node)
         async with self._database.write() as connection:

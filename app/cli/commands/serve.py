@@ -29,6 +29,10 @@ def serve(
     database: Annotated[
         str | None, typer.Option("--database", help="postgresql://user@host/name; without it, SQLite in the folder.")
     ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option("--role", help="'web' or 'worker' of several processes on one database; without it, both."),
+    ] = None,
     structured_keys: Annotated[
         bool, typer.Option("--structured-keys", help="Serve models and take keys of sets with structured secrets too.")
     ] = False,
@@ -46,6 +50,7 @@ def serve(
         "DEVICES": devices,
         "THREADS": threads,
         "DATABASE_URL": database,
+        "ROLE": role,
         "STRUCTURED_KEYS": "true" if structured_keys else None,
         "TLS_CERTIFICATE": tls_certificate,
         "TLS_KEY": tls_key,

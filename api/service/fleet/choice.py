@@ -1,0 +1,67 @@
+"""Which of the waiting work a worker takes: start-time fair queueing among tenants, as `scoring/queue.py` has it in memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+MOST_TOGETHER: Final = 16  # rows of one tenant, key and model taken at once, to be run as one
+MOST_SECONDS: Final = 1.0  # of them, estimated, beyond the first
+
+Clocks: TypeAlias = dict[tuple[int, str], float]
+"""By level and tenant; tenant '' is the time of all."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A row that waits, one of the first of its tenant."""
+
+    id: str
+    is_job: bool
+    tenant: str
+    key: str
+    digest: str
+    seconds: float
+    attempts: int
+    level: int
+    priority: int
+    created_at: float
+
+    @property
+    def kin(self) -> tuple[object, ...]:
+        """What rows have in common that one run can answer."""
+        return self.is_job, self.tenant, self.key, self.digest, self.priority
+
+
+@dataclass(frozen=True)
+class Pick:
+    head: Head
+    count: int  # rows, the head and its kin
+    start: float  # of the tenant's clock
+
+
+def choose(heads: list[Head], clocks: Clocks, slots: int, last_attempt: int, idle: bool) -> list[Pick]:
+    """At most so many picks, one run each; `last_attempt`: so many attempts lie behind a request that is tried once more, which a worker
+    does with nothing beside it, so that what kills engines takes no other request's attempts."""
+    lines: dict[tuple[int, str], list[Head]] = defaultdict(list)
+    for head in sorted(heads, key=lambda head: (-head.priority, head.created_at, head.id)):
+        lines[head.level, head.tenant].append(head)
+    now = {
+        place: max(clocks.get(place, 0.0), clocks.get((place[0], ""), 0.0)) for place in lines
+    }  # who comes back begins at the time of the others
+    picks: list[Pick] = []
+    while lines and len(picks) < slots:
+        place = min(lines, key=lambda place: (-place[0], now[place], place[1]))
+        head = lines[place].pop(0)
+        alone = last_attempt > 0 and not head.is_job and head.attempts >= last_attempt
+        if not alone or (idle and not picks):
+            count = 1 if alone else min(MOST_TOGETHER, 1 + int(MOST_SECONDS / max(head.seconds, 1e-3)))
+            picks.append(Pick(head, count, now[place]))
+            now[place] += head.seconds
+            if alone:
+                return picks
+            lines[place] = [other for other in lines[place] if other.kin != head.kin]
+        if not lines[place]:
+            del lines[place]
+    return picks

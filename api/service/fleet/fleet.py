@@ -1,0 +1,168 @@
+"""This process among the others on its database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from cloakwork.api.database.connection import Database
+from cloakwork.api.engine.messages import Message
+from cloakwork.api.errors import UnavailableError
+from cloakwork.api.release import release
+from cloakwork.api.service.fleet.front import Front
+from cloakwork.api.service.fleet.members import Facts, Members
+from cloakwork.api.service.fleet.notices import DROPPED, JOBS, WORK, Heard, Notices, answers, notify
+from cloakwork.api.service.fleet.queue import WorkQueue
+from cloakwork.api.service.fleet.worker import Worker
+from cloakwork.api.service.jobs.events import JobEvents, JobProgress
+from cloakwork.api.service.jobs.store import Job
+from cloakwork.api.service.models.models import Models
+from cloakwork.api.service.scoring.dispatcher import Dispatcher
+from cloakwork.api.service.storage.objects import Storage
+from cloakwork.api.settings import Settings
+
+_PROGRESS_SECONDS: Final = 1.0  # between two notices of one job's progress
+
+_log = logging.getLogger("cloakwork.fleet")
+
+
+class Fleet:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        node: str,
+        storage: Storage,
+        models: Models,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self._settings, self._database, self._dispatcher = settings, database, dispatcher
+        self.queue = WorkQueue(database, node, settings.takeover_seconds, settings.max_attempts)
+        self.members = Members(database, node, settings.takeover_seconds)
+        self.front = Front(
+            settings, self.queue, self.members, storage, lambda name, version: models.accepted(name, version).digest
+        )
+        self.worker: Worker | None = None
+        self._events: JobEvents | None = None
+        self._notices: Notices | None = None
+        self._told: dict[str, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.draining = False
+
+    def attach(self, events: JobEvents, worker: Worker | None) -> None:
+        self._events, self.worker = events, worker
+        if worker is not None:
+            events.tell = self._tell
+
+    async def begin(self) -> None:
+        """Work is taken and answered from here on; what an earlier process of this name had waits again."""
+        await self.members.arrive(self.facts())
+        await self.queue.recover(own=True)
+        channels: dict[str, Heard] = {}
+        if self._settings.serves:
+            channels |= {answers(self.members.node): self.front.heard, JOBS: self._heard_of_job}
+            self.front.start()
+        if self.worker is not None:
+            channels |= {WORK: self.worker.wake, DROPPED: self.worker.dropped}
+            self.worker.start()
+        self._notices = Notices(self._database, channels, self._missed)
+        self._notices.start()
+
+    def facts(self) -> Facts:
+        role, dispatcher = self._settings.role, self._dispatcher
+        if self.worker is None:
+            return Facts(role, release(), draining=self.draining)
+        workers = dispatcher.workers if dispatcher.link.up else 0
+        return Facts(role, release(), " ".join(dispatcher.devices), workers, dispatcher.running, self.draining)
+
+    async def beat(self) -> None:
+        await self.members.beat(self.facts())
+        if self.worker is not None:
+            await self.worker.publish()
+
+    def stop_taking(self) -> None:
+        """A signal: what runs is finished, nothing new begins."""
+        self.draining = True
+        if self.worker is not None:
+            self.worker.stop_taking()
+
+    async def drain(self, until: float, hurried: asyncio.Event) -> None:
+        self.stop_taking()
+        try:
+            async with asyncio.timeout(1.0):
+                await self.members.beat(self.facts())
+        except Exception as error:
+            _log.warning("the database does not hear that this process ends (%s)", type(error).__name__)
+        if self.worker is not None:
+            await self.worker.drain(lambda: hurried.is_set() or time.monotonic() > until)
+
+    async def end(self) -> None:
+        """After the dispatcher has ended and results are recorded: what is left waits for others."""
+        await self.front.stop()
+        if self._notices is not None:
+            await self._notices.stop()
+        for task in self._tasks:
+            task.cancel()
+        try:
+            async with asyncio.timeout(5.0):
+                await self.queue.recover(own=True)
+                await self.members.leave()
+        except Exception as error:
+            _log.warning("the database does not hear that this process ended (%s)", type(error).__name__)
+
+    def require_worker(self) -> None:
+        if not self.front.workers:
+            raise UnavailableError("no worker is there to run requests; jobs are taken and wait", retry_after=5)
+
+    # --- for jobs ---
+
+    async def job_waits(self) -> None:
+        await self._quietly(self.queue.job_waits())
+
+    async def dropped(self, identity: str) -> None:
+        await self._quietly(self.queue.dropped(identity))
+
+    async def charge(self, job: Job, message: Message) -> None:
+        await self._quietly(
+            self.queue.charge(job.priority, job.tenant, message.get("busy_seconds", job.seconds) - job.seconds)
+        )
+
+    async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
+        """The row is there: a notice that is lost costs a second, a charge a turn."""
+        try:
+            await work
+        except Exception as error:
+            _log.warning("a notice was not sent (%s)", type(error).__name__)
+
+    def _tell(self, job: str, progress: JobProgress | None) -> None:
+        now = time.monotonic()
+        if progress is None:
+            self._told.pop(job, None)
+            facts: list[object] = [job]
+        else:
+            if now - self._told.get(job, 0.0) < _PROGRESS_SECONDS:
+                return
+            self._told[job] = now
+            facts = [job, progress.done, progress.total, progress.eta_seconds]
+        task = asyncio.create_task(self._quietly(self._send(json.dumps([self.members.node, *facts]))))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, payload: str) -> None:
+        async with self._database.write() as connection:
+            await notify(connection, JOBS, payload)
+
+    def _heard_of_job(self, payload: str) -> None:
+        node, job, *progress = json.loads(payload)
+        if self._events is not None and node != self.members.node:
+            self._events.heard(job, JobProgress(*progress) if progress else None, over=not progress)
+
+    def _missed(self) -> None:
+        self.front.look()
+        self.members.forget_published()
+        if self.worker is not None:
+            self.worker.wake()

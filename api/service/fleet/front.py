@@ -1,0 +1,239 @@
+"""Requests as rows: what routes call in place of a dispatcher where several processes share the work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from cloakwork.api.engine.messages import Message
+from cloakwork.api.errors import BusyError, UnavailableError
+from cloakwork.api.service.fleet.members import Member, Members
+from cloakwork.api.service.fleet.queue import Call, WorkQueue, result_name
+from cloakwork.api.service.scoring.dispatcher import Work
+from cloakwork.api.service.storage.objects import Storage
+from cloakwork.api.service.storage.write import write_file
+from cloakwork.api.settings import Settings
+
+ROW_BYTES: Final = 1 << 20  # larger inputs and outputs go through the object storage
+
+_LOOK_SECONDS: Final = 1.0  # for ends whose notice was lost
+_SNAPSHOT_SECONDS: Final = 0.5  # that what waits is remembered
+_RETRY_SECONDS: Final = 2.0
+
+_log = logging.getLogger("cloakwork.fleet")
+
+
+class Front:
+    def __init__(
+        self,
+        settings: Settings,
+        queue: WorkQueue,
+        members: Members,
+        storage: Storage,
+        digest_of: Callable[[str, str], str],
+    ) -> None:
+        """`digest_of`: the program of a model's version."""
+        self._settings, self._queue, self._members, self._storage = settings, queue, members, storage
+        self._digest_of = digest_of
+        self._works: dict[str, Work] = {}
+        self._ended: set[str] = set()  # told by notices, not yet collected
+        self._bell = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
+        self._snapshot: list[tuple[str, int, float, int, float]] = []
+        self._posted: Counter[str] = Counter()  # since the snapshot
+        self._alive: list[Member] = []
+        self._without_worker: float | None = None  # since when
+
+    def start(self) -> None:
+        self._loops = [
+            asyncio.create_task(self._collecting(), name="answers"),
+            asyncio.create_task(self._looking(), name="snapshot"),
+        ]
+
+    async def stop(self) -> None:
+        for task in [*self._loops, *self._tasks]:
+            task.cancel()
+        await asyncio.gather(*self._loops, *self._tasks, return_exceptions=True)
+
+    def heard(self, identity: str) -> None:
+        """A notice: this call has ended."""
+        self._ended.add(identity)
+        self._bell.set()
+
+    def look(self) -> None:
+        """Notices may have been lost."""
+        self._ended |= self._works.keys()
+        self._bell.set()
+
+    # --- as a dispatcher ---
+
+    def require_room(self, tenant: str, most: int) -> None:
+        """BusyError when too much waits, of all or of this tenant, as of half a second ago and counting what came here since."""
+        waiting = sum(row[1] for row in self._snapshot) + self._posted.total()
+        mine = sum(row[1] for row in self._snapshot if row[0] == tenant) + self._posted[tenant]
+        if waiting < self._settings.max_queue and mine < most:
+            return
+        whose = "the queue" if waiting >= self._settings.max_queue else "your part of the queue"
+        raise BusyError(f"{whose} is full; try again later", retry_after=max(1.0, min(60.0, self.backlog_seconds())))
+
+    def backlog_seconds(self) -> float:
+        return sum(row[2] + row[4] for row in self._snapshot) / max(1, self.workers)
+
+    def wait_seconds(self, tenant: str, seconds: float) -> float:
+        """As the dispatcher's; without end while no worker is there, so that a request becomes a job."""
+        if not self.workers:
+            return float("inf")
+        first = sum(row[4] for row in self._snapshot)
+        mine = sum(row[2] for row in self._snapshot if row[0] == tenant)
+        others = sum(min(mine + seconds, row[2]) for row in self._snapshot if row[0] != tenant)
+        return (first + mine + others) / self.workers
+
+    def submit(self, work: Work) -> None:
+        self._works[work.id] = work
+        self._posted[work.tenant] += 1
+        self._background(self._post(work))
+
+    def cancel(self, identity: str) -> bool:
+        """The client is gone. False: it may have begun, as far as is known at once."""
+        if self._works.pop(identity, None) is not None:
+            self._background(self._withdraw(identity))
+        return False
+
+    @property
+    def workers(self) -> int:
+        """Runs at a time, of all processes that take work."""
+        return sum(max(1, member.workers) for member in self._alive if member.takes_work)
+
+    @property
+    def waiting(self) -> int:
+        return sum(row[1] for row in self._snapshot)
+
+    @property
+    def members(self) -> list[Member]:
+        return self._alive
+
+    # --- inside ---
+
+    def _background(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _post(self, work: Work) -> None:
+        assert work.subject is not None
+        call = Call(
+            id=work.id,
+            tenant=work.tenant,
+            web=self._members.node,
+            model=work.subject.model,
+            version=work.subject.version,
+            program_digest=self._digest_of(work.subject.model, work.subject.version),
+            evaluation_key=work.message["key"]["name"],
+            samples=work.subject.samples,
+            seconds=work.seconds,
+            input=work.body if len(work.body) <= ROW_BYTES else None,
+        )
+        try:
+            if call.input is None:
+                await asyncio.to_thread(write_file, self._storage.place(call.input_name), work.body)
+                await self._storage.keep(call.input_name)
+                await self._storage.drop_copy(call.input_name)
+            await self._queue.post(call)
+        except Exception as error:
+            _log.warning("a request could not be stored (%s)", type(error).__name__)
+            self._fail(work.id, "the request could not be handed to a worker; try again")
+
+    async def _withdraw(self, identity: str) -> None:
+        with contextlib.suppress(Exception):  # its row goes with this process, at the latest
+            await self._queue.withdraw(identity)
+        await self._storage.delete(f"inputs/{identity}")
+
+    def _fail(self, identity: str, text: str) -> None:
+        work = self._works.pop(identity, None)
+        if work is not None:
+            failed = {"event": "failed", "id": identity, "code": UnavailableError.code, "message": text}
+            work.listen({**failed, "http_status": UnavailableError.http_status}, b"")
+
+    async def _collecting(self) -> None:
+        failed = False
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS if self._works else None):
+                    await self._bell.wait()
+            heard = self._bell.is_set()
+            self._bell.clear()
+            wanted = [*self._ended] if heard else [*self._works]
+            self._ended.clear()
+            wanted = [identity for identity in wanted if identity in self._works]
+            if not wanted:
+                continue
+            try:
+                for identity, message, output in await self._queue.collect(wanted):
+                    self._background(self._answer(identity, message, output))
+                if not heard:
+                    await self._vanished(wanted)
+                failed = False
+            except Exception as error:
+                if not failed:
+                    _log.warning("answers cannot be read from the database (%s)", type(error).__name__)
+                failed = True
+                await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _vanished(self, identities: list[str]) -> None:
+        """Rows that the database lost: it crashed."""
+        old = [
+            identity
+            for identity in identities
+            if identity in self._works and time.time() - self._works[identity].queued_at > 2 * _LOOK_SECONDS
+        ]
+        for identity in set(old) - await self._queue.existing(old) if old else ():
+            self._fail(identity, "the database lost the request; send it again")
+
+    async def _answer(self, identity: str, message: Message, output: bytes | None) -> None:
+        work = self._works.get(identity)
+        if work is None:
+            return
+        body = output or b""
+        try:
+            if message["event"] == "done" and output is None:
+                name = result_name(identity, message["worker"])
+                body = await asyncio.to_thread((await self._storage.local(name)).read_bytes)
+                await self._storage.delete(name)
+            if len(work.body) > ROW_BYTES:
+                await self._storage.delete(f"inputs/{identity}")
+        except Exception as error:
+            _log.warning("an answer could not be read from the storage (%s)", type(error).__name__)
+            self._fail(identity, "the answer could not be read from the storage; send the request again")
+            return
+        if self._works.pop(identity, None) is not None:
+            work.listen({**message, "id": identity}, body)
+
+    async def _looking(self) -> None:
+        while True:
+            with contextlib.suppress(Exception):  # the database: whoever needs it says so
+                self._posted.clear()
+                self._snapshot = await self._queue.waiting()
+                self._alive = await self._members.alive()
+                self._look_for_workers()
+            await asyncio.sleep(_SNAPSHOT_SECONDS)
+
+    def _look_for_workers(self) -> None:
+        """Without any for longer than a worker may be silent, nobody waits in vain."""
+        if self.workers:
+            self._without_worker = None
+            return
+        if self._without_worker is None:
+            self._without_worker = time.monotonic()
+        if time.monotonic() - self._without_worker > self._settings.takeover_seconds:
+            for identity in list(self._works):
+                self.cancel_for(identity)
+
+    def cancel_for(self, identity: str) -> None:
+        self._fail(identity, "no worker is there to run the request; try again")
+        self._background(self._withdraw(identity))

@@ -1,0 +1,429 @@
+"""What waits in the database: taken by workers, charged to tenants, ended once.
+
+A call is a request whose client waits; a job is a row of its own table. Every change names the worker and the attempt that it expects, so that
+a worker that was taken for dead cannot write over another.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cloakwork.api.database.connection import Database
+from cloakwork.api.engine.messages import Message
+from cloakwork.api.service.fleet.choice import Clocks, Head, Pick, choose
+from cloakwork.api.service.fleet.members import NOW
+from cloakwork.api.service.fleet.notices import DROPPED, WORK, answers, notify
+from cloakwork.api.service.jobs.store import Job
+
+HEADS: Final = 3  # first rows of each tenant that a worker chooses among
+PATIENCE_SECONDS: Final = 0.5  # that work waits for the worker which has its key, about an expansion
+
+
+def _tenants(name: str, table: str, waiting: str) -> str:
+    """Those with something waiting, one probe of the index for each."""
+    first = f"SELECT min(tenant) FROM {table} WHERE {waiting}"
+    rest = f"SELECT (SELECT min(tenant) FROM {table} WHERE {waiting} AND tenant > {name}.tenant) FROM {name}"
+    return f"{name}(tenant) AS (({first}) UNION ALL {rest} WHERE {name}.tenant IS NOT NULL)"
+
+
+# A row whose key lies at another live worker, and not here, is left to that one while it is young. The hosts' clocks differ: a job dated in the
+# future is not young.
+_MAY = f"""
+w.program_digest = ANY(:digests) AND (
+    abs({NOW} - w.created_at) > :patience
+    OR EXISTS (SELECT 1 FROM resident_keys r WHERE r.evaluation_key = w.evaluation_key AND r.node = :me)
+    OR NOT EXISTS (
+        SELECT 1 FROM resident_keys r JOIN nodes n ON n.id = r.node WHERE r.evaluation_key = w.evaluation_key AND n.id <> :me
+        AND NOT n.draining AND n.heartbeat_at > {NOW} - :silent))
+"""
+
+_COLUMNS = "w.id, w.tenant, w.evaluation_key, w.program_digest, w.seconds, w.attempts, w.created_at"
+
+HEADS_QUERY: Final = f"""
+WITH RECURSIVE {_tenants("c", "calls", "state = 'queued'")}, {_tenants("j", "jobs", "state = 'queued' AND node = ''")}
+SELECT h.*, false AS is_job FROM c CROSS JOIN LATERAL (
+    SELECT {_COLUMNS}, 10 AS priority FROM calls w WHERE w.state = 'queued' AND w.tenant = c.tenant AND {_MAY}
+    ORDER BY w.created_at LIMIT :heads) h
+UNION ALL
+SELECT h.*, true AS is_job FROM j CROSS JOIN LATERAL (
+    SELECT {_COLUMNS}, w.priority FROM jobs w WHERE w.state = 'queued' AND w.node = '' AND w.tenant = j.tenant AND {_MAY}
+    ORDER BY w.priority DESC, w.created_at LIMIT :heads) h
+"""
+
+_TAKE_CALLS = """
+UPDATE calls SET state = 'leased', worker = :me, attempts = attempts + 1 WHERE id IN (
+    SELECT id FROM calls WHERE state = 'queued' AND tenant = :tenant AND evaluation_key = :key AND program_digest = :digest
+    AND attempts <= :attempts ORDER BY id <> :id, created_at LIMIT :count FOR UPDATE SKIP LOCKED)
+RETURNING *
+"""
+
+_TAKE_JOBS = """
+UPDATE jobs SET node = :me WHERE id IN (
+    SELECT id FROM jobs WHERE state = 'queued' AND node = '' AND tenant = :tenant AND evaluation_key = :key
+    AND program_digest = :digest AND priority = :priority ORDER BY id <> :id, created_at LIMIT :count FOR UPDATE SKIP LOCKED)
+RETURNING *
+"""
+
+_CHARGE = """
+INSERT INTO turns (level, tenant, clock) VALUES (:level, :tenant, CAST(:start AS float) + CAST(:seconds AS float))
+ON CONFLICT (level, tenant) DO UPDATE SET clock = GREATEST(turns.clock, CAST(:start AS float)) + CAST(:seconds AS float)
+"""
+
+_COMING = """
+INSERT INTO resident_keys (evaluation_key, node) SELECT unnest(CAST(:keys AS varchar[])), :me ON CONFLICT DO NOTHING
+"""
+
+# Workers that choose at the same time would choose the same rows, and all but one go away with nothing.
+# One that freezes here holds up nobody for long.
+_ONE_AT_A_TIME = """
+SELECT set_config('idle_in_transaction_session_timeout', '3s', true), set_config('lock_timeout', '3s', true), pg_advisory_xact_lock(7061205)
+"""
+
+_POST = f"""
+INSERT INTO calls (id, tenant, web, model, version, program_digest, evaluation_key, samples, seconds, state, worker, attempts,
+    created_at, input)
+VALUES (:id, :tenant, :web, :model, :version, :program_digest, :evaluation_key, :samples, :seconds, 'queued', '', 0, {NOW}, :input)
+"""
+
+_ALIVE = f"SELECT id FROM nodes WHERE heartbeat_at > {NOW} - :silent"
+
+
+@dataclass(frozen=True)
+class Call:
+    id: str
+    tenant: str
+    web: str
+    model: str
+    version: str
+    program_digest: str
+    evaluation_key: str
+    samples: int
+    seconds: float
+    input: bytes | None = None  # None: in the storage, under `input_name`
+    attempts: int = 0
+
+    @property
+    def input_name(self) -> str:
+        return f"inputs/{self.id}"
+
+    def result_name(self, worker: str) -> str:
+        return result_name(self.id, worker)
+
+
+def result_name(call: str, worker: str) -> str:
+    """Of a large answer, in the storage."""
+    return f"results/{call}-{worker[:8]}"
+
+
+@dataclass(frozen=True)
+class Taken:
+    calls: list[Call]
+    jobs: list[Job]
+
+    def __len__(self) -> int:
+        return len(self.calls) + len(self.jobs)
+
+
+class WorkQueue:
+    def __init__(self, database: Database, node: str, silent_seconds: float, max_attempts: int) -> None:
+        self._database, self._node = database, node
+        self._silent, self._max_attempts = silent_seconds, max_attempts
+
+    # --- web processes ---
+
+    async def post(self, call: Call) -> None:
+        values = {name: value for name, value in call.__dict__.items() if name != "attempts"}
+        async with self._database.write() as connection:
+            await connection.execute(text(_POST), values)
+            await notify(connection, WORK)
+
+    async def job_waits(self) -> None:
+        async with self._database.write() as connection:
+            await notify(connection, WORK)
+
+    async def dropped(self, identity: str) -> None:
+        """A job that is cancelled: whoever runs it stops."""
+        async with self._database.write() as connection:
+            await notify(connection, DROPPED, identity)
+
+    async def withdraw(self, identity: str) -> bool:
+        """The client is gone. Whether the call had not begun."""
+        async with self._database.write() as connection:
+            row = (
+                await connection.execute(text("DELETE FROM calls WHERE id = :id RETURNING state"), {"id": identity})
+            ).first()
+            await notify(connection, DROPPED, identity)
+        return row is not None and row.state == "queued"
+
+    async def collect(self, identities: list[str]) -> list[tuple[str, Message, bytes | None]]:
+        """Calls of these that have ended, which are rows no more."""
+        query = "DELETE FROM calls WHERE id = ANY(:ids) AND state IN ('done', 'failed') RETURNING id, outcome, output, worker"
+        async with self._database.write() as connection:
+            rows = (await connection.execute(text(query), {"ids": identities})).all()
+        return [(row.id, {**json.loads(row.outcome), "worker": row.worker}, row.output) for row in rows]
+
+    async def existing(self, identities: list[str]) -> set[str]:
+        async with self._database.read() as connection:
+            rows = await connection.execute(text("SELECT id FROM calls WHERE id = ANY(:ids)"), {"ids": identities})
+            return {row.id for row in rows.all()}
+
+    async def waiting(self) -> list[tuple[str, int, float, int, float]]:
+        """For each tenant: rows that wait, their seconds, rows that are out at workers, their seconds."""
+        query = """
+        SELECT tenant, sum(waits)::int, sum(waits * seconds), sum(1 - waits)::int, sum((1 - waits) * seconds) FROM (
+            SELECT tenant, seconds, CASE WHEN state = 'queued' THEN 1 ELSE 0 END AS waits FROM calls WHERE state IN ('queued', 'leased')
+            UNION ALL
+            SELECT tenant, seconds, CASE WHEN state = 'queued' AND node = '' THEN 1 ELSE 0 END FROM jobs WHERE state IN ('queued', 'running')
+        ) AS rows GROUP BY tenant"""
+        async with self._database.read() as connection:
+            return [(r[0], r[1], float(r[2]), r[3], float(r[4])) for r in (await connection.execute(text(query))).all()]
+
+    # --- workers ---
+
+    async def take(self, digests: list[str], slots: int, idle: bool) -> Taken:
+        """Leases work for so many runs, of models that this worker has."""
+        calls: list[Call] = []
+        jobs: list[Job] = []
+        async with self._database.write() as connection:
+            await connection.execute(text(_ONE_AT_A_TIME))
+            heads = await self._heads(connection, digests)
+            clocks = await _clocks(connection, heads) if heads else {}
+            charges: dict[tuple[int, str], tuple[float, float]] = {}
+            for pick in choose(heads, clocks, slots, self._max_attempts - 1, idle):
+                rows = await self._rows(connection, pick)
+                seconds = sum(row.seconds for row in rows)
+                place = pick.head.level, pick.head.tenant
+                start, before = charges.get(place, (pick.start, 0.0))
+                charges[place] = start, before + seconds
+                if pick.head.is_job:
+                    jobs += [Job(**row._mapping) for row in rows]
+                else:
+                    calls += [_call(row) for row in rows]
+            if charges:
+                await _charge(connection, _with_time(charges, heads, clocks))
+            keys = sorted({call.evaluation_key for call in calls} | {job.evaluation_key for job in jobs})
+            if keys:  # at once: what comes with the same key meanwhile is left to this worker
+                await connection.execute(text(_COMING), {"me": self._node, "keys": keys})
+        return Taken(calls, jobs)
+
+    async def _heads(self, connection: AsyncConnection, digests: list[str]) -> list[Head]:
+        values = {
+            "digests": digests,
+            "me": self._node,
+            "silent": self._silent,
+            "patience": PATIENCE_SECONDS,
+            "heads": HEADS,
+        }
+        rows = (await connection.execute(text(HEADS_QUERY), values)).all()
+        return [
+            Head(
+                row.id,
+                row.is_job,
+                row.tenant,
+                row.evaluation_key,
+                row.program_digest,
+                row.seconds,
+                row.attempts,
+                level_of(row.priority),
+                row.priority,
+                row.created_at,
+            )
+            for row in rows
+        ]
+
+    async def _rows(self, connection: AsyncConnection, pick: Pick) -> list[Any]:
+        head = pick.head
+        values: dict[str, Any] = {
+            "me": self._node,
+            "tenant": head.tenant,
+            "key": head.key,
+            "digest": head.digest,
+            "id": head.id,
+            "count": pick.count,
+        }
+        if head.is_job:
+            return list((await connection.execute(text(_TAKE_JOBS), {**values, "priority": head.priority})).all())
+        # Those on their last attempt are nobody's kin.
+        values["attempts"] = head.attempts if pick.count == 1 else max(head.attempts, self._max_attempts - 2)
+        return list((await connection.execute(text(_TAKE_CALLS), values)).all())
+
+    async def anything_waits(self) -> bool:
+        query = """SELECT EXISTS (SELECT 1 FROM calls WHERE state = 'queued')
+            OR EXISTS (SELECT 1 FROM jobs WHERE state = 'queued' AND node = '')"""
+        async with self._database.read() as connection:
+            return bool((await connection.execute(text(query))).scalar())
+
+    async def end(self, call: Call, outcome: Message, output: bytes | None) -> bool:
+        """False when it is this worker's no more."""
+        query = """UPDATE calls SET state = :state, outcome = :outcome, output = :output, input = NULL
+            WHERE id = :id AND worker = :me AND attempts = :attempts AND state = 'leased'"""
+        values = {
+            "state": outcome["event"],
+            "outcome": json.dumps(outcome),
+            "output": output,
+            "id": call.id,
+            "me": self._node,
+            "attempts": call.attempts,
+        }
+        async with self._database.write() as connection:
+            ended = bool((await connection.execute(text(query), values)).rowcount)
+            if ended:
+                await notify(connection, answers(call.web), call.id)
+            await _charge(connection, {(0, call.tenant): (0.0, outcome.get("busy_seconds", 0.0) - call.seconds)})
+        return ended
+
+    async def charge(self, priority: int, tenant: str, seconds: float) -> None:
+        """What a job took beyond its estimate."""
+        async with self._database.write() as connection:
+            await _charge(connection, {(level_of(priority), tenant): (0.0, seconds)})
+
+    async def give_back(self, calls: list[Call], jobs: list[str]) -> None:
+        """What has not begun, without counting the attempt."""
+        async with self._database.write() as connection:
+            for call in calls:
+                await connection.execute(
+                    text(
+                        "UPDATE calls SET state = 'queued', worker = '', attempts = attempts - 1 WHERE id = :id AND worker = :me "
+                        "AND attempts = :attempts AND state = 'leased'"
+                    ),
+                    {"id": call.id, "me": self._node, "attempts": call.attempts},
+                )
+                await _charge(connection, {(0, call.tenant): (0.0, -call.seconds)})
+            await connection.execute(
+                text("UPDATE jobs SET node = '' WHERE id = ANY(:ids) AND node = :me AND state = 'queued'"),
+                {"ids": jobs, "me": self._node},
+            )
+            await notify(connection, WORK)
+
+    async def held(self, identities: list[str]) -> set[str]:
+        """Those calls that are still this worker's."""
+        query = "SELECT id FROM calls WHERE id = ANY(:ids) AND worker = :me AND state = 'leased'"
+        async with self._database.read() as connection:
+            rows = await connection.execute(text(query), {"ids": identities, "me": self._node})
+            return {row.id for row in rows.all()}
+
+    # --- anybody ---
+
+    async def recover(self, *, own: bool = False) -> tuple[int, list[Job]]:
+        """What processes that are silent had waits again, or has failed too often; `own`: this one begins, and has nothing.
+
+        Returns: how many rows changed; the jobs among them that have failed.
+        """
+        gone = "= :me" if own else f"NOT IN ({_ALIVE})"
+        values = {"me": self._node, "silent": self._silent, "most": self._max_attempts, **_lost(self._max_attempts)}
+        if not own:
+            values.pop("me")
+        else:
+            values.pop("silent")
+        async with self._database.write() as connection:
+            count = (
+                await connection.execute(text(f"DELETE FROM calls WHERE web {gone}"), _only(values, "me", "silent"))
+            ).rowcount
+            failed = await connection.execute(
+                text(
+                    f"UPDATE calls SET state = 'failed', outcome = :outcome, input = NULL WHERE state = 'leased' AND worker {gone} "
+                    "AND attempts >= :most RETURNING id, web"
+                ),
+                _only(values, "me", "silent", "outcome", "most"),
+            )
+            for row in failed.all():
+                await notify(connection, answers(row.web), row.id)
+                count += 1
+            count += (
+                await connection.execute(
+                    text(f"UPDATE calls SET state = 'queued', worker = '' WHERE state = 'leased' AND worker {gone}"),
+                    _only(values, "me", "silent"),
+                )
+            ).rowcount
+            jobs = (
+                await connection.execute(
+                    text(
+                        f"UPDATE jobs SET node = '', state = CASE WHEN attempts >= :most THEN 'failed' ELSE 'queued' END, "
+                        f"finished_at = CASE WHEN attempts >= :most THEN CAST({NOW} AS float) END, "
+                        "error_code = CASE WHEN attempts >= :most THEN 'engine_lost' END, "
+                        "error_message = CASE WHEN attempts >= :most THEN CAST(:text AS text) END "
+                        f"WHERE state = 'running' AND node {gone} RETURNING *"
+                    ),
+                    _only(values, "me", "silent", "most", "text"),
+                )
+            ).all()
+            count += len(jobs)
+            count += (
+                await connection.execute(
+                    text(f"UPDATE jobs SET node = '' WHERE state = 'queued' AND node <> '' AND node {gone}"),
+                    _only(values, "me", "silent"),
+                )
+            ).rowcount
+            if count:
+                await notify(connection, WORK)
+        return int(count), [Job(**row._mapping) for row in jobs if row.state == "failed"]
+
+    async def sweep(self) -> None:
+        """Clocks of tenants that are far behind the time of all owe nothing."""
+        query = """DELETE FROM turns USING turns AS time WHERE time.tenant = '' AND time.level = turns.level AND turns.tenant <> ''
+            AND turns.clock < time.clock - 3600"""
+        async with self._database.write() as connection:
+            await connection.execute(text(query))
+
+
+def level_of(priority: int) -> int:
+    """As `Work.level`: jobs above the default priority go before what others have."""
+    return priority if 5 < priority < 10 else 0
+
+
+def _lost(attempts: int) -> dict[str, str]:
+    message = f"the processes that ran this request died, {attempts} times; tell the operator"
+    outcome = {"event": "failed", "code": "engine_lost", "http_status": 503, "message": message}
+    return {"outcome": json.dumps(outcome), "text": message}
+
+
+def _only(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: values[name] for name in names if name in values}
+
+
+def _call(row: Any) -> Call:
+    return Call(
+        row.id,
+        row.tenant,
+        row.web,
+        row.model,
+        row.version,
+        row.program_digest,
+        row.evaluation_key,
+        row.samples,
+        row.seconds,
+        row.input,
+        row.attempts,
+    )
+
+
+async def _clocks(connection: AsyncConnection, heads: list[Head]) -> Clocks:
+    tenants = sorted({head.tenant for head in heads} | {""})
+    query = "SELECT level, tenant, clock FROM turns WHERE tenant = ANY(:tenants)"
+    rows = (await connection.execute(text(query), {"tenants": tenants})).all()
+    return {(row.level, row.tenant): row.clock for row in rows}
+
+
+def _with_time(
+    charges: dict[tuple[int, str], tuple[float, float]], heads: list[Head], clocks: Clocks
+) -> dict[tuple[int, str], tuple[float, float]]:
+    """The time of all is the earliest clock of those that wait: nobody who waits falls behind it."""
+    times: dict[tuple[int, str], tuple[float, float]] = {}
+    for level in {level for level, _ in charges}:
+        time = clocks.get((level, ""), 0.0)
+        earliest = min(max(clocks.get((level, head.tenant), 0.0), time) for head in heads if head.level == level)
+        times[level, ""] = earliest, 0.0
+    return {**charges, **times}
+
+
+async def _charge(connection: AsyncConnection, charges: dict[tuple[int, str], tuple[float, float]]) -> None:
+    for (level, tenant), (start, seconds) in sorted(
+        charges.items()
+    ):  # in one order, so that no two wait for each other
+        values = {"level": level, "tenant": tenant, "start": start, "seconds": seconds}
+        await connection.execute(text(_CHARGE), values)

@@ -1,0 +1,275 @@
+"""A worker: takes work from the database as far as its engine has room, has its dispatcher run it, records the ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from cloakwork.api.engine.messages import Message
+from cloakwork.api.errors import GoneError, UnavailableError
+from cloakwork.api.service.fleet.front import ROW_BYTES
+from cloakwork.api.service.fleet.members import Members
+from cloakwork.api.service.fleet.queue import Call, WorkQueue
+from cloakwork.api.service.jobs.jobs import Jobs
+from cloakwork.api.service.jobs.store import Job
+from cloakwork.api.service.keys.keys import Keys
+from cloakwork.api.service.models.models import Models
+from cloakwork.api.service.scoring.dispatcher import SYNCHRONOUS_PRIORITY, Dispatcher
+from cloakwork.api.service.scoring.scoring import Request, Scoring
+from cloakwork.api.service.storage.objects import Storage
+from cloakwork.api.service.storage.write import write_file
+from cloakwork.api.service.tenants.tenants import Tenant
+from cloakwork.api.settings import Settings
+from cloakwork.fhe_core.errors import FheError
+
+_AHEAD: Final = 1  # runs taken beyond those that the engine does at a time
+_POLL_SECONDS: Final = 1.0  # for work whose notice was lost
+_PATIENT_SECONDS: Final = 0.1  # while something waits that is left to the worker which has its key
+_RETRY_SECONDS: Final = (0.1, 0.5, 1.0, 3.0)
+_RECORD_SECONDS: Final = 60.0  # that the end of a call is tried to be written
+_PING_SECONDS: Final = 2.0
+_COMING_SECONDS: Final = 10.0  # that a key of work which was taken counts as one that the engine has
+
+_log = logging.getLogger("cloakwork.fleet")
+
+
+class Worker:
+    def __init__(
+        self,
+        settings: Settings,
+        queue: WorkQueue,
+        members: Members,
+        dispatcher: Dispatcher,
+        scoring: Scoring,
+        jobs: Jobs,
+        models: Models,
+        keys: Keys,
+        storage: Storage,
+    ) -> None:
+        self._settings, self._queue, self._members = settings, queue, members
+        self._dispatcher, self._scoring, self._jobs = dispatcher, scoring, jobs
+        self._models, self._keys, self._storage = models, keys, storage
+        self._calls: dict[str, Call] = {}
+        self._starting: set[str] = set()  # jobs taken and not yet at the dispatcher
+        self._coming: dict[str, float] = {}  # keys of what was taken, which the engine may not have yet
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.Task[None] | None = None
+        self._bell = asyncio.Event()
+        self.draining = False
+
+    def start(self) -> None:
+        self._loop = asyncio.create_task(self._leasing(), name="leases")
+
+    def wake(self, _: str = "") -> None:
+        self._bell.set()
+
+    def dropped(self, identity: str) -> None:
+        """Nobody wants this call or job any more."""
+        call = self._calls.get(identity)
+        if self._dispatcher.cancel(identity) and call is not None:
+            self._calls.pop(identity, None)
+        self.wake()
+
+    @property
+    def running(self) -> int:
+        return self._dispatcher.running
+
+    # --- taking ---
+
+    async def _leasing(self) -> None:
+        failures = 0
+        while not self.draining:
+            seconds = _POLL_SECONDS
+            try:
+                slots = self._slots()
+                if slots > 0:
+                    took = await self._take(slots)
+                    if took >= slots:  # more may wait
+                        self._bell.set()
+                    elif not took and await self._queue.anything_waits():
+                        seconds = _PATIENT_SECONDS
+                failures = 0
+            except Exception as error:
+                if not failures:
+                    _log.warning("no work can be taken until the database answers (%s)", type(error).__name__)
+                seconds = _RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)]
+                failures += 1
+                self._bell.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._bell.wait()
+            self._bell.clear()
+
+    def _slots(self) -> int:
+        """A call on its last attempt has the engine for itself."""
+        if not self._dispatcher.link.up or any(self._is_last(call) for call in self._calls.values()):
+            return 0
+        return self._dispatcher.workers + _AHEAD - self._in_hand()
+
+    def _in_hand(self) -> int:
+        """Runs, not rows: what is joined counts once."""
+        at_dispatcher = self._dispatcher.running + self._dispatcher.waiting
+        starting = sum(not self._dispatcher.knows(each) for each in [*self._calls, *self._starting])
+        return at_dispatcher + starting
+
+    def _is_last(self, call: Call) -> bool:
+        return call.attempts > 1 and call.attempts >= self._settings.max_attempts
+
+    async def _take(self, slots: int) -> int:
+        taken = await self._queue.take(self._digests(), slots, idle=self._in_hand() == 0)
+        moment = time.monotonic()
+        keys = {call.evaluation_key for call in taken.calls} | {job.evaluation_key for job in taken.jobs}
+        self._coming |= dict.fromkeys(keys, moment)
+        for call in taken.calls:
+            self._calls[call.id] = call
+            self._background(self._start_call(call))
+        for job in taken.jobs:
+            self._starting.add(job.id)
+            self._background(self._start_job(job))
+        return len(taken)
+
+    def _digests(self) -> list[str]:
+        """Of every program that this worker has, also of versions that were retired since a job was accepted."""
+        return sorted({model.digest for model, _ in self._models.every()})
+
+    def starts(self, job: str) -> bool:
+        """Whether it is taken and on its way to the dispatcher."""
+        return job in self._starting
+
+    def _background(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _start_job(self, job: Job) -> None:
+        try:
+            await self._jobs.resume(job)
+        except Exception:
+            _log.exception("job %s could not be begun; it goes back", job.id)
+            with contextlib.suppress(Exception):
+                await self._queue.give_back([], [job.id])
+        finally:
+            self._starting.discard(job.id)
+            self.wake()
+
+    async def _start_call(self, call: Call) -> None:
+        try:
+            model = self._models.accepted(call.model, call.version)
+            if model.digest != call.program_digest:
+                raise GoneError(f"version '{call.version}' of model '{call.model}' is another program now")
+            key = await self._keys.get(call.tenant, call.evaluation_key)
+            request = Request(Tenant(call.tenant, frozenset()), model, key, call.samples)
+            work = await self._scoring.work(request, call.id, SYNCHRONOUS_PRIORITY, self._listener(call, request))
+            work.body = call.input if call.input is not None else await self._read(call.input_name)
+        except FheError as error:
+            await self._record(call, _failed(error.code, error.http_status, str(error)), None)
+        except FileNotFoundError:
+            await self._record(call, _failed("input_lost", 503, "the input is not in the storage any more"), None)
+        except Exception as error:
+            _log.exception("call %s could not be begun", call.id)
+            text = f"a worker failed with {type(error).__name__}; the operator's log has the rest"
+            await self._record(call, _failed("internal_error", 500, text), None)
+        else:
+            if call.id in self._calls and not self.draining:
+                self._dispatcher.submit(work)
+
+    async def _read(self, name: str) -> bytes:
+        body = await asyncio.to_thread((await self._storage.local(name)).read_bytes)
+        await self._storage.drop_copy(name)
+        return body
+
+    # --- ending ---
+
+    def _listener(self, call: Call, request: Request) -> Callable[[Message, bytes], None]:
+        def listen(message: Message, body: bytes) -> None:
+            if message["event"] in ("done", "failed"):
+                self._background(self._ended(call, request, message, body))
+                self.wake()
+
+        return listen
+
+    async def _ended(self, call: Call, request: Request, message: Message, body: bytes) -> None:
+        outcome = {name: value for name, value in message.items() if name != "id"}
+        with contextlib.suppress(Exception):
+            await self._scoring.look_after(request.key, message)
+        outcome.pop("key_damaged", None)  # looked after here, where the damaged copy is
+        if message["event"] == "done":
+            self._scoring.estimates.learn(request.model, request.samples, message["seconds"])
+        await self._record(call, outcome, body if message["event"] == "done" else None)
+
+    async def _record(self, call: Call, outcome: Message, output: bytes | None) -> None:
+        """Tried again while the database is away: the client waits for it."""
+        end, failures = time.monotonic() + _RECORD_SECONDS, 0
+        try:
+            if output is not None and len(output) > ROW_BYTES:
+                name = call.result_name(self._members.node)
+                await asyncio.to_thread(write_file, self._storage.place(name), output)
+                await self._storage.keep(name)
+                await self._storage.drop_copy(name)
+                output = None
+            while True:
+                try:
+                    await self._queue.end(call, outcome, output)
+                    return
+                except Exception:
+                    if time.monotonic() > end:
+                        raise
+                    await asyncio.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
+                    failures += 1
+        except Exception as error:
+            _log.error("the end of call %s could not be recorded (%s)", call.id, type(error).__name__)
+        finally:
+            self._calls.pop(call.id, None)
+            self.wake()
+
+    # --- over time ---
+
+    async def abandon(self) -> None:
+        """Calls that are not this worker's any more: their client has gone, or this one was taken for dead."""
+        here = list(self._calls)
+        for identity in set(here) - await self._queue.held(here) if here else ():
+            if self._dispatcher.cancel(identity) or not self._dispatcher.knows(identity):
+                self._calls.pop(identity, None)
+        self.wake()
+
+    async def publish(self) -> None:
+        """Which keys the engine holds."""
+        with contextlib.suppress(UnavailableError):
+            facts = await self._dispatcher.link.ping(_PING_SECONDS)
+            late = time.monotonic() - _COMING_SECONDS
+            self._coming = {key: moment for key, moment in self._coming.items() if moment > late}
+            await self._members.publish(set(facts["keys"]) | self._coming.keys())
+
+    def stop_taking(self) -> None:
+        self.draining = True
+        self.wake()
+
+    async def drain(self, enough: Callable[[], bool]) -> None:
+        """Gives back what has not begun, and waits for what has, until it is `enough`."""
+        self.stop_taking()
+        if self._loop is not None:
+            await asyncio.gather(self._loop, return_exceptions=True)
+        await self._give_back()
+        while (self._calls or self._dispatcher.running or self._tasks) and not enough():
+            await asyncio.sleep(0.05)
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _give_back(self) -> None:
+        sent = {work.id for work in self._dispatcher.in_flight()}
+        calls = [call for call in self._calls.values() if call.id not in sent]
+        jobs = [each for each in self._dispatcher.jobs() if each not in sent]
+        for identity in [*(call.id for call in calls), *jobs]:
+            self._dispatcher.cancel(identity)
+        for call in calls:
+            self._calls.pop(call.id, None)
+        with contextlib.suppress(Exception):  # others take it over when this one is silent
+            await self._queue.give_back(calls, [*jobs, *self._starting])
+
+
+def _failed(code: str, http_status: int, text: str) -> Message:
+    return {"event": "failed", "code": code, "http_status": http_status, "message": text}

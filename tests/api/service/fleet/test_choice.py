@@ -1,0 +1,59 @@
+"""Which waiting work is taken: tenants in turn by what their runs take, levels first, suspects alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from cloakwork.api.service.fleet.choice import MOST_TOGETHER, Clocks, Head, choose
+
+
+def head(name: str, tenant: str, **changes: object) -> Head:
+    usual = Head(name, False, tenant, f"key-{name}", "program", 1.0, 0, 0, 10, 0.0)
+    return replace(usual, **changes)  # type: ignore[arg-type]
+
+
+def test_the_tenant_that_is_behind_goes_first_and_turns_alternate():
+    heads = [head(f"{tenant}{number}", tenant, created_at=float(number)) for tenant in "ab" for number in range(3)]
+    picks = choose(heads, {(0, "a"): 10.0, (0, "b"): 10.5}, 4, 2, True)
+    assert [pick.head.id for pick in picks] == ["a0", "b0", "a1", "b1"]
+
+
+def test_over_many_rounds_tenants_get_equal_seconds():
+    clocks: Clocks = {}
+    seconds: Counter[str] = Counter()
+    cost = {"a": 0.1, "b": 1.0}
+    for number in range(220):
+        heads = [head(f"{tenant}{number}", tenant, seconds=each) for tenant, each in cost.items()]
+        (pick,) = choose(heads, clocks, 1, 2, True)
+        clocks[0, ""] = min(max(clocks.get((0, each), 0.0), clocks.get((0, ""), 0.0)) for each in cost)
+        clocks[0, pick.head.tenant] = pick.start + pick.head.seconds
+        seconds[pick.head.tenant] += pick.head.seconds
+    assert abs(seconds["a"] - seconds["b"]) <= 1.0 + 1e-9
+
+
+def test_who_comes_back_begins_at_the_time_of_the_others():
+    picks = choose([head("a", "a"), head("b", "b")], {(0, ""): 100.0, (0, "b"): 99.0}, 2, 2, True)
+    assert {pick.head.tenant: pick.start for pick in picks} == {"a": 100.0, "b": 100.0}
+
+
+def test_levels_go_first_and_requests_before_jobs():
+    heads = [
+        head("request", "a"),
+        head("job", "a", is_job=True, priority=5, created_at=-1.0),
+        head("urgent", "b", is_job=True, priority=9, level=9),
+    ]
+    assert [pick.head.id for pick in choose(heads, {(9, "b"): 1e6}, 3, 2, True)] == ["urgent", "request", "job"]
+
+
+def test_kin_is_taken_together_and_bounded():
+    heads = [head(f"{number}", "a", key="one", seconds=0.01) for number in range(3)]
+    (pick,) = choose(heads, {}, 3, 2, True)
+    assert pick.count == MOST_TOGETHER
+    assert choose([head("slow", "a", seconds=30.0)], {}, 1, 2, True)[0].count == 1
+
+
+def test_a_last_attempt_is_alone():
+    suspect, other = head("suspect", "a", attempts=2), head("other", "b")
+    assert [pick.head.id for pick in choose([suspect, other], {}, 2, 2, True)] == ["suspect"]
+    assert [pick.head.id for pick in choose([suspect, other], {}, 2, 2, False)] == ["other"]

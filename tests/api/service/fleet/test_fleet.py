@@ -1,0 +1,184 @@
+"""Requests at one process, run by another: answered, drained, cancelled, taken over."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+from fleet_servers import processes
+from scoring_server import User, becomes
+from sqlalchemy import text
+
+from cloakwork.api.database.connection import Database
+
+
+def rows(database: str, query: str) -> list[tuple[object, ...]]:
+    async def ask() -> list[tuple[object, ...]]:
+        opened = Database(database)
+        try:
+            async with opened.write() as connection:
+                return [tuple(row) for row in (await connection.execute(text(query))).all()]
+        finally:
+            await opened.close()
+
+    return asyncio.run(ask())
+
+
+def state(http: httpx.Client, job: str) -> str:
+    return str(http.get(f"/v2/jobs/{job}").json()["state"])
+
+
+def test_a_request_and_a_job_at_a_web_process_are_a_worker_s(
+    tmp_path: Path, fill: Callable[[Path], Path], database: str
+):
+    with processes(tmp_path, fill, database) as group:
+        worker, web, other = group.start("worker"), group.start("web"), group.start("web")
+        with web.client() as http, other.client() as beside, worker.client() as back:
+            user = User.of(http)
+            user.upload()
+            _, body = user.encrypt(samples=2)
+            answer = user.infer(body)
+            assert answer.status_code == 200, answer.text
+            assert "run;dur=" in answer.headers["Server-Timing"]
+            job = http.post("/v2/models/toy/jobs", content=body).json()["id"]
+            with beside.stream("GET", f"/v2/jobs/{job}/events") as events:
+                assert "event: done" in "".join(events.iter_text())
+            assert user.same_answer(beside.get(f"/v2/jobs/{job}/result").content, answer.content)
+            assert rows(database, "SELECT id FROM calls") == []
+            assert back.get("/v2/models").status_code == 404 and back.get("/metrics").status_code == 200
+            assert http.get("/metrics").status_code == 200
+            load = http.get("/v2/admin/load").json()
+            assert sorted(node["role"] for node in load["nodes"]) == ["web", "web", "worker"]
+            assert load["engine"]["answers"] is False and load["jobs"]["done"] == 1
+        worker.stop()
+        assert [row[0] for row in rows(database, "SELECT role FROM nodes")] == ["web", "web"]
+        with web.client() as http:
+            assert becomes(lambda: http.get("/v2/health/ready").status_code, 503)
+            assert "no worker" in http.get("/v2/health/ready").text
+            time_out = http.post("/v2/models/toy/infer", content=body)
+            assert time_out.status_code == 202  # it waits for a worker, as a job
+            group.start("worker")
+            assert becomes(lambda: state(http, time_out.json()["id"]), "done")
+
+
+def test_what_a_killed_worker_had_another_finishes(tmp_path: Path, fill: Callable[[Path], Path], database: str):
+    with processes(tmp_path, fill, database, MAX_ATTEMPTS="20", SYNCHRONOUS_SECONDS="60") as group:
+        first, web = group.start("worker"), group.start("web")
+        with web.client() as http, ThreadPoolExecutor(6) as pool:
+            user = User.of(http)
+            user.upload()
+            _, body = user.encrypt(samples=400)
+            expected = user.infer(body).raise_for_status().content
+            jobs = [http.post("/v2/models/toy/jobs", content=body).json()["id"] for _ in range(3)]
+            answers = [pool.submit(user.infer, body) for _ in range(4)]
+            assert becomes(lambda: "running" in [state(http, job) for job in jobs] or first_has_calls(database), True)
+            first.kill()
+            group.start("worker")
+            for answer in answers:
+                assert user.same_answer(answer.result(60).raise_for_status().content, expected)
+            for job in jobs:
+                assert becomes(lambda job=job: state(http, job), "done", 60)
+                assert user.same_answer(http.get(f"/v2/jobs/{job}/result").content, expected)
+
+
+def first_has_calls(database: str) -> bool:
+    return bool(rows(database, "SELECT id FROM calls WHERE state = 'leased'"))
+
+
+def test_calls_of_a_killed_web_process_vanish(tmp_path: Path, fill: Callable[[Path], Path], database: str):
+    with processes(tmp_path, fill, database, SYNCHRONOUS_SECONDS="60") as group:
+        group.start("worker")
+        web, other = group.start("web"), group.start("web")
+        with web.client() as http, other.client() as beside:
+            user = User.of(http)
+            user.upload()
+            _, long_body = user.encrypt(samples=400)
+            threads = [threading.Thread(target=quietly, args=(user, long_body)) for _ in range(6)]
+            for thread in threads:
+                thread.start()
+            assert becomes(lambda: len(rows(database, "SELECT id FROM calls")) >= 5, True)
+            web.kill()
+            assert becomes(lambda: rows(database, "SELECT id FROM calls"), [])
+            for thread in threads:
+                thread.join(10)
+            again = User(beside, "toy", user.key, user.keys, user.specification, user.facts)
+            assert again.infer(user.encrypt()[1]).status_code == 200
+
+
+def quietly(user: User, body: bytes) -> None:
+    try:
+        user.infer(body)
+    except httpx.TransportError:
+        return
+
+
+def test_a_draining_worker_gives_back_what_it_has_not_begun(
+    tmp_path: Path, fill: Callable[[Path], Path], database: str
+):
+    with processes(tmp_path, fill, database, SYNCHRONOUS_SECONDS="60") as group:
+        worker, web = group.start("worker"), group.start("web")
+        with web.client() as http:
+            user = User.of(http)
+            user.upload()
+            _, body = user.encrypt(samples=400)
+            jobs = [http.post("/v2/models/toy/jobs", content=body).json()["id"] for _ in range(8)]
+            assert becomes(lambda: "running" in [state(http, job) for job in jobs], True)
+            worker.stop()
+            assert worker.process is not None and worker.process.returncode in (0, -signal.SIGTERM)
+            left = rows(database, "SELECT node, attempts, state FROM jobs WHERE state IN ('queued', 'running')")
+            assert left and set(left) == {("", 0, "queued")}
+            assert len(left) < len(jobs)  # what ran was finished
+            for job in jobs:
+                assert http.delete(f"/v2/jobs/{job}").status_code == 204
+
+
+def test_a_job_is_cancelled_through_another_web_process(tmp_path: Path, fill: Callable[[Path], Path], database: str):
+    with processes(tmp_path, fill, database) as group:
+        group.start("worker")
+        web, other = group.start("web"), group.start("web")
+        with web.client() as http, other.client() as beside:
+            user = User.of(http)
+            user.upload()
+            job = http.post("/v2/models/toy/jobs", content=user.encrypt(samples=2000)[1]).json()["id"]
+            assert becomes(lambda: (beside.get(f"/v2/jobs/{job}").json()["progress"] or {}).get("total", 0) > 0, True)
+            assert beside.delete(f"/v2/jobs/{job}").status_code == 204
+            assert state(http, job) == "cancelled"
+            running = lambda: sum(node["running"] for node in http.get("/v2/admin/load").json()["nodes"])  # noqa: E731
+            assert becomes(running, 0, 10)
+
+
+def test_a_request_that_kills_workers_fails_and_others_do_not(
+    tmp_path: Path, fill: Callable[[Path], Path], database: str
+):
+    """Nothing runs: rows are set as three dying workers would leave them."""
+    with processes(tmp_path, fill, database, MAX_ATTEMPTS="2") as group:
+        web = group.start("all")
+        with web.client() as http:
+            user = User.of(http)
+            user.upload()
+            job = http.post("/v2/models/toy/jobs", content=user.encrypt(samples=2000)[1]).json()["id"]
+            assert becomes(lambda: state(http, job), "running")
+            rows(database, "UPDATE jobs SET node = 'gone', attempts = 2 WHERE state = 'running' RETURNING id")
+            assert becomes(lambda: state(http, job), "failed")
+            assert http.get(f"/v2/jobs/{job}").json()["error"]["code"] == "engine_lost"
+            assert user.infer(user.encrypt()[1]).status_code == 200
+
+
+def test_processes_live_through_a_restart_of_connections(tmp_path: Path, fill: Callable[[Path], Path], database: str):
+    """Every connection is cut, the ones that listen too; what comes then is answered."""
+    with processes(tmp_path, fill, database) as group:
+        group.start("worker")
+        web = group.start("web")
+        with web.client() as http:
+            user = User.of(http)
+            user.upload()
+            _, body = user.encrypt()
+            expected = user.infer(body).raise_for_status().content
+            rows(database, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+            assert becomes(lambda: user.infer(body).status_code, 200)
+            assert user.same_answer(user.infer(body).content, expected)

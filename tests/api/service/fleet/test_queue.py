@@ -1,0 +1,196 @@
+"""Leases in the database: each row once, only by its attempt's worker, given back, recovered, in the order of tenants."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import text
+
+from cloakwork.api.database.connection import Database
+from cloakwork.api.service.clock import new_id
+from cloakwork.api.service.fleet.members import Facts, Members
+from cloakwork.api.service.fleet.queue import Call, WorkQueue
+from cloakwork.api.service.services import migrate
+
+DIGEST = "d" * 64
+DONE: dict[str, Any] = {"event": "done", "seconds": 0.1, "busy_seconds": 0.1, "device": "cpu"}
+
+
+class Room:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def worker(self, name: str, role: str = "worker", most: int = 3) -> tuple[WorkQueue, Members]:
+        members = Members(self.database, name, 30.0)
+        await members.arrive(Facts(role, "1"))
+        return WorkQueue(self.database, name, 30.0, most), members
+
+    async def sql(self, query: str) -> list[Any]:
+        async with self.database.write() as connection:
+            result = await connection.execute(text(query))
+            return list(result.all()) if result.returns_rows else []
+
+
+@asynccontextmanager
+async def room(url: str) -> AsyncIterator[Room]:
+    database = Database(url)
+    try:
+        await migrate(database, url)
+        async with database.write() as connection:
+            await connection.execute(text("TRUNCATE calls, jobs, nodes, turns, resident_keys"))
+        yield Room(database)
+    finally:
+        await database.close()
+
+
+def in_room(url: str, test: Callable[[Room], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with room(url) as here:
+            await test(here)
+
+    asyncio.run(run())
+
+
+def call(tenant: str = "a", key: str | None = None, seconds: float = 1.0) -> Call:
+    return Call(new_id(), tenant, "web", "toy", "1", DIGEST, key or new_id(), 1, seconds, b"body")
+
+
+def test_two_workers_take_each_row_once(database: str):
+    async def test(here: Room) -> None:
+        web, _ = await here.worker("web", "web")
+        posted = [call(f"tenant-{number % 5}") for number in range(60)]
+        for each in posted:
+            await web.post(each)
+        queues = [(await here.worker(name))[0] for name in ("one", "two", "three")]
+        taken: Counter[str] = Counter()
+
+        async def work(queue: WorkQueue) -> None:
+            while await queue.anything_waits():
+                for each in (await queue.take([DIGEST], 3, True)).calls:
+                    taken[each.id] += 1
+                    assert await queue.end(each, DONE, b"answer")
+
+        await asyncio.gather(*(work(queue) for queue in queues))
+        assert taken == Counter(each.id for each in posted)
+        ended = await web.collect([each.id for each in posted])
+        assert len(ended) == len(posted) and {output for _, _, output in ended} == {b"answer"}
+
+    in_room(database, test)
+
+
+def test_models_that_a_worker_does_not_have_are_left(database: str):
+    async def test(here: Room) -> None:
+        queue, _ = await here.worker("one")
+        await queue.post(call())
+        assert len(await queue.take(["e" * 64], 1, True)) == 0
+        assert len(await queue.take([DIGEST], 1, True)) == 1
+
+    in_room(database, test)
+
+
+def test_a_worker_that_comes_back_cannot_write_over_another(database: str):
+    async def test(here: Room) -> None:
+        web, _ = await here.worker("web", "web")
+        lost, _ = await here.worker("lost")
+        other, _ = await here.worker("other")
+        await web.post(call())
+        (first,) = (await lost.take([DIGEST], 1, True)).calls
+        await here.sql("UPDATE nodes SET heartbeat_at = heartbeat_at - 60 WHERE id = 'lost'")
+        assert await other.recover() == (1, [])
+        (second,) = (await other.take([DIGEST], 1, True)).calls
+        assert (first.attempts, second.attempts) == (1, 2)
+        assert not await lost.end(first, DONE, b"late")
+        assert await other.end(second, DONE, b"right")
+        ((_, _, output),) = await web.collect([first.id])
+        assert output == b"right"
+
+    in_room(database, test)
+
+
+def test_after_the_last_attempt_a_call_fails(database: str):
+    async def test(here: Room) -> None:
+        web, _ = await here.worker("web", "web")
+        await web.post(call())
+        for attempt in range(3):
+            queue, _ = await here.worker(f"worker-{attempt}")
+            (taken,) = (await queue.take([DIGEST], 1, True)).calls
+            await here.sql(f"DELETE FROM nodes WHERE id = 'worker-{attempt}'")
+            await web.recover()
+        ((_, message, _),) = await web.collect([taken.id])
+        assert (message["code"], message["http_status"]) == ("engine_lost", 503)
+
+    in_room(database, test)
+
+
+def test_what_is_given_back_counts_no_attempt_and_nobody_dead_keeps_calls(database: str):
+    async def test(here: Room) -> None:
+        web, _ = await here.worker("web", "web")
+        queue, _ = await here.worker("one")
+        await web.post(call())
+        (taken,) = (await queue.take([DIGEST], 1, True)).calls
+        await queue.give_back([taken], [])
+        assert [tuple(row) for row in await here.sql("SELECT state, worker, attempts FROM calls")] == [
+            ("queued", "", 0)
+        ]
+        await here.sql("DELETE FROM nodes WHERE id = 'web'")
+        await queue.recover()
+        assert await here.sql("SELECT id FROM calls") == []
+
+    in_room(database, test)
+
+
+def test_two_tenants_through_two_web_processes_take_turns(database: str):
+    async def test(here: Room) -> None:
+        first, _ = await here.worker("web-1", "web")
+        second, _ = await here.worker("web-2", "web")
+        queue, _ = await here.worker("one")
+        for _ in range(20):
+            await first.post(call("many"))
+        for _ in range(5):
+            await second.post(call("few"))
+        order = []
+        for _ in range(10):
+            (taken,) = (await queue.take([DIGEST], 1, True)).calls
+            order.append(taken.tenant)
+            await queue.end(taken, {**DONE, "busy_seconds": 1.0}, b"")
+        assert Counter(order) == {"many": 5, "few": 5}
+
+    in_room(database, test)
+
+
+def test_work_waits_for_the_worker_that_has_its_key_and_not_for_ever(database: str):
+    async def test(here: Room) -> None:
+        web, _ = await here.worker("web", "web")
+        holder, facts = await here.worker("holder")
+        other, _ = await here.worker("other")
+        key = new_id()
+        await facts.publish({key})
+        await web.post(call(key=key))
+        assert len(await other.take([DIGEST], 1, True)) == 0
+        assert len(await holder.take([DIGEST], 1, True)) == 1
+        await web.post(call(key=key))
+        await here.sql("UPDATE calls SET created_at = created_at - 5")
+        assert len(await other.take([DIGEST], 1, True)) == 1  # it has waited long enough
+        lonely = new_id()
+        await facts.publish({lonely})
+        await facts.beat(Facts("worker", "1", draining=True))
+        await web.post(call(key=lonely))
+        assert len(await other.take([DIGEST], 1, True)) == 1
+
+    in_room(database, test)
+
+
+def test_kin_is_taken_with_its_head(database: str):
+    async def test(here: Room) -> None:
+        queue, _ = await here.worker("one")
+        key = new_id()
+        for _ in range(5):
+            await queue.post(call(key=key, seconds=0.01))
+        await queue.post(call(seconds=0.01))
+        assert len((await queue.take([DIGEST], 1, True)).calls) == 5
+
+    in_room(database, test)
