@@ -17,7 +17,9 @@ SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/
 
 .PHONY: demo web test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe deploy-tools install clean
 
-demo: install $(VENV)/.demo-tools
+# Without an install: one for this machine alone (.demo-installed), which leaves out what the demonstration does not need. `make install`
+# builds the rest in the same folder.
+demo: $(if $(wildcard $(VENV)/.installed),install $(VENV)/.demo-tools,$(VENV)/.demo-installed)
 	$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
 
 # The client for browsers and Node (docs/web-client.md), which needs Node 20.19 or newer: web/dist, with the engine compiled by the wheel ziglang,
@@ -125,21 +127,41 @@ $(VENV)/.build-tools: constraints.txt | $(BIN)/python
 	$(PIP) scikit-build-core pybind11 cmake ninja
 	@touch $@
 
+# $(call extra,NAME): the requirements of an extra, or of the package itself (dependencies), a line each.
+extra = $(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['optional-dependencies'].get('$(1)', project.get('$(1)')), sep='\n')"
+
+# $(call shown,ARGUMENTS,NAME): a build by pip with progress of the compilation; all that it says is in $(BUILD)/NAME.log, and shown where it fails.
+shown = mkdir -p $(BUILD); $(BIN)/python -m pip --disable-pip-version-check $(1) --verbose 2>&1 | $(BIN)/python release/progress.py $(BUILD)/$(2).log || { tail -n 60 $(BUILD)/$(2).log >&2; exit 1; }
+
 # Not editable: the tests see what a user installs. Build tools stay in $(VENV), so that a second build compiles only what changed.
 $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
-	@echo "building and installing cloakwork into $(VENV) (a minute or two the first time)"
-	$(PIP) --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} .
+	@echo "building and installing cloakwork into $(VENV) (about a minute the first time; minutes more for CUDA where there is nvcc)"
+	@$(call shown,install --constraint constraints.txt --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} .,install)
 	@touch $@
+
+# The demonstration's engine: kernels of this processor, no CUDA. What it needs is downloaded while it compiles.
+.PHONY: demo-words
+demo-words:
+	@echo "make demo, about a minute the first time: 1. download 75 MB of Python packages into $(VENV) (NumPy, ONNX, CMake, ..) and compile the engine for this processor; 2. make keys, encrypt 20 handwritten digits, let a process without the key read them, decrypt its answers, write a picture"
+
+$(VENV)/.demo-installed: $(SOURCES) | demo-words $(VENV)/.build-tools
+	@$(MAKE) --no-print-directory --jobs=2 demo-wheel $(VENV)/.demo-tools
+	@$(PIP) --no-deps --force-reinstall $(BUILD)/demo/*.whl
+	@touch $@
+
+.PHONY: demo-wheel
+demo-wheel: export SKBUILD_CMAKE_DEFINE := CLOAKWORK_CUDA=OFF;CLOAKWORK_KERNELS=native$(if $(SKBUILD_CMAKE_DEFINE),;$(SKBUILD_CMAKE_DEFINE))
+demo-wheel:
+	@rm -rf $(BUILD)/demo
+	@$(call shown,wheel --no-deps --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} --wheel-dir $(BUILD)/demo .,demo)
 
 # The picture that the demonstration writes.
 $(VENV)/.demo-tools: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['demo'], sep='\n')" \
-		| $(PIP) --requirement /dev/stdin
+	@{ $(call extra,dependencies); $(call extra,demo); } | $(PIP) --requirement /dev/stdin
 	@touch $@
 
 $(VENV)/.test-tools: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['test'], sep='\n')" \
-		| $(PIP) --requirement /dev/stdin
+	$(call extra,test) | $(PIP) --requirement /dev/stdin
 	@touch $@
 
 # What reads the files of deploy/ beside the tests: without them the tests that need them are skipped.
