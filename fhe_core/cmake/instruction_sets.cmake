@@ -5,18 +5,11 @@ set(baseline_FLAGS "")
 set(avx2_FLAGS -mavx2 -mbmi2 -mfma)
 set(avx512_FLAGS -mavx512f -mavx512bw -mavx512dq -mavx512vl -mbmi2 -mprefer-vector-width=512)
 
-# The processor features of dispatch.cpp.
-set(avx2_FEATURES avx2 bmi2 fma)
-set(avx512_FEATURES avx512f avx512bw avx512dq avx512vl bmi2)
-
 function(runs_here isa result)
-  set(condition 1)
-  foreach(feature IN LISTS ${isa}_FEATURES)
-    string(APPEND condition " && __builtin_cpu_supports(\"${feature}\")")
-  endforeach()
   include(CheckCXXSourceRuns)
   set(CMAKE_REQUIRED_QUIET TRUE)
-  check_cxx_source_runs("int main() { __builtin_cpu_init(); return ${condition} ? 0 : 1; }" CLOAKWORK_RUNS_${isa})
+  set(CMAKE_REQUIRED_INCLUDES ${CMAKE_CURRENT_SOURCE_DIR}/include)
+  check_cxx_source_runs("#include \"fhe_core/processor.hpp\"\nint main() { return fhe_core::processor().${isa} ? 0 : 1; }" CLOAKWORK_RUNS_${isa})
   set(${result} ${CLOAKWORK_RUNS_${isa}} PARENT_SCOPE)
 endfunction()
 

@@ -4,6 +4,7 @@
 #include "cpu/kernels.hpp"
 #include "fhe_core/cpu/features.hpp"
 #include "fhe_core/errors.hpp"
+#include "fhe_core/processor.hpp"
 
 namespace fhe_core::cpu {
 namespace {
@@ -26,15 +27,8 @@ constexpr Choice kChoices[] = {
 };
 
 bool runs(std::string_view name) {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (name == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("fma");
-    if (name == "avx512") {
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
-    }
-#endif
-    return name == "baseline";
+    const Processor has = processor();
+    return name == "baseline" || (name == "avx2" && has.avx2) || (name == "avx512" && has.avx512);
 }
 
 const Kernels& forced_kernels(std::string_view forced) {
