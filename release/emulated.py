@@ -52,6 +52,14 @@ def _download(folder: Path) -> None:
     settings = folder / "apt.conf"
     settings.write_text(_SETTINGS.format(folder=folder), encoding="utf-8")
     environment = {**os.environ, "APT_CONFIG": str(settings)}
-    install = ["install", "--yes", "--no-install-recommends", "--download-only", "python3", "libstdc++6", "ca-certificates"]
+    install = [
+        "install",
+        "--yes",
+        "--no-install-recommends",
+        "--download-only",
+        "python3",
+        "libstdc++6",
+        "ca-certificates",
+    ]
     for command in (["update"], install):
         subprocess.run(["apt-get", "--quiet", *command], env=environment, check=True, stdout=subprocess.DEVNULL)

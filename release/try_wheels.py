@@ -112,7 +112,9 @@ def install(wheel: Wheel, build: Path) -> Place | str:
     options = ["--only-binary", ":all:", "--python-version", version, "--target", str(target)]
     options += [word for name in glibcs for word in ("--platform", name)]
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    subprocess.run([*pip, *constraints, *options, str(wheel.path)], check=True, env=environment, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [*pip, *constraints, *options, str(wheel.path)], check=True, env=environment, stderr=subprocess.DEVNULL
+    )
     # Processes that cloakwork starts go through the emulator too.
     (target / "sitecustomize.py").write_text(f"import sys\nsys.executable = {str(command)!r}\n", encoding="utf-8")
     return Place(str(command), {**environment, "PYTHONPATH": str(target)}, folder)
@@ -125,7 +127,12 @@ def use(wheel: Wheel, place: Place) -> list[str]:
         ("--version", place.run(*command, "--version"), 0, re.escape(wheel.version)),
         ("one look-up", place.run(*command, "demo", "lookup"), 0, "all correct"),
         ("two processes", place.run(*command, "demo", "iris"), 0, "100.0 %"),
-        ("an exception of the engine", place.run(*command, "demo", "lookup", CLOAKWORK_CPU="nonsense"), None, "expected baseline, avx2 or avx512"),
+        (
+            "an exception of the engine",
+            place.run(*command, "demo", "lookup", CLOAKWORK_CPU="nonsense"),
+            None,
+            "expected baseline, avx2 or avx512",
+        ),
         ("devices", place.run(*command, "devices"), 0, "cpu"),
         ("vector instructions", place.run("-c", _VECTORS), 0, "as the processor"),
         ("extras that are missing", place.run("-c", _EXTRAS), 0, "3 extras"),
@@ -152,7 +159,11 @@ print("as the processor has them:", best)
 _EXTRAS: Final = """
 import importlib
 count = 0
-for module, name, extra in (("app.client", "Client", "client"), ("training.pytorch", "", "train"), ("training.estimators", "RandomForestClassifier", "sklearn")):
+for module, name, extra in (
+    ("app.client", "Client", "client"),
+    ("training.pytorch", "", "train"),
+    ("training.estimators", "RandomForestClassifier", "sklearn"),
+):
     try:
         found = importlib.import_module(f"cloakwork.{module}")
         getattr(found, name)

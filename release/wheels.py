@@ -18,13 +18,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bill import write_bill
 from toolchain import build_environment, cuda_release
 from variants import PYTHONS, Variant, variants
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 _BUILD_TOOLS: Final = ("scikit-build-core", "pybind11", "cmake", "ninja")
-_NOT_IN_WHEELS: Final = re.compile(r"(^|/)tests?/|\.(cpp|hpp|cu|cuh|def|h)$|CMakeLists\.txt$|(^|/)(build|\.venv|node_modules)/")
+_NOT_IN_WHEELS: Final = re.compile(
+    r"(^|/)tests?/|\.(cpp|hpp|cu|cuh|def|h)$|CMakeLists\.txt$|(^|/)(build|\.venv|node_modules)/"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,28 +42,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found, left_out = variants(release)
     chosen = [variant for variant in found if not options.only or variant.name in options.only]
     if unknown := set(options.only) - {variant.name for variant in found}:
-        parser.error(f"--only: {', '.join(sorted(unknown))} cannot be built here; there are {', '.join(v.name for v in found)}")
+        parser.error(
+            f"--only: {', '.join(sorted(unknown))} cannot be built here; there are {', '.join(v.name for v in found)}"
+        )
     shutil.rmtree(options.output, ignore_errors=True)
     options.output.mkdir(parents=True)
     if not (ROOT / "api" / "page" / "index.html").is_file():
-        left_out.append("the page and the client for browsers: there is no npm (`make web` builds them, with Node 20.19 or newer)")
+        left_out.append(
+            "the page and the client for browsers: there is no npm (`make web` builds them, with Node 20.19 or newer)"
+        )
     archive = source_distribution(options.output)
     made: dict[str, Variant] = {}
+    tools: dict[str, Path] = {}
     for python in options.pythons:
-        interpreter = find_python(python)
-        if interpreter is None:
+        if (interpreter := find_python(python)) is None:
             left_out.append(f"Python {python}: neither in PATH nor in ~/.pyenv/versions")
-            continue
-        tools = build_tools(interpreter, options.build / f"python-{python}")
-        for variant in chosen:
-            source = unpacked(archive, options.build / "source" / variant.name, variant.local)
-            wheel = build_wheel(variant, python, tools, source, options)
+        else:
+            tools[python] = build_tools(interpreter, options.build / f"python-{python}")
+    for variant in chosen:
+        # Files of the archive have one time whatever is in them, so that nothing of an earlier run may be kept.
+        shutil.rmtree(options.build / "engine" / variant.name, ignore_errors=True)
+        source = unpacked(archive, options.build / "source" / variant.name, variant.local)
+        for python in tools:
+            wheel = build_wheel(variant, python, tools[python], source, options)
             if wheel.name in made:  # in an old system's image this machine's compiler needs as little as zig does
-                left_out.append(f"{variant.name}, Python {python}: its name is that of {made[wheel.name].name}, the faster one")
+                left_out.append(
+                    f"{variant.name}, Python {python}: its name is that of {made[wheel.name].name}, the faster one"
+                )
                 continue
             made[wheel.name] = variant
             shutil.move(wheel, options.output / wheel.name)
             print(f"{variant.name}: {wheel.name}", flush=True)
+    from bill import write_bill  # needs what is installed for releases alone
+
     write_bill(options.output, ROOT, made, release)
     write_sums(options.output)
     for line in left_out:
@@ -88,7 +100,9 @@ def unpacked(archive: Path, folder: Path, local: str) -> Path:
     source.rename(named)
     if local:
         project = named / "pyproject.toml"
-        text, count = re.subn(r'^(version = "[^"+]+)"$', rf'\1+{local}"', project.read_text(encoding="utf-8"), count=1, flags=re.M)
+        text, count = re.subn(
+            r'^(version = "[^"+]+)"$', rf'\1+{local}"', project.read_text(encoding="utf-8"), count=1, flags=re.M
+        )
         assert count == 1, project
         project.write_text(text, encoding="utf-8")
     return named
@@ -96,7 +110,10 @@ def unpacked(archive: Path, folder: Path, local: str) -> Path:
 
 def find_python(version: str) -> Path | None:
     """An interpreter of that version that runs: in PATH, or of pyenv."""
-    places = [shutil.which(f"python{version}"), *sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))]
+    places = [
+        shutil.which(f"python{version}"),
+        *sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python")),
+    ]
     for place in filter(None, places):
         check = [str(place), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
         said = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
@@ -110,7 +127,15 @@ def build_tools(interpreter: Path, folder: Path) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([str(interpreter), "-m", "venv", str(folder)], check=True)
-    install = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    install = [
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "install",
+        "--quiet",
+        "--constraint",
+        str(ROOT / "constraints.txt"),
+    ]
     subprocess.run([str(python), *install, *_BUILD_TOOLS], check=True)
     return python
 
@@ -121,7 +146,16 @@ def build_wheel(variant: Variant, python: str, tools: Path, source: Path, option
     environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(options.jobs)
     raw = options.build / "raw" / f"{variant.name}-{python}"
     shutil.rmtree(raw, ignore_errors=True)
-    command = [str(tools), "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--no-build-isolation", "--verbose"]
+    command = [
+        str(tools),
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--verbose",
+    ]
     folder = options.build / "engine" / variant.name
     command += [f"--config-settings=build-dir={folder}", "--wheel-dir", str(raw), str(source)]
     log = options.build / f"{variant.name}-{python}.log"

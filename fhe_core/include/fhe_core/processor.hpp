@@ -11,8 +11,8 @@
 namespace fhe_core {
 
 struct Processor {
-    bool avx2 = false;     // with BMI2 and FMA
-    bool avx512 = false;   // F, BW, DQ and VL, with BMI2
+    bool avx2 = false;    // with BMI2 and FMA
+    bool avx512 = false;  // F, BW, DQ and VL, with BMI2
 };
 
 inline Processor processor() {

@@ -54,8 +54,9 @@ const Kernels& select_kernels() {
     for (const Choice& choice : kChoices) {
         if (runs(choice.name)) return choice.kernels();
     }
-    throw UnsupportedError("cloakwork was built with kernels for the processor of another machine alone (CLOAKWORK_KERNELS=native); "
-                           "install it here");
+    throw UnsupportedError(
+        "cloakwork was built with kernels for the processor of another machine alone (CLOAKWORK_KERNELS=native); "
+        "install it here");
 }
 
 std::string_view instruction_set() { return select_kernels().name; }

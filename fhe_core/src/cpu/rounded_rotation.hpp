@@ -261,7 +261,8 @@ inline void inverse_second_pass(Tile& tile, const Row* roots, const Done& done) 
     }
 }
 
-// Squares of kDoubles x kDoubles, in place: elements `apart` are exchanged, then the rest. Numbers count the elements of a, then of b.
+// Squares of kDoubles x kDoubles, in place: elements `apart` are exchanged, then the rest. Numbers count the elements of a, then of
+// b.
 template <int apart, std::size_t... i>
 inline void transpose_by(Doubles (&x)[kDoubles], std::index_sequence<i...> lanes) {
     for (int row = 0; row < kDoubles; ++row) {
