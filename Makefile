@@ -95,9 +95,10 @@ lint-ruff: $(VENV)/.lint-tools
 lint-web: web/node_modules/.package-lock.json
 	cd web && $(NPM) run --silent lint
 
-lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools typecheck-tree
+lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools $(VENV)/.release-tools typecheck-tree
 	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
 	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/models:tests/api $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
+	MYPYPATH=$(BUILD)/typecheck:release $(BIN)/mypy --cache-dir $(BUILD)/mypy release
 
 lint-imports: $(VENV)/.lint-tools typecheck-tree
 	PYTHONPATH=$(BUILD)/typecheck $(BIN)/lint-imports

@@ -141,7 +141,7 @@ def _llvm(name: str, how: str) -> Part:
     said = _said(sys.executable, "-m", "ziglang", "c++", "--version")
     found = re.search(r"clang version (\S+)", said)
     version = found[1] if found else "unknown"
-    return Part(name, version, "Apache-2.0 WITH LLVM-exception", how, _purl("generic", "llvm", version), "llvm.txt")
+    return Part(name, version, "Apache-2.0 WITH LLVM-exception", how, _purl("generic", "llvm", version))
 
 
 def _purl(kind: str, name: str, version: str) -> PackageURL:

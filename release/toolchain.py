@@ -24,7 +24,7 @@ def cuda_release() -> str | None:
 
 def zig_toolchain(folder: Path, machine: str) -> Path:
     """A toolchain file for CMake: clang of the wheel `ziglang`, its libc++ linked in, symbols of glibc as old as OLDEST_GLIBC."""
-    import ziglang  # type: ignore[import-not-found,unused-ignore]
+    import ziglang  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
     zig = Path(ziglang.__file__).parent / "zig"
     folder.mkdir(parents=True, exist_ok=True)

@@ -114,7 +114,9 @@ def find_python(version: str) -> Path | None:
         shutil.which(f"python{version}"),
         *sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python")),
     ]
-    for place in filter(None, places):
+    for place in places:
+        if place is None:
+            continue
         check = [str(place), "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
         said = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
         if said.stdout.strip() == version:
@@ -168,6 +170,7 @@ def build_wheel(variant: Variant, python: str, tools: Path, source: Path, option
     repaired = raw / "repaired"
     audit = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(repaired), str(built)]
     subprocess.run(audit, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wheel: Path
     (wheel,) = repaired.glob("*.whl")
     check_contents(wheel, python, variant)
     return wheel
