@@ -19,8 +19,15 @@ SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/
 
 # Without an install: one for this machine alone (.demo-installed), which leaves out what the demonstration does not need. `make install`
 # builds the rest in the same folder.
-demo: $(if $(wildcard $(VENV)/.installed),install $(VENV)/.demo-tools,$(VENV)/.demo-installed)
-	$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
+INSTALLED := $(wildcard $(VENV)/.installed $(VENV)/.demo-installed)
+demo: demo-words $(if $(wildcard $(VENV)/.installed),install $(VENV)/.demo-tools,$(VENV)/.demo-installed)
+	@$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
+
+.PHONY: demo-words
+demo-words:
+	@echo "make demo$(if $(INSTALLED),,$(comma) about a minute the first time: downloads 75 MB of Python packages into $(VENV) (NumPy$(comma) ONNX$(comma) CMake ..)$(comma) compiles the engine for this processor$(comma) then):"\
+		"makes keys, encrypts 20 handwritten digits, has a process without the key read them, decrypts its answers, draws them here and in a PNG"
+comma := ,
 
 # The client for browsers and Node (docs/web-client.md), which needs Node 20.19 or newer: web/dist, with the engine compiled by the wheel ziglang,
 # and the page of the service, which is installed with the package: api/page.
@@ -131,10 +138,10 @@ install: $(VENV)/.installed
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer was not found; install it, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.build-tools: constraints.txt | $(BIN)/python
-	$(PIP) scikit-build-core pybind11 cmake ninja
+	@$(PIP) scikit-build-core pybind11 cmake ninja
 	@touch $@
 
 # $(call extra,NAME): the requirements of an extra, or of the package itself (dependencies), a line each.
@@ -150,11 +157,7 @@ $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
 	@touch $@
 
 # The demonstration's engine: kernels of this processor, no CUDA. What it needs is downloaded while it compiles.
-.PHONY: demo-words
-demo-words:
-	@echo "make demo, about a minute the first time: 1. download 75 MB of Python packages into $(VENV) (NumPy, ONNX, CMake, ..) and compile the engine for this processor; 2. make keys, encrypt 20 handwritten digits, let a process without the key read them, decrypt its answers, write a picture"
-
-$(VENV)/.demo-installed: $(SOURCES) | demo-words $(VENV)/.build-tools
+$(VENV)/.demo-installed: $(SOURCES) | $(VENV)/.build-tools
 	@$(MAKE) --no-print-directory --jobs=2 demo-wheel $(VENV)/.demo-tools
 	@$(PIP) --no-deps --force-reinstall $(BUILD)/demo/*.whl
 	@touch $@

@@ -1,4 +1,4 @@
-"""`make test-wheels`: each wheel of dist/ that can run here, installed from its file into a fresh environment, and used.
+"""`make test-wheels`: each wheel of dist/ that can run here, and the source distribution, installed from the file into a fresh environment, and used.
 
 Wheels for AArch64 run under qemu (release/emulated.py). What is not run is said. Ends with 1 where a wheel failed or none was run.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from emulated import emulated_python, missing
+from variants import PYTHONS
 from wheels import ROOT, find_python
 
 _KEPT: Final = ("PATH", "HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "TMPDIR")  # and what pip is told
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("wheels", nargs="*", type=Path, help="default: all of dist/")
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "test-wheels")
     options = parser.parse_args(arguments)
-    paths = options.wheels or sorted((ROOT / "dist").glob("*.whl"))
+    paths = options.wheels or sorted(path for end in ("whl", "tar.gz") for path in (ROOT / "dist").glob(f"*.{end}"))
     ran, failed = 0, 0
     for wheel in map(parsed, paths):
         place = install(wheel, options.build)
@@ -77,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parsed(path: Path) -> Wheel:
-    """By the name of the file."""
+    """By the name of the file; a source distribution is built for this machine and its oldest Python."""
+    if archive := re.fullmatch(r"cloakwork-([^-]+)\.tar\.gz", path.name):
+        return Wheel(path.resolve(), archive[1], PYTHONS[0], f"any_{platform.machine()}")
     found = re.fullmatch(r"cloakwork-([^-]+)-cp(\d)(\d+)-cp\d+-(.+)\.whl", path.name)
     if found is None:
         raise SystemExit(f"{path}: expected the name of a wheel of cloakwork")
@@ -98,7 +101,8 @@ def install(wheel: Wheel, build: Path) -> Place | str:
         subprocess.run([str(interpreter), "-m", "venv", str(folder / "venv")], check=True)
         python = folder / "venv" / "bin" / "python"
         pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-        subprocess.run([*pip, *constraints, str(wheel.path)], check=True, env=environment, stderr=subprocess.DEVNULL)
+        told = {**environment, **(_for_sources(folder) if wheel.path.suffix == ".gz" else {})}
+        subprocess.run([*pip, *constraints, str(wheel.path)], check=True, env=told, stderr=subprocess.DEVNULL)
         return Place(str(python), environment, folder)
     if wheel.machine != "aarch64":
         return f"it is for {wheel.machine}"
@@ -118,6 +122,17 @@ def install(wheel: Wheel, build: Path) -> Place | str:
     # Processes that cloakwork starts go through the emulator too.
     (target / "sitecustomize.py").write_text(f"import sys\nsys.executable = {str(command)!r}\n", encoding="utf-8")
     return Place(str(command), {**environment, "PYTHONPATH": str(target)}, folder)
+
+
+def _for_sources(folder: Path) -> dict[str, str]:
+    """Variables under which a source distribution is built soon, and without git: the archive has to be enough."""
+    programs = folder / "programs"
+    programs.mkdir()
+    git = programs / "git"
+    git.write_text("#!/bin/sh\nexit 127\n", encoding="utf-8")
+    git.chmod(0o755)
+    defines = "CLOAKWORK_CUDA=OFF;CLOAKWORK_KERNELS=native"
+    return {"PATH": f"{programs}:{os.environ['PATH']}", "SKBUILD_CMAKE_DEFINE": defines}
 
 
 def use(wheel: Wheel, place: Place) -> list[str]:

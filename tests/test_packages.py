@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import platform
 import subprocess
 import sys
 import tarfile
@@ -152,6 +153,8 @@ def test_the_contents_of_a_wheel_are_checked(tmp_path: Path, names: list[str], s
 def test_names_of_wheels_are_read() -> None:
     wheel = parsed(Path("cloakwork-0.2.0+cu13-cp313-cp313-manylinux_2_34_x86_64.manylinux_2_35_x86_64.whl"))
     assert (wheel.version, wheel.python, wheel.machine) == ("0.2.0+cu13", "3.13", "x86_64")
+    sources = parsed(Path("cloakwork-0.2.0.tar.gz"))
+    assert (sources.version, sources.python, sources.machine) == ("0.2.0", "3.11", platform.machine())
     with pytest.raises(SystemExit, match="expected the name of a wheel"):
         parsed(Path("other-1-py3-none-any.whl"))
 
