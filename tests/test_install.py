@@ -85,6 +85,32 @@ def test_the_source_distribution_holds_what_the_build_needs(tmp_path: Path) -> N
     assert not [name for name in held if name.startswith((".venv/", "build/")) or name.endswith(".so")]
 
 
+# --- Kernels of this machine alone (`make demo`) ---------------------------------------------------------------------------------
+
+
+def kernels_of(folder: Path) -> set[str]:
+    """Instruction sets that a configured build compiles kernels for."""
+    return set(re.findall(r"cpu_kernels_(\w+)\.dir", (folder / "build.ninja").read_text(encoding="utf-8")))
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="other machines have one set of kernels")
+def test_native_builds_have_the_kernels_that_this_machine_takes(tmp_path: Path) -> None:
+    engine = pytest.importorskip("cloakwork.fhe_core._engine")
+    result = configure(tmp_path / "build", "-GNinja", "-DCLOAKWORK_CUDA=OFF", "-DCLOAKWORK_KERNELS=native")
+    assert result.returncode == 0, result.stdout
+    if not os.environ.get("CLOAKWORK_CPU"):
+        assert kernels_of(tmp_path / "build") == {engine.cpu_features()}
+    again = configure(tmp_path / "build", "-GNinja", "-DCLOAKWORK_CUDA=OFF", "-DCLOAKWORK_KERNELS=all")
+    assert again.returncode == 0, again.stdout
+    assert kernels_of(tmp_path / "build") == {"baseline", "avx2", "avx512"}
+
+
+def test_another_choice_of_kernels_is_refused(tmp_path: Path) -> None:
+    result = configure(tmp_path / "build", "-DCLOAKWORK_KERNELS=some")
+    assert result.returncode != 0
+    assert "CLOAKWORK_KERNELS is 'some'; expected all or native" in result.stdout
+
+
 # --- CUDA that cannot be built ---------------------------------------------------------------------------------------------------
 
 

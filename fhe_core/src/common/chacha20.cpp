@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "fhe_core/processor.hpp"
 #include "fhe_core/secure_memory.hpp"
 
 namespace fhe_core {
@@ -112,9 +113,13 @@ __attribute__((target("avx2"))) void wide_blocks_avx2(const State& state, const 
     for (std::size_t lane = 0; lane < kWide; lane += 8) block_lanes<Vec8>(state, counters + lane, words + 16 * lane);
 }
 
-__attribute__((target("avx512f,prefer-vector-width=512"))) void wide_blocks_avx512(const State& state,
-                                                                                   const std::uint32_t* counters,
-                                                                                   std::uint32_t* words) {
+#if defined(__clang__)  // knows no such attribute, and takes the width of the vectors that are written
+#define FHE_CORE_AVX512 "avx512f"
+#else
+#define FHE_CORE_AVX512 "avx512f,prefer-vector-width=512"
+#endif
+__attribute__((target(FHE_CORE_AVX512))) void wide_blocks_avx512(const State& state, const std::uint32_t* counters,
+                                                                 std::uint32_t* words) {
     block_lanes<Vec16>(state, counters, words);
 }
 #endif
@@ -124,9 +129,9 @@ BlocksFunction choose_wide_blocks() {
 #if defined(__x86_64__)
     const char* variable = std::getenv("CLOAKWORK_CPU");
     const std::string_view forced = variable == nullptr ? "" : variable;
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && forced != "avx2" && forced != "baseline") return wide_blocks_avx512;
-    if (__builtin_cpu_supports("avx2") && forced != "baseline") return wide_blocks_avx2;
+    const Processor has = processor();
+    if (has.avx512 && forced != "avx2" && forced != "baseline") return wide_blocks_avx512;
+    if (has.avx2 && forced != "baseline") return wide_blocks_avx2;
 #endif
     return wide_blocks_baseline;
 }

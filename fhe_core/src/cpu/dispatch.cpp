@@ -4,50 +4,59 @@
 #include "cpu/kernels.hpp"
 #include "fhe_core/cpu/features.hpp"
 #include "fhe_core/errors.hpp"
+#include "fhe_core/processor.hpp"
 
 namespace fhe_core::cpu {
 namespace {
 
-bool runs(std::string_view name) {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (name == "avx2") return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("fma");
-    if (name == "avx512") {
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
-    }
+// The instruction sets of this build (CLOAKWORK_KERNELS), the best first.
+struct Choice {
+    std::string_view name;
+    const Kernels& (*kernels)();
+};
+constexpr Choice kChoices[] = {
+#ifdef FHE_CORE_WITH_AVX512
+    {"avx512", kernels_avx512},
 #endif
-    return name == "baseline";
+#ifdef FHE_CORE_WITH_AVX2
+    {"avx2", kernels_avx2},
+#endif
+#ifdef FHE_CORE_WITH_BASELINE
+    {"baseline", kernels_baseline},
+#endif
+};
+
+bool runs(std::string_view name) {
+    const Processor has = processor();
+    return name == "baseline" || (name == "avx2" && has.avx2) || (name == "avx512" && has.avx512);
 }
 
-const Kernels& kernels(std::string_view name) {
-#if defined(__x86_64__)
-    if (name == "avx512") return kernels_avx512();
-    if (name == "avx2") return kernels_avx2();
-#endif
-    return kernels_baseline();
+const Kernels& forced_kernels(std::string_view forced) {
+    for (const std::string_view name : {"avx512", "avx2", "baseline"}) {
+        if (name != forced) continue;
+        if (!runs(name)) {
+            throw ParameterError("CLOAKWORK_CPU asks for " + std::string(name) + ", which this processor does not have; unset it");
+        }
+        for (const Choice& choice : kChoices) {
+            if (choice.name == name) return choice.kernels();
+        }
+        throw ParameterError("CLOAKWORK_CPU asks for " + std::string(name) +
+                             ", which this build leaves out (CLOAKWORK_KERNELS=native); unset it, or install cloakwork again");
+    }
+    throw ParameterError("CLOAKWORK_CPU is '" + std::string(forced) + "'; expected baseline, avx2 or avx512, or unset it");
 }
 
 }  // namespace
 
 const Kernels& select_kernels() {
-    constexpr std::string_view kNames[] = {"avx512", "avx2", "baseline"};
     const char* forced = std::getenv("CLOAKWORK_CPU");
-    if (forced != nullptr && *forced != '\0') {
-        for (const std::string_view name : kNames) {
-            if (name != forced) continue;
-            if (!runs(name)) {
-                throw ParameterError("CLOAKWORK_CPU asks for " + std::string(name) +
-                                     ", which this processor does not have; unset it");
-            }
-            return kernels(name);
-        }
-        throw ParameterError("CLOAKWORK_CPU is '" + std::string(forced) + "'; expected baseline, avx2 or avx512, or unset it");
+    if (forced != nullptr && *forced != '\0') return forced_kernels(forced);
+    for (const Choice& choice : kChoices) {
+        if (runs(choice.name)) return choice.kernels();
     }
-    for (const std::string_view name : kNames) {
-        if (runs(name)) return kernels(name);
-    }
-    return kernels_baseline();
+    throw UnsupportedError(
+        "cloakwork was built with kernels for the processor of another machine alone (CLOAKWORK_KERNELS=native); "
+        "install it here");
 }
 
 std::string_view instruction_set() { return select_kernels().name; }

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "cpu/kernels.hpp"
 #include "fhe_core/fft.hpp"
@@ -260,23 +261,19 @@ inline void inverse_second_pass(Tile& tile, const Row* roots, const Done& done) 
     }
 }
 
-// Squares of kDoubles x kDoubles, in place.
-inline void transpose(Doubles (&x)[kDoubles]) {
-    typedef long long Numbering __attribute__((vector_size(8 * kDoubles)));
-    for (int apart = 1; apart < kDoubles; apart *= 2) {
-        Numbering first, second;  // numbers of the elements of a, then of b
-        for (int i = 0; i < kDoubles; ++i) {
-            first[i] = i & apart ? i - apart + kDoubles : i;
-            second[i] = i & apart ? i + kDoubles : i + apart;
-        }
-        for (int i = 0; i < kDoubles; ++i) {
-            if (i & apart) continue;
-            const Doubles a = x[i], b = x[i + apart];
-            x[i] = __builtin_shuffle(a, b, first);
-            x[i + apart] = __builtin_shuffle(a, b, second);
-        }
+// Squares of kDoubles x kDoubles, in place: elements `apart` are exchanged, then the rest. Numbers count the elements of a, then of
+// b.
+template <int apart, std::size_t... i>
+inline void transpose_by(Doubles (&x)[kDoubles], std::index_sequence<i...> lanes) {
+    for (int row = 0; row < kDoubles; ++row) {
+        if (row & apart) continue;
+        const Doubles a = x[row], b = x[row + apart];
+        x[row] = __builtin_shufflevector(a, b, (int(i) & apart ? int(i) - apart + kDoubles : int(i))...);
+        x[row + apart] = __builtin_shufflevector(a, b, (int(i) & apart ? int(i) + kDoubles : int(i) + apart)...);
     }
+    if constexpr (2 * apart < kDoubles) transpose_by<2 * apart>(x, lanes);
 }
+inline void transpose(Doubles (&x)[kDoubles]) { transpose_by<1>(x, std::make_index_sequence<kDoubles>{}); }
 template <double (Row::*part)[kRowPoints]>
 inline void transpose(Tile& tile) {
     for (int up = 0; up < kRowPoints; up += kDoubles)

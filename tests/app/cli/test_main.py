@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from cloakwork.app.cli.main import app
 def test_version(run):
     result = run("--version")
     assert result.returncode == 0
-    assert result.stdout.strip() == "0.1.0"
+    project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
+    assert result.stdout.strip() == project["project"]["version"]
 
 
 def test_without_a_command_it_prints_help(run):
