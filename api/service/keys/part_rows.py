@@ -65,9 +65,10 @@ class PartRows:
                 await connection.execute(insert(upload_parts).values(**values))
                 return
             await connection.rollback()
-        raise await self._lost(record)
+        raise await self.overtaken(record)
 
-    async def _lost(self, record: KeyRecord) -> Exception:
+    async def overtaken(self, record: KeyRecord) -> Exception:
+        """What to tell a request that another was faster than."""
         query = select(evaluation_keys.c.received_bytes).where(evaluation_keys.c.id == record.id)
         async with self._database.read() as connection:
             stands = (await connection.execute(query)).scalar()

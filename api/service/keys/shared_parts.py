@@ -133,7 +133,12 @@ class SharedParts:
         if end == saved:
             return saved
         joined = joinable(await self._rows.of(record), saved, end)
-        await self._fill(scratch, stream, joined)
+        try:
+            await self._fill(scratch, stream, joined)
+        except FileNotFoundError:
+            if await self._rows.received(record) == saved:
+                raise  # the storage has lost it
+            raise await self._rows.overtaken(record) from None  # another request has joined and deleted it
         start = joined[0].start if joined else saved
         part = Part(start, end - start, f"{UPLOADS}/{record.id}/{start}-{secrets.token_hex(8)}")
         async with self._slots:
