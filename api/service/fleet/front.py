@@ -22,6 +22,7 @@ from cloakwork.api.settings import Settings
 ROW_BYTES: Final = 1 << 20  # larger inputs and outputs go through the object storage
 
 _LOOK_SECONDS: Final = 1.0  # for ends whose notice was lost
+_RESTART_SECONDS: Final = 15.0  # that a worker which is started again may take, at least
 _SNAPSHOT_SECONDS: Final = 0.5  # that what waits is remembered
 _RETRY_SECONDS: Final = 2.0
 
@@ -224,13 +225,13 @@ class Front:
             await asyncio.sleep(_SNAPSHOT_SECONDS)
 
     def _look_for_workers(self) -> None:
-        """Without any for longer than a worker may be silent, nobody waits in vain."""
+        """Without any for longer than a worker may be silent, or needs to come back, nobody waits in vain."""
         if self.workers:
             self._without_worker = None
             return
         if self._without_worker is None:
             self._without_worker = time.monotonic()
-        if time.monotonic() - self._without_worker > self._settings.takeover_seconds:
+        if time.monotonic() - self._without_worker > max(self._settings.takeover_seconds, _RESTART_SECONDS):
             for identity in list(self._works):
                 self.cancel_for(identity)
 
