@@ -129,6 +129,12 @@ class Customer:
             self._clients[0].get(f"/v2/jobs/{identity}").raise_for_status().json() for identity in self.outcome.jobs
         ]
 
+    def newest_jobs(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = (
+            self._clients[0].get("/v2/jobs", params={"limit": 1000}).raise_for_status().json()["jobs"]
+        )
+        return found
+
     def collect(self) -> None:
         """Every job that was accepted has to be there, done and right."""
         for identity, (which, _) in self.outcome.jobs.items():

@@ -11,16 +11,24 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import hosts
-from customers import ZOO, Customer, together
+import numpy as np
+from customers import ZOO, Customer, together, zoo_rows
 from fleet import Fleet, fleet
 
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.server import Session
+from cloakwork.models import zoo
 from cloakwork.models.program.artefact import load_program
+from cloakwork.models.runtime import Runtime
 
 
 def _models(made: Fleet, folder: Path, model: str) -> None:
@@ -28,6 +36,36 @@ def _models(made: Fleet, folder: Path, model: str) -> None:
         place = folder / host.name / "models" / model
         place.mkdir(parents=True)
         shutil.copy(ZOO / f"{model}.clkm", place / "1.clkm")
+
+
+def _until_done(customers: list[Customer]) -> None:
+    """Asks rarely: what clients take of the cores, workers do not have."""
+    for customer in customers:
+        while any(job["state"] in ("queued", "running") for job in customer.newest_jobs()):
+            time.sleep(2)
+
+
+def ceiling(model: str, samples: int, processes: int, seconds: float = 15.0) -> float:
+    """Samples a second of as many processes that do nothing but evaluate, each on a core of its own."""
+    own = [sys.executable, __file__, "--model", model, "--samples", str(samples), "--evaluate", str(seconds)]
+    running = [
+        subprocess.Popen(["taskset", "-c", str(core), *own], stdout=subprocess.PIPE, text=True)
+        for core in range(processes)
+    ]
+    return sum(float(process.communicate()[0]) for process in running)
+
+
+def evaluate(model: str, samples: int, seconds: float) -> float:
+    compiled = zoo.load_model(model)
+    key = ClientKey.generate(compiled.program.parameters)
+    runtime = Runtime(compiled.program, Session(key.evaluation_keys(), threads=1))
+    x = compiled.client.encrypt(key, zoo_rows(model)[np.arange(samples) % len(zoo_rows(model))])
+    runtime.answer(x)
+    began, count = time.monotonic(), 0
+    while time.monotonic() - began < seconds:
+        runtime.answer(x)
+        count += samples
+    return count / (time.monotonic() - began)
 
 
 def measure(folder: Path, workers: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -49,6 +87,7 @@ def measure(folder: Path, workers: int, options: argparse.Namespace) -> dict[str
         together([threading.Thread(target=one.ask, args=(options.jobs // options.keys, 1.0)) for one in customers])
         for node in made.workers:
             node.start()
+        _until_done(customers)
         together([threading.Thread(target=one.collect) for one in customers])
         ended = [job for one in customers for job in one.job_records()]
         seconds = max(job["finished_at"] for job in ended) - min(job["started_at"] for job in ended)
@@ -70,11 +109,15 @@ def measure(folder: Path, workers: int, options: argparse.Namespace) -> dict[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="iris-tree", help="of the zoo")
-    parser.add_argument("--jobs", type=int, default=120)
+    parser.add_argument("--jobs", type=int, default=400)
     parser.add_argument("--keys", type=int, default=4)
     parser.add_argument("--samples", type=int, default=20, help="in a job")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--evaluate", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.evaluate:
+        print(evaluate(options.model, options.samples, options.evaluate))
+        return
     reason = hosts.reason_without()
     if reason is not None:
         parser.exit(3, f"{reason}\n")
@@ -82,6 +125,8 @@ def main() -> None:
         records = [measure(Path(folder) / str(workers), workers, options) for workers in (1, 2)]
     for record in records:
         record["ratio"] = record["per_second"] / records[0]["per_second"]
+        record["engine_alone_per_second"] = ceiling(options.model, options.samples, record["workers"])
+        record["of_engine_alone"] = record["per_second"] / record["engine_alone_per_second"]
         print(json.dumps(record), flush=True)
     if options.json:
         options.json.write_text(json.dumps(records, indent=1))
