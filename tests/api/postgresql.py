@@ -34,15 +34,15 @@ def _user() -> str | None:
 @contextmanager
 def postgresql(listen: str = "", allowed: str | None = None) -> Iterator[str]:
     """The URL of an empty database, on a socket; or at an address, for a network such as "10.77.0.0/24"."""
-    options = {"user": _user()} if os.getuid() == 0 else {}
+    user = _user() if os.getuid() == 0 else None
     folder = Path(mkdtemp(prefix="cloakwork-postgresql-", dir="/tmp"))
-    if options:
-        shutil.chown(folder, user=options["user"])
+    if user is not None:
+        shutil.chown(folder, user=user)
     data, log = folder / "data", folder / "log"
 
     def call(program: str, *arguments: str) -> None:
         command = [str(_PROGRAMS[-1] / program), *arguments]
-        subprocess.run(command, check=True, capture_output=True, timeout=120, cwd=folder, **options)  # type: ignore[call-overload]
+        subprocess.run(command, check=True, capture_output=True, timeout=120, cwd=folder, user=user)
 
     try:
         call("initdb", "-D", str(data), "-A", "trust", "-U", "cloakwork", "--no-sync")

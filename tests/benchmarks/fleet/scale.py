@@ -1,6 +1,6 @@
 """Requests a second of a fleet with one worker of one core, and with two.
 
-PYTHONPATH=tests/api:tests/models:tests/benchmarks/fleet python tests/benchmarks/fleet/scale.py --json result.json
+PYTHONPATH=tests/api:tests/models:tests/benchmarks python tests/benchmarks/fleet/scale.py --json result.json
 
 Jobs of several samples each are accepted first, while no worker runs, so that clients and web process use no core while the workers do. Every
 result is compared byte for byte. The time is that between the first start and the last end in the database.
@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import hosts
 import numpy as np
-from customers import ZOO, Customer, together, zoo_rows
-from fleet import Fleet, fleet
+from fleet.customers import ZOO, Customer, together, zoo_rows
+from fleet.hosts import reason_without
+from fleet.processes import Fleet, fleet
 
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.server import Session
@@ -118,7 +118,7 @@ def main() -> None:
     if options.evaluate:
         print(evaluate(options.model, options.samples, options.evaluate))
         return
-    reason = hosts.reason_without()
+    reason = reason_without()
     if reason is not None:
         parser.exit(3, f"{reason}\n")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """Requests of many keys at a fleet whose workers and web processes are killed: is anything lost that was accepted, is every answer right?
 
-PYTHONPATH=tests/api:tests/models:tests/benchmarks/fleet python tests/benchmarks/fleet/survive.py --requests 1000 --keys 20 --json result.json
+PYTHONPATH=tests/api:tests/models:tests/benchmarks python tests/benchmarks/fleet/survive.py --requests 1000 --keys 20 --json result.json
 
 Web processes, workers, clients with the database and the store: each on a host of its own (network namespaces; root). Every few seconds one host is
 killed (kill -9 of all its processes), or its cable pulled, and comes back after a moment. Answers are compared byte for byte with what the owner of
@@ -21,9 +21,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import hosts
-from customers import ZOO, Customer, together
-from fleet import Fleet, Node, fleet
+from fleet.customers import ZOO, Customer, together
+from fleet.hosts import reason_without
+from fleet.processes import Fleet, Node, fleet
 
 from cloakwork.models.program.artefact import load_program
 
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--takeover", type=float, default=3.0, help="seconds after which a silent process is dead")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    reason = hosts.reason_without()
+    reason = reason_without()
     if reason is not None:
         parser.exit(3, f"{reason}\n")
     with tempfile.TemporaryDirectory() as folder:

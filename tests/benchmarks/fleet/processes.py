@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from hosts import NETWORK, STORES, Host, network
+from fleet.hosts import NETWORK, STORES, Host, network
 from postgresql import postgresql
 from scoring_server import new_tenant
 
