@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.errors import ShapeError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
@@ -27,8 +27,8 @@ class Evaluator:
     def __init__(self, program: bytes, keys: bytes, *, device: str, threads: int, deterministic: bool) -> None:
         self._program = program_from_bytes(program)
         session = Session(EvaluationKeys.from_bytes(keys, parameters=self._program.parameters), device, threads)
-        runtime = Runtime(self._program, session)
-        self._run = runtime.run if deterministic else runtime.answer
+        self._runtime, self._deterministic = Runtime(self._program, session), deterministic
+        self._overlaps = device != "cpu"
         self._most = samples_in_memory(self._program, _memory_bytes(threads)) if device == "cpu" else None
         self._lock = threading.Lock()  # a session computes one thing at a time
 
@@ -46,8 +46,15 @@ class Evaluator:
             )
         with self._lock:
             start = time.perf_counter()
-            body = self._run(inputs).to_bytes()
-            return Answer(body, inputs.shape[0], time.perf_counter() - start)
+            outputs = self._runtime.run(inputs)
+            body = None if self._overlaps else self._released(outputs)
+            seconds = time.perf_counter() - start
+        if body is None:  # on the CPUs, while the GPU computes the next input
+            body = self._released(outputs)
+        return Answer(body, inputs.shape[0], seconds)
+
+    def _released(self, outputs: Ciphertexts) -> bytes:
+        return (outputs if self._deterministic else self._runtime.release(outputs)).to_bytes()
 
 
 def _memory_bytes(threads: int) -> int:

@@ -68,7 +68,13 @@ class Runtime:
 
         Other words at every call, unless `seed` gives 32 secret bytes for what `run` gave (`models.audit.AuditKey.seed`).
         """
-        words = self.run(x, progress).to_host()
+        return self.release(self.run(x, progress), seed=seed)
+
+    def release(
+        self, outputs: Ciphertexts, *, seed: Callable[[Ciphertexts], bytes] | None = None
+    ) -> Ciphertexts | SwitchedCiphertexts:
+        """What `run` gave -> what may be sent to the client, as `answer` does it. On CPUs alone: a GPU may `run` something else meanwhile."""
+        words = outputs.to_host()
         result = self._session.rerandomise(words, None if seed is None else seed(words))
         return result if self._answer_bits is None else SwitchedCiphertexts.switch(result, self._answer_bits)
 

@@ -1,19 +1,26 @@
 """What Ray costs: the part of the workers' time that their engines do not compute, and the digest compared with one process.
 
 python tests/benchmarks/batch_on_ray.py --model iris-tree --samples 20000 --per-file 5 --workers 2 --json result.json
-python tests/benchmarks/batch_on_ray.py --model mnist-mlp-1x30 --samples 2000 --per-file 10 --workers 2
+python tests/benchmarks/batch_on_ray.py --model mnist-mlp-1x30 --samples 2000 --per-file 10 --nodes 2 --kill-at 0.5
+python tests/benchmarks/batch_on_ray.py --model mnist-mlp-1x30 --samples 20000 --per-file 500 --device cuda
 
 Samples are those of the zoo's table (digits: those that the program draws), again and again, encrypted to files of about `--per-file` samples.
 One process computes every `--check-every`th file, whose bytes must be those that lie in the output, and with 1 the digest of all.
+`--nodes` starts a cluster of so many nodes on this machine, each with the CPUs of one worker (and a GPU); with `--kill-at` the last of them is killed when
+that part of the samples is done. The overhead counts the seconds that each worker was there, which in it begin with the first one's.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
+import os
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +56,58 @@ def encrypt(model: CompiledModel, key: ClientKey, rows: Any, count: int, per_fil
         written += size
 
 
-def one_process(model: CompiledModel, keys: Path, source: Path, target: Path, every: int) -> dict[str, Any]:
+class Nodes:
+    """A cluster on this machine, whose last node ends when a part of the work is done."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        from ray.cluster_utils import Cluster
+
+        node = {"num_cpus": arguments.threads, "object_store_memory": 512 << 20}
+        if arguments.device == "cuda":
+            node["num_gpus"] = 1
+        self._cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        self._last = None
+        for _ in range(arguments.nodes - 1):
+            self._last = self._cluster.add_node(**node)
+        self._cluster.wait_for_nodes()
+        self._kill_at = arguments.kill_at
+        self._killer: threading.Thread | None = None
+        self.killed_at: float | None = None
+
+    @property
+    def address(self) -> str:
+        return str(self._cluster.address)
+
+    def progress(self, done: int, total: int) -> bool:
+        if self._kill_at is not None and self._killer is None and done >= self._kill_at * total:
+            self.killed_at = time.monotonic()
+            self._killer = threading.Thread(target=self._cluster.remove_node, args=(self._last, False))
+            self._killer.start()
+        return True
+
+    def stop(self) -> None:
+        if self._killer is not None:
+            self._killer.join()
+        self._cluster.shutdown()
+
+
+@contextlib.contextmanager
+def nodes_of(arguments: argparse.Namespace) -> Iterator[Nodes | None]:
+    """None: Ray is started by the run."""
+    if arguments.nodes is None:
+        yield None
+        return
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    nodes = Nodes(arguments)
+    try:
+        yield nodes
+    finally:
+        nodes.stop()
+
+
+def one_process(model: CompiledModel, keys: Path, source: Path, target: Path, every: int, device: str) -> dict[str, Any]:
     """The same files without Ray."""
-    runtime = Runtime(model.program, Session(EvaluationKeys.load(keys)))
+    runtime = Runtime(model.program, Session(EvaluationKeys.load(keys).expand(device)))
     names = sorted(path.name for path in source.iterdir())[::every]
     digests, seconds, samples, different = [], 0.0, 0, 0
     for name in names:
@@ -78,10 +134,20 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     key.evaluation_keys().save(keys)
     source.mkdir()
     encrypt(model, key, samples_of(arguments.model), arguments.samples, arguments.per_file, source)
-    options = BatchOptions(threads=arguments.threads, workers=arguments.workers, deterministic=True)
-    record = score_batch(model.program, keys, source, target, options)
-    record["overhead"] = record["workers"] * record["seconds"] / record["seconds_engine"] - 1
-    record |= one_process(model, keys, source, target, arguments.check_every)
+    with nodes_of(arguments) as nodes:
+        options = BatchOptions(
+            address=None if nodes is None else nodes.address,
+            device=arguments.device,
+            threads=arguments.threads,
+            workers=arguments.workers,
+            deterministic=True,
+        )
+        record = score_batch(model.program, keys, source, target, options, None if nodes is None else nodes.progress)
+        end = time.monotonic()
+        away = 0.0 if nodes is None or nodes.killed_at is None else end - nodes.killed_at
+    record["seconds_node_away"] = away
+    record["overhead"] = (record["workers"] * record["seconds"] - away) / record["seconds_engine"] - 1
+    record |= one_process(model, keys, source, target, arguments.check_every, arguments.device)
     same = record["sha256_one_process"] in (None, record["sha256"])
     return {**record, "model": arguments.model, "same": same and record["different"] == 0}
 
@@ -93,9 +159,14 @@ def main() -> None:
     parser.add_argument("--per-file", type=int, default=5)
     parser.add_argument("--workers", type=int)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--nodes", type=int)
+    parser.add_argument("--kill-at", type=float, help="part of the samples, with --nodes")
     parser.add_argument("--check-every", type=int, default=1)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
+    if arguments.kill_at is not None and (arguments.nodes or 0) < 2:
+        parser.error("--kill-at needs --nodes of at least 2")
     with tempfile.TemporaryDirectory(prefix="cloakwork-batch-") as folder:
         record = measure(arguments, Path(folder))
     print(json.dumps(record, indent=1))
