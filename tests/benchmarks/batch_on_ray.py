@@ -7,7 +7,7 @@ python tests/benchmarks/batch_on_ray.py --model mnist-mlp-1x30 --samples 20000 -
 Samples are those of the zoo's table (digits: those that the program draws), again and again, encrypted to files of about `--per-file` samples.
 One process computes every `--check-every`th file, whose bytes must be those that lie in the output, and with 1 the digest of all.
 `--nodes` starts a cluster of so many nodes on this machine, each with the CPUs of one worker (and a GPU); with `--kill-at` the last of them is killed when
-that part of the samples is done. The overhead counts the seconds that each worker was there, which in it begin with the first one's.
+that part of the samples is done. `share_of_engines_alone` is of the rate of as many engines that do nothing else (one is measured). The overhead counts the seconds that each worker was there, which in it begin with the first one's.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session
+from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models import zoo
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import Runtime
@@ -105,8 +106,11 @@ def nodes_of(arguments: argparse.Namespace) -> Iterator[Nodes | None]:
         nodes.stop()
 
 
-def one_process(model: CompiledModel, keys: Path, source: Path, target: Path, every: int, device: str) -> dict[str, Any]:
-    """The same files without Ray."""
+def one_process(
+    model: CompiledModel, key: ClientKey, keys: Path, source: Path, target: Path, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """The same files without Ray. Results that are re-randomised are compared when they are decrypted."""
+    every, device = arguments.check_every, arguments.device
     runtime = Runtime(model.program, Session(EvaluationKeys.load(keys).expand(device)))
     names = sorted(path.name for path in source.iterdir())[::every]
     digests, seconds, samples, different = [], 0.0, 0, 0
@@ -117,8 +121,13 @@ def one_process(model: CompiledModel, keys: Path, source: Path, target: Path, ev
         seconds += time.perf_counter() - start
         samples += inputs.shape[0]
         digests.append(hashlib.sha256(body).digest())
-        different += body != (target / f"{name}.results").read_bytes()
-    sha256 = hashlib.sha256(b"".join(digests)).hexdigest() if every == 1 else None
+        found = (target / f"{name}.results").read_bytes()
+        if arguments.rerandomised:
+            ours, theirs = (model.client.decrypt(key, load_results(each)) for each in (body, found))
+            different += not np.array_equal(ours, theirs)
+        else:
+            different += body != found
+    sha256 = hashlib.sha256(b"".join(digests)).hexdigest() if every == 1 and not arguments.rerandomised else None
     return {
         "files_compared": len(names),
         "different": different,
@@ -140,14 +149,15 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
             device=arguments.device,
             threads=arguments.threads,
             workers=arguments.workers,
-            deterministic=True,
+            deterministic=not arguments.rerandomised,
         )
         record = score_batch(model.program, keys, source, target, options, None if nodes is None else nodes.progress)
         end = time.monotonic()
         away = 0.0 if nodes is None or nodes.killed_at is None else end - nodes.killed_at
     record["seconds_node_away"] = away
     record["overhead"] = (record["workers"] * record["seconds"] - away) / record["seconds_engine"] - 1
-    record |= one_process(model, keys, source, target, arguments.check_every, arguments.device)
+    record |= one_process(model, key, keys, source, target, arguments)
+    record["share_of_engines_alone"] = record["per_second"] * record["seconds_per_sample_alone"] / record["workers"]
     same = record["sha256_one_process"] in (None, record["sha256"])
     return {**record, "model": arguments.model, "same": same and record["different"] == 0}
 
@@ -162,6 +172,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--kill-at", type=float, help="part of the samples, with --nodes")
+    parser.add_argument("--rerandomised", action="store_true", help="as clients get them; else bytes are compared")
     parser.add_argument("--check-every", type=int, default=1)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

@@ -31,7 +31,7 @@ from cloakwork.models.program.artefact import load_program
 from cloakwork.models.runtime import Runtime
 
 
-def _models(made: Fleet, folder: Path, model: str) -> None:
+def models_of(made: Fleet, folder: Path, model: str) -> None:
     for host in made.hosts:
         place = folder / host.name / "models" / model
         place.mkdir(parents=True)
@@ -72,7 +72,7 @@ def measure(folder: Path, workers: int, options: argparse.Namespace) -> dict[str
     folder.mkdir()
     with fleet(folder, 1 + workers, THREADS="1", MAX_TENANT_QUEUE="100000", MAX_QUEUE="100000") as made:
         token = made.tenant("one")
-        _models(made, folder, options.model)
+        models_of(made, folder, options.model)
         made.add("web")
         for number in range(workers):
             made.add("worker", cores=str(number))
