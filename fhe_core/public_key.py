@@ -5,7 +5,6 @@ Source: [LPR10] for rings, [Joy24] for LWE ciphertexts. Ours: k rows, and one LW
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from cloakwork.fhe_core import _engine, wire
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Phases, Words
 from cloakwork.fhe_core.ciphertexts import PackedCiphertexts
+from cloakwork.fhe_core.cores import in_parts
 from cloakwork.fhe_core.encoding import Encoding, default_encoding, encode
 from cloakwork.fhe_core.lanes import ciphertext_shape, lane_axis, packed_words
 from cloakwork.fhe_core.modular_integers import (
@@ -87,17 +87,11 @@ class PublicKey(WireObject):
         params = self.parameters
         words = np.empty((count, params.large_words), dtype=word_dtype(params))
         share = max(LANES, -(-count // (max(threads, 1) * LANES)) * LANES)  # whole groups of lanes for each thread
-        starts = range(0, count, min(share, _ZEROS_AT_ONCE))
 
-        def fill(start: int) -> None:
-            self._fill_with_zeros(words[start : start + starts.step], seed, start)
+        def fill(part: slice) -> None:
+            self._fill_with_zeros(words[part], seed, part.start)
 
-        if threads < 2 or len(starts) < 2:
-            for start in starts:
-                fill(start)
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(fill, starts))
+        in_parts(fill, count, min(share, _ZEROS_AT_ONCE), threads)
         return words
 
     def _fill_with_zeros(self, words: Words, seed: bytes | None, first: int) -> None:

@@ -21,7 +21,7 @@ from cloakwork.fhe_core.arguments import (
 )
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key
-from cloakwork.fhe_core.cores import usable_cores
+from cloakwork.fhe_core.cores import in_parts, usable_cores
 from cloakwork.fhe_core.device_words import Base, DeviceWords, ShardedArray, cuda_ordinals
 from cloakwork.fhe_core.encoding import Encoding, slot_bits, torus_constant
 from cloakwork.fhe_core.engine import DeviceSession, DeviceWeights, EngineSession, HostSession
@@ -45,6 +45,7 @@ __all__ = ["EvaluationKeys", "ExpandedKey", "LinearWeights", "LookupTables", "Se
 Batch: TypeAlias = Words | Base
 
 _NORM_TOLERANCE = 1 + 1e-9
+_ROWS_AT_ONCE = 64  # ciphertexts of a thread that are added at a time, within its cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +114,11 @@ class Session:
     @property
     def threads(self) -> int:
         return self._threads
+
+    @property
+    def host_threads(self) -> int:
+        """Of what is computed on CPUs: the session's own, beside a GPU all that there are."""
+        return self._threads if self.device == "cpu" else usable_cores()
 
     @property
     def expanded_key(self) -> ExpandedKey:
@@ -271,9 +277,14 @@ class Session:
         """
         check_same_key(self.parameters, self._key.key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts")
         held = ciphertexts.to_host()
-        threads = self._threads if self.device == "cpu" else usable_cores()
-        zeros = self._key.public_key.zeros(held.size, threads, seed).reshape(held.words.shape)
-        words = add(self.parameters, held.words, zeros)
+        zeros = self._key.public_key.zeros(held.size, self.host_threads, seed)
+        before, after = held.words.reshape(zeros.shape), np.empty_like(zeros)
+
+        def hide(part: slice) -> None:
+            after[part] = add(self.parameters, before[part], zeros[part])
+
+        in_parts(hide, len(zeros), _ROWS_AT_ONCE, self.host_threads)
+        zeros, words = zeros.reshape(held.words.shape), after.reshape(held.words.shape)
         norm = math.sqrt(rerandomisation_variance(self.parameters) / blind_rotation_variance(self.parameters))
         terms = held.noise.plus(NoiseTerms.of_words(self.parameters, zeros, norm), self.parameters, words)
         return held._like(words, terms, held._bounds)

@@ -15,6 +15,7 @@ from cloakwork.fhe_core import wire
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, _CiphertextArray
+from cloakwork.fhe_core.cores import in_parts
 from cloakwork.fhe_core.device_words import on_host
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.parameters import word_dtype
@@ -22,7 +23,7 @@ from cloakwork.fhe_core.wire_layout import MAX_WEIGHT_NORM, MAX_WORD_BITS
 
 __all__ = ["SwitchedCiphertexts", "load_results"]
 
-_STEP_BITS = 9  # (Q - 1) * 2^9 < 2^63
+_WORDS_AT_ONCE = 1 << 16  # of a thread: what is made of them stays in its cache
 
 
 class SwitchedCiphertexts(_CiphertextArray):
@@ -38,7 +39,7 @@ class SwitchedCiphertexts(_CiphertextArray):
         self._word_bits = word_bits
 
     @classmethod
-    def switch(cls, ciphertexts: Ciphertexts, word_bits: int) -> SwitchedCiphertexts:
+    def switch(cls, ciphertexts: Ciphertexts, word_bits: int, threads: int = 1) -> SwitchedCiphertexts:
         """Every word x as floor((x 2^b + floor(Q / 2)) / Q) mod 2^b.
 
         Args:
@@ -48,7 +49,7 @@ class SwitchedCiphertexts(_CiphertextArray):
         """
         if not 1 <= word_bits <= MAX_WORD_BITS:
             raise ParameterError(f"word_bits: expected 1 to {MAX_WORD_BITS}, got {word_bits}")
-        words = switched_words(ciphertexts.parameters, on_host(ciphertexts.words), word_bits)
+        words = switched_words(ciphertexts.parameters, on_host(ciphertexts.words), word_bits, threads)
         return cls(
             ciphertexts.parameters,
             words,
@@ -109,22 +110,26 @@ class SwitchedCiphertexts(_CiphertextArray):
         return cls(header.parameters, words, header.shape, header.word_bits, **header.metadata())
 
 
-def switched_words(params: ParameterSet, words: Words, word_bits: int) -> NDArray[np.uint32]:
-    """floor((x 2^b + floor(Q / 2)) / Q) mod 2^b by long division, a few bits at a time."""
-    modulus = np.uint64(params.modulus)
-    rest = words.astype(np.uint64)
-    quotient = np.zeros(rest.shape, dtype=np.uint64)
-    left = word_bits
-    while left:
-        step = np.uint64(min(left, _STEP_BITS))
-        rest <<= step
-        digit = rest // modulus
-        rest -= digit * modulus
-        quotient = (quotient << step) + digit
-        left -= int(step)
-    quotient += rest + modulus // np.uint64(2) >= modulus
-    result: NDArray[np.uint32] = (quotient & np.uint64((1 << word_bits) - 1)).astype(np.uint32)
-    return result
+def switched_words(params: ParameterSet, words: Words, word_bits: int, threads: int = 1) -> NDArray[np.uint32]:
+    """floor((x 2^b + floor(Q / 2)) / Q) mod 2^b."""
+    rows = words.reshape(-1, words.shape[-1])
+    result = np.empty(rows.shape, dtype=np.uint32)
+
+    def switch(part: slice) -> None:
+        result[part] = _switched(rows[part].astype(np.uint64), np.uint64(params.modulus), np.uint64(word_bits))
+
+    in_parts(switch, len(rows), max(1, _WORDS_AT_ONCE // rows.shape[1]), threads)
+    return result.reshape(words.shape)
+
+
+def _switched(words: NDArray[np.uint64], modulus: np.uint64, bits: np.uint64) -> NDArray[np.uint64]:
+    """The quotient in floating point is off by one at most (below 2^33, relative error 2^-51), which the remainder, exact modulo 2^64, tells."""
+    quotient = (words * (2.0 ** float(bits) / float(modulus))).astype(np.uint64)
+    rest = ((words << bits) + modulus // np.uint64(2) - quotient * modulus).view(np.int64)
+    quotient += rest >= np.int64(modulus)
+    quotient -= rest < 0
+    quotient &= (np.uint64(1) << bits) - np.uint64(1)
+    return quotient
 
 
 def load_results(

@@ -76,7 +76,9 @@ class Runtime:
         """What `run` gave -> what may be sent to the client, as `answer` does it. On CPUs alone: a GPU may `run` something else meanwhile."""
         words = outputs.to_host()
         result = self._session.rerandomise(words, None if seed is None else seed(words))
-        return result if self._answer_bits is None else SwitchedCiphertexts.switch(result, self._answer_bits)
+        if self._answer_bits is None:
+            return result
+        return SwitchedCiphertexts.switch(result, self._answer_bits, self._session.host_threads)
 
     @cached_property
     def _answer_bits(self) -> int | None:

@@ -14,7 +14,7 @@ from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import ParameterError, SerializationError
-from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_results
+from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_results, switched_words
 
 SETS = ("toy", "toy_two_limb")
 BITS = (1, 5, 8, 20, 31, 32)
@@ -46,6 +46,19 @@ def test_words_are_those_of_the_specification_there_and_back(key: ClientKey, bit
     assert (read.to_bytes(), read.word_bits, read.shape, read.key_id) == (data, bits, (3, 2), key.key_id)
     for load in (load_results, load_ciphertexts):
         np.testing.assert_array_equal(load(data).words, switched.expand().words)
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_words_beside_the_border_of_two_results(key: ClientKey, bits: int) -> None:
+    """Where a quotient that is a little off would round to the other side, and on several threads."""
+    modulus, random = key.parameters.modulus, np.random.default_rng(bits)
+    results = random.integers(0, 1 << bits, 20_000)
+    borders = [(int(result) * modulus + modulus // 2) >> bits for result in results]
+    words = np.array([(border + step) % modulus for border in borders for step in (-1, 0, 1, 2)], dtype=np.uint64)
+    rows = words.reshape(-1, 8).astype(key.encrypt(0).words.dtype)
+    exact = (((rows.astype(object) << bits) + modulus // 2) // modulus) % (1 << bits)
+    for threads in (1, 3):
+        np.testing.assert_array_equal(switched_words(key.parameters, rows, bits, threads), exact)
 
 
 def test_a_purpose_goes_with_them(key: ClientKey) -> None:
