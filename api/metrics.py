@@ -27,6 +27,9 @@ class Metrics:
         self.hits = Counter("fhe_key_cache_hits", "Runs whose key was on the device.", registry=self._registry)
         self.misses = Counter("fhe_key_cache_misses", "Runs whose key was not.", registry=self._registry)
         self.uploaded = Counter("fhe_upload_bytes", "Bytes of evaluation keys taken.", registry=self._registry)
+        self.joined = Counter(
+            "fhe_joined_requests", "Requests computed in one run with others of their key.", registry=self._registry
+        )
         self.rejected = Counter("fhe_rejected", "Requests refused, by reason.", ["reason"], registry=self._registry)
         self.jobs = Gauge("fhe_jobs", "Jobs by state.", ["state"], registry=self._registry)
         self.restarts = Gauge("fhe_engine_restarts", "Engine processes started again.", registry=self._registry)

@@ -35,3 +35,8 @@ def _listed() -> list[dict[str, Any]]:
 def worker_count(devices: tuple[str, ...], threads: int) -> int:
     """Runs at a time."""
     return sum(threads if device == "cpu" else _RUNS_PER_GPU for device in devices)
+
+
+def run_spread(devices: tuple[str, ...], threads: int) -> int:
+    """Runs that are computed at a time as fast as one of them is alone: one for each thread of a CPU, one batch on a GPU."""
+    return max(1, sum(threads for device in devices if device == "cpu"))

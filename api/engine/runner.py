@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cloakwork.api.engine.devices import chosen_devices, worker_count
+from cloakwork.api.engine.devices import chosen_devices, run_spread, worker_count
 from cloakwork.api.engine.index_scorer import IndexScorer
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.program_scorer import ProgramScorer
@@ -25,6 +25,7 @@ class Runner:
         self._options = options
         self.devices = chosen_devices(options.devices)
         self.workers = worker_count(self.devices, options.threads)
+        self.spread = run_spread(self.devices, options.threads)
         self.residency = Residency(self.devices, options.memory_key_bytes, options.device_key_bytes)
         self._programs = ProgramScorer(self.residency)
         self._scorers: dict[str, Scorer[Any]] = {"program": self._programs, "index": IndexScorer(self.residency)}
@@ -34,14 +35,25 @@ class Runner:
     def take_audit_key(self, key: AuditKey) -> None:
         self._programs.audit_key = key
 
-    def run(self, request: Request, progress: Progress | None, placed: Placed | None = None) -> Outcome:
-        scorer = self._scorers[request.model.kind]
-        query = scorer.read(request)
-        with self._device(request.key.name) as (device, alone):
+    def read(self, request: Request) -> Any:
+        """Its ciphertexts, for `run`."""
+        return self._scorers[request.model.kind].read(request)
+
+    def run(
+        self,
+        requests: Sequence[Request],
+        queries: Sequence[Any],
+        progress: Progress | None,
+        placed: Placed | None = None,
+    ) -> list[Outcome]:
+        """Requests of one key to one model, as one. An error is that of them all."""
+        model, key = requests[0].model, requests[0].key
+        scorer, samples = self._scorers[model.kind], sum(request.samples for request in requests)
+        with self._device(key.name) as (device, alone):
             if placed is not None:
                 placed(device)
-            threads = self._threads(alone and scorer.is_large(request, self._options.threads))
-            return scorer.answer(request, query, device, threads, progress)
+            threads = self._threads(alone and scorer.is_large(model, samples, self._options.threads))
+            return scorer.answer(requests, queries, device, threads, progress)
 
     @contextmanager
     def _device(self, key: str) -> Iterator[tuple[str, bool]]:

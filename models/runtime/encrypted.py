@@ -100,8 +100,9 @@ class Runtime:
 
     def _part(self, batch: Ciphertexts, part: slice) -> Ciphertexts:
         """Some samples, as a run of them alone gives them."""
-        words, facts = batch.words[part], {"key_id": batch.key_id, "purpose": batch.purpose}
-        return Ciphertexts(batch.parameters, words, words.shape[:-1], encoding=batch.encoding, **facts)
+        words = batch.words[part]
+        alone = Ciphertexts(batch.parameters, words, words.shape[:-1], encoding=batch.encoding, key_id=batch.key_id)
+        return alone.with_purpose(batch.purpose)
 
     @cached_property
     def _answer_bits(self) -> int | None:

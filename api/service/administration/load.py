@@ -12,7 +12,8 @@ from cloakwork.api.service.clock import now
 from cloakwork.api.service.fleet.fleet import Fleet
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.scoring.body_budget import BodyBudget
-from cloakwork.api.service.scoring.dispatcher import Dispatcher, Work
+from cloakwork.api.service.scoring.dispatcher import Dispatcher
+from cloakwork.api.service.scoring.work import Work
 from cloakwork.api.service.storage.disk import Disk
 from cloakwork.api.settings import Settings
 

@@ -18,8 +18,9 @@ from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.jobs.store import Job
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.models.models import Models
-from cloakwork.api.service.scoring.dispatcher import SYNCHRONOUS_PRIORITY, Dispatcher
+from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Request, Scoring
+from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.service.tenants.tenants import Tenant
@@ -164,6 +165,7 @@ class Worker:
             key = await self._keys.get(call.tenant, call.evaluation_key)
             request = Request(Tenant(call.tenant, frozenset()), model, key, call.samples)
             work = await self._scoring.work(request, call.id, SYNCHRONOUS_PRIORITY, self._listener(call, request))
+            work.alone = call.attempts > 1
             work.body = call.input if call.input is not None else await self._read(call.input_name)
         except FheError as error:
             await self._record(call, _failed(error.code, error.http_status, str(error)), None)
@@ -198,7 +200,7 @@ class Worker:
             await self._scoring.look_after(request.key, message)
         outcome.pop("key_damaged", None)  # looked after here, where the damaged copy is
         if message["event"] == "done":
-            self._scoring.estimates.learn(request.model, request.samples, message["seconds"])
+            self._scoring.learn(request, message)
         await self._record(call, outcome, body if message["event"] == "done" else None)
 
     async def _record(self, call: Call, outcome: Message, output: bytes | None) -> None:

@@ -8,66 +8,31 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Final
 
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import BusyError, EngineLostError
-from cloakwork.api.service.clock import now
 from cloakwork.api.service.scoring.engine_link import EngineLink
 from cloakwork.api.service.scoring.queue import FairQueue
+from cloakwork.api.service.scoring.work import Run, Work, run_message, together
 from cloakwork.api.settings import Settings
 from cloakwork.models.audit.audit_key import AuditKey
-
-DEFAULT_PRIORITY: Final = 5
-SYNCHRONOUS_PRIORITY: Final = 10  # before the tenant's own jobs
 
 _AHEAD: Final = 1  # requests sent beyond the workers, so that none waits for a message
 
 _log = logging.getLogger("cloakwork.dispatcher")
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What a run computes, for those who look."""
-
-    model: str
-    version: str
-    parameter_set: str
-    samples: int
-
-
-@dataclass(eq=False)
-class Work:
-    """One run. `listen` gets the engine's messages; `claim`, where given, says whether it is still wanted."""
-
-    id: str
-    tenant: str
-    priority: int
-    message: Message
-    listen: Callable[[Message, bytes], None]
-    seconds: float  # estimated
-    long: bool = False
-    body: bytes = b""
-    claim: Callable[[], Awaitable[bool]] | None = None
-    subject: Subject | None = None
-    losses: int = 0  # engines that died while they had it
-    queued_at: float = field(default_factory=now)
-
-    @property
-    def level(self) -> int:
-        """Jobs above the default priority, which need a scope, go before what others have; nothing else does."""
-        return self.priority if DEFAULT_PRIORITY < self.priority < SYNCHRONOUS_PRIORITY else 0
-
-
 class Dispatcher:
     def __init__(self, settings: Settings, options: EngineOptions, audit_key: AuditKey) -> None:
         self._settings = settings
         self._workers = 1
+        self._spread = 1
         self._queue: FairQueue[Work] = FairQueue()
-        self._in_flight: dict[str, Work] = {}
+        self._in_flight: dict[str, tuple[Work, Run]] = {}
+        self._runs: set[Run] = set()
         self._claims: set[asyncio.Task[None]] = set()
         self.devices: tuple[str, ...] = ()
         self.link = EngineLink(options, audit_key, self._heard, self._up, self._lost)
@@ -105,7 +70,7 @@ class Dispatcher:
     def wait_seconds(self, tenant: str, seconds: float) -> float:
         """Until a run of so many seconds of this tenant can begin, about: others that wait take their turns, and no more, before it."""
         ahead: dict[str, float] = defaultdict(float)
-        first = sum(work.seconds for work in self._in_flight.values())
+        first = sum(work.seconds for work in self.in_flight())
         for work in self._queue:
             if work.level:
                 first += work.seconds
@@ -122,11 +87,11 @@ class Dispatcher:
         return [work.id for work in self._accepted() if work.claim is not None]
 
     def _accepted(self) -> list[Work]:
-        return [*self._queue, *self._in_flight.values()]
+        return [*self._queue, *self.in_flight()]
 
     def in_flight(self) -> list[Work]:
-        """What the engine has, at most one more than it has workers."""
-        return list(self._in_flight.values())
+        """What the engine has, in at most one run more than it has workers."""
+        return [work for work, _ in self._in_flight.values()]
 
     def waiting_of(self, tenant: str) -> int:
         return self._queue.waiting_of(tenant)
@@ -141,71 +106,100 @@ class Dispatcher:
 
     @property
     def running(self) -> int:
-        return len(self._in_flight)
+        """Runs: what is computed as one counts once."""
+        return len(self._runs)
 
     # --- to and from the engine ---
 
     def _up(self, hello: Message) -> None:
-        self._workers = hello["workers"]
+        self._workers, self._spread = hello["workers"], hello["spread"]
         self.devices = tuple(hello["devices"])
         self._pump()
 
     def _pump(self) -> None:
-        while self.link.up and len(self._in_flight) < self._workers + _AHEAD:
-            work = self._queue.pop(self._allowed)
-            if work is None:
+        while self.link.up and len(self._runs) < self._workers + _AHEAD:
+            first = self._queue.pop(self._allowed())
+            if first is None:
                 return
-            self._in_flight[work.id] = work
-            if work.claim is None:
-                self._send(work)
+            works = together(first, self._queue.behind(first), self._spread)
+            for work in works[1:]:
+                self._queue.take(work)
+            run = Run({work.id: work for work in works})
+            self._runs.add(run)
+            self._in_flight |= {work.id: (work, run) for work in works}
+            if all(work.claim is None for work in works):
+                self._send(run)
             else:
-                task = asyncio.create_task(self._claim(work, work.claim))
+                task = asyncio.create_task(self._claim(run))
                 self._claims.add(task)
                 task.add_done_callback(self._claims.discard)
 
-    def _allowed(self, work: Work) -> bool:
-        """The place ahead is for a tenant that has no run; long runs leave one worker to short ones, where there are two."""
-        if len(self._in_flight) >= self._workers and any(o.tenant == work.tenant for o in self._in_flight.values()):
+    def _allowed(self) -> Callable[[Work], bool]:
+        """Asked of the first works of tenants in turn. The place ahead is for a tenant that has no run, and not before one whose turn it is: who
+        sends much that is joined would have it all the time."""
+        ahead, tenants, turn = len(self._runs) >= self._workers, {run.tenant for run in self._runs}, True
+
+        def allowed(work: Work) -> bool:
+            nonlocal turn
+            turn = turn and not (ahead and work.tenant in tenants)
+            return turn and self._may_begin(work)
+
+        return allowed
+
+    def _may_begin(self, work: Work) -> bool:
+        """Long runs leave one worker to short ones, where there are two."""
+        if work.lost_with is not None and any(each.lost_with is work.lost_with for each in self.in_flight()):
             return False
         if not work.long:
             return True
-        long_ones = sum(other.long for other in self._in_flight.values())
+        long_ones = sum(run.long for run in self._runs)
         return long_ones < max(1, self._workers - 1)
 
-    async def _claim(self, work: Work, claim: Callable[[], Awaitable[bool]]) -> None:
-        try:
-            wanted = await claim()
-        except Exception:
-            _log.exception("run %s could not be claimed; it stays in the database", work.id)
-            wanted = False
-        if wanted and self.link.up and self._in_flight.get(work.id) is work:
-            self._send(work)
-            return
-        if self._in_flight.get(work.id) is work:
-            del self._in_flight[work.id]
+    async def _claim(self, run: Run) -> None:
+        """Asks for each work whether it is wanted; the others go on without those that are not."""
+        works = list(run.works.values())
+        for work, wanted in zip(works, await asyncio.gather(*map(_is_wanted, works)), strict=True):
+            if not self._has(work, run) or (wanted and self.link.up):
+                continue
+            self._release(work, run)
             self._queue.charge(work, -work.seconds)
             if wanted:
                 self._queue.push(work, first=True)
+        if run.works and self.link.up:
+            self._send(run)
         self._pump()
 
-    def _send(self, work: Work) -> None:
-        self.link.send(work.message, work.body)
+    def _has(self, work: Work, run: Run) -> bool:
+        """Not where the engine was lost meanwhile."""
+        return self._in_flight.get(work.id, (None, None))[1] is run
+
+    def _release(self, work: Work, run: Run) -> None:
+        del self._in_flight[work.id]
+        del run.works[work.id]
+        if not run.works:
+            self._runs.discard(run)
+
+    def _send(self, run: Run) -> None:
+        self.link.send(*run_message(list(run.works.values())))
 
     def _heard(self, message: Message, body: bytes) -> None:
-        work = self._in_flight.get(message["id"])
-        if work is None:
+        work, run = self._in_flight.get(message["id"], (None, None))
+        if work is None or run is None:
             return  # cancelled before it was sent, or of an engine that is gone
         if message["event"] in ("done", "failed"):
-            del self._in_flight[work.id]
+            self._release(work, run)
             self._queue.charge(work, message.get("busy_seconds", work.seconds) - work.seconds)
             self._pump()
         work.listen(message, body)
 
     def _lost(self) -> None:
-        """The engine died: what it had goes to the next one, before everything else of its priority."""
-        dropped, self._in_flight = list(self._in_flight.values()), {}
-        for work in reversed(dropped):
+        """The engine died: what it had goes to the next one, before everything else of its priority. Works of one run go there one after
+        another, so that one which kills engines takes the others with it once."""
+        dropped = list(self._in_flight.values())
+        self._in_flight, self._runs = {}, set()
+        for work, run in reversed(dropped):
             work.losses += 1
+            work.alone, work.lost_with = True, run
             self._queue.charge(work, -work.seconds)
             if work.losses < self._settings.max_attempts:
                 work.listen({"event": "lost", "id": work.id}, b"")
@@ -219,3 +213,11 @@ class Dispatcher:
                 "message": f"the engine process died {work.losses} times while it ran this request; tell the operator",
             }
             work.listen(message, b"")
+
+
+async def _is_wanted(work: Work) -> bool:
+    try:
+        return work.claim is None or await work.claim()
+    except Exception:
+        _log.exception("run %s could not be claimed; it stays in the database", work.id)
+        return False

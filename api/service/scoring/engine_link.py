@@ -90,7 +90,7 @@ class EngineLink:
     async def _run_once(self) -> bool:
         """Until the process is gone; whether it said hello."""
         ours, theirs = socket.socketpair()
-        answered = False
+        answered, opened = False, None
         try:
             with theirs:
                 self._process = await asyncio.create_subprocess_exec(
@@ -104,6 +104,7 @@ class EngineLink:
                     env={**os.environ, **_one_thread_each()},
                 )
             reader, writer = await asyncio.open_connection(sock=ours)
+            opened = writer
             writer.write(
                 pack({"op": "audit_key"}, self._audit_key.secret)
             )  # no argument: the list of processes shows them
@@ -115,7 +116,10 @@ class EngineLink:
             return answered
         finally:
             was_up, self._writer = self.up, None
-            ours.close()
+            if opened is None:
+                ours.close()
+            else:
+                opened.transport.abort()
             await _end(self._process)
             if was_up:
                 self._on_lost()

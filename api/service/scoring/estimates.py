@@ -25,7 +25,9 @@ class Estimates:
         each = self._seconds.get(model.parameter_set)
         return None if each is None else each * model.work
 
-    def learn(self, model: Model, samples: int, seconds: float) -> None:
+    def learn(self, model: Model, samples: int, seconds: float, together: int = 1) -> None:
+        """`seconds`: its share of a run of so many requests, which all together have the weight of one run."""
         if model.work:
             each, name = seconds / (model.work * samples), model.parameter_set
-            self._seconds[name] = each + (1 - _WEIGHT) * (self._seconds.get(name, each) - each)
+            kept = (1 - _WEIGHT) ** (1 / together)
+            self._seconds[name] = each + kept * (self._seconds.get(name, each) - each)
