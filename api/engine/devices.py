@@ -1,7 +1,11 @@
-"""Which devices the engine runs on. Asked in the engine process alone: looking at a GPU takes memory on it."""
+"""Which devices engines run on. The web process never looks at a GPU, which takes memory on it; `python -m cloakwork.api.engine.devices` says in
+JSON which are usable, and ends.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Any
 
 from cloakwork.fhe_core import _engine
@@ -40,3 +44,7 @@ def worker_count(devices: tuple[str, ...], threads: int) -> int:
 def run_spread(devices: tuple[str, ...], threads: int) -> int:
     """Runs that are computed at a time as fast as one of them is alone: one for each thread of a CPU, one batch on a GPU."""
     return max(1, sum(threads for device in devices if device == "cpu"))
+
+
+if __name__ == "__main__":
+    json.dump(chosen_devices(()), sys.stdout)

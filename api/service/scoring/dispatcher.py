@@ -1,6 +1,6 @@
-"""Hands waiting work to the engine, as much as it has workers for, and work that a dying engine dropped to the next one.
+"""Hands waiting work to the engines, as much as they have workers for, and work that a dying one dropped to the next.
 
-Tenants share the engine by the seconds that their runs take, whether somebody waits for the answer or it is a job.
+Tenants share the engines by the seconds that their runs take, whether somebody waits for the answer or it is a job.
 """
 
 from __future__ import annotations
@@ -8,19 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Final
 
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import BusyError, EngineLostError
-from cloakwork.api.service.scoring.engine_link import EngineLink
+from cloakwork.api.service.scoring.engines import Engine, Engines, Events, Run
 from cloakwork.api.service.scoring.queue import FairQueue
-from cloakwork.api.service.scoring.work import Run, Work, run_message, together
+from cloakwork.api.service.scoring.work import Work, together
 from cloakwork.api.settings import Settings
 from cloakwork.models.audit.audit_key import AuditKey
-
-_AHEAD: Final = 1  # requests sent beyond the workers, so that none waits for a message
 
 _log = logging.getLogger("cloakwork.dispatcher")
 
@@ -28,14 +24,10 @@ _log = logging.getLogger("cloakwork.dispatcher")
 class Dispatcher:
     def __init__(self, settings: Settings, options: EngineOptions, audit_key: AuditKey) -> None:
         self._settings = settings
-        self._workers = 1
-        self._spread = 1
         self._queue: FairQueue[Work] = FairQueue()
         self._in_flight: dict[str, tuple[Work, Run]] = {}
-        self._runs: set[Run] = set()
         self._claims: set[asyncio.Task[None]] = set()
-        self.devices: tuple[str, ...] = ()
-        self.link = EngineLink(options, audit_key, self._heard, self._up, self._lost)
+        self.engines = Engines(options, audit_key, Events(self._pump, self._heard, self._lost))
 
     # --- from the services ---
 
@@ -55,17 +47,14 @@ class Dispatcher:
         """Waiting work is dropped without a word, which is said; running work ends with the engine's message."""
         if self._queue.remove(lambda work: work.id == identity) is not None:
             return True
-        if identity in self._in_flight and self.link.up:
-            self.link.send({"op": "cancel", "id": identity})
+        _, run = self._in_flight.get(identity, (None, None))
+        if run is not None and run.engine.link.up:
+            run.engine.link.send({"op": "cancel", "id": identity})
         return False
 
-    def forget_key(self, key: str) -> None:
-        if self.link.up:
-            self.link.send({"op": "forget", "key": key})
-
     def backlog_seconds(self) -> float:
-        """Until the engine is free, about."""
-        return sum(work.seconds for work in self._accepted()) / self._workers
+        """Until the engines are free, about."""
+        return sum(work.seconds for work in self._accepted()) / self.workers
 
     def wait_seconds(self, tenant: str, seconds: float) -> float:
         """Until a run of so many seconds of this tenant can begin, about: others that wait take their turns, and no more, before it."""
@@ -77,7 +66,7 @@ class Dispatcher:
             else:
                 ahead[work.tenant] += work.seconds
         mine = ahead.pop(tenant, 0.0)
-        return (first + mine + sum(min(mine + seconds, other) for other in ahead.values())) / self._workers
+        return (first + mine + sum(min(mine + seconds, other) for other in ahead.values())) / self.workers
 
     def knows(self, identity: str) -> bool:
         return identity in self._in_flight or any(work.id == identity for work in self._queue)
@@ -90,7 +79,7 @@ class Dispatcher:
         return [*self._queue, *self.in_flight()]
 
     def in_flight(self) -> list[Work]:
-        """What the engine has, in at most one run more than it has workers."""
+        """What the engines have, each in at most one run more than it has workers."""
         return [work for work, _ in self._in_flight.values()]
 
     def waiting_of(self, tenant: str) -> int:
@@ -98,7 +87,12 @@ class Dispatcher:
 
     @property
     def workers(self) -> int:
-        return self._workers
+        return self.engines.workers
+
+    @property
+    def places(self) -> int:
+        """Runs that the engines that are up may have."""
+        return self.engines.places
 
     @property
     def waiting(self) -> int:
@@ -107,97 +101,95 @@ class Dispatcher:
     @property
     def running(self) -> int:
         """Runs: what is computed as one counts once."""
-        return len(self._runs)
+        return len(self.engines.runs)
 
-    # --- to and from the engine ---
-
-    def _up(self, hello: Message) -> None:
-        self._workers, self._spread = hello["workers"], hello["spread"]
-        self.devices = tuple(hello["devices"])
-        self._pump()
+    # --- to and from the engines ---
 
     def _pump(self) -> None:
-        while self.link.up and len(self._runs) < self._workers + _AHEAD:
-            first = self._queue.pop(self._allowed())
-            if first is None:
-                return
-            works = together(first, self._queue.behind(first), self._spread)
+        while (turn := self._next()) is not None:
+            first, engine = turn
+            works = together(first, self._queue.behind(first), engine.spread)
             for work in works[1:]:
                 self._queue.take(work)
-            run = Run({work.id: work for work in works})
-            self._runs.add(run)
+            run = Run({work.id: work for work in works}, engine)
+            engine.runs.add(run)
+            engine.keys.add(first.key)
             self._in_flight |= {work.id: (work, run) for work in works}
             if all(work.claim is None for work in works):
-                self._send(run)
+                run.send()
             else:
                 task = asyncio.create_task(self._claim(run))
                 self._claims.add(task)
                 task.add_done_callback(self._claims.discard)
 
-    def _allowed(self) -> Callable[[Work], bool]:
-        """Asked of the first works of tenants in turn. The place ahead is for a tenant that has no run, and not before one whose turn it is: who
-        sends much that is joined would have it all the time."""
-        ahead, tenants, turn = len(self._runs) >= self._workers, {run.tenant for run in self._runs}, True
+    def _next(self) -> tuple[Work, Engine] | None:
+        """The work whose turn it is, and where it goes.
+
+        Places ahead of the workers are for tenants that have no run, and not before one whose turn it is: who sends much that is joined would
+        have them all the time. Long runs leave one worker to short ones, where there are two.
+        """
+        if not any(engine.has_place for engine in self.engines.ready):
+            return None
+        runs, waiting, turn = self.engines.runs, len(self._queue), True
+        tenants, long_ones = {run.tenant for run in runs}, sum(run.long for run in runs)
+        chosen: dict[Work, Engine] = {}
 
         def allowed(work: Work) -> bool:
             nonlocal turn
-            turn = turn and not (ahead and work.tenant in tenants)
-            return turn and self._may_begin(work)
-
-        return allowed
-
-    def _may_begin(self, work: Work) -> bool:
-        """Long runs leave one worker to short ones, where there are two."""
-        if work.lost_with is not None and any(each.lost_with is work.lost_with for each in self.in_flight()):
-            return False
-        if not work.long:
+            if work.long and long_ones >= max(1, self.workers - 1):
+                return False
+            engine = self.engines.best_for(work, waiting)
+            if engine is None:
+                return False
+            if not engine.has_worker:
+                turn = turn and work.tenant not in tenants
+                if not turn:
+                    return False
+            chosen[work] = engine
             return True
-        long_ones = sum(run.long for run in self._runs)
-        return long_ones < max(1, self._workers - 1)
+
+        work = self._queue.pop(allowed)
+        return None if work is None else (work, chosen[work])
 
     async def _claim(self, run: Run) -> None:
         """Asks for each work whether it is wanted; the others go on without those that are not."""
         works = list(run.works.values())
-        for work, wanted in zip(works, await asyncio.gather(*map(_is_wanted, works)), strict=True):
-            if not self._has(work, run) or (wanted and self.link.up):
-                continue
-            self._release(work, run)
-            self._queue.charge(work, -work.seconds)
-            if wanted:
-                self._queue.push(work, first=True)
-        if run.works and self.link.up:
-            self._send(run)
+        answers = await asyncio.gather(*map(_is_wanted, works))
+        up = run.engine.link.up
+        for work, wanted in reversed(list(zip(works, answers, strict=True))):
+            if work.id in run.works and not (wanted and up):  # else its engine was lost meanwhile, and it waits again
+                self._release(work, run)
+                self._queue.charge(work, -work.seconds)
+                if wanted:
+                    self._queue.push(work, first=True)
+        if run.works:
+            run.send()
         self._pump()
-
-    def _has(self, work: Work, run: Run) -> bool:
-        """Not where the engine was lost meanwhile."""
-        return self._in_flight.get(work.id, (None, None))[1] is run
 
     def _release(self, work: Work, run: Run) -> None:
         del self._in_flight[work.id]
         del run.works[work.id]
         if not run.works:
-            self._runs.discard(run)
+            run.engine.runs.discard(run)
 
-    def _send(self, run: Run) -> None:
-        self.link.send(*run_message(list(run.works.values())))
-
-    def _heard(self, message: Message, body: bytes) -> None:
+    def _heard(self, engine: Engine, message: Message, body: bytes) -> None:
         work, run = self._in_flight.get(message["id"], (None, None))
-        if work is None or run is None:
-            return  # cancelled before it was sent, or of an engine that is gone
+        if work is None or run is None or run.engine is not engine:
+            return  # cancelled before it was sent
         if message["event"] in ("done", "failed"):
             self._release(work, run)
             self._queue.charge(work, message.get("busy_seconds", work.seconds) - work.seconds)
             self._pump()
         work.listen(message, body)
 
-    def _lost(self) -> None:
-        """The engine died: what it had goes to the next one, before everything else of its priority. Works of one run go there one after
+    def _lost(self, engine: Engine) -> None:
+        """It died: what it had goes to another or the next one, before everything else of its priority. Works of one run go there one after
         another, so that one which kills engines takes the others with it once."""
-        dropped = list(self._in_flight.values())
-        self._in_flight, self._runs = {}, set()
+        dropped = [(work, run) for work, run in self._in_flight.values() if run.engine is engine]
+        engine.runs.clear()
         for work, run in reversed(dropped):
+            run.works.clear()
+            del self._in_flight[work.id]
             work.losses += 1
             work.alone, work.lost_with = True, run
             self._queue.charge(work, -work.seconds)
@@ -213,6 +205,7 @@ class Dispatcher:
                 "message": f"the engine process died {work.losses} times while it ran this request; tell the operator",
             }
             work.listen(message, b"")
+        self._pump()
 
 
 async def _is_wanted(work: Work) -> bool:

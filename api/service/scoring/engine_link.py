@@ -16,7 +16,7 @@ from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import new_id
 from cloakwork.models.audit.audit_key import AuditKey
 
-_RESTART_SECONDS: Final = (0.0, 0.2, 1.0, 5.0)
+RESTART_SECONDS: Final = (0.0, 0.2, 1.0, 5.0)
 _STOP_SECONDS: Final = 5.0
 
 _log = logging.getLogger("cloakwork.engine")
@@ -81,7 +81,7 @@ class EngineLink:
     async def _keep_running(self) -> None:
         failures = 0
         while True:
-            await asyncio.sleep(_RESTART_SECONDS[min(failures, len(_RESTART_SECONDS) - 1)])
+            await asyncio.sleep(RESTART_SECONDS[min(failures, len(RESTART_SECONDS) - 1)])
             answered = await self._run_once()
             failures = 0 if answered else failures + 1
             self.restarts += 1
@@ -115,7 +115,7 @@ class EngineLink:
         except (asyncio.IncompleteReadError, OSError):
             return answered
         finally:
-            was_up, self._writer = self.up, None
+            was_up, self._writer, self.facts = self.up, None, {}
             if opened is None:
                 ours.close()
             else:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cloakwork.api.engine.messages import Message
@@ -163,6 +164,7 @@ class Scoring:
             subject=subject,
             samples=request.samples,
             largest=largest,
+            seconds_on=partial(self.estimates.on, model),
         )
 
     async def _key_file(self, key: KeyRecord) -> Path:
@@ -191,8 +193,9 @@ class Scoring:
             self._metrics.joined.inc()
 
     def learn(self, request: Request, message: Message) -> None:
-        """How long it took, of the engine's message."""
-        self.estimates.learn(request.model, request.samples, message["seconds"], _together(message))
+        """How long it took, of the message of an engine here, or of another process's."""
+        device = None if "worker" in message else message["device"]
+        self.estimates.learn(request.model, request.samples, message["seconds"], _together(message), device)
 
 
 def _together(message: Message) -> int:

@@ -46,6 +46,7 @@ class Work:
     alone: bool = False  # engines or processes died with it
     losses: int = 0  # engines that died while they had it
     lost_with: object = None  # the run in which the last one did: its works are tried again after one another
+    seconds_on: Callable[[str], float | None] = lambda _: None  # measured, by device
     queued_at: float = field(default_factory=now)
 
     @property
@@ -54,9 +55,13 @@ class Work:
         return self.priority if DEFAULT_PRIORITY < self.priority < SYNCHRONOUS_PRIORITY else 0
 
     @property
+    def key(self) -> str:
+        return str(self.message["key"]["name"])
+
+    @property
     def kin(self) -> tuple[str, str]:
         """What works of one tenant have in common that one run can answer."""
-        return self.message["model"]["digest"], self.message["key"]["name"]
+        return self.message["model"]["digest"], self.key
 
 
 def together(first: Work, behind: Sequence[Work], runs: int) -> list[Work]:
@@ -75,21 +80,6 @@ def together(first: Work, behind: Sequence[Work], runs: int) -> list[Work]:
             break
         chosen.append(work)
     return chosen
-
-
-@dataclass(eq=False)
-class Run:
-    """Works that an engine computes as one; those that it has not ended."""
-
-    works: dict[str, Work]
-
-    @property
-    def tenant(self) -> str:
-        return next(iter(self.works.values())).tenant
-
-    @property
-    def long(self) -> bool:
-        return any(work.long for work in self.works.values())
 
 
 def run_message(works: Sequence[Work]) -> tuple[Message, bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fake_engine import FakeEngine
+from fake_engines import FakeEngines
 from scoring_server import Server, User, new_tenant, running
 
 from cloakwork.api.service.scoring.queue import FairQueue
@@ -112,7 +112,7 @@ def test_many_tenants_who_came_once_are_not_remembered():
 
 def test_the_place_ahead_is_for_a_tenant_that_has_none():
     """A flood holds the workers and not what waits behind them: another tenant is next."""
-    engine = FakeEngine()
+    engine = FakeEngines()
     dispatcher = engine.dispatcher
 
     def submit(tenant: str, priority: int) -> str:
@@ -120,16 +120,16 @@ def test_the_place_ahead_is_for_a_tenant_that_has_none():
 
     for _ in range(100):
         submit("a", SYNCHRONOUS_PRIORITY)
-    assert len(engine.sent) == 2
+    assert len(engine.only.sent) == 2
     # 150 seconds wait; another tenant's run waits for two that run and for one turn of the others.
     assert dispatcher.wait_seconds("b", 1.5) == pytest.approx(2.25)
     assert dispatcher.wait_seconds("a", 1.5) == pytest.approx(75.0)
     job = submit("b", 0)
-    assert engine.sent[-1] == job and len(engine.sent) == 3
+    assert engine.only.sent[-1] == job and len(engine.only.sent) == 3
     submit("b", 0)
     for i in range(3):
-        engine.end(engine.sent[i], busy_seconds=1.5)
-    assert [name[0] for name in engine.sent[3:5]].count("b") == 1
+        engine.end(engine.only.sent[i], busy_seconds=1.5)
+    assert [name[0] for name in engine.only.sent[3:5]].count("b") == 1
 
 
 # --- two tenants and a server ---

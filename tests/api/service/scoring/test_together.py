@@ -7,33 +7,33 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_engine import FakeEngine
+from fake_engines import FakeEngines
 
 from cloakwork.api.service.scoring.estimates import Estimates
 from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY, MOST_TOGETHER
 
 
-def busy(workers: int = 1, spread: int = 1, **settings: Any) -> FakeEngine:
+def busy(workers: int = 1, spread: int = 1, **settings: Any) -> FakeEngines:
     """With a run of somebody else on every worker and one more in the place ahead."""
-    engine = FakeEngine(workers, spread, **settings)
+    engine = FakeEngines(workers, spread, **settings)
     for number in range(workers + 1):
         engine.submit(f"other{number}-")
-    assert len(engine.runs) == workers + 1
+    assert len(engine.only.runs) == workers + 1
     return engine
 
 
-def free(engine: FakeEngine) -> list[list[str]]:
+def free(engine: FakeEngines) -> list[list[str]]:
     """The runs that begin when those of somebody else end."""
-    before = len(engine.runs)
-    for identity in engine.sent:
+    before = len(engine.only.runs)
+    for identity in engine.only.sent:
         engine.end(identity)
-    return engine.runs[before:]
+    return engine.only.runs[before:]
 
 
 def test_what_waits_of_one_key_is_one_run():
     engine = busy()
     mine = [engine.submit(body=bytes([i])) for i in range(5)]
-    assert free(engine) == [mine] and engine.bodies[-1] == bytes(range(5))
+    assert free(engine) == [mine] and engine.only.bodies[-1] == bytes(range(5))
     assert engine.dispatcher.running == 1 and len(engine.dispatcher.in_flight()) == 5
     for identity in mine[:4]:
         engine.end(identity)
@@ -44,9 +44,9 @@ def test_what_waits_of_one_key_is_one_run():
 
 
 def test_nothing_waits_for_company():
-    engine = FakeEngine()
+    engine = FakeEngines()
     first, second = engine.submit(), engine.submit()
-    assert engine.runs == [[first], [second]]
+    assert engine.only.runs == [[first], [second]]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,9 @@ def test_what_cannot_be_joined_comes_after_and_keeps_its_place(unlike: dict[str,
     first, odd, last = engine.submit(), engine.submit(**unlike), engine.submit()
     assert free(engine)[0] == [first]
     engine.end(first)
-    assert engine.runs[-1] == [odd] or (engine.runs[-1] == [odd, last] and unlike.keys() <= {"seconds", "samples"})
+    assert engine.only.runs[-1] == [odd] or (
+        engine.only.runs[-1] == [odd, last] and unlike.keys() <= {"seconds", "samples"}
+    )
 
 
 def test_other_priorities_and_tenants_are_not_joined():
@@ -65,7 +67,7 @@ def test_other_priorities_and_tenants_are_not_joined():
     job, mine, other = engine.submit(priority=DEFAULT_PRIORITY), engine.submit(), engine.submit("b")
     assert sorted(free(engine)) == sorted([[mine], [other]])
     engine.end(mine)
-    assert engine.runs[-1] == [job]
+    assert engine.only.runs[-1] == [job]
 
 
 def test_a_run_is_short_and_of_so_many_works():
@@ -95,9 +97,9 @@ def test_everybody_is_charged_for_their_own():
         engine.submit("one", seconds=0.2, key=f"key{len(engine.heard)}")
     free(engine)
     for _ in range(20):
-        for identity in list(engine.sent):
+        for identity in list(engine.only.sent):
             engine.end(identity, busy_seconds=0.2)
-    begun = [identity.rstrip("0123456789") for run in engine.runs[2:] for identity in run][:40]
+    begun = [identity.rstrip("0123456789") for run in engine.only.runs[2:] for identity in run][:40]
     assert abs(begun.count("many") - begun.count("one")) <= 10  # a run of five and one ahead
 
 
@@ -105,7 +107,7 @@ def test_one_part_is_cancelled_and_the_others_go_on():
     engine = busy()
     mine = [engine.submit() for _ in range(3)]
     free(engine)
-    assert not engine.dispatcher.cancel(mine[1]) and engine.cancelled == [mine[1]]
+    assert not engine.dispatcher.cancel(mine[1]) and engine.only.cancelled == [mine[1]]
     engine.end(mine[1], "failed")
     assert {work.id for work in engine.dispatcher.in_flight()} == {mine[0], mine[2]}
 
@@ -117,14 +119,16 @@ def test_works_of_a_lost_run_are_tried_one_after_another():
     free(engine)
     deaths = 0
     for _ in range(20):
-        pending = [run for run in engine.runs[-1:] if any(work.id in run for work in engine.dispatcher.in_flight())]
+        pending = [
+            run for run in engine.only.runs[-1:] if any(work.id in run for work in engine.dispatcher.in_flight())
+        ]
         if not pending:
             break
         assert deaths == 0 or len(pending[0]) == 1, "nothing is joined again"
         if mine[1] in pending[0]:
             deaths += 1
-            engine.die()
-            engine.start()
+            engine.only.die()
+            engine.only.start()
         else:
             engine.end(pending[0][0])
     assert deaths == 3 and engine.heard[mine[1]] == ["lost", "lost", "failed"]
@@ -135,8 +139,8 @@ def test_two_of_a_lost_run_are_never_out_together():
     engine = busy(workers=4, max_attempts=9)
     mine = [engine.submit() for _ in range(4)]
     free(engine)
-    engine.die()
-    engine.start()
+    engine.only.die()
+    engine.only.start()
     assert {work.id for work in engine.dispatcher.in_flight()} == {mine[0]}
     engine.submit("b")
     assert len(engine.dispatcher.in_flight()) == 2, "others are not held up"
@@ -158,9 +162,9 @@ def test_each_job_is_claimed_for_itself():
 
         jobs = [engine.submit(priority=3, claim=each) for each in (wanted, cancelled, broken, wanted)]
         assert free(engine) == [], "until the claims are through"
-        while not engine.dispatcher.running or engine.sent[-1] != jobs[-1]:
+        while not engine.dispatcher.running or engine.only.sent[-1] != jobs[-1]:
             await asyncio.sleep(0)
-        assert engine.runs[-1] == [jobs[0], jobs[3]]
+        assert engine.only.runs[-1] == [jobs[0], jobs[3]]
         assert {work.id for work in engine.dispatcher.in_flight()} == {jobs[0], jobs[3]}
 
     asyncio.run(asyncio.wait_for(run(), 10))
