@@ -108,7 +108,7 @@ class Dispatcher:
     def _pump(self) -> None:
         while (turn := self._next()) is not None:
             first, engine = turn
-            works = together(first, self._queue.behind(first), engine.spread)
+            works = together(first, self._queue.behind(first), self.engines.spread_for(first, engine))
             for work in works[1:]:
                 self._queue.take(work)
             run = Run({work.id: work for work in works}, engine)

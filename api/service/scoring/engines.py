@@ -208,6 +208,11 @@ class Engines:
         best = min(able, key=rank)
         return best if best.has_place else None
 
+    def spread_for(self, work: Work, engine: Engine) -> int:
+        """Runs that are computed at a time as fast as one: what waits is better spread over so many than joined to one of them."""
+        slow = _slowness(self.ready, work)
+        return sum(other.spread for other, times in slow.items() if times <= slow[engine])
+
 
 def _slowness(engines: list[Engine], work: Work) -> dict[Engine, int]:
     """How many times twice as slow as the fastest, as far as was measured: what is nearly as fast counts as equal."""

@@ -146,7 +146,7 @@ async def measure(compiled: CompiledModel, folder: Path, options: argparse.Names
 
 def summary(records: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     def median(way: str, name: str) -> float:
-        return statistics.median(each[name] for each in records if each["way"] == way)
+        return statistics.median(float(each[name]) for each in records if each["way"] == way)
 
     ratios = [other["per_second"] / one["per_second"] for one, other in zip(records[::2], records[1::2], strict=True)]
     return {

@@ -69,15 +69,15 @@ def test_parts_of_a_lost_run_may_run_on_different_engines():
     engines = cards()
     for number in range(6):
         engines.submit(f"other{number}-", key=f"other{number}")
-    mine = [engines.submit() for _ in range(3)]
+    mine = [engines.submit() for _ in range(4)]
     engines.end(engines.links[0].sent[0])
-    engines.end(engines.links[0].sent[1])
-    assert engines.links[0].runs[-1] == mine
+    lost = engines.links[0].runs[-1]
+    assert lost == mine[:2]
     engines.links[0].die()
     engines.links[0].start()
     for identity in list(engines.links[1].sent):
         engines.end(identity)
-    out = {engines.where(work.id)[-1] for work in engines.dispatcher.in_flight() if work.id in mine}
+    out = {engines.where(work.id)[-1] for work in engines.dispatcher.in_flight() if work.id in lost}
     assert out == {0, 1} and all(len(run) == 1 for link in engines.links for run in link.runs[-2:])
 
 
@@ -95,6 +95,18 @@ def test_a_slow_device_takes_what_the_fast_one_would_not_have_done_by_then():
         engines = FakeEngines(workers=2, spread=1, devices=("cpu", "cuda:0"))
         ids = [engines.submit(f"t{i}-", key=f"key{i}", seconds_on=devices.get) for i in range(4)]
         assert [engines.where(identity) for identity in ids] == [[0], [1]] * 2
+
+
+def test_what_waits_together_is_spread_over_engines_that_are_as_fast():
+    seconds = {"cuda:0": 0.01, "cuda:1": 0.012, "cpu": 0.5}.get
+    engines = FakeEngines(workers=2, spread=1, devices=("cuda:0", "cuda:1", "cpu"))
+    others = [engines.submit(f"t{i}-", key=f"key{i}", seconds_on=seconds) for i in range(6)]
+    for _ in range(8):
+        engines.submit(seconds_on=seconds)
+    for identity in others[:4]:
+        engines.end(identity)
+    assert [len(link.runs[-1]) for link in engines.links[:2]] == [4, 2]  # half of eight, half of the four that are left
+    assert engines.links[2].runs == []
 
 
 def test_the_place_ahead_is_not_taken_while_an_engine_is_idle():
