@@ -39,6 +39,7 @@ class EngineLink:
         self._process: asyncio.subprocess.Process | None = None
         self._pings: dict[str, asyncio.Future[Message]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
         self.facts: Message = {}
         self.restarts = 0
 
@@ -54,6 +55,8 @@ class EngineLink:
         self._task = asyncio.create_task(self._keep_running(), name="engine")
 
     async def stop(self) -> None:
+        """What it has is not lost: it is left as it is, for the next start."""
+        self._stopping = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -121,7 +124,7 @@ class EngineLink:
             else:
                 opened.transport.abort()
             await _end(self._process)
-            if was_up:
+            if was_up and not self._stopping:
                 self._on_lost()
 
     def _take(self, message: Message, body: bytes, writer: asyncio.StreamWriter) -> None:

@@ -232,6 +232,23 @@ def test_keys_are_where_their_runs_were(tmp_path: Path, fill: Callable[[Path], P
         assert becomes(lambda: resident(http), [0, 0])
 
 
+def test_the_end_of_the_service_is_no_loss(tmp_path: Path, fill: Callable[[Path], Path]):
+    """Engines end one after another then: what one had is not another's, and has not failed."""
+    limits = {**TWO, "DEVICES": "cpu cpu cpu", "MAX_ATTEMPTS": "1"}
+    with running(fill(tmp_path / "data"), environment=limits) as server:
+        with server.client() as http:
+            user = User.of(http)
+            user.upload()
+            body = user.encrypt(samples=3000)[1]
+            jobs = [http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"] for _ in range(3)]
+            assert becomes(lambda: [http.get(f"/v2/jobs/{job}").json()["state"] for job in jobs], ["running"] * 3)
+        server.stop()
+        server.start()
+        with server.client() as http:
+            for job in jobs:
+                assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"], "done")
+
+
 def test_the_service_is_ready_while_any_is_up(tmp_path: Path, fill: Callable[[Path], Path]):
     with running(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
         user = User.of(http)
