@@ -112,6 +112,7 @@ class EngineProcess:
         """All as one; where that fails each by itself, so that the others go on and it has the message that it would have alone."""
         parts, requests = [each.part for each in ready], [each.request for each in ready]
         try:
+            # Without anybody who wants to hear, none: a GPU would wait for each report. Such runs are short, and end by themselves.
             progress = self._progress(parts) if any(part.progress for part in parts) else None
             queries = [each.query for each in ready]
             outcomes = self._runner.run(requests, queries, progress, partial(self._placed, parts))
