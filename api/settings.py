@@ -194,6 +194,11 @@ class Settings(BaseSettings):
         return self
 
     @property
+    def named_devices(self) -> tuple[str, ...]:
+        """None: those that are there."""
+        return () if self.devices == "auto" else tuple(self.devices.split())
+
+    @property
     def shared(self) -> bool:
         """Whether work goes through the database, to whichever process is free."""
         several = self.storage_url is not None and not self.single_host

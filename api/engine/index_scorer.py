@@ -31,20 +31,22 @@ class IndexScorer:
         self,
         requests: Sequence[Request],
         queries: Sequence[SeededLevelledCiphertexts],
-        device: str,
         threads: int,
         progress: Progress | None,
     ) -> list[Outcome]:
         model, key = requests[0].model, requests[0].key
 
         def prepare() -> PreparedTable:
-            return _index(model).prepared(threads, one_device(device), progress)
+            return _index(model).prepared(threads, one_device(self._residency.device), progress)
 
-        table, keys = self._residency.table_and_key(model.digest, prepare, key, device, threads)
+        table, keys = self._residency.table_and_key(model.digest, prepare, key, threads)
         start = time.perf_counter()
         answers = table.score_all(keys, queries, threads, progress)
         seconds = shares(requests, time.perf_counter() - start)
-        return [Outcome(answer.to_bytes(), share, device) for answer, share in zip(answers, seconds, strict=True)]
+        return [
+            Outcome(answer.to_bytes(), share, self._residency.device)
+            for answer, share in zip(answers, seconds, strict=True)
+        ]
 
 
 def _index(place: ModelPlace) -> NeighbourIndex:

@@ -10,7 +10,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from cloakwork.api.engine.messages import Message, pack, receive_blocking
@@ -44,7 +43,7 @@ class EngineProcess:
         self._send_lock = threading.Lock()
         self._accepted: set[str] = set()
         self._cancelled: set[str] = set()
-        self._running: dict[str, tuple[str, float]] = {}  # device, and since when
+        self._running: dict[str, float] = {}  # since when
 
     def serve(self) -> None:
         """Until the other side closes."""
@@ -52,7 +51,7 @@ class EngineProcess:
             {
                 "event": "hello",
                 "pid": os.getpid(),
-                "devices": self._runner.devices,
+                "device": self._runner.residency.device,
                 "workers": self._runner.workers,
                 "spread": self._runner.spread,
             }
@@ -115,7 +114,8 @@ class EngineProcess:
             # Without anybody who wants to hear, none: a GPU would wait for each report. Such runs are short, and end by themselves.
             progress = self._progress(parts) if any(part.progress for part in parts) else None
             queries = [each.query for each in ready]
-            outcomes = self._runner.run(requests, queries, progress, partial(self._placed, parts))
+            self._running |= dict.fromkeys((part.id for part in parts), time.monotonic())
+            outcomes = self._runner.run(requests, queries, progress)
         except BaseException as error:
             if len(ready) > 1 and _is_of_one(error):
                 for each in ready:
@@ -136,10 +136,6 @@ class EngineProcess:
             except BaseException as error:
                 self._failed(part, error)
 
-    def _placed(self, parts: list[Part], device: str) -> None:
-        moment = time.monotonic()
-        self._running |= {part.id: (device, moment) for part in parts}
-
     def _over(self, part: Part) -> None:
         self._accepted.discard(part.id)
         self._cancelled.discard(part.id)
@@ -153,11 +149,11 @@ class EngineProcess:
         self._over(part)
 
     def _runs(self) -> dict[str, dict[str, str | float]]:
-        """Those that have a device now."""
+        """Those that a thread has taken up, and read."""
         moment = time.monotonic()
         return {
-            identity: {"device": device, "seconds": moment - began}
-            for identity, (device, began) in self._running.copy().items()
+            identity: {"device": self._runner.residency.device, "seconds": moment - began}
+            for identity, began in self._running.copy().items()
         }
 
     def _progress(self, parts: list[Part]) -> Progress:

@@ -36,19 +36,21 @@ class ProgramScorer:
         self,
         requests: Sequence[Request],
         queries: Sequence[SeededPackedCiphertexts],
-        device: str,
         threads: int,
         progress: Progress | None,
     ) -> list[Outcome]:
         model = requests[0].model
         program = self._program(model)
-        key = self._residency.expanded(requests[0].key, device)
+        key = self._residency.expanded(requests[0].key)
         seeds = [self._seed(program, key.sha256, request) for request in requests]
         with key.runtime(model.digest, program, threads) as runtime:
             start = time.perf_counter()
             answers = runtime.answer_parts(queries, progress, seeds=seeds)
             seconds = shares(requests, time.perf_counter() - start)
-        return [Outcome(answer.to_bytes(), share, device) for answer, share in zip(answers, seconds, strict=True)]
+        return [
+            Outcome(answer.to_bytes(), share, self._residency.device)
+            for answer, share in zip(answers, seconds, strict=True)
+        ]
 
     def _seed(self, program: Program, keys_sha256: bytes, request: Request) -> Callable[[Ciphertexts], bytes]:
         """From the request's own bytes: its answer is the same whatever was computed beside it."""

@@ -52,7 +52,6 @@ class Scorer(Protocol, Generic[Query]):
         self,
         requests: Sequence[Request],
         queries: Sequence[Query],
-        device: str,
         threads: int,
         progress: Progress | None,
     ) -> list[Outcome]:

@@ -54,9 +54,14 @@ _log = logging.getLogger("cloakwork.service")
 
 
 def engine_options(settings: Settings) -> EngineOptions:
+    """Of all engines together."""
     threads = settings.threads or usable_cores()
-    devices = () if settings.devices == "auto" else tuple(settings.devices.split())
-    return EngineOptions(devices, threads, settings.memory_key_bytes, settings.device_key_bytes, settings.log_level)
+    return EngineOptions(
+        threads=threads,
+        memory_key_bytes=settings.memory_key_bytes,
+        device_key_bytes=settings.device_key_bytes,
+        log_level=settings.log_level,
+    )
 
 
 def database_url(settings: Settings) -> str:

@@ -57,11 +57,12 @@ class FakeEngines:
 
     def __init__(self, workers: int = 2, spread: int = 2, devices: tuple[str, ...] = ("cpu",), **settings: Any) -> None:
         self.heard: dict[str, list[str]] = {}
+        settings = {"devices": " ".join(devices), **settings}
         self.dispatcher = Dispatcher(load_settings(**settings), EngineOptions(), AuditKey(bytes(32)))
         self.dispatcher.engines.make(devices)
         self.links: list[FakeLink] = []
         for engine in self.dispatcher.engines.all:
-            hello = {"workers": workers, "spread": spread, "devices": list(engine.devices)}
+            hello = {"workers": workers, "spread": spread}
             self.links.append(FakeLink(engine, hello))
             engine.link = self.links[-1]  # type: ignore[assignment]
         for link in self.links:

@@ -27,7 +27,8 @@ class Dispatcher:
         self._queue: FairQueue[Work] = FairQueue()
         self._in_flight: dict[str, tuple[Work, Run]] = {}
         self._claims: set[asyncio.Task[None]] = set()
-        self.engines = Engines(options, audit_key, Events(self._pump, self._heard, self._lost))
+        events = Events(self._pump, self._heard, self._lost)
+        self.engines = Engines(settings.named_devices, options, audit_key, events)
 
     # --- from the services ---
 

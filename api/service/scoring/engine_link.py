@@ -131,7 +131,7 @@ class EngineLink:
         match message["event"]:
             case "hello":
                 self._writer = writer
-                _log.info("engine ready", extra={"pid": message["pid"], "devices": message["devices"]})
+                _log.info("engine ready", extra={"pid": message["pid"], "device": message["device"]})
                 self._on_up(message)
             case "pong":
                 future = self._pings.get(message["id"])

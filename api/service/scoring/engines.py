@@ -61,7 +61,7 @@ class Engine:
     def __init__(self, name: str, options: EngineOptions, audit_key: AuditKey, events: Events) -> None:
         self.name, self._events = name, events
         self.link = EngineLink(options, audit_key, partial(events.heard, self), self.greeted, self.died)
-        self.devices = options.devices
+        self.device = options.device
         self.workers, self.spread = 1, 1
         self.runs: set[Run] = set()
         self.keys: set[str] = set()
@@ -76,7 +76,7 @@ class Engine:
         return len(self.runs) < self.workers + _AHEAD
 
     def greeted(self, hello: Message) -> None:
-        self.workers, self.spread, self.devices = hello["workers"], hello["spread"], tuple(hello["devices"])
+        self.workers, self.spread = hello["workers"], hello["spread"]
         self._events.up()
 
     def died(self) -> None:
@@ -96,8 +96,9 @@ class Engine:
 
 
 class Engines:
-    def __init__(self, options: EngineOptions, audit_key: AuditKey, events: Events) -> None:
-        """`options`: of all together; which devices there are is asked when they are started, unless they are named."""
+    def __init__(self, devices: tuple[str, ...], options: EngineOptions, audit_key: AuditKey, events: Events) -> None:
+        """`devices`: none: which there are is asked when they are started. `options`: of all together."""
+        self._devices = devices
         self._options, self._audit_key, self._events = options, audit_key, events
         self.all: list[Engine] = []
         self._starting: asyncio.Task[None] | None = None
@@ -106,7 +107,7 @@ class Engines:
         self._starting = asyncio.create_task(self._start(), name="engines")
 
     async def _start(self) -> None:
-        self.make(self._options.devices or await _usable_devices())
+        self.make(self._devices or await _usable_devices())
         for engine in self.all:
             engine.link.start()
 
@@ -116,7 +117,7 @@ class Engines:
         for number, device in enumerate(devices):
             options = replace(
                 self._options,
-                devices=(device,),
+                device=device,
                 threads=max(1, self._options.threads // (processors if device == "cpu" else 1)),
                 memory_key_bytes=self._options.memory_key_bytes // len(devices),
             )
@@ -155,7 +156,7 @@ class Engines:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        return tuple(device for engine in self.all for device in engine.devices)
+        return tuple(engine.device for engine in self.all)
 
     @property
     def restarts(self) -> int:
@@ -216,7 +217,7 @@ class Engines:
 
 def _slowness(engines: list[Engine], work: Work) -> dict[Engine, int]:
     """How many times twice as slow as the fastest, as far as was measured: what is nearly as fast counts as equal."""
-    seconds = {engine: work.seconds_on(engine.devices[0]) for engine in engines}
+    seconds = {engine: work.seconds_on(engine.device) for engine in engines}
     fastest = min((each for each in seconds.values() if each), default=0.0)
     return {engine: round(math.log2(each / fastest)) if each else 0 for engine, each in seconds.items()}
 

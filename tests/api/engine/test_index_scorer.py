@@ -51,7 +51,7 @@ def model(index: NeighbourIndex, tmp_path: Path) -> ModelPlace:
 
 
 def runner(**options: int) -> Runner:
-    return Runner(EngineOptions(("cpu",), threads=2, **options))
+    return Runner(EngineOptions("cpu", threads=2, **options))
 
 
 def scored(engine: Runner, request: Request, progress: Progress | None = None) -> Outcome:
@@ -136,11 +136,11 @@ def test_damaged_files(index: NeighbourIndex, model: ModelPlace, tmp_path: Path)
 
 @pytest.mark.gpu
 def test_answers_of_a_gpu_are_those_of_the_cpu(index: NeighbourIndex, model: ModelPlace, tmp_path: Path) -> None:
-    """Byte for byte; tables and keys of the two devices are apart."""
+    """Byte for byte."""
     owner = Owner(index, tmp_path, "key")
     asked = owner.request(model)
-    answers = [scored(Runner(EngineOptions((device,), threads=2)), asked) for device in ("cpu", "cuda:0")]
+    answers = [scored(Runner(EngineOptions(device, threads=2)), asked) for device in ("cpu", "cuda:0")]
     assert answers[0].body == answers[1].body and answers[1].device == "cuda:0"
-    both = Runner(EngineOptions(("cpu", "cuda:0"), threads=2))
+    several = Runner(EngineOptions("cuda:0", threads=2))
     with ThreadPoolExecutor(4) as pool:
-        assert {outcome.body for outcome in pool.map(lambda _: scored(both, asked), range(8))} == {answers[0].body}
+        assert {outcome.body for outcome in pool.map(lambda _: scored(several, asked), range(8))} == {answers[0].body}

@@ -55,7 +55,7 @@ async def engine() -> Any:
             made.ends[message["id"]] = message, body
         made.told.set()
 
-    options = EngineOptions(("cpu",), 2)
+    options = EngineOptions("cpu", 2)
     link = EngineLink(options, AuditKey(bytes(32)), heard, lambda _: made.up.set(), lambda: None)
     made = Engine(link, asyncio.Event(), asyncio.Event())
     link.start()

@@ -54,8 +54,8 @@ class Bench:
             "key": {"name": "key", "path": str(folder / "key")},
         }
         self._samples, self._largest = options.samples, samples_at_once(compiled.program)
-        engine = EngineOptions(tuple(options.device.split()), options.threads)
-        self._dispatcher = Dispatcher(load_settings(), engine, AuditKey(bytes(32)))
+        settings, engine = load_settings(devices=options.device), EngineOptions(threads=options.threads)
+        self._dispatcher = Dispatcher(settings, engine, AuditKey(bytes(32)))
         self._seconds = 0.0  # of one request, as the last runs took
 
     async def start(self) -> None:

@@ -123,11 +123,11 @@ def test_the_place_ahead_is_not_taken_while_an_engine_is_idle():
 
 
 def test_threads_and_memory_are_those_of_all_together():
-    options = EngineOptions(("cpu", "cpu", "cuda:0"), 5, memory_key_bytes=300, device_key_bytes=70)
-    engines = Engines(options, AuditKey(bytes(32)), Events(lambda: None, lambda *_: None, lambda _: None))
-    engines.make(options.devices)
+    options = EngineOptions(threads=5, memory_key_bytes=300, device_key_bytes=70)
+    engines = Engines((), options, AuditKey(bytes(32)), Events(lambda: None, lambda *_: None, lambda _: None))
+    engines.make(("cpu", "cpu", "cuda:0"))
     made = [engine.link._options for engine in engines.all]
-    assert [each.devices for each in made] == [("cpu",), ("cpu",), ("cuda:0",)]
+    assert [each.device for each in made] == ["cpu", "cpu", "cuda:0"]
     assert [each.threads for each in made] == [2, 2, 5]
     assert {each.memory_key_bytes for each in made} == {100} and {each.device_key_bytes for each in made} == {70}
     assert len({engine.name for engine in engines.all}) == 3
