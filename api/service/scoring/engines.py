@@ -228,7 +228,7 @@ async def _usable_devices() -> tuple[str, ...]:
         return ("cpu",)
     failures = 0
     while True:
-        with contextlib.suppress(TimeoutError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
             async with asyncio.timeout(_LOOK_SECONDS):
                 return await _look()
         _log.warning("the devices could not be looked up; it is tried again")
