@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
@@ -27,25 +28,29 @@ class Metrics:
         self.hits = Counter("fhe_key_cache_hits", "Runs whose key was on the device.", registry=self._registry)
         self.misses = Counter("fhe_key_cache_misses", "Runs whose key was not.", registry=self._registry)
         self.uploaded = Counter("fhe_upload_bytes", "Bytes of evaluation keys taken.", registry=self._registry)
+        self.joined = Counter(
+            "fhe_joined_requests", "Requests computed in one run with others of their key.", registry=self._registry
+        )
         self.rejected = Counter("fhe_rejected", "Requests refused, by reason.", ["reason"], registry=self._registry)
         self.jobs = Gauge("fhe_jobs", "Jobs by state.", ["state"], registry=self._registry)
         self.restarts = Gauge("fhe_engine_restarts", "Engine processes started again.", registry=self._registry)
         self.activity = Activity()
-        self._seen = {"hits": 0, "misses": 0}
+        self._seen: defaultdict[tuple[str, str], int] = defaultdict(int)  # by engine and name
 
     def ran(self, set_name: str, device: str, bootstraps: int, queue_seconds: float, run_seconds: float) -> None:
         self.bootstraps.labels(set_name, device).inc(bootstraps)
         self.queue.observe(queue_seconds)
         self.run.observe(run_seconds)
 
-    def key_cache(self, facts: Mapping[str, int]) -> None:
-        """The engine's own counts, which begin again when it does."""
-        self.resident.labels("memory").set(facts.get("memory_bytes", 0))
-        self.resident.labels("device").set(facts.get("device_bytes", 0))
-        for name, counter in (("hits", self.hits), ("misses", self.misses)):
-            count = facts.get(name, 0)
-            counter.inc(count - self._seen[name] if count >= self._seen[name] else count)
-            self._seen[name] = count
+    def key_cache(self, engines: Mapping[str, Mapping[str, int]]) -> None:
+        """The engines' own counts, each of which begins again when its engine does."""
+        for tier in ("memory", "device"):
+            self.resident.labels(tier).set(sum(facts.get(f"{tier}_bytes", 0) for facts in engines.values()))
+        for engine, facts in engines.items():
+            for name, counter in (("hits", self.hits), ("misses", self.misses)):
+                count, seen = facts.get(name, 0), self._seen[engine, name]
+                counter.inc(count - seen if count >= seen else count)
+                self._seen[engine, name] = count
 
     def text(self, sees: Callable[[str], bool]) -> bytes:
         """Without the samples of models that whoever asks does not see."""

@@ -88,7 +88,8 @@ class Settings(BaseSettings):
     # the engine
     devices: str = Field(
         "auto",
-        description="`auto`, or devices separated by spaces: `cpu`, `cuda:0 cuda:1`, `cuda:0,1` (two GPUs as one device).",
+        description="`auto` (every usable GPU, else the CPU), or devices separated by spaces, an engine process for each: `cpu`, "
+        "`cuda:0 cuda:1`, `cuda:0,1` (two GPUs as one device).",
     )
     threads: int = Field(0, ge=0, description="CPU threads of the engine; 0: as many as the process may use.")
     memory_key_bytes: Positive = Field(1 << 30, description="Evaluation keys kept in memory as they travel, bytes.")
@@ -191,6 +192,11 @@ class Settings(BaseSettings):
                 "of them share, without single_host"
             )
         return self
+
+    @property
+    def named_devices(self) -> tuple[str, ...]:
+        """None: those that are there."""
+        return () if self.devices == "auto" else tuple(self.devices.split())
 
     @property
     def shared(self) -> bool:

@@ -11,12 +11,17 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from cloakwork.api.database.connection import Database
 
+# Services that are started at once on an empty database would make its tables at once, and all but one fail.
+_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(7061204)"
+
 
 def migrate(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(_ONE_AT_A_TIME))
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.attributes["connection"] = connection

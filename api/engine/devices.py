@@ -1,23 +1,22 @@
-"""Which devices the engine runs on. Asked in the engine process alone: looking at a GPU takes memory on it."""
+"""What engines run on. The web process never looks at a GPU, which takes memory on it; `python -m cloakwork.api.engine.devices` says in
+JSON which are usable, and ends.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Any
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.engine import has_cuda
 from cloakwork.fhe_core.errors import DeviceError
-from cloakwork.fhe_core.evaluation_keys import device_ordinals
 
 _RUNS_PER_GPU = 2  # one computes while the other's ciphertexts travel
 
 
-def chosen_devices(wanted: tuple[str, ...]) -> tuple[str, ...]:
-    """Those that were asked for, else every usable GPU, else the CPU."""
-    for device in wanted:
-        device_ordinals(device)  # DeviceError for a name that is none
-    if wanted:
-        return wanted
+def usable_devices() -> tuple[str, ...]:
+    """Every usable GPU, else the CPU."""
     return tuple(device["device"] for device in _listed() if device["usable"]) or ("cpu",)
 
 
@@ -32,6 +31,15 @@ def _listed() -> list[dict[str, Any]]:
     return found
 
 
-def worker_count(devices: tuple[str, ...], threads: int) -> int:
+def worker_count(device: str, threads: int) -> int:
     """Runs at a time."""
-    return sum(threads if device == "cpu" else _RUNS_PER_GPU for device in devices)
+    return threads if device == "cpu" else _RUNS_PER_GPU
+
+
+def run_spread(device: str, threads: int) -> int:
+    """Runs that are computed at a time as fast as one of them is alone: one for each thread of a CPU, one batch on a GPU."""
+    return threads if device == "cpu" else 1
+
+
+if __name__ == "__main__":
+    json.dump(usable_devices(), sys.stdout)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
-from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request
+from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request, shares
 from cloakwork.api.engine.residency import Residency, one_device
 from cloakwork.api.errors import UnavailableError
 from cloakwork.fhe_core.levelled.ciphertexts import SeededLevelledCiphertexts
@@ -23,19 +24,29 @@ class IndexScorer:
     def read(self, request: Request) -> SeededLevelledCiphertexts:
         return SeededLevelledCiphertexts.from_bytes(request.body)
 
-    def is_large(self, request: Request, threads: int) -> bool:
+    def is_large(self, model: ModelPlace, samples: int, threads: int) -> bool:
         return True
 
     def answer(
-        self, request: Request, query: SeededLevelledCiphertexts, device: str, threads: int, progress: Progress | None
-    ) -> Outcome:
-        def prepare() -> PreparedTable:
-            return _index(request.model).prepared(threads, one_device(device), progress)
+        self,
+        requests: Sequence[Request],
+        queries: Sequence[SeededLevelledCiphertexts],
+        threads: int,
+        progress: Progress | None,
+    ) -> list[Outcome]:
+        model, key = requests[0].model, requests[0].key
 
-        table, keys = self._residency.table_and_key(request.model.digest, prepare, request.key, device, threads)
+        def prepare() -> PreparedTable:
+            return _index(model).prepared(threads, one_device(self._residency.device), progress)
+
+        table, keys = self._residency.table_and_key(model.digest, prepare, key, threads)
         start = time.perf_counter()
-        (answer,) = table.score_all(keys, [query], threads, progress)
-        return Outcome(answer.to_bytes(), time.perf_counter() - start, device)
+        answers = table.score_all(keys, queries, threads, progress)
+        seconds = shares(requests, time.perf_counter() - start)
+        return [
+            Outcome(answer.to_bytes(), share, self._residency.device)
+            for answer, share in zip(answers, seconds, strict=True)
+        ]
 
 
 def _index(place: ModelPlace) -> NeighbourIndex:

@@ -2,8 +2,8 @@
 
     JSON bytes u32 | body bytes u64 | JSON (UTF-8) | body
 
-little-endian. To the engine: `audit_key` once and first, then `run`, `cancel`, `forget`, `ping`. From it: `hello`, `started`, `progress`,
-`done`, `failed`, `pong`.
+little-endian. To the engine: `audit_key` once and first, then `run` with one part or several, `cancel` of a part, `forget`, `ping`. From it:
+`hello` and `pong`; of each part `started` and `progress` where it wants them, then `done` or `failed`.
 """
 
 from __future__ import annotations

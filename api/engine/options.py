@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """`devices` as in `EvaluationKeys.expand`; an entry such as `cuda:0,1` is one device of several GPUs. None: what is there."""
+    """`device` as in `EvaluationKeys.expand`: `cuda:0,1` is one device of several GPUs."""
 
-    devices: tuple[str, ...] = ()
+    device: str = "cpu"
     threads: int = 1  # CPU threads of all runs together
     memory_key_bytes: int = 1 << 30  # keys as they travel, kept in memory
-    device_key_bytes: int = 4 << 30  # expanded keys, for each device
+    device_key_bytes: int = 4 << 30  # expanded keys on the device
     log_level: str = "info"
 
     def to_json(self) -> str:
@@ -21,5 +21,4 @@ class EngineOptions:
 
     @classmethod
     def from_json(cls, text: str) -> EngineOptions:
-        fields = json.loads(text)
-        return cls(**{**fields, "devices": tuple(fields["devices"])})
+        return cls(**json.loads(text))

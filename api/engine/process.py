@@ -9,22 +9,31 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from cloakwork.api.engine.messages import Message, pack, receive_blocking
 from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.engine.requests import ModelPlace, Progress, Request
-from cloakwork.api.engine.residency import KeyPlace
+from cloakwork.api.engine.parts import Part, parts_of
+from cloakwork.api.engine.requests import Outcome, Progress, Request, shares
 from cloakwork.api.engine.runner import Runner
 from cloakwork.api.errors import NO_ROOM, DamagedKeyError, StorageFullError
-from cloakwork.fhe_core.errors import FheError
+from cloakwork.fhe_core.errors import CancelledError, FheError
 from cloakwork.fhe_core.files import SECRET_MODE, atomic_writer
 from cloakwork.models.audit.audit_key import AuditKey
 
 _REPORT_SECONDS: Final = 0.1
 
 _log = logging.getLogger("cloakwork.engine")
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A part that was read."""
+
+    part: Part
+    request: Request
+    query: Any
 
 
 class EngineProcess:
@@ -34,12 +43,18 @@ class EngineProcess:
         self._send_lock = threading.Lock()
         self._accepted: set[str] = set()
         self._cancelled: set[str] = set()
-        self._running: dict[str, tuple[str, float]] = {}  # device, and since when
+        self._running: dict[str, float] = {}  # since when
 
     def serve(self) -> None:
         """Until the other side closes."""
         self._send(
-            {"event": "hello", "pid": os.getpid(), "devices": self._runner.devices, "workers": self._runner.workers}
+            {
+                "event": "hello",
+                "pid": os.getpid(),
+                "device": self._runner.residency.device,
+                "workers": self._runner.workers,
+                "spread": self._runner.spread,
+            }
         )
         # Not as a context manager: that would wait for runs whose results nobody takes.
         pool = ThreadPoolExecutor(self._runner.workers, thread_name_prefix="run")
@@ -50,8 +65,9 @@ class EngineProcess:
                     case "audit_key":
                         self._runner.take_audit_key(AuditKey(body))
                     case "run":
-                        self._accepted.add(message["id"])
-                        pool.submit(self._run, message, body)
+                        parts = parts_of(message, body)
+                        self._accepted |= {part.id for part in parts}
+                        pool.submit(self._run, parts)
                     case "cancel":
                         self._cancelled |= self._accepted & {message["id"]}
                     case "forget":
@@ -75,84 +91,124 @@ class EngineProcess:
             except OSError:
                 os._exit(0)  # the web process is gone
 
-    def _run(self, message: Message, body: bytes) -> None:
-        identity: str = message["id"]
+    def _run(self, parts: list[Part]) -> None:
+        began = time.perf_counter()
+        ready: list[_Ready] = []
+        for part in parts:
+            try:
+                if part.id in self._cancelled:
+                    raise CancelledError("cancelled before it began")
+                if part.progress:
+                    self._send({"event": "started", "id": part.id})
+                request = part.request()
+                ready.append(_Ready(part, request, self._runner.read(request)))
+            except BaseException as error:
+                self._failed(part, error)
+        if ready:
+            self._evaluate(ready, began)
+
+    def _evaluate(self, ready: list[_Ready], began: float) -> None:
+        """All as one; where that fails each by itself, so that the others go on and it has the message that it would have alone."""
+        parts, requests = [each.part for each in ready], [each.request for each in ready]
         try:
-            if message.get("progress"):
-                self._send({"event": "started", "id": identity})
-            began = time.perf_counter()
-            done, result = self._outcome(message, body)
-            self._send({**done, "busy_seconds": time.perf_counter() - began}, result)
-        except FheError as error:
-            lost = {"key_damaged": True} if isinstance(error, DamagedKeyError) else {}
-            self._fail(identity, error.code, error.http_status, str(error), **lost)
-        except FileNotFoundError:
-            text = "a file that the run needs is gone: its key was deleted, or the job was cancelled; send the request again"
-            self._fail(identity, "gone", 410, text)
-        except MemoryError:
-            _log.exception("run %s failed", identity)
-            self._fail(
-                identity, "out_of_memory", 503, "the engine has not enough memory for this run; send fewer samples"
-            )
+            # Without anybody who wants to hear, none: a GPU would wait for each report. Such runs are short, and end by themselves.
+            progress = self._progress(parts) if any(part.progress for part in parts) else None
+            queries = [each.query for each in ready]
+            self._running |= dict.fromkeys((part.id for part in parts), time.monotonic())
+            outcomes = self._runner.run(requests, queries, progress)
         except BaseException as error:
-            if isinstance(error, OSError) and error.errno in NO_ROOM:
-                text = "the service had no room left to store the result; send the job again later"
-                self._fail(identity, StorageFullError.code, StorageFullError.http_status, text)
-            else:
-                _log.exception("run %s failed", identity)
-                text = f"the engine failed with {type(error).__name__}; the operator's log has the rest"
-                self._fail(identity, "internal_error", 500, text)
-        finally:
-            self._accepted.discard(identity)
-            self._cancelled.discard(identity)
-            self._running.pop(identity, None)
+            if len(ready) > 1 and _is_of_one(error):
+                for each in ready:
+                    self._evaluate([each], time.perf_counter())
+                return
+            for part in parts:
+                self._failed(part, error)
+            return
+        took = time.perf_counter() - began
+        for part, outcome, busy in zip(parts, outcomes, shares(requests, took), strict=True):
+            times = {"busy_seconds": busy, "took_seconds": took, "together": len(parts)}
+            try:
+                if part.id in self._cancelled:
+                    raise CancelledError("cancelled")
+                done, body = _answered(part, outcome)
+                self._send({**done, **times}, body)
+                self._over(part)
+            except BaseException as error:
+                self._failed(part, error)
+
+    def _over(self, part: Part) -> None:
+        self._accepted.discard(part.id)
+        self._cancelled.discard(part.id)
+        self._running.pop(part.id, None)
+
+    def _failed(self, part: Part, error: BaseException) -> None:
+        told = _told(error)
+        if told["code"] in ("out_of_memory", "internal_error"):
+            _log.error("run %s failed", part.id, exc_info=error)
+        self._send({"event": "failed", "id": part.id, **told})
+        self._over(part)
 
     def _runs(self) -> dict[str, dict[str, str | float]]:
-        """Those that have a device now."""
+        """Those that a thread has taken up, and read."""
         moment = time.monotonic()
         return {
-            identity: {"device": device, "seconds": moment - began}
-            for identity, (device, began) in self._running.copy().items()
+            identity: {"device": self._runner.residency.device, "seconds": moment - began}
+            for identity, began in self._running.copy().items()
         }
 
-    def _fail(self, identity: str, code: str, http_status: int, text: str, **more: bool) -> None:
-        failed = {"event": "failed", "id": identity, "code": code, "http_status": http_status, "message": text}
-        self._send({**failed, **more})
-
-    def _outcome(self, message: Message, body: bytes) -> tuple[Message, bytes]:
-        request = Request(
-            ModelPlace(message["model"]["kind"], message["model"]["digest"], Path(message["model"]["path"])),
-            KeyPlace(message["key"]["name"], Path(message["key"]["path"])),
-            message["samples"],
-            Path(message["input"]).read_bytes() if message.get("input") else body,
-        )
-        identity: str = message["id"]
-
-        def placed(device: str) -> None:
-            self._running[identity] = device, time.monotonic()
-
-        outcome = self._runner.run(request, self._progress(identity) if message.get("progress") else None, placed)
-        done: Message = {
-            "event": "done",
-            "id": identity,
-            "seconds": outcome.seconds,
-            "device": outcome.device,
-            "bytes": len(outcome.body),
-        }
-        if not message.get("output"):
-            return done, outcome.body
-        with atomic_writer(message["output"], SECRET_MODE) as stream:
-            stream.write(outcome.body)
-        return {**done, "sha256": hashlib.sha256(outcome.body).hexdigest()}, b""
-
-    def _progress(self, identity: str) -> Progress:
-        reported = 0.0
+    def _progress(self, parts: list[Part]) -> Progress:
+        """Of all as one, told to each as if it were alone, by its share; it ends when nobody wants any of them."""
+        reported, every = 0.0, sum(part.samples for part in parts)
 
         def report(done: int, total: int) -> bool:
             nonlocal reported
             if time.monotonic() - reported >= _REPORT_SECONDS:
                 reported = time.monotonic()
-                self._send({"event": "progress", "id": identity, "done": done, "total": total})
-            return identity not in self._cancelled
+                for part in parts:
+                    if part.progress:
+                        own = {"done": done * part.samples // every, "total": total * part.samples // every}
+                        self._send({"event": "progress", "id": part.id, **own})
+            return any(part.id not in self._cancelled for part in parts)
 
         return report
+
+
+def _answered(part: Part, outcome: Outcome) -> tuple[Message, bytes]:
+    done: Message = {
+        "event": "done",
+        "id": part.id,
+        "seconds": outcome.seconds,
+        "device": outcome.device,
+        "bytes": len(outcome.body),
+    }
+    if part.output is None:
+        return done, outcome.body
+    with atomic_writer(part.output, SECRET_MODE) as stream:
+        stream.write(outcome.body)
+    return {**done, "sha256": hashlib.sha256(outcome.body).hexdigest()}, b""
+
+
+def _is_of_one(error: BaseException) -> bool:
+    """Whether a run of several may have failed because of one of them, or of their number."""
+    ours = isinstance(error, FheError) and not isinstance(error, (CancelledError, DamagedKeyError))
+    return ours or isinstance(error, MemoryError)
+
+
+def _told(error: BaseException) -> Message:
+    """What whoever asked hears: of our own errors the text, of others their class at most."""
+    if isinstance(error, FheError):
+        lost = {"key_damaged": True} if isinstance(error, DamagedKeyError) else {}
+        return {"code": error.code, "http_status": error.http_status, "message": str(error), **lost}
+    if isinstance(error, FileNotFoundError):
+        text = (
+            "a file that the run needs is gone: its key was deleted, or the job was cancelled; send the request again"
+        )
+        return {"code": "gone", "http_status": 410, "message": text}
+    if isinstance(error, MemoryError):
+        text = "the engine has not enough memory for this run; send fewer samples"
+        return {"code": "out_of_memory", "http_status": 503, "message": text}
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        text = "the service had no room left to store the result; send the job again later"
+        return {"code": StorageFullError.code, "http_status": StorageFullError.http_status, "message": text}
+    text = f"the engine failed with {type(error).__name__}; the operator's log has the rest"
+    return {"code": "internal_error", "http_status": 500, "message": text}

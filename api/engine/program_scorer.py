@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request
+from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request, shares
 from cloakwork.api.engine.residency import LeastRecentlyUsed, Residency
-from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, SeededPackedCiphertexts
 from cloakwork.models.audit.audit_key import AuditKey, Transcript
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import load_program
@@ -28,21 +29,34 @@ class ProgramScorer:
         program = self._program(request.model)
         return SeededPackedCiphertexts.from_bytes(request.body, parameters=program.parameters)
 
-    def is_large(self, request: Request, threads: int) -> bool:
-        return self._program(request.model).bootstraps * request.samples >= _PARALLEL_BOOTSTRAPS * threads
+    def is_large(self, model: ModelPlace, samples: int, threads: int) -> bool:
+        return self._program(model).bootstraps * samples >= _PARALLEL_BOOTSTRAPS * threads
 
     def answer(
-        self, request: Request, query: SeededPackedCiphertexts, device: str, threads: int, progress: Progress | None
-    ) -> Outcome:
-        assert self.audit_key is not None
-        program = self._program(request.model)
-        key = self._residency.expanded(request.key, device)
-        transcript = Transcript(program.digest, key.sha256, hashlib.sha256(request.body).digest())
-        with key.runtime(request.model.digest, program, threads) as runtime:
+        self,
+        requests: Sequence[Request],
+        queries: Sequence[SeededPackedCiphertexts],
+        threads: int,
+        progress: Progress | None,
+    ) -> list[Outcome]:
+        model = requests[0].model
+        program = self._program(model)
+        key = self._residency.expanded(requests[0].key)
+        seeds = [self._seed(program, key.sha256, request) for request in requests]
+        with key.runtime(model.digest, program, threads) as runtime:
             start = time.perf_counter()
-            result = runtime.answer(query, progress, seed=partial(self.audit_key.seed, transcript))
-            seconds = time.perf_counter() - start
-        return Outcome(result.to_bytes(), seconds, device)
+            answers = runtime.answer_parts(queries, progress, seeds=seeds)
+            seconds = shares(requests, time.perf_counter() - start)
+        return [
+            Outcome(answer.to_bytes(), share, self._residency.device)
+            for answer, share in zip(answers, seconds, strict=True)
+        ]
+
+    def _seed(self, program: Program, keys_sha256: bytes, request: Request) -> Callable[[Ciphertexts], bytes]:
+        """From the request's own bytes: its answer is the same whatever was computed beside it."""
+        assert self.audit_key is not None
+        transcript = Transcript(program.digest, keys_sha256, hashlib.sha256(request.body).digest())
+        return partial(self.audit_key.seed, transcript)
 
     def _program(self, place: ModelPlace) -> Program:
         return self._programs.get(

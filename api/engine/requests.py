@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -35,7 +35,7 @@ class Request:
 @dataclass(frozen=True)
 class Outcome:
     body: bytes
-    seconds: float  # of computing alone, without loading keys
+    seconds: float  # of computing alone, without loading keys; its share, where requests were computed as one
     device: str
 
 
@@ -45,9 +45,20 @@ class Scorer(Protocol, Generic[Query]):
     def read(self, request: Request) -> Query:
         """The ciphertexts. Before the key is expanded: bad bytes cost nothing."""
 
-    def is_large(self, request: Request, threads: int) -> bool:
+    def is_large(self, model: ModelPlace, samples: int, threads: int) -> bool:
         """Whether so many threads bring more than they cost."""
 
     def answer(
-        self, request: Request, query: Query, device: str, threads: int, progress: Progress | None
-    ) -> Outcome: ...
+        self,
+        requests: Sequence[Request],
+        queries: Sequence[Query],
+        threads: int,
+        progress: Progress | None,
+    ) -> list[Outcome]:
+        """Of requests of one key to one model, in one evaluation: to each the bytes that it would have alone."""
+
+
+def shares(requests: Sequence[Request], seconds: float) -> list[float]:
+    """Of each, by samples."""
+    every = sum(request.samples for request in requests)
+    return [seconds * request.samples / every for request in requests]

@@ -1,4 +1,4 @@
-"""Where evaluation keys are: on disk always, in memory and expanded on a device while there is room, and beside them tables of indices.
+"""Where evaluation keys are: on disk always, in memory and expanded on the device while there is room, and beside them tables of indices.
 
 Least recently used go first.
 """
@@ -108,38 +108,37 @@ class KeyPlace:
 
 
 class Resident(Protocol):
-    """What is kept on a device."""
+    """What is kept on the device."""
 
     @property
     def nbytes(self) -> int: ...
 
 
 class Residency:
-    """Evaluation keys in memory and, expanded, on each device, with the prepared tables of indices under one limit there."""
+    """Evaluation keys in memory and, expanded, on the device, with the prepared tables of indices under one limit there."""
 
-    def __init__(self, devices: tuple[str, ...], memory_bytes: int, device_bytes: int) -> None:
+    def __init__(self, device: str, memory_bytes: int, device_bytes: int) -> None:
+        self.device = device
         self._memory: LeastRecentlyUsed[LoadedKey] = LeastRecentlyUsed(memory_bytes)
-        self._devices: dict[str, LeastRecentlyUsed[Resident]] = {
-            device: LeastRecentlyUsed(device_bytes) for device in devices
-        }
+        self._expanded: LeastRecentlyUsed[Resident] = LeastRecentlyUsed(device_bytes)
 
-    def expanded(self, place: KeyPlace, device: str) -> ResidentKey:
-        """The key on a device; reads and expands it when it is not there."""
+    def expanded(self, place: KeyPlace) -> ResidentKey:
+        """The key on the device; reads and expands it when it is not there."""
 
         def expand() -> ResidentKey:
             loaded = self._loaded(place, EvaluationKeys.load)
             assert isinstance(loaded.keys, EvaluationKeys)
-            return ResidentKey(loaded.keys.expand(device), loaded.sha256)
+            return ResidentKey(loaded.keys.expand(self.device), loaded.sha256)
 
-        found = self._devices[device].get(place.name, expand, _nbytes)
+        found = self._expanded.get(place.name, expand, _nbytes)
         assert isinstance(found, ResidentKey)
         return found
 
     def table_and_key(
-        self, digest: str, prepare: Callable[[], PreparedTable], place: KeyPlace, device: str, threads: int
+        self, digest: str, prepare: Callable[[], PreparedTable], place: KeyPlace, threads: int
     ) -> tuple[PreparedTable, ExpandedLevelledKeys]:
-        """The table of the index with this digest, and levelled keys, on a device. Neither makes room for the other."""
-        cache, table_name = self._devices[device], _TABLE + digest
+        """The table of the index with this digest, and levelled keys, on the device. Neither makes room for the other."""
+        cache, table_name = self._expanded, _TABLE + digest
 
         def load(path: Path) -> LevelledEvaluationKeys:
             return LevelledEvaluationKeys.from_bytes(path.read_bytes())
@@ -147,7 +146,7 @@ class Residency:
         def expand() -> ExpandedLevelledKeys:
             keys = self._loaded(place, load).keys
             assert isinstance(keys, LevelledEvaluationKeys)
-            return ExpandedLevelledKeys.of(keys, one_device(device), threads)
+            return ExpandedLevelledKeys.of(keys, one_device(self.device), threads)
 
         table = cache.get(table_name, prepare, _nbytes, beside=place.name)
         key = cache.get(place.name, expand, _nbytes, beside=table_name)
@@ -165,27 +164,22 @@ class Residency:
 
         return self._memory.get(place.name, load, lambda loaded: loaded.keys.nbytes)
 
-    def devices_with(self, name: str) -> list[str]:
-        return [device for device, cache in self._devices.items() if name in cache]
-
     def forget(self, name: str) -> None:
         self._memory.drop(name)
-        for cache in self._devices.values():
-            cache.drop(name)
+        self._expanded.drop(name)
 
     def names(self) -> list[str]:
-        """Of every key that is in memory or on a device."""
-        every = self._memory.names().union(*(cache.names() for cache in self._devices.values()))
+        """Of every key that is in memory or on the device."""
+        every = self._memory.names() | self._expanded.names()
         return sorted(name for name in every if not name.startswith(_TABLE))
 
     def facts(self) -> dict[str, int]:
         """Bytes in each tier, and how often a run found its key (or table) on the device."""
-        caches = self._devices.values()
         return {
             "memory_bytes": self._memory.nbytes(),
-            "device_bytes": sum(cache.nbytes() for cache in caches),
-            "hits": sum(cache.hits for cache in caches),
-            "misses": sum(cache.misses for cache in caches),
+            "device_bytes": self._expanded.nbytes(),
+            "hits": self._expanded.hits,
+            "misses": self._expanded.misses,
         }
 
 

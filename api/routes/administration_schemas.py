@@ -13,12 +13,23 @@ Next = Annotated[str | None, Field(description="`after` of the next page; null a
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
-class EngineLoad(BaseModel):
+class EngineProcessLoad(BaseModel):
+    name: str = Field(description="Its device; with a number where several processes are on it.")
     answers: bool = Field(description="Within a second.")
     process: int | None = Field(description="Its process id, while there is one.")
     restarts: int
+    workers: int = Field(description="Runs at a time.")
+    running: int = Field(description="Runs that it has, one ahead of its workers among them.")
+
+
+class EngineLoad(BaseModel):
+    """Of all engine processes together, and of each."""
+
+    answers: bool = Field(description="Any of them, within a second.")
+    restarts: int
     devices: list[str]
     workers: int = Field(description="Runs at a time.")
+    processes: list[EngineProcessLoad]
 
 
 class QueueLoad(BaseModel):

@@ -16,8 +16,8 @@ from cloakwork.api.routes.schemas import JobAnswer
 from cloakwork.api.service.jobs.jobs import Wishes
 from cloakwork.api.service.models.model import Model
 from cloakwork.api.service.object_headers import PREFIX_BYTES
-from cloakwork.api.service.scoring.dispatcher import DEFAULT_PRIORITY
 from cloakwork.api.service.scoring.scoring import Answer
+from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY
 from cloakwork.api.service.services import Services
 from cloakwork.api.service.tenants.tenants import Tenant
 

@@ -92,7 +92,7 @@ def _metadata(services: Services, model: Model) -> ModelMetadata:
         "input_bytes_one_sample": model.input_bytes(1),
         "output_bytes_one_sample": model.output_bytes(1),
         "largest_batch": services.scoring.largest_batch(model),
-        "devices": list(services.dispatcher.devices),
+        "devices": list(services.dispatcher.engines.devices),
         "estimated_seconds": services.scoring.estimates.seconds(model, 1),
         "estimate_is_measured": measured is not None,
     }

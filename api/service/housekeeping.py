@@ -15,7 +15,7 @@ from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.keys.uploads import Uploads
-from cloakwork.api.service.scoring.engine_link import EngineLink
+from cloakwork.api.service.scoring.engines import Engines
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.tenants.usage import Usage
@@ -48,12 +48,12 @@ class Housekeeping:
         usage: Usage,
         storage: Storage,
         disk: Disk,
-        link: EngineLink,
+        engines: Engines,
         fleet: Fleet | None = None,
     ) -> None:
         self._settings = settings
         self._store, self._jobs, self._keys = store, jobs, keys
-        self._uploads, self._usage, self._storage, self._disk, self._link = uploads, usage, storage, disk, link
+        self._uploads, self._usage, self._storage, self._disk, self._engines = uploads, usage, storage, disk, engines
         self._fleet = fleet
         self._missing: set[str] = set()  # jobs of this process that were nowhere in it when it last looked
         self._ending = False
@@ -140,7 +140,8 @@ class Housekeeping:
         await self._jobs.abandon()
         await self._uploads.parts.abandon()
         with contextlib.suppress(UnavailableError):  # an engine that does not answer has its turn later
-            resident: list[str] = (await self._link.ping(_PING_SECONDS))["keys"]
+            await self._engines.ping(_PING_SECONDS)
+            resident = sorted(self._engines.resident_keys)
             for key in set(resident) - await self._keys.ready(resident):
                 self._uploads.forget(key)
         await self._drop_copies("keys", self._keys.known)

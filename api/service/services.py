@@ -54,9 +54,14 @@ _log = logging.getLogger("cloakwork.service")
 
 
 def engine_options(settings: Settings) -> EngineOptions:
+    """Of all engines together."""
     threads = settings.threads or usable_cores()
-    devices = () if settings.devices == "auto" else tuple(settings.devices.split())
-    return EngineOptions(devices, threads, settings.memory_key_bytes, settings.device_key_bytes, settings.log_level)
+    return EngineOptions(
+        threads=threads,
+        memory_key_bytes=settings.memory_key_bytes,
+        device_key_bytes=settings.device_key_bytes,
+        log_level=settings.log_level,
+    )
 
 
 def database_url(settings: Settings) -> str:
@@ -107,7 +112,7 @@ class Services:
             self._parts(),
             self.usage,
             self.disk,
-            self.dispatcher.forget_key,
+            self.dispatcher.engines.forget,
             settings.structured_keys,
         )
         parts = self.keys, self.uploads, self.storage, self.usage, self.metrics
@@ -130,7 +135,7 @@ class Services:
             self.usage,
             self.storage,
             self.disk,
-            self.dispatcher.link,
+            self.dispatcher.engines,
             self.fleet,
         )
         self._opening: asyncio.Task[None] | None = None
@@ -184,7 +189,7 @@ class Services:
     async def start(self) -> None:
         """Returns when requests can be taken; the service is ready when `_open` has ended, which compiles the zoo at the first start."""
         if self.settings.computes:
-            self.dispatcher.link.start()
+            self.dispatcher.engines.start()
         self._opening = asyncio.create_task(self._open())
 
     async def _open(self) -> None:
@@ -217,7 +222,7 @@ class Services:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
         await self.models.end()
-        await self.dispatcher.link.stop()
+        await self.dispatcher.engines.stop()
         await self.jobs.drain()
         await self._housekeeping.end()
         if self.fleet is not None:
@@ -240,20 +245,20 @@ class Services:
         except Exception as error:
             raise UnavailableError(f"the database cannot be written ({type(error).__name__})", retry_after=5) from None
         if self.settings.computes:
-            await self.dispatcher.link.ping(_PING_SECONDS)
+            await self.dispatcher.engines.ping(_PING_SECONDS)
         elif self.fleet is not None:
             self.fleet.require_worker()
 
     async def metrics_text(self, tenant: Tenant | None) -> bytes:
         """Of all models, or of those that a tenant sees."""
         try:
-            self.metrics.key_cache(await self.dispatcher.link.ping(_PING_SECONDS))
+            self.metrics.key_cache(await self.dispatcher.engines.ping(_PING_SECONDS))
         except UnavailableError:
             self.metrics.resident.labels("memory").set(0)
             self.metrics.resident.labels("device").set(0)
         for state, count in (await self.store.counts()).items():
             self.metrics.jobs.labels(state).set(count)
-        self.metrics.restarts.set(self.dispatcher.link.restarts)
+        self.metrics.restarts.set(self.dispatcher.engines.restarts)
         return self.metrics.text(lambda model: not model or tenant is None or tenant.sees(model))
 
 

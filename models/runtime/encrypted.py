@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
 
 from cloakwork.fhe_core.arrays import Progress
-from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts
+from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key
+from cloakwork.fhe_core.extraction import Packed
 from cloakwork.fhe_core.server import Session
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts
 from cloakwork.models.errors import ShapeError
@@ -19,6 +23,10 @@ from cloakwork.models.runtime.machines.host import HostProgram
 __all__ = ["WORKING_BYTES", "Progress", "Runtime", "samples_at_once", "samples_in_memory", "shifted_progress"]
 
 WORKING_BYTES = 1 << 30
+
+Answer: TypeAlias = Ciphertexts | SwitchedCiphertexts
+Seed: TypeAlias = Callable[[Ciphertexts], bytes]
+"""32 secret bytes for what `run` gave."""
 
 
 class Runtime:
@@ -35,7 +43,7 @@ class Runtime:
         self._numbers = program.graph.input.size
         self._held = HostProgram(program, session) if session.device == "cpu" else DeviceProgram(program, session)
 
-    def run(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
+    def run(self, x: Packed, progress: Progress = None) -> Ciphertexts:
         """Encrypted samples [samples, numbers] -> encrypted outputs [samples, numbers], without the client's steps.
 
         With lanes a row is that of lane_count samples.
@@ -47,38 +55,57 @@ class Runtime:
 
         Raises:
             ShapeError: another number of numbers for a sample.
-            KeyMismatchError: encrypted for another program, or for none.
+            KeyMismatchError: encrypted for another program, or for none, or under another key.
         """
-        if len(x.shape) != 2 or x.shape[1] != self._numbers:
-            raise ShapeError(
-                f"input: expected packed ciphertexts of shape ['samples', {self._numbers}], got {list(x.shape)}; "
-                "encrypt with the model's client specification"
-            )
-        check_purpose(x.purpose, self.program.digest, "input", "encrypt with the model's client specification")
-        return self._held.run(x, progress).with_purpose(self.program.digest)
+        return self.run_parts([x], progress)[0]
 
-    def answer(
-        self,
-        x: SeededPackedCiphertexts | PackedCiphertexts,
-        progress: Progress = None,
-        *,
-        seed: Callable[[Ciphertexts], bytes] | None = None,
-    ) -> Ciphertexts | SwitchedCiphertexts:
+    def run_parts(self, parts: Sequence[Packed], progress: Progress = None) -> list[Ciphertexts]:
+        """`run` of each, with the same words, as one batch: what few samples leave idle has something to do. All of the session's key."""
+        for x in parts:
+            self._check(x)
+        found = self._held.run(parts, progress).with_purpose(self.program.digest)
+        if len(parts) == 1:
+            return [found]
+        ends = np.cumsum([x.shape[0] for x in parts])
+        return [self._part(found, slice(end - x.shape[0], end)) for x, end in zip(parts, ends.tolist(), strict=True)]
+
+    def answer(self, x: Packed, progress: Progress = None, *, seed: Seed | None = None) -> Answer:
         """`run`, re-randomised, and then in as few bits as its noise leaves: what may be sent to the client.
 
         Other words at every call, unless `seed` gives 32 secret bytes for what `run` gave (`models.audit.AuditKey.seed`).
         """
-        return self.release(self.run(x, progress), seed=seed)
+        return self.answer_parts([x], progress, seeds=[seed])[0]
 
-    def release(
-        self, outputs: Ciphertexts, *, seed: Callable[[Ciphertexts], bytes] | None = None
-    ) -> Ciphertexts | SwitchedCiphertexts:
+    def answer_parts(
+        self, parts: Sequence[Packed], progress: Progress = None, *, seeds: Sequence[Seed | None]
+    ) -> list[Answer]:
+        """`answer` of each, byte for byte, with a seed of its own, evaluated as one batch."""
+        found = self.run_parts(parts, progress)
+        return [self.release(words, seed=seed) for words, seed in zip(found, seeds, strict=True)]
+
+    def release(self, outputs: Ciphertexts, *, seed: Seed | None = None) -> Answer:
         """What `run` gave -> what may be sent to the client, as `answer` does it. On CPUs alone: a GPU may `run` something else meanwhile."""
         words = outputs.to_host()
         result = self._session.rerandomise(words, None if seed is None else seed(words))
         if self._answer_bits is None:
             return result
         return SwitchedCiphertexts.switch(result, self._answer_bits, self._session.host_threads)
+
+    def _check(self, x: Packed) -> None:
+        if len(x.shape) != 2 or x.shape[1] != self._numbers:
+            raise ShapeError(
+                f"input: expected packed ciphertexts of shape ['samples', {self._numbers}], got {list(x.shape)}; "
+                "encrypt with the model's client specification"
+            )
+        check_purpose(x.purpose, self.program.digest, "input", "encrypt with the model's client specification")
+        key_id = self._session.expanded_key.key_id
+        check_same_key(self.program.parameters, key_id, x.parameters, x.key_id, "packed ciphertexts")
+
+    def _part(self, batch: Ciphertexts, part: slice) -> Ciphertexts:
+        """Some samples, as a run of them alone gives them."""
+        words = batch.words[part]
+        alone = Ciphertexts(batch.parameters, words, words.shape[:-1], encoding=batch.encoding, key_id=batch.key_id)
+        return alone.with_purpose(batch.purpose)
 
     @cached_property
     def _answer_bits(self) -> int | None:

@@ -125,7 +125,7 @@ class Listings:
         query = newest_first(select(*_KEY), evaluation_keys.c.created_at, evaluation_keys.c.id, after, limit)
         if tenant is not None:
             query = query.where(evaluation_keys.c.tenant == tenant)
-        resident = frozenset(self._dispatcher.link.facts.get("keys", ()))  # as the engine said a moment ago
+        resident = self._dispatcher.engines.resident_keys
 
         def shown(row: Row[Any]) -> dict[str, Any]:
             settings, ready = self._settings, row.state == READY

@@ -12,7 +12,8 @@ from cloakwork.api.service.clock import now
 from cloakwork.api.service.fleet.fleet import Fleet
 from cloakwork.api.service.jobs.store import JobStore
 from cloakwork.api.service.scoring.body_budget import BodyBudget
-from cloakwork.api.service.scoring.dispatcher import Dispatcher, Work
+from cloakwork.api.service.scoring.dispatcher import Dispatcher
+from cloakwork.api.service.scoring.work import Work
 from cloakwork.api.service.storage.disk import Disk
 from cloakwork.api.settings import Settings
 
@@ -43,24 +44,35 @@ class Load:
 
     async def report(self) -> dict[str, Any]:
         """An engine that does not answer within a second is said to; everything else is told all the same."""
-        link = self._dispatcher.link
+        engines = self._dispatcher.engines
         try:
-            facts, answers = await link.ping(_PING_SECONDS), True
+            facts = await engines.ping(_PING_SECONDS)
         except UnavailableError:
-            facts, answers = {}, False
+            facts = {}
+        places = {name: place for each in facts.values() for name, place in each["runs"].items()}
         return {
             "service": self._store.node,
             "uptime_seconds": time.monotonic() - self._began,
             "engine": {
-                "answers": answers,
-                "process": link.pid,
-                "restarts": link.restarts,
-                "devices": list(self._dispatcher.devices),
-                "workers": self._dispatcher.workers,
+                "answers": bool(facts),
+                "restarts": engines.restarts,
+                "devices": list(engines.devices),
+                "workers": engines.workers,
+                "processes": [
+                    {
+                        "name": engine.name,
+                        "answers": engine.name in facts,
+                        "process": engine.link.pid,
+                        "restarts": engine.link.restarts,
+                        "workers": engine.workers,
+                        "running": len(engine.runs),
+                    }
+                    for engine in engines.all
+                ],
             },
             "queue": self._queue(),
             "nodes": await self._nodes(),
-            "runs": [_run(work, facts.get("runs", {})) for work in self._dispatcher.in_flight() if work.subject],
+            "runs": [_run(work, places) for work in self._dispatcher.in_flight() if work.subject],
             "jobs": await self._store.counts(),
             "keys": self._keys(facts),
             "bodies": self._bodies.facts(),
@@ -94,16 +106,20 @@ class Load:
             for member in await self._fleet.members.alive()
         ]
 
-    def _keys(self, facts: Message) -> dict[str, int]:
-        devices = max(1, len(self._dispatcher.devices))
+    def _keys(self, facts: dict[str, Message]) -> dict[str, int]:
+        engines = self._dispatcher.engines
+
+        def every(name: str) -> int:
+            return sum(each[name] for each in facts.values())
+
         return {
-            "resident": len(facts.get("keys", ())),
-            "memory_bytes": facts.get("memory_bytes", 0),
+            "resident": len(engines.resident_keys) if facts else 0,
+            "memory_bytes": every("memory_bytes"),
             "memory_limit_bytes": self._settings.memory_key_bytes,
-            "device_bytes": facts.get("device_bytes", 0),
-            "device_limit_bytes": self._settings.device_key_bytes * devices,
-            "hits": facts.get("hits", 0),
-            "misses": facts.get("misses", 0),
+            "device_bytes": every("device_bytes"),
+            "device_limit_bytes": self._settings.device_key_bytes * max(1, len(engines.devices)),
+            "hits": every("hits"),
+            "misses": every("misses"),
         }
 
 

@@ -76,8 +76,9 @@ class Fleet:
         role, dispatcher = self._settings.role, self._dispatcher
         if self.worker is None:
             return Facts(role, release(), draining=self.draining)
-        workers = dispatcher.workers if dispatcher.link.up else 0
-        return Facts(role, release(), " ".join(dispatcher.devices), workers, dispatcher.running, self.draining)
+        engines = dispatcher.engines
+        workers = engines.workers if engines.up else 0
+        return Facts(role, release(), " ".join(engines.devices), workers, dispatcher.running, self.draining)
 
     async def beat(self) -> None:
         await self.members.beat(self.facts())

@@ -14,7 +14,7 @@ from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import BusyError, UnavailableError
 from cloakwork.api.service.fleet.members import Member, Members
 from cloakwork.api.service.fleet.queue import Call, WorkQueue, result_name
-from cloakwork.api.service.scoring.dispatcher import Work
+from cloakwork.api.service.scoring.work import Work
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.settings import Settings

@@ -18,15 +18,15 @@ from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.jobs.store import Job
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.models.models import Models
-from cloakwork.api.service.scoring.dispatcher import SYNCHRONOUS_PRIORITY, Dispatcher
+from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Request, Scoring
+from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.write import write_file
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.settings import Settings
 from cloakwork.fhe_core.errors import FheError
 
-_AHEAD: Final = 1  # runs taken beyond those that the engine does at a time
 _POLL_SECONDS: Final = 1.0  # for work whose notice was lost
 _PATIENT_SECONDS: Final = 0.1  # while something waits that is left to the worker which has its key
 _RETRY_SECONDS: Final = (0.1, 0.5, 1.0, 3.0)
@@ -105,10 +105,10 @@ class Worker:
             self._bell.clear()
 
     def _slots(self) -> int:
-        """A call on its last attempt has the engine for itself."""
-        if not self._dispatcher.link.up or any(self._is_last(call) for call in self._calls.values()):
+        """A call on its last attempt has the engines for itself."""
+        if any(self._is_last(call) for call in self._calls.values()):
             return 0
-        return self._dispatcher.workers + _AHEAD - self._in_hand()
+        return self._dispatcher.places - self._in_hand()
 
     def _in_hand(self) -> int:
         """Runs, not rows: what is joined counts once."""
@@ -164,6 +164,7 @@ class Worker:
             key = await self._keys.get(call.tenant, call.evaluation_key)
             request = Request(Tenant(call.tenant, frozenset()), model, key, call.samples)
             work = await self._scoring.work(request, call.id, SYNCHRONOUS_PRIORITY, self._listener(call, request))
+            work.alone = call.attempts > 1
             work.body = call.input if call.input is not None else await self._read(call.input_name)
         except FheError as error:
             await self._record(call, _failed(error.code, error.http_status, str(error)), None)
@@ -198,7 +199,7 @@ class Worker:
             await self._scoring.look_after(request.key, message)
         outcome.pop("key_damaged", None)  # looked after here, where the damaged copy is
         if message["event"] == "done":
-            self._scoring.estimates.learn(request.model, request.samples, message["seconds"])
+            self._scoring.learn(request, message)
         await self._record(call, outcome, body if message["event"] == "done" else None)
 
     async def _record(self, call: Call, outcome: Message, output: bytes | None) -> None:
@@ -237,12 +238,12 @@ class Worker:
         self.wake()
 
     async def publish(self) -> None:
-        """Which keys the engine holds."""
+        """Which keys the engines hold."""
         with contextlib.suppress(UnavailableError):
-            facts = await self._dispatcher.link.ping(_PING_SECONDS)
+            await self._dispatcher.engines.ping(_PING_SECONDS)
             late = time.monotonic() - _COMING_SECONDS
             self._coming = {key: moment for key, moment in self._coming.items() if moment > late}
-            await self._members.publish(set(facts["keys"]) | self._coming.keys())
+            await self._members.publish(set(self._dispatcher.engines.resident_keys) | self._coming.keys())
 
     def stop_taking(self) -> None:
         self.draining = True

@@ -25,8 +25,9 @@ from cloakwork.api.service.jobs.events import JobEvents, JobProgress
 from cloakwork.api.service.jobs.store import CANCELLED, DONE, FAILED, QUEUED, Job, JobStore
 from cloakwork.api.service.keys.keys import Keys
 from cloakwork.api.service.models.models import Models
-from cloakwork.api.service.scoring.dispatcher import DEFAULT_PRIORITY, Dispatcher
+from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.scoring import Request, Scoring
+from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY
 from cloakwork.api.service.storage.disk import Disk, is_full
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.write import write_file
@@ -177,6 +178,7 @@ class Jobs:
             "progress": True,
         }
         work.claim = self._claim(job, attempt)
+        work.alone = job.attempts > 0
         work.queued_at = job.created_at
         self._dispatcher.submit(work)
 

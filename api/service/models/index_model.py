@@ -13,6 +13,7 @@ from cloakwork.fhe_core.levelled.parameters import LevelledParameters
 from cloakwork.fhe_core.levelled.wire import Header, Kind
 
 _FIRST_GUESS: Final = 1e-4  # seconds for each product of polynomials, in the middle of docs/levelled.md's measurements
+_RUN_BYTES: Final = 1 << 30  # of ciphertexts that are held while some queries are scored together
 _KEYSWITCH_PRODUCTS: Final = 5  # that take as long as the keyswitch of a feature, about: digits and MNIST there
 
 
@@ -41,6 +42,12 @@ class IndexModel(Model):
     @property
     def foreseen_seconds(self) -> float:
         return _FIRST_GUESS * self.work
+
+    @property
+    def largest_run(self) -> int:
+        """Queries: of each the numbers that it is expanded into and a sum for each block of rows are held."""
+        held = int(self.facts["expanded_numbers"]) + int(self.facts["products"]) // self.input_numbers
+        return max(1, _RUN_BYTES // (held * self.parameters.ciphertext_bytes(self.level)))
 
     def input_bytes(self, samples: int) -> int:
         return Header(

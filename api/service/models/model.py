@@ -83,6 +83,11 @@ class Model(ABC):
     def foreseen_seconds(self) -> float:
         """Of one sample, before any has run."""
 
+    @property
+    @abstractmethod
+    def largest_run(self) -> int:
+        """Samples of several requests that are computed as one, at most: what is held at once fits memory."""
+
     @abstractmethod
     def input_bytes(self, samples: int) -> int:
         """Of one object of ciphertexts: the only size that this many samples have."""

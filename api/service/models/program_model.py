@@ -34,6 +34,10 @@ class ProgramModel(Model):
         known = cpu_estimate(self.facts["report"].get("estimated_seconds", {}))
         return known[0] if known else _FIRST_GUESS * self.bootstraps
 
+    @property
+    def largest_run(self) -> int:
+        return int(self.facts["largest_batch"])
+
     def input_bytes(self, samples: int) -> int:
         shape = (samples, self.input_numbers)
         return object_bytes(Kind.PACKED_CIPHERTEXTS, self.parameters, True, shape, purpose=True)

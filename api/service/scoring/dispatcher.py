@@ -1,6 +1,6 @@
-"""Hands waiting work to the engine, as much as it has workers for, and work that a dying engine dropped to the next one.
+"""Hands waiting work to the engines, as much as they have workers for, and work that a dying one dropped to the next.
 
-Tenants share the engine by the seconds that their runs take, whether somebody waits for the answer or it is a job.
+Tenants share the engines by the seconds that their runs take, whether somebody waits for the answer or it is a job.
 """
 
 from __future__ import annotations
@@ -8,69 +8,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Final
 
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import BusyError, EngineLostError
-from cloakwork.api.service.clock import now
-from cloakwork.api.service.scoring.engine_link import EngineLink
+from cloakwork.api.service.scoring.engines import Engine, Engines, Events, Run
 from cloakwork.api.service.scoring.queue import FairQueue
+from cloakwork.api.service.scoring.work import Work, together
 from cloakwork.api.settings import Settings
 from cloakwork.models.audit.audit_key import AuditKey
 
-DEFAULT_PRIORITY: Final = 5
-SYNCHRONOUS_PRIORITY: Final = 10  # before the tenant's own jobs
-
-_AHEAD: Final = 1  # requests sent beyond the workers, so that none waits for a message
-
 _log = logging.getLogger("cloakwork.dispatcher")
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What a run computes, for those who look."""
-
-    model: str
-    version: str
-    parameter_set: str
-    samples: int
-
-
-@dataclass(eq=False)
-class Work:
-    """One run. `listen` gets the engine's messages; `claim`, where given, says whether it is still wanted."""
-
-    id: str
-    tenant: str
-    priority: int
-    message: Message
-    listen: Callable[[Message, bytes], None]
-    seconds: float  # estimated
-    long: bool = False
-    body: bytes = b""
-    claim: Callable[[], Awaitable[bool]] | None = None
-    subject: Subject | None = None
-    losses: int = 0  # engines that died while they had it
-    queued_at: float = field(default_factory=now)
-
-    @property
-    def level(self) -> int:
-        """Jobs above the default priority, which need a scope, go before what others have; nothing else does."""
-        return self.priority if DEFAULT_PRIORITY < self.priority < SYNCHRONOUS_PRIORITY else 0
 
 
 class Dispatcher:
     def __init__(self, settings: Settings, options: EngineOptions, audit_key: AuditKey) -> None:
         self._settings = settings
-        self._workers = 1
         self._queue: FairQueue[Work] = FairQueue()
-        self._in_flight: dict[str, Work] = {}
+        self._in_flight: dict[str, tuple[Work, Run]] = {}
         self._claims: set[asyncio.Task[None]] = set()
-        self.devices: tuple[str, ...] = ()
-        self.link = EngineLink(options, audit_key, self._heard, self._up, self._lost)
+        events = Events(self._pump, self._heard, self._lost)
+        self.engines = Engines(settings.named_devices, options, audit_key, events)
 
     # --- from the services ---
 
@@ -90,29 +48,26 @@ class Dispatcher:
         """Waiting work is dropped without a word, which is said; running work ends with the engine's message."""
         if self._queue.remove(lambda work: work.id == identity) is not None:
             return True
-        if identity in self._in_flight and self.link.up:
-            self.link.send({"op": "cancel", "id": identity})
+        _, run = self._in_flight.get(identity, (None, None))
+        if run is not None and run.engine.link.up:
+            run.engine.link.send({"op": "cancel", "id": identity})
         return False
 
-    def forget_key(self, key: str) -> None:
-        if self.link.up:
-            self.link.send({"op": "forget", "key": key})
-
     def backlog_seconds(self) -> float:
-        """Until the engine is free, about."""
-        return sum(work.seconds for work in self._accepted()) / self._workers
+        """Until the engines are free, about."""
+        return sum(work.seconds for work in self._accepted()) / self.workers
 
     def wait_seconds(self, tenant: str, seconds: float) -> float:
         """Until a run of so many seconds of this tenant can begin, about: others that wait take their turns, and no more, before it."""
         ahead: dict[str, float] = defaultdict(float)
-        first = sum(work.seconds for work in self._in_flight.values())
+        first = sum(work.seconds for work in self.in_flight())
         for work in self._queue:
             if work.level:
                 first += work.seconds
             else:
                 ahead[work.tenant] += work.seconds
         mine = ahead.pop(tenant, 0.0)
-        return (first + mine + sum(min(mine + seconds, other) for other in ahead.values())) / self._workers
+        return (first + mine + sum(min(mine + seconds, other) for other in ahead.values())) / self.workers
 
     def knows(self, identity: str) -> bool:
         return identity in self._in_flight or any(work.id == identity for work in self._queue)
@@ -122,18 +77,23 @@ class Dispatcher:
         return [work.id for work in self._accepted() if work.claim is not None]
 
     def _accepted(self) -> list[Work]:
-        return [*self._queue, *self._in_flight.values()]
+        return [*self._queue, *self.in_flight()]
 
     def in_flight(self) -> list[Work]:
-        """What the engine has, at most one more than it has workers."""
-        return list(self._in_flight.values())
+        """What the engines have, each in at most one run more than it has workers."""
+        return [work for work, _ in self._in_flight.values()]
 
     def waiting_of(self, tenant: str) -> int:
         return self._queue.waiting_of(tenant)
 
     @property
     def workers(self) -> int:
-        return self._workers
+        return self.engines.workers
+
+    @property
+    def places(self) -> int:
+        """Runs that the engines that are up may have."""
+        return self.engines.places
 
     @property
     def waiting(self) -> int:
@@ -141,71 +101,98 @@ class Dispatcher:
 
     @property
     def running(self) -> int:
-        return len(self._in_flight)
+        """Runs: what is computed as one counts once."""
+        return len(self.engines.runs)
 
-    # --- to and from the engine ---
-
-    def _up(self, hello: Message) -> None:
-        self._workers = hello["workers"]
-        self.devices = tuple(hello["devices"])
-        self._pump()
+    # --- to and from the engines ---
 
     def _pump(self) -> None:
-        while self.link.up and len(self._in_flight) < self._workers + _AHEAD:
-            work = self._queue.pop(self._allowed)
-            if work is None:
-                return
-            self._in_flight[work.id] = work
-            if work.claim is None:
-                self._send(work)
+        while (turn := self._next()) is not None:
+            first, engine = turn
+            works = together(first, self._queue.behind(first), self.engines.spread_for(first, engine))
+            for work in works[1:]:
+                self._queue.take(work)
+            run = Run({work.id: work for work in works}, engine)
+            engine.runs.add(run)
+            engine.keys.add(first.key)
+            self._in_flight |= {work.id: (work, run) for work in works}
+            if all(work.claim is None for work in works):
+                run.send()
             else:
-                task = asyncio.create_task(self._claim(work, work.claim))
+                task = asyncio.create_task(self._claim(run))
                 self._claims.add(task)
                 task.add_done_callback(self._claims.discard)
 
-    def _allowed(self, work: Work) -> bool:
-        """The place ahead is for a tenant that has no run; long runs leave one worker to short ones, where there are two."""
-        if len(self._in_flight) >= self._workers and any(o.tenant == work.tenant for o in self._in_flight.values()):
-            return False
-        if not work.long:
-            return True
-        long_ones = sum(other.long for other in self._in_flight.values())
-        return long_ones < max(1, self._workers - 1)
+    def _next(self) -> tuple[Work, Engine] | None:
+        """The work whose turn it is, and where it goes.
 
-    async def _claim(self, work: Work, claim: Callable[[], Awaitable[bool]]) -> None:
-        try:
-            wanted = await claim()
-        except Exception:
-            _log.exception("run %s could not be claimed; it stays in the database", work.id)
-            wanted = False
-        if wanted and self.link.up and self._in_flight.get(work.id) is work:
-            self._send(work)
-            return
-        if self._in_flight.get(work.id) is work:
-            del self._in_flight[work.id]
-            self._queue.charge(work, -work.seconds)
-            if wanted:
-                self._queue.push(work, first=True)
+        Places ahead of the workers are for tenants that have no run, and not before one whose turn it is: who sends much that is joined would
+        have them all the time. Long runs leave one worker to short ones, where there are two.
+        """
+        if not any(engine.has_place for engine in self.engines.ready):
+            return None
+        runs, waiting, turn = self.engines.runs, len(self._queue), True
+        tenants, long_ones = {run.tenant for run in runs}, sum(run.long for run in runs)
+        chosen: dict[Work, Engine] = {}
+
+        def allowed(work: Work) -> bool:
+            nonlocal turn
+            if work.long and long_ones >= max(1, self.workers - 1):
+                return False
+            engine = self.engines.best_for(work, waiting)
+            if engine is None:
+                return False
+            if not engine.has_worker:
+                turn = turn and work.tenant not in tenants
+                if not turn:
+                    return False
+            chosen[work] = engine
+            return True
+
+        work = self._queue.pop(allowed)
+        return None if work is None else (work, chosen[work])
+
+    async def _claim(self, run: Run) -> None:
+        """Asks for each work whether it is wanted; the others go on without those that are not."""
+        works = list(run.works.values())
+        answers = await asyncio.gather(*map(_is_wanted, works))
+        up = run.engine.link.up
+        for work, wanted in reversed(list(zip(works, answers, strict=True))):
+            if work.id in run.works and not (wanted and up):  # else its engine was lost meanwhile, and it waits again
+                self._release(work, run)
+                self._queue.charge(work, -work.seconds)
+                if wanted:
+                    self._queue.push(work, first=True)
+        if run.works:
+            run.send()
         self._pump()
 
-    def _send(self, work: Work) -> None:
-        self.link.send(work.message, work.body)
+    def _release(self, work: Work, run: Run) -> None:
+        del self._in_flight[work.id]
+        del run.works[work.id]
+        if not run.works:
+            run.engine.runs.discard(run)
 
-    def _heard(self, message: Message, body: bytes) -> None:
-        work = self._in_flight.get(message["id"])
-        if work is None:
-            return  # cancelled before it was sent, or of an engine that is gone
+    def _heard(self, engine: Engine, message: Message, body: bytes) -> None:
+        work, run = self._in_flight.get(message["id"], (None, None))
+        if work is None or run is None or run.engine is not engine:
+            return  # cancelled before it was sent
         if message["event"] in ("done", "failed"):
-            del self._in_flight[work.id]
+            self._release(work, run)
             self._queue.charge(work, message.get("busy_seconds", work.seconds) - work.seconds)
             self._pump()
         work.listen(message, body)
 
-    def _lost(self) -> None:
-        """The engine died: what it had goes to the next one, before everything else of its priority."""
-        dropped, self._in_flight = list(self._in_flight.values()), {}
-        for work in reversed(dropped):
+    def _lost(self, engine: Engine) -> None:
+        """It died: what it had goes to another or the next one, before everything else of its priority. Works of one run go there one after
+        another, so that one which kills engines takes the others with it once."""
+        dropped = [(work, run) for work, run in self._in_flight.values() if run.engine is engine]
+        engine.runs.clear()
+        for work, run in reversed(dropped):
+            run.works.clear()
+            del self._in_flight[work.id]
             work.losses += 1
+            work.alone, work.lost_with = True, run
             self._queue.charge(work, -work.seconds)
             if work.losses < self._settings.max_attempts:
                 work.listen({"event": "lost", "id": work.id}, b"")
@@ -219,3 +206,12 @@ class Dispatcher:
                 "message": f"the engine process died {work.losses} times while it ran this request; tell the operator",
             }
             work.listen(message, b"")
+        self._pump()
+
+
+async def _is_wanted(work: Work) -> bool:
+    try:
+        return work.claim is None or await work.claim()
+    except Exception:
+        _log.exception("run %s could not be claimed; it stays in the database", work.id)
+        return False

@@ -16,7 +16,7 @@ from cloakwork.api.errors import UnavailableError
 from cloakwork.api.service.clock import new_id
 from cloakwork.models.audit.audit_key import AuditKey
 
-_RESTART_SECONDS: Final = (0.0, 0.2, 1.0, 5.0)
+RESTART_SECONDS: Final = (0.0, 0.2, 1.0, 5.0)
 _STOP_SECONDS: Final = 5.0
 
 _log = logging.getLogger("cloakwork.engine")
@@ -39,6 +39,7 @@ class EngineLink:
         self._process: asyncio.subprocess.Process | None = None
         self._pings: dict[str, asyncio.Future[Message]] = {}
         self._task: asyncio.Task[None] | None = None
+        self._stopping = False
         self.facts: Message = {}
         self.restarts = 0
 
@@ -54,6 +55,8 @@ class EngineLink:
         self._task = asyncio.create_task(self._keep_running(), name="engine")
 
     async def stop(self) -> None:
+        """What it has is not lost: it is left as it is, for the next start."""
+        self._stopping = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -81,7 +84,7 @@ class EngineLink:
     async def _keep_running(self) -> None:
         failures = 0
         while True:
-            await asyncio.sleep(_RESTART_SECONDS[min(failures, len(_RESTART_SECONDS) - 1)])
+            await asyncio.sleep(RESTART_SECONDS[min(failures, len(RESTART_SECONDS) - 1)])
             answered = await self._run_once()
             failures = 0 if answered else failures + 1
             self.restarts += 1
@@ -90,7 +93,7 @@ class EngineLink:
     async def _run_once(self) -> bool:
         """Until the process is gone; whether it said hello."""
         ours, theirs = socket.socketpair()
-        answered = False
+        answered, opened = False, None
         try:
             with theirs:
                 self._process = await asyncio.create_subprocess_exec(
@@ -104,6 +107,7 @@ class EngineLink:
                     env={**os.environ, **_one_thread_each()},
                 )
             reader, writer = await asyncio.open_connection(sock=ours)
+            opened = writer
             writer.write(
                 pack({"op": "audit_key"}, self._audit_key.secret)
             )  # no argument: the list of processes shows them
@@ -114,17 +118,20 @@ class EngineLink:
         except (asyncio.IncompleteReadError, OSError):
             return answered
         finally:
-            was_up, self._writer = self.up, None
-            ours.close()
+            was_up, self._writer, self.facts = self.up, None, {}
+            if opened is None:
+                ours.close()
+            else:
+                opened.transport.abort()
             await _end(self._process)
-            if was_up:
+            if was_up and not self._stopping:
                 self._on_lost()
 
     def _take(self, message: Message, body: bytes, writer: asyncio.StreamWriter) -> None:
         match message["event"]:
             case "hello":
                 self._writer = writer
-                _log.info("engine ready", extra={"pid": message["pid"], "devices": message["devices"]})
+                _log.info("engine ready", extra={"pid": message["pid"], "device": message["device"]})
                 self._on_up(message)
             case "pong":
                 future = self._pings.get(message["id"])

@@ -15,6 +15,7 @@ class Estimates:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self._on_devices: dict[tuple[str, str], float] = {}  # by set and device of this machine
 
     def seconds(self, model: Model, samples: int) -> float:
         measured = self.measured(model)
@@ -25,7 +26,17 @@ class Estimates:
         each = self._seconds.get(model.parameter_set)
         return None if each is None else each * model.work
 
-    def learn(self, model: Model, samples: int, seconds: float) -> None:
+    def on(self, model: Model, device: str) -> float | None:
+        """`measured` on one of this machine's devices."""
+        each = self._on_devices.get((model.parameter_set, device))
+        return None if each is None else each * model.work
+
+    def learn(self, model: Model, samples: int, seconds: float, together: int = 1, device: str | None = None) -> None:
+        """`seconds`: its share of a run of so many requests, which all together have the weight of one run."""
         if model.work:
             each, name = seconds / (model.work * samples), model.parameter_set
-            self._seconds[name] = each + (1 - _WEIGHT) * (self._seconds.get(name, each) - each)
+            kept = (1 - _WEIGHT) ** (1 / together)
+            self._seconds[name] = each + kept * (self._seconds.get(name, each) - each)
+            if device is not None:
+                before = self._on_devices.get((name, device), each)
+                self._on_devices[name, device] = each + kept * (before - each)

@@ -87,6 +87,15 @@ class FairQueue(Generic[W]):
                 return work
         return None
 
+    def behind(self, work: W) -> list[W]:
+        """What waits of the tenant at the level and priority of one that was taken, in its order."""
+        return list(self._levels[work.level].lines.get(work.tenant, {}).get(work.priority, ()))
+
+    def take(self, work: W) -> None:
+        """Out of its turn, together with one before it; charged to its tenant all the same."""
+        self._levels[work.level].take(work)
+        self._levels[work.level].charge(work.tenant, work.seconds)
+
     def charge(self, work: W, seconds: float) -> None:
         """What a run took beyond its estimate; less than nothing gives back."""
         self._levels[work.level].charge(work.tenant, seconds)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cloakwork.api.engine.messages import Message
@@ -15,8 +16,9 @@ from cloakwork.api.service.clock import new_id, now
 from cloakwork.api.service.keys.keys import KeyRecord, Keys
 from cloakwork.api.service.keys.uploads import Uploads
 from cloakwork.api.service.models.model import Model, RequestHeader
-from cloakwork.api.service.scoring.dispatcher import SYNCHRONOUS_PRIORITY, Dispatcher, Subject, Work
+from cloakwork.api.service.scoring.dispatcher import Dispatcher
 from cloakwork.api.service.scoring.estimates import Estimates
+from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Subject, Work
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.tenants.tenants import Tenant
 from cloakwork.api.service.tenants.usage import Usage
@@ -126,7 +128,8 @@ class Scoring:
             if self._dispatcher.cancel(work.id):
                 self._usage.refund(request.tenant.name, day, request.bootstraps)
             raise
-        queue_seconds = max(0.0, now() - work.queued_at - message.get("busy_seconds", 0.0))
+        took = float(message.get("took_seconds") or message.get("busy_seconds", 0.0))
+        queue_seconds = max(0.0, now() - work.queued_at - took)
         if message["event"] == "failed":
             self._usage.refund(request.tenant.name, day, request.bootstraps)
             await self.look_after(request.key, message)
@@ -139,20 +142,30 @@ class Scoring:
     ) -> Work:
         seconds = self.estimates.seconds(request.model, request.samples)
         message: Message = {
-            "op": "run",
-            "id": identity,
             "model": {
                 "kind": request.model.kind,
                 "digest": request.model.artefact_sha256,
                 "path": str(request.model.artefact),
             },
             "key": {"name": request.key.id, "path": str(await self._key_file(request.key))},
-            "samples": request.samples,
         }
         long = seconds > self._settings.synchronous_seconds
         model = request.model
         subject = Subject(model.name, model.version, model.parameter_set, request.samples)
-        return Work(identity, request.tenant.name, priority, message, listen, seconds, long, subject=subject)
+        largest = min(self._settings.max_samples, model.largest_run)
+        return Work(
+            identity,
+            request.tenant.name,
+            priority,
+            message,
+            listen,
+            seconds,
+            long,
+            subject=subject,
+            samples=request.samples,
+            largest=largest,
+            seconds_on=partial(self.estimates.on, model),
+        )
 
     async def _key_file(self, key: KeyRecord) -> Path:
         for _ in range(2):
@@ -172,7 +185,19 @@ class Scoring:
     def account(self, request: Request, message: Message, queue_seconds: float) -> None:
         """One run that succeeded; its bootstraps were counted when it was accepted."""
         name = request.model.parameter_set
-        self.estimates.learn(request.model, request.samples, message["seconds"])
+        self.learn(request, message)
         self._usage.count(request.tenant.name, requests=1, samples=request.samples)
         self._metrics.activity.ran(request.model.name, request.model.version, request.samples, message["seconds"])
         self._metrics.ran(name, message["device"], request.bootstraps, queue_seconds, message["seconds"])
+        if _together(message) > 1:
+            self._metrics.joined.inc()
+
+    def learn(self, request: Request, message: Message) -> None:
+        """How long it took, of the message of an engine here, or of another process's."""
+        device = None if "worker" in message else message["device"]
+        self.estimates.learn(request.model, request.samples, message["seconds"], _together(message), device)
+
+
+def _together(message: Message) -> int:
+    """Requests of its run; workers of an earlier release do not say it, and run each alone."""
+    return int(message.get("together", 1))

@@ -6,6 +6,7 @@ Several GPUs take contiguous shares of the samples: a machine and a thread for e
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -47,14 +48,15 @@ class DeviceProgram:
         self._weights: dict[tuple[int, int, int], DeviceWeights] = {}
         self._lock = threading.Lock()
 
-    def run(self, x: Packed, progress: Progress = None) -> Ciphertexts:
-        """[samples, numbers] -> [samples, outputs] in host memory; as many samples after each other as a device's memory asks for."""
-        samples, devices = x.shape[0], len(self.session.device_sessions)
+    def run(self, inputs: Sequence[Packed], progress: Progress = None) -> Ciphertexts:
+        """Each [samples, numbers] -> [samples of all, outputs] in host memory; as many after each other as a device's memory asks for."""
+        samples, devices = sum(x.shape[0] for x in inputs), len(self.session.device_sessions)
+        parameters = inputs[0].parameters
         bounds = [samples * i // devices for i in range(devices + 1)]
         shares = [i for i in range(devices) if bounds[i] < bounds[i + 1]]
         count = BootstrapCount(progress, self.bootstraps * samples)
-        shape = (samples, self.schedule.output.wires.size, x.parameters.large_words)
-        outputs = engine.host_array(shape, word_dtype(x.parameters))
+        shape = (samples, self.schedule.output.wires.size, parameters.large_words)
+        outputs = engine.host_array(shape, word_dtype(parameters))
 
         at_once = max(1, _room(self.session) // (self._ciphertext_bytes * self.schedule.most_columns))
 
@@ -63,7 +65,7 @@ class DeviceProgram:
             runs = -(-own // at_once)  # of equal sizes
             for i in range(runs):
                 part = slice(first + own * i // runs, first + own * (i + 1) // runs)
-                execute(self.schedule, Device(self, number, x, part, count)).to_host(outputs[part])
+                execute(self.schedule, Device(self, number, inputs, part, count)).to_host(outputs[part])
 
         if len(shares) == 1:
             share(shares[0])
@@ -72,7 +74,7 @@ class DeviceProgram:
                 for future in [pool.submit(share, number) for number in shares]:
                     future.result()
         return Ciphertexts(
-            x.parameters, outputs, outputs.shape[:2], encoding=Encoding.TORUS, key_id=self.session.expanded_key.key_id
+            parameters, outputs, outputs.shape[:2], encoding=Encoding.TORUS, key_id=self.session.expanded_key.key_id
         )
 
     def weights(self, number: int, step: Multiply, block: Block) -> DeviceWeights:
@@ -88,18 +90,25 @@ class DeviceProgram:
 class Device:
     """Words of some samples, [samples, columns, kN + 1] for each value, on the session's device `number`."""
 
-    def __init__(self, held: DeviceProgram, number: int, x: Packed, part: slice, count: BootstrapCount) -> None:
-        """Args: part: which samples of x."""
+    def __init__(
+        self, held: DeviceProgram, number: int, inputs: Sequence[Packed], part: slice, count: BootstrapCount
+    ) -> None:
+        """Args: part: which samples, counted through all inputs."""
         self._held, self._number = held, number
         self._session: DeviceSession = held.session.device_sessions[number]
-        self._x, self._part = x, part
+        self._inputs, self._part = inputs, part
+        self._parameters, self._samples = inputs[0].parameters, part.stop - part.start
         self._count = count
         self._values: dict[int, DeviceArray] = {}
 
     def extract(self, step: Extract) -> None:
-        numbers, part = self._x.shape[1], self._part
-        rows = extract_values(self._session, self._x, part.start * numbers, part.stop * numbers)
-        every = rows.reshape((part.stop - part.start, numbers, rows.shape[-1]))
+        numbers, width = self._inputs[0].shape[1], self._parameters.large_words
+        rows = [
+            extract_values(self._session, x, first * numbers, last * numbers)
+            for x, first, last in _shares(self._inputs, self._part)
+        ]
+        shape = (self._samples, numbers, width)
+        every = rows[0].reshape(shape) if len(rows) == 1 else engine.concatenated(rows, 1, shape)
         chosen = step.columns.astype(np.int32)
         self._values[step.writes] = every if step.is_everything else self._session.take(every, chosen)
 
@@ -147,11 +156,21 @@ class Device:
         arrays = [self._values[value] for value in reads.values]
         if len(arrays) == 1:
             return arrays[0]
-        samples, width = self._part.stop - self._part.start, self._x.parameters.large_words
+        samples, width = self._samples, self._parameters.large_words
         if not arrays:  # nothing but the zero wire
-            nothing = np.zeros((samples, 1, width), word_dtype(self._x.parameters))
+            nothing = np.zeros((samples, 1, width), word_dtype(self._parameters))
             return engine.upload(nothing, self._session.device)
         return engine.concatenated(arrays, samples, (samples, reads.width, width))
+
+
+def _shares(inputs: Sequence[Packed], part: slice) -> Iterator[tuple[Packed, int, int]]:
+    """Of which inputs, and there from where to where, samples are that are counted through all of them."""
+    before = 0
+    for x in inputs:
+        first, last = max(part.start - before, 0), min(part.stop - before, x.shape[0])
+        if first < last:
+            yield x, first, last
+        before += x.shape[0]
 
 
 def device_samples(program: Program, session: Session) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.arrays import Progress, Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.encoding import Encoding
+from cloakwork.fhe_core.extraction import Packed
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.server import Session
 from cloakwork.models.arrays import Reals
@@ -32,10 +34,10 @@ class HostProgram:
         self.bias = {step.writes: program.phase_bias(step.node) for step in program.schedule.products}
         self.packed_weights = {step.writes: packed_weights(step) for step in packed_products(program.schedule)}
 
-    def run(self, x: SeededPackedCiphertexts | PackedCiphertexts, progress: Progress = None) -> Ciphertexts:
-        """[samples, numbers] -> [samples, outputs]"""
-        packed = x.expand() if isinstance(x, SeededPackedCiphertexts) else x
-        count = BootstrapCount(progress, self.bootstraps * packed.shape[0])
+    def run(self, inputs: Sequence[Packed], progress: Progress = None) -> Ciphertexts:
+        """Each [samples, numbers] -> [samples of all, outputs]"""
+        packed = [x.expand() if isinstance(x, SeededPackedCiphertexts) else x for x in inputs]
+        count = BootstrapCount(progress, self.bootstraps * sum(x.shape[0] for x in packed))
         return execute(self.schedule, Host(self, packed, count))
 
 
@@ -71,21 +73,19 @@ def packed_weights(step: Multiply) -> NDArray[np.int32]:
 class Host:
     """Words of some samples, [samples, columns, kN + 1] for each value."""
 
-    def __init__(self, held: HostProgram, packed: PackedCiphertexts, count: BootstrapCount) -> None:
+    def __init__(self, held: HostProgram, packed: Sequence[PackedCiphertexts], count: BootstrapCount) -> None:
+        """Args: packed: whose samples follow each other; each begins a ciphertext of its own."""
         self._held, self._session = held, held.session
         self._packed = packed
+        self._parameters, self._samples = held.session.parameters, sum(x.shape[0] for x in packed)
         self._count = count
         self._values: dict[int, Words] = {}
 
     def extract(self, step: Extract) -> None:
         if not self._held.packed_weights:
-            every = step.is_everything
-            found = (
-                self._session.extract(self._packed)
-                if every
-                else self._session.extract_columns(self._packed, step.columns)
-            )
-            self._values[step.writes] = found.words
+            session, every = self._session, step.is_everything
+            found = [session.extract(x) if every else session.extract_columns(x, step.columns) for x in self._packed]
+            self._values[step.writes] = _following([each.words for each in found])
 
     def multiply(self, step: Multiply) -> None:
         packed, bias = self._held.packed_weights.get(step.writes), self._held.bias[step.writes]
@@ -93,7 +93,8 @@ class Host:
             self._values[step.writes] = self._multiplied(step, bias)
         else:
             added = bias[step.node.block].reshape(-1)
-            self._values[step.writes] = (self._session.linear_packed(packed, self._packed) + added).words
+            found = [(self._session.linear_packed(packed, x) + added).words for x in self._packed]
+            self._values[step.writes] = _following(found)
 
     def _multiplied(self, step: Multiply, bias: Reals) -> Words:
         """[samples, P R, kN + 1]"""
@@ -113,8 +114,8 @@ class Host:
 
     def _parts(self, block: Block) -> int:
         """Calls into which the positions of a block are split, so that the gathered ciphertexts fit memory."""
-        params = self._packed.parameters
-        ciphertext = self._packed.shape[0] * params.large_words * word_dtype(params).itemsize
+        params = self._parameters
+        ciphertext = self._samples * params.large_words * word_dtype(params).itemsize
         needed = int(ciphertext * block.reads.wires.size)
         return min(len(block.positions), max(1, -(-needed // GATHERED_BYTES)))
 
@@ -142,8 +143,8 @@ class Host:
         """[samples, .., kN + 1] of columns of values side by side; the zero wire (-1) is the trivial ciphertext of zero."""
         if len(values) == 1 and int(columns.min()) >= 0:
             return self._values[values[0]][:, columns]
-        params = self._packed.parameters
-        out = np.zeros((self._packed.shape[0], *columns.shape, params.large_words), word_dtype(params))
+        params = self._parameters
+        out = np.zeros((self._samples, *columns.shape, params.large_words), word_dtype(params))
         first = 0
         for value in values:
             words = self._values[value]
@@ -153,6 +154,10 @@ class Host:
         return out
 
     def _wrapped(self, words: Words) -> Ciphertexts:
-        return Ciphertexts.from_words(
-            self._packed.parameters, words, encoding=Encoding.TORUS, key_id=self._packed.key_id
-        )
+        key_id = self._session.expanded_key.key_id
+        return Ciphertexts.from_words(self._parameters, words, encoding=Encoding.TORUS, key_id=key_id)
+
+
+def _following(words: Sequence[Words]) -> Words:
+    """Samples of several inputs, one after the other."""
+    return words[0] if len(words) == 1 else np.concatenate(words)

@@ -10,7 +10,7 @@ import pytest
 from neighbour_user import small_index
 
 from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.engine.requests import ModelPlace, Request
+from cloakwork.api.engine.requests import ModelPlace, Outcome, Progress, Request
 from cloakwork.api.engine.residency import KeyPlace
 from cloakwork.api.engine.runner import Runner
 from cloakwork.api.errors import DamagedKeyError, UnavailableError
@@ -51,14 +51,19 @@ def model(index: NeighbourIndex, tmp_path: Path) -> ModelPlace:
 
 
 def runner(**options: int) -> Runner:
-    return Runner(EngineOptions(("cpu",), threads=2, **options))
+    return Runner(EngineOptions("cpu", threads=2, **options))
+
+
+def scored(engine: Runner, request: Request, progress: Progress | None = None) -> Outcome:
+    (outcome,) = engine.run([request], [engine.read(request)], progress)
+    return outcome
 
 
 def test_runs_of_several_clients_at_once(index: NeighbourIndex, model: ModelPlace, tmp_path: Path) -> None:
     engine, owners = runner(), [Owner(index, tmp_path, f"key{i}") for i in range(4)]
     expected = list(index.scores(QUERY[None])[0])
     with ThreadPoolExecutor(4) as pool:
-        outcomes = list(pool.map(lambda each: engine.run(each.request(model), None), owners * 2))
+        outcomes = list(pool.map(lambda each: scored(engine, each.request(model)), owners * 2))
     for owner, outcome in zip(owners * 2, outcomes, strict=True):
         assert list(owner.scores(outcome.body)) == expected and outcome.device == "cpu"
     facts = engine.residency.facts()
@@ -77,7 +82,7 @@ def test_a_table_and_its_key_do_not_push_each_other_out(
 ) -> None:
     engine, owner = runner(device_key_bytes=1), Owner(index, tmp_path, "key")
     for _ in range(3):
-        engine.run(owner.request(model), None)
+        scored(engine, owner.request(model))
     assert (engine.residency.facts()["misses"], engine.residency.facts()["hits"]) == (2, 4)
 
 
@@ -85,14 +90,14 @@ def test_progress_and_cancelling(index: NeighbourIndex, model: ModelPlace, tmp_p
     """Cancelled while the table is prepared, which the next run does then."""
     engine, owner = runner(), Owner(index, tmp_path, "key")
     with pytest.raises(CancelledError):
-        engine.run(owner.request(model), lambda done, total: False)
+        scored(engine, owner.request(model), lambda done, total: False)
     seen: list[tuple[int, int]] = []
 
     def watch(done: int, total: int) -> bool:
         seen.append((done, total))
         return True
 
-    assert list(owner.scores(engine.run(owner.request(model), watch).body)) == list(index.scores(QUERY[None])[0])
+    assert list(owner.scores(scored(engine, owner.request(model), watch).body)) == list(index.scores(QUERY[None])[0])
     assert seen and all(0 < done <= total for done, total in seen)
 
 
@@ -101,18 +106,18 @@ def test_what_the_web_process_would_have_refused(index: NeighbourIndex, model: M
     engine, owner, other = runner(), Owner(index, tmp_path, "key"), Owner(index, tmp_path, "other")
     size = index.client.parameters.polynomial_size
     with pytest.raises(SerializationError):
-        engine.run(owner.request(model, b"CLKL"), None)
+        scored(engine, owner.request(model, b"CLKL"))
     with pytest.raises(KeyMismatchError):
-        engine.run(owner.request(model, other.client.encrypt(other.key, QUERY).to_bytes()), None)
+        scored(engine, owner.request(model, other.client.encrypt(other.key, QUERY).to_bytes()))
     for polynomials, level in ((2, index.client.level), (1, index.client.level - 1)):
         wrong = owner.key.encrypt_seeded(np.zeros((polynomials, size), dtype=int), level).to_bytes()
         with pytest.raises(ShapeError):
-            engine.run(owner.request(model, wrong), None)
+            scored(engine, owner.request(model, wrong))
     foreign = small_index(300, seed=3)
     assert foreign.client.parameters != index.client.parameters
     stranger = Owner(foreign, tmp_path, "foreign")
     with pytest.raises(KeyMismatchError):
-        engine.run(stranger.request(model), None)
+        scored(engine, stranger.request(model))
 
 
 def test_damaged_files(index: NeighbourIndex, model: ModelPlace, tmp_path: Path) -> None:
@@ -120,22 +125,22 @@ def test_damaged_files(index: NeighbourIndex, model: ModelPlace, tmp_path: Path)
     whole = owner.place.path.read_bytes()
     owner.place.path.write_bytes(whole[:-1])
     with pytest.raises(DamagedKeyError):
-        engine.run(owner.request(model), None)
+        scored(engine, owner.request(model))
     owner.place.path.write_bytes(whole)
     damaged = ModelPlace("index", "cd" * 32, tmp_path / "2.clkn")
     damaged.path.write_bytes(model.path.read_bytes()[:-1])
     with pytest.raises(UnavailableError) as told:
-        engine.run(owner.request(damaged), None)
+        scored(engine, owner.request(damaged))
     assert str(tmp_path) not in str(told.value), "where the service keeps things is nobody's business"
 
 
 @pytest.mark.gpu
 def test_answers_of_a_gpu_are_those_of_the_cpu(index: NeighbourIndex, model: ModelPlace, tmp_path: Path) -> None:
-    """Byte for byte; tables and keys of the two devices are apart."""
+    """Byte for byte."""
     owner = Owner(index, tmp_path, "key")
     asked = owner.request(model)
-    answers = [Runner(EngineOptions((device,), threads=2)).run(asked, None) for device in ("cpu", "cuda:0")]
+    answers = [scored(Runner(EngineOptions(device, threads=2)), asked) for device in ("cpu", "cuda:0")]
     assert answers[0].body == answers[1].body and answers[1].device == "cuda:0"
-    both = Runner(EngineOptions(("cpu", "cuda:0"), threads=2))
+    several = Runner(EngineOptions("cuda:0", threads=2))
     with ThreadPoolExecutor(4) as pool:
-        assert {outcome.body for outcome in pool.map(lambda _: both.run(asked, None), range(8))} == {answers[0].body}
+        assert {outcome.body for outcome in pool.map(lambda _: scored(several, asked), range(8))} == {answers[0].body}

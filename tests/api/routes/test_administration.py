@@ -159,7 +159,7 @@ def test_an_engine_that_died_is_told(server: Server, admin: httpx.Client):
     server.kill_engine()
     assert becomes(lambda: get(admin, "load")["engine"]["restarts"], before["restarts"] + 1)
     assert becomes(lambda: get(admin, "load")["engine"]["answers"], True)
-    assert get(admin, "load")["engine"]["process"] != before["process"]
+    assert get(admin, "load")["engine"]["processes"][0]["process"] != before["processes"][0]["process"]
 
 
 def test_nothing_that_is_the_tenants_own_is_shown(server: Server, admin: httpx.Client):

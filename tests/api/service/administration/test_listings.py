@@ -42,8 +42,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def listings_of(database: Database, settings: Settings, models: Any = None) -> Listings:
-    link = SimpleNamespace(facts={"keys": ["k" * 32]})
-    dispatcher: Any = SimpleNamespace(link=link, waiting_of=lambda tenant: 3 if tenant == "tenant-7" else 0)
+    engines = SimpleNamespace(resident_keys=frozenset(["k" * 32]))
+    dispatcher: Any = SimpleNamespace(engines=engines, waiting_of=lambda tenant: 3 if tenant == "tenant-7" else 0)
     events = JobEvents()
     events.report(f"{1:032x}", JobProgress(5, 10, None))
     return Listings(settings, database, models, Usage(database, settings), dispatcher, events, Activity())

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fake_engines import FakeEngines
 from scoring_server import Server, User, new_tenant, running
 
-from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.service.scoring.dispatcher import DEFAULT_PRIORITY, SYNCHRONOUS_PRIORITY, Dispatcher, Work
 from cloakwork.api.service.scoring.queue import FairQueue
-from cloakwork.api.settings import load_settings
-from cloakwork.models.audit.audit_key import AuditKey
+from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY, SYNCHRONOUS_PRIORITY
 
 
 @dataclass(frozen=True)
@@ -112,42 +110,26 @@ def test_many_tenants_who_came_once_are_not_remembered():
     assert len(queue._levels[0]._clocks) < 2000
 
 
-class Engine:
-    """Takes what the dispatcher sends, ends it when told."""
-
-    up = True
-
-    def __init__(self) -> None:
-        self.sent: list[str] = []
-
-    def send(self, message: dict[str, str], body: bytes = b"") -> None:
-        self.sent.append(message["id"])
-
-
 def test_the_place_ahead_is_for_a_tenant_that_has_none():
     """A flood holds the workers and not what waits behind them: another tenant is next."""
-    dispatcher = Dispatcher(load_settings(), EngineOptions((), 2, 0, 0, "info"), AuditKey(bytes(32)))
-    engine = Engine()
-    dispatcher.link = engine  # type: ignore[assignment]
-    dispatcher._up({"workers": 2, "devices": ["cpu"]})
+    engine = FakeEngines()
+    dispatcher = engine.dispatcher
 
-    def submit(tenant: str, priority: int, seconds: float = 1.0) -> str:
-        identity = f"{tenant}{len(list(dispatcher._queue)) + len(engine.sent)}"
-        dispatcher.submit(Work(identity, tenant, priority, {"id": identity}, lambda *_: None, seconds))
-        return identity
+    def submit(tenant: str, priority: int) -> str:
+        return engine.submit(tenant, priority, seconds=1.5)  # longer than works that are joined
 
     for _ in range(100):
         submit("a", SYNCHRONOUS_PRIORITY)
-    assert len(engine.sent) == 2
-    # A hundred seconds wait; another tenant's second waits for two that run and for one turn of the others.
-    assert dispatcher.wait_seconds("b", 1.0) == pytest.approx(1.5)
-    assert dispatcher.wait_seconds("a", 1.0) == pytest.approx(50.0)
+    assert len(engine.only.sent) == 2
+    # 150 seconds wait; another tenant's run waits for two that run and for one turn of the others.
+    assert dispatcher.wait_seconds("b", 1.5) == pytest.approx(2.25)
+    assert dispatcher.wait_seconds("a", 1.5) == pytest.approx(75.0)
     job = submit("b", 0)
-    assert engine.sent[-1] == job and len(engine.sent) == 3
+    assert engine.only.sent[-1] == job and len(engine.only.sent) == 3
     submit("b", 0)
     for i in range(3):
-        dispatcher._heard({"event": "done", "id": engine.sent[i], "busy_seconds": 1.0}, b"")
-    assert [name[0] for name in engine.sent[3:5]].count("b") == 1
+        engine.end(engine.only.sent[i], busy_seconds=1.5)
+    assert [name[0] for name in engine.only.sent[3:5]].count("b") == 1
 
 
 # --- two tenants and a server ---

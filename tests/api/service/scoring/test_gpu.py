@@ -32,5 +32,7 @@ def test_answers_of_a_gpu_are_those_of_the_cpu(tmp_path: Path, devices: str):
             name.startswith("cuda") for name in http.get("/v2/models/toy").json()["parameters"]["fhe"]["devices"]
         )
         assert 'fhe_bootstraps_total{device="cuda' in http.get("/metrics").text
+        engine = http.get("/v2/admin/load").json()["engine"]
+        assert [process["name"] for process in engine["processes"]] == engine["devices"], "one for each"
     expected = user.made_again(compiled, load_audit_key(tmp_path / "data" / "audit.key"), body)
     np.testing.assert_array_equal(load_results(answer.content).words, load_results(expected).words)

@@ -1,0 +1,254 @@
+"""The engine processes of a service, one for each device: a crash, or a key that is being expanded, holds up one of them alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from cloakwork.api.engine.messages import Message
+from cloakwork.api.engine.options import EngineOptions
+from cloakwork.api.errors import UnavailableError
+from cloakwork.api.service.scoring.engine_link import RESTART_SECONDS, EngineLink
+from cloakwork.api.service.scoring.work import Work, run_message
+from cloakwork.fhe_core.engine import has_cuda
+from cloakwork.models.audit.audit_key import AuditKey
+
+_AHEAD: Final = 1  # runs sent beyond the workers, so that none waits for a message
+_LOOK_SECONDS: Final = 60.0  # that looking for GPUs may take
+
+_log = logging.getLogger("cloakwork.engine")
+
+
+@dataclass(eq=False)
+class Run:
+    """Works that an engine computes as one; those that it has not ended."""
+
+    works: dict[str, Work]
+    engine: Engine
+
+    @property
+    def tenant(self) -> str:
+        return next(iter(self.works.values())).tenant
+
+    @property
+    def long(self) -> bool:
+        return any(work.long for work in self.works.values())
+
+    def send(self) -> None:
+        self.engine.link.send(*run_message(list(self.works.values())))
+
+
+@dataclass(frozen=True)
+class Events:
+    """What is called when an engine is ready, says something of a work, has died."""
+
+    up: Callable[[], None]
+    heard: Callable[[Engine, Message, bytes], None]
+    lost: Callable[[Engine], None]
+
+
+class Engine:
+    """One process: what it computes now, and which keys it is likely to hold."""
+
+    def __init__(self, name: str, options: EngineOptions, audit_key: AuditKey, events: Events) -> None:
+        self.name, self._events = name, events
+        self.link = EngineLink(options, audit_key, partial(events.heard, self), self.greeted, self.died)
+        self.device = options.device
+        self.workers, self.spread = 1, 1
+        self.runs: set[Run] = set()
+        self.keys: set[str] = set()
+
+    @property
+    def has_worker(self) -> bool:
+        return len(self.runs) < self.workers
+
+    @property
+    def has_place(self) -> bool:
+        """On a worker, or ahead of one."""
+        return len(self.runs) < self.workers + _AHEAD
+
+    def greeted(self, hello: Message) -> None:
+        self.workers, self.spread = hello["workers"], hello["spread"]
+        self._events.up()
+
+    def died(self) -> None:
+        self.keys.clear()
+        self._events.lost(self)
+
+    def may_have(self, work: Work) -> bool:
+        """Not beside another of a run with which an engine died: one of them may have been the reason."""
+        if work.lost_with is None:
+            return True
+        return all(other.lost_with is not work.lost_with for run in self.runs for other in run.works.values())
+
+    async def ping(self, timeout: float) -> Message:
+        facts = await self.link.ping(timeout)
+        self.keys = set(facts["keys"]) | {work.key for run in self.runs for work in run.works.values()}
+        return facts
+
+
+class Engines:
+    def __init__(self, devices: tuple[str, ...], options: EngineOptions, audit_key: AuditKey, events: Events) -> None:
+        """`devices`: none: which there are is asked when they are started. `options`: of all together."""
+        self._devices = devices
+        self._options, self._audit_key, self._events = options, audit_key, events
+        self.all: list[Engine] = []
+        self._starting: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._starting = asyncio.create_task(self._start(), name="engines")
+
+    async def _start(self) -> None:
+        self.make(self._devices or await _usable_devices())
+        for engine in self.all:
+            engine.link.start()
+
+    def make(self, devices: tuple[str, ...]) -> None:
+        """One for each; what is the process's own, memory and CPU threads, is shared among them."""
+        processors = max(1, devices.count("cpu"))
+        for number, device in enumerate(devices):
+            options = replace(
+                self._options,
+                device=device,
+                threads=max(1, self._options.threads // (processors if device == "cpu" else 1)),
+                memory_key_bytes=self._options.memory_key_bytes // len(devices),
+            )
+            name = device if devices.count(device) == 1 else f"{device}#{number}"
+            self.all.append(Engine(name, options, self._audit_key, self._events))
+
+    async def stop(self) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        await asyncio.gather(*(engine.link.stop() for engine in self.all))
+
+    # --- all of them ---
+
+    @property
+    def ready(self) -> list[Engine]:
+        return [engine for engine in self.all if engine.link.up]
+
+    @property
+    def up(self) -> bool:
+        return bool(self.ready)
+
+    @property
+    def workers(self) -> int:
+        """Runs at a time, of those that are up, or else of all as they last said."""
+        return max(1, sum(engine.workers for engine in self.ready or self.all))
+
+    @property
+    def places(self) -> int:
+        """Runs that they may have."""
+        return sum(engine.workers + _AHEAD for engine in self.ready)
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for engine in self.all for run in engine.runs]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(engine.device for engine in self.all)
+
+    @property
+    def restarts(self) -> int:
+        return sum(engine.link.restarts for engine in self.all)
+
+    @property
+    def resident_keys(self) -> frozenset[str]:
+        """As they said when they were last asked."""
+        return frozenset(key for engine in self.all for key in engine.link.facts.get("keys", ()))
+
+    async def ping(self, timeout: float) -> dict[str, Message]:
+        """What they hold resident, of each that answers in time.
+
+        Raises:
+            UnavailableError: none does.
+        """
+        ready = self.ready
+        said = await asyncio.gather(*(engine.ping(timeout) for engine in ready), return_exceptions=True)
+        answers = {engine.name: each for engine, each in zip(ready, said, strict=True) if isinstance(each, dict)}
+        if answers:
+            return answers
+        for each in said:
+            if isinstance(each, BaseException):
+                raise each
+        raise UnavailableError("the engine is starting; try again", retry_after=1)
+
+    def forget(self, key: str) -> None:
+        for engine in self.ready:
+            engine.keys.discard(key)
+            engine.link.send({"op": "forget", "key": key})
+
+    # --- which of them ---
+
+    def best_for(self, work: Work, waiting: int) -> Engine | None:
+        """Where a work is done first, if it can go there now: the least busy engine, of slow ones only where the others have more to do than
+        makes up for it; among equals one that has the key.
+
+        Args:
+            waiting: works, which wait for engines that are full.
+        """
+        able = [engine for engine in self.ready if engine.may_have(work)]
+        if not able:
+            return None
+        slow = _slowness(able, work)
+
+        def rank(engine: Engine) -> tuple[float, bool]:
+            before = len(engine.runs) + (0 if engine.has_place else waiting)
+            return (2.0 ** slow[engine] * (1 + before / engine.workers), work.key not in engine.keys)
+
+        best = min(able, key=rank)
+        return best if best.has_place else None
+
+    def spread_for(self, work: Work, engine: Engine) -> int:
+        """Runs that are computed at a time as fast as one: what waits is better spread over so many than joined to one of them."""
+        slow = _slowness(self.ready, work)
+        return sum(other.spread for other, times in slow.items() if times <= slow[engine])
+
+
+def _slowness(engines: list[Engine], work: Work) -> dict[Engine, int]:
+    """How many times twice as slow as the fastest, as far as was measured: what is nearly as fast counts as equal."""
+    seconds = {engine: work.seconds_on(engine.device) for engine in engines}
+    fastest = min((each for each in seconds.values() if each), default=0.0)
+    return {engine: round(math.log2(each / fastest)) if each else 0 for engine, each in seconds.items()}
+
+
+async def _usable_devices() -> tuple[str, ...]:
+    """Every usable GPU, or the CPU. Looked for in a process that ends: looking takes memory on a GPU, and a driver may crash."""
+    if not has_cuda():
+        return ("cpu",)
+    failures = 0
+    while True:
+        with contextlib.suppress(OSError, ValueError):
+            async with asyncio.timeout(_LOOK_SECONDS):
+                return await _look()
+        _log.warning("the devices could not be looked up; it is tried again")
+        failures = min(failures + 1, len(RESTART_SECONDS) - 1)
+        await asyncio.sleep(RESTART_SECONDS[failures])
+
+
+async def _look() -> tuple[str, ...]:
+    """Raises: ValueError: the process said something else than JSON, or nothing."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "cloakwork.api.engine.devices",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        text, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return tuple(json.loads(text))

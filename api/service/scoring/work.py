@@ -1,0 +1,91 @@
+"""What waits for an engine, one request or job each, and what is sent to it as one run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Final
+
+from cloakwork.api.engine.messages import Message
+from cloakwork.api.service.clock import now
+
+DEFAULT_PRIORITY: Final = 5
+SYNCHRONOUS_PRIORITY: Final = 10  # before the tenant's own jobs
+
+MOST_TOGETHER: Final = 16  # works of one run
+MOST_SECONDS: Final = 1.0  # of them together, estimated: nobody waits longer for a turn because of it
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a run computes, for those who look."""
+
+    model: str
+    version: str
+    parameter_set: str
+    samples: int
+
+
+@dataclass(eq=False)
+class Work:
+    """One request. `listen` gets the engine's messages; `claim`, where given, says whether it is still wanted."""
+
+    id: str
+    tenant: str
+    priority: int
+    message: Message  # `model` and `key`, which those of one run share, and what a part has of its own
+    listen: Callable[[Message, bytes], None]
+    seconds: float  # estimated
+    long: bool = False
+    body: bytes = b""
+    claim: Callable[[], Awaitable[bool]] | None = None
+    subject: Subject | None = None
+    samples: int = 1
+    largest: int = 1  # samples of one run
+    alone: bool = False  # engines or processes died with it
+    losses: int = 0  # engines that died while they had it
+    lost_with: object = None  # the run in which the last one did: its works are tried again after one another
+    seconds_on: Callable[[str], float | None] = lambda _: None  # measured, by device
+    queued_at: float = field(default_factory=now)
+
+    @property
+    def level(self) -> int:
+        """Jobs above the default priority, which need a scope, go before what others have; nothing else does."""
+        return self.priority if DEFAULT_PRIORITY < self.priority < SYNCHRONOUS_PRIORITY else 0
+
+    @property
+    def key(self) -> str:
+        return str(self.message["key"]["name"])
+
+    @property
+    def kin(self) -> tuple[str, str]:
+        """What works of one tenant have in common that one run can answer."""
+        return self.message["model"]["digest"], self.key
+
+
+def together(first: Work, behind: Sequence[Work], runs: int) -> list[Work]:
+    """Works for one run: the first, and of those behind it as many as are better computed with it than after it.
+
+    Args:
+        behind: what waits of the same tenant and priority, in its order, which nothing overtakes.
+        runs: that an engine computes at a time as fast as one: work for one of them is not taken from another.
+    """
+    kin = list(takewhile(lambda work: work.kin == first.kin and not work.alone, () if first.alone else behind))
+    wanted = min(MOST_TOGETHER, -(-(1 + len(kin)) // runs))
+    chosen, seconds, samples = [first], first.seconds, first.samples
+    for work in kin[: wanted - 1]:
+        seconds, samples = seconds + work.seconds, samples + work.samples
+        if seconds > MOST_SECONDS or samples > first.largest:
+            break
+        chosen.append(work)
+    return chosen
+
+
+def run_message(works: Sequence[Work]) -> tuple[Message, bytes]:
+    first, parts = works[0].message, []
+    for work in works:
+        own = {name: value for name, value in work.message.items() if name not in ("model", "key")}
+        parts.append({"id": work.id, "samples": work.samples, "bytes": len(work.body), **own})
+    message = {"op": "run", "model": first["model"], "key": first["key"], "parts": parts}
+    return message, b"".join(work.body for work in works)

@@ -1,0 +1,80 @@
+"""Many requests of one key at a service that has one thread: computed together, each with the answer that audits expect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+from scoring_server import Server, User, becomes, running
+
+from cloakwork.models.audit.audit_key import load_audit_key
+from cloakwork.models.compiler import CompiledModel
+
+REQUESTS = 24
+
+
+def joined(http: httpx.Client) -> float:
+    """Requests that were computed with others."""
+    lines = http.get("/metrics").text.splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith("fhe_joined_requests_total "))
+
+
+def occupied(server: Server, user: User, body: bytes) -> str:
+    """A job that has the only thread for a while."""
+    with server.client() as http:
+        job: str = http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"]
+        assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "running")
+    return job
+
+
+def engines(server: Server) -> int:
+    """How often one was started."""
+    return sum(line["message"] == "engine ready" for line in server.log_lines())
+
+
+def test_answers_and_jobs_have_their_own_bytes(tmp_path: Path, fill: Callable[[Path], Path], compiled: CompiledModel):
+    limits = {"THREADS": "1", "SYNCHRONOUS_SECONDS": "60"}
+    with running(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
+        user = User.of(http)
+        user.upload()
+        bodies = [user.encrypt(samples=1 + number % 3, seed=number)[1] for number in range(REQUESTS)]
+        key = load_audit_key(server.data / "audit.key")
+        expected = [user.made_again(compiled, key, body) for body in bodies]
+        occupied(server, user, user.encrypt(samples=600)[1])
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            answers = list(pool.map(user.infer, bodies))
+        assert [answer.content for answer in answers] == expected
+        at_once = joined(http)
+        assert at_once >= REQUESTS // 2
+        times = [float(answer.headers["Fhe-Compute-Seconds"]) for answer in answers]
+        assert all(0 < each < 5 for each in times)
+
+        first = occupied(server, user, user.encrypt(samples=3000)[1])
+        jobs = [http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"] for body in bodies]
+        assert http.delete(f"/v2/jobs/{jobs.pop()}").status_code == 204
+        assert http.get(f"/v2/jobs/{first}").json()["state"] == "running", "they waited behind it"
+        for job, answer in zip(jobs, expected[:-1], strict=True):
+            assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"], "done")
+            assert http.get(f"/v2/jobs/{job}/result").content == answer
+        assert becomes(lambda: http.get(f"/v2/jobs/{first}").json()["state"], "done")
+        assert joined(http) - at_once >= REQUESTS // 2
+        assert becomes(lambda: http.get("/v2/usage").json()["days"][0]["requests"], 2 * REQUESTS - 1 + 2)
+
+
+def test_a_killed_engine_takes_no_answer_with_it(tmp_path: Path, fill: Callable[[Path], Path], compiled: CompiledModel):
+    limits = {"THREADS": "1", "SYNCHRONOUS_SECONDS": "60", "MAX_ATTEMPTS": "20"}
+    with running(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
+        user = User.of(http)
+        user.upload()
+        bodies = [user.encrypt(samples=20, seed=number)[1] for number in range(REQUESTS)]
+        key = load_audit_key(server.data / "audit.key")
+        expected = [user.made_again(compiled, key, body) for body in bodies]
+        occupied(server, user, user.encrypt(samples=300)[1])
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            answers = [pool.submit(user.infer, body) for body in bodies]
+            for number in range(1, 4):
+                assert becomes(lambda number=number: engines(server), number)
+                server.kill_engine()
+            assert [answer.result().content for answer in answers] == expected
