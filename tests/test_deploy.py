@@ -192,7 +192,26 @@ def test_what_compose_refers_to_is_there(file: str):
         assert set(service.get("secrets", [])) <= set(secrets)
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
+            if source.startswith("/"):  # a volume without a name
+                continue
             assert (COMPOSE / source).is_file() if source.startswith(".") else source in whole["volumes"]
+
+
+def test_a_fleet_of_compose_shares_no_data_folder_and_shows_clients_web_processes_alone():
+    found = {name: each for name, each in services().items() if each.get("profiles", [""])[0].startswith("fleet")}
+    roles = {name: each["environment"]["CLOAKWORK_ROLE"] for name, each in found.items()}
+    assert set(roles.values()) == {"web", "worker"}
+    for name, each in found.items():
+        assert each["volumes"] == ["/data"], "a new volume for each container"
+        assert each["environment"]["CLOAKWORK_AUDIT_KEY"] == "/run/secrets/audit_key"
+        assert each["environment"].items() >= services()["cloakwork-cpu"]["environment"].items()
+        aliases = each["networks"]["inside"]["aliases"]
+        assert ("cloakwork" in aliases) == (roles[name] == "web") and "cloakwork-nodes" in aliases
+        assert roles[name] == "web" or not each["ports"]
+    listening = [name for name, each in found.items() if each["ports"]]
+    assert len(listening) == 1, "one address of this machine"
+    scraped = read(MONITORING / "prometheus.yaml")["scrape_configs"][0]["dns_sd_configs"][0]["names"]
+    assert scraped == ["cloakwork-nodes"]
 
 
 def test_docker_compose_reads_the_files(tmp_path: Path):
@@ -202,7 +221,7 @@ def test_docker_compose_reads_the_files(tmp_path: Path):
     names = ("POSTGRES_PASSWORD", "S3_ACCESS_KEY", "S3_SECRET_KEY", "GRAFANA_PASSWORD")
     environment = tmp_path / "environment"
     environment.write_text("".join(f"{name}=x\n" for name in names))
-    profiles = [f"--profile={name}" for name in ("cpu", "gpu", "proxy", "monitoring")]
+    profiles = [f"--profile={name}" for name in ("cpu", "gpu", "fleet", "fleet-gpu", "proxy", "monitoring")]
     files = ["-f", COMPOSE / "compose.yaml"]
     run(docker, "compose", *files, "-f", COMPOSE / "compose.tls.yaml", "--env-file", environment, *profiles, "config")
     environment.write_text("")
@@ -248,15 +267,25 @@ def test_nginx_reads_its_file(tmp_path: Path):
     run(nginx, "-t", "-e", "stderr", "-c", whole)
 
 
-@pytest.mark.parametrize("with_file", [None, "tls.conf", "gpu.conf"])
-def test_systemd_reads_the_unit(with_file: str | None, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("cloakwork", ()),
+        ("cloakwork", ("tls.conf",)),
+        ("cloakwork", ("gpu.conf",)),
+        ("cloakwork-worker@0", ("gpu.conf", "workers.conf")),
+    ],
+)
+def test_systemd_reads_the_unit(name: str, files: tuple[str, ...], tmp_path: Path):
     analyze = tool("systemd-analyze")
     unit = (DEPLOY / "systemd" / "cloakwork.service").read_text(encoding="utf-8")
     program = "/opt/cloakwork/bin/cloakwork"
     assert unit.count(program) == 1
-    (tmp_path / "cloakwork.service").write_text(unit.replace(program, "/bin/true"))
-    if with_file:
-        (tmp_path / "cloakwork.service.d").mkdir()
-        shutil.copy(DEPLOY / "systemd" / with_file, tmp_path / "cloakwork.service.d")
+    template = tmp_path / f"{name.replace('@0', '@')}.service"
+    template.write_text(unit.replace(program, "/bin/true"))
+    folder = tmp_path / f"{template.name}.d"
+    folder.mkdir()
+    for each in files:
+        shutil.copy(DEPLOY / "systemd" / each, folder)
     environment = {"SYSTEMD_UNIT_PATH": f"{tmp_path}:", "PATH": "/usr/bin:/bin"}
-    assert run(analyze, "verify", "--man=no", "cloakwork.service", env=environment) == ""
+    assert run(analyze, "verify", "--man=no", f"{name}.service", env=environment) == ""
