@@ -101,6 +101,11 @@ class Settings(BaseSettings):
         5.0,
         description="`infer` answers at once when queue and run are estimated below this; else 202 with a job.",
     )
+    tensor_seconds: Seconds = Field(
+        50.0,
+        description="`infer` with a tensor, whose client cannot ask for a job, waits when queue and run are estimated below this; else 422 "
+        "`too_long` or 429. Clients have time-outs of their own, often a minute.",
+    )
     body_idle_seconds: Seconds = Field(20.0, description="A body that brings nothing for this long is given up: 408.")
     header_seconds: Seconds = Field(
         10.0, description="A connection without a complete request header for this long is closed."

@@ -82,8 +82,8 @@ def test_scores_at_once_and_as_a_job(http: httpx.Client, user: NeighbourUser, in
 def test_it_is_listed_and_described(http: httpx.Client, user: NeighbourUser, index: NeighbourIndex) -> None:
     assert http.get("/v2/models").json() == {"models": ["near", "toy"]}
     metadata = http.get("/v2/models/near/versions/1").json()
-    assert (metadata["inputs"][0]["shape"], metadata["outputs"][0]["shape"]) == ([-1, 6], [-1, 5000])
     facts = metadata["parameters"]["fhe"]
+    assert (facts["inputs"][0]["shape"], facts["outputs"][0]["shape"]) == ([-1, 6], [-1, 5000])
     assert (facts["kind"], facts["parameter_set"], facts["largest_batch"], facts["bootstraps"]) == (
         "index",
         "bgv12",
