@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -113,12 +114,20 @@ def test_encrypted_inference(caller: Caller, user: User, compiled: CompiledModel
     assert np.allclose(user.decrypt(results.tobytes()), np.asarray(compiled.predict(x)), atol=0.05)
 
 
-def test_asynchronous_calls(caller: Caller, user: User):
+def test_its_asynchronous_client(server: Server, caller: Caller, user: User):
+    """Which is another one, on aiohttp."""
+    asynchronous = pytest.importorskip("tritonclient.http.aio", reason="aiohttp is not installed here")
     user.upload()
     bodies = [user.encrypt(samples=1 + i, seed=i)[1] for i in range(4)]
-    calls = [caller.async_infer("toy", [tensor(body)]) for body in bodies]
-    for body, call in zip(bodies, calls, strict=True):
-        assert call.get_result().as_numpy("results").tobytes() == user.infer(body).content
+
+    async def ask() -> list[Any]:
+        async with asynchronous.InferenceServerClient(f"127.0.0.1:{server.port}") as stub:
+            assert await stub.is_server_ready() and await stub.is_model_ready("toy", headers=caller.headers)
+            calls = [stub.infer("toy", [tensor(body)], headers=caller.headers) for body in bodies]
+            return list(await asyncio.gather(*calls))
+
+    for body, answer in zip(bodies, asyncio.run(ask()), strict=True):
+        assert answer.as_numpy("results").tobytes() == user.infer(body).content
 
 
 def test_refusals_are_its_exceptions_with_our_reasons(caller: Caller, user: User):
