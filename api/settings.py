@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from ipaddress import ip_address
+import re
+from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -14,6 +15,8 @@ from cloakwork.fhe_core.errors import ParameterError
 
 PREFIX = "CLOAKWORK_"
 FILE_VARIABLE = "CLOAKWORK_CONFIG"
+
+_URLS: Final = ("database_url", "storage_url")
 
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -135,6 +138,12 @@ class Settings(BaseSettings):
         description="Origins, separated by spaces, whose pages may ask beside the service's own: `https://fhe.example`, as a proxy is called.",
     )
 
+    trusted_proxies: str = Field(
+        "",
+        description="Addresses and networks, separated by spaces, of proxies whose `X-Forwarded-For` says for whom they ask: `10.0.0.0/8`. For the "
+        "log alone.",
+    )
+
     # time
     result_retention_seconds: Seconds = Field(
         86400.0, description="Finished jobs and their results are kept this long."
@@ -190,12 +199,24 @@ class Settings(BaseSettings):
             )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key belong together; give both or none")
+        for proxy in self.trusted_proxies.split():
+            try:
+                ip_network(proxy)
+            except ValueError:
+                raise ValueError(
+                    f"trusted_proxies: '{proxy}' is neither an address nor a network such as 10.0.0.0/8"
+                ) from None
         if self.role != "all" and not self.shared:
             raise ValueError(
                 f"role '{self.role}' needs other processes to work with: set database_url to PostgreSQL and storage_url to storage that all "
                 "of them share, without single_host"
             )
         return self
+
+    def facts(self) -> dict[str, Any]:
+        """Every setting as it is in force, for the log: URLs without who signs in and without what is after '?'."""
+        found = self.model_dump(mode="json")
+        return found | {name: without_credentials(found[name]) for name in _URLS if found[name]}
 
     @property
     def shared(self) -> bool:
@@ -228,6 +249,15 @@ def load_settings(**flags: Any) -> Settings:
         raise ParameterError(f"settings: {problems}") from None
     except ValueError as error:  # not TOML
         raise ParameterError(f"settings: {error}") from None
+
+
+def without_credentials(url: str) -> str:
+    """Scheme, host and path, which may be logged; less where it is not clear which part is a password."""
+    scheme, mark, rest = url.partition("://")
+    before, _, after = rest.rpartition("@")
+    if not mark or re.search("[?#]", before):
+        return "(not shown)"
+    return scheme + mark + re.split("[?#]", after, maxsplit=1)[0]
 
 
 def is_loopback(host: str) -> bool:

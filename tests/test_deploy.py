@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
@@ -42,9 +42,15 @@ def test_yaml_parses(path: Path):
     assert isinstance(read(path), dict)
 
 
+PROCESS_METRICS = (
+    "process_start_time_seconds",
+    "process_resident_memory_bytes",
+)  # of prometheus_client, of those here used
+
+
 def samples() -> dict[str, set[str]]:
     """Every series of the service with its labels, as Prometheus has them."""
-    found = {"up": set()}
+    found: dict[str, set[str]] = {name: set() for name in ("up", *PROCESS_METRICS)}
     for metric in vars(Metrics()).values():
         if isinstance(metric, MetricWrapperBase):
             (family,) = metric.describe()
@@ -76,13 +82,14 @@ VALUES = {
     "state": set(STATES),
     "reason": {each.code for each in vars(errors).values() if isinstance(each, type) and hasattr(each, "code")},
     "job": {"cloakwork"},
+    "role": set(get_args(Settings.model_fields["role"].annotation)),
 }
 
 
 @pytest.mark.parametrize(("name", "expression"), expressions().items())
 def test_metrics_labels_and_their_values_exist(name: str, expression: str):
     known = samples()
-    series = re.findall(r"\b(fhe_\w+|up)\b(?:\{([^}]*)\})?", expression)
+    series = re.findall(r"\b(fhe_\w+|process_\w+|up)\b(?:\{([^}]*)\})?", expression)
     assert series
     for metric, matchers in series:
         assert metric in known
@@ -95,12 +102,12 @@ def test_metrics_labels_and_their_values_exist(name: str, expression: str):
 
 def test_jobs_of_a_shared_database_are_never_added_up():
     for expression in expressions().values():
-        assert not re.search(r"sum[^(]*\(\s*(?:rate\()?fhe_jobs", expression)
+        assert not re.search(r"sum[^(]*\(\s*(?:rate\()?fhe_(jobs|requests_waiting)", expression)
 
 
 def test_every_metric_is_on_the_dashboard():
     shown = set(re.findall(r"fhe_\w+", " ".join(expressions().values())))
-    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in samples() if name != "up"} <= {
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in samples() if name.startswith("fhe_")} <= {
         re.sub(r"_(bucket|sum|count)$", "", name) for name in shown
     }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.engine import has_cuda
-from cloakwork.fhe_core.errors import DeviceError
+from cloakwork.fhe_core.errors import DeviceError, FheError
 from cloakwork.fhe_core.evaluation_keys import device_ordinals
 
 _RUNS_PER_GPU = 2  # one computes while the other's ciphertexts travel
@@ -35,3 +35,12 @@ def _listed() -> list[dict[str, Any]]:
 def worker_count(devices: tuple[str, ...], threads: int) -> int:
     """Runs at a time."""
     return sum(threads if device == "cpu" else _RUNS_PER_GPU for device in devices)
+
+
+def build_facts() -> dict[str, str]:
+    """What the engine was built with, and which instructions of this processor it uses."""
+    try:
+        instructions = _engine.cpu_features()
+    except FheError:  # a forced set that the processor does not have: runs say so
+        instructions = ""
+    return {"instruction_set": instructions, "cuda": str(has_cuda()).lower()}

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from cloakwork.api.engine.devices import build_facts
 from cloakwork.api.engine.messages import Message, pack, receive_blocking
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.requests import ModelPlace, Progress, Request
@@ -38,9 +39,8 @@ class EngineProcess:
 
     def serve(self) -> None:
         """Until the other side closes."""
-        self._send(
-            {"event": "hello", "pid": os.getpid(), "devices": self._runner.devices, "workers": self._runner.workers}
-        )
+        hello: Message = {"devices": self._runner.devices, "workers": self._runner.workers, "build": build_facts()}
+        self._send({"event": "hello", "pid": os.getpid(), **hello})
         # Not as a context manager: that would wait for runs whose results nobody takes.
         pool = ThreadPoolExecutor(self._runner.workers, thread_name_prefix="run")
         with self._connection.makefile("rb") as stream:

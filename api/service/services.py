@@ -12,6 +12,7 @@ from cloakwork.api.database.connection import Database
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.metrics import Metrics
+from cloakwork.api.release import release
 from cloakwork.api.service.administration.actions import Actions
 from cloakwork.api.service.administration.administration import Administration
 from cloakwork.api.service.administration.listings import Listings
@@ -139,6 +140,7 @@ class Services:
         self.administration = self._administration()
         self.started = False
         self.draining = False
+        self.unfinished_runs = 0  # when the engine was ended
         self._until = 0.0  # by the monotonic clock: when a process that is to end ends
         self._hurried = asyncio.Event()
 
@@ -217,6 +219,7 @@ class Services:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
         await self.models.end()
+        self.unfinished_runs = self.dispatcher.running
         await self.dispatcher.link.stop()
         await self.jobs.drain()
         await self._housekeeping.end()
@@ -254,6 +257,11 @@ class Services:
         for state, count in (await self.store.counts()).items():
             self.metrics.jobs.labels(state).set(count)
         self.metrics.restarts.set(self.dispatcher.link.restarts)
+        here = self.dispatcher.requests_waiting
+        self.metrics.waiting.set(here if self.fleet is None else await self.fleet.queue.calls_waiting())
+        self.metrics.disk_free.set(self.disk.free_bytes())
+        self.metrics.disk_total.set(self.disk.total_bytes())
+        self.metrics.runs_as(release(), self.settings.role, self.dispatcher.build)
         return self.metrics.text(lambda model: not model or tenant is None or tenant.sees(model))
 
 

@@ -70,6 +70,7 @@ class Dispatcher:
         self._in_flight: dict[str, Work] = {}
         self._claims: set[asyncio.Task[None]] = set()
         self.devices: tuple[str, ...] = ()
+        self.build: dict[str, str] = {}  # of the engine, since it first answered
         self.link = EngineLink(options, audit_key, self._heard, self._up, self._lost)
 
     # --- from the services ---
@@ -140,6 +141,11 @@ class Dispatcher:
         return len(self._queue)
 
     @property
+    def requests_waiting(self) -> int:
+        """Without jobs."""
+        return sum(work.claim is None for work in self._queue)
+
+    @property
     def running(self) -> int:
         return len(self._in_flight)
 
@@ -148,6 +154,7 @@ class Dispatcher:
     def _up(self, hello: Message) -> None:
         self._workers = hello["workers"]
         self.devices = tuple(hello["devices"])
+        self.build = hello["build"]
         self._pump()
 
     def _pump(self) -> None:
