@@ -129,7 +129,7 @@ def test_the_place_ahead_is_for_a_tenant_that_has_none():
     dispatcher = Dispatcher(load_settings(), EngineOptions((), 2, 0, 0, "info"), AuditKey(bytes(32)))
     engine = Engine()
     dispatcher.link = engine  # type: ignore[assignment]
-    dispatcher._up({"workers": 2, "devices": ["cpu"]})
+    dispatcher._up({"workers": 2, "devices": ["cpu"], "build": {}})
 
     def submit(tenant: str, priority: int, seconds: float = 1.0) -> str:
         identity = f"{tenant}{len(list(dispatcher._queue)) + len(engine.sent)}"
