@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fleet_servers import processes
+from postgresql import postgresql, reason_without
 from scoring_server import Server, User, becomes
+from sockets import connect, head
 
 from cloakwork.api.release import release
 from cloakwork.api.settings import Settings, load_settings
@@ -60,6 +63,27 @@ def test_runs_that_were_not_finished_are_told(tmp_path: Path, fill: Callable[[Pa
         server.stop()
     ended = one(server, "ended")
     assert (ended["drained"], ended["runs_unfinished"]) == (False, 1)
+
+
+@pytest.mark.skipif(reason_without() is not None, reason=str(reason_without()))
+def test_requests_that_were_cut_off_are_told(tmp_path: Path, fill: Callable[[Path], Path]):
+    """Somebody sends a body for longer than the process may drain."""
+    settings = {"DRAIN_SECONDS": "0.5", "AUDIT_KEY": str(tmp_path / "audit.key")}
+    (tmp_path / "audit.key").write_bytes(bytes(32))
+    with postgresql() as database, processes(tmp_path, fill, database, **settings) as group:
+        server = group.start("all")
+        with server.client() as http:
+            user = User.of(http)
+            key = http.post("/v2/keys", json=user.announcement()).json()["id"]
+            with connect(server) as connection:
+                sent = head(f"PATCH /v2/keys/{key}", f"Content-Length: {len(user.keys)}", "Upload-Offset: 0")
+                connection.sendall(sent + user.keys[:5000])
+                assert becomes(lambda: http.get("/v2/admin/load").json()["connections"]["busy"], 2)
+                assert server.process is not None
+                server.process.terminate()
+                server.process.wait(60)
+    ended = one(server, "ended")
+    assert (ended["drained"], ended["requests_cut_off"], ended["runs_unfinished"]) == (False, 1, 0)
 
 
 @pytest.mark.parametrize(
