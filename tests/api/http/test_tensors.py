@@ -12,21 +12,10 @@ import numpy as np
 import pytest
 from scoring_server import Server, User, running
 from sockets import connect, head, read_reply
+from tensors import described, send_tensor
 
 from cloakwork.api.http.tensors import DATATYPE, HEADER, INPUT, OUTPUT
 from cloakwork.models.compiler import CompiledModel
-
-
-def described(size: int, **changes: Any) -> dict[str, Any]:
-    """What a client sends before an object of so many bytes."""
-    tensor = {"name": INPUT, "datatype": DATATYPE, "shape": [size], "parameters": {"binary_data_size": size}}
-    return {"inputs": [{**tensor, **changes}], "parameters": {"binary_data_output": True}}
-
-
-def send(user: User, about: Any, body: bytes, route: str = "infer", **headers: str) -> httpx.Response:
-    text = about if isinstance(about, bytes) else json.dumps(about).encode()
-    headers = {HEADER: str(len(text)), **headers}
-    return user.http.post(f"/v2/models/{user.model}/{route}", content=text + body, headers=headers)
 
 
 def refused(answer: httpx.Response, status: int, code: str, *words: str) -> None:
@@ -43,7 +32,7 @@ def ready(user: User) -> User:
 
 def test_an_answer_is_the_tensor_that_the_raw_form_gives(ready: User, compiled: CompiledModel):
     x, body = ready.encrypt(samples=3)
-    answer = send(ready, {"id": 'my "run"', **described(len(body))}, body)
+    answer = send_tensor(ready, {"id": 'my "run"', **described(len(body))}, body)
     assert answer.status_code == 200, answer.text
     start = int(answer.headers[HEADER])
     about, results = json.loads(answer.content[:start]), answer.content[start:]
@@ -62,8 +51,8 @@ def test_an_answer_is_the_tensor_that_the_raw_form_gives(ready: User, compiled: 
 def test_a_tensor_may_become_a_job(ready: User):
     _, body = ready.encrypt()
     for answer in (
-        send(ready, described(len(body)), body, Prefer="respond-async"),
-        send(ready, described(len(body)), body, route="jobs"),
+        send_tensor(ready, described(len(body)), body, Prefer="respond-async"),
+        send_tensor(ready, described(len(body)), body, route="jobs"),
     ):
         assert answer.status_code == 202, answer.text
         with ready.http.stream("GET", f"{answer.headers['location']}/events") as events:
@@ -74,7 +63,7 @@ def test_a_tensor_may_become_a_job(ready: User):
 @pytest.mark.parametrize("value", ["-1", "1.5", "0x10", "ten", "", "1e3", "9" * 30, "+7"])
 def test_lengths_that_are_none(ready: User, value: str):
     _, body = ready.encrypt()
-    refused(send(ready, described(len(body)), body, **{HEADER: value}), 400, "bad_request", HEADER)
+    refused(send_tensor(ready, described(len(body)), body, **{HEADER: value}), 400, "bad_request", HEADER)
 
 
 def test_two_lengths(server: Server, ready: User):
@@ -125,7 +114,7 @@ def test_lengths_that_cannot_be_are_refused_before_a_byte_is_read(
 )
 def test_tensors_of_another_kind(ready: User, changes: dict[str, Any], words: str):
     _, body = ready.encrypt()
-    refused(send(ready, described(len(body), **changes), body), 422, "malformed", words)
+    refused(send_tensor(ready, described(len(body), **changes), body), 422, "malformed", words)
 
 
 def test_numbers_in_json_are_refused_with_the_way_out(ready: User):
@@ -137,14 +126,14 @@ def test_numbers_in_json_are_refused_with_the_way_out(ready: User):
     place = f"/v2/models/{ready.model}/infer"
     refused(ready.http.post(place, json=in_json), 415, "unsupported_media", way)
     refused(ready.http.post(place, content=text), 422, "malformed", way)
-    refused(send(ready, text, body), 415, "unsupported_media", way)
+    refused(send_tensor(ready, text, body), 415, "unsupported_media", way)
 
 
 def test_not_one_input(ready: User):
     _, body = ready.encrypt()
     one = described(len(body))["inputs"][0]
     for inputs in ([], [one, one], [one, {**one, "name": "other"}], [one] * 100, {}, None):
-        refused(send(ready, {"inputs": inputs}, body), 422, "malformed")
+        refused(send_tensor(ready, {"inputs": inputs}, body), 422, "malformed")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +149,7 @@ def test_not_one_input(ready: User):
 def test_outputs_that_there_are_not(ready: User, outputs: list[Any], status: int, words: str):
     _, body = ready.encrypt()
     about = {"inputs": described(len(body))["inputs"], "outputs": outputs}
-    refused(send(ready, about, body), status, "malformed" if status == 422 else "unsupported_media", words)
+    refused(send_tensor(ready, about, body), status, "malformed" if status == 422 else "unsupported_media", words)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +172,7 @@ def test_outputs_that_there_are_not(ready: User, outputs: list[Any], status: int
 )
 def test_headers_that_are_no_description(ready: User, text: bytes):
     _, body = ready.encrypt()
-    refused(send(ready, text, body), 422, "malformed")
+    refused(send_tensor(ready, text, body), 422, "malformed")
 
 
 def test_what_has_no_meaning_for_one_run_is_not_looked_at(ready: User):
@@ -191,17 +180,17 @@ def test_what_has_no_meaning_for_one_run_is_not_looked_at(ready: User):
     about = described(len(body))
     about["parameters"] |= {"priority": 1, "timeout": 5, "sequence_id": 0, "mine": {"a": [1]}}
     about["more"] = "x"
-    assert send(ready, about, body).status_code == 200
+    assert send_tensor(ready, about, body).status_code == 200
 
 
 def test_the_object_is_looked_at_as_ever(ready: User, tmp_path: Path):
     _, body = ready.encrypt()
     ready.key.save(tmp_path / "client.key", "passphrase")
     secret = (tmp_path / "client.key").read_bytes()[: len(body)].ljust(len(body), b"\0")
-    refused(send(ready, described(len(secret)), secret), 422, "secret_key_refused")
-    refused(send(ready, described(len(body)), bytes(len(body))), 422, "serialization_error")
+    refused(send_tensor(ready, described(len(secret)), secret), 422, "secret_key_refused")
+    refused(send_tensor(ready, described(len(body)), bytes(len(body))), 422, "serialization_error")
     other = User.of(ready.http)
-    refused(send(ready, described(len(body)), other.encrypt()[1]), 428, "key_required")
+    refused(send_tensor(ready, described(len(body)), other.encrypt()[1]), 428, "key_required")
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "identity, gzip"])
@@ -233,5 +222,5 @@ def test_a_long_run_is_refused_with_the_way_out_before_its_bytes_come(impatient:
         user.upload()
         _, body = user.encrypt()
         assert user.infer(body).status_code == 202
-        refused(send(user, described(len(body)), body), 422, "too_long", "/v2/models/toy/jobs")
-        assert send(user, described(len(body)), body, route="jobs").status_code == 202
+        refused(send_tensor(user, described(len(body)), body), 422, "too_long", "/v2/models/toy/jobs")
+        assert send_tensor(user, described(len(body)), body, route="jobs").status_code == 202
