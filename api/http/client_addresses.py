@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final
 
 from starlette.types import Scope
 
 from cloakwork.api.http.gate import values_of
+
+
+_HOPS: Final = 16  # that are followed back
 
 
 class ClientAddresses:
@@ -29,7 +33,8 @@ class ClientAddresses:
         found = None if client is None else _address(client[0])
         if found is None or not self._trusts(found):
             return None if found is None else str(found)
-        for name in reversed(b",".join(values_of(scope["headers"], b"x-forwarded-for")).split(b",")):
+        forwarded = b",".join(values_of(scope["headers"], b"x-forwarded-for")).rsplit(b",", _HOPS)
+        for name in reversed(forwarded[-_HOPS:]):
             address = _address(name.decode("latin-1"))
             if address is None:
                 break
