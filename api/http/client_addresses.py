@@ -10,7 +10,6 @@ from starlette.types import Scope
 
 from cloakwork.api.http.gate import values_of
 
-
 _HOPS: Final = 16  # that are followed back
 
 
