@@ -21,6 +21,7 @@ from two_services import object_store
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 WAITING = 6
+SETTINGS = {"THREADS": "1", "SYNCHRONOUS_SECONDS": "60"}  # so that requests are answered at once, whatever waits
 # `aws s3 sync` as far as the page uses it, for machines without the program: every object of one side is written to the other.
 AWS = """\
 import sys
@@ -118,14 +119,14 @@ def test_a_service_with_sqlite_and_files(tmp_path: Path, fill: Callable[[Path], 
     data, kept, new = fill(tmp_path / "data"), tmp_path / "backup", tmp_path / "new"
     kept.mkdir()
     token = new_tenant(data, "alice")
-    with running(data, insecure=False, environment={"THREADS": "1"}) as server:
+    with running(data, insecure=False, environment=SETTINGS) as server:
         before = leave(server, token)
         shell(backup, {"DATA": str(data), "BACKUP": str(kept)})
         server.kill()
     shutil.rmtree(data)
     shell(restore, {"DATA": str(new), "BACKUP": str(kept)})
     (new / "log.jsonl").touch()
-    with running(new, insecure=False, environment={"THREADS": "1"}) as server:
+    with running(new, insecure=False, environment=SETTINGS) as server:
         find_again(server, before)
         with server.client(headers={"Authorization": f"Bearer {token}"}) as http:
             (unfinished,) = [each["id"] for each in http.get("/v2/keys").json()["keys"] if each["state"] == "open"]
@@ -149,7 +150,7 @@ def test_services_with_postgresql_and_object_storage(tmp_path: Path, fill: Calla
             "DATABASE_URL": database,
             "STORAGE_URL": storage,
             "AUDIT_KEY": str(key),
-            "THREADS": "1",
+            **SETTINGS,
             "TAKEOVER_SECONDS": "2",
         }
 

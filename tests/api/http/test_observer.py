@@ -33,9 +33,9 @@ def http(server: Server, token: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def line_of(server: Server, answer: httpx.Response) -> dict[str, Any]:
-    """It comes when the answer has gone out."""
-    identity = answer.headers["x-request-id"]
+def line_of(server: Server, answer: httpx.Response | str) -> dict[str, Any]:
+    """Of an answer, or by its request's id; it comes when the answer has gone out."""
+    identity = answer if isinstance(answer, str) else answer.headers["x-request-id"]
 
     def lines() -> list[dict[str, Any]]:
         return [each for each in server.log_lines() if each.get("request_id") == identity]
@@ -121,7 +121,7 @@ def test_requests_that_are_none_have_a_line_too(server: Server):
         connection.sendall(head("GET /v2", "Content-Length: -5"))
         reply = read_reply(connection)
     assert reply is not None
-    (line,) = [each for each in server.log_lines() if each.get("request_id") == reply.headers["x-request-id"]]
+    line = line_of(server, reply.headers["x-request-id"])
     assert (line["client"], line["method"], line["route"], line["status"]) == ("127.0.0.1", None, "none", 400)
     assert line["code"] == "bad_request"
 
