@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import BaseRoute, Route
 
+from cloakwork.api.http.client_addresses import ClientAddresses
 from cloakwork.api.http.error_answers import add_handlers
 from cloakwork.api.http.gate import Gate
 from cloakwork.api.http.middleware import ServiceMiddleware
+from cloakwork.api.http.observer import Observer
 from cloakwork.api.http.page_files import read_page
+from cloakwork.api.http.route_names import RouteNames
 from cloakwork.api.release import release
 from cloakwork.api.routes import administration, health, inference, jobs, keys, models, repository, usage
 from cloakwork.api.routes.page import page_router
@@ -50,15 +54,17 @@ def create_app(services: Services) -> FastAPI:
         usage,
         administration,
     )  # the frequent one is found first
-    for module in modules if settings.serves else (health,):
-        app.include_router(module.router)
+    routers = [module.router for module in (modules if settings.serves else (health,))]
     if settings.page and settings.serves:
-        app.include_router(page_router(read_page(), settings.admin_page))
+        routers.append(page_router(read_page(), settings.admin_page))
+    for router in routers:
+        app.include_router(router)
+    templates = [*_paths(app.routes), *(path for router in routers for path in _paths(router.routes))]
     app.add_middleware(
         ServiceMiddleware,
         gate=Gate(settings, services.tenants),
         error_answer=add_handlers(app, services.metrics, services.disk),
-        metrics=services.metrics,
+        observer=Observer(services.metrics, RouteNames(templates), ClientAddresses(settings.trusted_proxies.split())),
         tls=settings.tls_certificate is not None,
     )
     _say_what_is_true(app, settings.insecure_local)
@@ -67,6 +73,10 @@ def create_app(services: Services) -> FastAPI:
 
         instrument(app)
     return app
+
+
+def _paths(routes: Iterable[BaseRoute]) -> list[str]:
+    return [route.path for route in routes if isinstance(route, Route)]
 
 
 def _say_what_is_true(app: FastAPI, anonymous: bool) -> None:

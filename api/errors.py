@@ -150,6 +150,13 @@ class TooLargeError(ServiceError):
     http_status = 413
 
 
+class UnsupportedMediaError(ServiceError):
+    """A body in a form or coding that the route does not take, or an answer that is wanted in such."""
+
+    code = "unsupported_media"
+    http_status = 415
+
+
 class MalformedError(ServiceError):
     """Bytes that are not what the route takes."""
 
@@ -167,6 +174,13 @@ class ChecksumError(MalformedError):
     """An upload whose bytes are not those that were announced."""
 
     code = "checksum_mismatch"
+
+
+class TooLongError(ServiceError):
+    """A run that takes longer than a client waits who cannot ask for a job."""
+
+    code = "too_long"
+    http_status = 422
 
 
 class KeyRequiredError(ServiceError):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
 from prometheus_client.registry import Collector
 
 from cloakwork.api.activity import Activity
 
+_HTTP_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
 
 
@@ -18,6 +19,16 @@ class Metrics:
         self._registry = CollectorRegistry()
         self.requests = Counter(
             "fhe_requests", "Requests by model and status.", ["model", "code"], registry=self._registry
+        )
+        self.by_route = Counter(
+            "fhe_http_requests", "Requests by route and status.", ["method", "route", "status"], registry=self._registry
+        )
+        self.duration = Histogram(
+            "fhe_http_request_seconds",
+            "From a request's header to the last byte of its answer.",
+            ["method", "route"],
+            buckets=_HTTP_SECONDS,
+            registry=self._registry,
         )
         self.queue = Histogram(
             "fhe_queue_seconds", "Waiting for the engine.", buckets=_SECONDS, registry=self._registry
@@ -34,8 +45,21 @@ class Metrics:
         self.rejected = Counter("fhe_rejected", "Requests refused, by reason.", ["reason"], registry=self._registry)
         self.jobs = Gauge("fhe_jobs", "Jobs by state.", ["state"], registry=self._registry)
         self.restarts = Gauge("fhe_engine_restarts", "Engine processes started again.", registry=self._registry)
+        self.waiting = Gauge(
+            "fhe_requests_waiting", "Requests that wait for the engine, jobs left out.", registry=self._registry
+        )
+        self.disk_free = Gauge("fhe_disk_free_bytes", "Where the data folder is.", registry=self._registry)
+        self.disk_total = Gauge("fhe_disk_total_bytes", "Of that file system.", registry=self._registry)
+        self.build = Gauge(
+            "fhe_build_info",
+            "1; what runs here, as labels. Those of the engine are empty where there is none.",
+            ["version", "role", "instruction_set", "cuda"],
+            registry=self._registry,
+        )
+        ProcessCollector(registry=self._registry)  # process_.. of the web process: its start, memory, open files
         self.activity = Activity()
         self._seen: defaultdict[tuple[str, str], int] = defaultdict(int)  # by engine and name
+        self.requests_answered = 0
 
     def ran(self, set_name: str, device: str, bootstraps: int, queue_seconds: float, run_seconds: float) -> None:
         self.bootstraps.labels(set_name, device).inc(bootstraps)
@@ -51,6 +75,16 @@ class Metrics:
                 count, seen = facts.get(name, 0), self._seen[engine, name]
                 counter.inc(count - seen if count >= seen else count)
                 self._seen[engine, name] = count
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Args: of bounded number: methods that HTTP has, templates of routes."""
+        self.requests_answered += 1
+        self.by_route.labels(method, route, str(status)).inc()
+        self.duration.labels(method, route).observe(seconds)
+
+    def runs_as(self, version: str, role: str, engine: Mapping[str, str]) -> None:
+        self.build.clear()
+        self.build.labels(version, role, engine.get("instruction_set", ""), engine.get("cuda", "")).set(1)
 
     def text(self, sees: Callable[[str], bool]) -> bytes:
         """Without the samples of models that whoever asks does not see."""

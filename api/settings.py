@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from ipaddress import ip_address
+import re
+from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
@@ -14,6 +15,8 @@ from cloakwork.fhe_core.errors import ParameterError
 
 PREFIX = "CLOAKWORK_"
 FILE_VARIABLE = "CLOAKWORK_CONFIG"
+
+_URLS: Final = ("database_url", "storage_url")
 
 Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -102,6 +105,11 @@ class Settings(BaseSettings):
         5.0,
         description="`infer` answers at once when queue and run are estimated below this; else 202 with a job.",
     )
+    tensor_seconds: Seconds = Field(
+        50.0,
+        description="`infer` with a tensor, whose client cannot ask for a job, waits when queue and run are estimated below this; else 422 "
+        "`too_long` or 429. Clients have time-outs of their own, often a minute.",
+    )
     body_idle_seconds: Seconds = Field(20.0, description="A body that brings nothing for this long is given up: 408.")
     header_seconds: Seconds = Field(
         10.0, description="A connection without a complete request header for this long is closed."
@@ -129,6 +137,12 @@ class Settings(BaseSettings):
     allowed_origins: str = Field(
         "",
         description="Origins, separated by spaces, whose pages may ask beside the service's own: `https://fhe.example`, as a proxy is called.",
+    )
+
+    trusted_proxies: str = Field(
+        "",
+        description="Addresses and networks, separated by spaces, of proxies whose `X-Forwarded-For` says for whom they ask: `10.0.0.0/8`. For the "
+        "log alone.",
     )
 
     # time
@@ -186,12 +200,24 @@ class Settings(BaseSettings):
             )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("tls_certificate and tls_key belong together; give both or none")
+        for proxy in self.trusted_proxies.split():
+            try:
+                ip_network(proxy)
+            except ValueError:
+                raise ValueError(
+                    f"trusted_proxies: '{proxy}' is neither an address nor a network such as 10.0.0.0/8"
+                ) from None
         if self.role != "all" and not self.shared:
             raise ValueError(
                 f"role '{self.role}' needs other processes to work with: set database_url to PostgreSQL and storage_url to storage that all "
                 "of them share, without single_host"
             )
         return self
+
+    def facts(self) -> dict[str, Any]:
+        """Every setting as it is in force, for the log: URLs without who signs in and without what is after '?'."""
+        found = self.model_dump(mode="json")
+        return found | {name: without_credentials(found[name]) for name in _URLS if found[name]}
 
     @property
     def named_devices(self) -> tuple[str, ...]:
@@ -229,6 +255,15 @@ def load_settings(**flags: Any) -> Settings:
         raise ParameterError(f"settings: {problems}") from None
     except ValueError as error:  # not TOML
         raise ParameterError(f"settings: {error}") from None
+
+
+def without_credentials(url: str) -> str:
+    """Scheme, host and path, which may be logged; less where it is not clear which part is a password."""
+    scheme, mark, rest = url.partition("://")
+    before, _, after = rest.rpartition("@")
+    if not mark or re.search("[?#]", before):
+        return "(not shown)"
+    return scheme + mark + re.split("[?#]", after, maxsplit=1)[0]
 
 
 def is_loopback(host: str) -> bool:

@@ -6,10 +6,12 @@ import asyncio
 import functools
 import logging
 import math
+import os
+import platform
 import resource
 import signal
 import socket
-from collections.abc import Callable
+import time
 from types import FrameType
 
 import uvicorn
@@ -19,6 +21,7 @@ from cloakwork.api.application import create_app
 from cloakwork.api.http.connections import Connections
 from cloakwork.api.http.gate import HEADER_BYTES
 from cloakwork.api.http.limited_protocol import limited_protocol
+from cloakwork.api.release import release
 from cloakwork.api.service.services import Services, prepare
 from cloakwork.api.settings import Settings
 
@@ -33,6 +36,7 @@ _log = logging.getLogger("cloakwork.server")
 def serve(settings: Settings) -> int:
     """Until a signal; the exit status."""
     logs.set_up(settings.log_level)
+    _log.info("starting", extra=_about(settings))
     services = Services(settings)
     asyncio.run(prepare(settings, services.node.name))
     connections = Connections(
@@ -55,9 +59,19 @@ def serve(settings: Settings) -> int:
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
     )
-    server = _Server(config, settings, connections, services.stop_soon)
+    server = _Server(config, settings, connections, services)
     server.run()
     return 0 if server.started else 1
+
+
+def _about(settings: Settings) -> dict[str, object]:
+    """What runs, and how it is set: without secrets."""
+    return {
+        "version": release(),
+        "python": platform.python_version(),
+        "pid": os.getpid(),
+        "settings": settings.facts(),
+    }
 
 
 def _allow_open_files(connections: int) -> None:
@@ -76,16 +90,20 @@ def _allow_open_files(connections: int) -> None:
 
 class _Server(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, settings: Settings, connections: Connections, stop_soon: Callable[[], None]
+        self, config: uvicorn.Config, settings: Settings, connections: Connections, services: Services
     ) -> None:
         super().__init__(config)
         self._settings = settings
         self._connections = connections
-        self._stop_soon = stop_soon
+        self._services = services
+        self._began = time.monotonic()
+        self._signal: int | None = None
+        self._cut_off = 0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The second signal, of either kind, waits for nobody."""
-        self._stop_soon()
+        self._signal = sig
+        self._services.stop_soon()
         super().handle_exit(signal.SIGINT if self.should_exit else sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -101,6 +119,30 @@ class _Server(uvicorn.Server):
                 for each in listening.sockets:
                     host, port = each.getsockname()[:2]
                     _log.info("listening", extra={"url": f"{scheme}://{host}:{port}"})
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """The last line is written here: Uvicorn ends the process by the signal that it got."""
+        await super().shutdown(sockets)
+        services = self._services
+        unfinished = max(services.unfinished_runs, services.dispatcher.running)
+        _log.info(
+            "ended",
+            extra={
+                "signal": None if self._signal is None else signal.Signals(self._signal).name,
+                "uptime_seconds": round(time.monotonic() - self._began, 3),
+                "requests": services.metrics.requests_answered,
+                "drained": not (self._cut_off or unfinished),
+                "requests_cut_off": self._cut_off,
+                "runs_unfinished": unfinished,
+            },
+        )
+
+    async def _wait_tasks_to_complete(self) -> None:
+        """Those that are left when the time is over are cancelled."""
+        try:
+            await super()._wait_tasks_to_complete()
+        finally:
+            self._cut_off = len(self.server_state.tasks)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _LOOK_TICKS == 0:

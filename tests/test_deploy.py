@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
@@ -42,9 +42,15 @@ def test_yaml_parses(path: Path):
     assert isinstance(read(path), dict)
 
 
+PROCESS_METRICS = (
+    "process_start_time_seconds",
+    "process_resident_memory_bytes",
+)  # of prometheus_client, of those here used
+
+
 def samples() -> dict[str, set[str]]:
     """Every series of the service with its labels, as Prometheus has them."""
-    found = {"up": set()}
+    found: dict[str, set[str]] = {name: set() for name in ("up", *PROCESS_METRICS)}
     for metric in vars(Metrics()).values():
         if isinstance(metric, MetricWrapperBase):
             (family,) = metric.describe()
@@ -76,13 +82,14 @@ VALUES = {
     "state": set(STATES),
     "reason": {each.code for each in vars(errors).values() if isinstance(each, type) and hasattr(each, "code")},
     "job": {"cloakwork"},
+    "role": set(get_args(Settings.model_fields["role"].annotation)),
 }
 
 
 @pytest.mark.parametrize(("name", "expression"), expressions().items())
 def test_metrics_labels_and_their_values_exist(name: str, expression: str):
     known = samples()
-    series = re.findall(r"\b(fhe_\w+|up)\b(?:\{([^}]*)\})?", expression)
+    series = re.findall(r"\b(fhe_\w+|process_\w+|up)\b(?:\{([^}]*)\})?", expression)
     assert series
     for metric, matchers in series:
         assert metric in known
@@ -95,12 +102,12 @@ def test_metrics_labels_and_their_values_exist(name: str, expression: str):
 
 def test_jobs_of_a_shared_database_are_never_added_up():
     for expression in expressions().values():
-        assert not re.search(r"sum[^(]*\(\s*(?:rate\()?fhe_jobs", expression)
+        assert not re.search(r"sum[^(]*\(\s*(?:rate\()?fhe_(jobs|requests_waiting)", expression)
 
 
 def test_every_metric_is_on_the_dashboard():
     shown = set(re.findall(r"fhe_\w+", " ".join(expressions().values())))
-    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in samples() if name != "up"} <= {
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in samples() if name.startswith("fhe_")} <= {
         re.sub(r"_(bucket|sum|count)$", "", name) for name in shown
     }
 
@@ -125,16 +132,21 @@ def test_grafana_finds_its_data_source():
     assert {each["datasource"]["uid"] for panel in dashboard["panels"] for each in panel["targets"]} == {source}
 
 
-def test_the_page_names_every_alert_and_every_file():
-    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+def test_the_pages_name_every_alert_every_metric_and_every_file():
+    operations = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     rules = read(MONITORING / "alerts.yaml")["groups"][0]["rules"]
-    assert [rule["alert"] for rule in rules if f"`{rule['alert']}`" not in page] == []
+    assert set(re.findall(r"`(Cloakwork\w+)`", operations)) == {rule["alert"] for rule in rules}
+    families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in samples() if name != "up"}
+    metrics = operations.split("\n## Metrics\n")[1].split("\n## ")[0]
+    assert {name for name in families if not re.search(rf"`{name}\b", metrics)} == set()
+    assert set(re.findall(r"\bfhe_\w+", metrics)) <= families
+    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
     templates = CHART / "templates"
     assert [path.name for path in FILES if templates not in path.parents and path.name not in page] == []
 
 
 def test_the_table_of_sizes_is_that_of_the_sets():
-    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) MiB \| (\d+) MiB \| (\d+) \| (\d+) \|$", page, flags=re.MULTILINE)
     assert len(rows) > 5
     memory, device = (Settings.model_fields[name].default for name in ("memory_key_bytes", "device_key_bytes"))
@@ -192,7 +204,30 @@ def test_what_compose_refers_to_is_there(file: str):
         assert set(service.get("secrets", [])) <= set(secrets)
         for volume in service.get("volumes", []):
             source = volume.split(":")[0]
+            if source.startswith("/"):  # a volume without a name
+                continue
             assert (COMPOSE / source).is_file() if source.startswith(".") else source in whole["volumes"]
+
+
+def test_a_fleet_of_compose_shares_no_data_folder_and_shows_clients_web_processes_alone():
+    found = {name: each for name, each in services().items() if each.get("profiles", [""])[0].startswith("fleet")}
+    roles = {name: each["environment"]["CLOAKWORK_ROLE"] for name, each in found.items()}
+    assert set(roles.values()) == {"web", "worker"}
+    for name, each in found.items():
+        assert each["volumes"] == ["/data"], "a new volume for each container"
+        assert each["environment"]["CLOAKWORK_AUDIT_KEY"] == "/run/secrets/audit_key"
+        alone = services()["cloakwork-cpu"]["environment"]
+        differs = (
+            {"CLOAKWORK_ZOO"} if roles[name] == "web" else set()
+        )  # workers compile it, web processes get it from the storage
+        assert {key for key in alone if each["environment"][key] != alone[key]} == differs
+        aliases = each["networks"]["inside"]["aliases"]
+        assert ("cloakwork" in aliases) == (roles[name] == "web") and "cloakwork-nodes" in aliases
+        assert roles[name] == "web" or not each["ports"]
+    listening = [name for name, each in found.items() if each["ports"]]
+    assert len(listening) == 1, "one address of this machine"
+    scraped = read(MONITORING / "prometheus.yaml")["scrape_configs"][0]["dns_sd_configs"][0]["names"]
+    assert scraped == ["cloakwork-nodes"]
 
 
 def test_docker_compose_reads_the_files(tmp_path: Path):
@@ -202,7 +237,7 @@ def test_docker_compose_reads_the_files(tmp_path: Path):
     names = ("POSTGRES_PASSWORD", "S3_ACCESS_KEY", "S3_SECRET_KEY", "GRAFANA_PASSWORD")
     environment = tmp_path / "environment"
     environment.write_text("".join(f"{name}=x\n" for name in names))
-    profiles = [f"--profile={name}" for name in ("cpu", "gpu", "proxy", "monitoring")]
+    profiles = [f"--profile={name}" for name in ("cpu", "gpu", "fleet", "fleet-gpu", "proxy", "monitoring")]
     files = ["-f", COMPOSE / "compose.yaml"]
     run(docker, "compose", *files, "-f", COMPOSE / "compose.tls.yaml", "--env-file", environment, *profiles, "config")
     environment.write_text("")
@@ -248,15 +283,25 @@ def test_nginx_reads_its_file(tmp_path: Path):
     run(nginx, "-t", "-e", "stderr", "-c", whole)
 
 
-@pytest.mark.parametrize("with_file", [None, "tls.conf", "gpu.conf"])
-def test_systemd_reads_the_unit(with_file: str | None, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("cloakwork", ()),
+        ("cloakwork", ("tls.conf",)),
+        ("cloakwork", ("gpu.conf",)),
+        ("cloakwork-worker@0", ("gpu.conf", "workers.conf")),
+    ],
+)
+def test_systemd_reads_the_unit(name: str, files: tuple[str, ...], tmp_path: Path):
     analyze = tool("systemd-analyze")
     unit = (DEPLOY / "systemd" / "cloakwork.service").read_text(encoding="utf-8")
     program = "/opt/cloakwork/bin/cloakwork"
     assert unit.count(program) == 1
-    (tmp_path / "cloakwork.service").write_text(unit.replace(program, "/bin/true"))
-    if with_file:
-        (tmp_path / "cloakwork.service.d").mkdir()
-        shutil.copy(DEPLOY / "systemd" / with_file, tmp_path / "cloakwork.service.d")
+    template = tmp_path / f"{name.replace('@0', '@')}.service"
+    template.write_text(unit.replace(program, "/bin/true"))
+    folder = tmp_path / f"{template.name}.d"
+    folder.mkdir()
+    for each in files:
+        shutil.copy(DEPLOY / "systemd" / each, folder)
     environment = {"SYSTEMD_UNIT_PATH": f"{tmp_path}:", "PATH": "/usr/bin:/bin"}
-    assert run(analyze, "verify", "--man=no", "cloakwork.service", env=environment) == ""
+    assert run(analyze, "verify", "--man=no", f"{name}.service", env=environment) == ""

@@ -10,7 +10,7 @@ from typing import Any
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.engine import has_cuda
-from cloakwork.fhe_core.errors import DeviceError
+from cloakwork.fhe_core.errors import DeviceError, FheError
 
 _RUNS_PER_GPU = 2  # one computes while the other's ciphertexts travel
 
@@ -39,6 +39,15 @@ def worker_count(device: str, threads: int) -> int:
 def run_spread(device: str, threads: int) -> int:
     """Runs that are computed at a time as fast as one of them is alone: one for each thread of a CPU, one batch on a GPU."""
     return threads if device == "cpu" else 1
+
+
+def build_facts() -> dict[str, str]:
+    """What the engine was built with, and which instructions of this processor it uses."""
+    try:
+        instructions = _engine.cpu_features()
+    except FheError:  # a forced set that the processor does not have: runs say so
+        instructions = ""
+    return {"instruction_set": instructions, "cuda": str(has_cuda()).lower()}
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
+from cloakwork.api.engine.devices import build_facts
 from cloakwork.api.engine.messages import Message, pack, receive_blocking
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.engine.parts import Part, parts_of
@@ -54,6 +55,7 @@ class EngineProcess:
                 "device": self._runner.residency.device,
                 "workers": self._runner.workers,
                 "spread": self._runner.spread,
+                "build": build_facts(),
             }
         )
         # Not as a context manager: that would wait for runs whose results nobody takes.

@@ -54,13 +54,20 @@ class BodyReader:
         self._data = bytearray()
 
     async def start(self, count: int) -> bytes:
-        """At least this many bytes, fewer when the body has fewer."""
+        """The next bytes, so many; fewer when the body has fewer."""
         while len(self._data) < count:
             try:
                 self._data += await anext(self._chunks)
             except StopAsyncIteration:
                 break
         return bytes(self._data[:count])
+
+    async def take(self, count: int) -> bytes:
+        """The same, and what follows is the body from now on."""
+        taken = await self.start(count)
+        del self._data[:count]
+        self._length -= count
+        return taken
 
     async def whole(self) -> bytes:
         async for chunk in self._chunks:

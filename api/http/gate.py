@@ -16,6 +16,7 @@ from cloakwork.api.errors import (
     HeaderTooLargeError,
     TooLargeError,
     UnauthorisedError,
+    UnsupportedMediaError,
 )
 from cloakwork.api.http.bodies import chunks
 from cloakwork.api.http.connections import refuse_spare
@@ -75,7 +76,7 @@ class Gate:
         """What can be said before a byte of the body is read.
 
         Raises:
-            TooManyConnectionsError, HeaderTooLargeError, BadRequestError, ForeignPageError.
+            TooManyConnectionsError, HeaderTooLargeError, BadRequestError, UnsupportedMediaError, ForeignPageError.
         """
         connection = scope["state"].get("connection")
         if connection is not None and not asks_for_health(scope):
@@ -83,6 +84,7 @@ class Gate:
         headers = scope["headers"]
         _check_size(scope)
         _check_framing(scope["http_version"], headers)
+        _check_coding(headers)
         hosts = values_of(headers, b"host")
         if self._settings.insecure_local:
             for host in hosts:
@@ -167,3 +169,12 @@ def _check_framing(version: str, headers: Headers) -> None:
         raise BadRequestError("expected Content-Length or Transfer-Encoding, got both; send one of them")
     if version != "1.1":
         raise BadRequestError(f"HTTP/{version} has no Transfer-Encoding; send a Content-Length")
+
+
+def _check_coding(headers: Headers) -> None:
+    """Sizes of bodies are known and counted as they come; what a compressed one becomes is not."""
+    codings = [value for value in values_of(headers, b"content-encoding") if value.lower() != b"identity"]
+    if codings and has_body(headers):
+        raise UnsupportedMediaError(
+            "bodies with a Content-Encoding are not taken: send it uncompressed (ciphertexts do not compress)"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http
 import json
+import logging
 import sys
 from typing import Final
 from uuid import uuid4
@@ -13,6 +14,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from cloakwork.api.http.connections import Connection, Connections
+from cloakwork.api.http.route_names import NO_ROUTE
 
 _SPARE_HEADER_SECONDS: Final = 2.0
 _LINGER_SECONDS: Final = 0.5
@@ -22,6 +24,8 @@ _REASONS: Final = {
     431: ("header_too_large", "the request's header is too large"),
     501: ("not_implemented", "the request's transfer coding is not supported; send a Content-Length"),
 }
+
+_log = logging.getLogger("cloakwork.access")
 
 
 class LimitedProtocol(H11Protocol):
@@ -122,9 +126,18 @@ class LimitedProtocol(H11Protocol):
             return
         error = sys.exc_info()[1]
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
-        self.transport.write(_answer(status))
+        identity = uuid4().hex
+        self.transport.write(_answer(status, identity))
+        self._say(status, identity)
         # Not at once: a reset on what still comes would take the answer away.
         self.loop.call_later(_LINGER_SECONDS, self.close_idle)
+
+    def _say(self, status: int, identity: str) -> None:
+        """In the words of every other request, as far as there are any: it never got a route."""
+        client = None if self.client is None else self.client[0]
+        code, _ = _reason(status)
+        about = {"request_id": identity, "client": client, "method": None, "route": NO_ROUTE, "status": status}
+        _log.info("request", extra={**about, "code": code})
 
     def _unsupported_upgrade_warning(self) -> None:
         """Nothing to say: the request is answered as if it had not asked to switch."""
@@ -136,9 +149,13 @@ def limited_protocol(connections: Connections, header_seconds: float, idle_secon
     return type("LimitedProtocol", (LimitedProtocol,), common)
 
 
-def _answer(status: int) -> bytes:
-    code, text = _REASONS.get(status, _REASONS[400])
-    identity = uuid4().hex
+def _reason(status: int) -> tuple[str, str]:
+    """The code of the error and its text."""
+    return _REASONS.get(status, _REASONS[400])
+
+
+def _answer(status: int, identity: str) -> bytes:
+    code, text = _reason(status)
     body = json.dumps({"error": text, "code": code, "request_id": identity})
     head = (
         f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}",

@@ -1,9 +1,8 @@
-"""Around every request: the gate, an identifier, security headers, a log line, metrics, and patience with clients that still send."""
+"""Around every request: the gate, an identifier, security headers, what is kept of it, and patience with clients that still send."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from collections.abc import Iterable
@@ -17,14 +16,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cloakwork.api.http.connections import Connection
 from cloakwork.api.http.error_answers import CLIENT_GONE, ErrorAnswer
 from cloakwork.api.http.gate import Gate, asks_for_health, has_body
-from cloakwork.api.metrics import Metrics
+from cloakwork.api.http.observer import Observer, Outcome
 from cloakwork.fhe_core.errors import FheError
 
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _DRAIN_BYTES: Final = 8 << 20
 _DRAIN_SECONDS: Final = 1.0
-_PATH_CHARACTERS: Final = 256  # of a path in the log
-_ADMINISTRATION: Final = "/v2/admin/"  # who looks at the load adds nothing to it
 
 _HEADERS: Final = [
     (b"x-content-type-options", b"nosniff"),
@@ -35,17 +32,15 @@ _HEADERS: Final = [
 _NO_SCRIPTS: Final = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _STRICT_TRANSPORT: Final = (b"strict-transport-security", b"max-age=31536000")
 
-_log = logging.getLogger("cloakwork.access")
-
 
 class ServiceMiddleware:
     """Plain ASGI: a request costs a few dictionaries, no task and no queue."""
 
-    def __init__(self, app: ASGIApp, gate: Gate, error_answer: ErrorAnswer, metrics: Metrics, *, tls: bool) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate, error_answer: ErrorAnswer, observer: Observer, *, tls: bool) -> None:
         self._app = app
         self._gate = gate
         self._error_answer = error_answer
-        self._metrics = metrics
+        self._observer = observer
         self._tls = tls
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,13 +57,13 @@ class ServiceMiddleware:
         finally:
             if connection is not None:
                 connection.end()
-            exchange.record(self._metrics, time.perf_counter() - began)
+            self._observer.record(scope, exchange.outcome(time.perf_counter() - began))
 
 
 class _Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send, tls: bool) -> None:
         self._scope, self._receive, self._send, self._tls = scope, receive, send, tls
-        self._status = 0
+        self._status = self._received = self._sent = 0
         self._body_read = not has_body(scope["headers"])
         self._state: dict[str, Any] = scope.setdefault("state", {})
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
@@ -91,32 +86,19 @@ class _Exchange:
             listen = _replay(body, self._listen)
         await app(self._scope, listen, self._answer)
 
-    def record(self, metrics: Metrics, seconds: float) -> None:
-        model = self._state.get("model", "")
-        metrics.requests.labels(model, str(self._status)).inc()
-        if not self._scope["path"].startswith(_ADMINISTRATION):
-            metrics.activity.answered(self._status, self._state.get("code"))
-        _log.info(
-            "request",
-            extra={
-                "request_id": self._request_id,
-                "method": self._scope["method"],
-                "path": self._scope["path"][:_PATH_CHARACTERS],
-                "status": self._status,
-                "seconds": round(seconds, 6),
-                "tenant": self._state.get("tenant"),
-                **({"model": model} if model else {}),
-                **({"code": self._state["code"]} if "code" in self._state else {}),
-            },
-        )
+    def outcome(self, seconds: float) -> Outcome:
+        return Outcome(self._status, seconds, self._received, self._sent)
 
     async def _listen(self) -> Message:
         message = await self._receive()
+        self._received += len(message.get("body", b""))
         if message["type"] != "http.request" or not message.get("more_body"):
             self._body_read = True
         return message
 
     async def _answer(self, message: Message) -> None:
+        if self._scope["method"] != "HEAD":  # whose bodies stay here
+            self._sent += len(message.get("body", b""))
         if message["type"] == "http.response.start":
             self._status = message["status"]
             message = {**message, "headers": [*message["headers"], *self._own_headers(message["headers"])]}

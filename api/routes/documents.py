@@ -19,6 +19,7 @@ _DESCRIPTIONS = {
     410: "Retired, or past its retention",
     411: "The body has no Content-Length",
     413: "Larger than anything that the route takes",
+    415: "The body is compressed, or in a form that is not taken",
     422: "Malformed",
     428: "Evaluation keys are needed first",
     429: "Over a limit; see Retry-After",
@@ -33,7 +34,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 def errors(*codes: int, anonymous: bool = False) -> Responses:
     """The answers of 400 and above. Every route has those about headers and pages; one that asks for an API key, also about it and small bodies."""
-    every = {*codes, 400, 403, 431, 503} if anonymous else {*codes, 400, 401, 403, 408, 413, 422, 431, 503}
+    every = {*codes, 400, 403, 415, 431, 503} if anonymous else {*codes, 400, 401, 403, 408, 413, 415, 422, 431, 503}
     return {code: {"model": ErrorBody, "description": _DESCRIPTIONS[code]} for code in sorted(every)}
 
 

@@ -18,7 +18,9 @@ _bearer = HTTPBearer(auto_error=False, scheme_name="api_key")
 
 @router.get("/v2", responses=errors(anonymous=True))
 async def server_metadata() -> ServerMetadata:
-    return ServerMetadata(name="cloakwork", version=release(), extensions=["model_repository", "fhe"])
+    return ServerMetadata(
+        name="cloakwork", version=release(), extensions=["model_repository", "binary_tensor_data", "fhe"]
+    )
 
 
 @router.get("/livez", include_in_schema=False)

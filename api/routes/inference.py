@@ -8,6 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from cloakwork.api.errors import MalformedError, TooLargeError
+from cloakwork.api.http import tensors
 from cloakwork.api.http.bodies import BodyReader, HeldResponse, content_length
 from cloakwork.api.routes.dependencies import AllServices, ModelName, ModelVersion, ScoringCaller
 from cloakwork.api.routes.documents import BINARY, Responses, binary_request, binary_response, errors
@@ -25,7 +27,8 @@ router = APIRouter(tags=["inference"])
 
 _BODY = binary_request(
     "One object of seeded packed ciphertexts of shape [samples, numbers], or of an index one seeded levelled ciphertext, as the client "
-    "specification encrypts them."
+    f"specification encrypts them; with the header {tensors.HEADER}, behind a JSON header of the Open Inference Protocol's binary tensor data "
+    f"extension, as the {tensors.DATATYPE} tensor '{tensors.INPUT}'."
 )
 _ERRORS = errors(404, 408, 409, 410, 411, 413, 428, 429, 507)
 _ACCEPTED: dict[str, Any] = {
@@ -35,7 +38,8 @@ _ACCEPTED: dict[str, Any] = {
 }
 _INFER: Responses = {
     200: binary_response(
-        "One object of ciphertexts of shape [samples, outputs]; of an index levelled ciphertexts, N outputs in each"
+        "One object of ciphertexts of shape [samples, outputs]; of an index levelled ciphertexts, N outputs in each. A tensor is answered by "
+        f"one, '{tensors.OUTPUT}', behind a JSON header"
     ),
     202: _ACCEPTED,
     **_ERRORS,
@@ -135,23 +139,33 @@ async def _score(
 ) -> Response:
     request.state.model = model.name
     length = content_length(request)
-    services.scoring.check_length(model, length)
+    json_bytes = tensors.header_bytes(request, length)
+    object_bytes = length - json_bytes
+    try:
+        services.scoring.check_length(model, object_bytes)
+    except (TooLargeError, MalformedError) as error:
+        raise tensors.wrong_length(error, json_bytes) from None
     with ExitStack() as held:
         held.enter_context(services.bodies.hold(tenant.name, length))
         reader = BodyReader(request, length, services.settings.body_idle_seconds)
-        header = services.scoring.check_header(model, await reader.start(PREFIX_BYTES), length)
+        tensor = await tensors.read_tensor_request(reader, json_bytes, object_bytes) if json_bytes else None
+        header = services.scoring.check_header(model, await reader.start(PREFIX_BYTES), object_bytes)
         if not as_job:  # several numbers of samples may have one length, and the header says which it is
             held.enter_context(services.bodies.hold(tenant.name, model.output_bytes(header.samples)))
         accepted = await services.scoring.admit(tenant, model, header, key)
+        if tensor is not None and not as_job:
+            services.scoring.require_soon(accepted)
         body = await reader.whole()
-        if as_job or not services.scoring.is_short(accepted):
+        if as_job or (tensor is None and not services.scoring.is_short(accepted)):
             job = await services.jobs.take(accepted, body, wishes)
             answer = job_answer(job, services.jobs.events.progress(job.id))
             return JSONResponse(answer.model_dump(), 202, {"Location": f"/v2/jobs/{job.id}"})
-        return _result(services, model, await services.scoring.run_now(accepted, body), held)
+        return _result(services, model, await services.scoring.run_now(accepted, body), tensor, held)
 
 
-def _result(services: Services, model: Model, answer: Answer, held: ExitStack) -> Response:
+def _result(
+    services: Services, model: Model, answer: Answer, tensor: tensors.TensorRequest | None, held: ExitStack
+) -> Response:
     timing = f"queue;dur={answer.queue_seconds * 1e3:.3f}, run;dur={answer.run_seconds * 1e3:.3f}"
     headers = {
         "Fhe-Compute-Seconds": f"{answer.run_seconds:.6f}",
@@ -160,4 +174,8 @@ def _result(services: Services, model: Model, answer: Answer, held: ExitStack) -
         "Server-Timing": timing,
         "Cache-Control": "no-store",
     }
-    return HeldResponse(answer.body, held.pop_all(), media_type=BINARY, headers=headers)
+    body = answer.body
+    if tensor is not None:
+        body, json_bytes = tensor.answer(model.name, model.version, body)
+        headers[tensors.HEADER] = str(json_bytes)
+    return HeldResponse(body, held.pop_all(), media_type=BINARY, headers=headers)

@@ -6,6 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from cloakwork.api.http import tensors
 from cloakwork.api.routes.dependencies import AllServices, ModelName, ModelVersion, VisibleModels
 from cloakwork.api.routes.documents import errors
 from cloakwork.api.routes.schemas import ModelList, ModelMetadata, ModelReady, Tensor
@@ -75,11 +76,16 @@ def _specification(model: Model, request: Request) -> Response:
     return Response(model.client, media_type="application/json", headers=headers)
 
 
-def _tensors(model: Model, which: str) -> list[Tensor]:
-    """Several inputs or outputs by their names in the model; the only one as "input" or "output"."""
+def _clear_tensors(model: Model, which: str) -> list[dict[str, Any]]:
+    """What is encrypted in the objects: several inputs or outputs by their names in the model; the only one as "input" or "output"."""
     single = [{"name": which, "shape": model.facts[f"{which}_shape"]}]
     named = model.facts["report"].get(f"{which}_tensors") or single
-    return [Tensor(name=each["name"], datatype="FP64", shape=[-1, *each["shape"]]) for each in named]
+    return [{"name": each["name"], "datatype": "FP64", "shape": [-1, *each["shape"]]} for each in named]
+
+
+def _object(name: str) -> list[Tensor]:
+    """What the service sees: the bytes of one object."""
+    return [Tensor(name=name, datatype=tensors.DATATYPE, shape=[-1])]
 
 
 def _metadata(services: Services, model: Model) -> ModelMetadata:
@@ -88,6 +94,8 @@ def _metadata(services: Services, model: Model) -> ModelMetadata:
     fhe = {
         **facts,
         "version": model.version,
+        "inputs": _clear_tensors(model, "input"),
+        "outputs": _clear_tensors(model, "output"),
         "client_digest": model.client_digest,
         "input_bytes_one_sample": model.input_bytes(1),
         "output_bytes_one_sample": model.output_bytes(1),
@@ -100,7 +108,7 @@ def _metadata(services: Services, model: Model) -> ModelMetadata:
         name=model.name,
         versions=[known.version for known in services.models.versions(model.name)],
         platform="cloakwork",
-        inputs=_tensors(model, "input"),
-        outputs=_tensors(model, "output"),
+        inputs=_object(tensors.INPUT),
+        outputs=_object(tensors.OUTPUT),
         parameters={"fhe": fhe},
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic_core import from_json
 
+from cloakwork.api.errors import MalformedError
 from cloakwork.api.http.bodies import chunks, content_length
 from cloakwork.api.routes.dependencies import AllServices, ManagingCaller, ModelName, ModelVersion
 from cloakwork.api.routes.documents import binary_request, errors
@@ -25,10 +27,24 @@ async def index(
 
 
 @router.post("/v2/repository/models/{model}/load", responses=errors(404))
-async def load(model: ModelName, services: AllServices, tenant: ManagingCaller) -> RepositoryAnswer:
+async def load(model: ModelName, request: Request, services: AllServices, tenant: ManagingCaller) -> RepositoryAnswer:
     """Reads the repository again and puts every version that is not retired into service."""
+    _refuse_overrides(await request.body())
     await services.models.of(tenant).load(model)
     return RepositoryAnswer(name=model, versions=[each.version for each in services.models.of(tenant).versions(model)])
+
+
+def _refuse_overrides(body: bytes) -> None:
+    """Clients of Triton may send a configuration and files for this one load, and would believe that they are used."""
+    try:
+        found = from_json(body) if body else {}
+    except ValueError:
+        return
+    parameters = found.get("parameters") if isinstance(found, dict) else None
+    if isinstance(parameters, dict) and any(name == "config" or name.startswith("file:") for name in parameters):
+        raise MalformedError(
+            "a model is loaded as it is in the repository: send no config and no files (PUT /v2/repository/models/.. takes a new version)"
+        )
 
 
 @router.post("/v2/repository/models/{model}/unload", responses=errors(404))

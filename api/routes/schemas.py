@@ -47,7 +47,9 @@ class ModelMetadata(BaseModel):
     platform: str
     inputs: list[Tensor]
     outputs: list[Tensor]
-    parameters: dict[str, Any] = Field(description="`fhe`: parameter set, sizes, costs and risks of the program.")
+    parameters: dict[str, Any] = Field(
+        description="`fhe`: parameter set, sizes, costs and risks of the program; `inputs` and `outputs` of it are what is encrypted."
+    )
 
 
 class ModelReady(BaseModel):

@@ -12,6 +12,7 @@ from cloakwork.api.database.connection import Database
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
 from cloakwork.api.metrics import Metrics
+from cloakwork.api.release import release
 from cloakwork.api.service.administration.actions import Actions
 from cloakwork.api.service.administration.administration import Administration
 from cloakwork.api.service.administration.listings import Listings
@@ -144,6 +145,7 @@ class Services:
         self.administration = self._administration()
         self.started = False
         self.draining = False
+        self.unfinished_runs = 0  # when the engine was ended
         self._until = 0.0  # by the monotonic clock: when a process that is to end ends
         self._hurried = asyncio.Event()
 
@@ -222,6 +224,7 @@ class Services:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
         await self.models.end()
+        self.unfinished_runs = self.dispatcher.running
         await self.dispatcher.engines.stop()
         await self.jobs.drain()
         await self._housekeeping.end()
@@ -259,6 +262,11 @@ class Services:
         for state, count in (await self.store.counts()).items():
             self.metrics.jobs.labels(state).set(count)
         self.metrics.restarts.set(self.dispatcher.engines.restarts)
+        here = self.dispatcher.requests_waiting
+        self.metrics.waiting.set(here if self.fleet is None else await self.fleet.queue.calls_waiting())
+        self.metrics.disk_free.set(self.disk.free_bytes())
+        self.metrics.disk_total.set(self.disk.total_bytes())
+        self.metrics.runs_as(release(), self.settings.role, self.dispatcher.engines.build)
         return self.metrics.text(lambda model: not model or tenant is None or tenant.sees(model))
 
 

@@ -62,7 +62,7 @@ class FakeEngines:
         self.dispatcher.engines.make(devices)
         self.links: list[FakeLink] = []
         for engine in self.dispatcher.engines.all:
-            hello = {"workers": workers, "spread": spread}
+            hello = {"workers": workers, "spread": spread, "build": {}}
             self.links.append(FakeLink(engine, hello))
             engine.link = self.links[-1]  # type: ignore[assignment]
         for link in self.links:

@@ -55,6 +55,8 @@ def test_flags_go_before_environment_before_file_before_default(tmp_path: Path, 
         ({"tls_certificate": "a.pem"}, "belong together"),
         ({"log_level": "loud"}, "log_level"),
         ({"max_samples": 0}, "max_samples"),
+        ({"trusted_proxies": "10.0.0.0/8 proxy.example"}, "proxy.example"),
+        ({"trusted_proxies": "10.0.0.1/8"}, "10.0.0.1/8"),
     ],
 )
 def test_what_makes_no_sense_is_refused(flags: dict[str, object], says: str):

@@ -34,7 +34,7 @@ def shared(folder: Path, s3: bool = False, **settings: str) -> Iterator[Shared]:
         pytest.skip(str(reason_without()))
     (folder / "objects").mkdir()
     files = nullcontext(((folder / "objects").as_uri(), dict[str, str]()))
-    with postgresql() as database, _moto() if s3 else files as (url, variables):
+    with postgresql() as database, object_store() if s3 else files as (url, variables):
         yield Shared({"DATABASE_URL": database, "STORAGE_URL": url, "THREADS": "1", **settings}, variables)
 
 
@@ -47,7 +47,8 @@ def pair(first: Path, second: Path, both: Shared) -> Iterator[tuple[Server, Serv
 
 
 @contextmanager
-def _moto() -> Iterator[tuple[str, dict[str, str]]]:
+def object_store() -> Iterator[tuple[str, dict[str, str]]]:
+    """An empty bucket of moto's: its URL, and the variables with which it is found."""
     pytest.importorskip("moto")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fleet_servers import processes
+from postgresql import postgresql, reason_without
 from scoring_server import User, becomes, new_tenant, running, toy_model
 from self_signed import certificate
 
@@ -18,6 +20,7 @@ from tests.deploy_files import tool
 
 PROXIES = Path(__file__).resolve().parents[2] / "deploy" / "proxy"
 START_SECONDS = 20.0
+Make = Callable[..., tuple[list[str], str]]
 
 
 def free_port() -> int:
@@ -27,14 +30,18 @@ def free_port() -> int:
         return port
 
 
-def nginx(folder: Path, service: int) -> tuple[list[str], str]:
+def nginx(folder: Path, *services: int) -> tuple[list[str], str]:
     """Its command, and where it listens: with TLS."""
     plain, tls = free_port(), free_port()
     text = (PROXIES / "nginx.conf").read_text(encoding="utf-8")
     text = re.sub(r"listen \[::\].*;\n", "", text)
     text = text.replace("listen 80;", f"listen 127.0.0.1:{plain};").replace("listen 443 ", f"listen 127.0.0.1:{tls} ")
     text = re.sub(r"/etc/ssl/fhe.example/\w+\.pem", str(certificate(folder / "service.pem")), text)
-    text = text.replace("127.0.0.1:8123", f"127.0.0.1:{service}")
+    server = "server 127.0.0.1:8123 max_fails=0;"
+    assert text.count(server) == 1
+    text = text.replace(server, "".join(server.replace("8123", str(service)) for service in services))
+    if len(services) > 1:  # as the file says for web processes
+        text = text.replace("hash $http_authorization consistent;", "least_conn;")
     paths = "".join(
         f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
@@ -44,12 +51,15 @@ def nginx(folder: Path, service: int) -> tuple[list[str], str]:
     return ["nginx", "-e", "stderr", "-c", str(folder / "nginx.conf")], f"https://127.0.0.1:{tls}"
 
 
-def caddy(folder: Path, service: int) -> tuple[list[str], str]:
+def caddy(folder: Path, *services: int) -> tuple[list[str], str]:
     """Without TLS: it would put an authority of its own among those that this machine trusts."""
     port = free_port()
     text = (PROXIES / "Caddyfile").read_text(encoding="utf-8")
     text = text.replace("{$SITE:localhost}", f"http://127.0.0.1:{port}")
-    text = text.replace("{$UPSTREAMS:http://127.0.0.1:8123}", f"http://127.0.0.1:{service}")
+    upstreams = " ".join(f"http://127.0.0.1:{service}" for service in services)
+    text = text.replace("{$UPSTREAMS:http://127.0.0.1:8123}", upstreams)
+    if len(services) > 1:  # as the file says for web processes
+        text = re.sub(r"lb_policy header Authorization \{.*?\}", "lb_policy round_robin", text, flags=re.DOTALL)
     (folder / "Caddyfile").write_text(text.replace("{\n\tservers", "{\n\tadmin off\n\tservers", 1))
     return ["caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")], f"http://127.0.0.1:{port}"
 
@@ -75,7 +85,7 @@ def proxying(command: list[str], url: str, folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("make", [nginx, caddy], ids=lambda make: make.__name__)
-def test_keys_answers_and_events_go_through(make: Callable[[Path, int], tuple[list[str], str]], tmp_path: Path):
+def test_keys_answers_and_events_go_through(make: Make, tmp_path: Path):
     program = tool(make.__name__)
     data, folder = tmp_path / "data", tmp_path / "proxy"
     (data / "models" / "toy").mkdir(parents=True)
@@ -105,3 +115,55 @@ def test_keys_answers_and_events_go_through(make: Callable[[Path, int], tuple[li
             assert http.get(f"/v2/jobs/{job}/result").content == answer.content
             assert http.get("/metrics").status_code == 404
             assert http.get("/v2/models", headers={"Authorization": "Bearer nobody"}).status_code == 401
+
+
+@pytest.mark.skipif(reason_without() is not None, reason=str(reason_without()))
+@pytest.mark.parametrize("make", [nginx, caddy], ids=lambda make: make.__name__)
+def test_web_processes_behind_it_are_replaced(make: Make, tmp_path: Path):
+    """Parts of one upload go to either; when one ends, the other answers all, and the log knows the client."""
+    program = tool(make.__name__)
+    folder = tmp_path / "proxy"
+    folder.mkdir()
+
+    def fill(data: Path) -> Path:
+        (data / "models" / "toy").mkdir(parents=True)
+        compiled.save(data / "models" / "toy" / "1.clkm")
+        return data
+
+    compiled = toy_model()
+    with (
+        postgresql() as database,
+        processes(
+            tmp_path, fill, database, insecure=False, MAX_ADDRESS_CONNECTIONS="0", TRUSTED_PROXIES="127.0.0.1"
+        ) as group,
+    ):
+        (tmp_path / "audit.key").write_bytes(bytes(32))
+        group.common["AUDIT_KEY"] = str(tmp_path / "audit.key")
+        token = new_tenant(tmp_path, "alice", database=database)
+        group.start("worker")
+        webs = [group.start("web"), group.start("web")]
+        command, url = make(folder, *(web.port for web in webs))
+        command[0] = program
+        headers = {"Authorization": f"Bearer {token}", "X-Forwarded-For": "198.51.100.7"}
+        with (
+            proxying(command, url, folder),
+            httpx.Client(base_url=url, verify=False, trust_env=False, timeout=60, headers=headers) as http,
+        ):
+            user = User.of(http)
+            identity = http.post("/v2/keys", json=user.announcement()).json()["id"]
+            for start in range(0, len(user.keys), step := len(user.keys) // 6 + 1):
+                assert user.send(identity, start, start + step).status_code == 200
+            _, body = user.encrypt(2)
+            expected = user.infer(body).raise_for_status().content
+            lines = [
+                [line for line in web.log_lines() if line["message"] == "request" and line["tenant"] == "alice"]
+                for web in webs
+            ]
+            assert all(any(line["method"] == "PATCH" for line in each) for each in lines), "parts went to both"
+            assert {line["client"] for each in lines for line in each} <= {"198.51.100.7", "127.0.0.1"}
+
+            webs[0].stop()
+            if make is caddy:  # which looks every five seconds
+                assert becomes(lambda: {http.get("/v2/models").status_code for _ in range(8)}, {200})
+            for _ in range(8):
+                assert user.infer(body).content == expected

@@ -65,7 +65,7 @@ class Fleet:
         channels: dict[str, Heard] = {}
         if self._settings.serves:
             channels |= {answers(self.members.node): self.front.heard, JOBS: self._heard_of_job}
-            self.front.start()
+            await self.front.start()
         if self.worker is not None:
             channels |= {WORK: self.worker.wake, DROPPED: self.worker.dropped}
             self.worker.start()

@@ -51,7 +51,9 @@ class Front:
         self._alive: list[Member] = []
         self._without_worker: float | None = None  # since when
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        """Returns when it knows who is there: a process that is ready makes no request a job for want of workers."""
+        await self._look_around()
         self._loops = [
             asyncio.create_task(self._collecting(), name="answers"),
             asyncio.create_task(self._looking(), name="snapshot"),
@@ -217,12 +219,15 @@ class Front:
 
     async def _looking(self) -> None:
         while True:
-            with contextlib.suppress(Exception):  # the database: whoever needs it says so
-                self._posted.clear()
-                self._snapshot = await self._queue.waiting()
-                self._alive = await self._members.alive()
-                self._look_for_workers()
             await asyncio.sleep(_SNAPSHOT_SECONDS)
+            await self._look_around()
+
+    async def _look_around(self) -> None:
+        with contextlib.suppress(Exception):  # the database: whoever needs it says so
+            self._posted.clear()
+            self._snapshot = await self._queue.waiting()
+            self._alive = await self._members.alive()
+            self._look_for_workers()
 
     def _look_for_workers(self) -> None:
         """Without any for longer than a worker may be silent, or needs to come back, nobody waits in vain."""

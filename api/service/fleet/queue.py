@@ -183,6 +183,12 @@ class WorkQueue:
         async with self._database.read() as connection:
             return [(r[0], r[1], float(r[2]), r[3], float(r[4])) for r in (await connection.execute(text(query))).all()]
 
+    async def calls_waiting(self) -> int:
+        async with self._database.read() as connection:
+            return int(
+                (await connection.execute(text("SELECT count(*) FROM calls WHERE state = 'queued'"))).scalar_one()
+            )
+
     # --- workers ---
 
     async def take(self, digests: list[str], slots: int, idle: bool) -> Taken:

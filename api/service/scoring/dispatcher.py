@@ -100,6 +100,11 @@ class Dispatcher:
         return len(self._queue)
 
     @property
+    def requests_waiting(self) -> int:
+        """Without jobs."""
+        return sum(work.claim is None for work in self._queue)
+
+    @property
     def running(self) -> int:
         """Runs: what is computed as one counts once."""
         return len(self.engines.runs)

@@ -63,6 +63,7 @@ class Engine:
         self.link = EngineLink(options, audit_key, partial(events.heard, self), self.greeted, self.died)
         self.device = options.device
         self.workers, self.spread = 1, 1
+        self.build: dict[str, str] = {}  # what it was built with, since it first answered
         self.runs: set[Run] = set()
         self.keys: set[str] = set()
 
@@ -76,7 +77,7 @@ class Engine:
         return len(self.runs) < self.workers + _AHEAD
 
     def greeted(self, hello: Message) -> None:
-        self.workers, self.spread = hello["workers"], hello["spread"]
+        self.workers, self.spread, self.build = hello["workers"], hello["spread"], hello["build"]
         self._events.up()
 
     def died(self) -> None:
@@ -157,6 +158,11 @@ class Engines:
     @property
     def devices(self) -> tuple[str, ...]:
         return tuple(engine.device for engine in self.all)
+
+    @property
+    def build(self) -> dict[str, str]:
+        """All are of one build."""
+        return next((engine.build for engine in self.all if engine.build), {})
 
     @property
     def restarts(self) -> int:

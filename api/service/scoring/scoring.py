@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from cloakwork.api.engine.messages import Message
-from cloakwork.api.errors import KeyRequiredError, WrongParametersError
+from cloakwork.api.errors import BusyError, KeyRequiredError, TooLongError, UnavailableError, WrongParametersError
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.service.clock import new_id, now
 from cloakwork.api.service.keys.keys import KeyRecord, Keys
@@ -107,6 +108,26 @@ class Scoring:
         estimate = self.estimates.seconds(request.model, request.samples)
         wait = self._dispatcher.wait_seconds(request.tenant.name, estimate)
         return estimate + wait <= self._settings.synchronous_seconds
+
+    def require_soon(self, request: Request) -> None:
+        """For whoever can only wait for the answer.
+
+        Raises:
+            TooLongError, BusyError, UnavailableError.
+        """
+        most = self._settings.tensor_seconds
+        estimate = self.estimates.seconds(request.model, request.samples)
+        if estimate > most:
+            raise TooLongError(
+                f"this takes about {estimate:.0f} seconds, and a request that waits for its answer may take {most:g}; send the same body to "
+                f"POST /v2/models/{request.model.name}/jobs, or fewer samples"
+            )
+        wait = self._dispatcher.wait_seconds(request.tenant.name, estimate)
+        if math.isinf(wait):
+            raise UnavailableError("nothing is there to run the request; try again, or send a job", retry_after=5)
+        if estimate + wait > most:
+            text = f"others are before this request, for about {wait:.0f} seconds; try again, or send a job"
+            raise BusyError(text, retry_after=min(60.0, wait))
 
     # --- running ---
 

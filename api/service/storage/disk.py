@@ -53,6 +53,15 @@ class Disk:
                 found.append(status.f_bavail * status.f_frsize)
         return min(found, default=0)
 
+    def total_bytes(self) -> int:
+        """Of the file system with the least free bytes."""
+        found = []
+        for folder in self._folders:
+            with contextlib.suppress(FileNotFoundError):
+                status = os.statvfs(folder)
+                found.append((status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize))
+        return min(found, default=(0, 0))[1]
+
     def room_bytes(self) -> int:
         """For what is new: beyond the reserve and what is promised; below zero where that has begun to be used."""
         return self.free_bytes() - sum(self._promised.values()) - (self._reserve_bytes - self._held_bytes())

@@ -7,12 +7,14 @@ import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 from fleet_servers import processes
 from scoring_server import User, becomes
 from sqlalchemy import text
+from tensors import described, object_in, send_tensor
 
 from cloakwork.api.database.connection import Database
 
@@ -49,6 +51,7 @@ def test_a_request_and_a_job_at_a_web_process_are_a_worker_s(
             with beside.stream("GET", f"/v2/jobs/{job}/events") as events:
                 assert "event: done" in "".join(events.iter_text())
             assert user.same_answer(beside.get(f"/v2/jobs/{job}/result").content, answer.content)
+            assert object_in(send_tensor(user, described(len(body)), body)) == answer.content
             assert rows(database, "SELECT id FROM calls") == []
             assert back.get("/v2/models").status_code == 404 and back.get("/metrics").status_code == 200
             assert http.get("/metrics").status_code == 200
@@ -62,6 +65,11 @@ def test_a_request_and_a_job_at_a_web_process_are_a_worker_s(
             assert "no worker" in http.get("/v2/health/ready").text
             time_out = http.post("/v2/models/toy/infer", content=body)
             assert time_out.status_code == 202  # it waits for a worker, as a job
+            tensor = send_tensor(replace(user, http=http), described(len(body)), body)
+            assert (tensor.status_code, tensor.json()["code"]) == (
+                503,
+                "unavailable",
+            )  # whose client could not follow one
             group.start("worker")
             assert becomes(lambda: state(http, time_out.json()["id"]), "done")
 

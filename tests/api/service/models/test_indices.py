@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from neighbour_user import NeighbourUser, small_index
 from scoring_server import Server, User, becomes, new_tenant, resident, running, toy_model
+from tensors import described, object_in, send_tensor
 
 from cloakwork.fhe_core.levelled import wire
 from cloakwork.fhe_core.levelled.ciphertexts import LevelledEvaluationKeys
@@ -79,11 +80,18 @@ def test_scores_at_once_and_as_a_job(http: httpx.Client, user: NeighbourUser, in
     assert "fhe_run_seconds_count" in http.get("/metrics").text
 
 
+def test_a_tensor_is_a_query_too(user: NeighbourUser, index: NeighbourIndex) -> None:
+    user.upload()
+    body = user.encrypt(QUERY)
+    answer = object_in(send_tensor(user, described(len(body)), body))
+    assert list(user.scores(answer)) == expected(index)
+
+
 def test_it_is_listed_and_described(http: httpx.Client, user: NeighbourUser, index: NeighbourIndex) -> None:
     assert http.get("/v2/models").json() == {"models": ["near", "toy"]}
     metadata = http.get("/v2/models/near/versions/1").json()
-    assert (metadata["inputs"][0]["shape"], metadata["outputs"][0]["shape"]) == ([-1, 6], [-1, 5000])
     facts = metadata["parameters"]["fhe"]
+    assert (facts["inputs"][0]["shape"], facts["outputs"][0]["shape"]) == ([-1, 6], [-1, 5000])
     assert (facts["kind"], facts["parameter_set"], facts["largest_batch"], facts["bootstraps"]) == (
         "index",
         "bgv12",

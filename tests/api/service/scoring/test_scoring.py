@@ -94,7 +94,7 @@ def test_metadata_says_sizes_and_costs(user: User, http: httpx.Client, compiled:
     assert facts["input_bytes_one_sample"] == len(user.encrypt()[1])
     assert http.get("/v2/models").json() == {"models": ["toy"]}
     metadata = http.get("/v2/models/toy/versions/1").json()
-    assert (metadata["versions"], metadata["inputs"][0]["shape"]) == (["1"], [-1, 4])
+    assert (metadata["versions"], metadata["parameters"]["fhe"]["inputs"][0]["shape"]) == (["1"], [-1, 4])
 
 
 def test_health_and_server_metadata(http: httpx.Client):

@@ -1,0 +1,25 @@
+"""Which route a path belongs to, as its template: few enough to be labels of metrics, whatever clients ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from starlette.routing import compile_path
+
+NO_ROUTE: Final = "none"
+
+_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
+
+class RouteNames:
+    def __init__(self, templates: Iterable[str]) -> None:
+        self._patterns = [(template, compile_path(template)[0]) for template in dict.fromkeys(templates)]
+
+    def of(self, path: str) -> str:
+        return next((template for template, pattern in self._patterns if pattern.match(path)), NO_ROUTE)
+
+
+def method_name(method: str) -> str:
+    """Of HTTP's, or "other": clients make methods up."""
+    return method if method in _METHODS else "other"

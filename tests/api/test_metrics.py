@@ -1,0 +1,75 @@
+"""What /metrics says of the process and its build."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from fleet_servers import processes
+from postgresql import postgresql, reason_without
+from scoring_server import Server
+
+from cloakwork.api.metrics import Metrics
+from cloakwork.api.release import release
+from cloakwork.fhe_core import _engine
+from cloakwork.fhe_core.engine import has_cuda
+
+
+def value(http: httpx.Client, name: str) -> float:
+    (found,) = re.findall(rf"^{name} (\S+)$", http.get("/metrics").text, flags=re.MULTILINE)
+    return float(found)
+
+
+def builds(http: httpx.Client) -> list[dict[str, str]]:
+    found = re.findall(r"^fhe_build_info\{(.*)\} 1.0$", http.get("/metrics").text, flags=re.MULTILINE)
+    return [dict(re.findall(r'(\w+)="([^"]*)"', each)) for each in found]
+
+
+def test_the_build(http: httpx.Client):
+    cuda = str(has_cuda()).lower()
+    assert builds(http) == [
+        {"version": release(), "role": "all", "instruction_set": _engine.cpu_features(), "cuda": cuda}
+    ]
+
+
+def test_the_disk_of_the_data_folder(server: Server, http: httpx.Client):
+    usage = shutil.disk_usage(server.data)
+    assert value(http, "fhe_disk_total_bytes") == usage.total
+    assert 0 < value(http, "fhe_disk_free_bytes") <= usage.total
+
+
+def test_when_the_process_began(http: httpx.Client):
+    assert time.time() - 3600 < value(http, "process_start_time_seconds") <= time.time()
+    assert value(http, "process_resident_memory_bytes") > 0
+
+
+def test_nothing_waits(http: httpx.Client):
+    assert value(http, "fhe_requests_waiting") == 0
+
+
+def test_a_build_that_changes_is_one_series():
+    metrics = Metrics()
+    metrics.runs_as("1", "all", {})
+    metrics.runs_as("1", "all", {"instruction_set": "AVX2", "cuda": "false"})
+    text = metrics.text(lambda _: True).decode()
+    assert len(re.findall(r"^fhe_build_info\{", text, flags=re.MULTILINE)) == 1
+    assert 'instruction_set="AVX2"' in text
+
+
+def test_web_processes_have_no_engine_and_count_what_waits_in_the_database(
+    tmp_path: Path, fill: Callable[[Path], Path]
+):
+    if reason_without() is not None:
+        pytest.skip(str(reason_without()))
+    with postgresql() as database, processes(tmp_path, fill, database) as group:
+        worker = group.start("worker")
+        web = group.start("web")
+        with web.client() as http, worker.client() as other:
+            assert [each["role"] for each in builds(http)] == ["web"] and builds(http)[0]["instruction_set"] == ""
+            assert [each["role"] for each in builds(other)] == ["worker"] and builds(other)[0]["instruction_set"]
+            assert value(http, "fhe_requests_waiting") == value(other, "fhe_requests_waiting") == 0
