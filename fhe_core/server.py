@@ -281,7 +281,9 @@ class Session:
         before, after = held.words.reshape(zeros.shape), np.empty_like(zeros)
 
         def hide(part: slice) -> None:
-            after[part] = add(self.parameters, before[part], zeros[part])
+            added = add(self.parameters, before[part], zeros[part])
+            assert isinstance(added, np.ndarray)
+            after[part] = added
 
         in_parts(hide, len(zeros), _ROWS_AT_ONCE, self.host_threads)
         zeros, words = zeros.reshape(held.words.shape), after.reshape(held.words.shape)

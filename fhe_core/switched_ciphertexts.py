@@ -124,7 +124,7 @@ def switched_words(params: ParameterSet, words: Words, word_bits: int, threads: 
 
 def _switched(words: NDArray[np.uint64], modulus: np.uint64, bits: np.uint64) -> NDArray[np.uint64]:
     """The quotient in floating point is off by one at most (below 2^33, relative error 2^-51), which the remainder, exact modulo 2^64, tells."""
-    quotient = (words * (2.0 ** float(bits) / float(modulus))).astype(np.uint64)
+    quotient: NDArray[np.uint64] = (words * (2.0 ** float(bits) / float(modulus))).astype(np.uint64)
     rest = ((words << bits) + modulus // np.uint64(2) - quotient * modulus).view(np.int64)
     quotient += rest >= np.int64(modulus)
     quotient -= rest < 0

@@ -37,7 +37,7 @@ class Measured:
     lease_seconds_more: float = 0.0006  # for each further run of the lease
     empty_lease_seconds: float = 0.0045  # without an UPDATE
     call_seconds: float = 0.0049  # of the database for one call: posted, leased, ended, collected, one after the other
-    expand_seconds: float = 0.055  # a key of `lut2` from a file to the card
+    expand_seconds: float = 0.065  # a key of `lut2` from a file to the card: read 0.05, expanded 0.015
     upload_bytes: int = 24 << 20  # `lut2`
     expanded_bytes: int = 95 << 20
 
@@ -116,7 +116,9 @@ class Host:
 
 
 class Simulation:
-    def __init__(self, cards: int, load: float, workload: Workload, users: int, seconds: float, patience: float) -> None:
+    def __init__(
+        self, cards: int, load: float, workload: Workload, users: int, seconds: float, patience: float
+    ) -> None:
         self.measured, self.assumed, self.workload = Measured(), Assumed(), workload
         self._cards, self._users, self._end, self._patience = cards, users, seconds, patience
         self._random = np.random.default_rng(0)
@@ -161,9 +163,7 @@ class Simulation:
     def _arrive(self) -> None:
         user = int(np.searchsorted(self._cumulative, self._random.random()))
         tenant = f"t{user % self.assumed.tenants}"
-        head = Head(
-            str(next(self._numbers)), False, tenant, f"k{user}", "m", self.workload.seconds, 0, 0, 10, self.now
-        )
+        head = Head(str(next(self._numbers)), False, tenant, f"k{user}", "m", self.workload.seconds, 0, 0, 10, self.now)
         self._waiting[tenant].append(head)
         self.counts["requests"] += 1
         self.counts["database_seconds"] += self.measured.call_seconds
@@ -279,9 +279,13 @@ class Simulation:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cards", type=int, nargs="+", default=[8, 32, 104])
-    parser.add_argument("--load", type=float, default=0.8, help="of what the cards could do without keys, leases and gaps")
+    parser.add_argument(
+        "--load", type=float, default=0.8, help="of what the cards could do without keys, leases and gaps"
+    )
     parser.add_argument("--workload", choices=sorted(WORKLOADS), nargs="+", default=sorted(WORKLOADS))
-    parser.add_argument("--users", type=int, default=10000, help="with a key each; the k-th asks 1/k as often as the first")
+    parser.add_argument(
+        "--users", type=int, default=10000, help="with a key each; the k-th asks 1/k as often as the first"
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--warm", type=float, default=120.0, help="seconds before that")
     parser.add_argument("--patience", type=float, nargs="+", default=[PATIENCE_SECONDS], help="0: keys play no part")
@@ -289,12 +293,15 @@ def main() -> None:
     arguments = parser.parse_args()
     records = []
     for name, cards, patience in itertools.product(arguments.workload, arguments.cards, arguments.patience):
-        simulation = Simulation(
-            cards, arguments.load, WORKLOADS[name], arguments.users, arguments.seconds, patience
-        )
+        simulation = Simulation(cards, arguments.load, WORKLOADS[name], arguments.users, arguments.seconds, patience)
         simulation.run(arguments.warm)
         records.append(simulation.record())
-        print(json.dumps({key: round(value, 4) if isinstance(value, float) else value for key, value in records[-1].items()}), flush=True)
+        print(
+            json.dumps(
+                {key: round(value, 4) if isinstance(value, float) else value for key, value in records[-1].items()}
+            ),
+            flush=True,
+        )
     if arguments.json is not None:
         facts = {"measured": asdict(Measured()), "assumed": asdict(Assumed()), "records": records}
         arguments.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
