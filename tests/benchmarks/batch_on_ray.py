@@ -67,7 +67,7 @@ class Nodes:
         node = {"num_cpus": arguments.threads, "object_store_memory": 512 << 20}
         if arguments.device == "cuda":
             node["num_gpus"] = 1
-        self._cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+        self._cluster: Any = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
         self._last = None
         for _ in range(arguments.nodes - 1):
             self._last = self._cluster.add_node(**node)

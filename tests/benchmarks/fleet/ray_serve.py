@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import json
 import os
 import signal
@@ -69,15 +70,17 @@ class ServeClient:
 
 
 def serve_application(program: bytes, keys: Path) -> Any:
-    from ray import serve
     from starlette.requests import Request
     from starlette.responses import Response
 
+    serve: Any = importlib.import_module("ray.serve")
+
     @serve.deployment(num_replicas=_WORKERS, ray_actor_options={"num_cpus": 1}, max_ongoing_requests=4)
     class Scorer:
-        @serve.multiplexed(max_num_models_per_replica=_MOST_KEYS)
-        async def evaluator(self, key: str) -> Evaluator:
+        async def load(self, key: str) -> Evaluator:
             return Evaluator(program, (keys / key).read_bytes(), device="cpu", threads=1, deterministic=False)
+
+        evaluator: Any = serve.multiplexed(max_num_models_per_replica=_MOST_KEYS)(load)
 
         async def __call__(self, request: Request) -> Response:
             evaluator = await self.evaluator(serve.get_multiplexed_model_id())
@@ -87,7 +90,8 @@ def serve_application(program: bytes, keys: Path) -> Any:
         def pid(self) -> int:
             return os.getpid()
 
-    return Scorer.bind()
+    deployment: Any = Scorer
+    return deployment.bind()
 
 
 def _figures(latencies: list[float], seconds: float) -> dict[str, float]:
@@ -102,9 +106,8 @@ def _timed(work: Callable[[], None]) -> float:
 
 
 def measure_serve(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    import ray
-    from ray import serve
-
+    ray: Any = importlib.import_module("ray")
+    serve: Any = importlib.import_module("ray.serve")
     folder.mkdir()
     clients = [ServeClient(folder, options.model, number) for number in range(options.keys)]
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
