@@ -77,10 +77,9 @@ def serve_application(program: bytes, keys: Path) -> Any:
 
     @serve.deployment(num_replicas=_WORKERS, ray_actor_options={"num_cpus": 1}, max_ongoing_requests=4)
     class Scorer:
-        async def load(self, key: str) -> Evaluator:
+        @serve.multiplexed(max_num_models_per_replica=_MOST_KEYS)  # type: ignore[untyped-decorator]
+        async def evaluator(self, key: str) -> Evaluator:
             return Evaluator(program, (keys / key).read_bytes(), device="cpu", threads=1, deterministic=False)
-
-        evaluator: Any = serve.multiplexed(max_num_models_per_replica=_MOST_KEYS)(load)
 
         async def __call__(self, request: Request) -> Response:
             evaluator = await self.evaluator(serve.get_multiplexed_model_id())
@@ -120,6 +119,7 @@ def measure_serve(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             client.latencies.clear()
         alone = clients[0]
         seconds = _timed(lambda: alone.ask(options.requests))
+        assert not alone.problems, alone.problems
         record: dict[str, Any] = {"one": _figures(alone.latencies, seconds)}
         alone.latencies.clear()
         each = options.requests // len(clients) * 4
