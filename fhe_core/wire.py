@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Words
@@ -85,7 +86,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 DEFAULT_MAX_BYTES = 1 << 30
 PREFIX_BYTES = HEADER_BYTES + 8 * MAX_RANK + PURPOSE_BYTES  # what `peek` reads at most
 _CHUNK_WORDS = 1 << 20
-_BIT_FIELDS = 1 << 16  # at a time: 2 MiB of single bits
+_BIT_FIELDS = 1 << 16  # words at a time: what is made of them stays in a cache
 _CHECKED_WORDS = 1 << 17  # of a plane at a time: at most 1.8 MB for 7 planes and the words made of them
 
 
@@ -128,10 +129,38 @@ def _emit_planes(words: Words, form: Planes, emit: Callable[[bytes], None]) -> N
 def _emit_bits(words: Words, form: BitFields, emit: Callable[[bytes], None]) -> None:
     """A multiple of 8 words at a time, so that parts end with whole bytes."""
     assert words.shape == form.shape and words.dtype == np.uint32
-    flat, places = words.reshape(-1), np.arange(form.bits, dtype=np.uint32)
+    flat = words.reshape(-1)
     for start in range(0, len(flat), _BIT_FIELDS):
-        bits = (flat[start : start + _BIT_FIELDS, None] >> places & 1).astype(np.uint8)
-        emit(np.packbits(bits, bitorder="little").tobytes())
+        part = flat[start : start + _BIT_FIELDS]
+        emit(_bit_fields(part, form.bits).tobytes()[: (len(part) * form.bits + 7) // 8])
+
+
+def _bit_fields(words: Words, bits: int) -> NDArray[np.uint8]:
+    """[groups, bits]: eight words of so many bits are as many bytes, put together in 64-bit limbs."""
+    groups = np.zeros((-(-len(words) // 8), 8), dtype=np.uint64)
+    groups.reshape(-1)[: len(words)] = words
+    limbs = np.zeros((len(groups), -(-bits // 8)), dtype="<u8")
+    for number in range(8):
+        limb, shift = divmod(number * bits, 64)
+        limbs[:, limb] |= groups[:, number] << np.uint64(shift)
+        if shift + bits > 64:
+            limbs[:, limb + 1] |= groups[:, number] >> np.uint64(64 - shift)
+    return limbs.view(np.uint8)[:, :bits]
+
+
+def _words_of(data: bytes, bits: int, count: int) -> NDArray[np.uint64]:
+    """The first `count` words of what `_bit_fields` gives."""
+    fields = np.zeros((-(-count // 8), bits), dtype=np.uint8)
+    fields.reshape(-1)[: len(data)] = np.frombuffer(data, dtype=np.uint8)
+    padded = np.zeros((len(fields), 8 * -(-bits // 8)), dtype=np.uint8)
+    padded[:, :bits] = fields
+    limbs, words = padded.view("<u8"), np.empty((len(fields), 8), dtype=np.uint64)
+    for number in range(8):
+        limb, shift = divmod(number * bits, 64)
+        words[:, number] = limbs[:, limb] >> np.uint64(shift)
+        if shift + bits > 64:
+            words[:, number] |= limbs[:, limb + 1] << np.uint64(64 - shift)
+    return words.reshape(-1)[:count] & np.uint64((1 << bits) - 1)
 
 
 def dump(header: Header, sections: list[Section]) -> bytes:
@@ -289,16 +318,12 @@ def _read_section(source: BytesSource, form: Form) -> Section:
 def _read_bits(source: BytesSource, form: BitFields) -> Words:
     count = math.prod(form.shape)
     words = np.empty(count, dtype=np.uint32)
-    places = np.arange(form.bits, dtype=np.uint32)
     for start in range(0, count, _BIT_FIELDS):
         part = min(_BIT_FIELDS, count - start)
         data = source.read((part * form.bits + 7) // 8)
         if start + part == count:
             _check_padding(data[-1:], form)
-        bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8), count=part * form.bits, bitorder="little")
-        words[start : start + part] = (bits.reshape(part, form.bits).astype(np.uint32) << places).sum(
-            axis=1, dtype=np.uint32
-        )
+        words[start : start + part] = _words_of(data, form.bits, part)
     return words.reshape(form.shape)
 
 

@@ -111,7 +111,7 @@ def one_process(
     model: CompiledModel, key: ClientKey, keys: Path, source: Path, target: Path, arguments: argparse.Namespace
 ) -> dict[str, Any]:
     """The same files without Ray. Results that are re-randomised are compared when they are decrypted: labels, and scores."""
-    every, device = arguments.check_every, arguments.device
+    every, device = arguments.check_every, arguments.check_device or arguments.device
     runtime = Runtime(model.program, Session(EvaluationKeys.load(keys).expand(device)))
     names = sorted(path.name for path in source.iterdir())[::every]
     digests, seconds, samples, different, labels, error = [], 0.0, 0, 0, 0, 0.0
@@ -180,6 +180,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--kill-at", type=float, help="part of the samples, with --nodes")
     parser.add_argument("--rerandomised", action="store_true", help="as clients get them; else bytes are compared")
+    parser.add_argument("--check-device", choices=["cpu", "cuda"], help="that one process computes on; else --device")
     parser.add_argument("--check-every", type=int, default=1)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()

@@ -17,7 +17,7 @@ from cloakwork.fhe_core.errors import ParameterError, SerializationError
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_results, switched_words
 
 SETS = ("toy", "toy_two_limb")
-BITS = (1, 5, 8, 20, 31, 32)
+BITS = (1, 5, 8, 13, 15, 17, 20, 31, 32)
 ENTROPY = bytes(range(3, 35))
 PURPOSE = bytes(range(200, 232))
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-MOST_TOGETHER: Final = 16  # rows of one tenant, key and model taken at once, to be run as one
-MOST_SECONDS: Final = 1.0  # of them, estimated, beyond the first
+from cloakwork.api.service.scoring.work import MOST_SECONDS, MOST_TOGETHER
 
 Clocks: TypeAlias = dict[tuple[int, str], float]
 """By level and tenant; tenant '' is the time of all."""
@@ -56,7 +55,7 @@ def choose(heads: list[Head], clocks: Clocks, slots: int, last_attempt: int, idl
         head = lines[place].pop(0)
         alone = last_attempt > 0 and not head.is_job and head.attempts >= last_attempt
         if not alone or (idle and not picks):
-            count = 1 if alone else min(MOST_TOGETHER, 1 + int(MOST_SECONDS / max(head.seconds, 1e-3)))
+            count = 1 if alone else max(1, min(MOST_TOGETHER, int(MOST_SECONDS / max(head.seconds, 1e-3))))
             picks.append(Pick(head, count, now[place]))
             now[place] += head.seconds
             if alone:

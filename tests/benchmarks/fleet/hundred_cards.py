@@ -31,7 +31,7 @@ _POLL_SECONDS: Final = 0.1  # of a worker that is left without work while someth
 
 @dataclass(frozen=True)
 class Measured:
-    """docs/benchmarks/fleet.md and docs/decisions/service-fleet.md: two virtual CPUs; one H100."""
+    """docs/benchmarks/fleet.md and docs/decisions/service-fleet.md: two virtual CPUs; a key on one H100."""
 
     lease_seconds: float = 0.0073  # the lock, held for one run
     lease_seconds_more: float = 0.0006  # for each further run of the lease
@@ -53,7 +53,7 @@ class Assumed:
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests of so many samples, of a model whose run takes `run_seconds` + samples x `sample_seconds` on a card."""
+    """Requests of so many samples. A run takes `run_seconds` + samples x `sample_seconds` on a card: an H200 of docs/benchmarks/cuda.md."""
 
     name: str
     samples: int

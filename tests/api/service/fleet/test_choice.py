@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from cloakwork.api.service.fleet.choice import MOST_TOGETHER, Clocks, Head, choose
+from cloakwork.api.service.fleet.choice import Clocks, Head, choose
+from cloakwork.api.service.scoring.work import MOST_TOGETHER
 
 
 def head(name: str, tenant: str, **changes: object) -> Head:
