@@ -67,12 +67,12 @@ def test_several_inputs_and_outputs(tmp_path: Path, keyring: Keyring) -> None:
     made.save(tmp_path / "models" / "two" / "1.clkm")
     wanted = made.predict(few)
     with running(tmp_path, environment={"MAX_SAMPLES": "3"}) as server, Client(server.url, keyring=keyring) as client:
-        metadata = client.call("GET", "/v2/models/two")
-        assert [(each["name"], each["shape"]) for each in metadata["inputs"]] == [
+        fhe = client.call("GET", "/v2/models/two")["parameters"]["fhe"]
+        assert [(each["name"], each["shape"]) for each in fhe["inputs"]] == [
             ("image", [-1, 1, 4, 4]),
             ("table", [-1, 3]),
         ]
-        assert [each["name"] for each in metadata["outputs"]] == ["probabilities", "embedding"]
+        assert [each["name"] for each in fhe["outputs"]] == ["probabilities", "embedding"]
         scores = client.score("two", few)
         assert scores.samples == 5
         for found in (scores.predictions, client.predict("two", tuple(few.values()))):
