@@ -109,9 +109,18 @@ class Server:
         self.process.kill()
         self.process.wait()
 
-    def kill_engine(self) -> None:
+    def kill_engine(self, by: signal.Signals = signal.SIGKILL) -> None:
         ready = [line["pid"] for line in self.log_lines() if line["message"] == "engine ready"]
-        os.kill(ready[-1], signal.SIGKILL)
+        os.kill(ready[-1], by)
+
+    @contextmanager
+    def engine_held(self) -> Iterator[None]:
+        """What is sent meanwhile waits for the engine, however fast the machine is."""
+        self.kill_engine(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.kill_engine(signal.SIGCONT)
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:

@@ -34,6 +34,8 @@ const consent = found("consent", HTMLInputElement);
 const scorer = new Scorer(new URL("worker.js", import.meta.url));
 let opened = ""; // the access that the worker's session has
 let temporaryKeys: string[] = [];
+let attempts = 0; // that were begun
+let choices = 0; // of models, also of the same one again
 let shown: { model: string; form: Form; description: Description } | null = null;
 
 function wantedAccess(): Access {
@@ -51,6 +53,7 @@ async function open(): Promise<string[]> {
 
 /** Runs what a person asked for; says so when it fails. */
 async function attempt(work: () => Promise<void>): Promise<void> {
+  const mine = ++attempts;
   problem.hidden = true;
   ask.disabled = true;
   try {
@@ -66,7 +69,7 @@ async function attempt(work: () => Promise<void>): Promise<void> {
     problem.hidden = false;
   } finally {
     found("work", HTMLDivElement).hidden = true;
-    ask.disabled = shown === null;
+    if (mine === attempts) ask.disabled = shown === null; // a later one enables it itself
   }
 }
 
@@ -91,9 +94,10 @@ async function listModels(): Promise<void> {
 
 async function choose(): Promise<void> {
   const model = models.value;
+  const mine = ++choices;
   shown = null;
   const description = await scorer.ask({ kind: "describe", model });
-  if (models.value !== model) return; // another one was chosen meanwhile
+  if (mine !== choices) return; // chosen again meanwhile, whose form is filled in
   const form = formOf(model, description);
   found("inputs", HTMLDivElement).replaceChildren(form.element);
   const { facts, structuredSecret } = description;

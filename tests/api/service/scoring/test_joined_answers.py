@@ -21,12 +21,19 @@ def joined(http: httpx.Client) -> float:
     return sum(float(line.split()[1]) for line in lines if line.startswith("fhe_joined_requests_total "))
 
 
-def occupied(server: Server, user: User, body: bytes) -> str:
-    """A job that has the only thread for a while."""
+def occupied(server: Server, user: User) -> str:
+    """A job that has the only thread for as long as the engine is held."""
     with server.client() as http:
+        body = user.encrypt(samples=3)[1]
         job: str = http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"]
         assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "running")
     return job
+
+
+def waiting(http: httpx.Client) -> float:
+    """Requests that no engine has begun."""
+    lines = http.get("/metrics").text.splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith("fhe_requests_waiting "))
 
 
 def engines(server: Server) -> int:
@@ -42,19 +49,22 @@ def test_answers_and_jobs_have_their_own_bytes(tmp_path: Path, fill: Callable[[P
         bodies = [user.encrypt(samples=1 + number % 3, seed=number)[1] for number in range(REQUESTS)]
         key = load_audit_key(server.data / "audit.key")
         expected = [user.made_again(compiled, key, body) for body in bodies]
-        occupied(server, user, user.encrypt(samples=600)[1])
         with ThreadPoolExecutor(REQUESTS) as pool:
-            answers = list(pool.map(user.infer, bodies))
+            with server.engine_held():
+                occupied(server, user)
+                asked = [pool.submit(user.infer, body) for body in bodies]
+                assert becomes(lambda: waiting(http), REQUESTS)
+            answers = [answer.result() for answer in asked]
         assert [answer.content for answer in answers] == expected
         at_once = joined(http)
         assert at_once >= REQUESTS // 2
         times = [float(answer.headers["Fhe-Compute-Seconds"]) for answer in answers]
         assert all(0 < each < 5 for each in times)
 
-        first = occupied(server, user, user.encrypt(samples=3000)[1])
-        jobs = [http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"] for body in bodies]
-        assert http.delete(f"/v2/jobs/{jobs.pop()}").status_code == 204
-        assert http.get(f"/v2/jobs/{first}").json()["state"] == "running", "they waited behind it"
+        with server.engine_held():
+            first = occupied(server, user)
+            jobs = [http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"] for body in bodies]
+            assert http.delete(f"/v2/jobs/{jobs.pop()}").status_code == 204
         for job, answer in zip(jobs, expected[:-1], strict=True):
             assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"], "done")
             assert http.get(f"/v2/jobs/{job}/result").content == answer
@@ -71,9 +81,11 @@ def test_a_killed_engine_takes_no_answer_with_it(tmp_path: Path, fill: Callable[
         bodies = [user.encrypt(samples=20, seed=number)[1] for number in range(REQUESTS)]
         key = load_audit_key(server.data / "audit.key")
         expected = [user.made_again(compiled, key, body) for body in bodies]
-        occupied(server, user, user.encrypt(samples=300)[1])
         with ThreadPoolExecutor(REQUESTS) as pool:
-            answers = [pool.submit(user.infer, body) for body in bodies]
+            with server.engine_held():
+                occupied(server, user)
+                answers = [pool.submit(user.infer, body) for body in bodies]
+                assert becomes(lambda: waiting(http), REQUESTS)
             for number in range(1, 4):
                 assert becomes(lambda number=number: engines(server), number)
                 server.kill_engine()
