@@ -21,7 +21,7 @@ from cloakwork.fhe_core.arguments import (
 )
 from cloakwork.fhe_core.arrays import Progress, Small, Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, check_same_key
-from cloakwork.fhe_core.cores import in_parts, usable_cores
+from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.device_words import Base, DeviceWords, ShardedArray, cuda_ordinals
 from cloakwork.fhe_core.encoding import Encoding, slot_bits, torus_constant
 from cloakwork.fhe_core.engine import DeviceSession, DeviceWeights, EngineSession, HostSession
@@ -36,8 +36,8 @@ from cloakwork.fhe_core.extraction import (
 )
 from cloakwork.fhe_core.lookup_tables import LookupTables, RealFunction, TableLike
 from cloakwork.fhe_core.noise import blind_rotation_variance, rerandomisation_variance
-from cloakwork.fhe_core.noise_terms import NoiseTerms
-from cloakwork.fhe_core.phase_arithmetic import add
+from cloakwork.fhe_core.noise_terms import MASK_WORDS, NoiseTerms
+from cloakwork.fhe_core.phase_arithmetic import reduce_once
 from cloakwork.fhe_core.sharding import device_sessions, session_over
 
 __all__ = ["EvaluationKeys", "ExpandedKey", "LinearWeights", "LookupTables", "Session"]
@@ -45,7 +45,6 @@ __all__ = ["EvaluationKeys", "ExpandedKey", "LinearWeights", "LookupTables", "Se
 Batch: TypeAlias = Words | Base
 
 _NORM_TOLERANCE = 1 + 1e-9
-_ROWS_AT_ONCE = 64  # ciphertexts of a thread that are added at a time, within its cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,16 +276,11 @@ class Session:
         """
         check_same_key(self.parameters, self._key.key_id, ciphertexts.parameters, ciphertexts.key_id, "ciphertexts")
         held = ciphertexts.to_host()
-        zeros = self._key.public_key.zeros(held.size, self.host_threads, seed)
-        before, after = held.words.reshape(zeros.shape), np.empty_like(zeros)
-
-        def hide(part: slice) -> None:
-            added = add(self.parameters, before[part], zeros[part])
-            assert isinstance(added, np.ndarray)
-            after[part] = added
-
-        in_parts(hide, len(zeros), _ROWS_AT_ONCE, self.host_threads)
-        zeros, words = zeros.reshape(held.words.shape), after.reshape(held.words.shape)
+        before = np.ascontiguousarray(held.words).reshape(-1, self.parameters.large_words)
+        after = self._key.public_key.add_zeros(before, self.host_threads, seed)
+        heads = after[:, :MASK_WORDS] + (self.parameters.modulus - before[:, :MASK_WORDS])
+        zeros = reduce_once(heads, self.parameters.modulus).reshape(*held.shape, MASK_WORDS)
+        words = after.reshape(held.words.shape)
         norm = math.sqrt(rerandomisation_variance(self.parameters) / blind_rotation_variance(self.parameters))
         terms = held.noise.plus(NoiseTerms.of_words(self.parameters, zeros, norm), self.parameters, words)
         return held._like(words, terms, held._bounds)

@@ -11,19 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cloakwork.fhe_core import wire
+from cloakwork.fhe_core import _engine, wire
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, _CiphertextArray
-from cloakwork.fhe_core.cores import in_parts
 from cloakwork.fhe_core.device_words import on_host
 from cloakwork.fhe_core.errors import ParameterError
 from cloakwork.fhe_core.parameters import word_dtype
 from cloakwork.fhe_core.wire_layout import MAX_WEIGHT_NORM, MAX_WORD_BITS
 
 __all__ = ["SwitchedCiphertexts", "load_results"]
-
-_WORDS_AT_ONCE = 1 << 16  # of a thread: what is made of them stays in its cache
 
 
 class SwitchedCiphertexts(_CiphertextArray):
@@ -112,24 +109,8 @@ class SwitchedCiphertexts(_CiphertextArray):
 
 def switched_words(params: ParameterSet, words: Words, word_bits: int, threads: int = 1) -> NDArray[np.uint32]:
     """floor((x 2^b + floor(Q / 2)) / Q) mod 2^b."""
-    rows = words.reshape(-1, words.shape[-1])
-    result = np.empty(rows.shape, dtype=np.uint32)
-
-    def switch(part: slice) -> None:
-        result[part] = _switched(rows[part].astype(np.uint64), np.uint64(params.modulus), np.uint64(word_bits))
-
-    in_parts(switch, len(rows), max(1, _WORDS_AT_ONCE // rows.shape[1]), threads)
-    return result.reshape(words.shape)
-
-
-def _switched(words: NDArray[np.uint64], modulus: np.uint64, bits: np.uint64) -> NDArray[np.uint64]:
-    """The quotient in floating point is off by one at most (below 2^33, relative error 2^-51), which the remainder, exact modulo 2^64, tells."""
-    quotient: NDArray[np.uint64] = (words * (2.0 ** float(bits) / float(modulus))).astype(np.uint64)
-    rest = ((words << bits) + modulus // np.uint64(2) - quotient * modulus).view(np.int64)
-    quotient += rest >= np.int64(modulus)
-    quotient -= rest < 0
-    quotient &= (np.uint64(1) << bits) - np.uint64(1)
-    return quotient
+    rows = np.ascontiguousarray(words).reshape(-1, words.shape[-1])
+    return _engine.switch_words(params, rows, word_bits, threads).reshape(words.shape)
 
 
 def load_results(

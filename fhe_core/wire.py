@@ -18,6 +18,7 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.arrays import Words
 from cloakwork.fhe_core.encoding import Encoding
@@ -132,24 +133,11 @@ def _emit_bits(words: Words, form: BitFields, emit: Callable[[bytes], None]) -> 
     flat = words.reshape(-1)
     for start in range(0, len(flat), _BIT_FIELDS):
         part = flat[start : start + _BIT_FIELDS]
-        emit(_bit_fields(part, form.bits).tobytes()[: (len(part) * form.bits + 7) // 8])
-
-
-def _bit_fields(words: Words, bits: int) -> NDArray[np.uint8]:
-    """[groups, bits]: eight words of so many bits are as many bytes, put together in 64-bit limbs."""
-    groups = np.zeros((-(-len(words) // 8), 8), dtype=np.uint64)
-    groups.reshape(-1)[: len(words)] = words
-    limbs = np.zeros((len(groups), -(-bits // 8)), dtype="<u8")
-    for number in range(8):
-        limb, shift = divmod(number * bits, 64)
-        limbs[:, limb] |= groups[:, number] << np.uint64(shift)
-        if shift + bits > 64:
-            limbs[:, limb + 1] |= groups[:, number] >> np.uint64(64 - shift)
-    return limbs.view(np.uint8)[:, :bits]
+        emit(_engine.pack_words(part, form.bits))
 
 
 def _words_of(data: bytes, bits: int, count: int) -> NDArray[np.uint64]:
-    """The first `count` words of what `_bit_fields` gives."""
+    """The first `count` words of so many bits, eight of which are as many bytes, taken apart in 64-bit limbs."""
     fields = np.zeros((-(-count // 8), bits), dtype=np.uint8)
     fields.reshape(-1)[: len(data)] = np.frombuffer(data, dtype=np.uint8)
     padded = np.zeros((len(fields), 8 * -(-bits // 8)), dtype=np.uint8)

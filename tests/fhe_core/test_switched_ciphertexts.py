@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cloakwork.fhe_core import noise, wire
+from cloakwork.fhe_core import _engine, noise, wire
 from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.errors import ParameterError, SerializationError
+from cloakwork.fhe_core.errors import ParameterError, SerializationError, ShapeError
 from cloakwork.fhe_core.switched_ciphertexts import SwitchedCiphertexts, load_results, switched_words
 
 SETS = ("toy", "toy_two_limb")
@@ -46,6 +46,30 @@ def test_words_are_those_of_the_specification_there_and_back(key: ClientKey, bit
     assert (read.to_bytes(), read.word_bits, read.shape, read.key_id) == (data, bits, (3, 2), key.key_id)
     for load in (load_results, load_ciphertexts):
         np.testing.assert_array_equal(load(data).words, switched.expand().words)
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_bytes_of_words_are_their_bits_from_the_lowest_on(bits: int) -> None:
+    random = np.random.default_rng(bits)
+    for count in (0, 1, 2, 7, 8, 9, 31, 333):
+        words = random.integers(0, 1 << bits, count, dtype=np.uint64).astype(np.uint32)
+        number = sum(int(word) << bits * place for place, word in enumerate(words))
+        assert _engine.pack_words(words, bits) == number.to_bytes((count * bits + 7) // 8, "little")
+
+
+def test_the_engine_refuses_what_it_would_write_wrongly(key: ClientKey) -> None:
+    words = np.full((1, 4), key.parameters.modulus - 1, dtype=key.encrypt(0).words.dtype)
+    with pytest.raises(ShapeError, match="32"):
+        _engine.pack_words(np.array([32], dtype=np.uint32), 5)
+    for bits in (0, -1, 33, 64):
+        with pytest.raises(ParameterError, match="1 to 32"):
+            _engine.pack_words(np.zeros(1, dtype=np.uint32), bits)
+        with pytest.raises(ParameterError, match="1 to 32"):
+            _engine.switch_words(key.parameters, words, bits)
+    with pytest.raises(ShapeError, match="expected every value"):
+        _engine.switch_words(key.parameters, words + words.dtype.type(1), 8)
+    with pytest.raises(ParameterError, match="threads"):
+        _engine.switch_words(key.parameters, words, 8, 0)
 
 
 @pytest.mark.parametrize("bits", BITS)

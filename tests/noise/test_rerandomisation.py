@@ -11,7 +11,8 @@ import math
 import numpy as np
 import pytest
 
-from cloakwork.fhe_core import noise
+from cloakwork.fhe_core import _engine, noise
+from cloakwork.fhe_core._engine import reference
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError
@@ -43,6 +44,26 @@ def test_encryptions_of_zero_have_the_noise_of_the_model(key: ClientKey, seed: b
     assert abs(float(errors.mean())) < SIGMAS * math.sqrt(2 * model / count)
     correlation = float(np.corrcoef(errors[1:], errors[:-1])[0, 1])  # each has randomness of its own
     assert abs(correlation) < SIGMAS / math.sqrt(count - 1)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("name", ["toy", "toy_two_limb", "lut2_cm2", "gate_64_s192", "nn05"])
+def test_zeros_are_coefficient_0_of_encryptions_of_zero(name: str, threads: int) -> None:
+    """Section 10 of the specification, on what is there already, whatever the number of lanes, limbs and masks."""
+    key = ClientKey._from_entropy(name, ENTROPY)
+    params, public, seed, count = key.parameters, key.public_key(), bytes(range(32, 64)), 37
+    lanes = () if params.lane_count == 1 else (params.lane_count,)
+    messages = np.zeros((count, *lanes, params.polynomial_size), dtype=np.uint64)
+    glwe = _engine.public_encrypt_glwe(params, public.seed, public.bodies, messages, seed)
+    zeros = reference.sample_extract(params, glwe, np.zeros(1, dtype=np.uint32)).reshape(count, params.large_words)
+    np.testing.assert_array_equal(public.zeros(count, threads, seed), zeros)
+    words = np.random.default_rng(5).integers(0, params.modulus, zeros.shape, dtype=np.uint64).astype(zeros.dtype)
+    words[0], words[1] = 0, params.modulus - 1
+    kept = words.copy()
+    summed = (words.astype(np.uint64) + zeros) % np.uint64(params.modulus)
+    np.testing.assert_array_equal(public.add_zeros(words, threads, seed), summed)
+    np.testing.assert_array_equal(words, kept)
+    assert public.zeros(0).shape == (0, params.large_words)
 
 
 @pytest.mark.parametrize("seed", [None, bytes(range(96, 128))], ids=["entropy", "seeded"])

@@ -33,6 +33,8 @@ class NegacyclicNtt {
     // In place on [N][kLanes] residues in [0, q). The transform is in bit-reversed order.
     void forward(std::uint32_t* lanes) const;
     void inverse(std::uint32_t* lanes) const;
+    // Coefficient 0 of each lane alone, in its place; the others are left as they were.
+    void inverse_constant(std::uint32_t* lanes) const;
 
     // Small signed coefficients, |c| < q.
     Fixed transform_small(const std::int8_t* coefficients) const;

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "fhe_core/chacha20.hpp"
+#include "fhe_core/ntt.hpp"
 #include "fhe_core/parameters.hpp"
 
 namespace fhe_core {
@@ -15,6 +17,26 @@ struct EncryptionSeed {
     const Seed& seed;
     std::uint64_t first;
 };
+
+// A public key, bodies [k][r][N], transformed for products with many small polynomials.
+class TransformedPublicKey {
+   public:
+    template <class Word>
+    TransformedPublicKey(const ParameterSet& params, const Seed& seed, const Word* bodies);
+
+    const ParameterSet& params() const { return params_; }
+
+   private:
+    friend class PublicProducts;
+    const ParameterSet& params_;
+    std::vector<NegacyclicNtt> ntt_;                          // by limb
+    std::vector<std::vector<NegacyclicNtt::Fixed>> factors_;  // [limb][row (k + r) + component]
+};
+
+// Adds an encryption of zero, that of coefficient 0 of a GLWE encryption of zero, to each of lwe [batch][kN + r], in place. Number
+// i of a batch is the same however it is divided where `randomness` is given; threads share the key.
+template <class Word>
+void add_public_zeros(const TransformedPublicKey& key, std::size_t batch, Word* lwe, const EncryptionSeed* randomness = nullptr);
 
 // torus_words [batch][r][N] in [0, Q), bodies [k][r][N] of the public key -> glwe [batch][k + r][N].
 template <class Word>

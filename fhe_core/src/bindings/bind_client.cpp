@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -9,6 +10,8 @@
 
 #include "bindings/arrays.hpp"
 #include "bindings/bindings.hpp"
+#include "cpu/parallel.hpp"
+#include "fhe_core/answer_words.hpp"
 #include "fhe_core/expand.hpp"
 #include "fhe_core/public_key.hpp"
 #include "fhe_core/secret_key.hpp"
@@ -121,6 +124,71 @@ py::array public_encrypt(const ParameterSet& params, const py::object& seed_valu
                             seeded ? &chosen : nullptr);
     });
     return glwe;
+}
+
+// In groups of encryptions that are made together, so that a batch costs the same on one thread as on many.
+py::array add_zeros(const ParameterSet& params, const py::object& seed_value, const py::object& bodies_value,
+                    const py::object& lwe_value, const py::object& randomness_value, int threads) {
+    check_thread_count(threads);
+    const Seed seed = checked_seed(seed_value);
+    const bool seeded = !randomness_value.is_none();
+    SecretVector<Seed> randomness(1);
+    if (seeded) checked_seed_into(randomness[0], randomness_value, "randomness");
+    const Words bodies = checked_words(params, bodies_value, "bodies", public_bodies_shape(params));
+    const Words lwe = checked_words(params, lwe_value, "lwe", {kAny, params.large_words()});
+    const std::size_t count = lwe.shape(0), words = params.large_words(), together = NegacyclicNtt::kLanes;
+    py::array result = new_words(params, {lwe.shape(0), params.large_words()});
+    with_word(params, [&]<class Word>(Word) {
+        const Word* in = static_cast<const Word*>(lwe.data());
+        Word* out = static_cast<Word*>(result.mutable_data());
+        const py::gil_scoped_release release;
+        const TransformedPublicKey key(params, seed, static_cast<const Word*>(bodies.data()));
+        cpu::Monitor monitor(nullptr, count);
+        cpu::parallel_shares((count + together - 1) / together, threads, monitor, [&](std::size_t first, std::size_t last) {
+            const std::size_t start = first * together, share = std::min(last * together, count) - start;
+            std::copy_n(in + start * words, share * words, out + start * words);
+            const EncryptionSeed chosen{randomness[0], start};
+            add_public_zeros(key, share, out + start * words, seeded ? &chosen : nullptr);
+        });
+    });
+    return result;
+}
+
+// --- answers in few bits --------------------------------------------------------------------------------------------------------
+
+void check_word_bits(int bits) {
+    if (bits < 1 || bits > kMaxWordBits)
+        throw ParameterError("bits: expected 1 to " + std::to_string(kMaxWordBits) + ", got " + std::to_string(bits));
+}
+
+py::array_t<std::uint32_t> switched(const ParameterSet& params, const py::object& words_value, int bits, int threads) {
+    check_thread_count(threads);
+    check_word_bits(bits);
+    const Words words = checked_words(params, words_value, "words", {kAny, kAny});
+    const std::size_t count = words.array.size();
+    py::array_t<std::uint32_t> result({words.shape(0), words.shape(1)});
+    with_word(params, [&]<class Word>(Word) {
+        const Word* in = static_cast<const Word*>(words.data());
+        std::uint32_t* out = result.mutable_data();
+        const py::gil_scoped_release release;
+        cpu::Monitor monitor(nullptr, count);
+        cpu::parallel_shares(count, threads, monitor, [&](std::size_t first, std::size_t last) {
+            switch_words(in + first, last - first, params.modulus(), bits, out + first);
+        });
+    });
+    return result;
+}
+
+py::bytes packed(const py::object& words_value, int bits) {
+    check_word_bits(bits);
+    const auto words = checked_array_below<std::uint32_t>(words_value, "words", {kAny}, std::uint64_t{1} << bits);
+    const std::size_t count = words.shape(0);
+    std::string bytes((count * bits + 7) / 8, '\0');
+    {
+        const py::gil_scoped_release release;
+        pack_words(words.data(), count, bits, reinterpret_cast<std::uint8_t*>(bytes.data()));
+    }
+    return bytes;
 }
 
 // --- phases ---------------------------------------------------------------------------------------------------------------------
@@ -247,6 +315,14 @@ void bind_client(py::module_& m) {
         py::arg("randomness") = py::none(), py::arg("first") = 0,
         "Encrypts uint64[B, N] under a public key -> words [B, k + r, N]; with 32 secret bytes of randomness the same for a number "
         "first, first + 1, ..");
+    m.def("add_public_zeros", &add_zeros, py::arg("params"), py::arg("seed"), py::arg("bodies"), py::arg("lwe"),
+          py::arg("randomness") = py::none(), py::arg("threads") = 1,
+          "words [B, large_dimension + r] plus an encryption of zero under the public key each; with 32 secret bytes of randomness "
+          "the same for number 0, 1, ..");
+    m.def("switch_words", &switched, py::arg("params"), py::arg("words"), py::arg("bits"), py::arg("threads") = 1,
+          "words [B, M] -> uint32[B, M]: floor((x 2^bits + floor(Q / 2)) / Q) mod 2^bits.");
+    m.def("pack_words", &packed, py::arg("words"), py::arg("bits"),
+          "uint32[B] below 2^bits -> bytes, from the lowest bit of the first on, zeros after the last.");
     m.def("expand_lwe", &expand_lwe_array, py::arg("params"), py::arg("seed"), py::arg("bodies"),
           "bodies [B] -> words [B, large_dimension + r].");
     m.def("expand_glwe", &expand_glwe_array, py::arg("params"), py::arg("seed"), py::arg("bodies"),

@@ -60,6 +60,13 @@ void inverse_transform(std::uint32_t* lanes, std::size_t n, std::uint32_t q, con
 }
 
 FHE_CORE_VECTOR_CLONES
+void inverse_constant_transform(std::uint32_t* lanes, std::size_t n, std::uint32_t q, ShoupFactor size_inverse) {
+    for (std::size_t i = 1; i < n; ++i)
+        for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = reduce_once(lanes[lane] + lanes[i * kLanes + lane], q);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = multiply(lanes[lane], size_inverse, q);
+}
+
+FHE_CORE_VECTOR_CLONES
 void multiply_accumulate_lanes(const std::uint32_t* lanes, const ShoupFactor* fixed, std::size_t n, std::uint32_t q,
                                std::uint32_t* accumulator) {
     for (std::size_t i = 0; i < n; ++i) {
@@ -110,6 +117,10 @@ void NegacyclicNtt::forward(std::uint32_t* lanes) const { forward_transform(lane
 
 void NegacyclicNtt::inverse(std::uint32_t* lanes) const {
     inverse_transform(lanes, polynomial_size_, q_, inverse_.data(), size_inverse_);
+}
+
+void NegacyclicNtt::inverse_constant(std::uint32_t* lanes) const {
+    inverse_constant_transform(lanes, polynomial_size_, q_, size_inverse_);
 }
 
 NegacyclicNtt::Fixed NegacyclicNtt::transform_small(const std::int8_t* coefficients) const {

@@ -16,29 +16,6 @@ namespace {
 
 constexpr std::size_t kLanes = NegacyclicNtt::kLanes;
 
-// The public key modulo one limb prime, transformed: [row][component], the bodies after the masks.
-template <class Word>
-std::vector<NegacyclicNtt::Fixed> transform_public_key(const ParameterSet& params, const Seed& seed, const Word* bodies,
-                                                       const NegacyclicNtt& ntt, int limb) {
-    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), components = params.component_count();
-    std::vector<std::uint32_t> residues(n), lanes(n * kLanes);
-    std::vector<NegacyclicNtt::Fixed> transformed;
-    for (std::size_t row = 0; row < k; ++row) {
-        for (std::size_t c = 0; c < components; ++c) {  // one lane per component, k + r <= kLanes
-            if (c < k)
-                expand_uniform(seed, kDomainPublicKey + kDomainLimbStride * limb, row * k + c, kLimbPrimes[limb], n,
-                               residues.data());
-            else
-                for (std::size_t j = 0; j < n; ++j)
-                    residues[j] = limb_residue(bodies[(row * (components - k) + c - k) * n + j], limb);
-            for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + c] = residues[j];
-        }
-        ntt.forward(lanes.data());
-        for (std::size_t c = 0; c < components; ++c) transformed.push_back(ntt.lane(lanes.data(), c));
-    }
-    return transformed;
-}
-
 // The streams of the encryptions that are made together: one for all of them, or one each where they follow from a seed.
 class LaneStreams {
    public:
@@ -60,6 +37,89 @@ class LaneStreams {
 }  // namespace
 
 template <class Word>
+TransformedPublicKey::TransformedPublicKey(const ParameterSet& params, const Seed& seed, const Word* bodies) : params_(params) {
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), components = params.component_count();
+    std::vector<std::uint32_t> residues(n), lanes(n * kLanes);
+    for (int limb = 0; limb < params.limb_count(); ++limb) {
+        const NegacyclicNtt& ntt = ntt_.emplace_back(n, kLimbPrimes[limb]);
+        std::vector<NegacyclicNtt::Fixed>& factors = factors_.emplace_back();
+        for (std::size_t row = 0; row < k; ++row) {
+            for (std::size_t c = 0; c < components; ++c) {  // one lane per component, k + r <= kLanes
+                if (c < k)
+                    expand_uniform(seed, kDomainPublicKey + kDomainLimbStride * limb, row * k + c, kLimbPrimes[limb], n,
+                                   residues.data());
+                else
+                    for (std::size_t j = 0; j < n; ++j)
+                        residues[j] = limb_residue(bodies[(row * (components - k) + c - k) * n + j], limb);
+                for (std::size_t j = 0; j < n; ++j) lanes[j * kLanes + c] = residues[j];
+            }
+            ntt.forward(lanes.data());
+            for (std::size_t c = 0; c < components; ++c) factors.push_back(ntt.lane(lanes.data(), c));
+        }
+    }
+}
+
+// Encryptions that are made together, one in each lane: u of each, and one component of u times the key at a time.
+class PublicProducts {
+   public:
+    explicit PublicProducts(const TransformedPublicKey& key)
+        : key_(key),
+          params_(key.params()),
+          n_(params_.polynomial_size()),
+          k_(params_.glwe_dimension()),
+          u_(kLanes * k_ * n_),
+          u_lanes_(params_.limb_count() * k_ * n_ * kLanes),
+          product_(params_.limb_count() * n_ * kLanes) {}
+
+    // A new u for each of `count` lanes: as wide as the ring secret, for which glwe_sigma gives the stated security; centred, so
+    // that the key's noise leaves no offset.
+    void draw(LaneStreams& streams, std::size_t count) {
+        const SecretKind kind = params_.glwe_secret == SecretKind::quinary ? SecretKind::quinary : SecretKind::ternary;
+        for (std::size_t lane = 0; lane < count; ++lane) sample_secret(streams[lane], kind, k_ * n_, u_.data() + lane * k_ * n_);
+        for (int limb = 0; limb < params_.limb_count(); ++limb)
+            for (std::size_t row = 0; row < k_; ++row) {
+                std::uint32_t* lanes = u_of(limb, row);
+                for (std::size_t lane = 0; lane < kLanes; ++lane)
+                    for (std::size_t j = 0; j < n_; ++j)
+                        lanes[j * kLanes + lane] =
+                            static_cast<std::uint32_t>(signed_residue(u_[(lane * k_ + row) * n_ + j], kLimbPrimes[limb]));
+                key_.ntt_[limb].forward(lanes);
+            }
+    }
+
+    // Component c of all lanes.
+    void multiply(std::size_t c) {
+        for (int limb = 0; limb < params_.limb_count(); ++limb) key_.ntt_[limb].inverse(transformed(limb, c));
+    }
+    // Its coefficient 0 alone.
+    void multiply_constant(std::size_t c) {
+        for (int limb = 0; limb < params_.limb_count(); ++limb) key_.ntt_[limb].inverse_constant(transformed(limb, c));
+    }
+
+    std::uint64_t coefficient(std::size_t lane, std::size_t j) const {
+        return compose(product_.data() + j * kLanes + lane, params_.limbs(), n_ * kLanes);
+    }
+
+   private:
+    std::uint32_t* u_of(int limb, std::size_t row) { return u_lanes_.data() + (limb * k_ + row) * n_ * kLanes; }
+
+    std::uint32_t* transformed(int limb, std::size_t c) {
+        std::uint32_t* sum = product_.data() + limb * n_ * kLanes;
+        std::fill_n(sum, n_ * kLanes, 0u);
+        for (std::size_t row = 0; row < k_; ++row)
+            key_.ntt_[limb].multiply_accumulate(u_of(limb, row), key_.factors_[limb][row * params_.component_count() + c], sum);
+        return sum;
+    }
+
+    const TransformedPublicKey& key_;
+    const ParameterSet& params_;
+    const std::size_t n_, k_;
+    SecretVector<std::int8_t> u_;          // [lane][row][N]
+    SecretVector<std::uint32_t> u_lanes_;  // [limb][row][N][lane]
+    SecretVector<std::uint32_t> product_;  // [limb][N][lane]
+};
+
+template <class Word>
 Seed SecretKey::public_key(Word* bodies) const {
     Randomness randomness = fresh_randomness();
     encrypt_zero(randomness, ciphertext_samples(), kDomainPublicKey, 0, params_.glwe_dimension(), bodies);
@@ -70,53 +130,24 @@ template <class Word>
 void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, const std::uint64_t* torus_words,
                          std::size_t batch, Word* glwe, const EncryptionSeed* randomness) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), components = params.component_count();
-    const int limbs = params.limb_count();
     const std::uint64_t q = params.modulus();
-    std::vector<NegacyclicNtt> ntt;
-    std::vector<std::vector<NegacyclicNtt::Fixed>> key;
-    for (int limb = 0; limb < limbs; ++limb) {
-        ntt.emplace_back(n, kLimbPrimes[limb]);
-        key.push_back(transform_public_key(params, seed, bodies, ntt[limb], limb));
-    }
-
+    const TransformedPublicKey key(params, seed, bodies);
     const GaussianTable& noise_table = GaussianTable::kept(params.glwe_sigma);
     LaneStreams streams(randomness);
-    SecretVector<std::int8_t> u(kLanes * k * n);  // [lane][row][N]
+    PublicProducts products(key);
     SecretVector<std::int32_t> noise(n);
-    SecretVector<std::uint32_t> u_lanes(limbs * k * n * kLanes),
-        product(limbs * n * kLanes);  // [limb][row][N][lane], [limb][N][lane]
     for (std::size_t start = 0; start < batch; start += kLanes) {
         const std::size_t count = std::min(kLanes, batch - start);
-        // As wide as the ring secret, for which glwe_sigma gives the stated security; centred, so that the key's noise leaves no
-        // offset.
-        const SecretKind kind = params.glwe_secret == SecretKind::quinary ? SecretKind::quinary : SecretKind::ternary;
         streams.begin(start);
-        for (std::size_t lane = 0; lane < count; ++lane) sample_secret(streams[lane], kind, k * n, u.data() + lane * k * n);
-        for (int limb = 0; limb < limbs; ++limb)
-            for (std::size_t row = 0; row < k; ++row) {
-                std::uint32_t* lanes = u_lanes.data() + (limb * k + row) * n * kLanes;
-                for (std::size_t lane = 0; lane < kLanes; ++lane)
-                    for (std::size_t j = 0; j < n; ++j)
-                        lanes[j * kLanes + lane] =
-                            static_cast<std::uint32_t>(signed_residue(u[(lane * k + row) * n + j], kLimbPrimes[limb]));
-                ntt[limb].forward(lanes);
-            }
+        products.draw(streams, count);
         for (std::size_t c = 0; c < components; ++c) {
-            std::fill_n(product.data(), product.size(), 0u);
-            for (int limb = 0; limb < limbs; ++limb) {
-                std::uint32_t* sum = product.data() + limb * n * kLanes;
-                for (std::size_t row = 0; row < k; ++row)
-                    ntt[limb].multiply_accumulate(u_lanes.data() + (limb * k + row) * n * kLanes, key[limb][row * components + c],
-                                                  sum);
-                ntt[limb].inverse(sum);
-            }
+            products.multiply(c);
             for (std::size_t lane = 0; lane < count; ++lane) {
                 sample_gaussian(streams[lane], noise_table, n, noise.data());
                 const std::uint64_t* message = c < k ? nullptr : torus_words + ((start + lane) * (components - k) + c - k) * n;
                 Word* out = glwe + ((start + lane) * components + c) * n;
                 for (std::size_t j = 0; j < n; ++j) {
-                    const std::uint64_t sum = reduce_once(
-                        compose(product.data() + j * kLanes + lane, params.limbs(), n * kLanes) + signed_residue(noise[j], q), q);
+                    const std::uint64_t sum = reduce_once(products.coefficient(lane, j) + signed_residue(noise[j], q), q);
                     out[j] = static_cast<Word>(message != nullptr ? reduce_once(sum + message[j], q) : sum);
                 }
             }
@@ -124,8 +155,50 @@ void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Wor
     }
 }
 
+template <class Word>
+void add_public_zeros(const TransformedPublicKey& key, std::size_t batch, Word* lwe, const EncryptionSeed* randomness) {
+    const ParameterSet& params = key.params();
+    const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), bodies = params.lane_count();
+    const std::uint64_t q = params.modulus();
+    const GaussianTable& noise_table = GaussianTable::kept(params.glwe_sigma);
+    LaneStreams streams(randomness);
+    PublicProducts products(key);
+    SecretVector<std::int32_t> noise(n);
+    for (std::size_t start = 0; start < batch; start += kLanes) {
+        const std::size_t count = std::min(kLanes, batch - start);
+        streams.begin(start);
+        products.draw(streams, count);
+        for (std::size_t c = 0; c < k; ++c) {
+            products.multiply(c);
+            for (std::size_t lane = 0; lane < count; ++lane) {
+                sample_gaussian(streams[lane], noise_table, n, noise.data());
+                // Section 7 of the specification at coefficient 0: the mask's constant, then its other coefficients backwards,
+                // negated.
+                Word* mask = lwe + (start + lane) * (k * n + bodies) + c * n;
+                const auto zero = [&](std::size_t j) {
+                    return reduce_once(products.coefficient(lane, j) + signed_residue(noise[j], q), q);
+                };
+                mask[0] = static_cast<Word>(reduce_once(mask[0] + zero(0), q));
+                for (std::size_t j = 1; j < n; ++j) mask[n - j] = static_cast<Word>(reduce_once(mask[n - j] + q - zero(j), q));
+            }
+        }
+        for (std::size_t body = 0; body < bodies; ++body) {
+            products.multiply_constant(k + body);
+            for (std::size_t lane = 0; lane < count; ++lane) {
+                // Those of the other coefficients come from the stream too, and nothing after the last body.
+                sample_gaussian(streams[lane], noise_table, body + 1 < bodies ? n : 1, noise.data());
+                Word& word = lwe[(start + lane) * (k * n + bodies) + k * n + body];
+                const std::uint64_t zero = reduce_once(products.coefficient(lane, 0) + signed_residue(noise[0], q), q);
+                word = static_cast<Word>(reduce_once(word + zero, q));
+            }
+        }
+    }
+}
+
 #define FHE_CORE_INSTANTIATE(Word)                                                                                             \
     template Seed SecretKey::public_key(Word*) const;                                                                          \
+    template TransformedPublicKey::TransformedPublicKey(const ParameterSet&, const Seed&, const Word*);                        \
+    template void add_public_zeros(const TransformedPublicKey&, std::size_t, Word*, const EncryptionSeed*);                    \
     template void public_encrypt_glwe(const ParameterSet&, const Seed&, const Word*, const std::uint64_t*, std::size_t, Word*, \
                                       const EncryptionSeed*);
 FHE_CORE_INSTANTIATE(std::uint32_t)
