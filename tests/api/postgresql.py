@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -31,38 +32,64 @@ def _user() -> str | None:
         return None
 
 
+@dataclass(frozen=True)
+class Server:
+    folder: Path
+    listen: str
+    user: str | None
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://cloakwork@{self.listen}/postgres" + ("" if self.listen else f"?host={self.folder}")
+
+    def call(self, program: str, *arguments: str) -> None:
+        command = [str(_PROGRAMS[-1] / program), *arguments]
+        subprocess.run(command, check=True, capture_output=True, timeout=120, cwd=self.folder, user=self.user)
+
+    def start(self) -> None:
+        options = f"-c listen_addresses='{self.listen}' -k {self.folder} -c fsync=off"
+        self.call("pg_ctl", "-D", "data", "-l", "log", "-w", "-o", options, "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """`immediate`: as after a crash, from which the next start recovers; `fast`: as an administrator does it."""
+        self.call("pg_ctl", "-D", "data", "-m", mode, "-w", "stop")
+
+    def silence(self) -> None:
+        """From the next connection on pg_notify tells nobody anything."""
+        statements = (
+            "CREATE SCHEMA silent",
+            "CREATE FUNCTION silent.pg_notify(text, text) RETURNS void LANGUAGE sql AS ''",
+            "ALTER ROLE cloakwork SET search_path = silent, pg_catalog, public",
+        )
+        call = ["-h", self.listen or str(self.folder), "-U", "cloakwork", "-d", "postgres", "-q"]
+        self.call("psql", *call, *(part for each in statements for part in ("-c", each)))
+
+
 @contextmanager
-def postgresql(listen: str = "", allowed: str | None = None) -> Iterator[str]:
-    """The URL of an empty database, on a socket; or at an address, for a network such as "10.77.0.0/24"."""
+def server(listen: str = "", allowed: str | None = None) -> Iterator[Server]:
+    """With an empty database, on a socket; or at an address, for a network such as "10.77.0.0/24"."""
     user = _user() if os.getuid() == 0 else None
     folder = Path(mkdtemp(prefix="cloakwork-postgresql-", dir="/tmp"))
     if user is not None:
         shutil.chown(folder, user=user)
-    data, log = folder / "data", folder / "log"
-
-    def call(program: str, *arguments: str) -> None:
-        command = [str(_PROGRAMS[-1] / program), *arguments]
-        subprocess.run(command, check=True, capture_output=True, timeout=120, cwd=folder, user=user)
-
+    made = Server(folder, listen, user)
     try:
-        call("initdb", "-D", str(data), "-A", "trust", "-U", "cloakwork", "--no-sync")
+        made.call("initdb", "-D", "data", "-A", "trust", "-U", "cloakwork", "--no-sync")
         if allowed is not None:
-            with (data / "pg_hba.conf").open("a", encoding="utf-8") as rules:
+            with (folder / "data" / "pg_hba.conf").open("a", encoding="utf-8") as rules:
                 rules.write(f"host all all {allowed} trust\n")
-        call(
-            "pg_ctl",
-            "-D",
-            str(data),
-            "-l",
-            str(log),
-            "-w",
-            "-o",
-            f"-c listen_addresses='{listen}' -k {folder} -c fsync=off",
-            "start",
-        )
+        made.start()
         try:
-            yield f"postgresql://cloakwork@{listen}/postgres" + ("" if listen else f"?host={folder}")
+            yield made
         finally:
-            call("pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
+            if (folder / "data" / "postmaster.pid").exists():
+                made.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def postgresql(listen: str = "", allowed: str | None = None) -> Iterator[str]:
+    """The URL of such a server's database."""
+    with server(listen, allowed) as made:
+        yield made.url

@@ -100,6 +100,7 @@ class Front:
     def submit(self, work: Work) -> None:
         self._works[work.id] = work
         self._posted[work.tenant] += 1
+        self._bell.set()  # whose waiting had no end while nothing was under way
         self._background(self._post(work))
 
     def cancel(self, identity: str) -> bool:

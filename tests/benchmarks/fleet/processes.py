@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 from fleet.hosts import NETWORK, STORES, Host, network
-from postgresql import postgresql
+from postgresql import Server, server
 from scoring_server import new_tenant
 
 PORT = 8123
@@ -90,10 +90,14 @@ class Node:
 @dataclass
 class Fleet:
     folder: Path
-    database: str
+    database_server: Server
     hosts: list[Host]
     settings: dict[str, str]
     nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def database(self) -> str:
+        return self.database_server.url
 
     @property
     def webs(self) -> list[Node]:
@@ -162,10 +166,10 @@ def fleet(folder: Path, count: int, **settings: str) -> Iterator[Fleet]:
     audit_key.chmod(0o600)
     with ExitStack() as stack:
         hosts = stack.enter_context(network(count))
-        database = stack.enter_context(postgresql(listen=STORES, allowed=f"{NETWORK}.0/24"))
+        database = stack.enter_context(server(listen=STORES, allowed=f"{NETWORK}.0/24"))
         stack.enter_context(_store())
         shared = {
-            "DATABASE_URL": database,
+            "DATABASE_URL": database.url,
             "STORAGE_URL": "s3://fleet",
             "AUDIT_KEY": str(audit_key),
             "ZOO": "false",

@@ -3,7 +3,8 @@
 PYTHONPATH=tests/api:tests/models:tests/benchmarks python tests/benchmarks/fleet/survive.py --requests 1000 --keys 20 --json result.json
 
 Web processes, workers, clients with the database and the store: each on a host of its own (network namespaces; root). Every few seconds one host is
-killed (kill -9 of all its processes), or its cable pulled, and comes back after a moment. Answers are compared byte for byte with what the owner of
+killed (kill -9 of all its processes), or its cable pulled, and comes back after a moment; with --crash-database the database crashes too, and with
+--silent none of its notices reaches anybody. Answers are compared byte for byte with what the owner of
 the service computes from the audit key.
 """
 
@@ -31,16 +32,22 @@ _AWAY_SECONDS = 2.0
 
 
 class Vandal:
-    """Kills a node, or pulls its cable, every so many seconds; a worker and a web process in turn. One web process is always left."""
+    """Kills a node, or pulls its cable, every so many seconds; a worker and a web process in turn. One web process is always left.
 
-    def __init__(self, made: Fleet, every: float, seed: int) -> None:
-        self._fleet, self._every, self._random = made, every, random.Random(seed)
+    With `crashes` every third event is a crash of the database.
+    """
+
+    def __init__(self, made: Fleet, every: float, crashes: bool, seed: int) -> None:
+        self._fleet, self._every, self._crashes, self._random = made, every, crashes, random.Random(seed)
         self.done: Counter[str] = Counter()
         self.over = threading.Event()
 
     def run(self) -> None:
         number = 0
         while not self.over.wait(self._every):
+            if self._crashes and sum(self.done.values()) % 3 == 2:
+                self._crash()
+                continue
             node = self._random.choice(self._fleet.workers if number % 2 == 0 else self._fleet.webs)
             cable = number % 6 == 4
             self.done[f"{node.role} {'cut off' if cable else 'killed'}"] += 1
@@ -59,6 +66,14 @@ class Vandal:
         node.host.plug(in_=True)
         self._until_ready(node)
 
+    def _crash(self) -> None:
+        self.done["database crashed"] += 1
+        self._fleet.database_server.stop()
+        self.over.wait(_AWAY_SECONDS)
+        self._fleet.database_server.start()
+        for node in self._fleet.nodes:
+            self._until_ready(node)
+
     def _until_ready(self, node: Node) -> None:
         while not node.ready() and not self.over.wait(0.1):
             pass
@@ -72,6 +87,8 @@ def _waves(customers: list[Customer], options: argparse.Namespace) -> None:
 
 def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     with fleet(folder, options.webs + options.workers, TAKEOVER_SECONDS=str(options.takeover), THREADS="1") as made:
+        if options.silent:
+            made.database_server.silence()
         tokens = [made.tenant(f"tenant-{number}") for number in range(4)]
         for role, count in (("web", options.webs), ("worker", options.workers)):
             for _ in range(count):
@@ -89,7 +106,7 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         for name, every in (("calm", None), ("killed", options.every)):
             for customer in customers:
                 customer.outcome = type(customer.outcome)()
-            vandal = Vandal(made, every or 1e9, seed=1)
+            vandal = Vandal(made, every or 1e9, options.crash_database, seed=1)
             thread = threading.Thread(target=vandal.run)
             thread.start()
             began = time.monotonic()
@@ -134,6 +151,8 @@ def main() -> None:
     parser.add_argument("--webs", type=int, default=2)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--every", type=float, default=4.0, help="seconds between two kills")
+    parser.add_argument("--crash-database", action="store_true", help="every third event is a crash of PostgreSQL")
+    parser.add_argument("--silent", action="store_true", help="a database whose notices reach nobody")
     parser.add_argument("--takeover", type=float, default=3.0, help="seconds after which a silent process is dead")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

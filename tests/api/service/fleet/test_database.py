@@ -1,0 +1,72 @@
+"""A database that crashes and comes back, and one whose notices reach nobody: what was accepted is done, once, and right."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fleet_servers import processes
+from postgresql import Server, reason_without, server
+from scoring_server import User, becomes
+
+AWAY_SECONDS = 2.0
+
+
+@pytest.fixture
+def database() -> Iterator[Server]:
+    if reason_without() is not None:
+        pytest.skip(str(reason_without()))
+    with server() as made:
+        yield made
+
+
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+def test_what_was_accepted_outlives_a_database_that_stops(
+    tmp_path: Path, fill: Callable[[Path], Path], database: Server, mode: str
+):
+    with processes(tmp_path, fill, database.url, SYNCHRONOUS_SECONDS="60", MAX_ATTEMPTS="20") as group:
+        worker, web = group.start("worker"), group.start("web")
+        with web.client() as http, ThreadPoolExecutor(4) as pool:
+            user = User.of(http)
+            user.upload()
+            _, body = user.encrypt(samples=400)
+            expected = user.infer(body).raise_for_status().content
+            jobs = [http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"] for _ in range(6)]
+            assert becomes(lambda: {http.get(f"/v2/jobs/{job}").json()["state"] for job in jobs} != {"queued"}, True)
+            asked = [pool.submit(user.infer, body) for _ in range(4)]
+            database.stop(mode)
+            began = time.monotonic()
+            refused = user.infer(body)
+            assert refused.status_code == 503 and time.monotonic() - began < 30
+            assert "postgresql" not in refused.text.lower() and "SELECT" not in refused.text
+            time.sleep(AWAY_SECONDS)
+            assert worker.process is not None and worker.process.poll() is None
+            database.start()
+            for answer in asked:  # begun before: answered, or told to come again; never wrong
+                found = answer.result(90)
+                assert found.status_code in (200, 503), found.text
+                assert found.status_code == 503 or user.same_answer(found.content, expected)
+            for job in jobs:
+                assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json().get("state"), "done", 90)
+                assert user.same_answer(http.get(f"/v2/jobs/{job}/result").content, expected)
+            assert becomes(lambda: user.infer(body).status_code, 200)
+            assert becomes(lambda: http.get("/v2/health/ready").status_code, 200)
+
+
+def test_work_is_found_without_notices(tmp_path: Path, fill: Callable[[Path], Path], database: Server):
+    database.silence()
+    with processes(tmp_path, fill, database.url, SYNCHRONOUS_SECONDS="60") as group:
+        group.start("worker")
+        web = group.start("web")
+        with web.client() as http:
+            user = User.of(http)
+            user.upload()
+            _, body = user.encrypt()
+            expected = user.infer(body).raise_for_status().content
+            job = http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"]
+            with http.stream("GET", f"/v2/jobs/{job}/events") as events:
+                assert "event: done" in "".join(events.iter_text())
+            assert user.same_answer(http.get(f"/v2/jobs/{job}/result").content, expected)
