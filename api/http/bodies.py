@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fastapi import Request, Response
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from cloakwork.api.errors import LengthRequiredError, MalformedError, SlowBodyError, TooLargeError
 
 _LEAST_BYTES_PER_SECOND: Final = 4096  # on the average, after the idle time
 _PIECE_BYTES: Final = 64 << 10
+
+T = TypeVar("T")
 
 
 def content_length(request: Request) -> int:
@@ -75,6 +78,29 @@ class BodyReader:
         if len(self._data) != self._length:
             raise MalformedError(f"expected {self._length} bytes as announced, got {len(self._data)}")
         return bytes(self._data)
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives, which is cancelled when the client goes first. After the body was read.
+
+    Raises:
+        ClientDisconnect: it has gone.
+    """
+    running, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({running, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise ClientDisconnect
+        return running.result()
+    finally:
+        for task in (running, gone):
+            task.cancel()
+        await asyncio.gather(running, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 class HeldResponse(Response):

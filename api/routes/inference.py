@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 
 from cloakwork.api.errors import MalformedError, TooLargeError
 from cloakwork.api.http import tensors
-from cloakwork.api.http.bodies import BodyReader, HeldResponse, content_length
+from cloakwork.api.http.bodies import BodyReader, HeldResponse, content_length, while_connected
 from cloakwork.api.routes.dependencies import AllServices, ModelName, ModelVersion, ScoringCaller
 from cloakwork.api.routes.documents import BINARY, Responses, binary_request, binary_response, errors
 from cloakwork.api.routes.job_answers import AUDIT_KEY_HEADER, job_answer
@@ -158,9 +158,10 @@ async def _score(
         body = await reader.whole()
         if as_job or (tensor is None and not services.scoring.is_short(accepted)):
             job = await services.jobs.take(accepted, body, wishes)
-            answer = job_answer(job, services.jobs.events.progress(job.id))
-            return JSONResponse(answer.model_dump(), 202, {"Location": f"/v2/jobs/{job.id}"})
-        return _result(services, model, await services.scoring.run_now(accepted, body), tensor, held)
+            accepted_job = job_answer(job, services.jobs.events.progress(job.id))
+            return JSONResponse(accepted_job.model_dump(), 202, {"Location": f"/v2/jobs/{job.id}"})
+        answer = await while_connected(request, services.scoring.run_now(accepted, body))
+        return _result(services, model, answer, tensor, held)
 
 
 def _result(

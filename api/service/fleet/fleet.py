@@ -51,6 +51,7 @@ class Fleet:
         self._notices: Notices | None = None
         self._told: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._publishing = False
         self.draining = False
 
     def attach(self, events: JobEvents, worker: Worker | None) -> None:
@@ -82,8 +83,11 @@ class Fleet:
 
     async def beat(self) -> None:
         await self.members.beat(self.facts())
-        if self.worker is not None:
-            await self.worker.publish()
+        if self.worker is not None and not self._publishing:  # an engine that is slow to say so is none that has died
+            self._publishing = True
+            task = asyncio.create_task(self._publish(self.worker))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def stop_taking(self) -> None:
         """A signal: what runs is finished, nothing new begins."""
@@ -132,12 +136,18 @@ class Fleet:
             self.queue.charge(job.priority, job.tenant, message.get("busy_seconds", job.seconds) - job.seconds)
         )
 
+    async def _publish(self, worker: Worker) -> None:
+        try:
+            await self._quietly(worker.publish())
+        finally:
+            self._publishing = False
+
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
-        """The row is there: a notice that is lost costs a second, a charge a turn."""
+        """The row is there: a notice that is lost costs a second, a charge a turn, keys that nobody knows of an expansion."""
         try:
             await work
         except Exception as error:
-            _log.warning("a notice was not sent (%s)", type(error).__name__)
+            _log.warning("the database was not told something (%s)", type(error).__name__)
 
     def _tell(self, job: str, progress: JobProgress | None) -> None:
         now = time.monotonic()

@@ -103,11 +103,10 @@ class Front:
         self._bell.set()  # whose waiting had no end while nothing was under way
         self._background(self._post(work))
 
-    def cancel(self, identity: str) -> bool:
-        """The client is gone. False: it may have begun, as far as is known at once."""
+    def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
+        """The client is gone; `never_begun` is called when the database says that no worker had it."""
         if self._works.pop(identity, None) is not None:
-            self._background(self._withdraw(identity))
-        return False
+            self._background(self._withdraw(identity, never_begun))
 
     @property
     def workers(self) -> int:
@@ -153,9 +152,10 @@ class Front:
             _log.warning("a request could not be stored (%s)", type(error).__name__)
             self._fail(work.id, "the request could not be handed to a worker; try again")
 
-    async def _withdraw(self, identity: str) -> None:
+    async def _withdraw(self, identity: str, never_begun: Callable[[], None] = lambda: None) -> None:
         with contextlib.suppress(Exception):  # its row goes with this process, at the latest
-            await self._queue.withdraw(identity)
+            if await self._queue.withdraw(identity):
+                never_begun()
         await self._storage.delete(f"inputs/{identity}")
 
     def _fail(self, identity: str, text: str) -> None:

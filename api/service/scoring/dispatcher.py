@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Callable
 
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.engine.options import EngineOptions
@@ -52,6 +53,11 @@ class Dispatcher:
         if run is not None and run.engine.link.up:
             run.engine.link.send({"op": "cancel", "id": identity})
         return False
+
+    def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
+        """The client is gone; `never_begun` is called where no engine had it."""
+        if self.cancel(identity):
+            never_begun()
 
     def backlog_seconds(self) -> float:
         """Until the engines are free, about."""

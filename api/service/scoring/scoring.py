@@ -142,17 +142,17 @@ class Scoring:
         work = await self.work(request, new_id(), SYNCHRONOUS_PRIORITY, listen)
         work.body = body
         day = await self._usage.charge(request.tenant, request.bootstraps)
+        refund = partial(self._usage.refund, request.tenant.name, day, request.bootstraps)
         self._dispatcher.submit(work)
         try:
             message, result = await future
         except asyncio.CancelledError:
-            if self._dispatcher.cancel(work.id):
-                self._usage.refund(request.tenant.name, day, request.bootstraps)
+            self._dispatcher.abandon(work.id, refund)
             raise
         took = float(message.get("took_seconds") or message.get("busy_seconds", 0.0))
         queue_seconds = max(0.0, now() - work.queued_at - took)
         if message["event"] == "failed":
-            self._usage.refund(request.tenant.name, day, request.bootstraps)
+            refund()
             await self.look_after(request.key, message)
             raise RemoteError(message)
         self.account(request, message, queue_seconds)

@@ -118,9 +118,33 @@ def test_calls_of_a_killed_web_process_vanish(tmp_path: Path, fill: Callable[[Pa
             assert again.infer(user.encrypt()[1]).status_code == 200
 
 
-def quietly(user: User, body: bytes) -> None:
+def test_who_goes_before_a_worker_begins_pays_nothing(tmp_path: Path, fill: Callable[[Path], Path], database: str):
+    with processes(tmp_path, fill, database, SYNCHRONOUS_SECONDS="60") as group:
+        worker, web = group.start("worker"), group.start("web")
+        with web.client() as http:
+            user = User.of(http)
+            user.upload()
+            bodies = [user.encrypt(samples=count, seed=count)[1] for count in range(1, 9)]
+            assert user.infer(bodies[0]).status_code == 200
+            paid = http.get("/v2/usage").json()["bootstraps_today"]
+            with worker.engine_held():
+                threads = [threading.Thread(target=quietly, args=(user, body, 5.0)) for body in bodies]
+                for thread in threads:
+                    thread.start()
+                assert becomes(lambda: len(rows(database, "SELECT id FROM calls")), len(bodies))
+                begun = rows(database, "SELECT samples FROM calls WHERE state = 'leased'")
+                for thread in threads:
+                    thread.join()
+                assert becomes(lambda: rows(database, "SELECT id FROM calls"), [])
+                assert 0 < len(begun) < len(bodies)
+                due = paid + user.facts["bootstraps"] * sum(int(str(samples)) for (samples,) in begun)
+                assert becomes(lambda: http.get("/v2/usage").json()["bootstraps_today"], due)
+            assert becomes(lambda: user.infer(bodies[0]).status_code, 200)
+
+
+def quietly(user: User, body: bytes, seconds: float = 60.0) -> None:
     try:
-        user.infer(body)
+        user.infer(body, timeout=seconds)
     except httpx.TransportError:
         return
 
