@@ -102,6 +102,7 @@ GROUPS: Final = (
             "large_precision",
             "lookup_tables",
             "modular_integers",
+            "noise",
             "parameters",
             "server",
             "switched_ciphertexts",

@@ -1,0 +1,258 @@
+"""The site: what its reference and its pages of commands hold, its link check, and, where `make site` has built it, that it works from files."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import commands
+import links
+import notebooks
+import pytest
+import reference
+import typer.main
+
+from cloakwork.app.cli.main import app
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SITE = REPOSITORY / "build" / "site"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# Of the engine's own steps, which a notebook takes one by one, and of the command line, whose pages are its reference.
+NOT_FOR_USERS = ("cloakwork.fhe_core._engine", "cloakwork.app.cli")
+
+
+# --- The reference -------------------------------------------------------------------------------------------------------------------
+
+
+def python_of_documents() -> Iterator[tuple[str, str]]:
+    """Where, and a block of Python."""
+    for path in [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/**/*.md"))]:
+        for block in re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            yield path.name, block
+    for path in notebooks.NOTEBOOKS:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for cell in cells:
+            if cell["cell_type"] == "code":
+                yield path.name, re.sub(r"^([%!].*)$", "", "".join(cell["source"]), flags=re.MULTILINE)
+
+
+def imported() -> Iterator[tuple[str, str, str]]:
+    """Where, the module, and the name that is imported from it."""
+    for where, block in python_of_documents():
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cloakwork"):
+                yield from ((where, node.module or "", alias.name) for alias in node.names)
+
+
+def test_what_documents_import_is_in_the_reference() -> None:
+    public = {module.dotted: module.names for module in reference.MODULES}
+    missing = set()
+    for where, module, name in imported():
+        whole = f"{module}.{name}"
+        if whole in public or module.startswith(NOT_FOR_USERS) or whole.startswith(NOT_FOR_USERS):
+            continue
+        if module not in public or (public[module] and name not in public[module]):
+            missing.add((where, whole))
+    assert len(set(imported())) > 40
+    assert sorted(missing) == []
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The modules of the reference, as griffe reads them for the site."""
+    griffe = pytest.importorskip("griffe", reason="the site's tools are not installed: run 'make site'")
+    from comments import TrailingComments
+
+    tree = tmp_path_factory.mktemp("sources")
+    (tree / "cloakwork").mkdir()
+    packages = sorted({module.path.partition(".")[0] for module in reference.MODULES})
+    for package in packages:
+        (tree / "cloakwork" / package).symlink_to(REPOSITORY / package)
+    loader = griffe.GriffeLoader(search_paths=[tree], extensions=griffe.Extensions(TrailingComments()))
+    for package in packages:
+        loader.load(f"cloakwork.{package}")
+    loader.resolve_aliases()
+    return loader.modules_collection
+
+
+def public_members(module: Any, names: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Names of a module, and of its classes, that the reference shows."""
+    exports = names or [str(getattr(name, "name", name)) for name in module.exports or ()]
+    own = exports or [
+        name for name, each in module.members.items() if not name.startswith("_") and not each.is_alias and not each.is_module
+    ]
+    for name in own:
+        member = module.members[name]
+        member = member.final_target if member.is_alias else member
+        yield name, member
+        if member.is_class:
+            inside = ((key, each) for key, each in member.members.items() if not key.startswith("_") and not each.is_alias)
+            yield from ((f"{name}.{key}", each) for key, each in inside)
+
+
+@pytest.mark.parametrize("module", reference.MODULES, ids=lambda module: module.path)
+def test_public_names_say_what_they_are(sources: Any, module: reference.Module) -> None:
+    """Fields and constants may do so by their names and types alone."""
+    found = sources[module.dotted]
+    assert found.has_docstring, module.dotted
+    members = dict(public_members(found, module.names))
+    assert members
+    silent = [
+        name for name, each in members.items() if not each.has_docstring and (not each.is_attribute or "property" in each.labels)
+    ]
+    assert silent == []
+
+
+def test_comments_of_fields_are_their_docstrings(sources: Any) -> None:
+    card = sources["cloakwork.models.zoo.Card"]
+    assert card["data"].docstring.value.startswith("Data set that it was trained on")
+    assert card["name"].docstring is None
+
+
+def test_every_module_of_the_reference_has_a_page() -> None:
+    index = reference.index_page()
+    for module in reference.MODULES:
+        assert f"::: {module.dotted}\n" in reference.module_page(module)
+        assert f"({module.page.removeprefix('reference/')})" in index
+    assert len({module.page for module in reference.MODULES}) == len(reference.MODULES)
+
+
+# --- The command line ----------------------------------------------------------------------------------------------------------------
+
+
+def every_command(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from every_command(each, f"{path} {name}")
+
+
+def test_every_command_and_option_is_on_the_page() -> None:
+    program = typer.main.get_command(app)
+    page = commands.commands_page(program, "cloakwork")
+    sections = dict(re.findall(r"^#+ (cloakwork[^\n]*)\n(.*?)(?=^#|\Z)", page, re.DOTALL | re.MULTILINE))
+    shown = {path: command for path, command in every_command(program, "cloakwork") if not command.hidden}
+    assert set(sections) == set(shown) and len(shown) > 40
+    for path, command in shown.items():
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.hidden and option.name != "help":
+                assert f"`{option.opts[0]}`" in sections[path], (path, option.opts)
+
+
+def test_a_page_of_commands_in_full() -> None:
+    @click.group(name="tool")
+    def tool() -> None:
+        """Does things."""
+
+    @tool.command()
+    @click.argument("file")
+    @click.option("--count", "-c", default=3, show_default=True, help="How many | of them.")
+    @click.option("--fast", is_flag=True, help="Soon.")
+    @click.option("--name", required=True, multiple=True, help="Whose.")
+    def work(file: str, count: int, fast: bool, name: tuple[str, ...]) -> None:
+        """Works. Then rests."""
+
+    page = commands.commands_page(tool, "tool")
+    assert "| [`work`](#tool-work) | Works. |" in page
+    assert "| `--count`, `-c` `INTEGER` | How many \\| of them. | `3` |" in page
+    assert "| `--fast` | Soon. |  |" in page
+    assert "| `--name` `TEXT` | Whose. May be given several times. | required |" in page
+    assert "```\ntool work [OPTIONS] FILE\n```" in page
+
+
+# --- Notebooks and links -------------------------------------------------------------------------------------------------------------
+
+
+def test_notebooks_become_pages_with_their_pictures() -> None:
+    files = dict(notebooks.notebook_pages())
+    for path in notebooks.NOTEBOOKS:
+        page = files[f"notebooks/{path.stem}.md"]
+        assert isinstance(page, str) and page.startswith("# ") and "\x1b" not in page
+        pictures = re.findall(r"\]\(([\w-]+\.(?:png|svg))\)", page)
+        assert all(f"notebooks/{name}" in files for name in pictures)
+    assert any(str(content)[:8] == str(b"\x89PNG")[:8] for content in files.values() if isinstance(content, bytes))
+
+
+def test_broken_links_and_other_hosts_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#here">x</a><a href="https://example.org">y</a><h1 id="top">z</h1><a href="#top">u</a>', encoding="utf-8"
+    )
+    (tmp_path / "b.html").write_text('<p id="here"><img src="c.png">', encoding="utf-8")
+    (tmp_path / "c.png").write_bytes(b"")
+    assert links.broken(tmp_path) == [] and links.main(str(tmp_path)) == 0
+    (tmp_path / "b.html").write_text(
+        '<p id="there"><img src="none.png"><script src="https://example.org/x.js"></script><a href="/a.html">v</a>'
+        '<a href="../outside.html">w</a>',
+        encoding="utf-8",
+    )
+    (tmp_path / "s.css").write_text("@import 'https://example.org/font.css';", encoding="utf-8")
+    assert links.broken(tmp_path) == [
+        "a.html: b.html#here: no such anchor",
+        "b.html: /a.html: not relative: it breaks where the site is opened from files",
+        "b.html: ../outside.html: no such file",
+        "b.html: none.png: no such file",
+        "b.html: https://example.org/x.js: another host",
+        "s.css: https://example.org/font.css: another host",
+    ]
+    assert links.main(str(tmp_path)) == 1
+    assert links.main(str(tmp_path / "empty")) == 1
+
+
+# --- The built site ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    if not (SITE / "index.html").exists():
+        pytest.skip("build/site is not there: run 'make site'")
+    return SITE
+
+
+def test_links_of_the_site_lead_somewhere(site: Path) -> None:
+    assert links.broken(site) == []
+
+
+@pytest.fixture
+def page(site: Path) -> Iterator[Any]:
+    """A page that refuses all but files, and at its end has had no error and asked nobody."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    if BROWSER is None:
+        pytest.skip("no Chromium is installed")
+    complaints: list[str] = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("request", lambda asked: complaints.append(asked.url) if re.match(r"(?:https?|wss?):", asked.url) else None)
+        yield page
+        browser.close()
+    assert complaints == []
+
+
+def test_search_works_from_files(page: Any, site: Path) -> None:
+    page.goto((site / "guide" / "index.html").as_uri())
+    page.get_by_role("textbox", name="Search").click()
+    page.get_by_role("textbox", name="Search").fill("rerandomise")
+    found = page.locator(".md-search-result__link").first
+    found.wait_for()
+    found.click()
+    page.wait_for_url(re.compile(r"\.html"))
+    assert "andomise" in page.locator("article").inner_text()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("name", ["index", "guide/quick-start", "reference/python/fhe_core.client", "reference/command-line", "architecture"])
+def test_pages_fit_the_window_and_ask_nobody(page: Any, site: Path, name: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto((site / f"{name}.html").as_uri())
+    page.locator("article h1").wait_for()
+    drawings = page.locator(".mermaid").count()
+    if (site / "assets" / "mermaid.js").exists():
+        assert (drawings > 2) == (name == "architecture")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
