@@ -43,9 +43,11 @@ class CompiledModel:
 
     @cached_property
     def client(self) -> ClientSpecification:
+        """What the client needs: its steps before encryption and after decryption, no weights."""
         return ClientSpecification.of(self.program)
 
     def report(self) -> dict[str, Any]:
+        """What the program costs, risks and discloses, as plain values; `str(model)` is the same as text."""
         return report(self.program)
 
     def __str__(self) -> str:

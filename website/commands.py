@@ -14,7 +14,7 @@ def commands_page(program: click.Command, name: str) -> str:
     lines = [
         "# Every command",
         "",
-        f"As `{name} COMMAND --help` of this version says it, made from the program. "
+        f"As `{name} COMMAND --help` of this version says it, made from the program.",
         "[Command line](../command-line.md) has examples, JSON keys and exit statuses.",
     ]
     for path, command in _walk(program, name):
@@ -40,9 +40,16 @@ def _section(path: str, command: click.Command) -> list[str]:
     options = [each for each in shown if isinstance(each, click.Option) and each.name != "help"]
     if arguments:
         lines += ["", "| argument | what it is |", "|---|---|"]
-        lines += [f"| `{each.make_metavar(context)}` | {_cell(getattr(each, 'help', None) or '')} |" for each in arguments]
+        lines += [
+            f"| `{each.make_metavar(context)}` | {_cell(getattr(each, 'help', None) or '')} |" for each in arguments
+        ]
     if options:
-        lines += ["", "| option | what it does | default |", "|---|---|---|", *(_option(each, context) for each in options)]
+        lines += [
+            "",
+            "| option | what it does | default |",
+            "|---|---|---|",
+            *(_option(each, context) for each in options),
+        ]
     subcommands = [each for each in getattr(command, "commands", {}).values() if not each.hidden]
     if subcommands:
         lines += ["", "| command | what it does |", "|---|---|"]
@@ -58,7 +65,9 @@ def _option(option: click.Option, context: click.Context) -> str:
     words = _cell(option.help or "")
     if option.multiple:
         words += " May be given several times."
-    return f"| `{names}`{f' `{value.strip()}`' if value else ''} | {words} | {_default(option, context)} |".replace("``", "` `")
+    return f"| `{names}`{f' `{value.strip()}`' if value else ''} | {words} | {_default(option, context)} |".replace(
+        "``", "` `"
+    )
 
 
 def _default(option: click.Option, context: click.Context) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import tomllib
@@ -22,9 +21,15 @@ from cloakwork.app.cli.main import app
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent
-DOCUMENTS: Final = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # at the top of the repository; pages of the site too
+DOCUMENTS: Final = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+)  # at the top of the repository; pages of the site too
 COMMANDS: Final = "reference/command-line.md"
-MERMAID: Final = ROOT / "build" / "mermaid" / "package" / "dist" / "mermaid.tiny.js"  # `make site` fetches it where there is npm
+MERMAID: Final = (
+    ROOT / "build" / "mermaid" / "package" / "dist" / "mermaid.tiny.js"
+)  # `make site` fetches it where there is npm
 _LINK: Final = re.compile(r"(?P<open>!?\[(?:[^\[\]]|\[[^\[\]]*\])*\])\((?P<target>[^)\s]+)\)")
 _FENCE: Final = re.compile(r"(^ *```.*?^ *```[^\n]*$)", re.DOTALL | re.MULTILINE)
 _CODE: Final = re.compile(r"(^ *```.*?^ *```[^\n]*$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
@@ -42,7 +47,10 @@ def _filled(nav: Any) -> Any:
     if isinstance(nav, list):
         return [_filled(each) for each in nav]
     if isinstance(nav, dict):
-        return {title: _filled(_FOLDERS[to]() if isinstance(to, str) and to in _FOLDERS else to) for title, to in nav.items()}
+        return {
+            title: _filled(_FOLDERS[to]() if isinstance(to, str) and to in _FOLDERS else to)
+            for title, to in nav.items()
+        }
     return nav
 
 
@@ -98,8 +106,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if source.startswith("reference/"):
         return markdown
     folder = _folder_of(source)
-    text = _outside(_FENCE, markdown.replace("<details>", '<details markdown="1">'), lambda part: _LINK.sub(
-        lambda match: _link(match, source, folder, files), part))
+    text = _outside(
+        _FENCE,
+        markdown.replace("<details>", '<details markdown="1">'),
+        lambda part: _LINK.sub(lambda match: _link(match, source, folder, files), part),
+    )
     return _outside(_CODE, text, lambda part: part.replace("][", "]&#91;"))  # an element of an array, no reference
 
 
@@ -153,4 +164,4 @@ def on_post_build(config: MkDocsConfig) -> None:
     for name in ("sitemap.xml", "sitemap.xml.gz"):
         path = Path(config.site_dir, name)
         if not config.site_url and path.exists():
-            os.remove(path)
+            path.unlink()

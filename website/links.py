@@ -1,4 +1,7 @@
-"""Checks a built site: `python website/links.py build/site`. Every link and anchor inside it leads somewhere, and no page fetches from another host."""
+"""Checks a built site: every link and anchor inside it leads somewhere, and no page fetches from another host.
+
+`python website/links.py build/site` says what is wrong, a line each, and ends with 1.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-_FETCHED: Final = {"audio": "src", "iframe": "src", "img": "src", "link": "href", "script": "src", "source": "src", "video": "src"}
+_FETCHED: Final = {
+    "audio": "src",
+    "iframe": "src",
+    "img": "src",
+    "link": "href",
+    "script": "src",
+    "source": "src",
+    "video": "src",
+}
 _ELSEWHERE: Final = ("http", "https", "mailto")
 
 
@@ -40,7 +51,9 @@ def read(path: Path) -> Page:
 def broken(site: Path) -> list[str]:
     """A line for each link, anchor or request that should not be there."""
     site = site.resolve()
-    pages = {path: read(path) for path in sorted(site.rglob("*.html")) if path.name != "404.html"}  # which servers show anywhere
+    pages = {
+        path: read(path) for path in sorted(site.rglob("*.html")) if path.name != "404.html"
+    }  # which servers show anywhere
     found = []
     for path, page in pages.items():
         where = path.relative_to(site)

@@ -15,6 +15,7 @@ class Module:
 
     path: str
     names: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()  # of the names that the module exports
 
     @property
     def dotted(self) -> str:
@@ -102,7 +103,7 @@ GROUPS: Final = (
             "large_precision",
             "lookup_tables",
             "modular_integers",
-            "noise",
+            Module("fhe_core.noise", without=("NoiseParameters",)),  # what it asks of a parameter set
             "parameters",
             "server",
             "switched_ciphertexts",
@@ -133,6 +134,8 @@ def module_page(module: Module) -> str:
     lines = [f"# {module.path}", "", f"::: {module.dotted}"]
     if module.names:
         lines += ["    options:", f"      members: [{', '.join(module.names)}]"]
+    if module.without:
+        lines += ["    options:", f"      filters: {['!^_', *(f'!^{name}$' for name in module.without)]}"]
     return "\n".join(lines) + "\n"
 
 

@@ -33,6 +33,7 @@ class _Box:
 
 
 def save_picture(path: PathLike, program: Program) -> None:
+    """`picture_svg` into a file."""
     with atomic_writer(path) as stream:
         stream.write(picture_svg(program).encode())
 

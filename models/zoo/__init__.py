@@ -49,6 +49,7 @@ class Card:
 
     @property
     def path(self) -> Path:
+        """Of the model's file, in the package."""
         return FOLDER / self.file
 
     @property
@@ -58,6 +59,7 @@ class Card:
 
 
 def names() -> tuple[str, ...]:
+    """Of all models, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if not path.name.endswith(_CALIBRATION)))
 
 
