@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from typing import Any, TypeAlias
 
-import click
+Command: TypeAlias = Any  # of click, which newer versions of Typer carry under a name of their own
 
 
-def commands_page(program: click.Command, name: str) -> str:
+def commands_page(program: Command, name: str) -> str:
     """Args: program: `typer.main.get_command(app)`."""
     lines = [
         "# Every command",
@@ -22,7 +23,7 @@ def commands_page(program: click.Command, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _walk(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+def _walk(command: Command, path: str) -> Iterator[tuple[str, Command]]:
     if command.hidden:
         return
     yield path, command
@@ -30,26 +31,16 @@ def _walk(command: click.Command, path: str) -> Iterator[tuple[str, click.Comman
         yield from _walk(each, f"{path} {each.name}")
 
 
-def _section(path: str, command: click.Command) -> list[str]:
+def _section(path: str, command: Command) -> list[str]:
     depth = min(path.count(" ") + 2, 4)
-    context = click.Context(command, info_name=path)
+    context = command.make_context(path, [], resilient_parsing=True)
     usage = " ".join(command.collect_usage_pieces(context))
     lines = [f"{'#' * depth} {path}", "", "```", f"{path} {usage}", "```", "", _paragraphs(command.help or "")]
-    shown = [each for each in command.params if not getattr(each, "hidden", False)]
-    arguments = [each for each in shown if isinstance(each, click.Argument)]
-    options = [each for each in shown if isinstance(each, click.Option) and each.name != "help"]
-    if arguments:
-        lines += ["", "| argument | what it is |", "|---|---|"]
-        lines += [
-            f"| `{each.make_metavar(context)}` | {_cell(getattr(each, 'help', None) or '')} |" for each in arguments
-        ]
-    if options:
-        lines += [
-            "",
-            "| option | what it does | default |",
-            "|---|---|---|",
-            *(_option(each, context) for each in options),
-        ]
+    shown = [each for each in command.params if not getattr(each, "hidden", False) and each.name != "help"]
+    for kind in ("argument", "option"):
+        rows = [each.get_help_record(context) for each in shown if each.param_type_name == kind]
+        if any(rows):
+            lines += ["", f"| {kind} | |", "|---|---|", *(_row(*row) for row in rows if row)]
     subcommands = [each for each in getattr(command, "commands", {}).values() if not each.hidden]
     if subcommands:
         lines += ["", "| command | what it does |", "|---|---|"]
@@ -59,22 +50,12 @@ def _section(path: str, command: click.Command) -> list[str]:
     return lines
 
 
-def _option(option: click.Option, context: click.Context) -> str:
-    names = "`, `".join([*option.opts, *option.secondary_opts])
-    value = "" if option.is_flag or option.count else f" {option.make_metavar(context)}"
-    words = _cell(option.help or "")
-    if option.multiple:
-        words += " May be given several times."
-    return f"| `{names}`{f' `{value.strip()}`' if value else ''} | {words} | {_default(option, context)} |".replace(
-        "``", "` `"
-    )
-
-
-def _default(option: click.Option, context: click.Context) -> str:
-    if option.required:
-        return "required"
-    shown = option.get_help_extra(context).get("default")
-    return f"`{shown}`" if shown not in (None, "") else ""
+def _row(names: str, words: str) -> str:
+    """As in the help, whose last brackets are set apart: `[default: 3]`."""
+    text, bracket, extra = _cell(words).rpartition("[")
+    if bracket and extra.endswith("]"):
+        return f"| `{_cell(names)}` | {text}*({extra[:-1]})* |"
+    return f"| `{_cell(names)}` | {_cell(words)} |"
 
 
 def _paragraphs(text: str) -> str:
