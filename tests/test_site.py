@@ -6,16 +6,20 @@ import ast
 import json
 import re
 import shutil
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bars
 import click
 import commands
 import links
 import notebooks
+import plots
 import pytest
 import reference
+import tables
 import typer.main
 
 from cloakwork.app.cli.main import app
@@ -213,6 +217,49 @@ def test_broken_links_and_other_hosts_are_found(tmp_path: Path) -> None:
     ]
     assert links.main(str(tmp_path)) == 1
     assert links.main(str(tmp_path / "empty")) == 1
+
+
+# --- Plots ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", plots.PICTURES)
+def test_pictures_are_what_their_sources_say(name: str) -> None:
+    """Else: `python website/plots.py`. Digests of programs may differ between machines that compile them."""
+    drawn, made = (REPOSITORY / name).read_text(encoding="utf-8"), plots.PICTURES[name]()
+    without = re.compile(r"\b[0-9a-f]{12,16}\b")
+    assert without.sub("", drawn) == without.sub("", made)
+
+
+def test_tables_of_a_page_are_read(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One\n\n| a | b |\n|---|---|\n| x | 1 |\n\n## Two\n\n| a | c, ms (least) |\n|---|---|\n| `p\\|q` | 1,234.5 (1,000) |\n| r | |\n",
+        encoding="utf-8",
+    )
+    rows = tables.table(page, "## Two", "a", "c, ms")
+    assert [tables.plain(tables.cell(row, "a")) for row in rows] == ["p|q", "r"]
+    assert [tables.number(tables.cell(row, "c")) for row in rows] == [1234.5, None]
+    assert tables.table(page, "# One", "a", "b") == [{"a": "x", "b": "1"}]
+    with pytest.raises(LookupError, match="page.md: no table under '## Two' with the headings d"):
+        tables.table(page, "## Two", "d")
+
+
+def test_bars_are_in_proportion_and_read_aloud() -> None:
+    svg = bars.bars_svg(bars.Bars("Title & more", "per second", ["one", "two"], {"a": [10, 40], "b": [None, 20]}))
+    root = ElementTree.fromstring(svg)
+    widths = [
+        float(each.get("width", 0))
+        for each in root.iter()
+        if each.get("class") in ("first", "second") and each.get("height") == "13"
+    ]
+    assert [width / widths[3] for width in widths[2:]] == pytest.approx(
+        [0.25, 1, 0.5], abs=0.01
+    )  # two of the legend come first
+    assert root.findtext("{http://www.w3.org/2000/svg}title") == "Title & more"
+    assert root.findtext("{http://www.w3.org/2000/svg}desc") == "per second. one: a 10; two: a 40, b 20."
+    logarithmic = bars.bars_svg(bars.Bars("T", "n", ["x", "y", "z"], {"a": [1, 10, 100]}, logarithmic=True))
+    lengths = [float(width) for width in re.findall(r'class="first"[^>]* width="([\d.]+)"', logarithmic)]
+    assert lengths[1] - lengths[0] == pytest.approx(lengths[2] - lengths[1], abs=0.2)
 
 
 # --- The built site ------------------------------------------------------------------------------------------------------------------
