@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from cloakwork.app.cli.shared.console import (
     JsonOption,
@@ -23,6 +21,7 @@ from cloakwork.app.cli.shared.data_sets import load_inputs
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import CommonMaskOption, StructuredKeysOption, find_agreed_set
+from cloakwork.app.cli.shared.tables import Column, folded, number, print_rows
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
@@ -208,21 +207,26 @@ def inspect(
     _show(model, json_path, {"model": model_name})
 
 
+_ACCURACY = "Accuracy on held-out samples, in clear and encrypted."
+
+
+def _zoo_row(card: zoo.Card) -> tuple[str, ...]:
+    encrypted = card.facts.get("accuracy_simulated", card.facts.get("accuracy_quantised"))
+    shares = (card.facts.get("accuracy_clear"), encrypted)
+    return (
+        card.name,
+        card.data,
+        *("" if share is None else f"{100 * share:.2f}" for share in shares),
+        card.description,
+    )
+
+
 def list_zoo(json_path: JsonOption = None) -> None:
     """List the trained models that come with cloakwork."""
     cards = [zoo.card(name) for name in zoo.names()]
     if json_path != "-":
-        table = Table(title="Models of the zoo", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
-        for heading in ("name", "data", "clear", "encrypted"):
-            table.add_column(heading, no_wrap=True)
-        table.add_column("what it is", overflow="fold")
-        for each in cards:
-            encrypted = each.facts.get("accuracy_simulated", each.facts.get("accuracy_quantised"))
-            shares = (each.facts.get("accuracy_clear"), encrypted)
-            texts = ("" if share is None else f"{100 * share:.2f} %" for share in shares)
-            table.add_row(each.name, each.data, *texts, each.description)
-        table.caption = "Accuracy on held-out samples, in clear and encrypted."
-        standard_output().print(table)
+        columns = (Column("name"), Column("data"), number("clear, %"), number("encrypted, %"), folded("what it is"))
+        print_rows("Models of the zoo", columns, [_zoo_row(each) for each in cards], [_ACCURACY])
     if json_path is not None:
         records = [
             {"name": c.name, "description": c.description, "data": c.data, "sha256": c.sha256, **c.facts} for c in cards

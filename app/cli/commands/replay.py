@@ -11,9 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.model_memory import check_memory
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core import wire
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.errors import FheError

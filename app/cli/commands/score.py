@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from cloakwork.app.cli.shared.answers import by_output, check_answers_path, save_answers
-from cloakwork.app.cli.shared.console import JsonOption, emit, progress_of_stages, standard_output
+from cloakwork.app.cli.shared.console import JsonOption, progress_of_stages, standard_output
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.output_files import refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption
@@ -24,6 +24,7 @@ from cloakwork.app.cli.shared.passphrase import (
     read_passphrase,
 )
 from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.app.client.audit import Recorder
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
 from cloakwork.app.client.scores import Scores

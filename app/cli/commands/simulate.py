@@ -9,9 +9,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.data_sets import DATA_SETS, classes_of, count_of, load_samples, shaped_for, some_of
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.models.client_steps import joined
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.runtime.simulate import simulate as simulate_phases

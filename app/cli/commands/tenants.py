@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, write_json
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, write_json
+from cloakwork.app.cli.shared.tables import Column, emit, folded, number, print_rows
 from cloakwork.fhe_core.errors import how_to_install
 
 if TYPE_CHECKING:
@@ -187,10 +188,8 @@ def usage(
     if json_path is not None:
         write_json({"usage": found}, json_path)
     if json_path != "-":
-        for row in found:
-            typer.echo("  ".join([row["day"], row["tenant"], *(f"{row[each]} {each}" for each in COUNTED)]))
-        if not found:
-            typer.echo("nothing was used")
+        columns = (Column("day"), Column("tenant"), *(number(each) for each in COUNTED))
+        print_rows("Usage", columns, [[row[column.heading] for column in columns] for row in found])
 
 
 def _day(text: str | None) -> str | None:
@@ -269,9 +268,14 @@ def list_tenants(data: DataOption = None, database: DatabaseOption = None, json_
     if json_path is not None:
         write_json({"tenants": found}, json_path)
     if json_path != "-":
-        for tenant in found:
-            keys = ", ".join(f"{each['id']} ({' '.join(each['scopes'])})" for each in tenant["api_keys"])
-            models = "all models" if tenant["models"] is None else f"models: {', '.join(tenant['models']) or 'none'}"
-            limits = ", ".join(f"{field} {tenant[field]}" for field in LIMITS if tenant[field] is not None)
-            state = "suspended" if tenant["suspended"] else ""
-            typer.echo(f"{tenant['tenant']}: {'; '.join(filter(None, (state, keys, models, limits)))}")
+        columns = (Column("tenant"), Column("API key"), *(folded(each) for each in ("scopes", "models", "limits")))
+        print_rows("Tenants", columns, [row for tenant in found for row in _tenant_rows(tenant)])
+
+
+def _tenant_rows(tenant: dict[str, Any]) -> list[tuple[str, ...]]:
+    """One for each API key."""
+    models = "all" if tenant["models"] is None else ", ".join(tenant["models"]) or "none"
+    limits = [f"{field} {tenant[field]}" for field in LIMITS if tenant[field] is not None]
+    terms = (models, ", ".join([*(["suspended"] if tenant["suspended"] else []), *limits]))
+    keys = [(each["id"], " ".join(each["scopes"])) for each in tenant["api_keys"]] or [("none", "")]
+    return [(tenant["tenant"], *key, *terms) for key in keys]
