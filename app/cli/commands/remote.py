@@ -11,6 +11,7 @@ from urllib.parse import quote
 import typer
 
 from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress_of_stages, write_json
+from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOption, CaOption, UrlOption, connect
 from cloakwork.app.cli.shared.tables import Column, emit, print_rows
 from cloakwork.fhe_core.files import atomic_writer
@@ -91,6 +92,7 @@ def add_model(
 
 
 def _put_into(data: Path, artefact: Path, name: str, suffix: str) -> dict[str, Any]:
+    require_data_folder(data)
     folder = data / REPOSITORY / name
     folder.mkdir(parents=True, exist_ok=True)
     version = next_version(folder)

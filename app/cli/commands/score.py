@@ -40,6 +40,10 @@ def score(
     url: UrlOption,
     model: Annotated[str, typer.Option("--model", help="A model of the server; 'cloakwork models list' shows them.")],
     version: Annotated[str | None, typer.Option("--version", help="Of the model; the newest without it.")] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option("--header/--no-header", help="Whether a .csv begins with names; without it, found out."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--out", help="Write the predictions to a .csv or .npy file; of several outputs .npz."),
@@ -63,7 +67,7 @@ def score(
 ) -> None:
     """Encrypt samples, have a server compute on them, decrypt its answer."""
     refuse_overwriting(force, *(path for path in (output, audit) if path is not None))
-    table = read_tensors(samples) if samples.suffix == ".npz" else read_samples(samples)
+    table = read_tensors(samples) if samples.suffix == ".npz" else read_samples(samples, header)
     start = time.perf_counter()
     with (
         ended_like_ctrl_c(),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, write_json
+from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.tables import Column, emit, folded, number, print_rows
 from cloakwork.fhe_core.errors import how_to_install
 
@@ -39,17 +40,26 @@ ModelOption = Annotated[
 ]
 
 
-def _with_service(data: Path | None, database_url: str | None, work: Callable[[Tenants, Settings], Awaitable[T]]) -> T:
+def _with_service(
+    data: Path | None, database_url: str | None, work: Callable[[Tenants, Settings], Awaitable[T]], begins: bool = False
+) -> T:
+    """begins: whether it may be the first that uses the folder or database; other commands find nothing in a new one."""
     if importlib.util.find_spec("sqlalchemy") is None or importlib.util.find_spec("pydantic_settings") is None:
         raise FailureError(f"the service is not installed; {how_to_install('service')}")
     from cloakwork.api.database.connection import Database
+    from cloakwork.api.service.services import DATABASE_FILE, migrate
     from cloakwork.api.service.services import database_url as url_of
-    from cloakwork.api.service.services import migrate
     from cloakwork.api.service.storage.private import own_folder
     from cloakwork.api.service.tenants.tenants import Tenants
     from cloakwork.api.settings import load_settings
 
     settings = load_settings(data_folder=data, database_url=database_url)
+    if data is not None:
+        require_data_folder(data)
+    if not begins and settings.database_url is None and not (settings.data_folder / DATABASE_FILE).is_file():
+        raise FailureError(
+            f"there are no tenants in '{settings.data_folder}'; correct --data, or begin with 'cloakwork tenants add NAME'"
+        )
     own_folder(settings.data_folder)
 
     async def run() -> T:
@@ -63,8 +73,10 @@ def _with_service(data: Path | None, database_url: str | None, work: Callable[[T
     return asyncio.run(run())
 
 
-def _with_tenants(data: Path | None, database_url: str | None, work: Callable[[Tenants], Awaitable[T]]) -> T:
-    return _with_service(data, database_url, lambda tenants, _: work(tenants))
+def _with_tenants(
+    data: Path | None, database_url: str | None, work: Callable[[Tenants], Awaitable[T]], begins: bool = False
+) -> T:
+    return _with_service(data, database_url, lambda tenants, _: work(tenants), begins)
 
 
 @app.command()
@@ -92,7 +104,7 @@ def add(
         await tenants.add(name, terms)
         return await tenants.new_api_key(name, tuple(scopes or ["score"]))
 
-    token = _with_tenants(data, database, work)
+    token = _with_tenants(data, database, work, begins=True)
     emit({"tenant": name, "api_key": token}, json_path, "This is shown once")
 
 

@@ -97,7 +97,7 @@ def _record(
 def _show(
     console: Console, card: zoo.Card, samples: zoo.HeldOut, run: EncryptedRun, quantised: NDArray[Any], shown: int
 ) -> None:
-    names, classes = card.facts["feature_names"], card.facts["classes"]
+    names = card.facts["feature_names"]
     columns = min(_SHOWN_COLUMNS, len(names))
     headings = (
         *(Column(name, whole=False, right=True, least=8) for name in names[:columns]),
@@ -107,7 +107,7 @@ def _show(
     for i in range(min(shown, len(samples.x))):
         values = [f"{value:g}" for value in samples.x[i, :columns]]
         hidden = f"{run.words[i, 0]:.8f} .."
-        answers = [str(classes[int(answer)]) for answer in (run.outputs[i], quantised[i], samples.y[i])]
+        answers = [str(answer) for answer in (run.outputs[i], quantised[i], samples.y[i])]
         rows.append((*values, hidden, *answers))
     if rows:
         print_rows(
