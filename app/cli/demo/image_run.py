@@ -200,7 +200,7 @@ def _write_picture(result: _Result, asked: Asked, console: Console, quiet: bool)
     if not has_pillow():
         if path != asked.default_picture:
             raise FailureError(f"--picture needs Pillow; {how_to_install('demo')}")
-        console.print("no picture, which needs Pillow: pip install pillow")
+        console.print(f"no picture, which needs Pillow: {how_to_install('demo')}")
         return
     pictures = result.pictures
     captions = []

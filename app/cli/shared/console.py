@@ -35,11 +35,11 @@ class FailureError(Exception):
 
 
 def standard_output() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)  # names from outside are no markup
 
 
 def standard_error() -> Console:
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def report_error(message: str) -> None:
