@@ -99,7 +99,7 @@ StagesOption = Annotated[
         "--stages", help="Print the graph after every step of the compiler that changes it (to standard error)."
     ),
 ]
-PictureOutput = Annotated[Path | None, typer.Option("--picture", help="Draw the program as an SVG file.")]
+PictureOutput = Annotated[Path | None, typer.Option("--picture", help="Draw the program here, as .svg.")]
 
 
 def compile_model(
@@ -169,6 +169,7 @@ def compile_model(
     json_path: JsonOption = None,
 ) -> None:
     """Compile an ONNX model for encrypted inputs; the report says what it costs and risks."""
+    _check_picture(picture)
     refuse_overwriting(force, *(path for path in (output, client, picture) if path is not None))
     options: dict[str, Any] = {"weight_bits": weight_bits, "margin": margin, "accuracy": accuracy}
     options["task"] = _tasks(tasks) if tasks else None
@@ -201,6 +202,7 @@ def inspect(
     json_path: JsonOption = None,
 ) -> None:
     """Report what a compiled model costs and risks: bootstraps, bytes, noise of every layer."""
+    _check_picture(picture)
     refuse_overwriting(force, *(path for path in (client, picture) if path is not None))
     model = find_model(model_name)
     _write_beside(model, client, picture)
@@ -333,6 +335,11 @@ def _calibration(path: Path) -> Any:
     if path.suffix == ".json":
         return Calibration.from_json(path.read_bytes())
     return load_inputs(path)
+
+
+def _check_picture(path: Path | None) -> None:
+    if path is not None and path.suffix.lower() != ".svg":
+        raise WrongCallError(f"--picture: the program is drawn as SVG; expected a name that ends in .svg, got '{path}'")
 
 
 def _write_beside(model: CompiledModel, client: Path | None, picture: Path | None) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cloakwork.app.cli.demo.encrypted_run import EncryptedRun, client_line, costs, run_encrypted
-from cloakwork.app.cli.demo.picture import has_pillow, save_picture
+from cloakwork.app.cli.demo.picture import check_picture, has_pillow, save_picture
 from cloakwork.app.cli.demo.terminal_image import bar_line, image_lines
 from cloakwork.app.cli.shared.console import FailureError, WrongCallError, standard_output, write_json
 from cloakwork.app.cli.shared.data_sets import classes_of
@@ -74,6 +74,7 @@ def show_encrypted(model: CompiledModel, pictures: Pictures, asked: Asked) -> No
     Raises:
         WrongCallError: the model reads something else than such images.
     """
+    check_picture(asked.picture)
     expected = int(np.prod(pictures.shape))
     if int(np.prod(model.client.input_shape)) != expected:
         raise WrongCallError(
