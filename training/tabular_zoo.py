@@ -16,6 +16,8 @@ from typing import Any, Final
 import numpy as np
 
 from cloakwork.models import zoo
+from cloakwork.models.compiled import CompiledModel
+from cloakwork.models.program.names import named
 from cloakwork.training import estimators
 from cloakwork.training.tabular_data import TabularData, load_tabular
 
@@ -63,9 +65,8 @@ def build(recipe: Recipe, folder: Path) -> dict[str, Any]:
     data = load_tabular(recipe.data)
     estimator = recipe.estimator().fit(data.train_x, data.train_y)
     clear = estimator.predict(data.test_x)
-    model = estimator.compile(_calibration(data))
+    model = _named(estimator.compile(_calibration(data)), data)
     quantised = estimator.predict(data.test_x)
-    held_out = zoo.HeldOut(data.test_x, data.test_y, np.asarray(clear, dtype=np.int64))
     facts = {
         "accuracy_clear": float((clear == data.test_y).mean()),
         "accuracy_quantised": float((quantised == data.test_y).mean()),
@@ -75,13 +76,20 @@ def build(recipe: Recipe, folder: Path) -> dict[str, Any]:
         "feature_names": list(data.feature_names),
         "source": SOURCES[recipe.data],
         "recipe": COMMAND,
-        **zoo.write_held_out(recipe.name, held_out, folder),
+        **zoo.write_held_out(recipe.name, data.test_x, data.test_y, np.asarray(clear, dtype=np.int64), folder),
     }
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / f"{recipe.name}{zoo.PROGRAM}"
         model.save(path)
         zoo.add_model(recipe.name, path, description=recipe.description, data=recipe.data, facts=facts, folder=folder)
     return facts
+
+
+def _named(model: CompiledModel, data: TabularData) -> CompiledModel:
+    """Estimators know numbers; people who use the model see names."""
+    labels = zoo.labels_of(data.class_names)
+    classes = None if labels.dtype.kind == "i" else data.class_names
+    return CompiledModel(named(model.program, data.feature_names, classes))
 
 
 def _calibration(data: TabularData) -> np.ndarray:

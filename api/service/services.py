@@ -65,8 +65,11 @@ def engine_options(settings: Settings) -> EngineOptions:
     )
 
 
+DATABASE_FILE = "cloakwork.db"  # in the data folder
+
+
 def database_url(settings: Settings) -> str:
-    return settings.database_url or f"sqlite:///{settings.data_folder.resolve() / 'cloakwork.db'}"
+    return settings.database_url or f"sqlite:///{settings.data_folder.resolve() / DATABASE_FILE}"
 
 
 def audit_key(settings: Settings) -> AuditKey:

@@ -21,6 +21,7 @@ from cloakwork.app.cli.commands import (
     remote,
     replay,
     run_model,
+    samples,
     score,
     serve,
     simulate,
@@ -42,6 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.command("samples")(samples.samples)
 app.command("train")(train.train)
 app.command("zoo")(compile_model.list_zoo)
 app.command("compile")(compile_model.compile_model)

@@ -42,6 +42,12 @@ class ConnectionLostError(ServiceError):
     code = "connection_lost"
 
 
+class UntrustedError(ServiceError):
+    """Somebody answered who has no certificate for this address that is trusted here, or speaks no TLS; nothing was sent."""
+
+    code = "untrusted"
+
+
 class OverQuotaError(ServiceError):
     """The tenant's quota or the server's queue is full; `retry_after` seconds later there may be room."""
 

@@ -81,13 +81,17 @@ def _check_size(path: Path, file: Any) -> None:
         raise ShapeError(f"{path}: expected at most {MOST_BYTES >> 20} MiB of numbers; score it in several files")
 
 
-def read_samples(path: Path) -> Table:
+def read_samples(path: Path, header: bool | None = None) -> Table:
     """A .npy file of numbers, or text with commas, semicolons or tabs and a first line of names if there are any.
 
     Empty cells and "?" are missing values (NaN).
 
+    Args:
+        header: whether the first line has names; None: it has when no cell of it is a number.
+
     Raises:
-        ShapeError: no samples, lines of different lengths, a file that is no table; names the line.
+        ShapeError: no samples, lines of different lengths, a file that is no table; names the line. Without `header` also a first line that
+            may be either: of text above columns of nothing but text, or of the numbers 0, 1, 2, ..
     """
     if path.stat().st_size > MOST_BYTES:
         raise ShapeError(f"{path}: expected at most {MOST_BYTES >> 20} MiB; score it in several files")
@@ -105,8 +109,10 @@ def read_samples(path: Path) -> Table:
         raise ShapeError(f"{path}: expected text in UTF-8 (or a .npy file); it holds something else") from error
     if not lines:
         raise ShapeError(f"{path}: expected at least one sample, the file is empty")
-    names = None if any(_is_number(cell) for cell in lines[0][1]) else tuple(cell.strip() for cell in lines[0][1])
-    rows = lines if names is None else lines[1:]
+    if header is None:
+        header = _has_names(path, lines)
+    names = tuple(cell.strip() for cell in lines[0][1]) if header else None
+    rows = lines[1:] if header else lines
     if not rows:
         raise ShapeError(f"{path}: expected at least one sample after the line of names, found none")
     width = len(lines[0][1])
@@ -129,6 +135,24 @@ def _lines(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
                 yield reader.line_num, cells
     except csv.Error as error:
         raise ShapeError(f"{path}, line {reader.line_num}: {error}") from error
+
+
+def _has_names(path: Path, lines: list[tuple[int, list[str]]]) -> bool:
+    """ShapeError where either guess could lose a sample, or make one of a line of names."""
+    first, others = [cell.strip() for cell in lines[0][1]], [cells for _, cells in lines[1:]]
+    counts = [str(number) for number in range(len(first))]
+    if len(first) > 1 and first == counts and others:
+        raise ShapeError(
+            f"{path}, line {lines[0][0]}: the cells 0, 1, 2, .. may be names of columns or a sample; say --header or --no-header"
+        )
+    if any(_is_number(cell) for cell in first):
+        return False
+    if others and not any(_is_number(cell) for cells in others for cell in cells):
+        raise ShapeError(
+            f"{path}, line {lines[0][0]}: all cells of the file are text, so that this may be names of columns or a sample; say --header or "
+            "--no-header"
+        )
+    return True
 
 
 def _typed(rows: list[list[str]]) -> NDArray[Any]:

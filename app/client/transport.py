@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import json
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cloakwork.app.client.errors import ConnectionLostError, error_of, retry_after
+from cloakwork.app.client.errors import ConnectionLostError, UntrustedError, error_of, retry_after
 from cloakwork.app.client.exchange import Conversation, FileBody, OnEvent, Request, Response, T
 from cloakwork.fhe_core.errors import ParameterError, UnsupportedError, how_to_install
 
@@ -85,7 +86,27 @@ def _lost(url: str) -> Iterator[None]:
     try:
         yield
     except httpx.TransportError as error:
+        _require_trust(url, error)
         raise ConnectionLostError(f"{url}: no answer ({type(error).__name__}); is the server running there?") from error
+
+
+_CUT: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)  # connections that broke
+
+
+def _require_trust(url: str, lost: httpx.TransportError) -> None:
+    """UntrustedError where that is why: trying again does not help."""
+    error: BaseException | None = lost
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise UntrustedError(
+                f"{url}: the server's certificate is not trusted ({error.verify_message}); name the certificates to trust, such as your own "
+                "authority's, with --certificates FILE, in Python with verify="
+            ) from error
+        if isinstance(error, ssl.SSLError) and isinstance(lost, httpx.ConnectError) and not isinstance(error, _CUT):
+            raise UntrustedError(
+                f"{url}: no encrypted connection ({error.reason or type(error).__name__}); does the server speak TLS there, or http://?"
+            ) from error
+        error = error.__cause__ or error.__context__
 
 
 class SyncTransport:

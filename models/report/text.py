@@ -173,7 +173,7 @@ def _risks(found: Report) -> list[str]:
 
 def _power(log2: float) -> str:
     """A probability; of what never happens a bound."""
-    return f"2^{log2:.1f}" if log2 >= -_NEVER else f"below 2^-{_NEVER}"
+    return f"2^{log2:.1f}" if log2 >= -_NEVER else f"never (below 2^-{_NEVER})"
 
 
 def _check(check: CheckFacts) -> list[str]:

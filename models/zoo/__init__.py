@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models.arrays import Indices
 from cloakwork.models.calibration import Calibration
 from cloakwork.models.compiler import CompiledModel, calibrate, compile_onnx
 from cloakwork.models.errors import CompileError
@@ -117,8 +118,8 @@ class HeldOut:
     """Samples that the model was not trained on, with which a demonstration needs no data set."""
 
     x: NDArray[np.float64]  # [samples, features]
-    y: NDArray[np.int64]  # classes
-    clear: NDArray[np.int64]  # what the model said before it was compiled
+    y: NDArray[Any]  # classes, as the model names them
+    clear: NDArray[Any]  # what the model said before it was compiled
 
 
 def held_out(name: str) -> HeldOut:
@@ -129,15 +130,22 @@ def held_out(name: str) -> HeldOut:
     if hashlib.sha256(path.read_bytes()).hexdigest() != digest:
         raise SerializationError(f"zoo: {path.name} is not the file that the card describes; install cloakwork again")
     with np.load(path, allow_pickle=False) as arrays:
-        return HeldOut(arrays["x"].astype(np.float64), arrays["y"].astype(np.int64), arrays["clear"].astype(np.int64))
+        labels = labels_of(card(name).facts["classes"])
+        return HeldOut(arrays["x"].astype(np.float64), labels[arrays["y"]], labels[arrays["clear"]])
 
 
-def write_held_out(name: str, samples: HeldOut, folder: Path = FOLDER) -> dict[str, Any]:
-    """Stores samples beside a model; returns what its card has to say."""
+def labels_of(classes: Sequence[str]) -> NDArray[Any]:
+    """What a model of these classes answers: their names, or numbers where they are called so."""
+    numbers = np.arange(len(classes))
+    return numbers if [str(number) for number in numbers] == list(classes) else np.array(classes)
+
+
+def write_held_out(name: str, x: ArrayLike, y: Indices, clear: Indices, folder: Path = FOLDER) -> dict[str, Any]:
+    """Stores samples beside a model, y and clear as the numbers of classes; returns what its card has to say."""
     path = folder / f"{name}.{_SAMPLES}"
     with atomic_writer(path) as stream:
-        np.savez_compressed(stream, x=samples.x, y=samples.y.astype(np.uint8), clear=samples.clear.astype(np.uint8))
-    return {"samples": len(samples.x), "samples_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        np.savez_compressed(stream, x=np.asarray(x), y=y.astype(np.uint8), clear=clear.astype(np.uint8))
+    return {"samples": len(y), "samples_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 def add_model(

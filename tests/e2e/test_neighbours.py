@@ -61,6 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, digits: tuple[np.ndarray, n
     np.save(made / "labels.npy", y[:TRAINING])
     np.save(made / "queries.npy", x[TRAINING : TRAINING + ASKED])
     record(made, "index", "build", "table.npy", "--labels", "labels.npy", "--neighbors", "3", "-o", "digits.clkn")
+    (made / "data").mkdir()
     added = record(made, "models", "add", "digits.clkn", "--data", "data")
     assert (added["name"], added["version"], added["parameter_set"]) == ("digits", "1", "bgv12")
     return made

@@ -198,7 +198,8 @@ def test_held_out_samples(name: str, opened: Opened, server: Server, tmp_path: P
     x = held.x[np.unique(np.concatenate([np.argsort(margins(model, held.x), kind="stable")[:CLOSE], np.arange(FIRST)]))]
     page = opened()
     labels: list[str] = page.evaluate(SCORE_ALL, [name, x.tolist()])
-    found = np.array([int(label) for label in labels])
-    np.testing.assert_array_equal(found, np.asarray(model.predict(x)))
+    expected = np.asarray(model.predict(x))
+    found = np.array(labels).astype(expected.dtype)
+    np.testing.assert_array_equal(found, expected)
     with Client(server.url, keyring=Keyring(tmp_path / "keys", WORD)) as client:
         np.testing.assert_array_equal(found, np.asarray(client.predict(name, x)))

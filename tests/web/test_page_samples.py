@@ -40,7 +40,8 @@ def table(name: str) -> dict[str, Any]:
     """Round numbers around each column of the whole data set, and the first held-out sample of each class that the model gets right."""
     card, samples = zoo.card(name), zoo.held_out(name)
     classes = [each.replace("_", " ") for each in card.facts["classes"]]
-    first = [int(np.flatnonzero((samples.y == label) & (samples.clear == label))[0]) for label in range(len(classes))]
+    right = samples.y == samples.clear
+    first = [int(np.flatnonzero(right & (samples.y == each))[0]) for each in zoo.labels_of(card.facts["classes"])]
     names = card.facts["feature_names"] if name != "wine-boosting" else WINE
     x = whole(name)
     low, high = (ends.tolist() for ends in public_ends(x.min(axis=0), x.max(axis=0)))

@@ -39,7 +39,7 @@ export function showAnswer(answer: Scored, { classes, isLogits }: Form, facts: R
         : shortly(answer.scores[0] ?? NaN)
       : isIndex
         ? name(Number(answer.label))
-        : answer.label;
+        : (classes.find((each) => each === answer.label?.replaceAll("_", " ")) ?? answer.label);
   found("label", HTMLElement).textContent = label;
   found("scores", HTMLDivElement).replaceChildren(
     ...(shares.length > 1 ? shares.map((_, i) => bar(name(i), shares, i, i === best, isLogits)) : []),

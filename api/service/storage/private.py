@@ -18,14 +18,16 @@ _log = logging.getLogger("cloakwork.private")
 def own_folder(folder: Path) -> None:
     """Makes the folder, and from here on everything this process and its children make is the owner's alone.
 
-    A folder that was there with wider modes is narrowed with all that is in it; symbolic links are neither followed nor changed.
+    A folder that was there with wider modes is narrowed with all that is in it, of which the log tells; symbolic links are neither followed nor changed.
     """
     os.umask(OWNER_ONLY)
     folder.mkdir(parents=True, exist_ok=True)
     if not stat.S_IMODE(folder.stat().st_mode) & OWNER_ONLY:
         return
-    changed = sum(_narrow(path) for path in [folder, *_below(folder)])
-    _log.warning("%s was open to other users: the modes of %d files and folders are narrowed", folder, changed)
+    below = list(_below(folder))
+    changed = sum(_narrow(path) for path in [folder, *below])
+    if below:
+        _log.warning("%s was open to other users: the modes of %d files and folders are narrowed", folder, changed)
 
 
 def _narrow(path: Path) -> bool:

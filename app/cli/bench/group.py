@@ -11,9 +11,10 @@ import typer
 
 from cloakwork.app.cli.bench import keyswitch, large, measure, ntt, serve
 from cloakwork.app.cli.bench.methods import command as methods
-from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.parameter_sets import SetOption, find_set
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.gates import INPUT_COUNTS
 
 app = typer.Typer(help="Measure operations; every output is decrypted and checked.", no_args_is_help=False)

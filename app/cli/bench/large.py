@@ -11,9 +11,10 @@ import numpy as np
 import typer
 
 from cloakwork.app.cli.bench.measure import Array, Operation, Setting, measure, on_device, peak_memory_bytes
-from cloakwork.app.cli.shared.console import JsonOption, ProgressCallback, emit, progress
+from cloakwork.app.cli.shared.console import JsonOption, ProgressCallback, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.parameter_sets import find_set
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, concatenate
 from cloakwork.fhe_core.client import ClientKey

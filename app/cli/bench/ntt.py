@@ -11,8 +11,9 @@ import numpy as np
 import typer
 
 from cloakwork.app.cli.bench.measure import Setting, enough
-from cloakwork.app.cli.shared.console import JsonOption, ProgressCallback, emit, progress
+from cloakwork.app.cli.shared.console import JsonOption, ProgressCallback, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.large_ntt import LargeNtt, Residues
 

@@ -16,10 +16,11 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.model_files import find_model
 from cloakwork.app.cli.shared.service_options import UrlOption, api_key
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.app.client.table import Table, read_samples
 from cloakwork.fhe_core.errors import FheError
 

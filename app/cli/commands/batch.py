@@ -12,11 +12,12 @@ from typing import Annotated, Any
 import typer
 
 from cloakwork.app.batch import BatchOptions, score_batch
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, emit, progress_of_stages
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, progress_of_stages
 from cloakwork.app.cli.shared.device_options import ThreadsOption
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.key_files import EVALUATION_KEYS
 from cloakwork.app.cli.shared.model_files import ModelOption, find_model
+from cloakwork.app.cli.shared.tables import emit
 
 app = typer.Typer(help="Data sets of ciphertexts, on a Ray cluster or this machine.", no_args_is_help=True)
 

@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
-from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress_of_stages, standard_output, write_json
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress_of_stages, write_json
 from cloakwork.app.cli.shared.device_options import ThreadsOption, checked_device
 from cloakwork.app.cli.shared.parameter_sets import find_set
+from cloakwork.app.cli.shared.tables import Column, number, print_rows
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set, word_bytes
 from cloakwork.fhe_core.server import Session
@@ -55,8 +54,8 @@ def calibrate_machine(
     paths = [save_profile(profile) for profile in profiles]
     if json_path != "-":
         for profile, path in zip(profiles, paths, strict=True):
-            standard_output().print(profile_table(profile))
-            standard_output().print(f"kept in {path}", style="dim")
+            print_profile(profile)
+            typer.echo(f"kept in {path}")
     if json_path is not None:
         record = {
             "seconds": time.perf_counter() - start,
@@ -94,23 +93,21 @@ def _devices(asked: list[str] | None) -> list[str]:
     return list(dict.fromkeys("cuda:0" if device == "cuda" else device for device in chosen))
 
 
-def profile_table(profile: MachineProfile) -> Table:
+def print_profile(profile: MachineProfile) -> None:
     """Rates as people speak of them: look-ups, multiplications and gibibytes in a second."""
     machine = profile.machine
     threads = f", {machine.threads} thread{'s' if machine.threads > 1 else ''}" if machine.device == "cpu" else ""
-    table = Table(
-        title=f"{machine.device}: {machine.name}{threads}", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1)
-    )
-    table.add_column("set", style="bold", no_wrap=True)
-    for heading in ("one, ms", "per s", "10^9 mul/s", "GiB/s in", "GiB/s out", "answers/s"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, rates in profile.sets.items():
-        table.add_row(name, *_row(rates, word_bytes(parameter_set(name)), machine.device != "cpu"))
-    table.caption = (
+    headings = ("one, ms", "per s", "10^9 mul/s", "GiB/s in", "GiB/s out", "answers/s")
+    rows = [
+        (name, *_row(rates, word_bytes(parameter_set(name)), machine.device != "cpu"))
+        for name, rates in profile.sets.items()
+    ]
+    note = (
         "One look-up alone, and look-ups in the largest batch; multiplications of integer weights with words of ciphertexts; ciphertexts that "
         "linear layers read, and that come out of a GPU; outputs re-randomised."
     )
-    return table
+    typer.echo(f"{machine.device}: {machine.name}{threads}")
+    print_rows("", [Column("set"), *(number(each) for each in headings)], rows, [note])
 
 
 def _row(rates: SetRates, bytes_each: int, on_gpu: bool) -> list[str]:

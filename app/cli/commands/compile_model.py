@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from cloakwork.app.cli.shared.console import (
     JsonOption,
@@ -23,6 +21,7 @@ from cloakwork.app.cli.shared.data_sets import load_inputs
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import CommonMaskOption, StructuredKeysOption, find_agreed_set
+from cloakwork.app.cli.shared.tables import Column, folded, number, print_rows
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
@@ -100,7 +99,7 @@ StagesOption = Annotated[
         "--stages", help="Print the graph after every step of the compiler that changes it (to standard error)."
     ),
 ]
-PictureOutput = Annotated[Path | None, typer.Option("--picture", help="Draw the program as an SVG file.")]
+PictureOutput = Annotated[Path | None, typer.Option("--picture", help="Draw the program here, as .svg.")]
 
 
 def compile_model(
@@ -170,6 +169,7 @@ def compile_model(
     json_path: JsonOption = None,
 ) -> None:
     """Compile an ONNX model for encrypted inputs; the report says what it costs and risks."""
+    _check_picture(picture)
     refuse_overwriting(force, *(path for path in (output, client, picture) if path is not None))
     options: dict[str, Any] = {"weight_bits": weight_bits, "margin": margin, "accuracy": accuracy}
     options["task"] = _tasks(tasks) if tasks else None
@@ -202,27 +202,33 @@ def inspect(
     json_path: JsonOption = None,
 ) -> None:
     """Report what a compiled model costs and risks: bootstraps, bytes, noise of every layer."""
+    _check_picture(picture)
     refuse_overwriting(force, *(path for path in (client, picture) if path is not None))
     model = find_model(model_name)
     _write_beside(model, client, picture)
     _show(model, json_path, {"model": model_name})
 
 
+_ACCURACY = "Accuracy on held-out samples, in clear and encrypted."
+
+
+def _zoo_row(card: zoo.Card) -> tuple[str, ...]:
+    encrypted = card.facts.get("accuracy_simulated", card.facts.get("accuracy_quantised"))
+    shares = (card.facts.get("accuracy_clear"), encrypted)
+    return (
+        card.name,
+        card.data,
+        *("" if share is None else f"{100 * share:.2f}" for share in shares),
+        card.description,
+    )
+
+
 def list_zoo(json_path: JsonOption = None) -> None:
     """List the trained models that come with cloakwork."""
     cards = [zoo.card(name) for name in zoo.names()]
     if json_path != "-":
-        table = Table(title="Models of the zoo", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1))
-        for heading in ("name", "data", "clear", "encrypted"):
-            table.add_column(heading, no_wrap=True)
-        table.add_column("what it is", overflow="fold")
-        for each in cards:
-            encrypted = each.facts.get("accuracy_simulated", each.facts.get("accuracy_quantised"))
-            shares = (each.facts.get("accuracy_clear"), encrypted)
-            texts = ("" if share is None else f"{100 * share:.2f} %" for share in shares)
-            table.add_row(each.name, each.data, *texts, each.description)
-        table.caption = "Accuracy on held-out samples, in clear and encrypted."
-        standard_output().print(table)
+        columns = (Column("name"), Column("data"), number("clear, %"), number("encrypted, %"), folded("what it is"))
+        print_rows("Models of the zoo", columns, [_zoo_row(each) for each in cards], [_ACCURACY])
     if json_path is not None:
         records = [
             {"name": c.name, "description": c.description, "data": c.data, "sha256": c.sha256, **c.facts} for c in cards
@@ -329,6 +335,11 @@ def _calibration(path: Path) -> Any:
     if path.suffix == ".json":
         return Calibration.from_json(path.read_bytes())
     return load_inputs(path)
+
+
+def _check_picture(path: Path | None) -> None:
+    if path is not None and path.suffix.lower() != ".svg":
+        raise WrongCallError(f"--picture: the program is drawn as SVG; expected a name that ends in .svg, got '{path}'")
 
 
 def _write_beside(model: CompiledModel, client: Path | None, picture: Path | None) -> None:

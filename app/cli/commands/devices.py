@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
-
-from cloakwork.app.cli.shared.console import JsonOption, standard_output, write_json
+from cloakwork.app.cli.shared.console import JsonOption, write_json
+from cloakwork.app.cli.shared.tables import Column, folded, print_rows
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.cores import usable_cores
 from cloakwork.fhe_core.engine import has_cuda
@@ -53,11 +52,7 @@ def devices(json_path: JsonOption = None) -> None:
     """List the devices."""
     found = list_devices()
     if json_path != "-":
-        table = Table(title="Devices", title_justify="left")
-        for heading in ("device", "usable", "details"):
-            table.add_column(heading)
-        for each in found:
-            table.add_row(each["device"], "yes" if each["usable"] else "no", each["details"])
-        standard_output().print(table)
+        columns = (Column("device"), Column("usable"), folded("details"))
+        print_rows("Devices", columns, [(each["device"], each["usable"], each["details"]) for each in found])
     if json_path is not None:
         write_json({"devices": found}, json_path)

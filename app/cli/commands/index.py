@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.data_sets import load_array
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.levelled.client import LevelledClientKey
 from cloakwork.models.neighbours.cells import UNSEEN
 from cloakwork.models.neighbours.index import NeighbourIndex

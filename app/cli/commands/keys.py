@@ -18,12 +18,13 @@ from cloakwork.app.cli.shared.client_specification import (
     check_result,
     find_specification,
 )
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, progress, write_json
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress, write_json
 from cloakwork.app.cli.shared.data_sets import count_of, load_inputs, shaped_for
 from cloakwork.app.cli.shared.key_files import CLIENT_KEY, EVALUATION_KEYS, KeyOption, load_key
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption, find_agreed_set, find_set
 from cloakwork.app.cli.shared.passphrase import PassphraseFileOption, read_passphrase
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding, default_encoding

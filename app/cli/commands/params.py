@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
-from cloakwork.app.cli.shared.console import MIB, JsonOption, key_value_table, standard_output, write_json
+from cloakwork.app.cli.shared.console import MIB, JsonOption, write_json
 from cloakwork.app.cli.shared.parameter_sets import find_set, key_sizes
+from cloakwork.app.cli.shared.tables import Column, Group, emit, number, print_rows
 from cloakwork.fhe_core.parameters import (
     ParameterSet,
     has_fine_outputs,
@@ -60,53 +59,66 @@ def params(
     json_path: JsonOption = None,
 ) -> None:
     """List the parameter sets, or show one."""
-    if name is None:
-        sets = parameter_sets()
-        if json_path != "-":
-            standard_output().print(sets_table(sets))
-        if json_path is not None:
-            write_json({"sets": [describe(each) for each in sets]}, json_path)
+    if name is not None:
+        emit(describe(find_set(name)), json_path, name)
         return
-    record = describe(find_set(name))
+    sets = parameter_sets()
     if json_path != "-":
-        standard_output().print(key_value_table(name, record))
+        print_sets(sets)
     if json_path is not None:
-        write_json(record, json_path)
+        write_json({"sets": [describe(each) for each in sets]}, json_path)
 
 
-def sets_table(sets: list[ParameterSet]) -> Table:
-    """The columns that a choice needs, within 80 characters; `params NAME` shows the rest."""
-    table = Table(title="Parameter sets", title_justify="left", box=SIMPLE_HEAD, padding=0)
-    table.add_column("set", style="bold", no_wrap=True)
-    for heading in ("kind", "N.k.limbs", "n", "log2 p", "W", "noise %", "bits", "MiB"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for each in sets:
-        table.add_row(
-            each.name,
-            f"{each.message_bits} bit" if each.kind == "exact" else each.kind,
-            f"{each.polynomial_size}.{each.glwe_dimension}.{each.limb_count}",
-            str(each.lwe_dimension),
-            f"{each.p_fail_log2:.0f}" if each.kind != "approximate" else "",
-            f"{each.max_weight_norm:.3g}",
-            f"{200 * each.noise:.2f}",
-            f"{each.security_bits}{'*' if each.structured_secret else ''}",
-            f"{upload_bytes(each) / MIB:.1f}",
-        )
-    table.caption = (
-        "N, k, limbs: the ring; n: the small key. p: that a look-up fails. W: norm of the weights that may act before it. "
-        "Noise: sd that it sees at W, of the half torus. Bits: of security. MiB: of evaluation keys, uploaded once."
+_COLUMNS = (
+    Column("set"),
+    Column("holds"),
+    *(number(each) for each in ("N.k.limbs", "n", "fails", "norm", "noise %", "bits", "MiB")),
+)
+_NOTES = (
+    "holds: a bit (gates), integers of so many bits, or real numbers.",
+    "N.k.limbs: the ring, its ciphertexts' masks and 27-bit primes. n: the small key.",
+    "fails: log2 of the probability that a look-up is wrong; reals have no wrong.",
+    "norm: of the weights that may act before a look-up. noise: what it sees then,",
+    "  standard deviation in per cent of the half torus.",
+    "bits: of security (*: of a structured secret). MiB: of evaluation keys, uploaded once.",
+    "'cloakwork params SET' shows every number of one.",
+)
+
+
+def print_sets(sets: list[ParameterSet]) -> None:
+    """The columns that a choice needs, within 80 characters, by what has to be asked for."""
+    groups = [
+        Group(heading, [_row(each) for each in sets if _group_of(each) == heading])
+        for heading in dict.fromkeys(map(_group_of, sets))
+    ]
+    print_rows("Parameter sets", _COLUMNS, groups, _NOTES)
+
+
+def _row(each: ParameterSet) -> tuple[str, ...]:
+    holds = {"exact": f"{each.message_bits} bit", "gate": "a bit", "approximate": "reals"}[each.kind]
+    return (
+        each.name,
+        holds,
+        f"{each.polynomial_size}.{each.glwe_dimension}.{each.limb_count}",
+        str(each.lwe_dimension),
+        f"{each.p_fail_log2:.0f}" if each.kind != "approximate" else "",
+        f"{each.max_weight_norm:.4g}",
+        f"{200 * each.noise:.2f}",
+        f"{each.security_bits}{'*' if each.structured_secret else ''}",
+        f"{upload_bytes(each) / MIB:.1f}",
     )
-    if any(each.raised for each in sets):
-        table.caption += " .._raised: limbs of ciphertexts; the bootstrap key has two. Taken only when named."
-    if any(has_fine_outputs(each) for each in sets):
-        table.caption += " large16: outputs of low noise, for large integers. Taken when named, and to compare what no look-up resolves."
-        table.caption += " fine4, fine5: of lower noise still, for sums of 20 bits. Taken likewise, and to requantise."
-    if any(each.lane_count > 1 for each in sets):
-        table.caption += " .._cm2: 2 values to a ciphertext, for batches of one client. Taken only when asked for."
-    if any(each.party_count > 1 for each in sets):
-        table.caption += (
-            " .._2p, .._3p: keys that 2 or 3 parties make together, and decrypt together. Taken only when named."
-        )
-    if any(each.structured_secret for each in sets):
-        table.caption += " *: a structured secret (.._block: block-binary, .._ntru: divides noise), more than LWE; taken only when asked for."
-    return table
+
+
+def _group_of(each: ParameterSet) -> str:
+    """Why a set is taken, or what has to be named for it."""
+    if each.party_count > 1:
+        return "Keys that 2 or 3 parties make, and decrypt with, together: when named"
+    if each.lane_count > 1:
+        return "Two values to a ciphertext, for batches of one client: with --common-mask"
+    if each.structured_secret:
+        return "A structured secret, which rests on more than LWE: with --structured-keys"
+    if each.raised:
+        return "Ciphertexts of fewer limbs than their key: when named"
+    if has_fine_outputs(each):
+        return "Outputs of low noise, for large integers and requantised sums: when named"
+    return "Ordinary sets"

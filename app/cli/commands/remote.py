@@ -9,17 +9,11 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
-from rich.table import Table
 
-from cloakwork.app.cli.shared.console import (
-    JsonOption,
-    WrongCallError,
-    emit,
-    progress_of_stages,
-    standard_output,
-    write_json,
-)
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress_of_stages, write_json
+from cloakwork.app.cli.shared.service_extra import require_data_folder
 from cloakwork.app.cli.shared.service_options import URL_VARIABLE, ApiKeyFileOption, CaOption, UrlOption, connect
+from cloakwork.app.cli.shared.tables import Column, emit, print_rows
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models.neighbours.index_file import is_index_file, load_index
 from cloakwork.models.program.artefact import load_program
@@ -30,6 +24,7 @@ keys = typer.Typer(help="Your evaluation keys on a server.", no_args_is_help=Tru
 jobs = typer.Typer(help="Your jobs on a server.", no_args_is_help=True)
 
 REPOSITORY = "models"  # in the data folder
+_NUMBERS = {"bytes", "offset", "samples", "run_seconds", "security_bits", "bootstraps", "evaluation_key_bytes"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 Identity = Annotated[str, typer.Argument(help="Its identifier, as 'list' shows it.")]
@@ -97,6 +92,7 @@ def add_model(
 
 
 def _put_into(data: Path, artefact: Path, name: str, suffix: str) -> dict[str, Any]:
+    require_data_folder(data)
     folder = data / REPOSITORY / name
     folder.mkdir(parents=True, exist_ok=True)
     version = next_version(folder)
@@ -214,11 +210,6 @@ def _show_rows(
         write_json(rows, destination)
     if destination == "-":
         return
-    if not rows:
-        standard_output().print(f"{title}: none")
-        return
-    shown = columns or tuple(rows[0])
-    table = Table(*shown, title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*("" if row.get(name) is None else str(row[name]) for name in shown))
-    standard_output().print(table)
+    shown = columns or tuple(rows[0] if rows else ())
+    headings = [Column(name, right=name in _NUMBERS) for name in shown]
+    print_rows(title, headings, [[row.get(name) for name in shown] for row in rows])

@@ -11,9 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.model_memory import check_memory
+from cloakwork.app.cli.shared.service_extra import require_data_folder
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core import wire
 from cloakwork.fhe_core.arrays import Progress
 from cloakwork.fhe_core.errors import FheError
@@ -56,6 +58,8 @@ def replay(
     checked_device(device)
     file = AuditFile.open(source)
     manifest = file.manifest
+    if data is not None:
+        require_data_folder(data)
     path = _model_path(manifest, model, data)
     start = time.perf_counter()
     if is_index_file(path):

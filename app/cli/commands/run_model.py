@@ -9,12 +9,13 @@ from typing import Annotated
 
 import typer
 
-from cloakwork.app.cli.shared.console import JsonOption, emit, progress
+from cloakwork.app.cli.shared.console import JsonOption, progress
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
 from cloakwork.app.cli.shared.key_files import EVALUATION_KEYS
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.model_memory import check_memory
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.server import Session

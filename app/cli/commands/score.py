@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from cloakwork.app.cli.shared.answers import by_output, check_answers_path, save_answers
-from cloakwork.app.cli.shared.console import JsonOption, emit, progress_of_stages, standard_output
+from cloakwork.app.cli.shared.console import JsonOption, progress_of_stages, standard_output
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.output_files import refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption
@@ -24,6 +24,7 @@ from cloakwork.app.cli.shared.passphrase import (
     read_passphrase,
 )
 from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.app.client.audit import Recorder
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
 from cloakwork.app.client.scores import Scores
@@ -39,6 +40,10 @@ def score(
     url: UrlOption,
     model: Annotated[str, typer.Option("--model", help="A model of the server; 'cloakwork models list' shows them.")],
     version: Annotated[str | None, typer.Option("--version", help="Of the model; the newest without it.")] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option("--header/--no-header", help="Whether a .csv begins with names; without it, found out."),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--out", help="Write the predictions to a .csv or .npy file; of several outputs .npz."),
@@ -62,7 +67,7 @@ def score(
 ) -> None:
     """Encrypt samples, have a server compute on them, decrypt its answer."""
     refuse_overwriting(force, *(path for path in (output, audit) if path is not None))
-    table = read_tensors(samples) if samples.suffix == ".npz" else read_samples(samples)
+    table = read_tensors(samples) if samples.suffix == ".npz" else read_samples(samples, header)
     start = time.perf_counter()
     with (
         ended_like_ctrl_c(),

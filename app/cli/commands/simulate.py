@@ -9,9 +9,18 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, emit, progress
-from cloakwork.app.cli.shared.data_sets import DATA_SETS, classes_of, count_of, load_samples, shaped_for, some_of
+from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, progress
+from cloakwork.app.cli.shared.data_sets import (
+    DATA_SETS,
+    classes_of,
+    count_of,
+    load_samples,
+    shaped_for,
+    share_right,
+    some_of,
+)
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.models.client_steps import joined
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.runtime.simulate import simulate as simulate_phases
@@ -48,8 +57,8 @@ def simulate(
         record["agreement"] = {name: _agreement(simulated[name], array) for name, array in clear.items()}
     else:
         if labels is not None:
-            record["accuracy_clear"] = float((classes_of(clear) == labels[:limit]).mean())
-            record["accuracy_simulated"] = float((classes_of(simulated) == labels[:limit]).mean())
+            record["accuracy_clear"] = share_right(classes_of(clear), labels[:limit])
+            record["accuracy_simulated"] = share_right(classes_of(simulated), labels[:limit])
         record["agreement"] = _agreement(simulated, clear)
     record |= _noise(model, some_of(samples, slice(_NOISE_SAMPLES)), seed)
     emit({**record, "seed": seed}, json_path, f"Simulation of {model_name}")

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, emit, write_json
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, write_json
+from cloakwork.app.cli.shared.service_extra import require_data_folder
+from cloakwork.app.cli.shared.tables import Column, emit, folded, number, print_rows
 from cloakwork.fhe_core.errors import how_to_install
 
 if TYPE_CHECKING:
@@ -38,17 +40,26 @@ ModelOption = Annotated[
 ]
 
 
-def _with_service(data: Path | None, database_url: str | None, work: Callable[[Tenants, Settings], Awaitable[T]]) -> T:
+def _with_service(
+    data: Path | None, database_url: str | None, work: Callable[[Tenants, Settings], Awaitable[T]], begins: bool = False
+) -> T:
+    """begins: whether it may be the first that uses the folder or database; other commands find nothing in a new one."""
     if importlib.util.find_spec("sqlalchemy") is None or importlib.util.find_spec("pydantic_settings") is None:
         raise FailureError(f"the service is not installed; {how_to_install('service')}")
     from cloakwork.api.database.connection import Database
+    from cloakwork.api.service.services import DATABASE_FILE, migrate
     from cloakwork.api.service.services import database_url as url_of
-    from cloakwork.api.service.services import migrate
     from cloakwork.api.service.storage.private import own_folder
     from cloakwork.api.service.tenants.tenants import Tenants
     from cloakwork.api.settings import load_settings
 
     settings = load_settings(data_folder=data, database_url=database_url)
+    if data is not None:
+        require_data_folder(data)
+    if not begins and settings.database_url is None and not (settings.data_folder / DATABASE_FILE).is_file():
+        raise FailureError(
+            f"there are no tenants in '{settings.data_folder}'; correct --data, or begin with 'cloakwork tenants add NAME'"
+        )
     own_folder(settings.data_folder)
 
     async def run() -> T:
@@ -62,8 +73,10 @@ def _with_service(data: Path | None, database_url: str | None, work: Callable[[T
     return asyncio.run(run())
 
 
-def _with_tenants(data: Path | None, database_url: str | None, work: Callable[[Tenants], Awaitable[T]]) -> T:
-    return _with_service(data, database_url, lambda tenants, _: work(tenants))
+def _with_tenants(
+    data: Path | None, database_url: str | None, work: Callable[[Tenants], Awaitable[T]], begins: bool = False
+) -> T:
+    return _with_service(data, database_url, lambda tenants, _: work(tenants), begins)
 
 
 @app.command()
@@ -91,7 +104,7 @@ def add(
         await tenants.add(name, terms)
         return await tenants.new_api_key(name, tuple(scopes or ["score"]))
 
-    token = _with_tenants(data, database, work)
+    token = _with_tenants(data, database, work, begins=True)
     emit({"tenant": name, "api_key": token}, json_path, "This is shown once")
 
 
@@ -187,10 +200,8 @@ def usage(
     if json_path is not None:
         write_json({"usage": found}, json_path)
     if json_path != "-":
-        for row in found:
-            typer.echo("  ".join([row["day"], row["tenant"], *(f"{row[each]} {each}" for each in COUNTED)]))
-        if not found:
-            typer.echo("nothing was used")
+        columns = (Column("day"), Column("tenant"), *(number(each) for each in COUNTED))
+        print_rows("Usage", columns, [[row[column.heading] for column in columns] for row in found])
 
 
 def _day(text: str | None) -> str | None:
@@ -269,9 +280,14 @@ def list_tenants(data: DataOption = None, database: DatabaseOption = None, json_
     if json_path is not None:
         write_json({"tenants": found}, json_path)
     if json_path != "-":
-        for tenant in found:
-            keys = ", ".join(f"{each['id']} ({' '.join(each['scopes'])})" for each in tenant["api_keys"])
-            models = "all models" if tenant["models"] is None else f"models: {', '.join(tenant['models']) or 'none'}"
-            limits = ", ".join(f"{field} {tenant[field]}" for field in LIMITS if tenant[field] is not None)
-            state = "suspended" if tenant["suspended"] else ""
-            typer.echo(f"{tenant['tenant']}: {'; '.join(filter(None, (state, keys, models, limits)))}")
+        columns = (Column("tenant"), Column("API key"), *(folded(each) for each in ("scopes", "models", "limits")))
+        print_rows("Tenants", columns, [row for tenant in found for row in _tenant_rows(tenant)])
+
+
+def _tenant_rows(tenant: dict[str, Any]) -> list[tuple[str, ...]]:
+    """One for each API key."""
+    models = "all" if tenant["models"] is None else ", ".join(tenant["models"]) or "none"
+    limits = [f"{field} {tenant[field]}" for field in LIMITS if tenant[field] is not None]
+    terms = (models, ", ".join([*(["suspended"] if tenant["suspended"] else []), *limits]))
+    keys = [(each["id"], " ".join(each["scopes"])) for each in tenant["api_keys"]] or [("none", "")]
+    return [(tenant["tenant"], *key, *terms) for key in keys]

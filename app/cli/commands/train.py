@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cloakwork.app.cli.shared.console import FailureError, JsonOption, ProgressCallback, WrongCallError, emit, progress
+from cloakwork.app.cli.shared.console import FailureError, JsonOption, ProgressCallback, WrongCallError, progress
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
+from cloakwork.app.cli.shared.tables import emit
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cloakwork.app.cli.demo.encrypted_run import EncryptedRun, client_line, costs, run_encrypted
-from cloakwork.app.cli.demo.picture import has_pillow, save_picture
+from cloakwork.app.cli.demo.picture import check_picture, has_pillow, save_picture
 from cloakwork.app.cli.demo.terminal_image import bar_line, image_lines
 from cloakwork.app.cli.shared.console import FailureError, WrongCallError, standard_output, write_json
 from cloakwork.app.cli.shared.data_sets import classes_of
@@ -74,6 +74,7 @@ def show_encrypted(model: CompiledModel, pictures: Pictures, asked: Asked) -> No
     Raises:
         WrongCallError: the model reads something else than such images.
     """
+    check_picture(asked.picture)
     expected = int(np.prod(pictures.shape))
     if int(np.prod(model.client.input_shape)) != expected:
         raise WrongCallError(
@@ -200,7 +201,7 @@ def _write_picture(result: _Result, asked: Asked, console: Console, quiet: bool)
     if not has_pillow():
         if path != asked.default_picture:
             raise FailureError(f"--picture needs Pillow; {how_to_install('demo')}")
-        console.print("no picture, which needs Pillow: pip install pillow")
+        console.print(f"no picture, which needs Pillow: {how_to_install('demo')}")
         return
     pictures = result.pictures
     captions = []

@@ -31,7 +31,8 @@ def mnist(
     ] = "auto",
     shown: Annotated[int, typer.Option("--show", min=0, help="Images to show in the terminal.")] = 3,
     picture: Annotated[
-        Path | None, typer.Option("--picture", help=f"Write a PNG here; default {PICTURE}, with --json - none.")
+        Path | None,
+        typer.Option("--picture", help=f"Write a picture here, .png or .svg; default {PICTURE}, with --json - none."),
     ] = None,
     json_path: JsonOption = None,
 ) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 
 from cloakwork.app.cli.demo.encrypted_run import EncryptedRun, client_line, costs, run_encrypted
 from cloakwork.app.cli.shared.console import JsonOption, standard_output, write_json
 from cloakwork.app.cli.shared.device_options import DeviceOption, ThreadsOption, checked_device
+from cloakwork.app.cli.shared.tables import Column, print_rows
 from cloakwork.models import zoo
 from cloakwork.models.compiler import CompiledModel
 
@@ -97,18 +97,22 @@ def _record(
 def _show(
     console: Console, card: zoo.Card, samples: zoo.HeldOut, run: EncryptedRun, quantised: NDArray[Any], shown: int
 ) -> None:
-    names, classes = card.facts["feature_names"], card.facts["classes"]
+    names = card.facts["feature_names"]
     columns = min(_SHOWN_COLUMNS, len(names))
-    table = Table(title_justify="left")
-    for heading in (*names[:columns], "what the server sees", "encrypted", "in clear", "truth"):
-        table.add_column(heading)
+    headings = (
+        *(Column(name, whole=False, right=True, least=8) for name in names[:columns]),
+        Column("the server sees"),
+    )
+    rows = []
     for i in range(min(shown, len(samples.x))):
         values = [f"{value:g}" for value in samples.x[i, :columns]]
         hidden = f"{run.words[i, 0]:.8f} .."
-        answers = [str(classes[int(answer)]) for answer in (run.outputs[i], quantised[i], samples.y[i])]
-        table.add_row(*values, hidden, *answers)
-    if table.row_count:
-        console.print(table)
+        answers = [str(answer) for answer in (run.outputs[i], quantised[i], samples.y[i])]
+        rows.append((*values, hidden, *answers))
+    if rows:
+        print_rows(
+            "", (*headings, *(Column(each) for each in ("encrypted", "in clear", "truth"))), rows, console=console
+        )
 
 
 def _summarise(console: Console, run: EncryptedRun, record: dict[str, Any]) -> None:

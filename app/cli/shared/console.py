@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 MIB = 2**20
 
@@ -36,11 +35,11 @@ class FailureError(Exception):
 
 
 def standard_output() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)  # names from outside are no markup
 
 
 def standard_error() -> Console:
-    return Console(stderr=True, highlight=False)
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def report_error(message: str) -> None:
@@ -75,23 +74,6 @@ def progress_of_stages(label: str) -> Iterator[Callable[[str, int, int], bool]]:
             return True
 
         yield report
-
-
-def key_value_table(title: str, record: Mapping[str, Any]) -> Table:
-    table = Table(title=title, show_header=False, title_justify="left")
-    table.add_column()
-    table.add_column(overflow="fold")
-    for key, value in record.items():
-        table.add_row(key, f"{value:.6g}" if isinstance(value, float) else str(value))
-    return table
-
-
-def emit(record: Mapping[str, Any], destination: str | None, title: str) -> None:
-    """A result as a table for people, and as one JSON object where --json asks for it."""
-    if destination != "-":
-        standard_output().print(key_value_table(title, record))
-    if destination is not None:
-        write_json(record, destination)
 
 
 def write_json(record: Any, destination: str) -> None:

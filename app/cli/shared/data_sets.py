@@ -53,7 +53,7 @@ DATA_SETS: Final[dict[str, Callable[[], Samples]]] = {
 }
 
 
-def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[np.int64] | None]:
+def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[Any] | None]:
     """A data set by its name, or samples of a .npy file, whose labels may be in another one; of a .npz file arrays by name."""
     if source in DATA_SETS:
         if labels is not None:
@@ -68,12 +68,12 @@ def load_samples(source: str, labels: Path | None) -> tuple[Any, NDArray[np.int6
     samples = load_array(Path(source))
     if labels is None:
         return samples, None
-    classes = load_array(labels)
-    if classes.shape != samples.shape[:1] or classes.dtype.kind not in "iu":
+    classes = load_array(labels, kinds="iuU")
+    if classes.shape != samples.shape[:1]:
         raise FailureError(
-            f"{labels}: expected integers of shape {list(samples.shape[:1])}, got {classes.dtype} of shape {list(classes.shape)}"
+            f"{labels}: expected a class for each of {len(samples)} samples, got an array of shape {list(classes.shape)}"
         )
-    return samples, classes.astype(np.int64)
+    return samples, classes if classes.dtype.kind == "U" else classes.astype(np.int64)
 
 
 def load_inputs(path: Path) -> Any:
@@ -92,14 +92,15 @@ def some_of(samples: Any, chosen: slice) -> Any:
     return samples[chosen]
 
 
-def load_array(path: Path) -> NDArray[Any]:
-    """Numbers of a .npy file; FailureError for anything else."""
+def load_array(path: Path, kinds: str = "biuf") -> NDArray[Any]:
+    """Numbers of a .npy file, or what `kinds` of dtypes say; FailureError for anything else."""
+    what = "integers or names" if "U" in kinds else "numbers"
     try:
         array = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise FailureError(f"{path}: expected a .npy file of numbers: {error}") from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
-        raise FailureError(f"{path}: expected a .npy file of numbers, got another kind of content")
+        raise FailureError(f"{path}: expected a .npy file of {what}: {error}") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds:
+        raise FailureError(f"{path}: expected a .npy file of {what}, got another kind of content")
     return array
 
 
@@ -114,7 +115,20 @@ def shaped_for(specification: ClientSpecification, samples: Any) -> Any:
     return samples.reshape(len(samples), *shape) if same_count and not specification.input_steps else samples
 
 
-def classes_of(outputs: NDArray[Any]) -> NDArray[np.int64]:
-    """The class: that of the largest score, or what the model says itself."""
+def classes_of(outputs: NDArray[Any]) -> NDArray[Any]:
+    """The class: that of the largest score, or the number or name that the model says itself."""
     scores = outputs.reshape(len(outputs), -1)
-    return scores[:, 0].astype(np.int64) if scores.shape[1] == 1 else scores.argmax(axis=1)
+    if scores.shape[1] > 1:
+        return scores.argmax(axis=1)
+    return scores[:, 0] if scores.dtype.kind in "UO" else scores[:, 0].astype(np.int64)
+
+
+def share_right(found: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Of classes that are the labels. WrongCallError where one says numbers and the other names: none would be."""
+    names = [each.dtype.kind in "UO" for each in (found, labels)]
+    if names[0] != names[1]:
+        kinds = ["names" if each else "numbers" for each in names]
+        raise WrongCallError(
+            f"--labels: the model answers with {kinds[0]} such as '{found[0]}', and the labels are {kinds[1]} such as '{labels[0]}'"
+        )
+    return float((found == labels).mean())

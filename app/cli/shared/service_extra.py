@@ -1,8 +1,9 @@
-"""Whether the service can be started: its libraries are an extra."""
+"""Whether the service can be started, its libraries being an extra, and whether its folder is there."""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 from cloakwork.app.cli.shared.console import FailureError
 from cloakwork.fhe_core.errors import how_to_install
@@ -17,3 +18,13 @@ def require_service() -> None:
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise FailureError(f"the service needs {', '.join(missing)}; {how_to_install('service')}")
+
+
+def require_data_folder(folder: Path) -> None:
+    """Raises:
+    FailureError: there is none; a name with a mistake in it makes no new one.
+    """
+    if not folder.is_dir():
+        raise FailureError(
+            f"--data: there is no folder '{folder}'; correct the name, or make the folder of a new service with mkdir"
+        )

@@ -50,5 +50,12 @@ def connect(
 
     from cloakwork.app.client.client import Client
 
-    verify: Any = True if certificates is None else ssl.create_default_context(cafile=str(certificates))
+    verify: Any = True
+    if certificates is not None:
+        try:
+            verify = ssl.create_default_context(cafile=str(certificates))
+        except (OSError, ssl.SSLError) as error:  # an SSLError is an OSError; neither names the file
+            raise WrongCallError(
+                f"--certificates: {certificates} has no certificates in PEM that can be read ({error.strerror or error})"
+            ) from error
     return Client(url, api_key(key_file), keyring=keyring, verify=verify, structured_keys=structured_keys)

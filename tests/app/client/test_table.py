@@ -39,6 +39,28 @@ def test_without_a_header_the_columns_have_no_names(tmp_path: Path) -> None:
     assert table[1:].shape == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("text", "columns", "rows"),
+    [
+        ("red,small\nblue,large\n", ("red", "small"), 1),  # two samples, or one below names
+        ("0,1,2\n5.1,3.5,1.4\n", ("0", "1", "2"), 1),  # as pandas writes a frame without names
+    ],
+)
+def test_what_may_be_names_or_a_sample_has_to_be_said(
+    tmp_path: Path, text: str, columns: tuple[str, ...], rows: int
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ShapeError, match="--header or --no-header"):
+        read_samples(path)
+    assert read_samples(path, True).columns == columns and len(read_samples(path, True)) == rows
+    assert read_samples(path, False).columns is None and len(read_samples(path, False)) == rows + 1
+
+
+def test_one_line_of_counted_numbers_is_a_sample(tmp_path: Path) -> None:
+    assert np.asarray(read_samples(write(tmp_path, "0,1,2\n"))).tolist() == [[0, 1, 2]]
+    assert len(read_samples(write(tmp_path, "0\n1\n"))) == 2
+
+
 def test_a_column_of_text_stays_text(tmp_path: Path) -> None:
     cells = np.asarray(read_samples(write(tmp_path, "colour,size\nred,1\nblue,2\n")))
     assert cells.tolist() == [["red", 1.0], ["blue", 2.0]]

@@ -62,8 +62,10 @@ def test_a_folder_that_was_open_is_narrowed_and_links_are_left_alone(tmp_path: P
     assert "open to other users" in (tmp_path / "log.jsonl").read_text()
 
 
-def test_the_command_line_makes_the_folder_alike(tmp_path: Path):
+def test_the_command_line_makes_what_is_in_it_alike(tmp_path: Path):
+    (tmp_path / "data").mkdir(mode=0o755)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("CLOAKWORK_")}
     command = [sys.executable, "-m", "cloakwork.app.cli", "tenants", "add", "alice", "--data", str(tmp_path / "data")]
-    subprocess.run(command, check=True, capture_output=True, umask=0, env=clean, timeout=120)
+    result = subprocess.run(command, check=True, capture_output=True, text=True, umask=0, env=clean, timeout=120)
+    assert result.stderr == ""  # nothing was in the folder yet
     assert (tmp_path / "data" / "cloakwork.db").exists() and open_to_others(tmp_path / "data") == []

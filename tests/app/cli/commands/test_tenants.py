@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
+
+import pytest
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -14,6 +17,34 @@ def one_object(result: CompletedProcess[str]) -> dict[str, Any]:
     assert result.returncode == 0, result.stderr
     found: dict[str, Any] = json.loads(result.stdout)
     return found
+
+
+@pytest.fixture(autouse=True)
+def data_folder(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tenants", "add", "alice"),
+        ("tenants", "set", "alice", "--max-queue", "3"),
+        ("tenants", "suspend", "alice"),
+        ("tenants", "usage"),
+        ("tenants", "list"),
+        ("tenants", "key", "alice"),
+        ("tenants", "remove", "alice", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistyped_folder_makes_nothing(run: Run, tmp_path: Path, arguments: tuple[str, ...]):
+    before = sorted(tmp_path.rglob("*"))
+    for folder, says in (("dd/data", "there is no folder 'dd/data'"), ("d", "tenants add NAME")):
+        if arguments[1] == "add" and folder == "d":
+            continue
+        result = run(*arguments, "--data", folder)
+        assert result.returncode == 1 and says in result.stderr and result.stderr.count("\n") == 1
+        assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_a_tenant_gets_api_keys_that_are_shown_once(run: Run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +169,20 @@ def test_images_in_the_terminal():
             console.print(line)
         stream.flush()
         assert stream.buffer.getvalue().decode().startswith(expected)
+
+
+def test_the_picture_is_of_the_kind_that_its_name_says(run, tmp_path):
+    arguments = ["demo", "mnist", "--images", "2", "--data", "drawn", "--json", "-", "--picture"]
+    assert run(*arguments, "out.svg").returncode == 0
+    root = ElementTree.parse(tmp_path / "out.svg").getroot()
+    names = [element.tag.split("}")[1] for element in root.iter()]
+    assert root.tag.endswith("}svg") and names.count("image") == 4 and {"title", "desc"} <= set(names)
+    for element in root.iter():
+        if element.tag.endswith("}image"):
+            with Image.open(io.BytesIO(base64.b64decode(element.attrib["href"].split(",")[1]))) as picture:
+                assert picture.size == (28, 28)
+    refused = run(*arguments, "out.jpg")
+    assert refused.returncode == 2 and ".png or .svg" in refused.stderr and refused.stderr.count("\n") == 1
 
 
 def test_a_terminal_without_unicode(run):
