@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Literal
 
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
@@ -52,7 +53,7 @@ def main() -> None:
         sizes["answer_bytes"] = len(answer)
         return answer
 
-    stage = "scores" if sys.argv[1] == "linear" else "labels"
+    stage: Literal["scores", "labels"] = "scores" if sys.argv[1] == "linear" else "labels"
 
     def decrypt(answer: bytes) -> float:
         return float(np.ravel(model.client.decrypt(key, load_results(answer), stage))[-1])

@@ -36,12 +36,12 @@ def main() -> None:
         sizes = {}
 
         def encrypt(sample: np.ndarray) -> bytes:
-            sent = client.quantize_encrypt_serialize(sample[None])
+            sent: bytes = client.quantize_encrypt_serialize(sample[None])
             sizes["request_bytes"] = len(sent)
             return sent
 
         def evaluate(sent: bytes) -> bytes:
-            answer = server.run(sent, evaluation_keys)
+            answer: bytes = server.run(sent, evaluation_keys)
             sizes["answer_bytes"] = len(answer)
             return answer
 

@@ -27,12 +27,12 @@ def main() -> None:
     sizes = {}
 
     def encrypt(sample: np.ndarray) -> bytes:
-        sent = tenseal.ckks_vector(client, sample.tolist()).serialize()
+        sent: bytes = tenseal.ckks_vector(client, sample.tolist()).serialize()
         sizes["request_bytes"] = len(sent)
         return sent
 
     def evaluate(sent: bytes) -> bytes:
-        answer = (tenseal.ckks_vector_from(server, sent).dot(weights) + bias).serialize()
+        answer: bytes = (tenseal.ckks_vector_from(server, sent).dot(weights) + bias).serialize()
         sizes["answer_bytes"] = len(answer)
         return answer
 

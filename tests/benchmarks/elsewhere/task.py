@@ -1,4 +1,7 @@
-"""What every side of the comparison is given, and how it says what it took: files of numbers in, one JSON object out. Standard library and NumPy alone."""
+"""What every side of the comparison is given, and how it says what it took: a file of arrays in, one JSON object out.
+
+Peers import it in environments of their own: it needs NumPy alone.
+"""
 
 from __future__ import annotations
 

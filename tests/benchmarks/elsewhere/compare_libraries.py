@@ -1,6 +1,6 @@
 """One task by cloakwork and by other libraries, in turns, each in a fresh process on one core: a row of Markdown for each.
 
-`python run.py linear --peer tenseal=ENV/bin/python --peer concrete_ml=ENV/bin/python`. Tasks: `linear`, a logistic regression on the
+`python compare_libraries.py linear --peer tenseal=ENV/bin/python --peer concrete_ml=ENV/bin/python`. Tasks: `linear`, a logistic regression on the
 breast cancer table, whose weights all get; `tree`, a decision tree of depth 3 on iris, which each fits by itself.
 """
 
