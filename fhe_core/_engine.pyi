@@ -9,102 +9,152 @@ from numpy.typing import NDArray
 from cloakwork.fhe_core.arrays import Phases, Progress, Small, Words
 
 class ParameterSet:
+    """A parameter set: everything that a key, a ciphertext and a kernel depend on. `parameter_set(name)` gives a shipped one."""
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """As `parameter_set` takes it."""
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """What a look-up takes: "gate" (booleans), "exact" (messages) or "approximate" (real numbers)."""
     @property
-    def message_bits(self) -> int: ...
+    def message_bits(self) -> int:
+        """Of an exact look-up; 0 of the other kinds."""
     @property
-    def polynomial_size(self) -> int: ...
+    def polynomial_size(self) -> int:
+        """N, of the ring."""
     @property
-    def glwe_dimension(self) -> int: ...
+    def glwe_dimension(self) -> int:
+        """k, mask polynomials of a GLWE ciphertext."""
     @property
-    def lane_count(self) -> int: ...
+    def lane_count(self) -> int:
+        """r, bodies under one mask: so many samples in a ciphertext."""
     @property
-    def component_count(self) -> int: ...
+    def component_count(self) -> int:
+        """Polynomials of a GLWE ciphertext: masks, then bodies."""
     @property
-    def party_count(self) -> int: ...
+    def party_count(self) -> int:
+        """How many parties share the key; 1 for all but joint keys."""
     @property
-    def party_dimension(self) -> int: ...
+    def party_dimension(self) -> int:
+        """Coefficients of the small key that are one party's."""
     @property
-    def row_bodies(self) -> int: ...
+    def row_bodies(self) -> int:
+        """Polynomials of a row of the bootstrap key that its seed does not give."""
     @property
-    def extension_factor(self) -> int: ...
+    def extension_factor(self) -> int:
+        """Accumulators that act as one table."""
     @property
-    def table_size(self) -> int: ...
+    def table_size(self) -> int:
+        """Entries of a look-up table."""
     @property
-    def limb_count(self) -> int: ...
+    def limb_count(self) -> int:
+        """Primes of the modulus of ciphertexts."""
     @property
-    def mask_gadget(self) -> tuple[int, int]: ...
+    def mask_gadget(self) -> tuple[int, int]:
+        """(base_log, level_count) of mask polynomials in a rotation."""
     @property
-    def body_gadget(self) -> tuple[int, int]: ...
+    def body_gadget(self) -> tuple[int, int]:
+        """(base_log, level_count) of body polynomials in a rotation."""
     @property
-    def cmux(self) -> str: ...
+    def cmux(self) -> str:
+        """The kind of a rotation's step, a line of fhe_core/include/fhe_core/rotations.def."""
     @property
-    def glwe_secret(self) -> str: ...
+    def glwe_secret(self) -> str:
+        """How the ring key's coefficients are distributed."""
     @property
-    def lwe_secret(self) -> str: ...
+    def lwe_secret(self) -> str:
+        """How the small key's are."""
     @property
-    def small_key_variance(self) -> float: ...
+    def small_key_variance(self) -> float:
+        """Of a coefficient of the small key."""
     @property
-    def structured_secret(self) -> bool: ...
+    def structured_secret(self) -> bool:
+        """Security rests on more than LWE with a uniform secret; taken only when it is asked for."""
     @property
-    def glwe_sigma(self) -> float: ...
+    def glwe_sigma(self) -> float:
+        """Standard deviation of the noise of ciphertexts and of the public key, in units of 1/Q."""
     @property
-    def key_sigma(self) -> float: ...
+    def key_sigma(self) -> float:
+        """Standard deviation of the noise of the bootstrap key, in units of 1/Q, of a raised key 1/(QP)."""
     @property
-    def lwe_dimension(self) -> int: ...
+    def lwe_dimension(self) -> int:
+        """n, of the small key."""
     @property
-    def keyswitch_modulus_log2(self) -> int: ...
+    def keyswitch_modulus_log2(self) -> int:
+        """w: small ciphertexts live modulo 2^w."""
     @property
-    def lwe_sigma(self) -> float: ...
+    def lwe_sigma(self) -> float:
+        """Standard deviation of the noise of the keyswitch key, in units of 2^-w."""
     @property
-    def keyswitch_gadget(self) -> tuple[int, int]: ...
+    def keyswitch_gadget(self) -> tuple[int, int]:
+        """(base_log, level_count) of the keyswitch."""
     @property
-    def max_weight_norm(self) -> float: ...
+    def max_weight_norm(self) -> float:
+        """L2 norm of integer weights that may act on fresh results of look-ups."""
     @property
-    def p_fail_log2(self) -> float: ...
+    def p_fail_log2(self) -> float:
+        """log2 of the failure probability of one look-up at that norm; 0 of approximate sets."""
     @property
-    def noise(self) -> float: ...
+    def noise(self) -> float:
+        """Standard deviation of the phase that a look-up sees at that norm, as a fraction of the torus."""
     @property
-    def security_bits(self) -> int: ...
+    def security_bits(self) -> int:
+        """Least of the estimates of all attacks on the LWE and the GLWE side."""
     @property
-    def modulus(self) -> int: ...
+    def modulus(self) -> int:
+        """Q, of ciphertexts."""
     @property
-    def raised(self) -> bool: ...
+    def raised(self) -> bool:
+        """Whether the bootstrap key has a modulus of its own, QP."""
     @property
-    def rounded_products(self) -> bool: ...
+    def rounded_products(self) -> bool:
+        """Whether products are rounded, in double precision."""
     @property
-    def key_modulus(self) -> int: ...
+    def key_modulus(self) -> int:
+        """Of the bootstrap key."""
     @property
-    def key_limb_count(self) -> int: ...
+    def key_limb_count(self) -> int:
+        """Primes of the bootstrap key's modulus."""
     @property
-    def large_dimension(self) -> int: ...
+    def large_dimension(self) -> int:
+        """kN: dimension of ciphertexts between look-ups."""
     @property
-    def large_words(self) -> int: ...
+    def large_words(self) -> int:
+        """64-bit words of such a ciphertext."""
     @property
-    def small_words(self) -> int: ...
+    def small_words(self) -> int:
+        """Words of a ciphertext under the small key."""
     @property
-    def row_count(self) -> int: ...
+    def row_count(self) -> int:
+        """Rows of a key of one step."""
     @property
-    def keys_per_step(self) -> int: ...
+    def keys_per_step(self) -> int:
+        """Keys of a step of the rotation."""
     @property
-    def step_count(self) -> int: ...
+    def step_count(self) -> int:
+        """Steps of a rotation."""
     @property
-    def key_step_count(self) -> int: ...
+    def key_step_count(self) -> int:
+        """Steps of the bootstrap key, an entry among them where there is one."""
     @property
-    def accumulator(self) -> str: ...
+    def accumulator(self) -> str:
+        """One of "glwe" or "ntru"."""
     @property
-    def accumulator_components(self) -> int: ...
+    def accumulator_components(self) -> int:
+        """Polynomials that a rotation works on."""
     @property
-    def factors_on_products(self) -> bool: ...
+    def factors_on_products(self) -> bool:
+        """Whether X^e - 1 multiplies products instead of the accumulator."""
     @property
-    def digit_bits(self) -> int: ...
+    def digit_bits(self) -> int:
+        """Of the digits that select keys; 0 where none does."""
     @property
-    def bootstrap_key_body_words(self) -> int: ...
+    def bootstrap_key_body_words(self) -> int:
+        """64-bit words of the bootstrap key in its seeded form."""
     @property
-    def keyswitch_key_rows(self) -> int: ...
+    def keyswitch_key_rows(self) -> int:
+        """Rows of the keyswitch key."""
 
 def parameter_set_names() -> list[str]: ...
 def paper_set_names() -> list[str]: ...

@@ -344,6 +344,7 @@ class Ciphertexts(_CiphertextArray):
         return self._rearranged(self._words[chosen], lambda array: array[chosen])
 
     def reshape(self, *shape: int | Sequence[int]) -> Ciphertexts:
+        """The same ciphertexts in another shape; one extent may be -1."""
         wanted: list[int] = []
         for part in shape:
             wanted += part if isinstance(part, Sequence) else [operator.index(part)]
@@ -362,6 +363,7 @@ class Ciphertexts(_CiphertextArray):
         return self._rearranged(words, lambda array: np.broadcast_to(array, (*shape, array.shape[-1])))
 
     def copy(self) -> Ciphertexts:
+        """With words of their own."""
         return self._moved(self._words.copy())
 
     # --- places ---
@@ -509,6 +511,7 @@ class PackedCiphertexts(_CiphertextArray):
         return PackedCiphertexts(self._parameters, words, self._shape, **self._metadata())
 
     def to_host(self) -> PackedCiphertexts:
+        """In host memory; those that are there already are returned as they are."""
         if isinstance(self._words, np.ndarray):
             return self
         return PackedCiphertexts(self._parameters, self._words.to_host(), self._shape, **self._metadata())

@@ -73,6 +73,7 @@ class ClientKey:
 
     @property
     def parameters(self) -> ParameterSet:
+        """The set that the key was made for."""
         return self._secret_key.params
 
     @property
@@ -103,6 +104,7 @@ class ClientKey:
 
     @classmethod
     def load(cls, path: PathLike, passphrase: str) -> ClientKey:
+        """From a file of `save`. SerializationError for a damaged file or a wrong passphrase."""
         header, secret = keystore.load_secret(path, passphrase)
         return cls(_engine.SecretKey.restore(header.parameters, secret), header.key_id or bytes(KEY_ID_BYTES))
 

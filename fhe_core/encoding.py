@@ -32,10 +32,12 @@ class Encoding(IntEnum):
 
     @property
     def label(self) -> str:
+        """The name in small letters, as messages have it."""
         return self.name.lower()
 
 
 def default_encoding(params: ParameterSet) -> Encoding:
+    """Booleans of gate sets, messages of exact ones, torus values of approximate ones."""
     kinds = {"gate": Encoding.BOOLEAN, "exact": Encoding.MESSAGE, "approximate": Encoding.TORUS}
     return kinds[params.kind]
 
@@ -155,6 +157,7 @@ def phase_error(params: ParameterSet, phases: Phases, decoded: NDArray[np.generi
 
 
 def negate(params: ParameterSet, words: Phases) -> Phases:
+    """-x modulo Q, word by word."""
     return (np.uint64(params.modulus) - words) % np.uint64(params.modulus)
 
 
@@ -165,6 +168,7 @@ def first_position(mask: NDArray[np.bool_]) -> int | tuple[int, ...]:
 
 
 def real_array(values: ArrayLike, name: str) -> Reals:
+    """As float64; ShapeError for what is not real numbers."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{name}: expected real numbers, got dtype {array.dtype}; convert them to float64")

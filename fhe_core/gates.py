@@ -46,7 +46,8 @@ class Bootstraps(Protocol):
     """What gates need of a session."""
 
     @property
-    def parameters(self) -> ParameterSet: ...
+    def parameters(self) -> ParameterSet:
+        """Of the keys."""
 
     def _rotate(
         self,

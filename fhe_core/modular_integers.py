@@ -58,6 +58,7 @@ class ModularIntegers:
 
     @property
     def parameters(self) -> ParameterSet:
+        """Of the key that they are encrypted under."""
         return self.ciphertexts.parameters
 
     @property
@@ -71,18 +72,22 @@ class ModularIntegers:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Of the array of integers."""
         return self.ciphertexts.shape
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return self.ciphertexts.ndim
 
     @property
     def size(self) -> int:
+        """How many integers."""
         return self.ciphertexts.size
 
     @property
     def device(self) -> str:
+        """One of "cpu", "cuda" or "cuda:N"."""
         return self.ciphertexts.device
 
     @property
@@ -103,15 +108,19 @@ class ModularIntegers:
         return self._with(self.ciphertexts[index])
 
     def reshape(self, *shape: Any) -> ModularIntegers:
+        """The same integers in another shape; one extent may be -1."""
         return self._with(self.ciphertexts.reshape(*shape))
 
     def to_device(self, device: str = "cuda") -> ModularIntegers:
+        """A copy in a CUDA device's memory."""
         return self._with(self.ciphertexts.to_device(device))
 
     def to_host(self) -> ModularIntegers:
+        """A copy in host memory."""
         return self._with(self.ciphertexts.to_host())
 
     def to(self, device: str) -> ModularIntegers:
+        """On a device by name, `cpu` among them."""
         return self._with(self.ciphertexts.to(device))
 
     __array_ufunc__ = None  # array + integers asks __radd__ instead of going element by element

@@ -126,6 +126,7 @@ def paper_sets() -> list[ParameterSet]:
 
 
 def is_paper_set(params: ParameterSet) -> bool:
+    """A publication's own parameters, which are measured and used for nothing else."""
     return params.name.startswith(_PAPER_PREFIX)
 
 
@@ -208,6 +209,7 @@ def require_common_mask(params: ParameterSet, common_mask: bool, how: str = "com
 
 
 def is_insecure(params: ParameterSet) -> bool:
+    """Fewer than 128 bits: refused outside of tests."""
     return params.security_bits < MINIMUM_SECURITY_BITS
 
 

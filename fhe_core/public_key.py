@@ -71,7 +71,7 @@ class PublicKey(WireObject):
         Noise: plus `noise.public_key_variance` each, independent.
 
         Each has a u of its own although N coefficients of one encryption would decrypt as well: who made the key may have made it
-        badly. The masks A[r][c] follow from a seed, so that A'_c hides whatever the bodies are; but bodies chosen by somebody who sees
+        badly. The masks `A[r][c]` follow from a seed, so that A'_c hides whatever the bodies are; but bodies chosen by somebody who sees
         all coefficients of B' tell him u, and one coefficient tells no more than one word (r words) about it.
 
         Args:

@@ -57,6 +57,7 @@ class LinearWeights:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
         rows, columns = self.matrix.shape
         return rows, columns
 
@@ -104,14 +105,17 @@ class Session:
 
     @property
     def parameters(self) -> ParameterSet:
+        """Of the keys."""
         return self._key.parameters
 
     @property
     def device(self) -> str:
+        """One of "cpu", "cuda" or "cuda:N"."""
         return self._key.device
 
     @property
     def threads(self) -> int:
+        """Of the CPU that calls use."""
         return self._threads
 
     @property
@@ -121,6 +125,7 @@ class Session:
 
     @property
     def expanded_key(self) -> ExpandedKey:
+        """The evaluation keys as the device has them; sessions may share them."""
         return self._key
 
     @property

@@ -140,6 +140,7 @@ class PartialDecryption(_Share):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Of the ciphertexts that it is a share of."""
         return self.words.shape
 
     def _arrays(self) -> list[Words]:
@@ -166,6 +167,7 @@ class JointPublicKey:
 
     @property
     def key_id(self) -> bytes:
+        """The first bytes of the transcript: the same for all parties of one key."""
         return self.transcript[: wire.KEY_ID_BYTES]
 
     @property
@@ -175,6 +177,7 @@ class JointPublicKey:
 
     @cached_property
     def public_key(self) -> PublicKey:
+        """What others encrypt with."""
         seed = public_seed(self.common_reference)
         return PublicKey(self.parameters, seed, _sum(self.shares, self.parameters.modulus), self.key_id)
 

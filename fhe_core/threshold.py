@@ -89,10 +89,12 @@ class Party:
 
     @property
     def parameters(self) -> ParameterSet:
+        """The set that the joint key is made for."""
         return self._key.params
 
     @property
     def index(self) -> int:
+        """This party's number, from 0."""
         return self._key.index
 
     @property
@@ -165,6 +167,7 @@ class Party:
 
     @classmethod
     def load(cls, path: PathLike, passphrase: str) -> Party:
+        """From a file of `save`. SerializationError for a damaged file, a wrong passphrase, or another party's state."""
         header, secret = keystore.load_secret(path, passphrase, kind=wire.Kind.PARTY_KEY)
         index, total, largest = _STATE.unpack(secret[-_STATE.size :])
         if not (0 <= largest <= total < math.inf):

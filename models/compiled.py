@@ -16,7 +16,7 @@ from cloakwork.models.graph.ir import Graph
 from cloakwork.models.program import Program
 from cloakwork.models.program.artefact import load_program, save_program
 from cloakwork.models.program.client_specification import ClientSpecification
-from cloakwork.models.report import report, report_text, save_picture
+from cloakwork.models.report import picture_svg, report, report_text, save_picture
 from cloakwork.models.runtime import Progress, Runtime, samples_at_once, shifted_progress
 from cloakwork.models.runtime.interpreter import interpret
 from cloakwork.models.runtime.simulate import simulate
@@ -43,17 +43,23 @@ class CompiledModel:
 
     @cached_property
     def client(self) -> ClientSpecification:
+        """What the client needs: its steps before encryption and after decryption, no weights."""
         return ClientSpecification.of(self.program)
 
     def report(self) -> dict[str, Any]:
+        """What the program costs, risks and discloses, as plain values; `str(model)` is the same as text."""
         return report(self.program)
 
     def __str__(self) -> str:
         return report_text(self.program)
 
     def save_picture(self, path: PathLike) -> None:
-        """The graph with shapes, bootstraps and noise, as SVG."""
+        """The program level by level, with what each part costs, as SVG."""
         save_picture(path, self.program)
+
+    def _repr_svg_(self) -> str:
+        """What a notebook shows of a model."""
+        return picture_svg(self.program)
 
     def predict(
         self,

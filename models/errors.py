@@ -68,6 +68,7 @@ class Problem:
 
 
 def unsupported(problems: list[Problem]) -> UnsupportedOperatorError:
+    """One error that lists every problem, of many the first ones."""
     lines = "\n".join(f"  {problem}" for problem in problems[:_MOST_LINES])
     if len(problems) > _MOST_LINES:
         lines += f"\n  and {len(problems) - _MOST_LINES} more"

@@ -105,13 +105,19 @@ def all_circles(package: str) -> dict[str, list[list[str]]]:
     return {room: groups for room, groups in found.items() if groups}
 
 
+def _node(name: str) -> str:
+    """Words of Mermaid's own cannot be a node's name, but stand in its box."""
+    return f"{name}_[{name}]" if name in ("class", "end", "graph", "style", "subgraph") else name
+
+
 def mermaid(graph: Arrows) -> str:
     """A drawing as GitHub shows it, from who imports to what is imported. Arrows that follow from others are left out where there is no circle."""
     whole = bool(circles(graph))
     lines = ["flowchart TD"]
     for name, targets in sorted(graph.items()):
         implied = set().union(*(_reach(target, graph) for target in targets))
-        lines += [f"    {name} --> {target}" for target in sorted(targets if whole else targets - implied)]
+        shown = sorted(targets if whole else targets - implied)
+        lines += [f"    {_node(name)} --> {_node(target)}" for target in shown]
     return "\n".join(lines)
 
 
@@ -159,6 +165,7 @@ def test_circles_and_rooms_are_found() -> None:
     assert circles(rooms(graph, "a")) == [["x", "y", "z"]]
     assert circles(graph) == []
     assert mermaid({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == "flowchart TD\n    a --> b\n    b --> c"
+    assert mermaid({"end": {"b"}, "b": set()}) == "flowchart TD\n    end_[end] --> b"
 
 
 def main(arguments: list[str]) -> None:

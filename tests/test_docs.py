@@ -18,7 +18,7 @@ from cloakwork.app.cli.main import app
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md"), *REPOSITORY.glob("tests/**/*.md")])
 PACKAGES = ("fhe_core", "models", "training", "api", "app")
-FOLDERS = (*PACKAGES, "tests", "docs", "web", "release")
+FOLDERS = (*PACKAGES, "tests", "docs", "web", "website", "release")
 SOURCES = (".py", ".pyi", ".cpp", ".hpp", ".def", ".cu", ".cuh")
 FILE_NAME = r"[\w./-]*\w\.(?:py|pyi|cpp|hpp|def|cu|cuh|md|sh|cmake|ipynb)"
 EXAMPLES = {

@@ -45,6 +45,7 @@ def cifar10_archive() -> Path:
 
 
 def has_cifar10() -> bool:
+    """Whether the archive is in the data folder already."""
     return cifar10_archive().is_file()
 
 

@@ -49,6 +49,7 @@ def load_mnist(part: Part) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 def has_mnist(part: Part) -> bool:
+    """Whether the files of a part are in the data folder already."""
     return all((mnist_folder() / file).is_file() for file in _files(part))
 
 

@@ -43,10 +43,12 @@ class Prepared(torch.nn.Module):
 
     @property
     def parameter_set(self) -> str:
+        """The name of the set whose noise is simulated."""
         return self.noise.parameter_set
 
     @property
     def simulated(self) -> bool:
+        """Whether look-ups round and are noisy as under encryption; set False for the network in clear."""
         return any(part.simulated for part in _simulating(self))
 
     @simulated.setter
@@ -56,6 +58,7 @@ class Prepared(torch.nn.Module):
         set_simulated(self, value)
 
     def forward(self, x: Tensor) -> Tensor:
+        """The network's output; while it is trained, ranges are learnt and noise is drawn."""
         if self.training:
             if self._batches % _SETTLED_EVERY == 0:
                 _learn_ranges(self.network, x.detach())

@@ -41,4 +41,5 @@ class BatchOptions:
 
     @property
     def mode(self) -> str:
+        """One of "deterministic" or "rerandomised", as the ledger says it."""
         return "deterministic" if self.deterministic else "rerandomised"

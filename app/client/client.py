@@ -220,6 +220,7 @@ class AsyncClient(_Settings):
         self._transport = AsyncTransport(*self._options)
 
     async def models(self) -> list[str]:
+        """Names of the models that the server offers."""
         return await self._transport.carry_out(_listing())
 
     async def add_model(
@@ -231,9 +232,11 @@ class AsyncClient(_Settings):
         load: bool = True,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
+        """As `Client.add_model`."""
         return await self._transport.carry_out(add_model(Path(path), name, version, load, progress or _silent))
 
     async def model(self, name: str, version: str | None = None) -> RemoteModel:
+        """As `Client.model`."""
         return await self._transport.carry_out(self._model(name, version))
 
     async def score(
@@ -245,15 +248,19 @@ class AsyncClient(_Settings):
         progress: Progress | None = None,
         recorder: Recorder | None = None,
     ) -> Scores:
+        """As `Client.score`."""
         return await self._transport.carry_out(self._score(name, version, x, progress, recorder))
 
     async def predict(self, name: str, x: Any, *, version: str | None = None) -> Any:
+        """As `Client.predict`."""
         return (await self.score(name, x, version=version)).predictions
 
     async def delete_uploaded_keys(self) -> None:
+        """As `Client.delete_uploaded_keys`."""
         await self._transport.carry_out(self._forgotten())
 
     async def close(self) -> None:
+        """As `Client.close`."""
         try:
             if self._leaving():
                 await self.delete_uploaded_keys()

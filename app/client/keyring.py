@@ -141,6 +141,7 @@ class TemporaryKeyring(Keyring):
 
 
 def sha256_of(path: Path) -> str:
+    """In hexadecimal, of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -21,15 +21,18 @@ class Scores:
 
     @property
     def samples(self) -> int:
+        """How many were scored."""
         several = isinstance(self.predictions, dict)
         return len(next(iter(self.predictions.values())) if several else self.predictions)
 
     @property
     def key_uploaded(self) -> bool:
+        """Whether evaluation keys were sent for them."""
         return self.upload_bytes > 0
 
     @staticmethod
     def joined(parts: list[Scores]) -> Scores:
+        """Of several requests, in their order; times and bytes are sums."""
         return Scores(
             joined([part.predictions for part in parts]),
             sum(part.seconds for part in parts),

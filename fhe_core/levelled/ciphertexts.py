@@ -43,10 +43,12 @@ class LevelledCiphertexts:
 
     @property
     def level(self) -> int:
+        """How many primes their modulus has."""
         return int(self.words.shape[2])
 
     @property
     def nbytes(self) -> int:
+        """Of the words in memory."""
         return int(self.words.nbytes)
 
     def to_host(self) -> LevelledCiphertexts:
@@ -111,6 +113,7 @@ class SeededLevelledCiphertexts:
         return len(self.bodies)
 
     def expand(self) -> LevelledCiphertexts:
+        """With their masks, drawn from the seed."""
         words = self.parameters.engine.expand(self.seed, self.bodies)
         noise = fresh(self.parameters).plus(dropped(self.parameters, self.dropped_bits, 1), independent=True)
         return LevelledCiphertexts(self.parameters, self.key_id, words, 1, noise)
@@ -120,6 +123,7 @@ class SeededLevelledCiphertexts:
         return replace(self, bodies=without_bits(self.parameters, self.bodies, bits), dropped_bits=bits)
 
     def to_bytes(self) -> bytes:
+        """An object of the wire format, which `from_bytes` reads."""
         header = wire.Header(
             kind=wire.Kind.SEEDED_CIPHERTEXTS, parameters=self.parameters, key_id=self.key_id, items=len(self),
             level=self.bodies.shape[1], dropped_bits=self.dropped_bits,
@@ -155,9 +159,11 @@ class LevelledEvaluationKeys:
 
     @property
     def nbytes(self) -> int:
+        """Of bodies and seeds, as they are sent."""
         return sum(key.bodies.nbytes + len(key.seed) for key in self.keys.values())
 
     def to_bytes(self) -> bytes:
+        """An object of the wire format, which `from_bytes` reads."""
         return wire.dump(self._header(wire.Kind.EVALUATION_KEYS), self._sections())
 
     def _header(self, kind: wire.Kind) -> wire.Header:
@@ -179,6 +185,7 @@ class LevelledEvaluationKeys:
         return cls(header.parameters, header.key_id, switch_keys(header, sections, {SQUARE}))
 
     def expanded(self, threads: int) -> dict[int, _engine.LevelledPrepared]:
+        """By element of the group: keys with their masks, transformed."""
         engine = self.parameters.engine
         return {g: engine.expand_key(key.seed, key.bodies, threads) for g, key in self.keys.items()}
 
@@ -199,5 +206,6 @@ def switch_keys(header: wire.Header, sections: Sequence[bytes], others: Set[int]
 
 
 def require_same_key(a: bytes, b: bytes) -> None:
+    """KeyMismatchError unless both are one key's."""
     if a != b:
         raise KeyMismatchError(f"expected ciphertexts of key {a.hex()}, got some of key {b.hex()}")

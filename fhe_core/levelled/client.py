@@ -54,6 +54,7 @@ class LevelledClientKey:
 
     @property
     def parameters(self) -> LevelledParameters:
+        """The set that the key was made for."""
         return self._parameters
 
     @property

@@ -43,11 +43,13 @@ class PlainTable:
 
     @property
     def level(self) -> int:
+        """How many primes it was prepared for."""
         level: int = self.prepared.shape[2]
         return level
 
     @property
     def nbytes(self) -> int:
+        """In memory."""
         size: int = self.prepared.nbytes
         return size
 
@@ -95,6 +97,7 @@ class LevelledEvaluator:
 
     @property
     def parameters(self) -> LevelledParameters:
+        """Of the keys."""
         return self._parameters
 
     # --- sums ---
@@ -106,6 +109,7 @@ class LevelledEvaluator:
         return self._checked(replace(a, words=words, noise=a.noise.plus(b.noise)))
 
     def subtract(self, a: LevelledCiphertexts, b: LevelledCiphertexts) -> LevelledCiphertexts:
+        """a - b, slot by slot."""
         return self.add(a, b, subtract=True)
 
     def add_plain(self, a: LevelledCiphertexts, messages: ArrayLike) -> LevelledCiphertexts:
@@ -291,6 +295,7 @@ class LevelledEvaluator:
     # --- batches ---
 
     def take(self, a: LevelledCiphertexts, which: slice) -> LevelledCiphertexts:
+        """A range of the ciphertexts. ShapeError for an empty one, or one with steps."""
         first, last, step = which.indices(len(a))
         if step != 1 or first >= last:
             raise ShapeError(f"which: expected a range of some of {len(a)} ciphertexts, got {which}")

@@ -73,6 +73,7 @@ class FromLookups:
 
     @property
     def parameters(self) -> LevelledParameters:
+        """Of the levelled side."""
         return self._parameters
 
     def positions(self, count: int) -> NDArray[np.int64]:

@@ -46,6 +46,7 @@ class LevelledSet:
 
     @property
     def polynomial_size(self) -> int:
+        """N, a power of two: how many slots a ciphertext has."""
         return 1 << self.log_size
 
     @cached_property
@@ -97,6 +98,7 @@ class LevelledParameters:
 
     @classmethod
     def of(cls, name: str, plaintext_modulus: int = 65537) -> LevelledParameters:
+        """A shipped set by name, with a plaintext modulus. ParameterError for an unknown name or a modulus that it has no slots for."""
         if name not in SETS:
             raise ParameterError(f"parameters: expected one of {', '.join(SETS)}, got '{name}'")
         return cls(SETS[name], plaintext_modulus)
@@ -116,10 +118,12 @@ class LevelledParameters:
 
     @property
     def polynomial_size(self) -> int:
+        """N: how many slots a ciphertext has."""
         return self.set.polynomial_size
 
     @property
     def levels(self) -> int:
+        """How many primes a fresh ciphertext has."""
         return self.set.levels
 
     def modulus(self, level: int) -> int:
@@ -128,6 +132,7 @@ class LevelledParameters:
 
     @property
     def special_modulus(self) -> int:
+        """The product of the primes that only keys have."""
         return math.prod(self.set.primes[self.levels :])
 
     def ciphertext_bytes(self, level: int | None = None) -> int:

@@ -90,10 +90,12 @@ class Slots:
 
 
 def least_slot_modulus(size: int) -> int:
+    """The smallest prime t with `size` slots: t - 1 is a multiple of 2 size."""
     return next(t for t in range(2 * size + 1, 1 << 26, 2 * size) if is_prime(t))
 
 
 def is_prime(number: int) -> bool:
+    """By trial division, for numbers of some 26 bits."""
     return number > 1 and all(number % d for d in range(2, int(number**0.5) + 1))
 
 

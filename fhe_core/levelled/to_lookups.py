@@ -79,6 +79,7 @@ class ToLookups:
 
     @property
     def parameters(self) -> LevelledParameters:
+        """Of the levelled side."""
         return self._key.parameters
 
     def packed(

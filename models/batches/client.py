@@ -181,6 +181,7 @@ class BatchClient:
     # --- files ---
 
     def to_json(self) -> str:
+        """The specification as a text, which `from_json` reads: what the model's server gives its clients."""
         votes = isinstance(self.after, Votes)
         fields = {
             "format": FORMAT,
@@ -273,6 +274,7 @@ class BatchClient:
 
 @lru_cache(maxsize=8)
 def slots_of(parameters: LevelledParameters) -> Slots:
+    """The slots of a parameter set; made once."""
     return Slots(parameters)
 
 

@@ -68,6 +68,7 @@ class BatchModel:
 
     @property
     def way(self) -> Way:
+        """How samples are packed: the cheapest way of `considered`."""
         return self.considered[0].way
 
     @property

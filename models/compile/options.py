@@ -38,6 +38,7 @@ class ExactSettings:
     ranges: Ranges = "interval"
 
     def check(self) -> None:
+        """CompileError for a value out of range."""
         for name in ("input_bits", "activation_bits", "rounded_bits"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= 12:

@@ -24,6 +24,8 @@ DEFAULT_GRID_BITS: Final = 6
 
 @dataclass(frozen=True)
 class TreeComparisons:
+    """How trees compare features with thresholds; `compile_ensemble` says what each argument means."""
+
     comparisons: Comparisons = "grid"
     grid: Grids = "auto"
     grid_bits: int = DEFAULT_GRID_BITS

@@ -44,10 +44,12 @@ class LinearModel(ScoredModel):
 
     @property
     def features(self) -> int:
+        """How many numbers a sample has."""
         return int(self.coefficients.shape[1])
 
     @property
     def outputs(self) -> int:
+        """How many scores."""
         return int(self.coefficients.shape[0])
 
     def on_unscaled(self, step: Standardise) -> LinearModel:

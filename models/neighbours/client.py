@@ -178,6 +178,7 @@ class NeighbourClient:
     # --- files ---
 
     def to_json(self) -> str:
+        """The specification as a text, which `from_json` reads: what the index's server gives its clients."""
         fields = {
             "format": FORMAT if self.cells is None else FORMAT_OF_CELLS,
             "set": self.parameters.set.name,

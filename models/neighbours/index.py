@@ -91,6 +91,7 @@ class NeighbourIndex:
     def scorer(
         self, keys: LevelledEvaluationKeys, threads: int = 1, device: str = "cpu", progress: Progress = None
     ) -> NeighbourScorer:
+        """What answers queries under one client's keys, on a device; the table is prepared once for all of them."""
         return NeighbourScorer(self.prepared(threads, device, progress), keys, threads, device)
 
     def prepared(self, threads: int = 1, device: str = "cpu", progress: Progress = None) -> PreparedTable:

@@ -65,6 +65,7 @@ def save_program(path: PathLike, program: Program) -> None:
 
 
 def load_program(path: PathLike) -> Program:
+    """A compiled program from its file; errors as `program_from_bytes`."""
     return program_from_bytes(Path(path).read_bytes())
 
 

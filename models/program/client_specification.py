@@ -69,6 +69,7 @@ class ClientSpecification:
 
     @classmethod
     def of(cls, program: Program) -> ClientSpecification:
+        """What a client of the program needs; none of its weights is in it."""
         graph = program.graph
         assert (
             graph.scale is not None and graph.offset is not None and graph.lower is not None and graph.upper is not None

@@ -29,6 +29,7 @@ class Report:
 
     @classmethod
     def of(cls, program: Program) -> Report:
+        """Counts, probabilities and forecasts of a program."""
         return cls(program, layers_of(program), estimated_seconds(program))
 
     @property
@@ -65,6 +66,7 @@ class Report:
 
     @property
     def bootstraps_per_level(self) -> list[int]:
+        """Look-ups of a sample, in the order in which levels are computed."""
         return self.program.schedule.bootstraps_per_level
 
     @property
@@ -118,6 +120,7 @@ def report(program: Program) -> dict[str, Any]:
 
 
 def report_json(program: Program) -> str:
+    """The same as JSON."""
     return json.dumps(report(program), indent=2)
 
 

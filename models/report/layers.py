@@ -91,7 +91,7 @@ def layers_of(program: Program) -> tuple[Layer, ...]:
                 name=norms.origin,
                 numbers=node.size,
                 bootstraps=sum(len(each.inside) for each in reading),
-                functions=tuple(sorted({formula(_own_steps(each.lookup)) for each in reading})),
+                functions=tuple(sorted({formula(own_steps(each.lookup)) for each in reading})),
                 multiplications=positions * node.weights.shape[1] * width,
                 weight_bits=weight_bits(node),
                 row_bits=row_bits(node),
@@ -127,8 +127,8 @@ def _readers(program: Program) -> dict[int, list[_Reader]]:
     return result
 
 
-def _own_steps(lookup: Lookup) -> tuple[Step, ...]:
-    """Without the offset and the factor that its readers undo."""
+def own_steps(lookup: Lookup) -> tuple[Step, ...]:
+    """Without the offset and the factor that its readers undo; none of a look-up that is only a refresh."""
     steps = lookup.steps
     return steps[:-1] if len(steps) > 1 and steps[-1].operator == "Affine" and steps[-1].reads == (1,) else steps
 

@@ -23,6 +23,7 @@ HOW_TO_MEASURE: Final = (
 
 
 def report_text(program: Program) -> str:
+    """The report in lines of plain text, as `cloakwork inspect` shows it."""
     found, params = Report.of(program), program.parameters
     fields = found.to_fields()
     lines = [

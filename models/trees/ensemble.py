@@ -66,14 +66,17 @@ class Tree:
 
     @property
     def leaves(self) -> Indices:
+        """Numbers of the nodes without children."""
         return np.flatnonzero(self.left == LEAF)
 
     @property
     def inner(self) -> Indices:
+        """Numbers of the nodes that compare."""
         return np.flatnonzero(self.left != LEAF)
 
     @property
     def depth(self) -> int:
+        """Comparisons on the longest way to a leaf."""
         depth = np.zeros(len(self.left), dtype=np.int64)
         for node in self.inner:  # children come after their parents
             depth[[self.left[node], self.right[node]]] = depth[node] + 1
@@ -131,6 +134,7 @@ class TreeEnsemble(ScoredModel):
 
     @property
     def outputs(self) -> int:
+        """How many values a leaf has: classes, or 1."""
         return int(self.trees[0].values.shape[1])
 
     @cached_property
@@ -140,6 +144,7 @@ class TreeEnsemble(ScoredModel):
 
     @property
     def comparisons(self) -> int:
+        """Inner nodes of all trees together."""
         return sum(len(tree.inner) for tree in self.trees)
 
     def scores(self, x: ArrayLike) -> Reals:
@@ -162,6 +167,7 @@ class TreeEnsemble(ScoredModel):
         return result
 
     def label_of(self, feature: int) -> str:
+        """The name of a feature, or `feature NUMBER` where it has none."""
         return feature_labels(self.feature_names, self.features)[feature]
 
     def _goes_left(self, tree: Tree, columns: Reals) -> NDArray[np.bool_]:

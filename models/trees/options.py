@@ -24,6 +24,8 @@ _LAST_RESORTS: Final = (*CANDIDATES[2:], *STRUCTURED_CANDIDATES[2:])  # in turn,
 
 @dataclass(frozen=True, eq=False)
 class TreeOptions:
+    """Arguments of `compile_ensemble`, together."""
+
     comparisons: Comparisons
     leaf_bits: int | None
     p_fail_log2: float
@@ -64,6 +66,7 @@ class TreeOptions:
         return (columns,) if self.preprocessing is None else tuple(self.preprocessing)
 
     def check(self) -> None:
+        """CompileError for values out of range, or that do not go together."""
         check_p_fail_log2(self.p_fail_log2)
         if self.comparisons not in COMPARISONS:
             raise CompileError(f"comparisons: expected one of {', '.join(COMPARISONS)}, got '{self.comparisons}'")

@@ -50,6 +50,7 @@ class Card:
 
     @property
     def path(self) -> Path:
+        """Of the model's file, in the package."""
         return FOLDER / self.file
 
     @property
@@ -59,6 +60,7 @@ class Card:
 
 
 def names() -> tuple[str, ...]:
+    """Of all models, sorted."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if not path.name.endswith(_CALIBRATION)))
 
 

@@ -1,0 +1,321 @@
+"""The site: what its reference and its pages of commands hold, its link check, and, where `make site` has built it, that it works from files."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import bars
+import click
+import commands
+import links
+import notebooks
+import plots
+import pytest
+import reference
+import tables
+import typer.main
+
+from cloakwork.app.cli.main import app
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SITE = REPOSITORY / "build" / "site"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# Of the engine's own steps, which a notebook takes one by one, and of the command line, whose pages are its reference.
+NOT_FOR_USERS = ("cloakwork.fhe_core._engine", "cloakwork.app.cli")
+
+
+# --- The reference -------------------------------------------------------------------------------------------------------------------
+
+
+def python_of_documents() -> Iterator[tuple[str, str]]:
+    """Where, and a block of Python."""
+    for path in [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/**/*.md"))]:
+        for block in re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+            yield path.name, block
+    for path in notebooks.NOTEBOOKS:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        for cell in cells:
+            if cell["cell_type"] == "code":
+                yield path.name, re.sub(r"^([%!].*)$", "", "".join(cell["source"]), flags=re.MULTILINE)
+
+
+def imported() -> Iterator[tuple[str, str, str]]:
+    """Where, the module, and the name that is imported from it."""
+    for where, block in python_of_documents():
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cloakwork"):
+                yield from ((where, node.module or "", alias.name) for alias in node.names)
+
+
+def test_what_documents_import_is_in_the_reference() -> None:
+    public = {module.dotted: module.names for module in reference.MODULES}
+    missing = set()
+    for where, module, name in imported():
+        whole = f"{module}.{name}"
+        if whole in public or module.startswith(NOT_FOR_USERS) or whole.startswith(NOT_FOR_USERS):
+            continue
+        if module not in public or (public[module] and name not in public[module]):
+            missing.add((where, whole))
+    assert len(set(imported())) > 40
+    assert sorted(missing) == []
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The modules of the reference, as griffe reads them for the site."""
+    griffe = pytest.importorskip("griffe", reason="the site's tools are not installed: run 'make site'")
+    from comments import TrailingComments
+
+    tree = tmp_path_factory.mktemp("sources")
+    (tree / "cloakwork").mkdir()
+    packages = sorted({module.path.partition(".")[0] for module in reference.MODULES})
+    for package in packages:
+        (tree / "cloakwork" / package).symlink_to(REPOSITORY / package)
+    loader = griffe.GriffeLoader(search_paths=[tree], extensions=griffe.Extensions(TrailingComments()))
+    for package in packages:
+        loader.load(f"cloakwork.{package}")
+    loader.resolve_aliases()
+    return loader.modules_collection
+
+
+def public_members(module: Any, shown: reference.Module) -> Iterator[tuple[str, Any]]:
+    """Names of a module, and of its classes, that the reference shows."""
+    exports = shown.names or [str(getattr(name, "name", name)) for name in module.exports or ()]
+    own = exports or [
+        name
+        for name, each in module.members.items()
+        if not name.startswith("_") and not each.is_alias and not each.is_module
+    ]
+    for name in own:
+        if name in shown.without:
+            continue
+        member = module.members[name]
+        member = member.final_target if member.is_alias else member
+        yield name, member
+        if member.is_class:
+            inside = (
+                (key, each) for key, each in member.members.items() if not key.startswith("_") and not each.is_alias
+            )
+            yield from ((f"{name}.{key}", each) for key, each in inside)
+
+
+@pytest.mark.parametrize("module", reference.MODULES, ids=lambda module: module.path)
+def test_public_names_say_what_they_are(sources: Any, module: reference.Module) -> None:
+    """Fields and constants may do so by their names and types alone."""
+    found = sources[module.dotted]
+    assert found.has_docstring, module.dotted
+    members = dict(public_members(found, module))
+    assert members
+    silent = [
+        name
+        for name, each in members.items()
+        if not each.has_docstring and (not each.is_attribute or "property" in each.labels)
+    ]
+    assert silent == []
+
+
+def test_comments_of_fields_are_their_docstrings(sources: Any) -> None:
+    card = sources["cloakwork.models.zoo.Card"]
+    assert card["data"].docstring.value.startswith("Data set that it was trained on")
+    assert card["name"].docstring is None
+
+
+def test_every_module_of_the_reference_has_a_page() -> None:
+    index = reference.index_page()
+    for module in reference.MODULES:
+        assert f"::: {module.dotted}\n" in reference.module_page(module)
+        assert f"({module.page.removeprefix('reference/')})" in index
+    assert len({module.page for module in reference.MODULES}) == len(reference.MODULES)
+
+
+# --- The command line ----------------------------------------------------------------------------------------------------------------
+
+
+def every_command(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from every_command(each, f"{path} {name}")
+
+
+def test_every_command_and_option_is_on_the_page() -> None:
+    program = typer.main.get_command(app)
+    page = commands.commands_page(program, "cloakwork")
+    sections = dict(re.findall(r"^#+ (cloakwork[^\n]*)\n(.*?)(?=^#|\Z)", page, re.DOTALL | re.MULTILINE))
+    shown = {path: command for path, command in every_command(program, "cloakwork") if not command.hidden}
+    assert set(sections) == set(shown) and len(shown) > 40
+    options = 0
+    for path, command in shown.items():
+        for option in command.params:
+            if option.param_type_name == "option" and not option.hidden and option.name != "help":
+                options += 1
+                assert re.search(rf"^\| `[^`]*{option.opts[0]}\b", sections[path], re.MULTILINE), (path, option.opts)
+    assert options > 200
+
+
+def test_a_page_of_commands_in_full() -> None:
+    @click.group(name="tool")
+    def tool() -> None:
+        """Does things."""
+
+    @tool.command()
+    @click.argument("file")
+    @click.option("--count", "-c", default=3, show_default=True, help="How many | of them.")
+    @click.option("--fast", is_flag=True, help="Soon.")
+    @click.option("--name", required=True, multiple=True, help="Whose.")
+    def work(file: str, count: int, fast: bool, name: tuple[str, ...]) -> None:
+        """Works. Then rests."""
+
+    page = commands.commands_page(tool, "tool")
+    assert "| [`work`](#tool-work) | Works. |" in page
+    assert "| `-c, --count INTEGER` | How many \\| of them. *(default: 3)* |" in page
+    assert "| `--fast` | Soon. |" in page
+    assert "| `--name TEXT` | Whose. *(required)* |" in page
+    assert "```\ntool work [OPTIONS] FILE\n```" in page
+
+
+# --- Notebooks and links -------------------------------------------------------------------------------------------------------------
+
+
+def test_notebooks_become_pages_with_their_pictures() -> None:
+    files = dict(notebooks.notebook_pages())
+    for path in notebooks.NOTEBOOKS:
+        page = files[f"notebooks/{path.stem}.md"]
+        assert isinstance(page, str) and page.startswith("# ") and "\x1b" not in page
+        pictures = re.findall(r"\]\(([\w-]+\.(?:png|svg))\)", page)
+        assert all(f"notebooks/{name}" in files for name in pictures)
+    assert any(str(content)[:8] == str(b"\x89PNG")[:8] for content in files.values() if isinstance(content, bytes))
+
+
+def test_broken_links_and_other_hosts_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        '<a href="b.html#here">x</a><a href="https://example.org">y</a><h1 id="top">z</h1><a href="#top">u</a>',
+        encoding="utf-8",
+    )
+    (tmp_path / "b.html").write_text('<p id="here"><img src="c.png">', encoding="utf-8")
+    (tmp_path / "c.png").write_bytes(b"")
+    assert links.broken(tmp_path) == [] and links.main(str(tmp_path)) == 0
+    (tmp_path / "b.html").write_text(
+        '<p id="there"><img src="none.png"><script src="https://example.org/x.js"></script><a href="/a.html">v</a>'
+        '<a href="../outside.html">w</a>',
+        encoding="utf-8",
+    )
+    (tmp_path / "s.css").write_text("@import 'https://example.org/font.css';", encoding="utf-8")
+    assert links.broken(tmp_path) == [
+        "a.html: b.html#here: no such anchor",
+        "b.html: /a.html: not relative: it breaks where the site is opened from files",
+        "b.html: ../outside.html: no such file",
+        "b.html: none.png: no such file",
+        "b.html: https://example.org/x.js: another host",
+        "s.css: https://example.org/font.css: another host",
+    ]
+    assert links.main(str(tmp_path)) == 1
+    assert links.main(str(tmp_path / "empty")) == 1
+
+
+# --- Plots ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", plots.PICTURES)
+def test_pictures_are_what_their_sources_say(name: str) -> None:
+    """Else: `python website/plots.py`. Digests of programs may differ between machines that compile them."""
+    drawn, made = (REPOSITORY / name).read_text(encoding="utf-8"), plots.PICTURES[name]()
+    without = re.compile(r"\b[0-9a-f]{12,16}\b")
+    assert without.sub("", drawn) == without.sub("", made)
+
+
+def test_tables_of_a_page_are_read(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One\n\n| a | b |\n|---|---|\n| x | 1 |\n\n## Two\n\n| a | c, ms (least) |\n|---|---|\n| `p\\|q` | 1,234.5 (1,000) |\n| r | |\n",
+        encoding="utf-8",
+    )
+    rows = tables.table(page, "## Two", "a", "c, ms")
+    assert [tables.plain(tables.cell(row, "a")) for row in rows] == ["p|q", "r"]
+    assert [tables.number(tables.cell(row, "c")) for row in rows] == [1234.5, None]
+    assert tables.table(page, "# One", "a", "b") == [{"a": "x", "b": "1"}]
+    with pytest.raises(LookupError, match="page.md: no table under '## Two' with the headings d"):
+        tables.table(page, "## Two", "d")
+
+
+def test_bars_are_in_proportion_and_read_aloud() -> None:
+    svg = bars.bars_svg(bars.Bars("Title & more", "per second", ["one", "two"], {"a": [10, 40], "b": [None, 20]}))
+    root = ElementTree.fromstring(svg)
+    widths = [
+        float(each.get("width", 0))
+        for each in root.iter()
+        if each.get("class") in ("first", "second") and each.get("height") == "13"
+    ]
+    assert [width / widths[3] for width in widths[2:]] == pytest.approx(
+        [0.25, 1, 0.5], abs=0.01
+    )  # two of the legend come first
+    assert root.findtext("{http://www.w3.org/2000/svg}title") == "Title & more"
+    assert root.findtext("{http://www.w3.org/2000/svg}desc") == "per second. one: a 10; two: a 40, b 20."
+    logarithmic = bars.bars_svg(bars.Bars("T", "n", ["x", "y", "z"], {"a": [1, 10, 100]}, logarithmic=True))
+    lengths = [float(width) for width in re.findall(r'class="first"[^>]* width="([\d.]+)"', logarithmic)]
+    assert lengths[1] - lengths[0] == pytest.approx(lengths[2] - lengths[1], abs=0.2)
+
+
+# --- The built site ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site() -> Path:
+    if not (SITE / "index.html").exists():
+        pytest.skip("build/site is not there: run 'make site'")
+    return SITE
+
+
+def test_links_of_the_site_lead_somewhere(site: Path) -> None:
+    assert links.broken(site) == []
+
+
+@pytest.fixture
+def page(site: Path) -> Iterator[Any]:
+    """A page that refuses all but files, and at its end has had no error and asked nobody."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    if BROWSER is None:
+        pytest.skip("no Chromium is installed")
+    complaints: list[str] = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on(
+            "request", lambda asked: complaints.append(asked.url) if re.match(r"(?:https?|wss?):", asked.url) else None
+        )
+        yield page
+        browser.close()
+    assert complaints == []
+
+
+def test_search_works_from_files(page: Any, site: Path) -> None:
+    page.goto((site / "guide" / "index.html").as_uri())
+    page.get_by_role("textbox", name="Search").click()
+    page.get_by_role("textbox", name="Search").press_sequentially("rerandomise")
+    found = page.locator(".md-search-result__link").first
+    found.wait_for()
+    found.click()
+    page.wait_for_url(re.compile(r"\.html"))
+    assert "andomise" in page.locator("article").inner_text()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize(
+    "name", ["index", "guide/quick-start", "reference/python/fhe_core.client", "reference/command-line", "architecture"]
+)
+def test_pages_fit_the_window_and_ask_nobody(page: Any, site: Path, name: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto((site / f"{name}.html").as_uri())
+    page.locator("article h1").wait_for()
+    drawings = page.locator(".mermaid").count()
+    if (site / "assets" / "mermaid.js").exists():
+        assert (drawings > 2) == (name == "architecture")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
