@@ -21,7 +21,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [REPOSITORY / "README.md", *sorted(REPOSITORY.glob("docs/**/*.md"))]
-LANGUAGES = {"text", "sh", "python", "js", "json", "toml", "yaml", "mermaid"}
+LANGUAGES = {"text", "sh", "bash", "python", "js", "json", "toml", "yaml", "mermaid"}
 TIMEOUT_SECONDS = 300
 
 # What a block begins with. The service is ready before the next command; it ends with the page.
@@ -31,7 +31,7 @@ cloakwork() {
     if [ "$1" = serve ]; then
         command cloakwork "$@" 2>> "$SERVICES/log" &
         echo $! >> "$SERVICES/pids"
-        for _ in $(seq 600); do
+        for _ in $(seq 1800); do
             curl -fsS -o /dev/null "http://127.0.0.1:$CLOAKWORK_PORT/v2/health/ready" 2> /dev/null && return
             kill -0 $! 2> /dev/null || break
             sleep 0.1
@@ -82,6 +82,10 @@ LEFT_OUT = [block for page in PAGES for block in shell_blocks(page) if block.rea
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_says_what_it_is(page: Path):
     assert [(block.line, block.language) for block in blocks(page) if block.language not in LANGUAGES] == []
+    run_elsewhere = [block for block in blocks(page) if block.language == "bash"]
+    assert run_elsewhere == [] or page.parent.name == "guide", (
+        "tests/e2e/test_guide.py runs those, and compares what they print"
+    )
     unknown = [(block.line, block.words) for block in shell_blocks(page) if block.words and block.reason is None]
     assert unknown == []
     fences = re.findall(r"^```", page.read_text(encoding="utf-8"), re.MULTILINE)
