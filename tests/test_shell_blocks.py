@@ -1,6 +1,6 @@
 """Every shell block of README and documents, from top to bottom in an empty folder of each page, as somebody would paste them.
 
-A block that cannot run here says why, behind its language (```sh notest=a cluster). `cloakwork serve` runs beside what follows it, on a free port
+A block that cannot run here says why, behind its language (```sh notest="a cluster"). `cloakwork serve` runs beside what follows it, on a free port
 in place of 8123, until the page ends. The network is this machine's, HOME and caches are the page's own.
 """
 
@@ -54,7 +54,7 @@ class Block:
     @property
     def reason(self) -> str | None:
         """Why it does not run here."""
-        found = re.fullmatch(r"notest=(.+)", self.words)
+        found = re.fullmatch(r'notest="([^"]+)"', self.words)
         return found and found[1]
 
 

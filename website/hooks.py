@@ -32,6 +32,7 @@ MERMAID: Final = (
 )  # `make site` fetches it where there is npm
 _LINK: Final = re.compile(r"(?P<open>!?\[(?:[^\[\]]|\[[^\[\]]*\])*\])\((?P<target>[^)\s]+)\)")
 _FENCE: Final = re.compile(r"(^ *```.*?^ *```[^\n]*$)", re.DOTALL | re.MULTILINE)
+_REASON: Final = re.compile(r"^( *```\w+) notest=.*$", re.MULTILINE)  # why tests do not run a block
 _CODE: Final = re.compile(r"(^ *```.*?^ *```[^\n]*$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 
 
@@ -108,7 +109,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     folder = _folder_of(source)
     text = _outside(
         _FENCE,
-        markdown.replace("<details>", '<details markdown="1">'),
+        _REASON.sub(r"\1", markdown).replace("<details>", '<details markdown="1">'),
         lambda part: _LINK.sub(lambda match: _link(match, source, folder, files), part),
     )
     return _outside(_CODE, text, lambda part: part.replace("][", "]&#91;"))  # an element of an array, no reference
