@@ -118,7 +118,7 @@ lint-web: web/node_modules/.package-lock.json
 
 lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools $(VENV)/.release-tools $(VENV)/.site-tools typecheck-tree
 	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
-	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/models:tests/api $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
+	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/benchmarks/elsewhere:tests/models:tests/api $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
 	MYPYPATH=$(BUILD)/typecheck:release $(BIN)/mypy --cache-dir $(BUILD)/mypy release
 	MYPYPATH=$(BUILD)/typecheck:website $(BIN)/mypy --cache-dir $(BUILD)/mypy website
 
