@@ -33,6 +33,7 @@ MERMAID: Final = (
 _LINK: Final = re.compile(r"(?P<open>!?\[(?:[^\[\]]|\[[^\[\]]*\])*\])\((?P<target>[^)\s]+)\)")
 _INDENTED: Final = re.compile(r"^ {2,3}(?=\S)", re.MULTILINE)
 _FENCE: Final = re.compile(r"(^ *```.*?^ *```[^\n]*$)", re.DOTALL | re.MULTILINE)
+_REASON: Final = re.compile(r"^( *```\w+) notest=.*$", re.MULTILINE)  # why tests do not run a block
 _CODE: Final = re.compile(r"(^ *```.*?^ *```[^\n]*$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 
 
@@ -111,7 +112,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     folder = _folder_of(source)
     text = _outside(
         _FENCE,
-        markdown.replace("<details>", '<details markdown="1">'),
+        _REASON.sub(r"\1", markdown).replace("<details>", '<details markdown="1">'),
         lambda part: _LINK.sub(lambda match: _link(match, source, folder, files), part),
     )
     text = "".join(map(_by_four, _FENCE.split(text)))

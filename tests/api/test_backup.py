@@ -48,7 +48,7 @@ else:
 def commands(heading: str) -> tuple[str, str]:
     """Those of a section: to back up, and to restore."""
     section = PAGE.read_text(encoding="utf-8").split(f"### {heading}\n")[1].split("\n### ")[0]
-    backup, restore = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
+    backup, restore = re.findall(r"```sh[^\n]*\n(.*?)```", section, flags=re.DOTALL)
     return backup, restore
 
 

@@ -119,8 +119,9 @@ def classes_of(outputs: NDArray[Any]) -> NDArray[Any]:
     """The class: that of the largest score, or the number or name that the model says itself."""
     scores = outputs.reshape(len(outputs), -1)
     if scores.shape[1] > 1:
-        return scores.argmax(axis=1)
-    return scores[:, 0] if scores.dtype.kind in "UO" else scores[:, 0].astype(np.int64)
+        return np.asarray(scores.argmax(axis=1))
+    first: NDArray[Any] = scores[:, 0]
+    return first if first.dtype.kind in "UO" else first.astype(np.int64)
 
 
 def share_right(found: NDArray[Any], labels: NDArray[Any]) -> float:

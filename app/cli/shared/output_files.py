@@ -15,4 +15,4 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace files that e
 def refuse_overwriting(force: bool, *paths: Path) -> None:
     existing = [str(path) for path in paths if path.exists()]
     if existing and not force:
-        raise FailureError(f"{' and '.join(existing)} would be overwritten; choose another --out, or pass --force")
+        raise FailureError(f"{' and '.join(existing)} would be overwritten; choose another name, or pass --force")
