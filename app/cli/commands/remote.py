@@ -40,7 +40,8 @@ def list_models(
     """Names, newest versions, parameter sets and costs."""
     with connect(url, api_key_file, certificates) as client:
         rows = [_model_row(client.call("GET", f"/v2/models/{quote(name)}")) for name in client.models()]
-    _show_rows(rows, "Models", json_path)
+    shown = ("name", "version", "parameter_set", "security_bits", "bootstraps", "evaluation_key_bytes")
+    _show_rows(rows, "Models", json_path, shown)
 
 
 def _model_row(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -203,13 +204,10 @@ def _change(url: str, key_file: Path | None, certificates: Path | None, method: 
         client.call(method, path)
 
 
-def _show_rows(
-    rows: list[dict[str, Any]], title: str, destination: str | None, columns: tuple[str, ...] | None = None
-) -> None:
+def _show_rows(rows: list[dict[str, Any]], title: str, destination: str | None, columns: tuple[str, ...]) -> None:
     if destination is not None:
         write_json(rows, destination)
     if destination == "-":
         return
-    shown = columns or tuple(rows[0] if rows else ())
-    headings = [Column(name, right=name in _NUMBERS) for name in shown]
-    print_rows(title, headings, [[row.get(name) for name in shown] for row in rows])
+    headings = [Column(name, right=name in _NUMBERS) for name in columns]
+    print_rows(title, headings, [[row.get(name) for name in columns] for row in rows])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
@@ -69,10 +71,12 @@ def print_rows(
         return
     if title:
         out.print(Text(title, style="bold"))
-    if _least_width(columns, texts) <= out.width:
-        _print_table(out, columns, groups, texts)
-    else:
+    split = [replace(each, heading="\n".join(re.split("[ _]", each.heading))) for each in columns]
+    fitting = next((found for found in (columns, split) if _least_width(found, texts) <= out.width), None)
+    if fitting is None:
         _print_records(out, columns, groups, texts)
+    else:
+        _print_table(out, fitting, groups, texts)
     for note in notes:
         out.print(Text(note, style="dim"), soft_wrap=False)
 
@@ -88,6 +92,23 @@ def print_record(title: str, record: Mapping[str, Any], console: Console | None 
         width = max((cell_len(key) for key, _ in texts), default=0)
         for key, value in texts:
             _print_line(out, f"{_padded(key, width)}{' ' * _GAP}{value}")
+
+
+def print_text(text: str, console: Console | None = None) -> None:
+    """Lines of words: on a terminal broken between words, what goes on indented; in a pipe as they are."""
+    out = standard_output() if console is None else console
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()) + 2 * _GAP)
+        broken = textwrap.wrap(
+            line,
+            out.width,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        )
+        for part in broken if out.is_terminal and len(line) > out.width else [line]:
+            _print_line(out, part)
 
 
 def emit(record: Mapping[str, Any], destination: str | None, title: str) -> None:
@@ -132,7 +153,9 @@ def _least_width(columns: Sequence[Column], texts: list[list[list[str]]]) -> int
 
 def _widths(columns: Sequence[Column], texts: list[list[list[str]]]) -> list[int]:
     cells = [[row[i] for part in texts for row in part] for i in range(len(columns))]
-    return [max(map(cell_len, [column.heading, *found])) for column, found in zip(columns, cells, strict=True)]
+    return [
+        max(map(cell_len, [*column.heading.split("\n"), *found])) for column, found in zip(columns, cells, strict=True)
+    ]
 
 
 def _least(column: Column, width: int) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import tomllib
 from pathlib import Path
 
 import nbformat
@@ -67,3 +69,16 @@ def test_a_notebook_is_committed_with_what_it_shows_and_no_more(path: Path):
     assert text == nbformat.writes(notebook) + "\n"
     assert len(text) < MOST_CHARACTERS
     assert not re.search(r"/(root|home|tmp|work)/", text)
+
+
+def test_a_binder_installs_what_exists():
+    """`.binder` and `make notebooks` name the same extras, all of them ours; the script is one that bash reads."""
+    root = Path(__file__).resolve().parents[3]
+    extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    script = (root / ".binder" / "postBuild").read_text(encoding="utf-8")
+    (named,) = re.findall(r"'\.\[([a-z,]+)\]'", script)
+    assert set(named.split(",")) <= set(extras)
+    makefile = (root / "Makefile").read_text(encoding="utf-8")
+    assert f"foreach name,{named.replace(',', ' ')}," in makefile
+    assert subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, timeout=30).returncode == 0
+    assert os.access(root / ".binder" / "postBuild", os.X_OK)

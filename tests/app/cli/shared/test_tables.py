@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from cloakwork.app.cli.shared.tables import Column, Group, folded, number, print_record, print_rows
+from cloakwork.app.cli.shared.tables import Column, Group, folded, number, print_record, print_rows, print_text
 
 ID = "0123456789abcdef0123456789abcdef"
 COLUMNS = (Column("id"), Column("model"), number("samples"), folded("what it is"))
@@ -79,3 +79,25 @@ def test_a_record_is_whole(width: int, terminal: bool):
     text = "".join(file.getvalue().split())
     assert ID * 2 in text.replace("id", "", 1) or ID * 2 in text
     assert "share0.333333" in text and "[red]yes" in text and "[link]" in text
+
+
+def test_headings_are_split_before_a_table_becomes_records():
+    columns = (Column("name"), number("evaluation_key_bytes"), number("security bits"))
+    lines = shown(36, columns, [("mnist-mlp-1x30", 25416912, 132)])
+    assert [line.split() for line in lines[1:4]] == [["evaluation"], ["key", "security"], ["name", "bytes", "bits"]]
+    assert lines[-1].split() == ["mnist-mlp-1x30", "25416912", "132"]
+    assert shown(None, columns, [("a", 1, 2)])[0].split() == ["name", "evaluation_key_bytes", "security", "bits"]
+
+
+@pytest.mark.parametrize("width", [20, 80])
+def test_lines_of_words_are_broken_between_them(width: int):
+    text = "one line of words that is longer than a terminal of eighty characters is wide, and goes on\n  " + "x" * 90
+    for terminal in (True, False):
+        file = io.StringIO()
+        print_text(text, Console(file=file, force_terminal=terminal, width=width, color_system=None))
+        lines = file.getvalue().splitlines()
+        assert " ".join(file.getvalue().split()) == " ".join(text.split())
+        if terminal:
+            assert all(len(line) <= width or "x" in line for line in lines) and lines[1].startswith("    ")
+        else:
+            assert file.getvalue() == text + "\n"
