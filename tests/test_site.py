@@ -18,10 +18,10 @@ import click
 import commands
 import links
 import notebooks
+import page_tables
 import plots
 import pytest
 import reference
-import tables
 import typer.main
 
 from cloakwork.app.cli.main import app
@@ -287,12 +287,12 @@ def test_tables_of_a_page_are_read(tmp_path: Path) -> None:
         "# One\n\n| a | b |\n|---|---|\n| x | 1 |\n\n## Two\n\n| a | c, ms (least) |\n|---|---|\n| `p\\|q` | 1,234.5 (1,000) |\n| r | |\n",
         encoding="utf-8",
     )
-    rows = tables.table(page, "## Two", "a", "c, ms")
-    assert [tables.plain(tables.cell(row, "a")) for row in rows] == ["p|q", "r"]
-    assert [tables.number(tables.cell(row, "c")) for row in rows] == [1234.5, None]
-    assert tables.table(page, "# One", "a", "b") == [{"a": "x", "b": "1"}]
+    rows = page_tables.table(page, "## Two", "a", "c, ms")
+    assert [page_tables.plain(page_tables.cell(row, "a")) for row in rows] == ["p|q", "r"]
+    assert [page_tables.number(page_tables.cell(row, "c")) for row in rows] == [1234.5, None]
+    assert page_tables.table(page, "# One", "a", "b") == [{"a": "x", "b": "1"}]
     with pytest.raises(LookupError, match="page.md: no table under '## Two' with the headings d"):
-        tables.table(page, "## Two", "d")
+        page_tables.table(page, "## Two", "d")
 
 
 def test_bars_are_in_proportion_and_read_aloud() -> None:
