@@ -137,6 +137,27 @@ def test_every_module_of_the_reference_has_a_page() -> None:
     assert len({module.page for module in reference.MODULES}) == len(reference.MODULES)
 
 
+def test_calls_of_ours_beside_others_exist(sources: Any) -> None:
+    """In the tables of docs/coming-from, on the right."""
+    known = {"print"}
+    for module in reference.MODULES:
+        for name, member in public_members(sources[module.dotted], module):
+            known |= {name.rpartition(".")[2], *(member.all_members if member.is_class else ())}
+    named = set()
+    for page in sorted((REPOSITORY / "docs" / "coming-from").glob("*.md")):
+        rows = re.findall(r"^\|[^|\n]*\|([^|\n]*)\|$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        named |= {
+            (page.name, name)
+            for row in rows
+            for code in re.findall(r"`([^`]+)`", row)
+            for name in re.findall(r"(\w+)\(", code)
+        }
+    assert len(named) > 40
+    assert (
+        sorted((page, name) for page, name in named if name not in known and name != "compile") == []
+    )  # of all estimators
+
+
 # --- The command line ----------------------------------------------------------------------------------------------------------------
 
 
