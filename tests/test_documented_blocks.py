@@ -157,7 +157,7 @@ class Reader:
             "HOME": str(self.folder / "home"),
             "SERVICES": str(self.services),
             "CLOAKWORK_PORT": str(self.port),
-            "CLOAKWORK_PASSPHRASE": "of the tests",
+            "CLOAKWORK_PASSPHRASE": "of the secret key on this disk",
         }
         return clean_environment() | own | self.exported
 
