@@ -8,6 +8,8 @@ import re
 import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,10 @@ import click
 import commands
 import links
 import notebooks
+import page_tables
 import plots
 import pytest
 import reference
-import tables
 import typer.main
 
 from cloakwork.app.cli.main import app
@@ -219,6 +221,55 @@ def test_broken_links_and_other_hosts_are_found(tmp_path: Path) -> None:
     assert links.main(str(tmp_path / "empty")) == 1
 
 
+def test_links_lead_to_pages_of_the_site_and_lists_are_read_alike() -> None:
+    files = pytest.importorskip("mkdocs.structure.files", reason="the site's tools are not installed: run 'make site'")
+    config = pytest.importorskip("mkdocs.config.defaults").MkDocsConfig()
+    hooks = pytest.importorskip("hooks")
+    known = (
+        "index.md",
+        "SECURITY.md",
+        "trees.md",
+        "guide/README.md",
+        "guide/keys.md",
+        "notebooks/mnist.md",
+        "images/keys.svg",
+    )
+    site = files.Files([files.File(name, "docs", "site", False) for name in known])
+
+    def shown(text: str, source: str) -> str:
+        page = files.File(source, "docs", "site", False)
+        return str(hooks.on_page_markdown(text, Named(page), config, site))
+
+    assert (
+        shown("[s](../../SECURITY.md#a) ![k](../images/keys.svg)", "guide/keys.md")
+        == "[s](../SECURITY.md#a) ![k](../images/keys.svg)"
+    )
+    assert shown("[n](../app/notebooks/mnist.ipynb)", "trees.md") == "[n](notebooks/mnist.md)"
+    assert shown("[t](docs/trees.md) [r](README.md)", "SECURITY.md") == "[t](trees.md) [r](index.md)"
+    assert shown("[k](../docs/guide/keys.md), [o](mnist.ipynb)", "notebooks/mnist.md").startswith(
+        "[k](../docs/guide"
+    )  # no such file
+    assert (
+        shown("[k](../../docs/guide/keys.md), [o](mnist.ipynb)", "notebooks/mnist.md")
+        == "[k](../guide/keys.md), [o](mnist.md)"
+    )
+    assert (
+        shown("[Dockerfile](../Dockerfile), [gates](../fhe_core/gates.py)", "trees.md")
+        == "`Dockerfile`, gates (`fhe_core/gates.py`)"
+    )
+    assert shown("a[i][j] `b[i][j]`\n```\nc[i][j]\n```", "trees.md") == "a[i]&#91;j] `b[i][j]`\n```\nc[i][j]\n```"
+    assert shown("- a\n\n  b\n- c", "trees.md") == "- a\n\n    b\n\n- c"
+    assert shown("- a\n\n  ```\n  x\n  ```\n", "trees.md") == "- a\n\n    ```\n    x\n    ```\n"
+
+
+@dataclass
+class Named:
+    """As much of a page of MkDocs as its hooks look at."""
+
+    file: Any
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
 # --- Plots ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -236,12 +287,12 @@ def test_tables_of_a_page_are_read(tmp_path: Path) -> None:
         "# One\n\n| a | b |\n|---|---|\n| x | 1 |\n\n## Two\n\n| a | c, ms (least) |\n|---|---|\n| `p\\|q` | 1,234.5 (1,000) |\n| r | |\n",
         encoding="utf-8",
     )
-    rows = tables.table(page, "## Two", "a", "c, ms")
-    assert [tables.plain(tables.cell(row, "a")) for row in rows] == ["p|q", "r"]
-    assert [tables.number(tables.cell(row, "c")) for row in rows] == [1234.5, None]
-    assert tables.table(page, "# One", "a", "b") == [{"a": "x", "b": "1"}]
+    rows = page_tables.table(page, "## Two", "a", "c, ms")
+    assert [page_tables.plain(page_tables.cell(row, "a")) for row in rows] == ["p|q", "r"]
+    assert [page_tables.number(page_tables.cell(row, "c")) for row in rows] == [1234.5, None]
+    assert page_tables.table(page, "# One", "a", "b") == [{"a": "x", "b": "1"}]
     with pytest.raises(LookupError, match="page.md: no table under '## Two' with the headings d"):
-        tables.table(page, "## Two", "d")
+        page_tables.table(page, "## Two", "d")
 
 
 def test_bars_are_in_proportion_and_read_aloud() -> None:
@@ -274,6 +325,19 @@ def site() -> Path:
 
 def test_links_of_the_site_lead_somewhere(site: Path) -> None:
     assert links.broken(site) == []
+
+
+def test_no_mark_of_markdown_is_left_on_a_page(site: Path) -> None:
+    """A list or a table that MkDocs reads as text, where GitHub does not."""
+    left = []
+    for path in sorted(site.rglob("*.html")):
+        article = path.read_text(encoding="utf-8").partition("<article")[2].partition("</article>")[0]
+        text = re.sub(r"<(pre|code)[ >].*?</\1>", "", article, flags=re.DOTALL)
+        for paragraph in re.findall(r"<p>(.*?)</p>", text, flags=re.DOTALL):
+            plain = unescape(re.sub(r"<[^>]+>", "", paragraph))
+            if re.search(r"^\s*(?:[-*|]|\d+\.) |```|\*\*|\]\(", plain, flags=re.MULTILINE):
+                left.append(f"{path.relative_to(site)}: {plain[:80]}")
+    assert left == []
 
 
 @pytest.fixture

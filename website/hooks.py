@@ -31,6 +31,7 @@ MERMAID: Final = (
     ROOT / "build" / "mermaid" / "package" / "dist" / "mermaid.tiny.js"
 )  # `make site` fetches it where there is npm
 _LINK: Final = re.compile(r"(?P<open>!?\[(?:[^\[\]]|\[[^\[\]]*\])*\])\((?P<target>[^)\s]+)\)")
+_INDENTED: Final = re.compile(r"^ {2,3}(?=\S)", re.MULTILINE)
 _FENCE: Final = re.compile(r"(^ *```.*?^ *```[^\n]*$)", re.DOTALL | re.MULTILINE)
 _REASON: Final = re.compile(r"^( *```\w+) notest=.*$", re.MULTILINE)  # why tests do not run a block
 _CODE: Final = re.compile(r"(^ *```.*?^ *```[^\n]*$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
@@ -102,22 +103,33 @@ def _generated() -> Iterator[tuple[str, str | bytes]]:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links as they are on GitHub, made links of the site; `<details>` have Markdown inside."""
+    """Links as they are on GitHub, made links of the site; `<details>` have Markdown inside, items of lists are indented by four."""
     source = page.file.src_uri
     if source.startswith("reference/"):
         return markdown
+    if source == "index.md":
+        page.meta["hide"] = ["navigation"]
     folder = _folder_of(source)
     text = _outside(
         _FENCE,
         _REASON.sub(r"\1", markdown).replace("<details>", '<details markdown="1">'),
         lambda part: _LINK.sub(lambda match: _link(match, source, folder, files), part),
     )
+    text = "".join(map(_by_four, _FENCE.split(text)))
     return _outside(_CODE, text, lambda part: part.replace("][", "]&#91;"))  # an element of an array, no reference
 
 
 def _outside(code: re.Pattern[str], text: str, change: Callable[[str], str]) -> str:
     parts = code.split(text)
     return "".join(part if i % 2 else change(part) for i, part in enumerate(parts))
+
+
+def _by_four(part: str) -> str:
+    """GitHub takes an item's text that is indented by two or three, Markdown's other readers want four."""
+    if part.lstrip(" ").startswith("```"):
+        return re.sub(r"^(?=.)", "  ", part, flags=re.MULTILINE) if re.match(r" {2,3}`", part) else part
+    indented = _INDENTED.sub("    ", part)
+    return re.sub(r"(\n\n(?: {4}.*\n)+)(?=- )", r"\1\n", indented)  # an item that follows another's second paragraph
 
 
 def _folder_of(source: str) -> str:
@@ -140,7 +152,9 @@ def _link(match: re.Match[str], source: str, folder: str, files: Files) -> str:
         return match[0]  # MkDocs says so
     repository = _repository()
     text = match["open"].removeprefix("[").removesuffix("]")
-    return f"[{text}]({repository}/blob/main/{path})" if repository else f"{text} (`{path}`)"
+    if repository:
+        return f"[{text}]({repository}/blob/main/{path})"
+    return f"`{path}`" if path.endswith(text.strip("`")) else f"{text} (`{path}`)"
 
 
 def _page_of(path: str, files: Files) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bars import Bars, bars_svg
-from tables import Row, cell, number, plain, table
+from page_tables import Row, cell, number, plain, table
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BENCHMARKS: Final = ROOT / "docs" / "benchmarks"
