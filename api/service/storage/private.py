@@ -18,7 +18,8 @@ _log = logging.getLogger("cloakwork.private")
 def own_folder(folder: Path) -> None:
     """Makes the folder, and from here on everything this process and its children make is the owner's alone.
 
-    A folder that was there with wider modes is narrowed with all that is in it, of which the log tells; symbolic links are neither followed nor changed.
+    A folder that was there with wider modes is narrowed with all that is in it, of which the log tells. Symbolic links are neither followed
+    nor changed.
     """
     os.umask(OWNER_ONLY)
     folder.mkdir(parents=True, exist_ok=True)
