@@ -7,8 +7,8 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import BusyError, UnavailableError
@@ -45,6 +45,7 @@ class Front:
         self._ended: set[str] = set()  # told by notices, not yet collected
         self._bell = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._posting: dict[str, asyncio.Task[None]] = {}  # on their way to the database
         self._loops: list[asyncio.Task[None]] = []
         self._snapshot: list[tuple[str, int, float, int, float]] = []
         self._posted: Counter[str] = Counter()  # since the snapshot
@@ -101,7 +102,9 @@ class Front:
         self._works[work.id] = work
         self._posted[work.tenant] += 1
         self._bell.set()  # whose waiting had no end while nothing was under way
-        self._background(self._post(work))
+        posting = self._background(self._post(work))
+        self._posting[work.id] = posting
+        posting.add_done_callback(lambda _: self._posting.pop(work.id, None))
 
     def abandon(self, identity: str, never_begun: Callable[[], None]) -> None:
         """The client is gone; `never_begun` is called when the database says that no worker had it."""
@@ -123,10 +126,11 @@ class Front:
 
     # --- inside ---
 
-    def _background(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work)  # type: ignore[arg-type]
+    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _post(self, work: Work) -> None:
         assert work.subject is not None
@@ -153,6 +157,8 @@ class Front:
             self._fail(work.id, "the request could not be handed to a worker; try again")
 
     async def _withdraw(self, identity: str, never_begun: Callable[[], None] = lambda: None) -> None:
+        if identity in self._posting:  # else its row would come after it was looked for
+            await asyncio.wait({self._posting[identity]})
         with contextlib.suppress(Exception):  # its row goes with this process, at the latest
             if await self._queue.withdraw(identity):
                 never_begun()

@@ -152,13 +152,13 @@ class WorkQueue:
             await notify(connection, DROPPED, identity)
 
     async def withdraw(self, identity: str) -> bool:
-        """The client is gone. Whether the call had not begun."""
+        """The client is gone. Whether the call had not begun; one that is not there never did."""
         async with self._database.write() as connection:
             row = (
                 await connection.execute(text("DELETE FROM calls WHERE id = :id RETURNING state"), {"id": identity})
             ).first()
             await notify(connection, DROPPED, identity)
-        return row is not None and row.state == "queued"
+        return row is None or row.state == "queued"
 
     async def collect(self, identities: list[str]) -> list[tuple[str, Message, bytes | None]]:
         """Calls of these that have ended, which are rows no more."""

@@ -1,0 +1,87 @@
+"""Requests that a client gives up while they are on their way to the database."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cloakwork.api.service.fleet.front import ROW_BYTES, Front
+from cloakwork.api.service.scoring.work import SYNCHRONOUS_PRIORITY, Subject, Work
+from cloakwork.api.settings import Settings
+
+
+class Rows:
+    """The table of calls, whose inserts take as long as `held` is not set."""
+
+    def __init__(self, broken: bool) -> None:
+        self.held, self.broken = asyncio.Event(), broken
+        self.states: dict[str, str] = {}
+
+    async def post(self, call: Any) -> None:
+        await self.held.wait()
+        if self.broken:
+            raise ConnectionError
+        self.states[call.id] = "queued"
+
+    async def withdraw(self, identity: str) -> bool:
+        return self.states.pop(identity, None) in (None, "queued")
+
+
+class Objects:
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+
+    async def delete(self, name: str) -> None:
+        self.deleted.append(name)
+
+
+def work(body: bytes) -> Work:
+    subject = Subject("toy", "1", "toy_two_limb", 1)
+    made = Work(
+        "a" * 32, "alice", SYNCHRONOUS_PRIORITY, {"key": {"name": "k"}}, lambda *_: None, 0.1, False, subject=subject
+    )
+    made.body = body
+    return made
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_call_that_is_given_up_before_its_row_is_there_leaves_none(broken: bool):
+    async def run() -> tuple[Rows, Objects, int]:
+        rows, objects, refunds = Rows(broken), Objects(), []
+        members = SimpleNamespace(node="web")
+        front = Front(Settings(), rows, members, objects, lambda name, version: "d")  # type: ignore[arg-type]
+        call = work(b"x")
+        assert len(call.body) <= ROW_BYTES
+        front.submit(call)
+        await asyncio.sleep(0)
+        front.abandon(call.id, lambda: refunds.append(1))
+        await asyncio.sleep(0.05)
+        assert not refunds and not objects.deleted, "its row may still come"
+        rows.held.set()
+        await asyncio.sleep(0.05)
+        front.abandon(call.id, lambda: refunds.append(1))  # once is enough
+        await front.stop()
+        return rows, objects, len(refunds)
+
+    rows, objects, refunds = asyncio.run(run())
+    assert rows.states == {} and objects.deleted == [f"inputs/{'a' * 32}"] and refunds == 1
+
+
+def test_what_a_worker_has_is_paid():
+    async def run() -> int:
+        rows, refunds = Rows(broken=False), []
+        rows.held.set()
+        front = Front(Settings(), rows, SimpleNamespace(node="web"), Objects(), lambda name, version: "d")  # type: ignore[arg-type]
+        call = work(b"x")
+        front.submit(call)
+        await asyncio.sleep(0.05)
+        rows.states[call.id] = "leased"
+        front.abandon(call.id, lambda: refunds.append(1))
+        await asyncio.sleep(0.05)
+        await front.stop()
+        return len(refunds)
+
+    assert asyncio.run(run()) == 0
