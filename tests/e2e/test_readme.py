@@ -26,4 +26,4 @@ def test_ten_lines_score_an_encrypted_iris_sample(tmp_path: Path) -> None:
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=200
         )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[0 2]"
+    assert done.stdout.strip() == "['setosa' 'virginica']"
