@@ -204,7 +204,6 @@ $(VENV)/.deploy-tools: constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.notebook-tools: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) torch==2.13.0
 	$(foreach name,notebooks sklearn boosting train client demo service,$(call extra,$(name)) | $(PIP) --requirement /dev/stdin;)
 	@touch $@
 

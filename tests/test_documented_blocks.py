@@ -1,8 +1,8 @@
 """Every block of shell and Python of README and documents, from top to bottom in an empty folder of each page, as somebody would paste them.
 
 Python's of a page share their names. A block that cannot run here says why, behind its language (```sh notest="a cluster").
-`cloakwork serve` runs beside what follows it, on a free port
-in place of 8123, until the page ends. The network is this machine's, HOME and caches are the page's own.
+`cloakwork serve` runs beside what follows it, on a free port in place of 8123, until the page ends. The network is this machine's, HOME and
+caches are the page's own.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -250,6 +251,13 @@ def becomes(ask: Callable[[], Any], expected: Any, seconds: float = 30.0) -> boo
     while ask() != expected and time.monotonic() < end:
         time.sleep(0.1)
     return bool(ask() == expected)
+
+
+def metric(http: httpx.Client, name: str) -> float:
+    """The sum of its lines, over all labels; there has to be one."""
+    found = re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", http.get("/metrics").text, flags=re.MULTILINE)
+    assert found, name
+    return sum(map(float, found))
 
 
 def resident(http: httpx.Client) -> list[float]:

@@ -12,17 +12,12 @@ import httpx
 import pytest
 from fleet_servers import processes
 from postgresql import postgresql, reason_without
-from scoring_server import Server
+from scoring_server import Server, metric
 
 from cloakwork.api.metrics import Metrics
 from cloakwork.api.release import release
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.engine import has_cuda
-
-
-def value(http: httpx.Client, name: str) -> float:
-    (found,) = re.findall(rf"^{name} (\S+)$", http.get("/metrics").text, flags=re.MULTILINE)
-    return float(found)
 
 
 def builds(http: httpx.Client) -> list[dict[str, str]]:
@@ -39,17 +34,17 @@ def test_the_build(http: httpx.Client):
 
 def test_the_disk_of_the_data_folder(server: Server, http: httpx.Client):
     usage = shutil.disk_usage(server.data)
-    assert value(http, "fhe_disk_total_bytes") == usage.total
-    assert 0 < value(http, "fhe_disk_free_bytes") <= usage.total
+    assert metric(http, "fhe_disk_total_bytes") == usage.total
+    assert 0 < metric(http, "fhe_disk_free_bytes") <= usage.total
 
 
 def test_when_the_process_began(http: httpx.Client):
-    assert time.time() - 3600 < value(http, "process_start_time_seconds") <= time.time()
-    assert value(http, "process_resident_memory_bytes") > 0
+    assert time.time() - 3600 < metric(http, "process_start_time_seconds") <= time.time()
+    assert metric(http, "process_resident_memory_bytes") > 0
 
 
 def test_nothing_waits(http: httpx.Client):
-    assert value(http, "fhe_requests_waiting") == 0
+    assert metric(http, "fhe_requests_waiting") == 0
 
 
 def test_a_build_that_changes_is_one_series():
@@ -72,4 +67,4 @@ def test_web_processes_have_no_engine_and_count_what_waits_in_the_database(
         with web.client() as http, worker.client() as other:
             assert [each["role"] for each in builds(http)] == ["web"] and builds(http)[0]["instruction_set"] == ""
             assert [each["role"] for each in builds(other)] == ["worker"] and builds(other)[0]["instruction_set"]
-            assert value(http, "fhe_requests_waiting") == value(other, "fhe_requests_waiting") == 0
+            assert metric(http, "fhe_requests_waiting") == metric(other, "fhe_requests_waiting") == 0

@@ -51,7 +51,7 @@ class Fleet:
         self._notices: Notices | None = None
         self._told: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._publishing = False
+        self._publishing: asyncio.Task[None] | None = None
         self.draining = False
 
     def attach(self, events: JobEvents, worker: Worker | None) -> None:
@@ -83,11 +83,9 @@ class Fleet:
 
     async def beat(self) -> None:
         await self.members.beat(self.facts())
-        if self.worker is not None and not self._publishing:  # an engine that is slow to say so is none that has died
-            self._publishing = True
-            task = asyncio.create_task(self._publish(self.worker))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if self.worker is not None and (self._publishing is None or self._publishing.done()):
+            # Beside the beat: an engine that is slow to say what it holds is none that has died.
+            self._publishing = asyncio.create_task(self._quietly(self.worker.publish()))
 
     def stop_taking(self) -> None:
         """A signal: what runs is finished, nothing new begins."""
@@ -110,7 +108,7 @@ class Fleet:
         await self.front.stop()
         if self._notices is not None:
             await self._notices.stop()
-        for task in self._tasks:
+        for task in [*self._tasks, *([self._publishing] if self._publishing else [])]:
             task.cancel()
         try:
             async with asyncio.timeout(5.0):
@@ -135,12 +133,6 @@ class Fleet:
         await self._quietly(
             self.queue.charge(job.priority, job.tenant, message.get("busy_seconds", job.seconds) - job.seconds)
         )
-
-    async def _publish(self, worker: Worker) -> None:
-        try:
-            await self._quietly(worker.publish())
-        finally:
-            self._publishing = False
 
     async def _quietly(self, work: Coroutine[Any, Any, None]) -> None:
         """The row is there: a notice that is lost costs a second, a charge a turn, keys that nobody knows of an expansion."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cloakwork.app.cli.shared.console import FailureError, JsonOption, WrongCallError, progress
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.model_files import find_model
-from cloakwork.app.cli.shared.service_options import UrlOption, api_key
+from cloakwork.app.cli.shared.service_options import HeaderOption, UrlOption, api_key
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.app.client.table import Table, read_samples
 from cloakwork.fhe_core.errors import FheError
@@ -71,12 +71,13 @@ def serve(
         list[Path] | None, typer.Option("--api-key-file", help="An API key for each tenant; users take them in turn.")
     ] = None,
     anywhere: Annotated[bool, typer.Option("--anywhere", help="Allow a server that is not on this machine.")] = False,
+    header: HeaderOption = None,
     json_path: JsonOption = None,
 ) -> None:
     """Put load on a server; every answer is decrypted and compared with the model in clear."""
     if urlsplit(url).hostname not in _LOOPBACK and not anywhere:
         raise WrongCallError(f"--url: {url} is not this machine; pass --anywhere if its operator agreed to the load")
-    table = read_samples(samples)
+    table = read_samples(samples, header)
     predicted = find_model(artefact or model).predict(table)
     if isinstance(predicted, dict):
         raise WrongCallError(f"--model: '{model}' has several outputs; bench serve compares models of one")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -15,40 +14,31 @@ import typer
 from numpy.typing import NDArray
 
 from cloakwork.app.cli.shared.console import JsonOption, WrongCallError, write_json
+from cloakwork.app.cli.shared.data_sets import DATA_SETS
 from cloakwork.app.cli.shared.output_files import ForceOption, refuse_overwriting
-from cloakwork.app.cli.shared.sample_digits import HANDS, SIZE, STROKES, draw
+from cloakwork.app.cli.shared.sample_digits import SIZE, STROKES, draw
 from cloakwork.app.cli.shared.tables import Column, emit, folded, number, print_rows
 from cloakwork.fhe_core.files import atomic_writer
 from cloakwork.models import zoo
 
+DRAWN: Final = "drawn-digits"
 NETWORK: Final = "mnist-mlp-1x30"  # whose ONNX file goes with the drawn digits
-_SLANTS, _WIDTHS = (-0.3, 0.3), (0.85, 1.2)  # of the hands that `calibration` takes
+_SLANTS, _WIDTHS = (-0.3, 0.3), (0.85, 1.2)  # of the hands that write what calibrates it
 _CALIBRATION: Final = 200
 
 
 @dataclass(frozen=True)
 class _Set:
-    """x [samples, ..] and labels of a data set; `names` are those of its columns."""
+    """Of `DATA_SETS`; `names` are those of its columns."""
 
     what: str
     model: str
-    load: Callable[[], tuple[NDArray[np.float64], NDArray[Any]]]
     names: tuple[str, ...]
-    suffix: str = ".npy"
+    suffix: str
 
 
 def _table(model: str, what: str, suffix: str = ".csv") -> _Set:
-    def load() -> tuple[NDArray[np.float64], NDArray[Any]]:
-        held = zoo.held_out(model)
-        return held.x, held.y
-
-    return _Set(what, model, load, tuple(zoo.card(model).facts["feature_names"]), suffix)
-
-
-def _drawn() -> tuple[NDArray[np.float64], NDArray[Any]]:
-    """Every digit by every hand, as the demonstration draws them."""
-    images = [draw(STROKES[digit], *hand) for hand in HANDS for digit in STROKES]
-    return np.stack(images).reshape(len(images), -1), np.tile(np.arange(10), len(HANDS))
+    return _Set(what, model, tuple(zoo.card(model).facts["feature_names"]), suffix)
 
 
 def _sets() -> dict[str, _Set]:
@@ -58,9 +48,7 @@ def _sets() -> dict[str, _Set]:
         "breast-cancer": _table("breast-cancer-forest", "30 numbers of cells in a picture, malignant or benign"),
         "wine": _table("wine-boosting", "13 chemical measurements, three growers"),
         "digits": _table("digits-logistic", "handwritten digits of 8 x 8 pixels from 0 to 16", ".npy"),
-        "drawn-digits": _Set(
-            "digits of 28 x 28 pixels drawn by this program, as MNIST has them", NETWORK, _drawn, pixels
-        ),
+        DRAWN: _Set("digits of 28 x 28 pixels drawn by this program, as MNIST has them", NETWORK, pixels, ".npy"),
     }
 
 
@@ -84,6 +72,8 @@ def samples(
 
     'onnx' writes what 'compile' begins with: model.onnx, a network for digits, inputs.npy, which calibrates it, and x.npy, samples to encrypt.
     """
+    if labels is not None and labels.suffix != ".npy":
+        raise WrongCallError(f"--labels: expected a name that ends in .npy, got '{labels}'")
     sets = _sets()
     if name is None:
         _list(sets, json_path)
@@ -98,7 +88,7 @@ def samples(
 def _list(sets: dict[str, _Set], json_path: str | None) -> None:
     rows = []
     for name, each in sets.items():
-        x, _ = each.load()
+        x, _ = DATA_SETS[name]()
         rows.append((name, len(x), x.shape[1], each.model, each.what))
     if json_path != "-":
         columns = (Column("name"), number("samples"), number("numbers"), Column("model"), folded("what they are"))
@@ -120,7 +110,7 @@ def _write_set(
     if path.suffix not in (".csv", ".npy"):
         raise WrongCallError(f"--out: expected a name that ends in .csv or .npy, got '{path}'")
     refuse_overwriting(force, *(each for each in (path, labels) if each is not None))
-    x, y = found.load()
+    x, y = DATA_SETS[name]()
     if path.suffix == ".npy":
         _save(path, x[:count])
     else:
@@ -139,7 +129,7 @@ def _write_onnx(folder: Path, count: int | None, labels: Path | None, force: boo
     with atomic_writer(model) as stream:
         stream.write(zoo.zoo_model(NETWORK).read_bytes())
     _save(inputs, calibration_digits(_CALIBRATION))
-    images, digits = _drawn()
+    images, digits = DATA_SETS[DRAWN]()
     _save(x, images[:count])
     if labels is not None:
         _save(labels, digits[:count])

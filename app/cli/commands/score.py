@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from cloakwork.app.cli.shared.answers import by_output, check_answers_path, save_answers
-from cloakwork.app.cli.shared.console import JsonOption, progress_of_stages, standard_output
+from cloakwork.app.cli.shared.console import JsonOption, printable, progress_of_stages, standard_output
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.output_files import refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption
@@ -23,7 +23,7 @@ from cloakwork.app.cli.shared.passphrase import (
     has_passphrase,
     read_passphrase,
 )
-from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, UrlOption, connect
+from cloakwork.app.cli.shared.service_options import ApiKeyFileOption, CaOption, HeaderOption, UrlOption, connect
 from cloakwork.app.cli.shared.tables import emit
 from cloakwork.app.client.audit import Recorder
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
@@ -40,10 +40,7 @@ def score(
     url: UrlOption,
     model: Annotated[str, typer.Option("--model", help="A model of the server; 'cloakwork models list' shows them.")],
     version: Annotated[str | None, typer.Option("--version", help="Of the model; the newest without it.")] = None,
-    header: Annotated[
-        bool | None,
-        typer.Option("--header/--no-header", help="Whether a .csv begins with names; without it, found out."),
-    ] = None,
+    header: HeaderOption = None,
     output: Annotated[
         Path | None,
         typer.Option("--out", help="Write the predictions to a .csv or .npy file; of several outputs .npz."),
@@ -144,7 +141,7 @@ def _show(table: Any, predictions: Any) -> None:
         for row in zip(*(array[:_SHOWN_ROWS].tolist() for array in named.values()), strict=True)
     ]
     for shown, answer in zip(_shown_samples(table), answers, strict=False):
-        console.print(f"{shown}  ->  {answer}", markup=False)
+        console.print(f"{printable(shown)}  ->  {printable(answer)}")
     count = len(next(iter(named.values())))
     if count > _SHOWN_ROWS:
         console.print(f".. and {count - _SHOWN_ROWS} more; --out writes all")

@@ -42,9 +42,14 @@ def standard_error() -> Console:
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
+def printable(text: str) -> str:
+    """One line without commands for the terminal: servers and files choose names and messages too."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+
+
 def report_error(message: str) -> None:
     """One line on standard error, whatever the message contains."""
-    print(f"cloakwork: {' '.join(message.split())}", file=sys.stderr)  # noqa: T201
+    print(f"cloakwork: {printable(message)}", file=sys.stderr)  # noqa: T201
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from cloakwork.models.client_steps import named_inputs
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.training.cifar10_data import load_cifar10
 
-Samples = tuple[NDArray[np.float64], NDArray[np.int64]]
+Samples = tuple[NDArray[np.float64], NDArray[Any]]  # and what each is: a number, or a name
 
 
 def _mnist() -> Samples:

@@ -22,6 +22,10 @@ ApiKeyFileOption = Annotated[
         "--api-key-file", help=f"File whose first line is the API key. Otherwise {API_KEY_VARIABLE}, otherwise none."
     ),
 ]
+HeaderOption = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether a .csv begins with names; without it, found out."),
+]
 CaOption = Annotated[
     Path | None, typer.Option("--certificates", help="Certificates (PEM) to trust instead of the system's.")
 ]

@@ -15,7 +15,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from cloakwork.app.cli.shared.console import standard_output, write_json
+from cloakwork.app.cli.shared.console import printable, standard_output, write_json
 
 _GAP: Final = 2  # between columns
 _LEAST_WORDS: Final = 10  # characters of a line of words
@@ -72,7 +72,7 @@ def print_rows(
     if title:
         out.print(Text(title, style="bold"))
     split = [replace(each, heading="\n".join(re.split("[ _]", each.heading))) for each in columns]
-    fitting = next((found for found in (columns, split) if _least_width(found, texts) <= out.width), None)
+    fitting = next((each for each in (columns, split) if _least_width(each, texts) <= out.width), None)
     if fitting is None:
         _print_records(out, columns, groups, texts)
     else:
@@ -98,17 +98,20 @@ def print_text(text: str, console: Console | None = None) -> None:
     """Lines of words: on a terminal broken between words, what goes on indented; in a pipe as they are."""
     out = standard_output() if console is None else console
     for line in text.splitlines():
-        indent = " " * (len(line) - len(line.lstrip()) + 2 * _GAP)
-        broken = textwrap.wrap(
-            line,
-            out.width,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-            drop_whitespace=True,
-        )
-        for part in broken if out.is_terminal and len(line) > out.width else [line]:
-            _print_line(out, part)
+        indent = " " * (len(line) - len(line.lstrip()))
+        words = printable(line)
+        if out.is_terminal:
+            for part in _broken(words, out.width, indent, indent + " " * 2 * _GAP):
+                _print_line(out, part)
+        else:
+            _print_line(out, indent + words)
+
+
+def _broken(words: str, width: int, first: str = "", later: str = "") -> list[str]:
+    """Lines of at most so many characters, but for words that are longer; they begin with `first` and `later`."""
+    return textwrap.wrap(
+        words, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    ) or [""]
 
 
 def emit(record: Mapping[str, Any], destination: str | None, title: str) -> None:
@@ -125,8 +128,7 @@ def _text(cell: object) -> str:
         return ""
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    words = " ".join((f"{cell:.6g}" if isinstance(cell, float) else str(cell)).split())
-    return "".join(letter if letter.isprintable() else "?" for letter in words)  # no commands for the terminal
+    return printable(f"{cell:.6g}" if isinstance(cell, float) else str(cell))
 
 
 def _print_lines(out: Console, columns: Sequence[Column], rows: list[list[str]]) -> None:
@@ -206,8 +208,6 @@ def _print_fields(out: Console, fields: Iterable[Sequence[str]]) -> None:
     found = list(fields)
     width = max((cell_len(name) for name, _ in found), default=0) + _GAP
     for name, value in found:
-        words = Text(value).wrap(out, max(_LEAST_WORDS, out.width - width)) if " " in value else [Text(value)]
-        for line_number, line in enumerate(words):
-            line.rstrip()
+        for line_number, line in enumerate(_broken(value, max(_LEAST_WORDS, out.width - width))):
             start = Text(_padded(name if line_number == 0 else "", width), style="dim")
-            out.print(start + line, soft_wrap=True)
+            out.print(start + Text(line), soft_wrap=True)

@@ -67,6 +67,7 @@ class PublicProducts {
           params_(key.params()),
           n_(params_.polynomial_size()),
           k_(params_.glwe_dimension()),
+          q_(params_.modulus()),
           u_(kLanes * k_ * n_),
           u_lanes_(params_.limb_count() * k_ * n_ * kLanes),
           product_(params_.limb_count() * n_ * kLanes) {}
@@ -96,8 +97,10 @@ class PublicProducts {
         for (int limb = 0; limb < params_.limb_count(); ++limb) key_.ntt_[limb].inverse_constant(transformed(limb, c));
     }
 
-    std::uint64_t coefficient(std::size_t lane, std::size_t j) const {
-        return compose(product_.data() + j * kLanes + lane, params_.limbs(), n_ * kLanes);
+    // Coefficient j of a lane's product, plus noise, in [0, Q).
+    std::uint64_t noisy(std::size_t lane, std::size_t j, std::int32_t noise) const {
+        const std::uint64_t product = compose(product_.data() + j * kLanes + lane, params_.limbs(), n_ * kLanes);
+        return reduce_once(product + signed_residue(noise, q_), q_);
     }
 
    private:
@@ -114,6 +117,7 @@ class PublicProducts {
     const TransformedPublicKey& key_;
     const ParameterSet& params_;
     const std::size_t n_, k_;
+    const std::uint64_t q_;
     SecretVector<std::int8_t> u_;          // [lane][row][N]
     SecretVector<std::uint32_t> u_lanes_;  // [limb][row][N][lane]
     SecretVector<std::uint32_t> product_;  // [limb][N][lane]
@@ -126,33 +130,46 @@ Seed SecretKey::public_key(Word* bodies) const {
     return randomness.seed;
 }
 
+// visit(products, noise_of, start, count) for groups of up to kLanes encryptions, each with a u of its own: noise_of(lane, n) draws
+// that lane's next n values.
+template <class Visit>
+void in_groups(const TransformedPublicKey& key, std::size_t batch, const EncryptionSeed* randomness, const Visit& visit) {
+    const GaussianTable& table = GaussianTable::kept(key.params().glwe_sigma);
+    LaneStreams streams(randomness);
+    PublicProducts products(key);
+    SecretVector<std::int32_t> noise(key.params().polynomial_size());
+    const auto noise_of = [&](std::size_t lane, std::size_t count) {
+        sample_gaussian(streams[lane], table, count, noise.data());
+        return noise.data();
+    };
+    for (std::size_t start = 0; start < batch; start += kLanes) {
+        const std::size_t count = std::min(kLanes, batch - start);
+        streams.begin(start);
+        products.draw(streams, count);
+        visit(products, noise_of, start, count);
+    }
+}
+
 template <class Word>
 void public_encrypt_glwe(const ParameterSet& params, const Seed& seed, const Word* bodies, const std::uint64_t* torus_words,
                          std::size_t batch, Word* glwe, const EncryptionSeed* randomness) {
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), components = params.component_count();
     const std::uint64_t q = params.modulus();
     const TransformedPublicKey key(params, seed, bodies);
-    const GaussianTable& noise_table = GaussianTable::kept(params.glwe_sigma);
-    LaneStreams streams(randomness);
-    PublicProducts products(key);
-    SecretVector<std::int32_t> noise(n);
-    for (std::size_t start = 0; start < batch; start += kLanes) {
-        const std::size_t count = std::min(kLanes, batch - start);
-        streams.begin(start);
-        products.draw(streams, count);
+    in_groups(key, batch, randomness, [&](PublicProducts& products, const auto& noise_of, std::size_t start, std::size_t count) {
         for (std::size_t c = 0; c < components; ++c) {
             products.multiply(c);
             for (std::size_t lane = 0; lane < count; ++lane) {
-                sample_gaussian(streams[lane], noise_table, n, noise.data());
+                const std::int32_t* noise = noise_of(lane, n);
                 const std::uint64_t* message = c < k ? nullptr : torus_words + ((start + lane) * (components - k) + c - k) * n;
                 Word* out = glwe + ((start + lane) * components + c) * n;
                 for (std::size_t j = 0; j < n; ++j) {
-                    const std::uint64_t sum = reduce_once(products.coefficient(lane, j) + signed_residue(noise[j], q), q);
+                    const std::uint64_t sum = products.noisy(lane, j, noise[j]);
                     out[j] = static_cast<Word>(message != nullptr ? reduce_once(sum + message[j], q) : sum);
                 }
             }
         }
-    }
+    });
 }
 
 template <class Word>
@@ -160,39 +177,29 @@ void add_public_zeros(const TransformedPublicKey& key, std::size_t batch, Word* 
     const ParameterSet& params = key.params();
     const std::size_t n = params.polynomial_size(), k = params.glwe_dimension(), bodies = params.lane_count();
     const std::uint64_t q = params.modulus();
-    const GaussianTable& noise_table = GaussianTable::kept(params.glwe_sigma);
-    LaneStreams streams(randomness);
-    PublicProducts products(key);
-    SecretVector<std::int32_t> noise(n);
-    for (std::size_t start = 0; start < batch; start += kLanes) {
-        const std::size_t count = std::min(kLanes, batch - start);
-        streams.begin(start);
-        products.draw(streams, count);
+    in_groups(key, batch, randomness, [&](PublicProducts& products, const auto& noise_of, std::size_t start, std::size_t count) {
         for (std::size_t c = 0; c < k; ++c) {
             products.multiply(c);
             for (std::size_t lane = 0; lane < count; ++lane) {
-                sample_gaussian(streams[lane], noise_table, n, noise.data());
+                const std::int32_t* noise = noise_of(lane, n);
                 // Section 7 of the specification at coefficient 0: the mask's constant, then its other coefficients backwards,
                 // negated.
                 Word* mask = lwe + (start + lane) * (k * n + bodies) + c * n;
-                const auto zero = [&](std::size_t j) {
-                    return reduce_once(products.coefficient(lane, j) + signed_residue(noise[j], q), q);
-                };
-                mask[0] = static_cast<Word>(reduce_once(mask[0] + zero(0), q));
-                for (std::size_t j = 1; j < n; ++j) mask[n - j] = static_cast<Word>(reduce_once(mask[n - j] + q - zero(j), q));
+                mask[0] = static_cast<Word>(reduce_once(mask[0] + products.noisy(lane, 0, noise[0]), q));
+                for (std::size_t j = 1; j < n; ++j)
+                    mask[n - j] = static_cast<Word>(reduce_once(mask[n - j] + q - products.noisy(lane, j, noise[j]), q));
             }
         }
         for (std::size_t body = 0; body < bodies; ++body) {
             products.multiply_constant(k + body);
             for (std::size_t lane = 0; lane < count; ++lane) {
                 // Those of the other coefficients come from the stream too, and nothing after the last body.
-                sample_gaussian(streams[lane], noise_table, body + 1 < bodies ? n : 1, noise.data());
+                const std::int32_t* noise = noise_of(lane, body + 1 < bodies ? n : 1);
                 Word& word = lwe[(start + lane) * (k * n + bodies) + k * n + body];
-                const std::uint64_t zero = reduce_once(products.coefficient(lane, 0) + signed_residue(noise[0], q), q);
-                word = static_cast<Word>(reduce_once(word + zero, q));
+                word = static_cast<Word>(reduce_once(word + products.noisy(lane, 0, noise[0]), q));
             }
         }
-    }
+    });
 }
 
 #define FHE_CORE_INSTANTIATE(Word)                                                                                             \

@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from cloakwork.app.cli.main import app
+from cloakwork.app.cli.shared.console import report_error
 
 
 def test_version(run):
@@ -156,3 +157,8 @@ def test_commands_work_without_the_extras_or_name_them(run, tmp_path, error_line
         result = run(*arguments, environment=environment)
         assert result.returncode == 1, (arguments, result.stderr)
         assert extra in error_line(result.stderr)
+
+
+def test_an_error_has_no_commands_for_the_terminal(capsys):
+    report_error("model '\x1b[2J\x07evil\x9b31m' is \u202ebad\nand long")
+    assert capsys.readouterr().err == "cloakwork: model '?[2J?evil?31m' is ?bad and long\n"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
-from scoring_server import User, becomes, running
+from scoring_server import User, becomes, metric, running
 
 from cloakwork.api.http.error_answers import CLIENT_GONE
 
 WAIT_SECONDS = 1.0
-
-
-def waiting(http: httpx.Client) -> float:
-    lines = http.get("/metrics").text.splitlines()
-    return sum(float(line.split()[1]) for line in lines if line.startswith("fhe_requests_waiting "))
 
 
 def test_who_goes_takes_the_request_with_them(tmp_path: Path, fill: Callable[[Path], Path]):
@@ -37,7 +33,7 @@ def test_who_goes_takes_the_request_with_them(tmp_path: Path, fill: Callable[[Pa
             for _ in range(3):  # behind it, so that they wait
                 with pytest.raises(httpx.ReadTimeout):
                     user.infer(short, timeout=WAIT_SECONDS)
-            assert becomes(lambda: waiting(http), 0)
+            assert becomes(lambda: metric(http, "fhe_requests_waiting"), 0)
             assert becomes(paid, before + 2 * user.facts["bootstraps"])  # the job's
         assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "done")
         assert sum(line.get("status") == CLIENT_GONE for line in server.log_lines()) == 3
@@ -49,3 +45,24 @@ def test_who_goes_takes_the_request_with_them(tmp_path: Path, fill: Callable[[Pa
         assert user.infer(short).status_code == 200
         assert becomes(paid, before + 2 * 2 * user.facts["bootstraps"])
         assert http.get("/v2/usage").json()["days"][0]["requests"] == 3  # answers, and the job
+
+
+def test_requests_sent_behind_it_are_no_sign_that_the_client_has_gone(tmp_path: Path, fill: Callable[[Path], Path]):
+    with running(fill(tmp_path / "data"), environment={"SYNCHRONOUS_SECONDS": "60"}) as server, server.client() as http:
+        user = User.of(http)
+        user.upload()
+        body = user.encrypt(samples=200)[1]
+        expected = user.infer(body).raise_for_status().content
+
+        def request(method: str, path: str, content: bytes = b"") -> bytes:
+            head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n"
+            return head.encode() + b"\r\n" + content
+
+        received = b""
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+            connection.sendall(request("POST", "/v2/models/toy/infer", body) + request("GET", "/v2/health/live"))
+            while received.count(b"HTTP/1.1 200") < 2:
+                part = connection.recv(1 << 20)
+                assert part, received[-300:]
+                received += part
+        assert expected in received and b"live" in received

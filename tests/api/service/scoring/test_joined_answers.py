@@ -6,19 +6,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
-from scoring_server import Server, User, becomes, running
+from scoring_server import Server, User, becomes, metric, running
 
 from cloakwork.models.audit.audit_key import load_audit_key
 from cloakwork.models.compiler import CompiledModel
 
 REQUESTS = 24
-
-
-def joined(http: httpx.Client) -> float:
-    """Requests that were computed with others."""
-    lines = http.get("/metrics").text.splitlines()
-    return sum(float(line.split()[1]) for line in lines if line.startswith("fhe_joined_requests_total "))
+JOINED = "fhe_joined_requests_total"
 
 
 def occupied(server: Server, user: User) -> str:
@@ -28,12 +22,6 @@ def occupied(server: Server, user: User) -> str:
         job: str = http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"]
         assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "running")
     return job
-
-
-def waiting(http: httpx.Client) -> float:
-    """Requests that no engine has begun."""
-    lines = http.get("/metrics").text.splitlines()
-    return sum(float(line.split()[1]) for line in lines if line.startswith("fhe_requests_waiting "))
 
 
 def engines(server: Server) -> int:
@@ -53,10 +41,10 @@ def test_answers_and_jobs_have_their_own_bytes(tmp_path: Path, fill: Callable[[P
             with server.engine_held():
                 occupied(server, user)
                 asked = [pool.submit(user.infer, body) for body in bodies]
-                assert becomes(lambda: waiting(http), REQUESTS)
+                assert becomes(lambda: metric(http, "fhe_requests_waiting"), REQUESTS)
             answers = [answer.result() for answer in asked]
         assert [answer.content for answer in answers] == expected
-        at_once = joined(http)
+        at_once = metric(http, JOINED)
         assert at_once >= REQUESTS // 2
         times = [float(answer.headers["Fhe-Compute-Seconds"]) for answer in answers]
         assert all(0 < each < 5 for each in times)
@@ -69,7 +57,7 @@ def test_answers_and_jobs_have_their_own_bytes(tmp_path: Path, fill: Callable[[P
             assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"], "done")
             assert http.get(f"/v2/jobs/{job}/result").content == answer
         assert becomes(lambda: http.get(f"/v2/jobs/{first}").json()["state"], "done")
-        assert joined(http) - at_once >= REQUESTS // 2
+        assert metric(http, JOINED) - at_once >= REQUESTS // 2
         assert becomes(lambda: http.get("/v2/usage").json()["days"][0]["requests"], 2 * REQUESTS - 1 + 2)
 
 
@@ -85,7 +73,7 @@ def test_a_killed_engine_takes_no_answer_with_it(tmp_path: Path, fill: Callable[
             with server.engine_held():
                 occupied(server, user)
                 answers = [pool.submit(user.infer, body) for body in bodies]
-                assert becomes(lambda: waiting(http), REQUESTS)
+                assert becomes(lambda: metric(http, "fhe_requests_waiting"), REQUESTS)
             for number in range(1, 4):
                 assert becomes(lambda number=number: engines(server), number)
                 server.kill_engine()

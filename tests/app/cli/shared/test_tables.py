@@ -77,7 +77,7 @@ def test_a_record_is_whole(width: int, terminal: bool):
     console = Console(file=file, force_terminal=terminal, width=width, color_system=None)
     print_record("Job", {"id": ID * 2, "share": 1 / 3, "[red]": True, "none": None, "text": "[link]"}, console)
     text = "".join(file.getvalue().split())
-    assert ID * 2 in text.replace("id", "", 1) or ID * 2 in text
+    assert f"id{ID * 2}" in text
     assert "share0.333333" in text and "[red]yes" in text and "[link]" in text
 
 
