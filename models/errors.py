@@ -26,12 +26,18 @@ __all__ = [
     "UnsupportedNode",
     "UnsupportedOperatorError",
     "closest_first",
+    "printable",
     "some",
     "unsupported",
 ]
 
 _MOST_NAMED = 8
 _MOST_LINES = 30
+
+
+def printable(text: str) -> str:
+    """Without control characters: names in files and answers of others command no terminal and break no XML."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 class CalibratedRangeWarning(UserWarning):

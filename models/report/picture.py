@@ -10,6 +10,7 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from cloakwork.fhe_core.files import PathLike, atomic_writer
+from cloakwork.models.errors import printable
 from cloakwork.models.graph.ir import Graph, Input, Linear, Lookup, Node, source_nodes
 from cloakwork.models.graph.steps import formula
 from cloakwork.models.program import Program
@@ -149,7 +150,8 @@ def _names(nodes: Sequence[Node]) -> Iterator[str]:
     for node in nodes:
         key = (type(node), node.origin)
         seen[key] += 1
-        yield node.origin if counts[key] == 1 else f"{node.origin}, {seen[key]} of {counts[key]}"
+        name = printable(node.origin)
+        yield name if counts[key] == 1 else f"{name}, {seen[key]} of {counts[key]}"
 
 
 def _linear(node: Linear, layer: Layer) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cloakwork.fhe_core import parameters
-from cloakwork.models.errors import some
+from cloakwork.models.errors import printable, some
 from cloakwork.models.forecast.cache import measured_profiles
 from cloakwork.models.graph.lookup_parts import DIRECT
 from cloakwork.models.program import Program
@@ -46,7 +46,7 @@ def report_text(program: Program) -> str:
     ]
     if program.graph.client_steps:
         lines.append(f"the client does: {', '.join(step.title for step in program.graph.client_steps)}")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _unit(params: parameters.ParameterSet) -> str:

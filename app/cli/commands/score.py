@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from cloakwork.app.cli.shared.answers import by_output, check_answers_path, save_answers
-from cloakwork.app.cli.shared.console import JsonOption, printable, progress_of_stages, standard_output
+from cloakwork.app.cli.shared.console import JsonOption, in_one_line, progress_of_stages, standard_output
 from cloakwork.app.cli.shared.interrupts import ended_like_ctrl_c
 from cloakwork.app.cli.shared.output_files import refuse_overwriting
 from cloakwork.app.cli.shared.parameter_sets import StructuredKeysOption
@@ -141,7 +141,7 @@ def _show(table: Any, predictions: Any) -> None:
         for row in zip(*(array[:_SHOWN_ROWS].tolist() for array in named.values()), strict=True)
     ]
     for shown, answer in zip(_shown_samples(table), answers, strict=False):
-        console.print(f"{printable(shown)}  ->  {printable(answer)}")
+        console.print(f"{in_one_line(shown)}  ->  {in_one_line(answer)}")
     count = len(next(iter(named.values())))
     if count > _SHOWN_ROWS:
         console.print(f".. and {count - _SHOWN_ROWS} more; --out writes all")

@@ -13,6 +13,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from cloakwork.models.errors import printable
+
 MIB = 2**20
 
 # (done, total) -> go on? The engine stops a long call when it returns False.
@@ -42,14 +44,14 @@ def standard_error() -> Console:
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
-def printable(text: str) -> str:
-    """One line without commands for the terminal: servers and files choose names and messages too."""
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+def in_one_line(text: str) -> str:
+    """Without commands for the terminal: servers and files choose names and messages too."""
+    return printable(" ".join(text.split()))
 
 
 def report_error(message: str) -> None:
     """One line on standard error, whatever the message contains."""
-    print(f"cloakwork: {printable(message)}", file=sys.stderr)  # noqa: T201
+    print(f"cloakwork: {in_one_line(message)}", file=sys.stderr)  # noqa: T201
 
 
 @contextmanager

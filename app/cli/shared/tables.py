@@ -15,7 +15,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from cloakwork.app.cli.shared.console import printable, standard_output, write_json
+from cloakwork.app.cli.shared.console import in_one_line, standard_output, write_json
+from cloakwork.models.errors import printable
 
 _GAP: Final = 2  # between columns
 _LEAST_WORDS: Final = 10  # characters of a line of words
@@ -97,21 +98,16 @@ def print_record(title: str, record: Mapping[str, Any], console: Console | None 
 def print_text(text: str, console: Console | None = None) -> None:
     """Lines of words: on a terminal broken between words, what goes on indented; in a pipe as they are."""
     out = standard_output() if console is None else console
-    for line in text.splitlines():
-        indent = " " * (len(line) - len(line.lstrip()))
-        words = printable(line)
-        if out.is_terminal:
-            for part in _broken(words, out.width, indent, indent + " " * 2 * _GAP):
-                _print_line(out, part)
-        else:
-            _print_line(out, indent + words)
+    for line in map(printable, text.splitlines()):
+        indent = " " * (len(line) - len(line.lstrip()) + 2 * _GAP)
+        for part in _broken(line, out.width, indent) if out.is_terminal else [line]:
+            _print_line(out, part)
 
 
-def _broken(words: str, width: int, first: str = "", later: str = "") -> list[str]:
-    """Lines of at most so many characters, but for words that are longer; they begin with `first` and `later`."""
-    return textwrap.wrap(
-        words, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
-    ) or [""]
+def _broken(line: str, width: int, indent: str = "") -> list[str]:
+    """In lines of at most so many characters, but for words that are longer."""
+    found = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return found or [""]
 
 
 def emit(record: Mapping[str, Any], destination: str | None, title: str) -> None:
@@ -128,7 +124,7 @@ def _text(cell: object) -> str:
         return ""
     if isinstance(cell, bool):
         return "yes" if cell else "no"
-    return printable(f"{cell:.6g}" if isinstance(cell, float) else str(cell))
+    return in_one_line(f"{cell:.6g}" if isinstance(cell, float) else str(cell))
 
 
 def _print_lines(out: Console, columns: Sequence[Column], rows: list[list[str]]) -> None:

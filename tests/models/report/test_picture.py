@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx_models import mlp, model
 
 from cloakwork.models import zoo
@@ -185,3 +185,31 @@ def test_text_fits_its_box_in_a_browser(drawn: Callable[[str], Any], odd: Compil
     for box in measured:
         for left, right, below in box:
             assert left >= 10 and right >= 4 and below >= 0
+
+
+def test_names_of_any_letters_break_neither_the_picture_nor_the_report():
+    """A file may call its nodes what it likes: commands of terminals, letters that XML has not, half of a tag, nothing."""
+    names = ['a\x1b[2J<b>&"', "x" * 300, "\u65e5\u672c\n\u5c64\u202e", "]]><script>", "\x00\x07", ""]
+    weights = np.random.default_rng(1).normal(size=(len(names), 4, 4)).astype(np.float32)
+    made = [
+        helper.make_node("MatMul", [f"x{i}", f"w{i}"], [f"h{i}"], name=name)
+        if i % 2 == 0
+        else helper.make_node("Relu", [f"x{i}"], [f"h{i}"], name=name)
+        for i, name in enumerate(names)
+    ]
+    for i, node in enumerate(made[1:], 1):
+        node.input[0] = f"h{i - 1}"
+    odd = helper.make_model(
+        helper.make_graph(
+            made, "g",
+            [helper.make_tensor_value_info("x0", TensorProto.FLOAT, ["n", 4])],
+            [helper.make_tensor_value_info(f"h{len(names) - 1}", TensorProto.FLOAT, ["n", 4])],
+            [numpy_helper.from_array(weights[i], f"w{i}") for i in range(0, len(names), 2)],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=9,
+    )  # fmt: skip
+    samples = np.random.default_rng(2).normal(size=(100, 4))
+    compiled = compile_onnx(odd, samples, task="regression", accuracy=0.01, allow_loss=True)
+    picture = ElementTree.fromstring(picture_svg(compiled.program))
+    assert 'a?[2J<b>&"' in "".join(picture.itertext())
+    assert all(line.isprintable() for line in str(compiled).splitlines()) and "\u202e" not in str(compiled)

@@ -91,7 +91,7 @@ def test_headings_are_split_before_a_table_becomes_records():
 
 @pytest.mark.parametrize("width", [20, 80])
 def test_lines_of_words_are_broken_between_them(width: int):
-    text = "one line of words that is longer than a terminal of eighty characters is wide, and goes on\n  " + "x" * 90
+    text = "one line of words that is longer than a terminal of eighty characters is wide,   and goes on\n  " + "x" * 90
     for terminal in (True, False):
         file = io.StringIO()
         print_text(text, Console(file=file, force_terminal=terminal, width=width, color_system=None))
