@@ -112,7 +112,7 @@ def one_process(
 ) -> dict[str, Any]:
     """The same files without Ray. Results that are re-randomised are compared when they are decrypted: labels, and scores."""
     every, device = arguments.check_every, arguments.check_device or arguments.device
-    runtime = Runtime(model.program, Session(EvaluationKeys.load(keys).expand(device)))
+    runtime = Runtime(model.program, Session(EvaluationKeys.load(keys).expand(device), threads=arguments.threads))
     names = sorted(path.name for path in source.iterdir())[::every]
     digests, seconds, samples, different, labels, error = [], 0.0, 0, 0, 0, 0.0
     first = SeededPackedCiphertexts.from_bytes((source / names[0]).read_bytes(), parameters=model.program.parameters)
