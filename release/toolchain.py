@@ -50,8 +50,6 @@ def build_environment(variant: Variant, python: str, tools: Path, cuda_architect
     """Variables of one build. Args: python: such as "3.12"; tools: where toolchain files go."""
     tag = python.replace(".", "")
     defines = {"CLOAKWORK_KERNELS": "all", "CLOAKWORK_CUDA": "ON" if variant.cuda else "OFF"}
-    if variant.cuda:
-        defines["CMAKE_CUDA_ARCHITECTURES"] = cuda_architectures.replace(";", "\\;")
     if variant.compiler == "zig":
         defines["CMAKE_TOOLCHAIN_FILE"] = str(zig_toolchain(tools, variant.machine))
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -59,5 +57,7 @@ def build_environment(variant: Variant, python: str, tools: Path, cuda_architect
         suffix = f".cpython-{tag}-{variant.machine}-linux-gnu.so"
         defines["PYTHON_MODULE_EXTENSION"] = suffix
         environment |= {"_PYTHON_HOST_PLATFORM": f"linux-{variant.machine}", "SETUPTOOLS_EXT_SUFFIX": suffix}
+    if variant.cuda:
+        environment["CUDAARCHS"] = cuda_architectures  # a list: SKBUILD_CMAKE_DEFINE is cut at every semicolon
     environment["SKBUILD_CMAKE_DEFINE"] = ";".join(f"{name}={value}" for name, value in defines.items())
     return environment

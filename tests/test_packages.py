@@ -101,7 +101,8 @@ def test_a_crossed_build_names_the_other_machine(tmp_path: Path, monkeypatch: py
     assert defines["PYTHON_MODULE_EXTENSION"] == ".cpython-312-aarch64-linux-gnu.so"
     assert defines["CLOAKWORK_CUDA"] == "OFF" and defines["CLOAKWORK_KERNELS"] == "all"
     cuda = toolchain.build_environment(Variant("c", "x86_64", "native", cuda=True), "3.12", tmp_path, "80-real;90")
-    assert "CMAKE_CUDA_ARCHITECTURES=80-real\\;90" in cuda["SKBUILD_CMAKE_DEFINE"]
+    assert cuda["CUDAARCHS"] == "80-real;90" and "ARCHITECTURES" not in cuda["SKBUILD_CMAKE_DEFINE"]
+    assert all(define.count("=") == 1 for define in cuda["SKBUILD_CMAKE_DEFINE"].split(";"))
 
 
 def archive_of(folder: Path, text: str) -> Path:

@@ -69,7 +69,7 @@ def test_a_sigmoid_at_the_end(rng: np.random.Generator, form: Format) -> None:
     compiled = compile_onnx(proto, x[:100], profile="exact", rounding="onnxruntime")
     np.testing.assert_array_equal(steps_off(proto, answers_of(compiled, wild(x)), wild(x)), 0)
     assert len(np.unique(compiled.predict(x))) > 20
-    np.testing.assert_allclose(compiled.predict(x[:2], fhe="execute"), answers(proto, x[:2]), atol=1e-6)
+    np.testing.assert_allclose(compiled.predict(x[:1], fhe="execute"), answers(proto, x[:1]), atol=1e-6)
 
 
 def test_a_function_at_the_end_that_stays_in_floats(rng: np.random.Generator) -> None:
