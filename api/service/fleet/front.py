@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import BusyError, UnavailableError
+from cloakwork.api.service.fleet.calls import Call, result_name
 from cloakwork.api.service.fleet.members import Member, Members
-from cloakwork.api.service.fleet.queue import Call, WorkQueue, result_name
+from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.scoring.work import Work
 from cloakwork.api.service.storage.objects import Storage
 from cloakwork.api.service.storage.write import write_file

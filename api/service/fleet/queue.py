@@ -15,9 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.engine.messages import Message
-from cloakwork.api.service.fleet.choice import Clocks, Head, Pick, choose
+from cloakwork.api.service.fleet.calls import Call
+from cloakwork.api.service.fleet.choice import Head, Pick, choose
 from cloakwork.api.service.fleet.members import NOW
 from cloakwork.api.service.fleet.notices import DROPPED, WORK, answers, notify
+from cloakwork.api.service.fleet.turns import charge, clocks_of, level_of, with_time
 from cloakwork.api.service.jobs.store import Job
 
 HEADS: Final = 3  # first rows of each tenant that a worker chooses among
@@ -69,11 +71,6 @@ UPDATE jobs SET node = :me WHERE id IN (
 RETURNING *
 """
 
-_CHARGE = """
-INSERT INTO turns (level, tenant, clock) VALUES (:level, :tenant, CAST(:start AS float) + CAST(:seconds AS float))
-ON CONFLICT (level, tenant) DO UPDATE SET clock = GREATEST(turns.clock, CAST(:start AS float)) + CAST(:seconds AS float)
-"""
-
 _COMING = """
 INSERT INTO resident_keys (evaluation_key, node) SELECT unnest(CAST(:keys AS varchar[])), :me ON CONFLICT DO NOTHING
 """
@@ -91,33 +88,6 @@ VALUES (:id, :tenant, :web, :model, :version, :program_digest, :evaluation_key, 
 """
 
 _ALIVE = f"SELECT id FROM nodes WHERE heartbeat_at > {NOW} - :silent"
-
-
-@dataclass(frozen=True)
-class Call:
-    id: str
-    tenant: str
-    web: str
-    model: str
-    version: str
-    program_digest: str
-    evaluation_key: str
-    samples: int
-    seconds: float
-    input: bytes | None = None  # None: in the storage, under `input_name`
-    attempts: int = 0
-
-    @property
-    def input_name(self) -> str:
-        return f"inputs/{self.id}"
-
-    def result_name(self, worker: str) -> str:
-        return result_name(self.id, worker)
-
-
-def result_name(call: str, worker: str) -> str:
-    """Of a large answer, in the storage."""
-    return f"results/{call}-{worker[:8]}"
 
 
 @dataclass(frozen=True)
@@ -198,7 +168,7 @@ class WorkQueue:
         async with self._database.write() as connection:
             await connection.execute(text(_ONE_AT_A_TIME))
             heads = await self._heads(connection, digests)
-            clocks = await _clocks(connection, heads) if heads else {}
+            clocks = await clocks_of(connection, heads) if heads else {}
             charges: dict[tuple[int, str], tuple[float, float]] = {}
             for pick in choose(heads, clocks, slots, self._max_attempts - 1, idle):
                 rows = await self._rows(connection, pick)
@@ -209,9 +179,9 @@ class WorkQueue:
                 if pick.head.is_job:
                     jobs += [Job(**row._mapping) for row in rows]
                 else:
-                    calls += [_call(row) for row in rows]
+                    calls += [Call.of_row(row) for row in rows]
             if charges:
-                await _charge(connection, _with_time(charges, heads, clocks))
+                await charge(connection, with_time(charges, heads, clocks))
             keys = sorted({call.evaluation_key for call in calls} | {job.evaluation_key for job in jobs})
             if keys:  # at once: what comes with the same key meanwhile is left to this worker
                 await connection.execute(text(_COMING), {"me": self._node, "keys": keys})
@@ -280,13 +250,13 @@ class WorkQueue:
             ended = bool((await connection.execute(text(query), values)).rowcount)
             if ended:
                 await notify(connection, answers(call.web), call.id)
-            await _charge(connection, {(0, call.tenant): (0.0, outcome.get("busy_seconds", 0.0) - call.seconds)})
+            await charge(connection, {(0, call.tenant): (0.0, outcome.get("busy_seconds", 0.0) - call.seconds)})
         return ended
 
     async def charge(self, priority: int, tenant: str, seconds: float) -> None:
         """What a job took beyond its estimate."""
         async with self._database.write() as connection:
-            await _charge(connection, {(level_of(priority), tenant): (0.0, seconds)})
+            await charge(connection, {(level_of(priority), tenant): (0.0, seconds)})
 
     async def give_back(self, calls: list[Call], jobs: list[str]) -> None:
         """What has not begun, without counting the attempt."""
@@ -299,7 +269,7 @@ class WorkQueue:
                     ),
                     {"id": call.id, "me": self._node, "attempts": call.attempts},
                 )
-                await _charge(connection, {(0, call.tenant): (0.0, -call.seconds)})
+                await charge(connection, {(0, call.tenant): (0.0, -call.seconds)})
             await connection.execute(
                 text("UPDATE jobs SET node = '' WHERE id = ANY(:ids) AND node = :me AND state = 'queued'"),
                 {"ids": jobs, "me": self._node},
@@ -377,11 +347,6 @@ class WorkQueue:
             await connection.execute(text(query))
 
 
-def level_of(priority: int) -> int:
-    """As `Work.level`: jobs above the default priority go before what others have."""
-    return priority if 5 < priority < 10 else 0
-
-
 def _lost(attempts: int) -> dict[str, str]:
     message = f"the processes that ran this request died, {attempts} times; tell the operator"
     outcome = {"event": "failed", "code": "engine_lost", "http_status": 503, "message": message}
@@ -390,46 +355,3 @@ def _lost(attempts: int) -> dict[str, str]:
 
 def _only(values: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: values[name] for name in names if name in values}
-
-
-def _call(row: Any) -> Call:
-    return Call(
-        row.id,
-        row.tenant,
-        row.web,
-        row.model,
-        row.version,
-        row.program_digest,
-        row.evaluation_key,
-        row.samples,
-        row.seconds,
-        row.input,
-        row.attempts,
-    )
-
-
-async def _clocks(connection: AsyncConnection, heads: list[Head]) -> Clocks:
-    tenants = sorted({head.tenant for head in heads} | {""})
-    query = "SELECT level, tenant, clock FROM turns WHERE tenant = ANY(:tenants)"
-    rows = (await connection.execute(text(query), {"tenants": tenants})).all()
-    return {(row.level, row.tenant): row.clock for row in rows}
-
-
-def _with_time(
-    charges: dict[tuple[int, str], tuple[float, float]], heads: list[Head], clocks: Clocks
-) -> dict[tuple[int, str], tuple[float, float]]:
-    """The time of all is the earliest clock of those that wait: nobody who waits falls behind it."""
-    times: dict[tuple[int, str], tuple[float, float]] = {}
-    for level in {level for level, _ in charges}:
-        time = clocks.get((level, ""), 0.0)
-        earliest = min(max(clocks.get((level, head.tenant), 0.0), time) for head in heads if head.level == level)
-        times[level, ""] = earliest, 0.0
-    return {**charges, **times}
-
-
-async def _charge(connection: AsyncConnection, charges: dict[tuple[int, str], tuple[float, float]]) -> None:
-    for (level, tenant), (start, seconds) in sorted(
-        charges.items()
-    ):  # in one order, so that no two wait for each other
-        values = {"level": level, "tenant": tenant, "start": start, "seconds": seconds}
-        await connection.execute(text(_CHARGE), values)

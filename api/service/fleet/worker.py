@@ -11,9 +11,10 @@ from typing import Final
 
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.errors import GoneError, UnavailableError
+from cloakwork.api.service.fleet.calls import Call
 from cloakwork.api.service.fleet.front import ROW_BYTES
 from cloakwork.api.service.fleet.members import Members
-from cloakwork.api.service.fleet.queue import Call, WorkQueue
+from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.jobs.jobs import Jobs
 from cloakwork.api.service.jobs.store import Job
 from cloakwork.api.service.keys.keys import Keys

@@ -12,8 +12,9 @@ from sqlalchemy import text
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.service.clock import new_id
+from cloakwork.api.service.fleet.calls import Call
 from cloakwork.api.service.fleet.members import Facts, Members
-from cloakwork.api.service.fleet.queue import Call, WorkQueue
+from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.services import migrate
 
 DIGEST = "d" * 64
