@@ -53,18 +53,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     archive = source_distribution(options.output)
     made: dict[str, Variant] = {}
-    tools: dict[str, Path] = {}
+    pythons: dict[str, Path] = {}
     for python in options.pythons:
         if (interpreter := find_python(python)) is None:
             left_out.append(f"Python {python}: neither in PATH nor in ~/.pyenv/versions")
         else:
-            tools[python] = build_tools(interpreter, options.build / f"python-{python}")
+            pythons[python] = environment_of(interpreter, options.build / f"python-{python}")
+    if pythons:
+        build_tools(next(iter(pythons.values())), options.build / "tools")
     for variant in chosen:
         # Files of the archive have one time whatever is in them, so that nothing of an earlier run may be kept.
         shutil.rmtree(options.build / "engine" / variant.name, ignore_errors=True)
         source = unpacked(archive, options.build / "source" / variant.name, variant.local)
-        for python in tools:
-            wheel = build_wheel(variant, python, tools[python], source, options)
+        for python, interpreter in pythons.items():
+            wheel = build_wheel(variant, python, interpreter, source, options)
             if wheel.name in made:  # in an old system's image this machine's compiler needs as little as zig does
                 left_out.append(
                     f"{variant.name}, Python {python}: its name is that of {made[wheel.name].name}, the faster one"
@@ -124,32 +126,29 @@ def find_python(version: str) -> Path | None:
     return None
 
 
-def build_tools(interpreter: Path, folder: Path) -> Path:
-    """An environment with what a build needs. Returns its Python."""
+def environment_of(interpreter: Path, folder: Path) -> Path:
+    """An empty environment. Returns its Python."""
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([str(interpreter), "-m", "venv", str(folder)], check=True)
-    install = [
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "install",
-        "--quiet",
-        "--constraint",
-        str(ROOT / "constraints.txt"),
-    ]
-    subprocess.run([str(python), *install, *_BUILD_TOOLS], check=True)
     return python
 
 
-def build_wheel(variant: Variant, python: str, tools: Path, source: Path, options: argparse.Namespace) -> Path:
+def build_tools(python: Path, folder: Path) -> None:
+    """Fills a folder for PYTHONPATH with what a build needs, one for all Pythons: scikit-build-core in another place begins a build folder anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    install = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--target", str(folder)]
+    subprocess.run([str(python), *install, "--constraint", str(ROOT / "constraints.txt"), *_BUILD_TOOLS], check=True)
+
+
+def build_wheel(variant: Variant, python: str, interpreter: Path, source: Path, options: argparse.Namespace) -> Path:
     """Builds, names and checks one wheel. Returns: where it lies."""
     environment = build_environment(variant, python, options.build / "toolchain", options.cuda_architectures)
-    environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(options.jobs)
+    environment |= {"CMAKE_BUILD_PARALLEL_LEVEL": str(options.jobs), "PYTHONPATH": str(options.build / "tools")}
     raw = options.build / "raw" / f"{variant.name}-{python}"
     shutil.rmtree(raw, ignore_errors=True)
     command = [
-        str(tools),
+        str(interpreter),
         "-m",
         "pip",
         "--disable-pip-version-check",
