@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -64,3 +65,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if reason is not None:
         for item in marked:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Tests that measure a device's free memory have it to themselves, where several processes of pytest share one."""
+    if item.get_closest_marker("gpu") is None or item.get_closest_marker("skip") is not None:
+        return (yield)
+    alone = item.get_closest_marker("measures_memory") is not None
+    with Path(__file__).open("rb") as file:  # any file that all processes see; the lock ends with it
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        return (yield)

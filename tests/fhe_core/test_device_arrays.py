@@ -3,6 +3,7 @@ runs all but torch on the CPU, with two devices."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -371,16 +372,29 @@ def test_layers_of_lanes(lanes: Lanes) -> None:
 
 
 def test_memory_that_does_not_suffice(key: ClientKey, cpu: Session, cuda: Session) -> None:
-    """Refused with numbers before anything starts; the process, and the session, go on."""
+    """Refused with numbers before anything starts, or is taken from others; the process, and the session, go on."""
     free, total = _engine.device_memory(0)
     assert 0 < free <= total
+    lowest, ended = [free], threading.Event()
+
+    def watch() -> None:
+        while not ended.is_set():
+            lowest.append(_engine.device_memory(0)[0])
+
+    watching = threading.Thread(target=watch)
+    watching.start()
     x = key.encrypt([0, 1])
     size = _engine.parameter_set(key.parameters.name).large_words
     rows = total // (size * x.words.dtype.itemsize) + 1
     resident = x.to_device()
-    for _ in range(2):
-        with pytest.raises(OutOfDeviceMemory, match=r"needed \d+ MiB, free \d+ MiB"):
-            _engine.device_combine(key.parameters, rows, resident.words._base, np.zeros(rows, np.int32))  # type: ignore[attr-defined]
+    try:
+        for _ in range(2):
+            with pytest.raises(OutOfDeviceMemory, match=r"needed \d+ MiB, free \d+ MiB"):
+                _engine.device_combine(key.parameters, rows, resident.words._base, np.zeros(rows, np.int32))  # type: ignore[attr-defined]
+    finally:
+        ended.set()
+        watching.join()
+    assert min(lowest) > free - total // 4
     same(cuda.bootstrap(resident, [0, 1, 2, 3]), cpu.bootstrap(x, [0, 1, 2, 3]))
     limited = _engine.CudaSession(cuda.expanded_key.engine_keys[0], memory_limit=1000)
     with pytest.raises(OutOfDeviceMemory, match=r"one item needs \d+ MiB .* are free"):
@@ -398,6 +412,7 @@ def test_arrays_outlive_their_session(key: ClientKey, keys: EvaluationKeys, cpu:
     same(result, cpu.bootstrap(x, [1, 2, 3, 0]))
 
 
+@pytest.mark.measures_memory
 def test_memory_returns(key: ClientKey) -> None:
     x = key.encrypt(np.arange(64) % 4)
     before = _engine.device_memory(0)[0]

@@ -18,6 +18,7 @@ constexpr std::size_t kPinnedGranularity = std::size_t{1} << 20;
 constexpr std::size_t kCommandBytes = std::size_t{32} << 10;    // copied into the command itself by the driver
 constexpr std::size_t kStagedBytes = std::size_t{12} << 20;     // copied by the host while the link has the part before
 constexpr std::size_t kMostPinnedBytes = std::size_t{4} << 30;  // lent and kept, of the process
+constexpr std::size_t kLargeBytes = std::size_t{1} << 30;       // compared with what is free before the driver is asked
 
 // Page-locked blocks, kept for reuse: locking pages costs more than the copy.
 class PinnedPool {
@@ -163,6 +164,7 @@ void* DevicePool::allocate(std::size_t bytes, cudaStream_t stream, const char* w
     const std::size_t wanted = std::max<std::size_t>(bytes, 1);
     void* data = nullptr;
     const auto attempt = [&] {
+        if (wanted >= kLargeBytes && !has_room(wanted)) return cudaErrorMemoryAllocation;
         return pool_ == nullptr ? cudaMalloc(&data, wanted) : cudaMallocFromPoolAsync(&data, wanted, pool_, stream);
     };
     cudaError_t status = attempt();
@@ -228,6 +230,14 @@ void DevicePool::sweep() {
         std::move(idle, graves_.end(), std::back_inserter(done));
         graves_.erase(idle, graves_.end());
     }
+}
+
+// The driver finds out that a pool cannot grow so far by growing it, and meanwhile other processes have no memory at all.
+bool DevicePool::has_room(std::size_t bytes) const {
+    const DeviceGuard guard(device_);
+    std::size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "memory of the device");
+    return bytes <= free + idle_bytes();
 }
 
 std::size_t DevicePool::idle_bytes() const {

@@ -70,6 +70,7 @@ class DevicePool {
 
    private:
     explicit DevicePool(int device);
+    bool has_room(std::size_t bytes) const;
     void sweep();
 
     const int device_;

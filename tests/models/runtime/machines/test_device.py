@@ -87,6 +87,7 @@ def test_batches_by_free_memory(compiled: CompiledModel, keys: EvaluationKeys) -
 
 
 @pytest.mark.gpu
+@pytest.mark.measures_memory
 @pytest.mark.parametrize("share", [2.0, 1.0, 0.85])
 def test_values_stay_within_the_memory_that_they_may_take(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three samples, of which two, one, or tiles of one may be held at once: the words of the host."""
