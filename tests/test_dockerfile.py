@@ -79,7 +79,7 @@ def test_what_the_build_copies_is_there() -> None:
 def test_build_steps_and_health_check(tmp_path: Path) -> None:
     """The commands of the `cpu` image in a fresh environment: install from the build context, serve, ask for health.
 
-    With kernels for this processor alone, which are a third of what has to be compiled; `make test-wheels` runs builds of all.
+    With kernels for this processor alone, which takes half the time; `make test-wheels` runs builds of all.
     """
     source, installed = tmp_path / "source", tmp_path / "installed"
     source.mkdir()

@@ -381,12 +381,12 @@ def test_memory_that_does_not_suffice(key: ClientKey, cpu: Session, cuda: Sessio
         while not ended.is_set():
             lowest.append(_engine.device_memory(0)[0])
 
-    watching = threading.Thread(target=watch)
-    watching.start()
     x = key.encrypt([0, 1])
     size = _engine.parameter_set(key.parameters.name).large_words
     rows = total // (size * x.words.dtype.itemsize) + 1
     resident = x.to_device()
+    watching = threading.Thread(target=watch)
+    watching.start()
     try:
         for _ in range(2):
             with pytest.raises(OutOfDeviceMemory, match=r"needed \d+ MiB, free \d+ MiB"):
