@@ -1,7 +1,7 @@
 """`make wheels`: the source distribution and the wheels of a release in dist/, with SHA256SUMS, a bill of materials and a list of licences.
 
-Wheels are built from the source distribution, unpacked, so that what it lacks is noticed. A variant keeps one build folder for all
-Pythons: the engine is compiled once, its bindings for each. auditwheel says which systems a wheel runs on, and puts that in its name.
+Wheels are built from the source distribution, unpacked, so that what it lacks is noticed. A variant for this machine keeps one build folder
+for all Pythons: the engine is compiled once, its bindings for each. auditwheel says which systems a wheel runs on, and puts that in its name.
 """
 
 from __future__ import annotations
@@ -158,6 +158,8 @@ def build_wheel(variant: Variant, python: str, interpreter: Path, source: Path, 
         "--verbose",
     ]
     folder = options.build / "engine" / variant.name
+    if variant.is_crossed:  # pybind11 forgets the other machine's suffix of modules when the Python of a folder changes
+        folder /= python
     command += [f"--config-settings=build-dir={folder}", "--wheel-dir", str(raw), str(source)]
     log = options.build / f"{variant.name}-{python}.log"
     print(f"{variant.name}, Python {python} ({log})", flush=True)
