@@ -64,7 +64,7 @@ notebooks: install $(VENV)/.notebook-tools
 # A test runs in one of $(WORKERS) processes. Threads of OpenMP sleep while they wait: several runtimes share few cores here.
 JOBS ?= $(shell nproc)
 WORKERS ?= $(shell echo $$(($(JOBS) < 4 ? $(JOBS) : 4)))
-PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
+PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup
 test: install $(VENV)/.test-tools
 	$(PYTEST) $(PYTEST_ARGS)
 
@@ -89,7 +89,7 @@ EMULATED_TESTS ?= tests/fhe_core
 EMULATED_LEFT_OUT := 257 or large_rings or (sessions_in_threads and plain) or random_batch or shipped or full_domain or all_functions or random_circuits or pinned_memory_that_is_reused or toy_binary-shaped or two_limb-shaped or toy_large-plain or toy_fine-plain or (toy_fine and (31 or 32 or 33 or 150))
 test-emulated: install $(VENV)/.test-tools
 	$(call engine,emulated,-O1)
-	PYTHONPATH=$(abspath $(BUILD))/emulated/tree CLOAKWORK_ENGINE=emulated $(PYTEST) -m "gpu and not long" -k "not ($(EMULATED_LEFT_OUT))" $(EMULATED_TESTS) $(PYTEST_ARGS)
+	PYTHONPATH=$(abspath $(BUILD))/emulated/tree CLOAKWORK_ENGINE=emulated $(PYTEST) -m gpu -k "not ($(EMULATED_LEFT_OUT))" $(EMULATED_TESTS) $(PYTEST_ARGS)
 
 # The engine under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process at the first finding: tests of the engine, of
 # hostile objects and the wire fuzzer. SANITIZED_ARGS chooses (.ci/run does). No leaks are looked for: Python leaves memory at its end.

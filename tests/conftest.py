@@ -1,4 +1,4 @@
-"""Shared pytest set-up: toy parameter sets are allowed, and tests marked `gpu` are skipped where there is no device."""
+"""Shared pytest set-up: toy parameter sets are allowed; tests/suite has what chooses tests, fixes entropy and reports memory."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
+pytest_plugins = ("tiers", "entropy", "memory")
 
 # Toy parameter sets are insecure and refused everywhere but here.
 os.environ.setdefault("CLOAKWORK_ALLOW_TOY", "1")
@@ -45,32 +47,10 @@ def pytest_sessionstart() -> None:
         pytest.exit(f"CLOAKWORK_ENGINE: expected the engine of build/{wanted}, got {found}", returncode=1)
 
 
-def _cuda_unavailable_reason() -> str | None:
-    """Why no CUDA device can be used, or None when one can."""
-    try:
-        from cloakwork.fhe_core import _engine
-    except ImportError as error:
-        return f"the engine is not installed: {error}"
-    if not hasattr(_engine, "CudaKey"):
-        return "this build has no CUDA back end"
-    count = getattr(_engine, "cuda_device_count", lambda: 0)()
-    return None if count else "no CUDA device on this machine"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    marked = [item for item in items if item.get_closest_marker("gpu")]
-    if not marked:
-        return
-    reason = _cuda_unavailable_reason()
-    if reason is not None:
-        for item in marked:
-            item.add_marker(pytest.mark.skip(reason=reason))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Tests that measure a device's free memory have it to themselves, where several processes of pytest share one."""
-    if item.get_closest_marker("gpu") is None or item.get_closest_marker("skip") is not None:
+    if item.get_closest_marker("gpu") is None:
         return (yield)
     alone = item.get_closest_marker("measures_memory") is not None
     with Path(__file__).open("rb") as file:  # any file that all processes see; the lock ends with it

@@ -74,7 +74,7 @@ def test_what_the_build_copies_is_there() -> None:
     assert not any(fnmatch.fnmatch("tests", rule[1:]) for rule in (ROOT / ".dockerignore").read_text().splitlines())
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 @pytest.mark.timeout(1200)
 def test_build_steps_and_health_check(tmp_path: Path) -> None:
     """The commands of the `cpu` image in a fresh environment: install from the build context, serve, ask for health.

@@ -89,7 +89,7 @@ def finished(http: httpx.Client, identity: str, seconds: float = 120) -> dict[st
         time.sleep(0.02)
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_no_accepted_job_is_lost(tmp_path: Path, fill: Callable[[Path], Path]):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")  # noqa: T201
@@ -120,7 +120,7 @@ def test_no_accepted_job_is_lost(tmp_path: Path, fill: Callable[[Path], Path]):
         assert sum(load.answered for load in loads) > ROUNDS
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_a_request_that_kills_every_engine_fails_and_the_service_goes_on(tmp_path: Path, fill: Callable[[Path], Path]):
     limits = {"MAX_ATTEMPTS": "1", "THREADS": "1"}
     with running(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:

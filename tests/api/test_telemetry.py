@@ -12,7 +12,7 @@ import pytest
 from scoring_server import User, running
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_requests_are_exported_as_spans(tmp_path: Path, fill: Callable[[Path], Path]):
     pytest.importorskip("opentelemetry.instrumentation.fastapi", reason="needs the extra 'telemetry'")
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the extra 'telemetry'")

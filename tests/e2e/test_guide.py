@@ -53,7 +53,7 @@ def printed(page: Path, folder: Path) -> list[str]:
     return done.stdout.split(f"{MARK}\n")[:-1]
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
 def test_pages_print_what_they_show(page: Path, tmp_path: Path) -> None:
     if "torch" in page.read_text(encoding="utf-8"):

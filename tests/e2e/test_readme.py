@@ -14,7 +14,7 @@ from scoring_server import running
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_ten_lines_score_an_encrypted_iris_sample(tmp_path: Path) -> None:
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     (example,) = [found for found in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL) if "Client(" in found]

@@ -337,7 +337,7 @@ def test_device_list() -> None:
 # --- shipped sets ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("name", [*SHIPPED_SETS, *PAPER_SETS])
 def test_shipped_sets(name: str) -> None:
     """Both kernels and the CPU on a few ciphertexts of the full dimension; publications' sets too."""

@@ -44,7 +44,7 @@ def in_lanes(params: ParameterSet, messages: NDArray[np.int64]) -> NDArray[np.in
     return messages if params.lane_count == 1 else (messages[..., None] + np.arange(params.lane_count)) % size
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_every_message(key: ClientKey, session: Session) -> None:
     """Permutations in turn: whatever message stands at an edge of its slot, its neighbours give something else."""
     size = 1 << key.parameters.message_bits
@@ -60,7 +60,7 @@ def test_every_message(key: ClientKey, session: Session) -> None:
     np.testing.assert_array_equal(outputs.T, np.array(permutations)[index, values.T])
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_sums_of_outputs_and_shifts(key: ClientKey, session: Session) -> None:
     """A sum of outputs at the largest norm that is a whole number, looked up once more, and entries further on of the same rotation."""
     size, count = 1 << key.parameters.message_bits, int(key.parameters.max_weight_norm) ** 2

@@ -104,7 +104,7 @@ def test_batches(batch: int) -> None:
 
 
 @gpu
-@pytest.mark.long
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("ring", LARGE, ids=str)
 def test_large_rings(ring: tuple[int, int, int, int]) -> None:
     check_ring(ring, 3)
@@ -126,7 +126,7 @@ def test_sums_of_products(rows: int, terms: int, parts: int) -> None:
 
 
 @gpu
-@pytest.mark.parametrize("name", ["toy_bgv12", pytest.param("bgv14", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["toy_bgv12", pytest.param("bgv14", marks=pytest.mark.tier("all"))])
 def test_an_evaluator_there_is_one_here(name: str) -> None:
     """Products, rotations, divisions, sums: ciphertexts of either side go in, the same words come out and decrypt."""
     parameters = LevelledParameters.of(name, 65537)

@@ -179,9 +179,9 @@ def test_the_cpu_has_the_words_of_the_reference(made: Ceremony) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "name", [*TOYS, *(pytest.param(name, marks=pytest.mark.long) for name in ("lut3_2p", "lut3_3p"))]
+    "name", [*TOYS, *(pytest.param(name, marks=pytest.mark.tier("all")) for name in ("lut3_2p", "lut3_3p"))]
 )
-@pytest.mark.parametrize("batch", [1, 2, 33, pytest.param(300, marks=pytest.mark.long)])
+@pytest.mark.parametrize("batch", [1, 2, 33, pytest.param(300, marks=pytest.mark.tier("all"))])
 def test_a_device_has_the_words_of_the_cpu(name: str, batch: int) -> None:
     params, keys = parameter_set(name), _device_ceremony(name).keys
     words = (keys.seed, keys.bootstrap_bodies, keys.keyswitch_bodies)
@@ -228,7 +228,7 @@ def test_lookups_and_gates(made: Ceremony, session: Session) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", ["lut3_2p", pytest.param("lut3_3p", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["lut3_2p", pytest.param("lut3_3p", marks=pytest.mark.tier("all"))])
 def test_shipped_sets(name: str, device: str) -> None:
     made = _device_ceremony(name)
     session, params = Session(made.keys, device=device), made.joint.parameters

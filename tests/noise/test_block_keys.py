@@ -99,7 +99,7 @@ def test_whole_lookup(name: str, laboratory_named: Callable[[str], Any]) -> None
         assert np.abs(errors).max() < noise.lookup_margin(laboratory.params) * 5.5 / 9.2
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_whole_lookup_of_an_extended_table(laboratory_named: Callable[[str], Any]) -> None:
     """8,192 sums of entries of few rotations, which are what takes time: off by 1.6 % in one standard deviation, by 1.4 % for the key's weight.
 

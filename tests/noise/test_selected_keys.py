@@ -83,7 +83,7 @@ def test_a_digit_of_zero_adds_no_noise() -> None:
     assert np.array_equal(rotated[0, -1], table[0]) and not rotated[0, :-1].any()
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_the_shipped_set(laboratory_named: Callable[[str], Any]) -> None:
     """16,384 coefficients of a rotation; 4,096 keyswitches and look-ups, 2 % in one standard deviation. 0.4 GiB of keys, 1.3 GiB expanded."""
     laboratory = laboratory_named("gate_ap")

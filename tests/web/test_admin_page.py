@@ -15,7 +15,7 @@ from scoring_server import Server, User, becomes, new_tenant, running, toy_model
 PATIENCE_MS = 60_000
 PHONE = {"width": 360, "height": 640}
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.tier("all")
 
 
 def tenant(data: Path, name: str, *scopes: str) -> str:

@@ -17,7 +17,7 @@ from cloakwork.api.http.page_content import read_content
 from cloakwork.app.cli.shared.page_proxy import Service
 from cloakwork.app.cli.shared.page_server import PageServer
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.tier("all")
 
 
 class Local:

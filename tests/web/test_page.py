@@ -20,7 +20,7 @@ from cloakwork.models import zoo
 PHONE = {"width": 360, "height": 640}
 PART = 4 << 20  # of a key, in one request
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.tier("all")
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.models import zoo
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]  # one sample after the other, on a machine that may be busy
+pytestmark = [pytest.mark.tier("all"), pytest.mark.timeout(1800)]  # one sample after the other, on a machine that may be busy
 
 DRAWN, SEED = 200, 20261124
 WORD = "of the agreement"

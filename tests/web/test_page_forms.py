@@ -23,7 +23,7 @@ RNG = np.random.default_rng(12)
 WORDS = ["red dog barks", "blue cat", "red cat sleeps", "dog dog", "the bird sings", "a blue bird"] * 4
 make = pipeline.make_pipeline
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.tier("all")
 
 
 def table() -> tuple[CompiledModel, np.ndarray]:

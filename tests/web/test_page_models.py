@@ -18,7 +18,7 @@ from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models import zoo
 from cloakwork.models.compiler import CompiledModel, compile_onnx
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.tier("all")
 
 BITMAPS, PHOTOGRAPHS = "digits-logistic", "cifar10-vgg"
 COLOURS = {"airplane": (255, 0, 0), "automobile": (0, 255, 0), "bird": (0, 0, 255)}

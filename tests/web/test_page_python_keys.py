@@ -21,7 +21,7 @@ from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.models import zoo
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.tier("all")
 
 WORD = "made in Python"
 NONE_SENT = "none: the server has them"

@@ -10,7 +10,7 @@ import pytest
 from page_visits import TREE, Opened, answer_of, ask, choose, costs_of, listening, with_models, with_passphrase
 from scoring_server import Server, becomes, running
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.tier("all")
 
 NONE_SENT = "none: the server has them"
 STORED = """async () => {

@@ -31,7 +31,7 @@ FREE = """() => {
 GAP = 16  # between two columns
 
 narrow = pytest.mark.parametrize("width", [320, 390])
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.tier("all")
 
 
 @pytest.fixture(scope="module")

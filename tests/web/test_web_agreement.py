@@ -237,7 +237,7 @@ def wrong(x: np.ndarray) -> list[np.ndarray]:
     return [missing, infinite, unseen, x[:3, :-1], x[:0]]
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_drawn_pipelines(batch: int, web: Path, tmp_path: Path) -> None:
     seeds, _, cases = drawn_cases(range(batch * DRAWS, (batch + 1) * DRAWS))

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "fhe_core/chacha20.hpp"
@@ -12,6 +13,12 @@ namespace fhe_core {
 
 // 32 bytes of operating-system entropy. Throws FheError when the system has none to give.
 Seed random_seed();
+
+// Tests only: replaces the operating system's entropy in this process by what follows from a seed, until it is called with none.
+void replace_entropy(const std::optional<Seed>& seed);
+
+// How often this process asked the operating system for entropy.
+std::uint64_t entropy_requests();
 
 // A stream of secret words. Each object is freshly keyed and lives for one call, or for the making of one key where there are no
 // forks; so a fork never shares one. Erased on destruction.

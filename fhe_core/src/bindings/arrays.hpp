@@ -5,11 +5,13 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -169,6 +171,17 @@ inline Seed checked_seed(const pybind11::object& value, const char* name = "seed
     Seed seed;
     checked_seed_into(seed, value, name);
     return seed;
+}
+
+// Fixed entropy, which tests alone may give: None is none.
+inline std::optional<Seed> fixed_entropy(const pybind11::object& value) {
+    if (value.is_none()) return std::nullopt;
+    const char* allowed = std::getenv("CLOAKWORK_ALLOW_TOY");
+    if (allowed == nullptr || std::string_view(allowed) != "1")
+        throw ParameterError(
+            "entropy: expected None, got a fixed value, which makes every key and noise predictable; leave it out, or set "
+            "CLOAKWORK_ALLOW_TOY=1 in tests");
+    return checked_seed(value, "entropy");
 }
 
 inline pybind11::bytes seed_bytes(const Seed& seed) { return {reinterpret_cast<const char*>(seed.data()), seed.size()}; }

@@ -28,16 +28,9 @@ std::vector<std::int64_t> public_bodies_shape(const ParameterSet& params) {
 }
 
 std::unique_ptr<SecretKey> generate(const ParameterSet& params, const py::object& entropy) {
-    if (entropy.is_none()) {
-        const py::gil_scoped_release release;
-        return SecretKey::generate(params);
-    }
-    const char* allowed = std::getenv("CLOAKWORK_ALLOW_TOY");
-    if (allowed == nullptr || std::string_view(allowed) != "1")
-        throw ParameterError(
-            "entropy: expected None, got a fixed value, which makes every key and noise predictable; leave it out, or set "
-            "CLOAKWORK_ALLOW_TOY=1 in tests");
-    return SecretKey::generate_from_entropy(params, checked_seed(entropy, "entropy"));
+    const std::optional<Seed> fixed = fixed_entropy(entropy);
+    const py::gil_scoped_release release;
+    return fixed ? SecretKey::generate_from_entropy(params, *fixed) : SecretKey::generate(params);
 }
 
 py::bytes export_key(const SecretKey& key) {

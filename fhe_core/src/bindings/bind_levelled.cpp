@@ -229,15 +229,7 @@ std::shared_ptr<Prepared> expand_key(const Shared& levelled, const py::object& s
 // --- secret ---------------------------------------------------------------------------------------------------------------------
 
 std::unique_ptr<LevelledKey> generate(const Shared& levelled, const py::object& entropy) {
-    std::optional<Seed> seed;
-    if (!entropy.is_none()) {
-        const char* allowed = std::getenv("CLOAKWORK_ALLOW_TOY");
-        if (allowed == nullptr || std::string_view(allowed) != "1")
-            throw ParameterError(
-                "entropy: expected None, got a fixed value, which makes every key and noise predictable; leave it out, or set "
-                "CLOAKWORK_ALLOW_TOY=1 in tests");
-        seed = checked_seed(entropy, "entropy");
-    }
+    const std::optional<Seed> seed = fixed_entropy(entropy);
     const py::gil_scoped_release release;
     return LevelledKey::generate(levelled, seed);
 }

@@ -18,14 +18,9 @@ namespace fhe_core {
 namespace {
 
 std::unique_ptr<PartyKey> generate(const ParameterSet& params, int index, const py::object& entropy) {
-    if (entropy.is_none()) {
-        const py::gil_scoped_release release;
-        return PartyKey::generate(params, index);
-    }
-    const char* allowed = std::getenv("CLOAKWORK_ALLOW_TOY");
-    if (allowed == nullptr || std::string_view(allowed) != "1")
-        throw ParameterError("entropy: a fixed value makes every key and noise predictable; it is for tests alone");
-    return PartyKey::generate_from_entropy(params, index, checked_seed(entropy, "entropy"));
+    const std::optional<Seed> fixed = fixed_entropy(entropy);
+    const py::gil_scoped_release release;
+    return fixed ? PartyKey::generate_from_entropy(params, index, *fixed) : PartyKey::generate(params, index);
 }
 
 py::bytes export_secret(const PartyKey& key) {

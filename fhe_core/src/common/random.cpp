@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <string>
 #if defined(__APPLE__)
 #include <sys/random.h>
@@ -87,13 +88,52 @@ std::vector<long double> gaussian_weights(long double scale, std::int64_t last) 
     return weights;
 }
 
+#if !defined(__wasm__)
+// Tests only: what replaces the operating system's entropy, and how much of it is used.
+struct Replacement {
+    std::mutex mutex;
+    std::optional<Seed> seed;
+    std::uint64_t calls = 0;
+};
+
+Replacement& replacement() {
+    static Replacement object;
+    return object;
+}
+
+bool fill_from_replacement(Seed& seed) {
+    Replacement& fixed = replacement();
+    const std::lock_guard lock(fixed.mutex);
+    if (!fixed.seed) return false;
+    seed = SecretStream(*fixed.seed, fixed.calls++).seed();
+    return true;
+}
+#else
+bool fill_from_replacement(Seed&) { return false; }
+#endif
+
+std::atomic<std::uint64_t> system_requests{0};
+
 void fill_entropy(Seed& seed) {
+    if (fill_from_replacement(seed)) return;
+    ++system_requests;
     if (getentropy(seed.data(), seed.size()) != 0)
         throw FheError(std::string("expected 32 bytes of operating-system entropy, got the error '") + std::strerror(errno) +
                        "'; allow the getrandom system call for this process");
 }
 
 }  // namespace
+
+#if !defined(__wasm__)
+void replace_entropy(const std::optional<Seed>& seed) {
+    Replacement& fixed = replacement();
+    const std::lock_guard lock(fixed.mutex);
+    fixed.seed = seed;
+    fixed.calls = 0;
+}
+#endif
+
+std::uint64_t entropy_requests() { return system_requests; }
 
 Seed random_seed() {
     Seed seed;

@@ -106,7 +106,7 @@ def test_streamed_routes_are_those_with_binary_bodies(tmp_path: Path):
             assert streamed == ("application/octet-stream" in content), (method, path)
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_a_client_that_does_not_read_is_let_go(tmp_path: Path, fill: Callable[[Path], Path]):
     """Answers lie in memory only as long as somebody takes them."""
     limits = {"BODY_IDLE_SECONDS": "2", "SYNCHRONOUS_SECONDS": "600"}

@@ -56,7 +56,7 @@ def test_every_route_of_the_surface_is_described(http: httpx.Client):
     assert http.get("/docs").status_code == 200
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_schemathesis_finds_nothing(tmp_path: Path, fill: Callable[[Path], Path]):
     """10,000 cases: CLOAKWORK_TEST_CASES=200."""
     data = fill(tmp_path / "data")

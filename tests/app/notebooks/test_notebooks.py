@@ -39,7 +39,7 @@ def printed(notebook: nbformat.NotebookNode) -> str:
     return "".join(output.text for output in outputs if output.output_type == "stream")
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

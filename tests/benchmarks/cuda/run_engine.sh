@@ -22,7 +22,7 @@ cd - >/dev/null
 echo "installed after $(($(date +%s) - started)) s"
 nvidia-smi --query-gpu=name,clocks.sm,driver_version --format=csv,noheader
 
-timeout 120 python3 -m pytest -q -x -p no:cacheprovider -o filterwarnings=default -o minversion=7 tests/fhe_core/test_cuda.py -m "not long" >"$out/test_cuda.txt" 2>&1
+timeout 120 python3 -m pytest -q -x -p no:cacheprovider -o filterwarnings=default -o minversion=7 tests/fhe_core/test_cuda.py >"$out/test_cuda.txt" 2>&1
 tail -15 "$out/test_cuda.txt"
 timeout 170 python3 tests/benchmarks/cuda/bench_engine.py --repeats 3 --json "$out/bench_engine.json" 2>&1 | tee "$out/bench_engine.txt"
 timeout 100 python3 -m pytest -q -p no:cacheprovider -o filterwarnings=default -o minversion=7 tests/fhe_core/test_cuda.py -m long >"$out/test_shipped.txt" 2>&1
@@ -31,7 +31,7 @@ timeout 40 python3 -m pytest -q -p no:cacheprovider -o filterwarnings=default -o
 tail -8 "$out/test_session.txt"
 for tool in memcheck racecheck; do
     echo "compute-sanitizer $tool"
-    timeout 60 compute-sanitizer --tool $tool --error-exitcode 9 python3 -m pytest -q -p no:cacheprovider -o filterwarnings=default -o minversion=7 tests/fhe_core/test_cuda.py -m "not long" \
+    timeout 60 compute-sanitizer --tool $tool --error-exitcode 9 python3 -m pytest -q -p no:cacheprovider -o filterwarnings=default -o minversion=7 tests/fhe_core/test_cuda.py \
         -k "(test_bootstrap and (33 or 257) and (toy-shaped or toy_gate-shaped or toy_two_limb-plain)) or (test_linear and shape1 and 128)" \
         >"$out/$tool.txt" 2>&1
     grep -E "passed|failed|ERROR SUMMARY|RACECHECK SUMMARY|Device not supported" "$out/$tool.txt" | tail -3

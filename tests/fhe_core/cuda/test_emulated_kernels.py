@@ -77,7 +77,7 @@ def test_every_emulator_is_run() -> None:
     assert {path.stem for path in HERE.glob("emulate_*.cpp")} == set(EMULATORS)
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("name", EMULATORS)
 def test_emulated(programs: dict[str, Path], name: str) -> None:
     result = subprocess.run([programs[name]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)

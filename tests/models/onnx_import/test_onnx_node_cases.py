@@ -152,7 +152,7 @@ def outcome(case: TestCase) -> str:
     return "computed"
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_every_case_is_computed_or_refused_for_a_stated_reason() -> None:
     outcomes = {name: outcome(case) for name, case in cases().items()}
     assert {name: text for name, text in outcomes.items() if text not in ("", "computed")} == {}

@@ -37,7 +37,7 @@ def test_simulated_accuracy_on_the_whole_test_set(model: CompiledModel) -> None:
     assert (simulated == clear).mean() >= 0.99
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("name", ["mnist-mlp-3x1024", "mnist-cnn", "mnist-strided"])
 def test_larger_models_do_what_their_cards_say(name: str) -> None:
     """On 1,000 images of the later half, which is the easier one: a lower bound from the card of all 10,000 and four deviations."""

@@ -54,7 +54,7 @@ def failures(estimator: Any) -> set[str]:
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.long)
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.tier("all"))
         for name in (estimators.__all__ if os.environ.get("CLOAKWORK_CHECK_ALL") else (*QUICK, *LONG))
     ],
 )

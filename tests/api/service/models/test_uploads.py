@@ -241,7 +241,7 @@ def test_two_requests_for_one_version(server: Server, artefact: bytes, other: by
     assert left(server, "raced") == ["1.clkm", "1.json"]
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_a_killed_service_has_the_version_or_nothing(tmp_path: Path, fill: Callable[[Path], Path], artefact: bytes):
     with running(fill(tmp_path / "data")) as server:
         with raw(server, "killed", len(artefact), artefact[:-1]):
@@ -275,7 +275,7 @@ def test_scopes_and_names(tmp_path: Path, fill: Callable[[Path], Path], artefact
         assert not (data / "models" / "toy" / "2.clkm").exists()
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 def test_a_structured_secret_is_refused(tmp_path: Path, fill: Callable[[Path], Path]):
     content = program_to_bytes(toy_model(set_name="toy_block_two_limb").program)
     for allowed, expected in (("false", (409, "structured_keys_refused")), ("true", (201, None))):

@@ -13,7 +13,7 @@ from cloakwork.models.compiler import CompiledModel
 DATA = os.environ.get("CLOAKWORK_DATA", "")
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 @pytest.mark.skipif(
     not (Path(DATA) / "mnist").is_dir(), reason="no MNIST: set CLOAKWORK_DATA to the folder that holds mnist/"
 )

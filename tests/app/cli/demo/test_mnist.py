@@ -48,7 +48,7 @@ def test_our_own_digits_are_read_right(run, tmp_path):
         assert picture.size[0] > 5 * 28
 
 
-@pytest.mark.long
+@pytest.mark.tier("all")
 @pytest.mark.skipif(
     not (Path(DATA) / "mnist").is_dir(), reason="no MNIST: set CLOAKWORK_DATA to the folder that holds mnist/"
 )
