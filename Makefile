@@ -1,5 +1,6 @@
-# make demo | web | site | notebooks | test | test-emulated | sanitize | lint | format | bench. Needs Python 3.11 or newer, a C++20 compiler and a Python package index; the rest
-# (CMake, Ninja, pybind11, linters) is installed into $(VENV) at the versions of constraints.txt.
+# make demo | check | test | test-all | test-release | web | site | notebooks | format | bench (`make help` says what each does). Needs Python 3.11 or
+# newer, a C++20 compiler and a Python package index; the rest (CMake, Ninja, pybind11, linters) is installed into $(VENV) at the versions of
+# constraints.txt.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -8,14 +9,25 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(she
 VENV ?= .venv
 BUILD ?= build
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# Modules are compiled when they are first imported, which few of the installed ones are.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 # The sub-packages of cloakwork that exist in this checkout (pyproject.toml maps each one).
 PACKAGES := $(filter fhe_core models training api app,$(patsubst %/,%,$(wildcard */)))
 PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.py' '*.pyi')
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: demo web site notebooks test test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-clang-format lint-web format bench bench-openfhe deploy-tools wheels test-wheels install clean
+.PHONY: help demo web site notebooks check test test-all test-rest test-more test-release test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-links \
+	lint-clang-format lint-web lint-workflows format bench bench-openfhe tools build-tools engine deploy-tools system-tools image wheels test-wheels install clean
+
+help:
+	@echo "make demo          installs what the demonstration needs and reads encrypted digits (a minute)"
+	@echo "make check         format, lint, types, imports, links, TypeScript; builds no engine (a minute)"
+	@echo "make test          installs, builds and runs the tests of a contributor (ten minutes on two cores)"
+	@echo "make test-all      check, test and the rest of what continuous integration runs (35 minutes)"
+	@echo "make test-release  statistics of every shipped set, notebooks, wheels, ten thousand images, cards (hours)"
+	@echo "make test PYTEST_ARGS='tests/models -k onnx'    a part; with '--tier all' what CI has of it"
+	@echo "make web | site | notebooks | format | bench | wheels | clean"
 
 # Without an install: one for this machine alone (.demo-installed), which leaves out what the demonstration does not need. `make install`
 # builds the rest in the same folder.
@@ -61,12 +73,28 @@ $(BUILD)/mermaid/$(MERMAID):
 notebooks: install $(VENV)/.notebook-tools
 	cd app/notebooks && $(abspath $(BIN))/python -m jupyter lab $(NOTEBOOKS_ARGS)
 
-# A test runs in one of $(WORKERS) processes. Threads of OpenMP sleep while they wait: several runtimes share few cores here.
+# A test runs in one of $(WORKERS) processes. Threads of OpenMP sleep while they wait: several runtimes share few cores here. Tiers: CONTRIBUTING.md.
 JOBS ?= $(shell nproc)
 WORKERS ?= $(shell echo $$(($(JOBS) < 4 ? $(JOBS) : 4)))
 PYTEST = OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup
-test: install $(VENV)/.test-tools
-	$(PYTEST) $(PYTEST_ARGS)
+test: $(VENV)/.build-tools
+	@$(MAKE) --no-print-directory --jobs=2 engine $(VENV)/.test-tools
+	@$(MAKE) --no-print-directory install
+	$(PYTEST) --tier test $(PYTEST_ARGS)
+
+test-all: check test test-rest
+
+# What CI runs beside `make check` and `make test`.
+test-rest: test-more test-emulated sanitize site
+
+test-more: install $(VENV)/.test-all-tools deploy-tools
+	$(PYTEST) --tier all --beyond test $(PYTEST_ARGS)
+
+# Hours: noise of every set that changed, then what no other tier runs, on cards if there are some, then wheels in fresh environments.
+test-release: install $(VENV)/.test-all-tools deploy-tools
+	$(BIN)/python tests/noise/measure.py
+	$(PYTEST) --tier release --beyond all $(PYTEST_ARGS)
+	$(MAKE) --no-print-directory wheels test-wheels
 
 # The engine again in a folder of its own: $(call engine,NAME,COMPILER FLAGS), with the CUDA back end on emulated devices (on the CPU,
 # cuda/emulation), and $(BUILD)/NAME/tree, where Python finds cloakwork with that engine.
@@ -111,16 +139,31 @@ bench-openfhe: install
 	mkdir -p $(BUILD)
 	$(BIN)/python tests/benchmarks/compare_openfhe.py --environment $(BUILD)/openfhe --json $(BUILD)/openfhe.json --markdown docs/benchmarks/cpu.md
 
-lint: lint-ruff lint-mypy lint-imports lint-clang-format
+# Everything that needs no engine, two at a time.
+check: $(VENV)/.check-tools typecheck-tree
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-mypy lint-ruff lint-clang-format lint-imports lint-links lint-workflows lint-web
+
+lint: check
 
 lint-ruff: $(VENV)/.lint-tools
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-lint-web: web/node_modules/.package-lock.json
-	cd web && $(NPM) run --silent lint
+# Without npm this is left out, but not in CI.
+lint-web: $(if $(shell command -v $(NPM)),web/node_modules/.package-lock.json)
+	@if command -v $(NPM) >/dev/null; then cd web && $(NPM) run --silent lint && $(NPM) run --silent types; \
+	elif [ "$$CLOAKWORK_CI" = 1 ]; then echo "lint-web: there is no $(NPM)" >&2; exit 1; \
+	else echo "lint-web: left out, there is no $(NPM)"; fi
 
-lint-mypy: install $(VENV)/.lint-tools $(VENV)/.test-tools $(VENV)/.release-tools $(VENV)/.site-tools typecheck-tree
+# Links, files, targets and commands that documents name.
+lint-links: $(VENV)/.check-tools
+	$(BIN)/python -m pytest --quiet -p no:cacheprovider --numprocesses 0 tests/documents/test_links.py
+
+lint-workflows: $(VENV)/.lint-tools
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --offline --quiet .github/workflows
+
+lint-mypy: $(VENV)/.check-tools typecheck-tree
 	MYPYPATH=$(BUILD)/typecheck $(BIN)/mypy --cache-dir $(BUILD)/mypy $(addprefix $(BUILD)/typecheck/cloakwork/,$(PACKAGES))
 	MYPYPATH=$(BUILD)/typecheck:tests/benchmarks:tests/benchmarks/elsewhere:tests/models:tests/api $(BIN)/mypy --cache-dir $(BUILD)/mypy tests/benchmarks
 	MYPYPATH=$(BUILD)/typecheck:release $(BIN)/mypy --cache-dir $(BUILD)/mypy release
@@ -155,6 +198,11 @@ test-wheels: $(VENV)/.release-tools
 
 install: $(VENV)/.installed
 
+# All that is downloaded, for CI: what it needs is there or it fails.
+tools: $(VENV)/.check-tools deploy-tools $(VENV)/.web-tools web/node_modules/.package-lock.json $(BUILD)/mermaid/$(MERMAID)
+build-tools: $(VENV)/.build-tools
+engine: $(BUILD)/wheel/.built
+
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: Python 3.11 or newer was not found; install it, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
@@ -169,10 +217,21 @@ extra = $(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject
 # $(call shown,ARGUMENTS,NAME): a build by pip with progress of the compilation; all that it says is in $(BUILD)/NAME.log, and shown where it fails.
 shown = mkdir -p $(BUILD); $(BIN)/python -m pip --disable-pip-version-check $(1) --verbose 2>&1 | $(BIN)/python release/progress.py $(BUILD)/$(2).log || { tail -n 60 $(BUILD)/$(2).log >&2; exit 1; }
 
-# Not editable: the tests see what a user installs. Build tools stay in $(VENV), so that a second build compiles only what changed.
-$(VENV)/.installed: $(SOURCES) $(VENV)/.build-tools
-	@echo "building and installing cloakwork into $(VENV) (about a minute the first time; minutes more for CUDA where there is nvcc)"
-	@$(call shown,install --constraint constraints.txt --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} .,install)
+# A wheel without what it depends on, which is downloaded meanwhile. Build tools stay in $(VENV), so that a second build compiles only what changed.
+$(BUILD)/wheel/.built: $(SOURCES) | $(VENV)/.build-tools
+	@echo "building cloakwork (two minutes on two cores the first time; minutes more for CUDA, if there is a card or CLOAKWORK_CUDA=ON asks for it)"
+	@rm -rf $(BUILD)/wheel
+	@$(call shown,wheel --no-deps --no-build-isolation --config-settings=build-dir=$(BUILD)/{wheel_tag} --wheel-dir $(BUILD)/wheel .,wheel)
+	@touch $@
+
+# Not editable: the tests see what a user installs.
+$(VENV)/.installed: $(BUILD)/wheel/.built | $(VENV)/.dependencies
+	@$(PIP) --no-deps --force-reinstall $(BUILD)/wheel/*.whl
+	@rm -f $(VENV)/.demo-installed
+	@touch $@
+
+$(VENV)/.dependencies: pyproject.toml constraints.txt | $(BIN)/python
+	@$(call extra,dependencies) | $(PIP) --requirement /dev/stdin
 	@touch $@
 
 # The demonstration's engine: kernels of this processor, no CUDA. What it needs is downloaded while it compiles.
@@ -192,8 +251,12 @@ $(VENV)/.demo-tools: pyproject.toml constraints.txt | $(BIN)/python
 	@{ $(call extra,dependencies); $(call extra,demo); } | $(PIP) --requirement /dev/stdin
 	@touch $@
 
-$(VENV)/.test-tools: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.test-tools: pyproject.toml constraints.txt | $(VENV)/.dependencies
 	$(call extra,test) | $(PIP) --requirement /dev/stdin
+	@touch $@
+
+$(VENV)/.test-all-tools: pyproject.toml constraints.txt | $(VENV)/.test-tools
+	$(call extra,test-all) | $(PIP) --requirement /dev/stdin
 	@touch $@
 
 # What reads the files of deploy/ beside the tests: without them the tests that need them are skipped.
@@ -220,7 +283,21 @@ $(VENV)/.release-tools: constraints.txt $(VENV)/.build-tools | $(BIN)/python
 	@touch $@
 
 $(VENV)/.lint-tools: constraints.txt | $(BIN)/python
-	$(PIP) ruff mypy import-linter clang-format
+	$(PIP) ruff mypy import-linter clang-format check-jsonschema zizmor
+	@touch $@
+
+# What the tests of the page and of deploy/ need from Debian: a browser, a proxy, the checker of alerts. As root.
+system-tools:
+	apt-get update
+	apt-get install --yes --no-install-recommends nginx-light prometheus $(if $(shell command -v chromium google-chrome),,chromium)
+
+image:
+	mkdir -p $(BUILD)
+	docker build --target cpu --tag cloakwork .
+	docker save cloakwork | gzip >$(BUILD)/cloakwork-image.tar.gz
+
+# The types of what is imported, beside the linters. One pip at a time works on $(VENV).
+$(VENV)/.check-tools: $(VENV)/.lint-tools $(VENV)/.test-all-tools $(VENV)/.release-tools $(VENV)/.site-tools
 	@touch $@
 
 clean:

@@ -1,7 +1,7 @@
 """Shows a build as it goes: `pip install --verbose .. 2>&1 | python release/progress.py LOG`.
 
 Reads what pip and Ninja print, keeps all of it in LOG, and shows Ninja's counter `[n/m]`: as one line that is written over on a terminal,
-as a line at every tenth elsewhere. What comes before and after the compilation is not shown; the caller prints LOG when the build failed.
+as a line at every tenth elsewhere. Of what comes before the compilation it shows one line, if CUDA is left out; the caller prints LOG when the build failed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 STEP: Final = re.compile(r"^\s*\[(\d+)/(\d+)\] (.*)$")
+NEWS: Final = re.compile(r"^\s*-- (CUDA back end .*)$")
 _TENTHS: Final = 10
 _BAR: Final = 30
 
@@ -22,6 +23,8 @@ def show(lines: TextIO, log: TextIO, out: TextIO) -> None:
     start, tenth, shown = time.monotonic(), 0, False
     for line in lines:
         log.write(line)
+        if news := NEWS.match(line):
+            out.write(f"{news[1]}\n")
         found = STEP.match(line)
         if found is None:
             continue

@@ -1,3 +1,17 @@
+# find_card(reason): empty when this machine shows an NVIDIA card, else what is missing. Kernels take minutes to compile, so AUTO compiles them
+# only for a machine that can run them. The paths are those of Linux, of WSL and of Tegra.
+set(CLOAKWORK_CARD_PATHS "/proc/driver/nvidia/gpus/*" "/dev/nvidia[0-9]*" /dev/dxg /dev/nvhost-gpu
+    CACHE STRING "Paths of which one exists where there is a card")
+mark_as_advanced(CLOAKWORK_CARD_PATHS)
+
+function(find_card reason)
+  file(GLOB cards LIST_DIRECTORIES true ${CLOAKWORK_CARD_PATHS})
+  set(${reason} "" PARENT_SCOPE)
+  if(NOT cards)
+    set(${reason} "no NVIDIA card is visible on this machine" PARENT_SCOPE)
+  endif()
+endfunction()
+
 # probe_cuda(reason): empty when this machine builds CUDA C++20 for CMAKE_CUDA_ARCHITECTURES, else one line that says why not.
 #
 # CMake ends a configuration whose compiler does not work (enable_language), which must not happen where CUDA is only welcome: the
