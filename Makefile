@@ -17,7 +17,7 @@ PYTHON_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.p
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard -- '*.hpp' '*.cpp' '*.cu' '*.cuh')
 SOURCES := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*' 2>/dev/null) pyproject.toml constraints.txt README.md
 
-.PHONY: help demo web site notebooks check test test-all test-rest test-more test-release test-emulated sanitize lint lint-ruff lint-mypy lint-imports lint-links \
+.PHONY: help demo web site notebooks check test test-all test-rest test-more test-release test-emulated sanitize lint-ruff lint-mypy lint-imports lint-links \
 	lint-clang-format lint-web lint-workflows format bench bench-openfhe tools build-tools engine deploy-tools system-tools image wheels test-wheels install clean
 
 help:
@@ -142,8 +142,6 @@ bench-openfhe: install
 # Everything that needs no engine, two at a time.
 check: $(VENV)/.check-tools typecheck-tree
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-mypy lint-ruff lint-clang-format lint-imports lint-links lint-workflows lint-web
-
-lint: check
 
 lint-ruff: $(VENV)/.lint-tools
 	$(BIN)/ruff check .
