@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import case
 from onnx import helper
 from onnx_models import mlp, model
 
@@ -22,13 +23,7 @@ from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 
 TOY = parameter_set("toy_two_limb")
-KEY = ClientKey._from_entropy(TOY, bytes(range(32)))
-SESSION = Session(KEY.evaluation_keys())
-MODES: tuple[dict[str, Any], ...] = (
-    {},
-    {"fhe": "simulate", "seed": 1},
-    {"fhe": "execute", "key": KEY, "session": SESSION},
-)
+Modes = tuple[dict[str, Any], ...]
 CALIBRATION = np.random.default_rng(5).uniform(-1, 1, (200, 4))
 LOW, HIGH = float(CALIBRATION.min()), float(CALIBRATION.max())
 ROUNDED = (-1.0, 1.0)  # outwards
@@ -87,6 +82,18 @@ KINDS: dict[str, tuple[Callable[[], CompiledModel], float, tuple[float, float] |
 }
 
 
+@pytest.fixture(scope="module")
+def modes() -> Modes:
+    """Options of `predict`."""
+    key = ClientKey.generate(TOY)
+    return {}, {"fhe": "simulate", "seed": 1}, {"fhe": "execute", "key": key, "session": Session(key.evaluation_keys())}
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, CompiledModel]:
+    return {kind: make() for kind, (make, _, _) in KINDS.items()}
+
+
 def points(kind: str) -> np.ndarray:
     """Inside, at both edges, a little and far outside."""
     low, high = KINDS[kind][2] or (-1.0, 1.0)
@@ -109,12 +116,11 @@ def shaped(kind: str, rows: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_modes_agree_inside_at_the_edge_and_beyond(kind: str) -> None:
-    make, tolerance, ends = KINDS[kind]
-    made = make()
+def test_modes_agree_inside_at_the_edge_and_beyond(models: dict[str, CompiledModel], modes: Modes, kind: str) -> None:
+    (_, tolerance, ends), made = KINDS[kind], models[kind]
     x = points(kind)
     results = []
-    for mode in MODES:
+    for mode in modes:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             results.append(made.predict(x, **mode, output="scores"))
@@ -133,10 +139,10 @@ def test_modes_agree_inside_at_the_edge_and_beyond(kind: str) -> None:
         np.testing.assert_array_equal(clear, made.predict(np.clip(x, *ends), output="scores"))
 
 
-def test_the_report_counts_values_and_names_columns() -> None:
-    made, x = network(), np.zeros((3, 4))
+def test_the_report_counts_values_and_names_columns(models: dict[str, CompiledModel], modes: Modes) -> None:
+    made, x = models["network"], np.zeros((3, 4))
     x[0, 1], x[2, 1], x[2, 3] = 7.5, -1.5, 1.5
-    for mode in MODES:
+    for mode in modes:
         with pytest.warns(CalibratedRangeWarning) as caught:
             made.predict(x, **mode)
         assert len(caught) == 1
@@ -146,54 +152,41 @@ def test_the_report_counts_values_and_names_columns() -> None:
         )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "bad",
-    [
-        np.zeros((0, 4)),
-        np.zeros(4),
-        np.float64(0.5),
-        np.zeros((1, 5)),
-        np.full((1, 4), np.nan),
-        np.full((1, 4), np.inf),
-        np.full((1, 4), "a"),
-        np.ones((1, 4), dtype=complex),
-        np.full((1, 4), None),
-        [[10**400, 0, 0, 0]],
-        [[1.0, 2.0], [3.0]],
-        [{}, {}],
-        "abcd",
-        None,
-    ],
-    ids=lambda x: str(x).replace("\n", "")[:20],
+BAD: tuple[Any, ...] = (
+    np.zeros((0, 4)),
+    np.zeros(4),
+    np.float64(0.5),
+    np.zeros((1, 5)),
+    np.full((1, 4), np.nan),
+    np.full((1, 4), np.inf),
+    np.full((1, 4), "a"),
+    np.ones((1, 4), dtype=complex),
+    np.full((1, 4), None),
+    [[10**400, 0, 0, 0]],
+    [[1.0, 2.0], [3.0]],
+    [{}, {}],
+    "abcd",
+    None,
 )
-def test_modes_refuse_the_same_input(kind: str, bad: Any) -> None:
-    made = _made(kind)
-    if isinstance(bad, np.ndarray) and bad.shape[-1:] == (4,):
-        bad = bad if bad.ndim != 2 else shaped(kind, bad)
-    for mode in MODES:
-        with pytest.raises(ShapeError):
-            made.predict(bad, **mode)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_integers_and_booleans_are_numbers(kind: str) -> None:
-    made = _made(kind)
+def test_modes_refuse_the_same_input(models: dict[str, CompiledModel], modes: Modes, kind: str) -> None:
+    for given in BAD:
+        x = shaped(kind, given) if isinstance(given, np.ndarray) and given.ndim == 2 and given.shape[1] == 4 else given
+        for mode in modes:
+            with case(given, mode), pytest.raises(ShapeError):
+                models[kind].predict(x, **mode)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_integers_and_booleans_are_numbers(models: dict[str, CompiledModel], modes: Modes, kind: str) -> None:
     for dtype in (np.int8, np.uint64, np.bool_, np.float16, object):
         x = shaped(kind, np.ones((1, 4), dtype=dtype))
         expected = None
-        for mode in MODES:
+        for mode in modes:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CalibratedRangeWarning)
-                found = made.predict(x, **mode, output="scores")
+                found = models[kind].predict(x, **mode, output="scores")
             expected = found if expected is None else expected
             assert found.shape == expected.shape and np.isfinite(found).all()
-
-
-_CACHE: dict[str, CompiledModel] = {}
-
-
-def _made(kind: str) -> CompiledModel:
-    if kind not in _CACHE:
-        _CACHE[kind] = KINDS[kind][0]()
-    return _CACHE[kind]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from typing import Any
 
@@ -11,10 +10,9 @@ import pytest
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
+from sessions import Sessions
 from sklearn import datasets
 
-from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Positions, Thermometer
 from cloakwork.training import estimators
 from cloakwork.training.tabular_data import load_tabular
@@ -96,16 +94,10 @@ def test_numbers_and_missing_values_of_every_library(
         assert step.missing == bool(np.isnan(x).any())
 
 
-@functools.cache
-def session(name: str) -> tuple[ClientKey, Session]:
-    key = ClientKey.generate(name)
-    return key, Session(key.evaluation_keys())
-
-
 @pytest.mark.parametrize(
     ("name", "bits", "digits"), [("tree", 6, 8), ("tree", 16, 8), ("boosting", 6, 60), ("boosting", 8, 90)]
 )
-def test_positions_find_secret_thresholds_of_real_sets(name: str, bits: int, digits: int) -> None:
+def test_positions_find_secret_thresholds_of_real_sets(sessions: Sessions, name: str, bits: int, digits: int) -> None:
     """Held-out labels, what is sent, and two samples really encrypted under a set of 128 bits."""
     data_name, class_name, options = MODELS[name]
     data, fitted = load_tabular(data_name), of_name(class_name, options)
@@ -120,6 +112,6 @@ def test_positions_find_secret_thresholds_of_real_sets(name: str, bits: int, dig
     np.testing.assert_array_equal(
         model.predict(data.test_x, output="scores"), on_grid.predict(data.test_x, output="scores")
     )
-    key, server = session("lut3")
+    key, server = sessions("lut3")
     found = model.predict(data.test_x[:2], "execute", key=key, session=server, output="scores")
     np.testing.assert_array_equal(found, model.predict(data.test_x[:2], output="scores"))

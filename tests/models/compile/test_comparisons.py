@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, helper
 from onnx_models import model, runtime
+from sessions import Sessions
 
-from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel, ExactSettings, calibrate, compile_onnx
 from cloakwork.models.errors import CompileError, NoParameterSetError, UnsupportedOperatorError
 
 TOY = parameter_set("toy_large")
-KEY = ClientKey._from_entropy(TOY, bytes(range(32)))
-SESSION = Session(KEY.evaluation_keys())
 OPERATORS = ["Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"]
 FLOATS = {"to": 1}
 
@@ -36,8 +33,9 @@ def toy(proto: ModelProto, x: np.ndarray, **options: Any) -> CompiledModel:
     return compiled(proto, x, candidates=[TOY], profile="exact_64", **options)
 
 
-def encrypted(made: CompiledModel, x: np.ndarray) -> np.ndarray:
-    return np.asarray(made.predict(x, fhe="execute", key=KEY, session=SESSION))
+def encrypted(sessions: Sessions, made: CompiledModel, x: np.ndarray) -> np.ndarray:
+    key, session = sessions(TOY.name)
+    return np.asarray(made.predict(x, fhe="execute", key=key, session=session))
 
 
 def as_number(nodes: list[NodeProto], width: int) -> tuple[list[NodeProto], dict[str, np.ndarray]]:
@@ -133,13 +131,13 @@ def test_a_narrow_difference_takes_one_look_up() -> None:
 
 
 @pytest.mark.parametrize("operator", ["Less", "Equal"])
-def test_encrypted_at_ties_and_next_to_them(operator: str) -> None:
+def test_encrypted_at_ties_and_next_to_them(sessions: Sessions, operator: str) -> None:
     proto = of_two(operator, *both_ways(-3.0))
     pairs = [[0, 0], [255, 255], [130, 127], [131, 127], [129, 127], [3, 0], [2, 0], [4, 0], [255, 0], [0, 255]]
     x = np.array(pairs, dtype=np.float32)
     made = toy(proto, x)
     assert made.report()["bootstraps"] > 2
-    np.testing.assert_array_equal(encrypted(made, x), runtime(proto, x))
+    np.testing.assert_array_equal(encrypted(sessions, made, x), runtime(proto, x))
 
 
 def oblique_tree(leaves: list[float]) -> ModelProto:
@@ -162,17 +160,17 @@ def oblique_tree(leaves: list[float]) -> ModelProto:
 
 
 @pytest.mark.parametrize("leaves", [[0, 1, 2, 1], [1.5, 3.25, -2.0, 7.0], [-1, -1, 3, 4]])
-def test_an_oblique_tree(leaves: list[float]) -> None:
+def test_an_oblique_tree(sessions: Sessions, leaves: list[float]) -> None:
     proto = oblique_tree(leaves)
     x = np.random.default_rng(1).integers(0, 16, (600, 8)).astype(np.float32)
     x[0], x[1] = 0, 15
     made = compiled(proto, x, input_bits=4)
     np.testing.assert_array_equal(made.predict(x), runtime(proto, x))
     on_toy = toy(proto, x, input_bits=4)
-    np.testing.assert_array_equal(encrypted(on_toy, x[:8]), runtime(proto, x[:8]))
+    np.testing.assert_array_equal(encrypted(sessions, on_toy, x[:8]), runtime(proto, x[:8]))
 
 
-def test_a_choice_between_sums() -> None:
+def test_a_choice_between_sums(sessions: Sessions) -> None:
     """Where(a < b, a + 2 b, 3 - b): both small, their difference and a bit read by one look-up."""
     nodes = [
         helper.make_node("Gemm", ["x", "w", "offset"], ["sums"]),
@@ -185,7 +183,7 @@ def test_a_choice_between_sums() -> None:
     x = np.array(list(product(range(4), repeat=2)), dtype=np.float32)
     made = toy(proto, x, input_bits=2, activation_bits=6)
     np.testing.assert_array_equal(made.predict(x), runtime(proto, x))
-    np.testing.assert_array_equal(encrypted(made, x), runtime(proto, x))
+    np.testing.assert_array_equal(encrypted(sessions, made, x), runtime(proto, x))
 
 
 def extremes(columns: int) -> ModelProto:
@@ -214,12 +212,12 @@ def test_extremes_of_two_sums(columns: int, input_bits: int) -> None:
     assert made.report()["failure_log2"] <= -128
 
 
-def test_extremes_encrypted() -> None:
+def test_extremes_encrypted(sessions: Sessions) -> None:
     x = np.array([[0, 0], [255, 255], [0, 255], [255, 0], [128, 127], [127, 128], [200, 3], [16, 15]], dtype=np.float32)
     proto = extremes(2)
     made = toy(proto, x)
     assert made.report()["bootstraps"] > 4 and made.program.output_unit > 0
-    np.testing.assert_array_equal(encrypted(made, x), runtime(proto, x))
+    np.testing.assert_array_equal(encrypted(sessions, made, x), runtime(proto, x))
 
 
 def test_a_chain_of_extremes() -> None:
@@ -316,13 +314,13 @@ def test_prototypes_within_a_radius() -> None:
     np.testing.assert_array_equal(np.asarray(made.predict(x)).reshape(-1), expected)
 
 
-def test_comparisons_of_a_program_in_a_file(tmp_path: Any) -> None:
+def test_comparisons_of_a_program_in_a_file(sessions: Sessions, tmp_path: Any) -> None:
     x = np.random.default_rng(1).integers(0, 16, (100, 8)).astype(np.float32)
     made = toy(oblique_tree([1.5, 3.25, -2.0, 7.0]), x, input_bits=4)
     made.save(tmp_path / "tree.clkm")
     loaded = CompiledModel.load(tmp_path / "tree.clkm")
     np.testing.assert_array_equal(loaded.predict(x), made.predict(x))
-    np.testing.assert_array_equal(encrypted(loaded, x[:3]), made.predict(x[:3]))
+    np.testing.assert_array_equal(encrypted(sessions, loaded, x[:3]), made.predict(x[:3]))
 
 
 def test_the_compilers_check_counts_no_circle_as_outside() -> None:

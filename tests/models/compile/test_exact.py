@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from onnx import ModelProto, helper
 from onnx_models import mlp, model, runtime
 from quantised_models import SHAPE, network, quantised
+from sessions import Sessions
 
 from cloakwork.fhe_core import noise
 from cloakwork.fhe_core.client import ClientKey
@@ -27,8 +28,6 @@ from cloakwork.models.runtime.interpreter import wire_values
 
 RNG = np.random.default_rng(17)
 TOY = parameter_set("toy_two_limb")  # 4.7 bits of values at 2^-64
-KEY = ClientKey._from_entropy(TOY, bytes(range(32)))
-SESSION = Session(KEY.evaluation_keys())
 SMALL = ExactSettings(input_bits=2, activation_bits=2)
 
 
@@ -39,8 +38,9 @@ def compiled(
     return compile_onnx(proto, x, exact=exact, **{"accuracy": None, **options})  # of random weights
 
 
-def encrypted(made: CompiledModel, x: np.ndarray) -> np.ndarray:
-    return made.predict(x, fhe="execute", key=KEY, session=SESSION)
+def encrypted(sessions: Sessions, made: CompiledModel, x: np.ndarray) -> np.ndarray:
+    key, session = sessions(TOY.name)
+    return made.predict(x, fhe="execute", key=key, session=session)
 
 
 def small_network(seed: int, activation: str, residual: bool, pool: bool) -> ModelProto:
@@ -72,7 +72,9 @@ def small_network(seed: int, activation: str, residual: bool, pool: bool) -> Mod
 
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(st.integers(0, 10_000), st.sampled_from(["Relu", "Sigmoid", "Abs"]), st.booleans(), st.booleans())
-def test_encrypted_equals_the_integer_interpreter(seed: int, activation: str, residual: bool, pool: bool) -> None:
+def test_encrypted_equals_the_integer_interpreter(
+    sessions: Sessions, seed: int, activation: str, residual: bool, pool: bool
+) -> None:
     x = np.random.default_rng(seed).uniform(-1, 1, (40, 1, 5))
     try:
         made = compiled(small_network(seed, activation, residual, pool), x)
@@ -80,7 +82,7 @@ def test_encrypted_equals_the_integer_interpreter(seed: int, activation: str, re
         return  # too many values for the toy set
     np.testing.assert_array_equal(made.predict(x, fhe="simulate", seed=1), made.predict(x))
     assert made.program.output_unit > 0
-    np.testing.assert_array_equal(encrypted(made, x[:6]), made.predict(x[:6]))
+    np.testing.assert_array_equal(encrypted(sessions, made, x[:6]), made.predict(x[:6]))
 
 
 def test_every_accumulator_is_an_integer_within_its_bounds() -> None:

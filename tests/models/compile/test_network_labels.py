@@ -8,23 +8,20 @@ import numpy as np
 import pytest
 from onnx import ModelProto, helper
 from onnx_models import mlp, model
+from sessions import Sessions
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
-from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.compiler import ExactSettings, compile_onnx
 from cloakwork.models.errors import CompileError
 from cloakwork.training.sklearn_compiler import compile_estimator
 
 TOY = parameter_set("toy_large")
-KEY = ClientKey._from_entropy(TOY, bytes(range(32)))
-SESSION = Session(KEY.evaluation_keys())
 SMALL = ExactSettings(input_bits=4, activation_bits=2)
 
 
@@ -50,7 +47,7 @@ def linear(weights: list[list[float]], bias: list[float]) -> ModelProto:
     return model(nodes, [len(weights[0])], constants)
 
 
-def test_ties_go_to_the_first_as_in_clear() -> None:
+def test_ties_go_to_the_first_as_in_clear(sessions: Sessions) -> None:
     """Four classes of small integers, most of which are equal somewhere; constants are no multiples of a step."""
     weights, bias = np.array([[3, 1], [1, 3], [2, 2], [4, -1]]), np.array([0.0, 0.0, -0.25, -0.5])
     proto = linear(weights.tolist(), bias.tolist())
@@ -63,7 +60,8 @@ def test_ties_go_to_the_first_as_in_clear() -> None:
     assert found.dtype == np.int64 and found.shape == (256,)
     np.testing.assert_array_equal(found, scores.argmax(axis=1))
     shown = np.concatenate([np.flatnonzero(tied)[:5], [0, 17, 255]])
-    np.testing.assert_array_equal(made.predict(x[shown], "execute", key=KEY, session=SESSION), found[shown])
+    key, session = sessions(TOY.name)
+    np.testing.assert_array_equal(made.predict(x[shown], "execute", key=key, session=session), found[shown])
 
 
 def test_the_nearest_of_eight_prototypes() -> None:
@@ -101,11 +99,12 @@ def pipeline(load: Any, width: int) -> tuple[Any, np.ndarray, np.ndarray]:
     return fitted, train, np.clip(held_out, train.min(axis=0), train.max(axis=0))
 
 
-def test_iris_encrypted() -> None:
+def test_iris_encrypted(sessions: Sessions) -> None:
     estimator, train, held_out = pipeline(load_iris, 6)
     made = compile_estimator(estimator, train, encrypted_argmax=True, candidates=[TOY], profile="exact_64")
     assert (made.predict(held_out) == estimator.predict(held_out)).mean() >= 0.95
-    encrypted = made.predict(held_out[:6], fhe="execute", key=KEY, session=SESSION)
+    key, session = sessions(TOY.name)
+    encrypted = made.predict(held_out[:6], fhe="execute", key=key, session=session)
     np.testing.assert_array_equal(encrypted, made.predict(held_out[:6]))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sessions import Sessions
 
-from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Labels
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError
@@ -21,12 +19,6 @@ from cloakwork.models.linear.compile_linear import compile_linear
 from cloakwork.models.linear.linear_model import LinearModel
 
 TOY = "toy_large"
-
-
-@functools.cache
-def session_of(name: str) -> tuple[ClientKey, Session]:
-    key = ClientKey.generate(name)
-    return key, Session(key.evaluation_keys())
 
 
 def classifier(
@@ -42,7 +34,7 @@ def classifier(
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 1 << 32), st.sampled_from([2, 3, 5, 9]), st.sampled_from([1, 2, 8, 30]))
-def test_labels_are_those_of_the_rounded_scores(seed: int, classes: int, features: int) -> None:
+def test_labels_are_those_of_the_rounded_scores(sessions: Sessions, seed: int, classes: int, features: int) -> None:
     random = np.random.default_rng(seed)
     model, x = classifier(random, classes, features)
     labels = compile_linear(model, x, parameters=TOY, encrypted_argmax=True, accuracy=0.0)
@@ -53,35 +45,35 @@ def test_labels_are_those_of_the_rounded_scores(seed: int, classes: int, feature
     sure = clear > 0.1 * np.abs(scores).max()  # rounding is far below that
     expected = model.labels[(scores[:, 0] > 0).astype(int) if classes == 2 else scores.argmax(axis=1)]  # type: ignore[index]
     np.testing.assert_array_equal(found[sure], expected[sure])
-    key, session = session_of(TOY)
+    key, session = sessions(TOY)
     np.testing.assert_array_equal(labels.predict(x[:20], "execute", key=key, session=session), found[:20])
     assert set(np.unique(labels.predict(x, output="scores"))) <= set(range(classes))  # what the client decrypts
 
 
-def test_equal_scores_are_the_first_class() -> None:
+def test_equal_scores_are_the_first_class(sessions: Sessions) -> None:
     model = LinearModel(np.array([[1.0, 0], [1.0, 0], [0, 1.0]]), np.zeros(3), "softmax", labels=np.arange(3))
     x = np.array([[1.0, 0.5], [0.25, 0.25], [-1.0, -1.0], [-1.0, 1.0]])
     labels = compile_linear(model, feature_ranges={0: (-1, 1), 1: (-1, 1)}, parameters=TOY, encrypted_argmax=True)
-    key, session = session_of(TOY)
+    key, session = sessions(TOY)
     for mode in ({}, {"fhe": "execute", "key": key, "session": session}):
         np.testing.assert_array_equal(labels.predict(x, **mode), [0, 0, 0, 2])
 
 
 @pytest.mark.parametrize("intercept", [[0.0, 1e9, -1e12], [1e100, 0, -1e100], [5.0, 1e9, 1e9], [0, 0, 0]])
-def test_constants_that_decide_alone(intercept: list[float]) -> None:
+def test_constants_that_decide_alone(sessions: Sessions, intercept: list[float]) -> None:
     coefficients = np.array([[1.0, 0], [0, 1.0], [-1.0, 1.0]])
     model = LinearModel(coefficients, np.array(intercept, dtype=float), "softmax", labels=np.arange(3))
     x = np.random.default_rng(0).uniform(-1, 1, (40, 2))
     labels = compile_linear(model, x, parameters=TOY, encrypted_argmax=True)
     scores = model.scores(x)
     sure = np.sort(scores, axis=1)[:, -1] - np.sort(scores, axis=1)[:, -2] > 0.05
-    key, session = session_of(TOY)
+    key, session = sessions(TOY)
     found = labels.predict(x, "execute", key=key, session=session)
     np.testing.assert_array_equal(found[sure], (x @ coefficients.T + intercept).argmax(axis=1)[sure])
     np.testing.assert_array_equal(found, labels.predict(x))
 
 
-def test_the_real_set(tmp_path: Any) -> None:
+def test_the_real_set(sessions: Sessions, tmp_path: Any) -> None:
     datasets, linear = pytest.importorskip("sklearn.datasets"), pytest.importorskip("cloakwork.training.estimators")
     x, y = datasets.load_wine(return_X_y=True)
     x = (x - x.mean(axis=0)) / x.std(axis=0)
@@ -102,7 +94,7 @@ def test_the_real_set(tmp_path: Any) -> None:
         fitted.predict_proba(x)
     fitted.save(tmp_path / "labels.clkm")
     loaded = CompiledModel.load(tmp_path / "labels.clkm")
-    key, session = session_of("large16")
+    key, session = sessions("large16")
     np.testing.assert_array_equal(
         loaded.predict(x[1:60:30], "execute", key=key, session=session), fitted.predict(x[1:60:30])
     )

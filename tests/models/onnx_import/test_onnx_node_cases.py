@@ -1,15 +1,19 @@
-"""The node cases of the onnx package, which nobody here wrote, through the clear interpreter, before and after the passes."""
+"""The node cases of the onnx package, which nobody here wrote, through the clear interpreter, before and after the passes.
+
+Making them takes ten seconds; `test_operators` compares each operator with ONNX Runtime in every run.
+"""
 
 from __future__ import annotations
 
-import functools
 import warnings
 
 import numpy as np
 import onnx
 import pytest
+from cases import case
 from onnx import helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
+from sessions import Sessions
 
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models.client_steps import run_output_steps
@@ -21,10 +25,12 @@ from cloakwork.models.onnx_import.importer import import_onnx
 from cloakwork.models.onnx_import.registry import OPERATORS, registered_name
 from cloakwork.models.runtime.interpreter import interpret
 
+pytestmark = pytest.mark.tier("all")
 
-@functools.cache
+
+@pytest.fixture(scope="module")
 def cases() -> dict[str, TestCase]:
-    """Those of one supported operator whose first input is a tensor of numbers with a batch dimension."""
+    """The cases of one supported operator whose first input is a tensor of numbers with a batch dimension."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
@@ -152,9 +158,8 @@ def outcome(case: TestCase) -> str:
     return "computed"
 
 
-@pytest.mark.tier("all")
-def test_every_case_is_computed_or_refused_for_a_stated_reason() -> None:
-    outcomes = {name: outcome(case) for name, case in cases().items()}
+def test_every_case_is_computed_or_refused_for_a_stated_reason(cases: dict[str, TestCase]) -> None:
+    outcomes = {name: outcome(case) for name, case in cases.items()}
     assert {name: text for name, text in outcomes.items() if text not in ("", "computed")} == {}
     assert sum(text == "computed" for text in outcomes.values()) >= 600
 
@@ -179,22 +184,23 @@ def mixed(model: onnx.ModelProto, x: np.ndarray, y: np.ndarray) -> tuple[onnx.Mo
     return model, x, y.reshape(1, -1) @ matrix
 
 
-@pytest.mark.parametrize("name", [name for name in ENCRYPTED if name in cases()])
-def test_a_sample_of_cases_encrypted(name: str) -> None:
+def test_a_sample_of_cases_encrypted(cases: dict[str, TestCase], sessions: Sessions) -> None:
     """Within a few standard deviations of the noise that the report states; on a toy set, whose noise is a shipped set's."""
-    model, x, y = mixed(*wrapped(cases()[name]))
+    chosen = [name for name in ENCRYPTED if name in cases]
+    assert len(chosen) >= len(ENCRYPTED) - 2  # versions of onnx may lack one
+    key, session = sessions("toy_two_limb")
     rng = np.random.default_rng(1)
-    x = x.astype(np.float64)
-    others = rng.uniform(-1 if x.min() < 0 else 0, 1, (30, *x.shape[1:])) * np.abs(x).max(initial=1.0)
-    calibration = np.concatenate([x, others])
-    made = compile_onnx(
-        model, calibration, weight_bits=2, accuracy=None, profile="fast", candidates=[parameter_set("toy_two_limb")]
-    )
-    result = made.predict(x, fhe="execute")
-    simulated = np.stack([made.predict(x, fhe="simulate", seed=seed) for seed in range(30)])
-    assert (
-        np.abs(result - made.predict(x)).max()
-        <= 8 * simulated.std(axis=0).max() + np.abs(simulated.mean(axis=0) - made.predict(x)).max() + 1e-6
-    )
-    spread = max(float(np.ptp(y.astype(np.float64))), float(np.abs(y).max()))
-    assert np.abs(result - y).max() < 0.25 * spread
+    for name in chosen:
+        model, x, y = mixed(*wrapped(cases[name]))
+        x = x.astype(np.float64)
+        others = rng.uniform(-1 if x.min() < 0 else 0, 1, (30, *x.shape[1:])) * np.abs(x).max(initial=1.0)
+        calibration = np.concatenate([x, others])
+        options = {"weight_bits": 2, "accuracy": None, "profile": "fast", "candidates": [parameter_set("toy_two_limb")]}
+        made = compile_onnx(model, calibration, **options)
+        clear, result = made.predict(x), made.predict(x, fhe="execute", key=key, session=session)
+        simulated = np.stack([made.predict(x, fhe="simulate", seed=seed) for seed in range(30)])
+        spread = max(float(np.ptp(y.astype(np.float64))), float(np.abs(y).max()))
+        with case(name):
+            allowed = 8 * simulated.std(axis=0).max() + np.abs(simulated.mean(axis=0) - clear).max() + 1e-6
+            assert np.abs(result - clear).max() <= allowed
+            assert np.abs(result - y).max() < 0.25 * spread

@@ -1,6 +1,5 @@
 """Compiled trees: encrypted equals quantised clear, always; quantised clear equals the trees with rounded leaves."""
 
-import functools
 import json
 import time
 from dataclasses import replace
@@ -10,10 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import SerializationError
 from cloakwork.fhe_core.parameters import parameter_set
-from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import CompileError, NoParameterSetError, ShapeError
 from cloakwork.models.program.client_specification import ClientSpecification
@@ -28,12 +25,6 @@ FEATURES, LEVELS = 3, 5
 
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-
-
-@functools.cache
-def toy_session(device="cpu"):
-    key = ClientKey.generate(TOY)
-    return key, Session(key.evaluation_keys(), device)
 
 
 @st.composite
@@ -86,19 +77,19 @@ def test_tables_without_noise_give_the_quantised_scores(ensemble, seed):
 @DEVICES
 @settings(QUICK, max_examples=60)
 @given(ensembles(), st.integers(0, 1000))
-def test_encrypted_equals_quantised(device, ensemble, seed):
-    model, (key, session) = compile_ensemble(ensemble, candidates=[TOY], comparisons="client"), toy_session(device)
+def test_encrypted_equals_quantised(sessions, device, ensemble, seed):
+    model, (key, session) = compile_ensemble(ensemble, candidates=[TOY], comparisons="client"), sessions(TOY, device)
     x = samples_of(ensemble, 12, seed)
     encrypted = model.predict(x, "execute", key=key, session=session, output="scores")
     np.testing.assert_array_equal(encrypted, model.predict(x, output="scores"))
 
 
 @DEVICES
-def test_trees_that_cancel_leave_a_constant(device):
+def test_trees_that_cancel_leave_a_constant(sessions, device):
     """The score of every sample is the same, and no wire is read for it."""
     tree = random_tree(np.random.default_rng(3), 2, 3, 1, 4)
     ensemble = TreeEnsemble((tree, replace(tree, values=-tree.values)), 2)
-    model, (key, session) = compile_ensemble(ensemble, candidates=[TOY], comparisons="client"), toy_session(device)
+    model, (key, session) = compile_ensemble(ensemble, candidates=[TOY], comparisons="client"), sessions(TOY, device)
     x = np.array([[0.0, 1.0], [2.0, 0.0], [3.0, 3.0]])
     np.testing.assert_allclose(model.predict(x, output="scores"), 0, atol=1e-9)
     encrypted = model.predict(x, "execute", key=key, session=session, output="scores")
@@ -120,24 +111,24 @@ def test_a_class_share_forest_agrees_with_scikit_learn():
     assert (compiled.predict(x) == model.predict(x)).mean() > 0.99
 
 
-def test_a_tree_of_one_feature_needs_no_bootstrap():
+def test_a_tree_of_one_feature_needs_no_bootstrap(sessions):
     tree = Tree.of_nodes(
         [0, 0, 0, 0, 0], [1, 0, 0, 0, 0], [1, 3, -1, -1, -1], [2, 4, -1, -1, -1], [[0], [0], [5], [2], [9]]
     )
     model = compile_ensemble(TreeEnsemble((tree,), 1), candidates=[TOY], comparisons="client")
     assert model.program.bootstraps == 0
-    key, session = toy_session()
+    key, session = sessions(TOY)
     assert model.predict([[0.0], [0.5], [2.0]], "execute", key=key, session=session).tolist() == [2, 9, 5]
 
 
-def test_a_constant_tree():
+def test_a_constant_tree(sessions):
     tree = Tree.of_nodes([0], [0], [-1], [-1], [[3.5]])
     split = Tree.of_nodes([0, 0, 0], [0, 0, 0], [1, -1, -1], [2, -1, -1], [[0], [1], [2]])
     model = compile_ensemble(TreeEnsemble((tree, split), 1), candidates=[TOY], comparisons="client")
     assert model.predict([[0.0], [1.0]]).tolist() == [4.5, 5.5]
     alone, (key, session) = (
         compile_ensemble(TreeEnsemble((tree,), 1), candidates=[TOY], comparisons="client"),
-        toy_session(),
+        sessions(TOY),
     )
     assert alone.predict([[0.0], [1.0]], "execute", key=key, session=session).tolist() == [3.5, 3.5]
 
@@ -213,11 +204,11 @@ def test_impossible_wishes_are_refused(options, message):
         compile_ensemble(ensemble, **{"comparisons": "client", **options})
 
 
-def test_keys_of_another_set_are_refused():
+def test_keys_of_another_set_are_refused(sessions):
     ensemble = TreeEnsemble((random_tree(np.random.default_rng(2), 3, 3, 1, 5),), 3)
     model = compile_ensemble(ensemble, comparisons="client")
     assert model.program.parameters != parameter_set(TOY)
-    key, session = toy_session()
+    key, session = sessions(TOY)
     with pytest.raises(ShapeError, match="expected keys of parameter set"):
         model.predict(samples_of(ensemble), "execute", key=key, session=session)
 
@@ -247,7 +238,7 @@ def deep_tree(random, features, depth):
 
 @DEVICES
 @pytest.mark.parametrize("comparisons", ["client", "server"])
-def test_paths_longer_than_a_look_up_counts_are_split(device, comparisons):
+def test_paths_longer_than_a_look_up_counts_are_split(sessions, device, comparisons):
     random = np.random.default_rng(4)
     ensemble = TreeEnsemble(tuple(deep_tree(random, 20, 30) for _ in range(2)), 20, labels=None)
     calibration = None if comparisons == "client" else random.integers(-1, 4, (300, 20)).astype(float)
@@ -261,7 +252,7 @@ def test_paths_longer_than_a_look_up_counts_are_split(device, comparisons):
     x = random.integers(-1, 4, (200, 20)).astype(float)
     x[1:150] = np.where(random.random((149, 20)) < 0.9, x[0], x[1:150])  # far along one path
     np.testing.assert_allclose(model.predict(x), ensemble.evaluate(x), atol=1e-9)
-    key, session = toy_session(device)
+    key, session = sessions(TOY, device)
     np.testing.assert_array_equal(model.predict(x[:4], "execute", key=key, session=session), model.predict(x[:4]))
 
 

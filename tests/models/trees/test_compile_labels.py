@@ -1,14 +1,10 @@
 """The arg-max on encrypted scores: the client gets the label of the rounded model, and nothing else."""
 
-import functools
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.server import Session
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import AccuracyWarning, CompileError, NoParameterSetError
 from cloakwork.models.runtime.simulate import simulate
@@ -18,12 +14,6 @@ from tests.models.trees.tree_models import random_tree
 
 TOY = "toy_two_limb"
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
-
-
-@functools.cache
-def toy_session():
-    key = ClientKey.generate(TOY)
-    return key, Session(key.evaluation_keys())
 
 
 @st.composite
@@ -37,10 +27,10 @@ def voters(draw):
 
 @QUICK
 @given(voters(), st.integers(0, 1000))
-def test_votes_of_two_classes(ensemble, seed):
+def test_votes_of_two_classes(sessions, ensemble, seed):
     model, (key, session) = (
         compile_ensemble(ensemble, encrypted_argmax=True, candidates=[TOY], comparisons="client"),
-        toy_session(),
+        sessions(TOY),
     )
     x = np.random.default_rng(seed).integers(-1, 11, (20, 3)) / 2
     expected = ensemble.evaluate(x)
@@ -53,13 +43,13 @@ def test_votes_of_two_classes(ensemble, seed):
 
 @QUICK
 @given(st.integers(0, 1 << 32), st.integers(1, 5), st.sampled_from(["none", "softmax", "decision"]))
-def test_a_single_tree_of_any_classes(seed, classes, transform):
+def test_a_single_tree_of_any_classes(sessions, seed, classes, transform):
     random = np.random.default_rng(seed)
     tree, labels = random_tree(random, 3, 4, classes, 5), np.arange(10, 10 + max(classes, 2))
     ensemble = TreeEnsemble((tree,), 3, transform=transform, labels=labels, base=random.normal(size=classes))
     model, (key, session) = (
         compile_ensemble(ensemble, encrypted_argmax=True, candidates=[TOY], comparisons="client"),
-        toy_session(),
+        sessions(TOY),
     )
     x = random.integers(-1, 11, (20, 3)) / 2
     np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))

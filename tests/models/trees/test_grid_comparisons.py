@@ -1,6 +1,5 @@
 """Trees whose thresholds stay on the server: exact on the grid, encrypted as in clear, and nothing that a client is told depends on thresholds."""
 
-import functools
 import json
 from dataclasses import replace
 
@@ -9,8 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cloakwork.fhe_core.client import ClientKey
-from cloakwork.fhe_core.server import Session
 from cloakwork.models.client_steps import Thermometer
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.errors import AccuracyWarning, CompileError, ShapeError
@@ -27,12 +24,6 @@ FEATURES = 3
 
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-
-
-@functools.cache
-def toy_session(device="cpu"):
-    key = ClientKey.generate(TOY)
-    return key, Session(key.evaluation_keys(), device)
 
 
 @st.composite
@@ -78,9 +69,9 @@ def test_on_a_grid_as_fine_as_the_data_trees_are_those_with_rounded_leaves(made,
 
 @settings(QUICK, max_examples=20)
 @given(ensembles(), st.integers(0, 1000))
-def test_encrypted_equals_quantised(made, seed):
+def test_encrypted_equals_quantised(sessions, made, seed):
     ensemble, levels = made
-    key, session = toy_session()
+    key, session = sessions(TOY)
     x = samples_of(ensemble, levels, 30, seed)
     model = compile_ensemble(ensemble, calibration=x, grid_bits=10, candidates=[TOY], leaf_bits=4)
     encrypted = model.predict(x[:5], "execute", key=key, session=session, output="scores")
@@ -88,9 +79,9 @@ def test_encrypted_equals_quantised(made, seed):
 
 
 @DEVICES
-def test_few_of_many_points_are_extracted_alone(device):
+def test_few_of_many_points_are_extracted_alone(sessions, device):
     """1,530 bits of which three are read, several samples to a ciphertext and several ciphertexts to a sample."""
-    key, session = toy_session(device)
+    key, session = sessions(TOY, device)
     tree = Tree.of_nodes([0, 2, 5, 0, 0, 0, 0], [9.5, 100.5, 250.5, 0, 0, 0, 0], [1, 3, 5, -1, -1, -1, -1], [2, 4, 6, -1, -1, -1, -1],
                          [[0], [0], [0], [1], [2], [3], [5]])  # fmt: skip
     ensemble = TreeEnsemble((tree,), 6)

@@ -1,6 +1,5 @@
 """Secret thresholds found by the server from positions on the public grid: exact, encrypted as in clear, and nothing told depends on thresholds."""
 
-import functools
 from dataclasses import replace
 
 import numpy as np
@@ -29,12 +28,6 @@ TOY = "toy_two_limb"  # digits of 3 bits, 4 of them in one sign
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 RNG = np.random.default_rng(11)
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-
-
-@functools.cache
-def toy_session(device="cpu"):
-    key = ClientKey.generate(TOY)
-    return key, Session(key.evaluation_keys(), device)
 
 
 def stump(threshold, **options):
@@ -127,9 +120,9 @@ def test_positions_decide_as_bits_of_the_same_grid(made, seed, params):
 @DEVICES
 @settings(QUICK, max_examples=20)
 @given(ensembles(), st.integers(0, 1000))
-def test_encrypted_equals_quantised(device, made, seed):
+def test_encrypted_equals_quantised(sessions, device, made, seed):
     ensemble, levels = made
-    key, session = toy_session(device)
+    key, session = sessions(TOY, device)
     x = samples_of(ensemble, levels, 30, seed)
     model = compile_ensemble(ensemble, comparisons="server", calibration=x, grid_bits=10, candidates=[TOY], leaf_bits=4)
     encrypted = model.predict(x[:5], "execute", key=key, session=session, output="scores")
@@ -137,11 +130,11 @@ def test_encrypted_equals_quantised(device, made, seed):
 
 
 @pytest.mark.parametrize("bits", [1, 3, 6, 9, 12, 16])
-def test_every_threshold_of_a_grid_is_exact(bits):
+def test_every_threshold_of_a_grid_is_exact(sessions, bits):
     """A single feature, positions at either side of thresholds that lie at ends of the grid and of digits, really encrypted."""
     count = (1 << bits) - 1
     points = {0, count - 1, count // 2, *(min(count - 1, each) for each in (1, 6, 7, 8, 63, 64, 511, 512, 4095, 4096))}
-    key, session = toy_session()
+    key, session = sessions(TOY)
     ends = (0.5, count - 0.5) if count > 1 else (0.0, 1.0)
     trees = tuple(stump(point + 0.5).trees[0] for point in sorted(points))
     ensemble = TreeEnsemble(trees, 1, single=bits % 2 == 1)
@@ -181,10 +174,10 @@ def test_a_constant_feature_keeps_the_side_that_it_is_on(constant, bits):
         assert model.predict(x).tolist() == [expected] * 50
 
 
-def test_a_constant_tree_and_infinite_and_missing_inputs():
+def test_a_constant_tree_and_infinite_and_missing_inputs(sessions):
     x = np.arange(6.0)[:, None]
     leaf = TreeEnsemble((Tree.of_nodes([0], [0], [-1], [-1], [[3.5]]),), 1)
-    alone, (key, session) = compile_ensemble(leaf, comparisons="server", calibration=x, candidates=[TOY]), toy_session()
+    alone, (key, session) = compile_ensemble(leaf, comparisons="server", calibration=x, candidates=[TOY]), sessions(TOY)
     assert alone.program.bootstraps == 0
     assert alone.predict([[0.0], [1.0]], "execute", key=key, session=session).tolist() == [3.5, 3.5]
     model = compile_ensemble(stump(2.5), comparisons="server", calibration=x, candidates=[TOY])
@@ -199,13 +192,13 @@ def test_a_constant_tree_and_infinite_and_missing_inputs():
 
 
 @pytest.mark.parametrize("bits", [2, 6, 13])
-def test_missing_values_go_where_training_sent_them(bits):
+def test_missing_values_go_where_training_sent_them(sessions, bits):
     """Either direction on one threshold, of one digit, several and several signs; encrypted."""
     either = [replace(stump(1.5).trees[0], missing_left=np.array([left, False, False])) for left in (True, False)]
     weighted = replace(either[1], values=either[1].values * 2)
     ensemble = TreeEnsemble((either[0], weighted), 1)
     points = np.arange((1 << bits) - 1) + 0.5
-    x, (key, session) = np.array([[np.nan], [1.0], [2.0]]), toy_session()
+    x, (key, session) = np.array([[np.nan], [1.0], [2.0]]), sessions(TOY)
     model = compile_ensemble(
         ensemble, comparisons="server", grid={0: points}, grid_bits=bits, calibration=x, candidates=[TOY]
     )
@@ -214,14 +207,14 @@ def test_missing_values_go_where_training_sent_them(bits):
 
 
 @pytest.mark.parametrize("comparisons", ["grid", "server"])
-def test_a_service_of_labels_of_one_tree(comparisons):
+def test_a_service_of_labels_of_one_tree(sessions, comparisons):
     tree = random_tree(np.random.default_rng(3), 3, 4, 2, 300)
     ensemble = TreeEnsemble((tree,), 3, labels=np.array(["no", "yes"]))
     x = np.random.default_rng(0).integers(0, 601, (200, 3)) / 2
     model = compile_ensemble(
         ensemble, comparisons=comparisons, calibration=x, grid_bits=10, candidates=[TOY], encrypted_argmax=True
     )
-    key, session = toy_session()
+    key, session = sessions(TOY)
     np.testing.assert_array_equal(model.predict(x), ensemble.evaluate(x))
     np.testing.assert_array_equal(model.predict(x[:4], "execute", key=key, session=session), ensemble.evaluate(x[:4]))
 

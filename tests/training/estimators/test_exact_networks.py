@@ -31,11 +31,15 @@ EXACT: dict[str, Any] = {
     "profile": "exact_64", "candidates": [TOY], "weight_bits": 2, "exact": ExactSettings(input_bits=2, activation_bits=2),
     "accuracy": None,
 }  # fmt: skip
-KEY = ClientKey._from_entropy(TOY, bytes(range(32)))
-ENCRYPTED: dict[str, Any] = {"fhe": "execute", "key": KEY, "session": Session(KEY.evaluation_keys())}
 X, Y = datasets.load_iris(return_X_y=True)
 X = X[:, :3]
 OFF_GRID = X[::30] + 0.0137
+
+
+@pytest.fixture(scope="module")
+def encrypted() -> dict[str, Any]:
+    key = ClientKey.generate(TOY)
+    return {"fhe": "execute", "key": key, "session": Session(key.evaluation_keys())}
 
 
 def fitted(kind: type, x: Any, y: Any) -> Any:
@@ -45,7 +49,7 @@ def fitted(kind: type, x: Any, y: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", [MLPClassifier, MLPRegressor])
-def test_encrypted_equals_clear_between_grid_points(kind: type) -> None:
+def test_encrypted_equals_clear_between_grid_points(encrypted: dict[str, Any], kind: type) -> None:
     estimator = fitted(kind, X, Y)
     model = estimator.compile(X, **EXACT)
     assert [type(step) for step in model.program.input_steps] == [Columns, Quantise]
@@ -53,13 +57,13 @@ def test_encrypted_equals_clear_between_grid_points(kind: type) -> None:
     for output in ("scores", "labels"):
         clear = model.predict(OFF_GRID, output=output)
         np.testing.assert_array_equal(model.predict(OFF_GRID, "simulate", seed=1, output=output), clear)
-        np.testing.assert_array_equal(model.predict(OFF_GRID, output=output, **ENCRYPTED), clear)
+        np.testing.assert_array_equal(model.predict(OFF_GRID, output=output, **encrypted), clear)
     grid = model.client.inputs(OFF_GRID) / model.program.input_steps[1].unit
     np.testing.assert_allclose(grid, np.rint(grid), atol=1e-9)
-    np.testing.assert_array_equal(estimator.predict(OFF_GRID, **ENCRYPTED), estimator.predict(OFF_GRID))
+    np.testing.assert_array_equal(estimator.predict(OFF_GRID, **encrypted), estimator.predict(OFF_GRID))
 
 
-def test_a_pipeline_scales_then_rounds(tmp_path: Path) -> None:
+def test_a_pipeline_scales_then_rounds(encrypted: dict[str, Any], tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=["length", "width", "petal"])
     scaler = StandardScaler().fit(frame)
     pipeline = make_pipeline(scaler, fitted(MLPClassifier, scaler.transform(frame), Y))
@@ -71,7 +75,7 @@ def test_a_pipeline_scales_then_rounds(tmp_path: Path) -> None:
     ]  # the network has taken in means and scales
     some = frame.iloc[::40] + 0.0137
     clear = model.predict(some, output="scores")
-    np.testing.assert_array_equal(model.predict(some, output="scores", **ENCRYPTED), clear)
+    np.testing.assert_array_equal(model.predict(some, output="scores", **encrypted), clear)
 
     model.save(tmp_path / "mlp.clkm")
     loaded = CompiledModel.load(tmp_path / "mlp.clkm")
@@ -80,7 +84,7 @@ def test_a_pipeline_scales_then_rounds(tmp_path: Path) -> None:
     np.testing.assert_array_equal(travelled.phases(some), model.client.phases(some))
 
     some.iloc[0, 1] = 900.0
-    for mode in ({}, ENCRYPTED):
+    for mode in ({}, encrypted):
         with pytest.warns(CalibratedRangeWarning, match=r"1 of 4 samples .*\(1 value in columns 'width'\)") as caught:
             found = loaded.predict(some, output="scores", **mode)
         assert len(caught) == 1
@@ -89,11 +93,11 @@ def test_a_pipeline_scales_then_rounds(tmp_path: Path) -> None:
         loaded.predict(some.assign(petal=np.nan))
 
 
-def test_classes_in_other_modes_are_those_of_the_scores() -> None:
+def test_classes_in_other_modes_are_those_of_the_scores(encrypted: dict[str, Any]) -> None:
     estimator = fitted(MLPClassifier, X, np.array(["setosa", "versicolor", "virginica"])[Y])
     model = estimator.compile(X, **EXACT)
     scores = model.predict(OFF_GRID, output="scores")
     np.testing.assert_array_equal(estimator.predict(OFF_GRID), estimator.classes_[scores.argmax(axis=1)])
-    shares = estimator.predict_proba(OFF_GRID, **ENCRYPTED)
+    shares = estimator.predict_proba(OFF_GRID, **encrypted)
     np.testing.assert_array_equal(shares, estimator.predict_proba(OFF_GRID))
     np.testing.assert_allclose(shares.sum(axis=1), 1)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 from odd_programs import ODD, program
+from sessions import Sessions
 
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.fhe_core.server import Session
@@ -22,11 +20,6 @@ from cloakwork.models.runtime.interpreter import interpret
 from cloakwork.models.runtime.simulate import simulate
 
 SETS = ("toy", "toy_two_limb")
-
-
-@cache
-def key(name: str) -> ClientKey:
-    return ClientKey._from_entropy(parameter_set(name), bytes(range(1, 33)))
 
 
 def inputs(graph: Graph, samples: int) -> Reals:
@@ -69,11 +62,11 @@ def test_clear_equals_simulation_without_noise_up_to_the_rounding_of_tables(name
 
 @pytest.mark.parametrize("params", SETS)
 @pytest.mark.parametrize("name", list(ODD))
-def test_encrypted_equals_simulation_within_the_noise(name: str, params: str) -> None:
-    made, secret = program(name, parameter_set(params)), key(params)
+def test_encrypted_equals_simulation_within_the_noise(sessions: Sessions, name: str, params: str) -> None:
+    made, (secret, session) = program(name, parameter_set(params)), sessions(params)
     x = inputs(made.graph, 4) * made.graph.scale[: made.graph.input.size]  # type: ignore[index]
     packed = secret.encrypt_packed(x, encoding=Encoding.TORUS).with_purpose(made.digest)
-    found = np.asarray(secret.decrypt(Runtime(made, Session(secret.evaluation_keys())).run(packed)), dtype=np.float64)
+    found = np.asarray(secret.decrypt(Runtime(made, session).run(packed)), dtype=np.float64)
     quiet = simulate(made, x, noisy=False)
     deviation = np.sqrt(np.square([apart(simulate(made, x, seed), quiet) for seed in range(60)]).mean(axis=0))
     assert (apart(found, quiet) <= 7 * deviation + 2 * rounding(made) + 1e-6).all()
@@ -81,10 +74,10 @@ def test_encrypted_equals_simulation_within_the_noise(name: str, params: str) ->
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", list(ODD))
-def test_devices_give_the_words_of_the_host(name: str) -> None:
+def test_devices_give_the_words_of_the_host(sessions: Sessions, name: str) -> None:
     params = parameter_set("toy")
-    made, keys = program(name, params), key("toy").evaluation_keys()
-    host = Session(keys)
+    made, (key, host) = program(name, params), sessions("toy")
+    keys = key.evaluation_keys()
     devices = ["cuda", "cuda:0,1"] if _engine.cuda_device_count() > 1 else ["cuda"]
     for samples in (1, 3):
         x = probe_input(made, host, samples)
