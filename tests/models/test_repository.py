@@ -19,6 +19,8 @@ from cloakwork.models.neighbours.index_file import save_index
 from cloakwork.models.program.artefact import MAGIC, VERSION, save_program
 from cloakwork.models.repository_files import RETIRED, next_version
 
+pytestmark = pytest.mark.os_entropy  # processes, which compare nothing of chance
+
 SMALL = "repository._MEMORY_BYTES = 96 << 20; repository._MEMORY_FOR_EACH_BYTE = {'.clkm': 4, '.clkn': 4};"
 
 

@@ -93,8 +93,8 @@ def test_the_attack_needs_one_answer_that_is_not_rerandomised() -> None:
 
 
 def test_outputs_have_the_noise_that_reports_and_simulations_say() -> None:
-    """A linear program of norm 1, whose answers are 400 times noisier than its inputs. Fixed key; the answers' randomness is the operating
-    system's. Limits: 30 % for one toy key, and six standard deviations of so many samples, passed wrongly once in 10^8 runs."""
+    """A linear program of norm 1, whose answers are 400 times noisier than its inputs. Limits: 30 % for
+    one toy key, and six standard deviations of the samples."""
     params, samples = parameter_set("toy_two_limb"), 4096
     found = LinearQuantisation(
         np.array([[1, 0]]), np.zeros(1, dtype=np.int64), np.zeros(1), 8, np.ones(1), 1 / 64, -128.0

@@ -79,6 +79,7 @@ def test_trees() -> None:
     )
 
 
+@pytest.mark.tier("all")
 def test_trees_on_a_table_of_several_accumulators() -> None:
     """Blocks of eight: what last resorts of deep trees are, encrypted as in clear."""
     model = compile_ensemble(FOREST, candidates=["lut6_block"], structured_keys=True, comparisons="client")

@@ -16,6 +16,7 @@ from cloakwork.training.estimators import DecisionTreeClassifier
 from cloakwork.training.tabular_data import load_tabular
 
 
+@pytest.mark.tier("all")
 def test_a_tree_answers_two_parties() -> None:
     data = load_tabular("breast-cancer")
     tree = DecisionTreeClassifier(max_depth=3, random_state=0).fit(data.train_x, data.train_y)

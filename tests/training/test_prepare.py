@@ -93,6 +93,12 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+# Compiling takes seconds: two cases in every run, the others in tier `all`.
+COMPILED = [
+    name if name in ("branches", "table") else pytest.param(name, marks=pytest.mark.tier("all")) for name in CASES
+]
+
+
 def trained(name: str, samples: int = 64) -> tuple[nn.Module, torch.Tensor]:
     """In evaluation mode; batch normalisation has seen batches."""
     make, shape = CASES[name]
@@ -155,7 +161,7 @@ def test_onnx_computes_what_it_does_without_noise(name: str, tmp_path) -> None:
     assert not np.allclose(expected, module(x).detach().numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", COMPILED)
 def test_the_compiler_takes_it_with_the_set_it_was_trained_for(name: str) -> None:
     module, x = trained(name, 200)
     prepared = prepare(module, x, parameter_set="nn1_wide")
@@ -166,7 +172,7 @@ def test_the_compiler_takes_it_with_the_set_it_was_trained_for(name: str) -> Non
     assert np.sqrt(np.square(model.predict(x.numpy()) - clear).mean()) < 0.25 * clear.std()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", COMPILED)
 def test_noise_in_training_is_that_of_the_compiled_program(name: str) -> None:
     """Errors of the output agree within a factor: training knows neither the rounding that the data chooses nor the last digits of scales."""
     module, x = trained(name, 300)
@@ -374,6 +380,7 @@ def loss_when_encrypted(prepared: Prepared, x: torch.Tensor, test: tuple[torch.T
     return float((np.array(found) != test[1].numpy()).mean())
 
 
+@pytest.mark.tier("all")
 def test_a_few_epochs_recover_what_the_noise_takes() -> None:
     """A quarter of the errors at least, on a set that is too cheap for the network as it is; as many steps without the noise bring little."""
     (x, y), test = spirals(2000, 1), spirals(2000, 2)

@@ -103,7 +103,7 @@ ESTIMATORS: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.tier("all"))])
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_two_models_tell_the_same_but_for_what_the_report_names(name: str, seed: int) -> None:
     make, load = ESTIMATORS[name]

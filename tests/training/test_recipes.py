@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,15 +42,6 @@ COLOURS = np.stack([np.arange(10) // 4, np.arange(10) % 4, np.arange(10) % 2], a
 PICTURES = np.clip(COLOURS[LABELS[FEW]] + 0.1 * RNG.standard_normal((400, 3, 32, 32)), 0, 1).astype(np.float32)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small matrices: threads that wait for each other cost more than they bring."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture
 def made_up_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = {"train": (IMAGES, LABELS), "test": (IMAGES[:300], LABELS[:300])}
@@ -64,7 +54,13 @@ def made_up_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuned, "load_images", lambda name, part: (data[name][:400], LABELS[FEW]))
 
 
-@pytest.mark.parametrize("name", ["mnist-mlp-1x30", "mnist-mlp-3x1024", "mnist-cnn"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mnist-mlp-1x30",
+        *(pytest.param(name, marks=pytest.mark.tier("all")) for name in ("mnist-mlp-3x1024", "mnist-cnn")),
+    ],
+)
 def test_a_recipe_learns_and_its_file_compiles(
     name: str, tmp_path: Path, made_up_mnist: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +79,7 @@ def test_a_recipe_learns_and_its_file_compiles(
     assert (model.predict(IMAGES[:100]).argmax(axis=1) == LABELS[:100]).mean() > 0.6
 
 
+@pytest.mark.tier("all")
 @pytest.mark.filterwarnings("ignore::cloakwork.models.errors.AccuracyWarning")  # what is learned differs by processor
 @pytest.mark.parametrize(
     ("module", "build"),
@@ -142,6 +139,7 @@ def test_an_unknown_name_lists_the_known() -> None:
         recipes.train("mnist", Path("x.onnx"))
 
 
+@pytest.mark.os_entropy  # a process, which draws nothing
 def test_without_pytorch_the_error_says_what_to_install() -> None:
     code = "import sys; sys.modules['torch'] = None; import cloakwork.training.layers"
     result = subprocess.run(
@@ -151,6 +149,7 @@ def test_without_pytorch_the_error_says_what_to_install() -> None:
     assert "pip install '.[train]'" in result.stderr
 
 
+@pytest.mark.tier("all")
 def test_a_card_has_the_figures_of_what_the_zoo_loads(
     tmp_path: Path, made_up_images: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +175,7 @@ def test_a_card_has_the_figures_of_what_the_zoo_loads(
     assert with_images.program.digest != model.program.digest
 
 
+@pytest.mark.tier("all")
 def test_a_recipe_that_keeps_its_program_is_published_as_it_was_measured(
     tmp_path: Path, made_up_images: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,12 @@ def test_another_data_set_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "recipe", [recipe for recipe in RECIPES if recipe.data in ("iris", "digits")], ids=lambda r: r.name
+    "recipe",
+    [
+        pytest.param(recipe, marks=[] if recipe.data == "iris" else pytest.mark.tier("all"), id=recipe.name)
+        for recipe in RECIPES
+        if recipe.data in ("iris", "digits")
+    ],
 )
 def test_a_recipe_makes_the_model_of_the_zoo(recipe, tmp_path: Path) -> None:
     facts = build(recipe, tmp_path)

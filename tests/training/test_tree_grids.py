@@ -30,7 +30,7 @@ def of_name(name: str, options: dict[str, Any]) -> Any:
     return getattr(estimators, name)(**options)
 
 
-@pytest.mark.parametrize("bits", [6, 8])
+@pytest.mark.parametrize("bits", [6, pytest.param(8, marks=pytest.mark.tier("all"))])
 @pytest.mark.parametrize("name", MODELS)
 def test_secret_thresholds_cost_no_labels_and_no_look_ups(name: str, bits: int) -> None:
     data_name, class_name, options = MODELS[name]
@@ -94,6 +94,7 @@ def test_numbers_and_missing_values_of_every_library(
         assert step.missing == bool(np.isnan(x).any())
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize(
     ("name", "bits", "digits"), [("tree", 6, 8), ("tree", 16, 8), ("boosting", 6, 60), ("boosting", 8, 90)]
 )

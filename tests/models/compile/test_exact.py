@@ -130,6 +130,7 @@ def test_shipped_sets_are_chosen_by_cost_and_failure() -> None:
     assert names["exact"].startswith("lut") and names["exact_64"].endswith("_64")
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("structured_keys", [False, True])
 def test_accumulators_of_seven_and_eight_bits(structured_keys: bool) -> None:
     """More values than one accumulator resolves: tables over several, encrypted as in clear."""

@@ -108,6 +108,7 @@ def test_iris_encrypted(sessions: Sessions) -> None:
     np.testing.assert_array_equal(encrypted, made.predict(held_out[:6]))
 
 
+@pytest.mark.tier("all")
 def test_two_classes_by_one_logit_get_a_score_each() -> None:
     estimator, train, held_out = pipeline(load_breast_cancer, 8)
     names = np.array(["malignant", "benign"])

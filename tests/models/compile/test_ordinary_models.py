@@ -25,6 +25,7 @@ nn = torch.nn
 ALLOWED_LOSS = 1.5  # points of accuracy, or of explained variance
 SEEDS = 3
 CALIBRATION, BATCH = 300, 32
+QUICK = ("raw columns, tanh",)
 
 
 class Data(NamedTuple):
@@ -191,7 +192,9 @@ def correct(data: Data, answers: np.ndarray, threshold: float) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("ignore::cloakwork.models.errors.CalibratedRangeWarning")
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.tier("all")) for name in NETWORKS]
+)
 def test_as_good_as_in_clear_or_refused(name: str) -> None:
     """Within ALLOWED_LOSS and one standard error of what so many test samples tell."""
     load, layers, epochs = NETWORKS[name]

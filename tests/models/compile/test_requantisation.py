@@ -52,7 +52,9 @@ def integers(proto: onnx.ModelProto, values: np.ndarray) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=str)
+@pytest.mark.parametrize(
+    "form", [FORMATS[0], *(pytest.param(form, marks=pytest.mark.tier("all")) for form in FORMATS[1:])], ids=str
+)
 def test_integers_of_a_network_are_those_of_the_kernels(
     form: Format, table: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:
@@ -70,6 +72,7 @@ def test_integers_of_a_network_are_those_of_the_kernels(
     np.testing.assert_array_equal(integers(proto, loaded.predict(x[900:904], "execute")), wanted[:4])
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("form", [Format(operators=True), FORMATS[1]], ids=str)
 def test_inputs_at_the_corners_are_right_too(form: Format, table: tuple[np.ndarray, np.ndarray]) -> None:
     """Sums far beyond what samples show, and inputs beyond them, saturate as the kernels do: ranges are those of interval arithmetic."""
@@ -102,6 +105,7 @@ def pooled(x: np.ndarray, labels: np.ndarray, steps: tuple[int, int]) -> onnx.Mo
     return model(nodes, (1, 8, 8), {**given, **last})
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize(
     ("form", "steps", "maxima", "requantised"),
     [(Format(operators=True), (1, 2), 27, 9), (Format(), (2, 1), 12, 9)],
@@ -157,6 +161,7 @@ def residual(x: np.ndarray, labels: np.ndarray) -> onnx.ModelProto:
     return model(nodes, (1, 8, 8), given | last)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("times", [1, 0.37, 1.2345])
 def test_residual_networks_are_those_of_the_kernels(
     times: float, table: tuple[np.ndarray, np.ndarray], tmp_path: Path
@@ -178,6 +183,7 @@ def test_residual_networks_are_those_of_the_kernels(
     np.testing.assert_array_equal(integers(proto, loaded.predict(x[900:902], "execute")), wanted[:2])
 
 
+@pytest.mark.tier("all")
 def test_weights_in_parts_bring_less_noise(
     table: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +201,7 @@ def test_weights_in_parts_bring_less_noise(
     np.testing.assert_array_equal(integers(proto, parts.predict(x[900:], "simulate", seed=15)), wanted)
 
 
+@pytest.mark.tier("all")
 def test_units_are_chosen_by_cost() -> None:
     """Sums that fill half of the circle: a search has no margin there; finer units take a look-up less."""
     width, rows = 72, 3
@@ -222,6 +229,7 @@ def test_units_are_chosen_by_cost() -> None:
     np.testing.assert_allclose(made.predict(x, "simulate", seed=4), sums @ constants["last"], atol=1)
 
 
+@pytest.mark.tier("all")
 def test_noise_that_leaves_no_bit_is_refused_before_chains_are_made(
     table: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:

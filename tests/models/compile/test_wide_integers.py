@@ -191,6 +191,7 @@ def encrypted(made: CompiledModel, x: np.ndarray, session: tuple[ClientKey, Sess
     return np.asarray(made.predict(x, fhe="execute", key=session[0], session=session[1]))
 
 
+@pytest.mark.tier("all")
 def test_choices_encrypted(session: tuple[ClientKey, Session]) -> None:
     proto = choice(np.array(SUMS[13][1], dtype=np.float32), [0, 0, 17, -450])
     x = integers(8, (200, 3))
@@ -199,6 +200,7 @@ def test_choices_encrypted(session: tuple[ClientKey, Session]) -> None:
     np.testing.assert_array_equal(encrypted(made, x[:12], session), runtime(proto, x[:12]))
 
 
+@pytest.mark.tier("all")
 def test_relu_encrypted(session: tuple[ClientKey, Session]) -> None:
     proto = layers([FIRST, SECOND], [[-31, 1, 4], [2, 0]])
     x = integers(8, (200, 3), seed=1)
@@ -206,6 +208,7 @@ def test_relu_encrypted(session: tuple[ClientKey, Session]) -> None:
     np.testing.assert_array_equal(encrypted(made, x[:6], session), runtime(proto, x[:6]))
 
 
+@pytest.mark.tier("all")
 def test_extremes_along_an_axis_encrypted(session: tuple[ClientKey, Session]) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"]),

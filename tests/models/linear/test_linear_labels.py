@@ -73,6 +73,7 @@ def test_constants_that_decide_alone(sessions: Sessions, intercept: list[float])
     np.testing.assert_array_equal(found, labels.predict(x))
 
 
+@pytest.mark.tier("all")
 def test_the_real_set(sessions: Sessions, tmp_path: Any) -> None:
     datasets, linear = pytest.importorskip("sklearn.datasets"), pytest.importorskip("cloakwork.training.estimators")
     x, y = datasets.load_wine(return_X_y=True)

@@ -114,8 +114,16 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return found.data / 16, found.target
 
 
-@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
-@pytest.mark.parametrize("network", [dense, convolutional, pooled])
+@pytest.mark.parametrize(
+    ("network", "per_channel"),
+    [
+        (dense, False),
+        *(
+            pytest.param(network, per_channel, marks=pytest.mark.tier("all"))
+            for network, per_channel in ((dense, True), (convolutional, False), (pooled, True))
+        ),
+    ],
+)
 def test_integers_are_those_of_onnx_runtime(digits: tuple[np.ndarray, np.ndarray], network, per_channel: bool) -> None:
     x, labels = digits
     if network is not dense:
@@ -137,6 +145,7 @@ def test_integers_are_those_of_onnx_runtime(digits: tuple[np.ndarray, np.ndarray
     np.testing.assert_array_equal(ours, answers(proto, x))
 
 
+@pytest.mark.tier("all")
 def test_encrypted(digits: tuple[np.ndarray, np.ndarray]) -> None:
     x, labels = digits
     proto = exported(nn.Sequential(nn.Linear(64, 3), nn.ReLU(), nn.Linear(3, 10)), x[:1000], labels[:1000], True)

@@ -37,15 +37,15 @@ def cases() -> dict[str, TestCase]:
         warnings.simplefilter("ignore")
         found = collect_testcases("")
     chosen = {}
-    for case in found:
-        nodes = case.model.graph.node
-        if len(nodes) != 1 or registered_name(nodes[0]) not in (*OPERATORS, *CLIENT_OPERATORS) or not case.data_sets:
+    for each in found:
+        nodes = each.model.graph.node
+        if len(nodes) != 1 or registered_name(nodes[0]) not in (*OPERATORS, *CLIENT_OPERATORS) or not each.data_sets:
             continue
-        x = case.data_sets[0][0][0]
-        if case.name.removeprefix("test_") in OVERFLOWING:
+        x = each.data_sets[0][0][0]
+        if each.name.removeprefix("test_") in OVERFLOWING:
             continue
         if isinstance(x, np.ndarray) and x.dtype.kind in "fiub" and x.ndim > 0:
-            chosen[case.name] = case
+            chosen[each.name] = each
     return chosen
 
 

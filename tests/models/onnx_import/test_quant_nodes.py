@@ -142,6 +142,7 @@ def test_weights_that_are_integers_are_refused(operator: str) -> None:
         import_onnx(made.model((3,), "y"))
 
 
+@pytest.mark.tier("all")
 def test_a_network_of_six_bits_is_exact() -> None:
     """Weights, inputs and activations of 6 bits on digits, without training: encrypted, the numbers of the reference."""
     x = load_digits().data.astype(np.float32)

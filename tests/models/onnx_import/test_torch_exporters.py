@@ -15,7 +15,7 @@ from cloakwork.models.compiler import compile_onnx
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 nn = torch.nn
-EXPORTERS = ["torchscript", "dynamo"]
+EXPORTERS = ["torchscript", pytest.param("dynamo", marks=pytest.mark.tier("all"))]
 
 
 class Residual(nn.Module):  # type: ignore[misc,name-defined]

@@ -78,6 +78,7 @@ def test_trees_without_a_difference(sessions):
     check(sessions, compiled(ensemble), ensemble, np.zeros((3, 2)), executed=2)
 
 
+@pytest.mark.tier("all")
 def test_forty_classes(sessions):
     random = np.random.default_rng(5)
     trees = tuple(random_tree(random, 3, 3, 40, 5, 6) for _ in range(2))
@@ -108,6 +109,7 @@ def test_thresholds_that_the_server_compares(sessions, options):
     check(sessions, model, ensemble, x, executed=3)
 
 
+@pytest.mark.tier("all")
 def test_a_forest_of_three_classes_on_the_real_set(sessions, tmp_path):
     forests, datasets = pytest.importorskip("sklearn.ensemble"), pytest.importorskip("sklearn.datasets")
     x, y = datasets.load_wine(return_X_y=True)

@@ -54,9 +54,9 @@ def raw(features: int = 6, classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(
     "model",
     [
-        linear_model.LogisticRegression(max_iter=3000),
-        make_pipeline(StandardScaler(), PCA(20), linear_model.LogisticRegression(max_iter=300)),
-        svm.LinearSVC(random_state=0, max_iter=300),
+        linear_model.LogisticRegression(max_iter=60),
+        make_pipeline(StandardScaler(), PCA(20), linear_model.LogisticRegression(max_iter=60)),
+        svm.LinearSVC(random_state=0, max_iter=60),
         linear_model.RidgeClassifier(),
     ],
     ids=lambda model: type(model).__name__,
@@ -102,6 +102,7 @@ def test_kernels_of_scaled_features(degree: int) -> None:
     same(make_pipeline(StandardScaler(), svm.SVC()), x, y)
 
 
+@pytest.mark.tier("all")
 def test_a_quadratic_form_is_squares_on_the_server() -> None:
     """Thirty features: squares along eigenvectors cost less than 495 products that the client would send."""
     x, y = load_breast_cancer(return_X_y=True)
@@ -117,7 +118,9 @@ def test_a_quadratic_form_is_squares_on_the_server() -> None:
         linear_model.LinearRegression(),
         make_pipeline(StandardScaler(), PCA(5), linear_model.LinearRegression()),
         make_pipeline(StandardScaler(), svm.SVR(C=100)),
-        make_pipeline(StandardScaler(), svm.SVR(kernel="poly", degree=2, C=10)),
+        pytest.param(
+            make_pipeline(StandardScaler(), svm.SVR(kernel="poly", degree=2, C=10)), marks=pytest.mark.tier("all")
+        ),
         svm.SVR(kernel="linear"),
         make_pipeline(PolynomialFeatures(2), linear_model.Ridge()),
     ],
@@ -141,12 +144,13 @@ def test_raw_units_and_odd_shapes() -> None:
     same(linear_model.Ridge(), x, targets)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_many_classes() -> None:
     rng = np.random.default_rng(5)
     y = np.arange(800) % 40
     x = rng.standard_normal((40, 6))[y] * 4 + 0.3 * rng.standard_normal((800, 6))
-    same(linear_model.LogisticRegression(max_iter=500), x, y)
+    same(linear_model.LogisticRegression(max_iter=50), x, y)
     made = same(svm.SVC(kernel="linear"), x, y)
     assert made.formula.outputs == 780  # pairs
 

@@ -1,12 +1,11 @@
 """scikit-learn's own checks: what fails for an estimator of ours fails for the one that it extends.
 
-Nothing else is excepted; XGBoost and LightGBM, whose own classes are not made for these checks, are held to the same. One of each mixin and
-library runs here, as the checks of ensembles take minutes; CLOAKWORK_CHECK_ALL=1 checks every class.
+Nothing else is excepted; XGBoost and LightGBM, whose own classes are not made for these checks, are held to the same. The checks of ensembles
+take minutes: tier `test` has one class, tier `all` one of each mixin and library, tier `release` every class.
 """
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any
 
@@ -26,8 +25,14 @@ SMALL: dict[str, dict[str, Any]] = {
     "max_iter": {"max_iter": 3},
     "hidden_layer_sizes": {"hidden_layer_sizes": (3,), "max_iter": 5},
 }
-QUICK = ("DecisionTreeClassifier", "LinearSVC", "LogisticRegression", "Ridge")
-LONG = ("KMeans", "LGBMRegressor", "XGBClassifier")
+QUICK = ("DecisionTreeClassifier",)
+CONTINUOUS = ("KMeans", "LGBMRegressor", "LinearSVC", "LogisticRegression", "Ridge", "XGBClassifier")
+
+
+def tiered(name: str) -> Any:
+    if name in QUICK:
+        return name
+    return pytest.param(name, marks=pytest.mark.tier("all" if name in CONTINUOUS else "release"))
 
 
 def small(cls: type) -> Any:
@@ -51,13 +56,7 @@ def failures(estimator: Any) -> set[str]:
     return {result["check_name"] for result in results if result["status"] == "failed"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.tier("all"))
-        for name in (estimators.__all__ if os.environ.get("CLOAKWORK_CHECK_ALL") else (*QUICK, *LONG))
-    ],
-)
+@pytest.mark.parametrize("name", [tiered(name) for name in estimators.__all__])
 def test_no_check_fails_that_the_original_passes(name: str) -> None:
     cls = getattr(estimators, name)
     found = failures(small(cls))
