@@ -75,12 +75,12 @@ def through_bytes(model: BatchModel, samples: np.ndarray, threads: int = 2) -> n
 LABELS = np.array(["a", "b", "c", "d"])
 MODELS: list[Any] = [
     pytest.param(linear(7, 4, labels=LABELS, transform="softmax"), {}, id="linear"),
-    pytest.param(linear(1, 1), {}, id="one-feature"),
-    pytest.param(linear(300, 2), {}, id="many-features"),
-    pytest.param(linear(5, 40), {"way": "slots"}, id="many-outputs"),
+    pytest.param(linear(1, 1), {}, id="one-feature", marks=pytest.mark.tier("all")),
+    pytest.param(linear(300, 2), {}, id="many-features", marks=pytest.mark.tier("all")),
+    pytest.param(linear(5, 40), {"way": "slots"}, id="many-outputs", marks=pytest.mark.tier("all")),
     pytest.param(powers(3, 20, 2), {"way": "slots"}, id="products"),
-    pytest.param(powers(2, 9, 3, 2), {"way": "slots"}, id="cubes"),
-    pytest.param(radial(4, 30, 3), {"way": "slots"}, id="radial"),
+    pytest.param(powers(2, 9, 3, 2), {"way": "slots"}, id="cubes", marks=pytest.mark.tier("all")),
+    pytest.param(radial(4, 30, 3), {"way": "slots"}, id="radial", marks=pytest.mark.tier("all")),
     pytest.param(radial(4, 30, 3), {"way": "ciphertexts"}, id="radial-queries"),
 ]
 
@@ -96,7 +96,10 @@ def test_encrypted_scores_are_the_formulas(model: Model, options: dict[str, Any]
     np.testing.assert_allclose(scores, model.scores(x), atol=0.01 * spread)
 
 
-@pytest.mark.parametrize(("degree", "rows"), [(2, 3), (2, 70), (3, 5), (5, 2)])
+@pytest.mark.parametrize(
+    ("degree", "rows"),
+    [(2, 3), *(pytest.param(*each, marks=pytest.mark.tier("all")) for each in ((2, 70), (3, 5), (5, 2)))],
+)
 @pytest.mark.filterwarnings("ignore::cloakwork.models.errors.AccuracyWarning")
 def test_powers_of_the_server(monkeypatch: pytest.MonkeyPatch, degree: int, rows: int) -> None:
     """Without products of the client's: of one and several moduli, in slots, at the ends of the range."""
@@ -115,6 +118,7 @@ def test_powers_of_the_server(monkeypatch: pytest.MonkeyPatch, degree: int, rows
     assert (np.abs(expected.astype(object)) <= made.formula.largest(client.limit)).all()
 
 
+@pytest.mark.tier("all")
 def test_several_moduli(monkeypatch: pytest.MonkeyPatch) -> None:
     """Integers beyond 64 bits, put together of three residues."""
     monkeypatch.setattr("cloakwork.models.batches.build.MOST_MONOMIALS", 0)
@@ -127,6 +131,7 @@ def test_several_moduli(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(through_bytes(made, x), made.outputs(made.client.integers(x)))
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("way", ["slots", "ciphertexts"])
 def test_stiff_kernels_get_finer_inner_products(way: Any) -> None:
     """Weights of 10^5 that nearly cancel: two plaintext moduli, in which a score is the same beside any other samples."""

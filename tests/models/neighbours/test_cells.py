@@ -45,6 +45,13 @@ def index() -> NeighbourIndex:
     return NeighbourIndex.build(table, labels(table), cells="auto", n_neighbors=4, weights="distance")
 
 
+@pytest.fixture(scope="module")
+def small() -> NeighbourIndex:
+    """Two blocks."""
+    table = clusters(9000, 5)
+    return NeighbourIndex.build(table, labels(table), cells=10, n_neighbors=4, weights="distance")
+
+
 def answered(index: NeighbourIndex, samples: np.ndarray) -> np.ndarray:
     """Scores through bytes on both ways, by a client that has its specification alone."""
     client = NeighbourClient.from_json(index.client.to_json())
@@ -60,6 +67,7 @@ def answered(index: NeighbourIndex, samples: np.ndarray) -> np.ndarray:
     return np.stack(found)
 
 
+@pytest.mark.tier("all")
 def test_a_large_table(index: NeighbourIndex) -> None:
     report, client = index.report(), index.client
     assert client.cells is not None and client.cells.layout.blocks == 3
@@ -82,6 +90,7 @@ def test_a_large_table(index: NeighbourIndex) -> None:
     np.testing.assert_array_equal(index.predict(samples, "execute", key=key, threads=2), index.predict(samples))
 
 
+@pytest.mark.tier("all")
 def test_recall_is_what_it_says(index: NeighbourIndex) -> None:
     """Of rows beside those that it was measured on, and of the nearest rows of all."""
     cells = index.client.cells
@@ -111,7 +120,16 @@ def cases() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("table", "options"), cases())
+QUICK = ("two-blocks", "large-offset", "one-row")
+
+
+@pytest.mark.parametrize(
+    ("table", "options"),
+    [
+        pytest.param(*each.values, id=each.id, marks=() if each.id in QUICK else pytest.mark.tier("all"))
+        for each in cases()
+    ],
+)
 def test_odd_tables(table: np.ndarray, options: dict[str, Any]) -> None:
     """Every score of the cells that are asked for is exact; equally near rows come in their order."""
     made = NeighbourIndex.build(table, np.arange(len(table)) % 3, **options)
@@ -174,18 +192,18 @@ def test_a_table_without_clusters_is_told() -> None:
     assert made.client.cells is not None and made.client.cells.recall < 0.9
 
 
-def test_a_file(index: NeighbourIndex, tmp_path: Path) -> None:
-    save_index(tmp_path / "index", index)
+def test_a_file(small: NeighbourIndex, tmp_path: Path) -> None:
+    save_index(tmp_path / "index", small)
     data = (tmp_path / "index").read_bytes()
     assert data[4] == 2
     found = load_index(tmp_path / "index")
-    assert found.client.to_json() == index.client.to_json() and found.report() == index.report()
-    queries = index.client.integers(clusters(20000, 5)[:3])
-    np.testing.assert_array_equal(found.scores(queries), index.scores(queries))
+    assert found.client.to_json() == small.client.to_json() and found.report() == small.report()
+    queries = small.client.integers(clusters(20000, 5)[:3])
+    np.testing.assert_array_equal(found.scores(queries), small.scores(queries))
 
 
-def test_answers_and_queries_that_do_not_fit(index: NeighbourIndex) -> None:
-    client = index.client
+def test_answers_and_queries_that_do_not_fit(small: NeighbourIndex) -> None:
+    client = small.client
     key = LevelledClientKey.generate(client.parameters)
     answer = key.encrypt(np.zeros((2, 8192), dtype=int), client.answer_level)
     for query in (None, np.zeros(4, dtype=np.int64), np.zeros((1, 5), dtype=np.int64)):
@@ -233,6 +251,7 @@ def test_hostile_specifications() -> None:
         NeighbourClient.from_json(json.dumps(fields | {"cells": few, "n_neighbors": 3}))
 
 
+@pytest.mark.tier("all")
 def test_queries_of_all_cells_have_one_size(index: NeighbourIndex) -> None:
     key = LevelledClientKey.generate(index.client.parameters)
     samples = (np.full(5, -4.0), np.zeros(5), np.full(5, 4.0))

@@ -13,7 +13,7 @@ from cloakwork.models.trees.ensemble import TreeEnsemble
 from tests.models.trees.tree_models import random_tree
 
 TOY = "toy_two_limb"
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+QUICK = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 
 @st.composite

@@ -19,7 +19,7 @@ from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 from tests.models.trees.tree_models import of_sklearn_forest, random_tree
 
 TOY = "toy_two_limb"
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+QUICK = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 FEATURES = 3
 
 
@@ -67,7 +67,7 @@ def test_on_a_grid_as_fine_as_the_data_trees_are_those_with_rounded_leaves(made,
     np.testing.assert_array_equal(model.client.output(clear, "scores"), model.predict(seen, output="scores"))
 
 
-@settings(QUICK, max_examples=20)
+@settings(QUICK, max_examples=10)
 @given(ensembles(), st.integers(0, 1000))
 def test_encrypted_equals_quantised(sessions, made, seed):
     ensemble, levels = made

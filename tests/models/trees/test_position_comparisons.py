@@ -1,9 +1,11 @@
 """Secret thresholds found by the server from positions on the public grid: exact, encrypted as in clear, and nothing told depends on thresholds."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import case
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +27,7 @@ from tests.models.trees.test_grid_comparisons import ensembles, moved, samples_o
 from tests.models.trees.tree_models import of_sklearn_forest, random_tree
 
 TOY = "toy_two_limb"  # digits of 3 bits, 4 of them in one sign
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+QUICK = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 RNG = np.random.default_rng(11)
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 
@@ -43,10 +45,14 @@ def steps_of(model, kind):
 # --- the client's step -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strict", [False, True])
-@pytest.mark.parametrize("bits", [1, 3, 4, 16])
 @pytest.mark.parametrize("count", [1, 7, 8, 255, 256, 65535])
-def test_positions_count_failing_comparisons(strict, bits, count):
+def test_positions_count_failing_comparisons(count):
+    for strict, bits in itertools.product((False, True), (1, 3, 4, 16)):
+        with case(strict, bits):
+            count_failing_comparisons(strict, bits, count)
+
+
+def count_failing_comparisons(strict, bits, count):
     number = np.array
     step = Positions(number([1, 0]), number([count, 3]), number([0.5, 0.0]), number([1.0, 0.0]), number([-1.0, 0, 2]), bits, True,
                      strict)  # fmt: skip
@@ -74,18 +80,18 @@ def test_the_step_travels():
     assert steps_to_fields((found,)) == [{**STEP, **FIELDS}]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"bits": 0}, {"bits": 17}, {"bits": -1}, {"bits": 2**60}, {"bits": 1.5}, {"bits": None}, {"count": [3]}, {"count": [0]}, {"count": [-5]},
-        {"count": [1 << 16], "spacing": [1.0]}, {"count": [1 << 62]}, {"feature": [-1]}, {"feature": [0, 1]}, {"feature": []}, {"low": [0.0, 1.0]},
-        {"spacing": [-1.0]}, {"spacing": ["nan"]}, {"points": [1.0]}, {"points": [[1.0, 2.0]]}, {"missing": 2}, {"radix": 8},
-        {"feature": [], "count": [], "low": [], "spacing": [], "points": []},
-    ],
+WRONG = (
+    {"bits": 0}, {"bits": 17}, {"bits": -1}, {"bits": 2**60}, {"bits": 1.5}, {"bits": None}, {"count": [3]}, {"count": [0]}, {"count": [-5]},
+    {"count": [1 << 16], "spacing": [1.0]}, {"count": [1 << 62]}, {"feature": [-1]}, {"feature": [0, 1]}, {"feature": []}, {"low": [0.0, 1.0]},
+    {"spacing": [-1.0]}, {"spacing": ["nan"]}, {"points": [1.0]}, {"points": [[1.0, 2.0]]}, {"missing": 2}, {"radix": 8},
+    {"feature": [], "count": [], "low": [], "spacing": [], "points": []},
 )  # fmt: skip
-def test_a_made_up_step_is_refused(wrong):
-    with pytest.raises((ValueError, TypeError)):
-        input_steps_from_fields([COLUMNS, {**STEP, **FIELDS, **wrong}])
+
+
+def test_made_up_steps_are_refused():
+    for wrong in WRONG:
+        with case(wrong), pytest.raises((ValueError, TypeError)):
+            input_steps_from_fields([COLUMNS, {**STEP, **FIELDS, **wrong}])
 
 
 def test_millions_of_digits_are_refused():
@@ -118,7 +124,7 @@ def test_positions_decide_as_bits_of_the_same_grid(made, seed, params):
 
 
 @DEVICES
-@settings(QUICK, max_examples=20)
+@settings(QUICK, max_examples=10)
 @given(ensembles(), st.integers(0, 1000))
 def test_encrypted_equals_quantised(sessions, device, made, seed):
     ensemble, levels = made
@@ -129,7 +135,9 @@ def test_encrypted_equals_quantised(sessions, device, made, seed):
     np.testing.assert_array_equal(encrypted, model.predict(x[:5], output="scores"))
 
 
-@pytest.mark.parametrize("bits", [1, 3, 6, 9, 12, 16])
+@pytest.mark.parametrize(
+    "bits", [1, 6, 12, *(pytest.param(bits, marks=pytest.mark.tier("all")) for bits in (3, 9, 16))]
+)
 def test_every_threshold_of_a_grid_is_exact(sessions, bits):
     """A single feature, positions at either side of thresholds that lie at ends of the grid and of digits, really encrypted."""
     count = (1 << bits) - 1

@@ -1,5 +1,7 @@
 """Nothing that a client or a user of a service is told depends on where thresholds are, for all kinds of trees and all ways that keep them."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -41,11 +43,20 @@ def told(model):
     return facts
 
 
-@pytest.mark.parametrize("encrypted_argmax", [False, True])
-@pytest.mark.parametrize(
-    ("comparisons", "bits"), [("grid", 6), ("grid", 8), ("grid", 12), ("grid", 16), ("server", 6), ("server", 12)]
-)
-@pytest.mark.parametrize("kind", [iris_tree, forest, boosting])
+WAYS = (("grid", 6), ("grid", 8), ("grid", 12), ("grid", 16), ("server", 6), ("server", 12))
+QUICK = ((iris_tree, "grid", 8, True), (boosting, "grid", 12, False), (boosting, "server", 12, False))
+
+
+def every():
+    """All combinations; a few of them in every run, the others in tier `all`."""
+    for kind, (comparisons, bits), encrypted_argmax in itertools.product(
+        (iris_tree, forest, boosting), WAYS, (False, True)
+    ):
+        given = (kind, comparisons, bits, encrypted_argmax)
+        yield given if given in QUICK else pytest.param(*given, marks=pytest.mark.tier("all"))
+
+
+@pytest.mark.parametrize(("kind", "comparisons", "bits", "encrypted_argmax"), every())
 def test_nothing_that_is_told_depends_on_the_thresholds(kind, comparisons, bits, encrypted_argmax):
     """The same trees, all thresholds moved in the same order: specification, sizes, counts, failure probabilities, forecasts of time.
 

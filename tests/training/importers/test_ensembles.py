@@ -104,7 +104,7 @@ def on_own_thresholds(estimator: Any) -> dict[str, str]:
     return {"comparisons": "client"} if isinstance(import_part(estimator).model, TreeEnsemble) else {}
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.tier("all")), 3])
 @pytest.mark.parametrize("name", CLASSIFIERS)
 def test_classifiers(name: str, classes: int) -> None:
     x, y = classification(classes)
