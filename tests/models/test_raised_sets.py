@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_models
 import pytest
+from cases import in_tiers
 
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import ciphertext_bytes, offered_sets, parameter_set, parameter_sets
@@ -81,9 +82,7 @@ def test_a_forecast_scales_from_the_set_of_two_limbs() -> None:
     assert scaled.seconds["gathered"] == pytest.approx(2e-9) and scaled.seconds["products"] == pytest.approx(3e-6)
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind == "network" else pytest.param(kind, marks=pytest.mark.tier("all")) for kind in KINDS]
-)
+@pytest.mark.parametrize("kind", in_tiers(KINDS, quick=("network",)))
 def test_encrypted_programs(kind: str) -> None:
     """Under a secure set: scores are those of the clear program, or within its noise."""
     made = KINDS[kind](["nn05_raised" if kind == "network" else "lut4_raised"])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import onnxruntime
 import pytest
+from cases import in_tiers
 
 torch = pytest.importorskip("torch", reason="training needs PyTorch")
 
@@ -94,9 +95,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 # Compiling takes seconds: two cases in every run, the others in tier `all`.
-COMPILED = [
-    name if name in ("branches", "table") else pytest.param(name, marks=pytest.mark.tier("all")) for name in CASES
-]
+COMPILED = in_tiers(CASES, quick=("branches", "table"))
 
 
 def trained(name: str, samples: int = 64) -> tuple[nn.Module, torch.Tensor]:

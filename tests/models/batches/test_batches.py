@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import in_tiers
 
 from cloakwork.fhe_core.errors import FheError, KeyMismatchError, ShapeError
 from cloakwork.fhe_core.levelled.ciphertexts import (
@@ -96,10 +97,7 @@ def test_encrypted_scores_are_the_formulas(model: Model, options: dict[str, Any]
     np.testing.assert_allclose(scores, model.scores(x), atol=0.01 * spread)
 
 
-@pytest.mark.parametrize(
-    ("degree", "rows"),
-    [(2, 3), *(pytest.param(*each, marks=pytest.mark.tier("all")) for each in ((2, 70), (3, 5), (5, 2)))],
-)
+@pytest.mark.parametrize(("degree", "rows"), in_tiers([(2, 3), (2, 70), (3, 5), (5, 2)], quick=[(2, 3)]))
 @pytest.mark.filterwarnings("ignore::cloakwork.models.errors.AccuracyWarning")
 def test_powers_of_the_server(monkeypatch: pytest.MonkeyPatch, degree: int, rows: int) -> None:
     """Without products of the client's: of one and several moduli, in slots, at the ends of the range."""

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from cases import in_tiers
 
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.errors import CompileError
@@ -25,7 +26,6 @@ nn = torch.nn
 ALLOWED_LOSS = 1.5  # points of accuracy, or of explained variance
 SEEDS = 3
 CALIBRATION, BATCH = 300, 32
-QUICK = ("raw columns, tanh",)
 
 
 class Data(NamedTuple):
@@ -192,9 +192,7 @@ def correct(data: Data, answers: np.ndarray, threshold: float) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("ignore::cloakwork.models.errors.CalibratedRangeWarning")
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.tier("all")) for name in NETWORKS]
-)
+@pytest.mark.parametrize("name", in_tiers(NETWORKS, quick=("raw columns, tanh",)))
 def test_as_good_as_in_clear_or_refused(name: str) -> None:
     """Within ALLOWED_LOSS and one standard error of what so many test samples tell."""
     load, layers, epochs = NETWORKS[name]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from cases import in_tiers
 from sklearn.datasets import load_digits
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is what is compared with")
@@ -52,9 +53,7 @@ def integers(proto: onnx.ModelProto, values: np.ndarray) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize(
-    "form", [FORMATS[0], *(pytest.param(form, marks=pytest.mark.tier("all")) for form in FORMATS[1:])], ids=str
-)
+@pytest.mark.parametrize("form", in_tiers(FORMATS, FORMATS[:1]), ids=str)
 def test_integers_of_a_network_are_those_of_the_kernels(
     form: Format, table: tuple[np.ndarray, np.ndarray], tmp_path: Path
 ) -> None:

@@ -190,7 +190,15 @@ def chain(operators: list[str], count: int) -> ModelProto:
 
 @pytest.mark.parametrize(
     "operators",
-    [["Add", "Relu", "Identity", "Mul"], ["Relu"], ["Tanh", "Add"], ["Add"], ["Skip", "Mul"], ["Concat", "Reshape", "Slice"], ["MatMul", "Relu"]],
+    [
+        ["Add"],
+        *(
+            pytest.param(operators, marks=pytest.mark.tier("all"))
+            for operators in (
+                ["Add", "Relu", "Identity", "Mul"], ["Relu"], ["Tanh", "Add"], ["Skip", "Mul"], ["Concat", "Reshape", "Slice"], ["MatMul", "Relu"]
+            )
+        ),
+    ],
     ids="-".join,
 )  # fmt: skip
 def test_thousands_of_nodes_compile(operators: list[str]) -> None:

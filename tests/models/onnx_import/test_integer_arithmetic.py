@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import onnx
 import pytest
+from cases import in_tiers
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is what is compared with")
 pytest.importorskip("torch", reason="the networks are trained with PyTorch")
@@ -23,7 +24,13 @@ from cloakwork.models.runtime.interpreter import interpret
 
 RNG: Final = np.random.default_rng(20261124)
 KINDS: Final = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8}
-FORMS: Final = [(kind, is_qdq) for kind in KINDS for is_qdq in (False, True)]
+# Both kinds and both forms in every run, the other two pairs in tier `all`.
+FORMS: Final = [
+    ("uint8", False),
+    ("int8", True),
+    pytest.param("uint8", True, marks=pytest.mark.tier("all")),
+    pytest.param("int8", False, marks=pytest.mark.tier("all")),
+]
 PLAIN: Final = "Add", "Mul", "Concat"
 
 
@@ -160,7 +167,7 @@ WINDOWS: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", in_tiers(WINDOWS, quick=("padded", "beyond the end")))
 @pytest.mark.parametrize(("kind", "is_qdq"), FORMS)
 def test_means_of_windows(window: str, kind: str, is_qdq: bool) -> None:
     """A scale of 8 bits: products and sums are exact in float32, ties among the means."""

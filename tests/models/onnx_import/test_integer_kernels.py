@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import onnx
 import pytest
+from cases import in_tiers
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is what is compared with")
 pytest.importorskip("torch", reason="the networks are trained with PyTorch")
@@ -28,6 +29,7 @@ from integer_networks import (
 from onnx import TensorProto, helper
 from onnx_models import model
 from onnxruntime.quantization import QuantType
+from requirements import needs
 from sklearn.datasets import load_digits
 
 from cloakwork.models.compiler import ExactSettings, compile_onnx
@@ -54,6 +56,8 @@ QDQ_FORMS: Final = [
     Format(activations=SIGNED),
     Format(per_channel=True, activations=SIGNED, symmetric=True),
 ]
+
+QUICK: Final = (OPERATOR_FORMS[0], QDQ_FORMS[4])
 
 
 @dataclass(frozen=True)
@@ -84,8 +88,7 @@ def convolutional() -> Trained:
 
 
 def few_of_mnist() -> tuple[np.ndarray, np.ndarray]:
-    if not has_mnist("test"):
-        pytest.skip("MNIST is not there: set CLOAKWORK_DATA to the folder that holds mnist/")
+    needs(has_mnist("test"), "MNIST is not there: set CLOAKWORK_DATA to the folder that holds mnist/")
     return load_mnist("test")
 
 
@@ -113,16 +116,18 @@ def check_equal(trained: Trained, form: Format) -> None:
     assert max(differences(proto, trained.x, "real"), default=0) <= 1
 
 
-@pytest.mark.parametrize("form", OPERATOR_FORMS + QDQ_FORMS, ids=str)
+@pytest.mark.parametrize("form", in_tiers(OPERATOR_FORMS + QDQ_FORMS, QUICK), ids=str)
 def test_dense_digits(digits: Trained, form: Format) -> None:
     check_equal(digits, form)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("form", [OPERATOR_FORMS[0], QDQ_FORMS[1]], ids=str)
 def test_dense_mnist(dense: Trained, form: Format) -> None:
     check_equal(dense, form)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("form", [OPERATOR_FORMS[3], OPERATOR_FORMS[5], QDQ_FORMS[0], QDQ_FORMS[4]], ids=str)
 def test_convolutional_mnist(convolutional: Trained, form: Format) -> None:
     check_equal(convolutional, form)
@@ -135,7 +140,9 @@ RNG: Final = np.random.default_rng(20261123)
 STEPS: Final = np.array([3.0, 2.0**11, 1885.0, 366.36, 4967.11, 40103.8, *np.exp(RNG.uniform(2, 9, 4))])
 
 
-@pytest.mark.parametrize(("operator", "kind"), [("QGemm", "uint8"), ("QLinearConv", "int8")])
+@pytest.mark.parametrize(
+    ("operator", "kind"), [("QGemm", "uint8"), pytest.param("QLinearConv", "int8", marks=pytest.mark.tier("all"))]
+)
 def test_requantisation_of_every_accumulator(operator: str, kind: str) -> None:
     """The input is its zero point, so that accumulators are the bias: all that the result does not saturate for, and beyond 2^24."""
     for step in STEPS:
@@ -249,7 +256,7 @@ def test_real_rounding_is_the_default(digits: Trained) -> None:
 # --- compiled ------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("with_data", [True, False])
+@pytest.mark.parametrize("with_data", [True, pytest.param(False, marks=pytest.mark.tier("all"))])
 @pytest.mark.parametrize("form", [Format(), Format(operators=True, per_channel=True)], ids=str)
 def test_compiled_networks_answer_the_same(digits: Trained, form: Format, with_data: bool) -> None:
     """One scale for the last layer is the client's, ten are looked up; a file keeps the rounding."""
@@ -290,6 +297,7 @@ def test_an_exact_program_answers_the_same() -> None:
         np.testing.assert_array_equal(compiled.predict(x, fhe=mode, seed=1).astype(np.float32), answers(proto, x))
 
 
+@pytest.mark.tier("all")
 def test_a_max_pool_comes_before_kernels_with_a_scale_for_each_channel(convolutional: Trained) -> None:
     proto = quantise(convolutional.proto, convolutional.calibration, Format(operators=True, per_channel=True))
     pooled = with_outputs(proto, ["p0_quantized"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import case
 from onnx import TensorProto, helper
 from onnx_models import model, runtime, single
 
@@ -123,15 +124,17 @@ def extents(proto: Any) -> list[int]:
     return [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim[1:]]
 
 
-@pytest.mark.parametrize("name", [*LINEAR, *MOVING, *FUNCTIONS])
-def test_operator_equals_onnx_runtime(name: str) -> None:
-    proto = {**LINEAR, **MOVING, **FUNCTIONS}[name]
-    compare(proto, normal(4, *extents(proto)))
+@pytest.mark.parametrize("operators", [LINEAR, MOVING, FUNCTIONS], ids=["linear", "moving", "functions"])
+def test_operators_equal_onnx_runtime(operators: dict[str, Any]) -> None:
+    for name, proto in operators.items():
+        with case(name):
+            compare(proto, normal(4, *extents(proto)))
 
 
-@pytest.mark.parametrize("name", POSITIVE)
-def test_function_of_positive_numbers(name: str) -> None:
-    compare(POSITIVE[name], 1.1 + np.abs(normal(4, 6)))
+def test_functions_of_positive_numbers() -> None:
+    for name, proto in POSITIVE.items():
+        with case(name):
+            compare(proto, 1.1 + np.abs(normal(4, 6)))
 
 
 @pytest.mark.parametrize("opset", [11, 13, 17, 21])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shutil
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_models import mlp, model
+from requirements import needs
 
 from cloakwork.models import zoo
 from cloakwork.models.compiler import CompiledModel, compile_onnx
@@ -154,10 +156,10 @@ def test_no_line_crosses_a_box() -> None:
 @pytest.fixture
 def drawn() -> Any:
     """drawn(svg): widths of text and boxes, as a browser has them."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    if BROWSER is None:
-        pytest.skip("no Chromium is installed")
-    with playwright.sync_playwright() as driver:
+    needs(BROWSER is not None and importlib.util.find_spec("playwright"), "install playwright and Chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
         page = browser.new_page()
 
@@ -177,14 +179,16 @@ def drawn() -> Any:
         browser.close()
 
 
-@pytest.mark.parametrize("name", ["odd", "mnist-cnn", "breast-cancer-forest", "cifar10-vgg"])
-def test_text_fits_its_box_in_a_browser(drawn: Callable[[str], Any], odd: CompiledModel, name: str) -> None:
-    program = odd.program if name == "odd" else zoo.load_model(name).program
-    measured = drawn(picture_svg(program))
-    assert len(measured) == len(program.graph.nodes) + 1
-    for box in measured:
-        for left, right, below in box:
-            assert left >= 10 and right >= 4 and below >= 0
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
+def test_text_fits_its_box_in_a_browser(drawn: Callable[[str], Any], odd: CompiledModel) -> None:
+    for name in ("odd", "mnist-cnn", "breast-cancer-forest", "cifar10-vgg"):
+        program = odd.program if name == "odd" else zoo.load_model(name).program
+        measured = drawn(picture_svg(program))
+        assert len(measured) == len(program.graph.nodes) + 1, name
+        for box in measured:
+            for left, right, below in box:
+                assert left >= 10 and right >= 4 and below >= 0, name
 
 
 def test_names_of_any_letters_break_neither_the_picture_nor_the_report():

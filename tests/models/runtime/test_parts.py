@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from functools import partial
 
 import numpy as np
 import pytest
+from cases import in_tiers
 from odd_programs import ODD, program
 
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
@@ -39,8 +41,13 @@ def seed(x: SeededPackedCiphertexts) -> partial[bytes]:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("set_name", SETS)
-@pytest.mark.parametrize("name", COMPUTING)
+@pytest.mark.parametrize(
+    ("name", "set_name"),
+    in_tiers(
+        itertools.product(COMPUTING, SETS),
+        quick=[*((name, "toy") for name in COMPUTING), *(("several_readers", name) for name in SETS)],
+    ),
+)
 def test_bytes_are_those_of_each_alone(name: str, set_name: str, device: str) -> None:
     params = parameter_set(set_name)
     key, made = ClientKey.generate(params), program(name, params)

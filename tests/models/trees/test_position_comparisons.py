@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import case
+from cases import case, in_tiers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -135,9 +135,7 @@ def test_encrypted_equals_quantised(sessions, device, made, seed):
     np.testing.assert_array_equal(encrypted, model.predict(x[:5], output="scores"))
 
 
-@pytest.mark.parametrize(
-    "bits", [1, 6, 12, *(pytest.param(bits, marks=pytest.mark.tier("all")) for bits in (3, 9, 16))]
-)
+@pytest.mark.parametrize("bits", in_tiers((1, 3, 6, 9, 12, 16), quick=(1, 6, 12)))
 def test_every_threshold_of_a_grid_is_exact(sessions, bits):
     """A single feature, positions at either side of thresholds that lie at ends of the grid and of digits, really encrypted."""
     count = (1 << bits) - 1

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from cases import in_tiers
 
 from cloakwork.models.repository import facts_of
 from cloakwork.models.trees.compile_ensemble import compile_ensemble
@@ -47,16 +48,12 @@ WAYS = (("grid", 6), ("grid", 8), ("grid", 12), ("grid", 16), ("server", 6), ("s
 QUICK = ((iris_tree, "grid", 8, True), (boosting, "grid", 12, False), (boosting, "server", 12, False))
 
 
-def every():
-    """All combinations; a few of them in every run, the others in tier `all`."""
-    for kind, (comparisons, bits), encrypted_argmax in itertools.product(
-        (iris_tree, forest, boosting), WAYS, (False, True)
-    ):
-        given = (kind, comparisons, bits, encrypted_argmax)
-        yield given if given in QUICK else pytest.param(*given, marks=pytest.mark.tier("all"))
+EVERY = [
+    (kind, *way, argmax) for kind, way, argmax in itertools.product((iris_tree, forest, boosting), WAYS, (False, True))
+]
 
 
-@pytest.mark.parametrize(("kind", "comparisons", "bits", "encrypted_argmax"), every())
+@pytest.mark.parametrize(("kind", "comparisons", "bits", "encrypted_argmax"), in_tiers(EVERY, QUICK))
 def test_nothing_that_is_told_depends_on_the_thresholds(kind, comparisons, bits, encrypted_argmax):
     """The same trees, all thresholds moved in the same order: specification, sizes, counts, failure probabilities, forecasts of time.
 
