@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import warnings
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import in_tiers
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
@@ -103,8 +105,13 @@ ESTIMATORS: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.tier("all"))])
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    in_tiers(
+        itertools.product(ESTIMATORS, (0, 1)),
+        quick=[("scaled logistic regression", 0), ("ridge regression", 1), ("scaled support vectors", 0)],
+    ),
+)
 def test_two_models_tell_the_same_but_for_what_the_report_names(name: str, seed: int) -> None:
     make, load = ESTIMATORS[name]
     parts, ranges = halves(load, seed)
@@ -122,7 +129,7 @@ def test_two_models_tell_the_same_but_for_what_the_report_names(name: str, seed:
 def test_the_comparison_finds_what_is_not_named() -> None:
     """Without public ranges, and with statistics of the training data in the client's steps."""
     parts, ranges = halves(load_wine, 0)
-    free = [compile_estimator(fitted(LogisticRegression(max_iter=300), x, y), x) for x, y in parts]
+    free = [compile_estimator(fitted(LogisticRegression(max_iter=50), x, y), x) for x, y in parts]
     assert differences(free[0], free[0]) == set()
     with pytest.raises(AssertionError):
         differences(*free)
