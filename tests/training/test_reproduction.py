@@ -112,6 +112,7 @@ def test_a_table_made_again_is_compared(tmp_path: Path) -> None:
     assert found["same_answers"] >= 0.9 and found["reproduced"]["accuracy_quantised"] >= 0.9
 
 
+@pytest.mark.tier("all")
 def test_a_compiled_network_beside_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compressed in the zoo, plain in the folder; what is in clear is the program without noise."""
     rng = np.random.default_rng(5)

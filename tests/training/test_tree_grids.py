@@ -48,6 +48,7 @@ def test_secret_thresholds_cost_no_labels_and_no_look_ups(name: str, bits: int) 
     assert model.program.output_unit > 0
 
 
+@pytest.mark.tier("all")
 def test_images_of_16_greys_lose_nothing() -> None:
     x, y = datasets.load_digits(return_X_y=True)
     fitted = estimators.RandomForestClassifier(3, max_depth=6, random_state=0).fit(x[:600], y[:600])

@@ -16,6 +16,7 @@ pytest.importorskip("lightgbm", reason="LightGBM is not installed")
 pytest.importorskip("xgboost", reason="XGBoost is not installed")
 
 import pandas as pd  # noqa: E402
+from sessions import Sessions  # noqa: E402
 from sklearn import datasets, linear_model, tree  # noqa: E402
 from sklearn.base import clone  # noqa: E402
 from sklearn.exceptions import ConvergenceWarning  # noqa: E402
@@ -23,8 +24,6 @@ from sklearn.model_selection import GridSearchCV  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
-from cloakwork.fhe_core.client import ClientKey  # noqa: E402
-from cloakwork.fhe_core.server import Session  # noqa: E402
 from cloakwork.models.compiler import CompiledModel  # noqa: E402
 from cloakwork.models.errors import CompileError, ShapeError  # noqa: E402
 from cloakwork.models.program.client_specification import ClientSpecification  # noqa: E402
@@ -93,16 +92,9 @@ def fitted(name: str) -> tuple[Any, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def keys() -> Any:
-    """Made once for each parameter set."""
-    made: dict[str, tuple[ClientKey, Session]] = {}
-
+def keys(sessions: Sessions) -> Any:
     def of(model: CompiledModel) -> dict[str, Any]:
-        name = model.program.parameters.name
-        if name not in made:
-            key = ClientKey.generate(name)
-            made[name] = key, Session(key.evaluation_keys())
-        return dict(zip(("key", "session"), made[name], strict=True))
+        return dict(zip(("key", "session"), sessions(model.program.parameters.name), strict=True))
 
     return of
 
