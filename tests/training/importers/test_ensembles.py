@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from typing import Any
 
 import numpy as np
 import pytest
+from cases import in_tiers
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
@@ -104,8 +106,17 @@ def on_own_thresholds(estimator: Any) -> dict[str, str]:
     return {"comparisons": "client"} if isinstance(import_part(estimator).model, TreeEnsemble) else {}
 
 
-@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.tier("all")), 3])
-@pytest.mark.parametrize("name", CLASSIFIERS)
+# One of each importer with three classes in every run; what is fitted many times, and shapes that are like another, in tier `all`.
+LATER = {
+    "logistic cv", "discriminant shrunk", "gaussian prior", "adaboost deeper", "bagged machines", "bagged pipelines", "vote soft boosted",
+    "stack trees", "stack boosted", "rest forests", "calibrated forest", "searched",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    in_tiers(itertools.product(CLASSIFIERS, (2, 3)), quick=[(name, 3) for name in CLASSIFIERS if name not in LATER]),
+)
 def test_classifiers(name: str, classes: int) -> None:
     x, y = classification(classes)
     member = fitted(CLASSIFIERS[name], x, y)
