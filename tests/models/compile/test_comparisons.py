@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import in_tiers
 from onnx import ModelProto, NodeProto, helper
 from onnx_models import model, runtime
 from sessions import Sessions
@@ -75,7 +76,7 @@ def compared(operator: str, left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return (bits * 2.0 ** np.arange(bits.shape[1])).sum(axis=1)[:, None]
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", in_tiers(OPERATORS, quick=("Less", "Equal")))
 def test_all_pairs_of_eight_bits(operator: str) -> None:
     """65,536 pairs: every difference of nine bits."""
     weights, bias = both_ways(0.0)
@@ -87,7 +88,7 @@ def test_all_pairs_of_eight_bits(operator: str) -> None:
     assert report["failure_log2"] <= -128 and made.program.output_unit > 0
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", in_tiers(OPERATORS, quick=("LessOrEqual", "Greater")))
 def test_sums_of_fifteen_bits_and_a_sign(operator: str) -> None:
     """Around ties, where a wrong lowest bit shows, and anywhere."""
     random = np.random.default_rng(3)
@@ -106,8 +107,12 @@ def test_sums_of_fifteen_bits_and_a_sign(operator: str) -> None:
     assert made.report()["failure_log2"] <= -128
 
 
-@pytest.mark.parametrize("operator", ["Less", "GreaterOrEqual", "Equal"])
-@pytest.mark.parametrize("constant_first", [False, True])
+@pytest.mark.parametrize(
+    ("operator", "constant_first"),
+    in_tiers(
+        product(("Less", "GreaterOrEqual", "Equal"), (False, True)), quick=[("GreaterOrEqual", False), ("Less", True)]
+    ),
+)
 def test_with_a_threshold_of_the_model(operator: str, constant_first: bool) -> None:
     weights, thresholds = np.array([[3, 1], [-2, 5], [1, -7]], dtype=np.float32), np.array([11, -40], dtype=np.float32)
     nodes = [
@@ -159,7 +164,9 @@ def oblique_tree(leaves: list[float]) -> ModelProto:
     return model(nodes, [8], constants, opset=18)
 
 
-@pytest.mark.parametrize("leaves", [[0, 1, 2, 1], [1.5, 3.25, -2.0, 7.0], [-1, -1, 3, 4]])
+@pytest.mark.parametrize(
+    "leaves", in_tiers([[0, 1, 2, 1], [1.5, 3.25, -2.0, 7.0], [-1, -1, 3, 4]], quick=[[1.5, 3.25, -2.0, 7.0]])
+)
 def test_an_oblique_tree(sessions: Sessions, leaves: list[float]) -> None:
     proto = oblique_tree(leaves)
     x = np.random.default_rng(1).integers(0, 16, (600, 8)).astype(np.float32)
@@ -201,7 +208,9 @@ def extremes(columns: int) -> ModelProto:
     return model(nodes, [columns], constants, opset=18)
 
 
-@pytest.mark.parametrize(("columns", "input_bits"), [(2, 3), (2, 8), (2, 11), (3, 4), (3, 6)])
+@pytest.mark.parametrize(
+    ("columns", "input_bits"), in_tiers([(2, 3), (2, 8), (2, 11), (3, 4), (3, 6)], quick=[(2, 3), (3, 4)])
+)
 def test_extremes_of_two_sums(columns: int, input_bits: int) -> None:
     """By one look-up of a difference where it fits, put together of bits elsewhere."""
     x = np.random.default_rng(4).integers(0, 1 << input_bits, (2000, columns)).astype(np.float32)

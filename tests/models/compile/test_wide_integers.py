@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from cases import in_tiers
 from onnx import ModelProto, NodeProto, helper
 from onnx_models import model, runtime
 
@@ -64,8 +66,9 @@ SUMS = {
 }
 
 
-@pytest.mark.parametrize("bits", SUMS)
-@pytest.mark.parametrize("condition", ["Less", "Equal"])
+@pytest.mark.parametrize(
+    ("bits", "condition"), in_tiers(product(SUMS, ("Less", "Equal")), quick=[(10, "Equal"), (15, "Less")])
+)
 def test_choices_of_sums_of_many_bits(bits: int, condition: str) -> None:
     input_bits, weights = SUMS[bits]
     x = integers(input_bits, (1500, 3))
@@ -116,7 +119,7 @@ FIRST = np.array([[3, 1, -2], [-5, 2, 7], [1, -1, 1]])
 SECOND = np.array([[1, 2], [1, -1], [3, 1]])
 
 
-@pytest.mark.parametrize("input_bits", [2, 3, 5, 8, 9])
+@pytest.mark.parametrize("input_bits", in_tiers((2, 3, 5, 8, 9), quick=(3, 8)))
 def test_relu_of_sums_of_integers(input_bits: int) -> None:
     """A row that is never negative on few bits; half an integer among the biases."""
     proto = layers([FIRST, SECOND], [[-31, 0.5 if input_bits < 4 else 9, 300], [2, 0]])
@@ -130,8 +133,13 @@ def test_relu_behind_relu() -> None:
     equals(compiled(proto, x, 6), proto, x)
 
 
-@pytest.mark.parametrize(("operator", "columns"), [("ReduceMax", 5), ("ReduceMin", 3), ("ReduceMax", 2)])
-@pytest.mark.parametrize("input_bits", [3, 8])
+@pytest.mark.parametrize(
+    ("operator", "columns", "input_bits"),
+    in_tiers(
+        [(*each, bits) for each in (("ReduceMax", 5), ("ReduceMin", 3), ("ReduceMax", 2)) for bits in (3, 8)],
+        quick=[("ReduceMin", 3, 3), ("ReduceMax", 2, 8)],
+    ),
+)
 def test_extremes_along_an_axis(operator: str, columns: int, input_bits: int) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"]),
@@ -143,7 +151,7 @@ def test_extremes_along_an_axis(operator: str, columns: int, input_bits: int) ->
     equals(compiled(proto, x, input_bits), proto, x)
 
 
-@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("relu", in_tiers((False, True), quick=(True,)))
 def test_max_pool_of_a_convolution(relu: bool) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], kernel_shape=[2, 2]),
