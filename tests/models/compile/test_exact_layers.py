@@ -26,6 +26,8 @@ from cloakwork.models.passes.statistics import statistics
 from cloakwork.models.report import report_text
 from cloakwork.models.runtime.simulate import simulate
 
+pytestmark = pytest.mark.tier("all")  # a network is trained and compiled several times
+
 TOY = ["toy_fine"]
 LAYERS = ["dense0_quant", "dense1_quant", "dense2_quant"]
 WIDTHS = (12, 8, 6)
