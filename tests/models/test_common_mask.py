@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_models
 import pytest
+from cases import in_tiers
 
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import ParameterError, ShapeError
@@ -82,7 +83,7 @@ def assert_close(model: CompiledModel, x: np.ndarray, found: np.ndarray) -> None
     assert (np.abs(found - model.predict(x)) < 6 * noise.std(axis=0)).all()
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("count", in_tiers((1, 2, 5), quick=(5,)))
 def test_samples_in_lanes_have_their_own_answers(
     model: CompiledModel, key: ClientKey, session: Session, count: int
 ) -> None:
@@ -108,6 +109,7 @@ def test_rows_of_ciphertexts(model: CompiledModel, key: ClientKey, session: Sess
             client.decrypt(key, result, samples=wrong)
 
 
+@pytest.mark.tier("all")
 def test_batches_larger_than_fit_are_cut_at_whole_rows(
     model: CompiledModel, key: ClientKey, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +120,7 @@ def test_batches_larger_than_fit_are_cut_at_whole_rows(
     assert calls[-1] == (4 * model.program.bootstraps,) * 2
 
 
+@pytest.mark.tier("all")
 def test_exact_programs() -> None:
     exact = ExactSettings(input_bits=1, activation_bits=1, rounded_bits=1)
     model = compile_onnx(NETWORK, SAMPLES, profile="exact", accuracy=None, exact=exact, common_mask=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from cases import in_tiers
 from onnx import ModelProto, helper
 from onnx_models import model
 
@@ -57,10 +59,10 @@ def residual() -> ModelProto:
 
 
 @pytest.mark.parametrize(
-    ("proto", "shape"), [(convolutional(), (1, 4, 4)), (residual(), (4,))], ids=["conv", "residual"]
+    ("make", "shape"), in_tiers([(convolutional, (1, 4, 4)), (residual, (4,))], quick=[(residual, (4,))])
 )
-def test_encrypted_equals_simulation_within_the_noise(proto: ModelProto, shape: tuple[int, ...]) -> None:
-    compiled = compile_onnx(proto, RNG.uniform(-1, 1, (400, *shape)), profile="balanced")
+def test_encrypted_equals_simulation_within_the_noise(make: Callable[[], ModelProto], shape: tuple[int, ...]) -> None:
+    compiled = compile_onnx(make(), RNG.uniform(-1, 1, (400, *shape)), profile="balanced")
     x = RNG.uniform(-1, 1, (8, *shape))
     program = compiled.program
     key = ClientKey._from_entropy(program.parameters, bytes(range(1, 33)))

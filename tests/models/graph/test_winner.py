@@ -50,12 +50,23 @@ def test_every_difference_of_so_many_bits(windows: tuple[int, ...]) -> None:
             np.testing.assert_array_equal(every[:, wires(node)] % 1, 0)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("windows", [(4, 5), (1, 5, 2), (1, 1, 6)])
 def test_encrypted_differences(windows: tuple[int, ...]) -> None:
     bits = sum(windows)
     model = CompiledModel(program(windows, np.zeros((2, 2), dtype=np.int64)))
     key = ClientKey.generate(TOY)
     d = np.arange(-(1 << (bits - 1)) + 1, 1 << (bits - 1))
+    x = np.stack([d // 2, d // 2 - d], axis=1).astype(float)
+    found = model.predict(x, "execute", key=key, session=Session(key.evaluation_keys()))
+    np.testing.assert_array_equal(np.asarray(found).reshape(-1), d < 0)
+
+
+def test_some_differences_encrypted() -> None:
+    """At both ends, at equality and beside it."""
+    model = CompiledModel(program((1, 5, 2), np.zeros((2, 2), dtype=np.int64)))
+    key = ClientKey.generate(TOY)
+    d = np.array([-127, -2, -1, 0, 1, 64, 127])
     x = np.stack([d // 2, d // 2 - d], axis=1).astype(float)
     found = model.predict(x, "execute", key=key, session=Session(key.evaluation_keys()))
     np.testing.assert_array_equal(np.asarray(found).reshape(-1), d < 0)
@@ -72,6 +83,7 @@ def test_leads_decide_between_equal_integers() -> None:
     np.testing.assert_array_equal(output, np.argmax(x * 2**20 + constants, axis=1))
 
 
+@pytest.mark.tier("all")
 def test_more_integers_than_a_look_up_counts() -> None:
     """Nineteen comparisons of each are counted in two look-ups, and these in one."""
     model = CompiledModel(program((1, 5), np.zeros((20, 20), dtype=np.int64)))

@@ -274,6 +274,7 @@ def test_the_report_counts_every_level(name, bits):
     np.testing.assert_allclose(model.predict(x[:100], "simulate", seed=1), model.predict(x[:100]), atol=1e-9)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("name", ["toy", TOY])
 def test_signs_of_too_many_digits_fail_as_often_as_the_report_says(monkeypatch, name):
     """Seven digits of one bit, more than the set allows, at the two sums that are next to the edge, really encrypted.
