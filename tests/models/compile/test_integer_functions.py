@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import onnx
 import pytest
+from cases import in_tiers
 
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is what is compared with, and its tool quantises")
 pytest.importorskip("torch", reason="shared helpers train with it")
@@ -61,7 +62,7 @@ def steps_off(proto: onnx.ModelProto, ours: np.ndarray, x: np.ndarray) -> np.nda
     return np.rint((ours - answers(proto, x)) / output_scale(proto)).astype(int)
 
 
-@pytest.mark.parametrize("form", FORMATS, ids=IDS)
+@pytest.mark.parametrize("form", in_tiers(FORMATS, FORMATS[:1]), ids=IDS)
 def test_a_sigmoid_at_the_end(rng: np.random.Generator, form: Format) -> None:
     """Its results were on no grid when their quantiser went to the client, and were rounded to 3 bits."""
     x = rng.standard_normal((300, 12)).astype(np.float32)
@@ -79,6 +80,7 @@ def test_a_sigmoid_at_the_end_encrypted(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(compiled.predict(x[:1], fhe="execute"), answers(proto, x[:1]), atol=1e-6)
 
 
+@pytest.mark.tier("all")
 def test_a_function_at_the_end_that_stays_in_floats(rng: np.random.Generator) -> None:
     """The tool quantises no Tanh."""
     x = rng.standard_normal((300, 12)).astype(np.float32)
@@ -98,6 +100,7 @@ def answers_of(compiled: CompiledModel, x: np.ndarray) -> np.ndarray:
         return compiled.predict(x)
 
 
+@pytest.mark.tier("all")
 def test_a_function_before_a_pool(rng: np.random.Generator) -> None:
     """No quantiser follows it: the one behind pool and Flatten does, as the greatest of quantised values is the quantised greatest."""
     x = rng.standard_normal((200, 1, 4, 4)).astype(np.float32)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import in_tiers
 from onnx import ModelProto, helper
 from onnx_models import mlp, model
 from sessions import Sessions
@@ -64,6 +65,7 @@ def test_ties_go_to_the_first_as_in_clear(sessions: Sessions) -> None:
     np.testing.assert_array_equal(made.predict(x[shown], "execute", key=key, session=session), found[shown])
 
 
+@pytest.mark.tier("all")
 def test_the_nearest_of_eight_prototypes() -> None:
     """|x - p|^2 is least where 2 p x - |p|^2 is largest; equally near ones go to the first."""
     random = np.random.default_rng(2)
@@ -77,7 +79,7 @@ def test_the_nearest_of_eight_prototypes() -> None:
     np.testing.assert_array_equal(made.predict(x, fhe="simulate", seed=4), made.predict(x))
 
 
-@pytest.mark.parametrize("ending", [None, "Softmax", "LogSoftmax", "ArgMax"])
+@pytest.mark.parametrize("ending", in_tiers([None, "Softmax", "LogSoftmax", "ArgMax"], quick=["Softmax"]))
 def test_whatever_leaves_the_largest_score_the_largest(ending: str | None) -> None:
     random = np.random.default_rng(5)
     proto = mlp(random, [4, 5, 3])
@@ -104,8 +106,8 @@ def test_iris_encrypted(sessions: Sessions) -> None:
     made = compile_estimator(estimator, train, encrypted_argmax=True, candidates=[TOY], profile="exact_64")
     assert (made.predict(held_out) == estimator.predict(held_out)).mean() >= 0.95
     key, session = sessions(TOY.name)
-    encrypted = made.predict(held_out[:6], fhe="execute", key=key, session=session)
-    np.testing.assert_array_equal(encrypted, made.predict(held_out[:6]))
+    encrypted = made.predict(held_out[:3], fhe="execute", key=key, session=session)
+    np.testing.assert_array_equal(encrypted, made.predict(held_out[:3]))
 
 
 @pytest.mark.tier("all")
