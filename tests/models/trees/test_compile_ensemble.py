@@ -285,6 +285,7 @@ def test_many_trees_compile_in_seconds():
     assert np.abs(model.predict(x, output="scores") - ensemble.scores(x)).max() <= error + 1e-9
 
 
+@pytest.mark.tier("all")
 def test_leaf_values_get_fewer_bits_where_answers_would_be_too_large(monkeypatch):
     random = np.random.default_rng(1)
     ensemble = TreeEnsemble(tuple(random_tree(random, 8, 5, 1, 50) for _ in range(40)), 8)

@@ -56,6 +56,7 @@ def test_a_single_tree_of_any_classes(sessions, seed, classes, transform):
     np.testing.assert_array_equal(model.predict(x[:4], "execute", key=key, session=session), ensemble.evaluate(x[:4]))
 
 
+@pytest.mark.tier("all")
 def test_a_forest_of_class_shares_on_a_real_set(tmp_path):
     forests = pytest.importorskip("sklearn.ensemble")
     from tests.models.trees.tree_models import of_sklearn_forest
@@ -125,6 +126,7 @@ def boosted(rounds):
     return ensembles.GradientBoostingClassifier(n_estimators=rounds, random_state=0).fit(x[::2], y[::2]), x
 
 
+@pytest.mark.tier("all")
 def test_leaf_values_too_fine_for_one_look_up_are_not_rounded_away():
     from cloakwork.training.sklearn_compiler import compile_estimator
 
