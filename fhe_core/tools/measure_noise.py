@@ -2,7 +2,9 @@
 
     CLOAKWORK_ALLOW_TOY=1 python fhe_core/tools/measure_noise.py gate_64 lut4   # a Markdown table; without names, every shipped set
 
-Keys and noise follow from fixed entropy, so the numbers repeat exactly, but for public-key encryption, which draws its own. Errors are centred differences of torus words, as fractions of the torus.
+Keys, messages and noise follow from the set's name, so the numbers repeat exactly. Errors are centred differences of torus words, as fractions of the torus.
+
+`tests/noise` measures with the same laboratory and stores the numbers (tests/noise/measure.py). A change of the laboratory makes the stored numbers stale.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from cloakwork.fhe_core._engine import ParameterSet
 from cloakwork.fhe_core.lanes import lane_axis
 
 Errors = NDArray[np.float64]
+Rotations = tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]  # the words of the engine, and the words that their phases should be
 ROTATIONS = 32  # blind rotations; each gives N noise samples
 SWITCHES = 4096  # keyswitches
 # Polynomials encrypted under a public key, times the parties' number squared: of a binary key, a sixth of the variance lies in one pair of
@@ -30,17 +33,31 @@ PUBLIC = 64
 
 @dataclass(frozen=True)
 class Stage:
-    """Errors of one stage against the model's variance and mean."""
+    """The errors of one stage, as the engine makes them: no number of the model is in them."""
 
     name: str
     errors: Errors
-    variance: float
-    mean: float = 0.0
 
-    @property
-    def ratio(self) -> float:
-        """Measured standard deviation (about the model's mean) over the model's."""
-        return math.sqrt(float(np.mean((self.errors - self.mean) ** 2)) / self.variance)
+
+def model(params: ParameterSet, stage: str) -> tuple[float, float]:
+    """The variance and the mean that the model expects of a stage."""
+    encryption = noise.fresh_variance if params.party_count == 1 else noise.public_key_variance
+    norm = float(np.linalg.norm(integer_weights(params.max_weight_norm)))
+    expected = {
+        "fresh": (encryption(params), 0.0),
+        "public key": (noise.public_key_variance(params), 0.0),
+        "keyswitch": (noise.keyswitch_variance(params), noise.keyswitch_offset(params)),
+        "modulus switch": (noise.modulus_switch_variance(params), 0.0),
+        "blind rotation": (noise.blind_rotation_variance(params), 0.0),
+        "look-up": (noise.lookup_variance(params, norm), noise.keyswitch_offset(params)),
+    }
+    return expected[stage]
+
+
+def ratio(params: ParameterSet, stage: Stage) -> float:
+    """The measured standard deviation (about the model's mean) over the model's."""
+    variance, mean = model(params, stage.name)
+    return math.sqrt(float(np.mean((stage.errors - mean) ** 2)) / variance)
 
 
 def centred(difference: NDArray[np.generic], modulus: int) -> Errors:
@@ -58,7 +75,7 @@ class JointSecret:
     mask off the body. Encryption is that under the joint public key, as there is no other."""
 
     def __init__(self, params: ParameterSet, entropy: bytes) -> None:
-        self.params = params
+        self.params, self.entropy, self.encryptions = params, entropy, 0
         self.parties = [_engine.PartyKey.generate(params, index, entropy) for index in range(params.party_count)]
         self.public_seed, self.keyswitch_seed = (hashlib.sha256(what + entropy).digest() for what in (b"public", b"keyswitch"))
         shares = [party.public_share(self.public_seed) for party in self.parties]
@@ -76,7 +93,9 @@ class JointSecret:
         """Coefficient 0 of an encryption of each."""
         constants = np.zeros((len(messages), self.params.polynomial_size), np.uint64)
         constants[:, 0] = messages
-        glwe = _engine.public_encrypt_glwe(self.params, self.public_seed, self.public_bodies, constants)
+        self.encryptions += 1
+        randomness = hashlib.sha256(b"encryption %d " % self.encryptions + self.entropy).digest()
+        glwe = _engine.public_encrypt_glwe(self.params, self.public_seed, self.public_bodies, constants, randomness)
         masks, negated = glwe[:, :-1], (np.uint64(self.params.modulus) - glwe[:, :-1, :0:-1]) % np.uint64(self.params.modulus)
         lwe = np.concatenate([masks[:, :, :1], negated], axis=2).reshape(len(messages), -1)
         return np.concatenate([lwe, glwe[:, -1, :1]], axis=1)
@@ -111,12 +130,22 @@ class Laboratory:
     def __init__(self, name: str) -> None:
         self.params: ParameterSet = _engine.parameter_set(name)
         self.random = np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
-        kind = _engine.SecretKey.generate if self.params.party_count == 1 else JointSecret
-        self.secret = kind(self.params, hashlib.sha256(f"noise of {name}".encode()).digest())
-        self.session = _engine.CpuSession(_engine.CpuKey(self.params, *self.secret.evaluation_keys()), threads=1)
         self.lanes = lane_axis(self.params)
+        self.public_encryptions = 0
+        self.take_key(hashlib.sha256(f"noise of {name}".encode()).digest())
+
+    def take_key(self, entropy: bytes) -> None:
+        """Makes the key that follows from the entropy, and works with it from now on."""
+        kind = _engine.SecretKey.generate if self.params.party_count == 1 else JointSecret
+        self.secret = kind(self.params, entropy)
+        self.session = _engine.CpuSession(_engine.CpuKey(self.params, *self.secret.evaluation_keys()), threads=1)
         small = np.frombuffer(self.secret.export(), dtype=np.int8)[: self.params.lane_count * self.params.lwe_dimension]
         self.small_keys = small.reshape(-1, self.params.lwe_dimension).astype(np.int64)  # [r, n]
+
+    def public_randomness(self) -> bytes:
+        """A seed for what is encrypted under the public key, another one in each call."""
+        self.public_encryptions += 1
+        return hashlib.sha256(f"public encryption {self.public_encryptions} of {self.params.name}".encode()).digest()
 
     def torus_words(self, *shape: int) -> NDArray[np.uint64]:
         return self.random.integers(0, self.params.modulus, shape, dtype=np.uint64)
@@ -135,31 +164,29 @@ class Laboratory:
     def fresh(self) -> Stage:
         messages = self.torus_words(SWITCHES, *self.lanes)
         errors = centred(subtract(self.secret.phase_lwe(self.secret.encrypt_lwe(messages)), messages), self.params.modulus)
-        model = noise.fresh_variance if self.params.party_count == 1 else noise.public_key_variance
-        return Stage("fresh", errors, model(self.params))
+        return Stage("fresh", errors)
 
     def public_key(self) -> Stage:
         messages = self.torus_words(PUBLIC * self.params.party_count**2, *self.lanes, self.params.polynomial_size)
         seed, bodies = self.secret.public_key()
-        phases = self.secret.phase_glwe(_engine.public_encrypt_glwe(self.params, seed, bodies, messages))
-        errors = centred(subtract(phases, messages).ravel(), self.params.modulus)
-        return Stage("public key", errors, noise.public_key_variance(self.params))
+        phases = self.secret.phase_glwe(_engine.public_encrypt_glwe(self.params, seed, bodies, messages, self.public_randomness()))
+        return Stage("public key", centred(subtract(phases, messages).ravel(), self.params.modulus))
 
     def keyswitch(self) -> Stage:
         lwe = self.secret.encrypt_lwe(self.torus_words(SWITCHES, *self.lanes))
         small = self.secret.phase_small(self.session.keyswitch(lwe)) / 2.0**self.params.keyswitch_modulus_log2
         before = self.secret.phase_lwe(lwe) / self.params.modulus
         errors = (small - before + 0.5) % 1.0 - 0.5
-        return Stage("keyswitch", errors, noise.keyswitch_variance(self.params), noise.keyswitch_offset(self.params))
+        return Stage("keyswitch", errors)
 
     def modulus_switch(self) -> Stage:
         w = self.params.keyswitch_modulus_log2
         small = self.random.integers(0, 2**w, (SWITCHES, self.params.small_words), dtype=np.uint32)
         after = self.switched_phase(self.session.modulus_switch(small)) / (2 * self.params.table_size)
         errors = (after - self.secret.phase_small(small) / 2.0**w + 0.5) % 1.0 - 0.5
-        return Stage("modulus switch", errors, noise.modulus_switch_variance(self.params))
+        return Stage("modulus switch", errors)
 
-    def rotate(self) -> tuple[NDArray[np.unsignedinteger], NDArray[np.int64]]:
+    def rotate(self) -> Rotations:
         """Blind rotations of a random table by random ciphertexts, and the signed words that their phases should be: X^-phase * table, [B, (r,) nu N]."""
         size = self.params.table_size
         switched = self.random.integers(0, 2 * size, (ROTATIONS, self.params.small_words), dtype=np.uint32)
@@ -169,20 +196,19 @@ class Laboratory:
         rotated = self.session.blind_rotate(switched, self.tables(table))
         return rotated.reshape(ROTATIONS, self.params.extension_factor, *rotated.shape[-2:]), expected
 
-    def blind_rotation(self) -> Stage:
+    def blind_rotation(self, rotations: Rotations | None = None) -> Stage:
         params = self.params
-        rotated, expected = self.rotate()
+        rotated, expected = self.rotate() if rotations is None else rotations
         phases = self.secret.phase_glwe(rotated.reshape(-1, *rotated.shape[-2:])).astype(np.int64)
         parts = phases.reshape(*rotated.shape[:2], params.lane_count, params.polynomial_size)
         entries = parts.transpose(0, 2, 3, 1).reshape(expected.shape)
-        errors = centred((entries - expected).ravel(), self.params.modulus)
-        return Stage("blind rotation", errors, noise.blind_rotation_variance(self.params))
+        return Stage("blind rotation", centred((entries - expected).ravel(), params.modulus))
 
-    def lookup(self, weight_norm: float | None = None, entries: int = 256) -> Stage:
+    def lookup(self, rotations: Rotations | None = None, entries: int = 256) -> Stage:
         """What a look-up sees: an integer combination of bootstrap outputs, of that many entries of a rotation, keyswitch, modulus switch."""
         params = self.params
-        weights = integer_weights(params.max_weight_norm if weight_norm is None else weight_norm)
-        rotated, expected = self.rotate()
+        weights = integer_weights(params.max_weight_norm)
+        rotated, expected = self.rotate() if rotations is None else rotations
         coefficients = np.linspace(0, params.table_size - 1, entries).astype(np.uint32)
         places = [divmod(int(c), params.extension_factor) for c in coefficients]
         parts = [self.session.sample_extract(np.ascontiguousarray(rotated[:, i]), np.array([j], np.uint32)) for j, i in places]
@@ -194,9 +220,7 @@ class Laboratory:
         terms = chosen.reshape(len(weights), -1, *self.lanes).astype(object)  # sums of 54-bit words times weights want more than 64 bits
         ideal = (np.tensordot(weights.astype(object), terms, 1) % params.modulus / params.modulus).astype(np.float64)
         phases = self.switched_phase(self.session.modulus_switch(self.session.keyswitch(sums))) / (2 * params.table_size)
-        errors = (phases - ideal + 0.5) % 1.0 - 0.5
-        norm = float(np.linalg.norm(weights))
-        return Stage("look-up", errors, noise.lookup_variance(params, norm), noise.keyswitch_offset(params))
+        return Stage("look-up", (phases - ideal + 0.5) % 1.0 - 0.5)
 
     def stages(self) -> list[Stage]:
         return [
@@ -222,9 +246,11 @@ def main() -> int:
     print("| set | fresh | public key | keyswitch | modulus switch | blind rotation | look-up | sd of the look-up, measured |")
     print("|---|---|---|---|---|---|---|---|")
     for name in names:
-        stages = Laboratory(name).stages()
+        laboratory = Laboratory(name)
+        stages = laboratory.stages()
         spread = math.sqrt(float(np.mean(stages[-1].errors ** 2)))
-        print(f"| `{name}` | " + " | ".join(f"{stage.ratio:.3f}" for stage in stages) + f" | {spread:.3e} |", flush=True)
+        ratios = " | ".join(f"{ratio(laboratory.params, stage):.3f}" for stage in stages)
+        print(f"| `{name}` | {ratios} | {spread:.3e} |", flush=True)
     return 0
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from records import JOINT_SETS, stored_set
 
 LOW, HIGH = 0.94, 1.06  # of standard deviations: 4096 samples, or 32 rotations under one key
+STAGES = ("fresh", "public key", "keyswitch", "modulus switch", "blind rotation", "look-up")
 
 
-@pytest.mark.parametrize("name", ["toy_2p", "toy_3p", "lut3_2p", pytest.param("lut3_3p", marks=pytest.mark.tier("all"))])
-def test_stages(laboratory_named: Callable[[str], Any], name: str) -> None:
-    stages = laboratory_named(name).stages()
-    ratios = {stage.name: stage.ratio for stage in stages}
+@pytest.mark.parametrize("name", JOINT_SETS)
+def test_stages(name: str) -> None:
+    stored = stored_set(name)
+    ratios = {stage: stored.stage(stage).ratio for stage in STAGES}
     assert all(LOW < ratio < HIGH for ratio in ratios.values()), ratios

@@ -16,6 +16,7 @@ from cloakwork.models.compiler import compile_onnx
 from cloakwork.models.runtime.simulate import simulate
 
 
+@pytest.mark.tier("all")
 def test_mean_error_is_half_a_unit_times_the_sum_of_the_secret() -> None:
     params = parameter_set("toy_gate")  # rounds masks of 16 bits to 12
     unit, samples = 2.0**-params.keyswitch_modulus_log2, 8_000
