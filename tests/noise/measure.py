@@ -14,10 +14,11 @@ import argparse
 import os
 import sys
 import time
+from typing import Any
 
 os.environ.setdefault("CLOAKWORK_ALLOW_TOY", "1")
 
-from measurements import measure
+from measurements import Facts, measure
 from records import FILE, changes, differences, load, origin, save, sets, shortened
 
 from cloakwork.fhe_core import _engine
@@ -47,31 +48,33 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def update(records: dict[str, object], name: str, asked: bool) -> None:
-    """Measures a set if it is asked for, missing or changed, and stores it."""
-    today = origin(name)
-    before = records.get(name)
-    changed = ["it is not stored"] if before is None else changes(before, today)
-    needs_measuring = before is None or any(before[key] != today[key] for key in ("row", "vectors"))
+def update(records: dict[str, Any], name: str, asked: bool) -> None:
+    """Measures a set if it is asked for, missing or stale, and stores it; of a changed model it stores the predictions."""
+    today, before = origin(name), records.get(name)
+    changed = changes(before, today)
     for line in changed:
         say(f"{name}: {line}")
-    if asked or needs_measuring:
-        started, requests = time.process_time(), _engine.testing.entropy_requests()
-        facts = shortened(measure(name))
-        if _engine.testing.entropy_requests() != requests:
-            raise RuntimeError(
-                f"{name}: the engine asked the operating system for randomness, so the numbers do not repeat"
-            )
-        say(f"{name}: measured in {time.process_time() - started:.1f} s")
-        if before is not None:
-            for line in differences(before["facts"], facts):
-                say(f"{name}: {line}")
+    if before is None or asked or any(before[key] != today[key] for key in ("row", "vectors")):
+        facts = measured(name)
+        for line in differences(before["facts"], facts) if before is not None else ():
+            say(f"{name}: {line}")
     elif changed:
         facts = before["facts"]
     else:
         return
     records[name] = {**today, "facts": facts}
     save(records)
+
+
+def measured(name: str) -> Facts:
+    started, requests = time.process_time(), _engine.testing.entropy_requests()
+    facts = shortened(measure(name))
+    if _engine.testing.entropy_requests() != requests:
+        raise RuntimeError(
+            f"{name}: the engine asked the operating system for randomness, so its numbers do not repeat"
+        )
+    say(f"{name}: measured in {time.process_time() - started:.1f} s of processor time")
+    return dict(facts)
 
 
 if __name__ == "__main__":

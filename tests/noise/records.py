@@ -144,17 +144,20 @@ def vectors_digest() -> str:
     digest = hashlib.sha256()
     digest.update(VECTORS.read_bytes())
     for path in (SCRIPT, FOLDER / "measurements.py"):
-        digest.update(_code(path.read_text()).encode())
+        digest.update(code_text(path.read_text()).encode())
     return digest.hexdigest()[:16]
 
 
-def _code(source: str) -> str:
+def code_text(source: str) -> str:
     """The lines that say what is measured: the same text for every version of Python."""
     lines: list[str | None] = list(source.splitlines())
     for node in ast.walk(ast.parse(source)):
-        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        if text or (isinstance(node, ast.FunctionDef) and node.name in _PRESENTATION):
-            lines[node.lineno - 1 : node.end_lineno] = [None] * (node.end_lineno - node.lineno + 1)
+        if isinstance(node, ast.Expr):
+            left_out = isinstance(node.value, ast.Constant)  # a docstring
+        else:
+            left_out = isinstance(node, ast.FunctionDef) and node.name in _PRESENTATION
+        if left_out:
+            lines[node.lineno - 1 : node.end_lineno] = [None] * (node.end_lineno - node.lineno + 1)  # type: ignore[attr-defined]
     kept = (line.rstrip() for line in lines if line is not None)
     return "\n".join(line for line in kept if line and not line.lstrip().startswith("#"))
 
@@ -200,14 +203,16 @@ def shortened(value: Any) -> Any:
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
 
-def changes(record: dict[str, Any], today: dict[str, Any]) -> list[str]:
+def changes(record: dict[str, Any] | None, today: dict[str, Any]) -> list[str]:
     """What a stored set follows from and is not so today, in words."""
+    if record is None:
+        return ["it is not stored"]
     said = {
         "row": "the row of the parameter table",
         "vectors": "the vectors of tests/vectors or the code that measures",
     }
-    changed = [words for key, words in said.items() if record[key] != today[key]]
-    return changed + [f"the noise model: {line}" for line in differences(record["model"], today["model"])]
+    lines = [f"{words} changed" for key, words in said.items() if record[key] != today[key]]
+    return lines + [f"the noise model changed: {line}" for line in differences(record["model"], today["model"])]
 
 
 def differences(stored: Any, now: Any, place: str = "") -> list[str]:
@@ -219,17 +224,20 @@ def differences(stored: Any, now: Any, place: str = "") -> list[str]:
             if key not in stored or key not in now:
                 lines.append(f"{inner}: only {'stored' if key in stored else 'measured'}")
             elif key == "mean":  # of errors of either sign, whose sum may cancel
-                if not math.isclose(stored[key], now[key], abs_tol=TOLERANCE * math.sqrt(stored["variance"])):
-                    lines.append(f"{inner}: stored {stored[key]!r}, now {now[key]!r}")
+                lines += _difference(stored[key], now[key], inner, TOLERANCE * math.sqrt(stored["variance"]))
             else:
                 lines += differences(stored[key], now[key], inner)
         return lines
     if isinstance(stored, list) and isinstance(now, list) and len(stored) == len(now):
-        return [
-            line for i, pair in enumerate(zip(stored, now, strict=True)) for line in differences(*pair, f"{place} {i}")
-        ]
-    small = place.rpartition(", ")[2] in ("neighbours", "masks") or "correlations" in place  # may be near zero
-    same = stored == now or math.isclose(stored, now, rel_tol=TOLERANCE, abs_tol=TOLERANCE if small else 0.0)
+        pairs = enumerate(zip(stored, now, strict=True))
+        return [line for i, pair in pairs for line in differences(*pair, f"{place}, {i}")]
+    near_zero = "correlations" in place or place.endswith(("neighbours", "masks"))
+    return _difference(stored, now, place, TOLERANCE if near_zero else 0.0)
+
+
+def _difference(stored: Any, now: Any, place: str, absolute: float) -> list[str]:
+    numbers = isinstance(stored, int | float) and isinstance(now, int | float)
+    same = math.isclose(stored, now, rel_tol=TOLERANCE, abs_tol=absolute) if numbers else stored == now
     return [] if same else [f"{place}: stored {stored!r}, now {now!r}"]
 
 
