@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -13,85 +15,88 @@ import typer
 
 from cloakwork.app.cli.main import app
 from cloakwork.app.cli.shared.console import report_error
+from cloakwork.models import zoo
 
 
-def test_version(run):
-    result = run("--version")
+def test_version(call):
+    result = call("--version")
     assert result.returncode == 0
     project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text(encoding="utf-8"))
     assert result.stdout.strip() == project["project"]["version"]
 
 
-def test_without_a_command_it_prints_help(run):
-    result = run()
+def test_without_a_command_it_prints_help(call):
+    result = call()
     assert result.returncode == 0
     assert "keygen" in result.stdout
 
 
-def test_wrong_calls_have_status_2_and_one_line(run, error_line):
+def test_wrong_calls_have_status_2_and_one_line(call, error_line):
     for arguments in (
         ["nonsense"],
         ["keygen", "--nonsense"],
         ["params", "no_such_set"],
         ["bench", "pbs", "--set", "no_such_set"],
     ):
-        result = run(*arguments)
+        result = call(*arguments)
         assert result.returncode == 2, arguments
         assert result.stdout == ""
         error_line(result.stderr)
 
 
-def test_an_unknown_set_names_those_like_it(run, error_line):
-    message = error_line(run("params", "gate-64").stderr)
+def test_an_unknown_set_names_those_like_it(call, error_line):
+    message = error_line(call("params", "gate-64").stderr)
     assert "'gate-64'" in message and "nearest: gate_64" in message and "cloakwork params" in message
 
 
-def test_params_table_and_json_agree(run):
-    record = json.loads(run("params", "--json", "-").stdout)
+def test_params_table_and_json_agree(call):
+    record = json.loads(call("params", "--json", "-").stdout)
     names = [each["name"] for each in record["sets"]]
     assert "gate_64" in names
-    table = run("params", environment={"COLUMNS": "250"}).stdout
+    table = call("params", environment={"COLUMNS": "250"}).stdout
     for name in names:
         assert name in table
 
 
-def test_the_table_of_secure_sets_fits_80_columns(run):
-    table = run("params", environment={"COLUMNS": "80", "CLOAKWORK_ALLOW_TOY": "0"}).stdout
+def test_the_table_of_secure_sets_fits_80_columns(call):
+    table = call("params", environment={"COLUMNS": "80", "CLOAKWORK_ALLOW_TOY": "0"}).stdout
     assert "nn05_wide_raised" in table and "…" not in table
 
 
-def test_params_marks_structured_secrets(run):
-    record = json.loads(run("params", "--json", "-").stdout)
+def test_params_marks_structured_secrets(call):
+    record = json.loads(call("params", "--json", "-").stdout)
     structured = {each["name"] for each in record["sets"] if each["structured_secret"]}
     assert "gate_64_block" in structured and "gate_64" not in structured
-    lines = run("params", environment={"COLUMNS": "250"}).stdout.splitlines()
+    lines = call("params", environment={"COLUMNS": "250"}).stdout.splitlines()
     marked = {line.split()[0] for line in lines if line.split() and any(cell.endswith("*") for cell in line.split())}
     assert structured <= marked
     assert any("structured secret" in line for line in lines)
 
 
-def test_params_of_one_set_has_the_bench_names(run):
-    record = json.loads(run("params", "gate_64", "--json", "-").stdout)
+def test_params_of_one_set_has_the_bench_names(call):
+    record = json.loads(call("params", "gate_64", "--json", "-").stdout)
     assert record["name"] == "gate_64"
     for key in ("p_fail_log2", "security_bits", "upload_bytes", "bootstrap_key_bytes", "keyswitch_key_bytes"):
         assert isinstance(record[key], int | float)
 
 
-def test_toy_sets_are_refused_without_permission(run, error_line):
-    result = run("params", "toy", environment={"CLOAKWORK_ALLOW_TOY": "0"})
+def test_toy_sets_are_refused_without_permission(call, error_line):
+    result = call("params", "toy", environment={"CLOAKWORK_ALLOW_TOY": "0"})
     assert result.returncode == 2
     assert "insecure" in error_line(result.stderr)
-    listed = json.loads(run("params", "--json", "-", environment={"CLOAKWORK_ALLOW_TOY": "0"}).stdout)
+    listed = json.loads(call("params", "--json", "-", environment={"CLOAKWORK_ALLOW_TOY": "0"}).stdout)
     assert "toy" not in [each["name"] for each in listed["sets"]]
 
 
-def test_devices_lists_the_cpu(run):
-    record = json.loads(run("devices", "--json", "-").stdout)
+def test_devices_lists_the_cpu(call):
+    record = json.loads(call("devices", "--json", "-").stdout)
     cpu = record["devices"][0]
     assert cpu["device"] == "cpu"
     assert cpu["usable"] is True
 
 
+@pytest.mark.os_entropy
+@pytest.mark.tier("all")
 def test_a_forced_instruction_set_that_does_not_exist_is_reported(run):
     record = json.loads(run("devices", "--json", "-", environment={"CLOAKWORK_CPU": "no_such_thing"}).stdout)
     assert record["devices"][0]["usable"] is False
@@ -130,33 +135,67 @@ def alternatives(line: str) -> list[str]:
 # What the extras bring: `pip install .` alone has none of it.
 OF_EXTRAS = (
     "aiosqlite", "alembic", "anyio", "fastapi", "httpx", "lightgbm", "onnxmltools", "onnxruntime", "opentelemetry", "pandas", "PIL",
-    "prometheus_client", "pydantic_settings", "scipy", "skl2onnx", "sklearn", "sqlalchemy", "starlette", "torch", "uvicorn", "xgboost",
+    "prometheus_client", "pydantic", "pydantic_settings", "scipy", "skl2onnx", "sklearn", "sqlalchemy", "starlette", "torch", "uvicorn", "xgboost",
 )  # fmt: skip
 
 
-def test_commands_work_without_the_extras_or_name_them(run, tmp_path, error_line):
-    (tmp_path / "hidden").mkdir()
-    hide = f"import sys\nsys.modules.update(dict.fromkeys({OF_EXTRAS}))\n"
-    (tmp_path / "hidden" / "sitecustomize.py").write_text(hide)
-    paths = os.pathsep.join([str(tmp_path / "hidden"), *filter(None, [os.environ.get("PYTHONPATH", "")])])
-    environment = {"PYTHONPATH": paths, "CLOAKWORK_PASSPHRASE": "x"}
-    for arguments in (
+# Runs each command of a list in one process that has no extra; prints status, output and errors of each as JSON.
+WITHOUT_EXTRAS = """
+import contextlib, io, json, sys
+extras, commands = json.load(sys.stdin)
+sys.modules.update(dict.fromkeys(extras))
+from cloakwork.app.cli.main import run
+for arguments in commands:
+    with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+        status = run(arguments)
+    print(json.dumps([status, output.getvalue(), errors.getvalue()]))
+"""
+
+
+@pytest.mark.os_entropy
+def test_commands_work_without_the_extras_or_name_them(tmp_path, error_line):
+    (tmp_path / "data" / "mnist").mkdir(parents=True)
+    for file in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        (tmp_path / "data" / "mnist" / f"{file}-ubyte.gz").write_bytes(b"")
+    work = [
         ["--help"],
         ["zoo"],
         ["inspect", "iris-tree"],
         ["demo", "iris", "--samples", "2"],
         ["demo", "mnist", "--images", "1", "--data", "drawn"],
-    ):
-        result = run(*arguments, environment=environment)
-        assert result.returncode == 0, (arguments, result.stderr)
-        assert result.stderr == ""
-    for arguments, extra in (
-        (["models", "list", "--url", "http://127.0.0.1:1"], "pip install '.[client]'"),
-        (["serve", "--insecure-local", "--data", "data"], "pip install '.[service]'"),
-    ):
-        result = run(*arguments, environment=environment)
-        assert result.returncode == 1, (arguments, result.stderr)
-        assert extra in error_line(result.stderr)
+    ]
+    need = {
+        "client": ["models", "list", "--url", "http://127.0.0.1:1"],
+        "service": ["serve", "--insecure-local", "--data", "data"],
+        "train": ["train", "mnist-mlp-1x30"],
+    }
+    environment = {**os.environ, "CLOAKWORK_PASSPHRASE": "x", "CLOAKWORK_DATA": str(tmp_path / "data")}
+    given = json.dumps([OF_EXTRAS, [*work, *need.values()]])
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS],
+        cwd=tmp_path,
+        env=environment,
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    ended = [json.loads(line) for line in done.stdout.splitlines()]
+    for arguments, (status, output, errors) in zip(work, ended, strict=False):
+        assert (status, errors) == (0, "") and output, (arguments, errors)
+    for extra, (status, _, errors) in zip(need, ended[len(work) :], strict=True):
+        assert status == 1, (extra, errors)
+        assert f"pip install '.[{extra}]'" in error_line(errors)
+
+
+def test_an_interrupt_is_said_in_a_line_and_has_its_status(call, monkeypatch):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(zoo, "names", interrupted)
+    result = call("zoo")
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "cloakwork: interrupted\n")
 
 
 def test_an_error_has_no_commands_for_the_terminal(capsys):

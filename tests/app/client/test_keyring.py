@@ -20,15 +20,6 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 
-CHEAP = keystore.ScryptCost(log2_n=10)
-
-
-@pytest.fixture(autouse=True)
-def cheap_scrypt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The costs are in the file; half a second for every opening would say nothing more."""
-    monkeypatch.setattr(keystore.save_secret, "__defaults__", (CHEAP,))
-
-
 def test_a_key_is_made_once_and_found_again(tmp_path: Path) -> None:
     keyring = Keyring(tmp_path / "keys", "word")
     key, path = keyring.key("toy"), keyring.evaluation_keys("toy")
@@ -161,7 +152,7 @@ ROUNDS, PROCESSES = 8, 3
 
 
 def make_at_once(folder: Path, barrier: Any, found: Any) -> None:
-    keystore.save_secret.__defaults__ = (CHEAP,)
+    keystore.save_secret.__defaults__ = (keystore.ScryptCost(log2_n=10),)
     for number in range(ROUNDS):
         barrier.wait()
         keyring = Keyring(folder / str(number), "word")
@@ -169,6 +160,8 @@ def make_at_once(folder: Path, barrier: Any, found: Any) -> None:
         found.put((number, key.key_id, sha256_of(keyring.evaluation_keys("toy"))))
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_processes_that_make_a_key_at_once_end_with_one_pair(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     barrier, found = context.Barrier(PROCESSES), context.Queue()

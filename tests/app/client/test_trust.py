@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,13 +17,17 @@ from cloakwork.app.cli.main import run
 from cloakwork.app.client import Client
 from cloakwork.app.client.errors import UntrustedError
 
-SOON_SECONDS = 5.0
-
 
 @contextmanager
 def listening(pem: Path | None) -> Iterator[tuple[str, list[str]]]:
-    """Its port, and what it was asked for."""
+    """Its address, and what it was asked for by the one connection that it gets: nobody tries again."""
     asked: list[str] = []
+    connections: list[object] = []
+
+    class Server(HTTPServer):
+        def get_request(self) -> tuple[socket.socket, object]:
+            connections.append(self)
+            return super().get_request()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -33,7 +37,7 @@ def listening(pem: Path | None) -> Iterator[tuple[str, list[str]]]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", 0), Handler)
     if pem is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pem)
@@ -43,16 +47,15 @@ def listening(pem: Path | None) -> Iterator[tuple[str, list[str]]]:
     thread.start()
     try:
         yield f"https://127.0.0.1:{server.server_port}", asked
+        assert len(connections) == 1
     finally:
         server.shutdown()
         server.server_close()
 
 
 def refusal(url: str, **options: object) -> str:
-    began = time.monotonic()
     with pytest.raises(UntrustedError) as caught, Client(url, passphrase="x", **options) as client:  # type: ignore[arg-type]
         client.models()
-    assert time.monotonic() - began < SOON_SECONDS
     return str(caught.value)
 
 

@@ -59,16 +59,16 @@ def device(request: pytest.FixtureRequest) -> str:
     ],
     ids=lambda kind: kind[0],
 )
-def test_every_device_writes_the_keys_of_the_design(run, device, kind):
-    record = one_object(run("bench", *kind, "--device", device, "--batch", "3", "--repeats", "2", "--json", "-"))
+def test_every_device_writes_the_keys_of_the_design(call, device, kind):
+    record = one_object(call("bench", *kind, "--device", device, "--batch", "3", "--repeats", "2", "--json", "-"))
     keys = {"median_seconds", "macs_per_second", "wrong"} if kind[0] == "linear" else BOOTSTRAP_KEYS
     assert record.keys() >= keys
     assert (record["device"], record["wrong"]) == (device, 0)
     assert record["median_seconds"] > 0
 
 
-def test_gate_writes_the_keys_of_the_design_and_nothing_else(run):
-    result = run(
+def test_gate_writes_the_keys_of_the_design_and_nothing_else(call):
+    result = call(
         "bench", "gate", "--gate", "NAND", "--set", "toy_gate", "--batch", "5", "--repeats", "3", "--json", "-"
     )
     record = one_object(result)
@@ -90,9 +90,9 @@ def test_gate_writes_the_keys_of_the_design_and_nothing_else(run):
     ],
     ids=lambda kind: kind[0],
 )
-def test_values_of_a_common_mask_are_counted(run, kind):
+def test_values_of_a_common_mask_are_counted(call, kind):
     batch = () if kind[0] == "keygen" else ("--batch", "3")
-    record = one_object(run("bench", *kind, *batch, "--repeats", "2", "--json", "-"))
+    record = one_object(call("bench", *kind, *batch, "--repeats", "2", "--json", "-"))
     if kind[0] in ("pbs", "gate"):
         assert (record["batch"], record["values_per_ciphertext"], record["outputs"]) == (3, 2, 18)
         assert record["per_second"] == pytest.approx(6 / record["median_seconds"])
@@ -109,9 +109,9 @@ def test_values_of_a_common_mask_are_counted(run, kind):
     ],
     ids=["func", "floor", "sign", "decomp"],
 )
-def test_large_precision_writes_the_keys_of_the_design(run, device, kind, bits, rotations):
+def test_large_precision_writes_the_keys_of_the_design(call, device, kind, bits, rotations):
     options = ["--set", "toy_two_limb", "--device", device, "--batch", "3", "--repeats", "2", "--json", "-"]
-    record = one_object(run("bench", *kind, *options))
+    record = one_object(call("bench", *kind, *options))
     assert record.keys() >= BOOTSTRAP_KEYS - {"keyswitch_seconds", "blind_rotate_seconds"} | {"bits", "rotations"}
     assert (record["bits"], record["rotations"], record["wrong"]) == (bits, rotations, 0)
     assert (record["device"], record["batch"], record["threads"], record["outputs"]) == (device, 3, 1, 9)
@@ -139,30 +139,30 @@ def test_wrong_results_of_large_precision_are_counted(kind):
 
 
 @pytest.mark.parametrize("name", ["toy", "toy_gate", "toy_two_limb"])
-def test_pbs_writes_the_same_keys(run, name):
-    record = one_object(run("bench", "pbs", "--set", name, "--batch", "4", "--repeats", "2", "--json", "-"))
+def test_pbs_writes_the_same_keys(call, name):
+    record = one_object(call("bench", "pbs", "--set", name, "--batch", "4", "--repeats", "2", "--json", "-"))
     assert record.keys() >= BOOTSTRAP_KEYS
     assert record["wrong"] == 0
 
 
 @pytest.mark.parametrize("arrays", ["device", "host", "page-locked"])
-def test_linear(run, arrays):
+def test_linear(call, arrays):
     layer = ["--rows", "3", "--cols", "5", "--batch", "2", "--arrays", arrays]
-    record = one_object(run("bench", "linear", *layer, "--set", "toy", "--json", "-"))
+    record = one_object(call("bench", "linear", *layer, "--set", "toy", "--json", "-"))
     assert (record["wrong"], record["arrays"]) == (0, arrays)
     assert record["macs_per_second"] > 0
     assert record["median_seconds"] > 0
 
 
-def test_keygen(run):
-    record = one_object(run("bench", "keygen", "--set", "toy", "--json", "-"))
+def test_keygen(call):
+    record = one_object(call("bench", "keygen", "--set", "toy", "--json", "-"))
     assert record.keys() >= KEYGEN_KEYS
     assert record["seeded_ciphertext_bytes"] < record["ciphertext_bytes"]
     assert record["upload_bytes"] < record["bootstrap_key_bytes"] + record["keyswitch_key_bytes"]
 
 
-def test_json_to_a_file_leaves_the_table_on_standard_output(run, tmp_path):
-    result = run("bench", "keygen", "--set", "toy", "--repeats", "1", "--json", "result.json")
+def test_json_to_a_file_leaves_the_table_on_standard_output(call, tmp_path):
+    result = call("bench", "keygen", "--set", "toy", "--repeats", "1", "--json", "result.json")
     assert "median_seconds" in result.stdout
     assert json.loads((tmp_path / "result.json").read_text()).keys() >= KEYGEN_KEYS
 
@@ -183,15 +183,15 @@ def test_json_to_a_file_leaves_the_table_on_standard_output(run, tmp_path):
         ["decomp", "--set", "toy", "--digit-bits", "3"],
     ],
 )
-def test_wrong_calls(run, error_line, arguments):
-    result = run("bench", *arguments, "--json", "-")
+def test_wrong_calls(call, error_line, arguments):
+    result = call("bench", *arguments, "--json", "-")
     assert result.returncode == 2
     assert result.stdout == ""
     error_line(result.stderr)
 
 
-def test_demo_checks_its_results(run):
-    record = one_object(run("demo", "lookup", "--set", "toy", "--json", "-"))
+def test_demo_checks_its_results(call):
+    record = one_object(call("demo", "lookup", "--set", "toy", "--json", "-"))
     assert record["wrong"] == 0
     assert record["numbers"] == 4
 

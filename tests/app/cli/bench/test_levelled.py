@@ -26,8 +26,8 @@ COMMON = {
 }
 
 
-def record(run: Any, *arguments: str) -> dict[str, Any]:
-    result = run(
+def record(call: Any, *arguments: str) -> dict[str, Any]:
+    result = call(
         "bench", *arguments, "--log-size", "12", "--batch", "2", "--threads", "2", "--repeats", "2", "--json", "-"
     )
     assert result.returncode == 0, result.stderr
@@ -37,13 +37,13 @@ def record(run: Any, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def test_ntt(run: Any) -> None:
-    found = record(run, "ntt", "--primes", "3")
+def test_ntt(call: Any) -> None:
+    found = record(call, "ntt", "--primes", "3")
     assert (found["primes"], found["outputs"]) == (3, 2 * 3 * 4096 + 3 * 2 * 3)
 
 
-def test_keyswitch(run: Any) -> None:
-    found = record(run, "keyswitch", "--primes", "5", "--special", "2")
+def test_keyswitch(call: Any) -> None:
+    found = record(call, "keyswitch", "--primes", "5", "--special", "2")
     assert (found["primes"], found["special_primes"], found["digit_primes"], found["outputs"]) == (5, 2, 2, 2 * 4096)
     assert found["key_bytes"] == 2 * found["upload_bytes"] == 3 * 2 * 7 * 4096 * 4
 
@@ -56,8 +56,8 @@ def test_keyswitch(run: Any) -> None:
         (("--primes", "200"), "primes"),
     ],
 )
-def test_what_cannot_be_measured(run: Any, options: tuple[str, ...], message: str) -> None:
-    result = run("bench", "keyswitch", "--log-size", "17", *options)
+def test_what_cannot_be_measured(call: Any, options: tuple[str, ...], message: str) -> None:
+    result = call("bench", "keyswitch", "--log-size", "17", *options)
     assert result.returncode != 0 and message in result.stderr.lower() and "Traceback" not in result.stderr
 
 

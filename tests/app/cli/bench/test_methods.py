@@ -214,6 +214,8 @@ def test_the_ceiling_of_a_card():
     assert ceiling.ceiling_per_second(parameter_set("gate_64"), None) is None
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_openfhe_that_is_not_there_is_reported_in_its_rows(call):
     result = call("bench", "methods", "--quick", "--only", "gate_64_block ", "--openfhe", sys.executable, "--json", "-")
     rows = json.loads(result.stdout)["rows"]

@@ -22,8 +22,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ended(run: Any, *arguments: Any) -> dict[str, Any]:
-    result = run("index", *map(str, arguments), "--json", "-")
+def ended(call: Any, *arguments: Any) -> dict[str, Any]:
+    result = call("index", *map(str, arguments), "--json", "-")
     assert result.returncode == 0, result.stderr
     found: dict[str, Any] = json.loads(result.stdout)
     return found
@@ -37,12 +37,12 @@ def ended(run: Any, *arguments: Any) -> dict[str, Any]:
         ((), None),
     ],
 )
-def test_build_and_query(run: Any, folder: Path, options: tuple[str, ...], expected: list[float] | None) -> None:
+def test_build_and_query(call: Any, folder: Path, options: tuple[str, ...], expected: list[float] | None) -> None:
     chosen = [folder / option if option.endswith(".npy") else option for option in options]
-    built = ended(run, "build", folder / "table.npy", *chosen, "-o", folder / "index", "--neighbors", 3)
+    built = ended(call, "build", folder / "table.npy", *chosen, "-o", folder / "index", "--neighbors", 3)
     assert (built["rows"], built["features"], built["set"]) == (60, 6, "bgv12")
     found = ended(
-        run, "query", folder / "queries.npy", "--index", folder / "index", "-o", folder / "answers.npy", "--threads", 2
+        call, "query", folder / "queries.npy", "--index", folder / "index", "-o", folder / "answers.npy", "--threads", 2
     )
     assert (found["queries"], found["wrong"], found["outputs"]) == (4, 0, 240)
     assert found["answer_bytes"] > built["answer_bytes"] and found["query_bytes"] > built["query_bytes"]
@@ -54,22 +54,22 @@ def test_build_and_query(run: Any, folder: Path, options: tuple[str, ...], expec
         assert found["answers"] == pytest.approx(expected)
 
 
-def test_cells(run: Any, folder: Path) -> None:
+def test_cells(call: Any, folder: Path) -> None:
     """Two of four cells are asked for: their rows alone are scored."""
     options = ("--labels", folder / "labels.npy", "--cells", 4, "--probes", 2, "--neighbors", 3)
-    built = ended(run, "build", folder / "table.npy", *options, "-o", folder / "index")
+    built = ended(call, "build", folder / "table.npy", *options, "-o", folder / "index")
     assert (built["cells"], built["probes"], built["query_bytes"]) == (4, 2, 99328) and built["recall"] > 0.5
     assert "centroids" in built["client_learns"]
-    found = ended(run, "query", folder / "queries.npy", "--index", folder / "index", "--threads", 2)
+    found = ended(call, "query", folder / "queries.npy", "--index", folder / "index", "--threads", 2)
     assert found["wrong"] == 0 and 0 < found["outputs"] <= 240 and found["answers"] == [4, 4, 9, 9]
     assert found["query_bytes"] <= 100_000 and found["answer_bytes"] <= 100_000
-    whole = ended(run, "build", folder / "table.npy", *options[:2], "--cells", 0, "-o", folder / "whole")
+    whole = ended(call, "build", folder / "table.npy", *options[:2], "--cells", 0, "-o", folder / "whole")
     assert "cells" not in whole and whole["client_learns"] == "the score of every row"
 
 
-def test_what_is_wrong_is_said(run: Any, folder: Path) -> None:
+def test_what_is_wrong_is_said(call: Any, folder: Path) -> None:
     def refused(message: str, *arguments: Any) -> None:
-        result = run("index", *map(str, arguments))
+        result = call("index", *map(str, arguments))
         assert result.returncode in (1, 2) and message in result.stderr and "Traceback" not in result.stderr
 
     index = folder / "index"
@@ -81,9 +81,9 @@ def test_what_is_wrong_is_said(run: Any, folder: Path) -> None:
     refused("expected shapes", "build", folder / "labels.npy", "-o", index)
     refused("power of two", "build", folder / "table.npy", "-o", index, "--cells", 8, "--probes", 3)
     assert not index.exists()
-    ended(run, "build", folder / "table.npy", "-o", index)
+    ended(call, "build", folder / "table.npy", "-o", index)
     refused("would be overwritten", "build", folder / "table.npy", "-o", index)
-    ended(run, "build", folder / "table.npy", "-o", index, "--force")
+    ended(call, "build", folder / "table.npy", "-o", index, "--force")
     refused("no such file", "query", folder / "queries.npy", "--index", folder / "other")
     refused("expected an index", "query", folder / "queries.npy", "--index", folder / "table.npy")
     refused("expected shape [samples, 6]", "query", folder / "labels.npy", "--index", index)

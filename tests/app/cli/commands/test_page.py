@@ -410,7 +410,8 @@ def built() -> None:
         pytest.skip("the page is not built: run 'make web' and install again")
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.os_entropy
+@pytest.mark.parametrize("ending", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.tier("all"))])
 def test_it_serves_until_it_is_told_to_end(built: None, ending: signal.Signals):
     command = [
         sys.executable,
@@ -430,15 +431,6 @@ def test_it_serves_until_it_is_told_to_end(built: None, ending: signal.Signals):
         process.send_signal(ending)
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, output, errors) == (0, "", "")
-
-
-def test_it_needs_no_extra():
-    extras = ("fastapi", "starlette", "uvicorn", "httpx", "pydantic", "sqlalchemy")
-    blocked = f"import sys; sys.modules.update(dict.fromkeys({extras}))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{blocked}; import cloakwork.app.cli.commands.page"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_port_that_is_taken_is_said(built: None, call):

@@ -27,8 +27,19 @@ def listed() -> dict[str, dict]:
     return {each["name"]: each for each in json.loads(Path("list.json").read_text())["samples"]}
 
 
-@pytest.mark.parametrize("ending", [".csv", ".npy"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        ("iris", ".csv"),
+        ("breast-cancer", ".npy"),
+        *(
+            pytest.param(name, ending, marks=pytest.mark.tier("all"))
+            for name in NAMES
+            for ending in (".csv", ".npy")
+            if (name, ending) not in (("iris", ".csv"), ("breast-cancer", ".npy"))
+        ),
+    ],
+)
 def test_its_model_reads_them_and_is_right(name: str, ending: str):
     facts = listed()[name]
     assert run(["samples", name, "-o", f"x{ending}", "--labels", "y.npy", "--json", "written.json"]) == 0
@@ -54,6 +65,7 @@ def test_a_column_of_another_name_is_refused():
         zoo.load_model("iris-tree").predict(read_samples(path))
 
 
+@pytest.mark.tier("all")
 def test_the_network_compiles_with_its_inputs(capsys: pytest.CaptureFixture[str]):
     assert run(["samples", "onnx", "-o", "made/here", "--number", "10", "--labels", "y.npy"]) == 0
     folder = Path("made/here")

@@ -52,6 +52,7 @@ def test_simulation_refuses(call, tmp_path, error_line):
         error_line(result.stderr)
 
 
+@pytest.mark.tier("all")
 @pytest.mark.skipif(
     not (Path(DATA) / "mnist").is_dir(), reason="no MNIST: set CLOAKWORK_DATA to the folder that holds mnist/"
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.os_entropy  # a new database is set up by a process
 Run = Callable[..., CompletedProcess[str]]
 
 
@@ -37,41 +38,51 @@ def data_folder(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_a_mistyped_folder_makes_nothing(run: Run, tmp_path: Path, arguments: tuple[str, ...]):
+def test_a_mistyped_folder_makes_nothing(call: Run, tmp_path: Path, arguments: tuple[str, ...]):
     before = sorted(tmp_path.rglob("*"))
     for folder, says in (("dd/data", "there is no folder 'dd/data'"), ("d", "tenants add NAME")):
         if arguments[1] == "add" and folder == "d":
             continue
-        result = run(*arguments, "--data", folder)
+        result = call(*arguments, "--data", folder)
         assert result.returncode == 1 and says in result.stderr and result.stderr.count("\n") == 1
         assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_tenant_gets_api_keys_that_are_shown_once(run: Run):
-    first = one_object(run("tenants", "add", "alice", "--max-bytes", "1000", "--data", "d", "--json", "-"))
+def test_a_tenant_gets_api_keys_that_are_shown_once(call: Run):
+    first = one_object(call("tenants", "add", "alice", "--max-bytes", "1000", "--data", "d", "--json", "-"))
     identity = first["api_key"].split("_")[1]
-    second = one_object(run("tenants", "rotate", identity, "--data", "d", "--json", "-"))
+    second = one_object(call("tenants", "rotate", identity, "--data", "d", "--json", "-"))
     assert second["api_key"] != first["api_key"]
-    listed = run("tenants", "list", "--data", "d", "--json", "-")
+    listed = call("tenants", "list", "--data", "d", "--json", "-")
     (tenant,) = one_object(listed)["tenants"]
     assert (tenant["tenant"], tenant["max_bytes"], len(tenant["api_keys"])) == ("alice", 1000, 2)
     assert first["api_key"] not in listed.stdout and second["api_key"] not in listed.stdout
-    assert run("tenants", "revoke", identity, "--data", "d").returncode == 0
+    assert call("tenants", "revoke", identity, "--data", "d").returncode == 0
 
 
-def test_scopes_are_those_that_were_asked_for(run: Run):
+@pytest.mark.tier("all")
+def test_scopes_are_those_that_were_asked_for(call: Run):
     for name, asked, expected in (("plain", (), ["score"]), ("owner", ("--scope", "admin"), ["admin"])):
-        assert run("tenants", "add", name, *asked, "--data", "d").returncode == 0
+        assert call("tenants", "add", name, *asked, "--data", "d").returncode == 0
         found = {
-            each["tenant"]: each for each in one_object(run("tenants", "list", "--data", "d", "--json", "-"))["tenants"]
+            each["tenant"]: each for each in one_object(call("tenants", "list", "--data", "d", "--json", "-"))["tenants"]
         }
         assert [key["scopes"] for key in found[name]["api_keys"]] == [expected]
 
 
-def test_wrong_calls_are_one_line(run: Run, error_line: Callable[[str], str]):
+def test_wrong_calls_are_one_line(call: Run, error_line: Callable[[str], str]):
     for arguments, says in [
         (("tenants", "add", "No Good", "--data", "d"), "a-z"),
         (("tenants", "key", "nobody", "--data", "d"), "add it first"),
+    ]:
+        result = call(*arguments)
+        assert result.returncode != 0 and says in error_line(result.stderr)
+
+
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
+def test_a_service_that_must_not_start_says_so_in_a_line(run: Run, error_line: Callable[[str], str]):
+    for arguments, says in [
         (("serve", "--insecure-local", "--host", "0.0.0.0", "--data", "d"), "loopback"),
         (("serve", "--data", "d", "--devices", "cpu"), "no API key"),
     ]:

@@ -13,15 +13,15 @@ from onnx_models import model
 from PIL import Image
 
 from cloakwork.app.cli.demo import cifar10
-from cloakwork.models.compiler import compile_onnx
+from cloakwork.models.compiler import CompiledModel, compile_onnx
 from cloakwork.training.cifar10_data import CLASSES
 
 DATA = os.environ.get("CLOAKWORK_DATA", "")
-RNG = np.random.default_rng(6)
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 
-@pytest.fixture
-def colours(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def compiled() -> CompiledModel:
     """A network that says class 0, 1, 2 for red, green, blue."""
     weights = {"w": np.eye(3, dtype=np.float32), "u": np.eye(3, 10, dtype=np.float32) * 4}
     nodes = [
@@ -31,8 +31,13 @@ def colours(tmp_path: Path) -> str:
         helper.make_node("Relu", ["h"], ["r"], name="relu"),
         helper.make_node("MatMul", ["r", "u"], ["y"], name="out"),
     ]
-    samples = RNG.uniform(0, 1, (200, 3, 1, 1)) * np.ones((1, 1, 32, 32))
-    compile_onnx(model(nodes, [3, 32, 32], weights), samples).save(tmp_path / "colours.clkm")
+    samples = np.random.default_rng(6).uniform(0, 1, (200, 3, 1, 1)) * np.ones((1, 1, 32, 32))
+    return compile_onnx(model(nodes, [3, 32, 32], weights), samples)
+
+
+@pytest.fixture
+def colours(compiled: CompiledModel, tmp_path: Path) -> str:
+    compiled.save(tmp_path / "colours.clkm")
     return "colours.clkm"
 
 
@@ -41,9 +46,9 @@ def save(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (50, 
     return path.name
 
 
-def test_pictures_of_ones_own(run, tmp_path, colours):
+def test_pictures_of_ones_own(call, tmp_path, colours):
     names = [save(tmp_path / "red.png", (250, 9, 9)), save(tmp_path / "blue.jpg", (5, 20, 240), (400, 30))]
-    result = run("demo", "cifar10", *names, "--model", colours, "--json", "r.json", "--picture", "out.png")
+    result = call("demo", "cifar10", *names, "--model", colours, "--json", "r.json", "--picture", "out.png")
     assert result.returncode == 0, result.stderr
     record = json.loads((tmp_path / "r.json").read_text())
     assert record["answers"] == [CLASSES[0], CLASSES[2]]
@@ -56,13 +61,13 @@ def test_pictures_of_ones_own(run, tmp_path, colours):
     assert below.std(axis=0).min() > 50  # words of ciphertexts: all colours
 
 
-def test_pictures_as_cameras_and_scanners_write_them(run, tmp_path, colours):
+def test_pictures_as_cameras_and_scanners_write_them(call, tmp_path, colours):
     """One that lies on its side, as its EXIF data say; 16 bits; one with palette; the middle counts."""
     wide = Image.new("RGB", (90, 30), (0, 0, 255))
     wide.paste((255, 0, 0), (30, 0, 60, 30))
     wide.quantize(4).save(tmp_path / "palette.png")
     Image.fromarray(np.full((40, 40), 30_000, dtype=np.uint16)).save(tmp_path / "deep.png")
-    record = json.loads(run("demo", "cifar10", "palette.png", "--model", colours, "--json", "-").stdout)
+    record = json.loads(call("demo", "cifar10", "palette.png", "--model", colours, "--json", "-").stdout)
     assert record["answers"] == [CLASSES[0]]
     lying = Image.new("RGB", (64, 64), (255, 0, 0))
     lying.paste((0, 0, 255), (32, 0, 64, 64))
@@ -78,9 +83,9 @@ def test_pictures_as_cameras_and_scanners_write_them(run, tmp_path, colours):
 @pytest.mark.skipif(
     not (Path(DATA) / "cifar10").is_dir(), reason="no CIFAR-10: set CLOAKWORK_DATA to the folder that holds cifar10/"
 )
-def test_test_images_come_from_all_classes(run, tmp_path, colours):
+def test_test_images_come_from_all_classes(call, tmp_path, colours):
     arguments = ["--model", colours, "--images", "12", "--json", "-"]
-    result = run("demo", "cifar10", *arguments, environment={"CLOAKWORK_DATA": DATA})
+    result = call("demo", "cifar10", *arguments, environment={"CLOAKWORK_DATA": DATA})
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
     assert (record["data"], record["images"]) == ("cifar10", 12)
@@ -89,7 +94,7 @@ def test_test_images_come_from_all_classes(run, tmp_path, colours):
     assert [path.name for path in tmp_path.iterdir()] == [colours]  # no picture unless asked for
 
 
-def test_wrong_calls(run, tmp_path, colours, error_line):
+def test_wrong_calls(call, tmp_path, colours, error_line):
     save(tmp_path / "red.png", (250, 9, 9))
     (tmp_path / "text.png").write_text("no picture")
     Image.new("1", (12_000, 12_000)).save(tmp_path / "bomb.png")
@@ -103,6 +108,6 @@ def test_wrong_calls(run, tmp_path, colours, error_line):
         (["floats.tiff", "--model", colours], 1, "8 or 16 bits"),
         (["--model", colours], 1, "pictures of your own"),
     ):
-        result = run("demo", "cifar10", *arguments, environment={"CLOAKWORK_DATA": str(tmp_path)})
+        result = call("demo", "cifar10", *arguments, environment={"CLOAKWORK_DATA": str(tmp_path)})
         assert result.returncode == code, (arguments, result.stderr)
         assert word in error_line(result.stderr)

@@ -44,6 +44,8 @@ def test_every_cut_of_a_frame_is_noticed():
             read_frame(io.BytesIO(data[:length]))
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_refusals_leave_the_server_working():
     """Wrong order, garbage, keys of another set, another key's ciphertexts; then a right request."""
     model = zoo.load_model("mnist-mlp-1x30")
@@ -71,6 +73,8 @@ def test_refusals_leave_the_server_working():
         assert all(done <= total == 30 for done, total in seen)
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_a_server_that_dies_is_a_failure():
     import os
     import signal

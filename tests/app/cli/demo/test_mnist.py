@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -22,6 +21,8 @@ from cloakwork.app.cli.demo.terminal_image import image_lines
 from cloakwork.app.cli.shared.sample_digits import sample_digits
 from cloakwork.models import zoo
 
+pytestmark = pytest.mark.os_entropy
+ALL = pytest.mark.tier("all")
 DATA = os.environ.get("CLOAKWORK_DATA", "")
 KEYS = {
     "model", "images", "device", "accuracy_clear", "accuracy_encrypted", "agreement", "seconds_per_image", "seconds_first_image",
@@ -29,8 +30,8 @@ KEYS = {
 }  # fmt: skip
 
 
-def test_our_own_digits_are_read_right(run, tmp_path):
-    result = run("demo", "mnist", "--images", "5", "--data", "drawn", "--json", "record.json", "--picture", "out.png")
+def test_our_own_digits_are_read_right(call, tmp_path):
+    result = call("demo", "mnist", "--images", "5", "--data", "drawn", "--json", "record.json", "--picture", "out.png")
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     record = json.loads((tmp_path / "record.json").read_text())
@@ -48,11 +49,11 @@ def test_our_own_digits_are_read_right(run, tmp_path):
         assert picture.size[0] > 5 * 28
 
 
-@pytest.mark.tier("all")
+@ALL
 @pytest.mark.skipif(
     not (Path(DATA) / "mnist").is_dir(), reason="no MNIST: set CLOAKWORK_DATA to the folder that holds mnist/"
 )
-def test_test_images_of_mnist(run, tmp_path):
+def test_test_images_of_mnist(call, tmp_path):
     arguments = [
         "demo",
         "mnist",
@@ -67,7 +68,7 @@ def test_test_images_of_mnist(run, tmp_path):
         "--json",
         "-",
     ]
-    result = run(*arguments, environment={"CLOAKWORK_DATA": DATA})
+    result = call(*arguments, environment={"CLOAKWORK_DATA": DATA})
     assert result.returncode == 0, result.stderr
     record = json.loads(result.stdout)
     assert record["data"] == "mnist"
@@ -76,15 +77,26 @@ def test_test_images_of_mnist(run, tmp_path):
     assert list(tmp_path.iterdir()) == []  # with --json - no picture unless asked for
 
 
-def test_a_compiled_file_is_a_model(run, tmp_path):
+@ALL
+def test_a_compiled_file_is_a_model_and_the_picture_is_of_the_kind_that_its_name_says(call, tmp_path):
     zoo.load_model("mnist-mlp-1x30").save(tmp_path / "mine.clkm")
-    result = run("demo", "mnist", "--model", "mine.clkm", "--images", "1", "--data", "drawn", "--json", "-")
+    arguments = ["demo", "mnist", "--model", "mine.clkm", "--images", "1", "--data", "drawn", "--json", "-", "--picture"]
+    result = call(*arguments, "out.svg")
     record = json.loads(result.stdout)
     assert record["images"] == 1
     assert record["seconds_per_image"] == record["seconds_first_image"]
+    root = ElementTree.parse(tmp_path / "out.svg").getroot()
+    names = [element.tag.split("}")[1] for element in root.iter()]
+    assert root.tag.endswith("}svg") and names.count("image") == 2 and {"title", "desc"} <= set(names)
+    for element in root.iter():
+        if element.tag.endswith("}image"):
+            with Image.open(io.BytesIO(base64.b64decode(element.attrib["href"].split(",")[1]))) as picture:
+                assert picture.size == (28, 28)
+    refused = call(*arguments, "out.jpg")
+    assert refused.returncode == 2 and ".png or .svg" in refused.stderr and refused.stderr.count("\n") == 1
 
 
-def test_wrong_calls(run, tmp_path, error_line):
+def test_wrong_calls(call, tmp_path, error_line):
     (tmp_path / "text.clkm").write_text("not a program")
     for arguments in (
         ["--model", "no-such-model"],
@@ -93,35 +105,39 @@ def test_wrong_calls(run, tmp_path, error_line):
         ["--images", "0"],
         ["--data", "photographs"],
     ):
-        result = run("demo", "mnist", *arguments)
+        result = call("demo", "mnist", *arguments)
         assert result.returncode == 2, arguments
         error_line(result.stderr)
-    assert "mnist-mlp-1x30" in error_line(run("demo", "mnist", "--model", "no-such-model").stderr)
+    assert "mnist-mlp-1x30" in error_line(call("demo", "mnist", "--model", "no-such-model").stderr)
 
 
-def test_mnist_that_cannot_be_had_is_a_failure_with_one_line(run, tmp_path, error_line):
+def test_mnist_that_cannot_be_had_is_a_failure_with_one_line(call, tmp_path, error_line):
     (tmp_path / "mnist").mkdir()
     for file in ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"):
         (tmp_path / "mnist" / file).write_bytes(b"not gzip")
-    result = run("demo", "mnist", "--data", "mnist", environment={"CLOAKWORK_DATA": str(tmp_path)})
+    result = call("demo", "mnist", "--data", "mnist", environment={"CLOAKWORK_DATA": str(tmp_path)})
     assert result.returncode == 1
     error_line(result.stderr)
 
 
-def test_an_unusable_device_is_a_failure_of_the_server(run, error_line):
-    result = run("demo", "mnist", "--images", "1", "--data", "drawn", "--device", "cuda:99", "--json", "-")
+@ALL
+def test_an_unusable_device_is_a_failure_of_the_server(call, error_line):
+    result = call("demo", "mnist", "--images", "1", "--data", "drawn", "--device", "cuda:99", "--json", "-")
     assert result.returncode == 1
     assert "server" in error_line(result.stderr)
 
 
-def test_an_interrupt_ends_both_processes(tmp_path):
+@ALL
+def test_an_interrupt_ends_both_processes(tmp_path, wait_for):
+    """While the server works, or reads its keys."""
     environment = {**os.environ, "CLOAKWORK_ALLOW_TOY": "1"}
     command = [sys.executable, "-m", "cloakwork.app.cli", "demo", "mnist", "--images", "3000", "--data", "drawn"]
     process = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    children = wait_for_child(process)
-    time.sleep(0.5)
+    wait_for(lambda: process.poll() is not None or written_bytes(process.pid) > LESS_THAN_THE_KEYS, "keys are sent")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 1
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, (output, errors)
@@ -129,14 +145,13 @@ def test_an_interrupt_ends_both_processes(tmp_path):
     assert not any(Path(f"/proc/{child}").exists() for child in children)
 
 
-def wait_for_child(process: subprocess.Popen[str]) -> list[str]:
-    """The server's process id, once it was started."""
-    listing = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    for _ in range(600):
-        if process.poll() is None and (children := listing.read_text().split()):
-            return children
-        time.sleep(0.05)
-    raise AssertionError("the server process was never started")
+LESS_THAN_THE_KEYS = 10_000_000  # bytes, and more than the program
+
+
+def written_bytes(process_id: int) -> int:
+    """All that a process wrote, pipes included."""
+    (line,) = (line for line in Path(f"/proc/{process_id}/io").read_text().splitlines() if line.startswith("wchar: "))
+    return int(line.split()[1])
 
 
 def test_the_server_process_has_no_secret_side():
@@ -171,20 +186,7 @@ def test_images_in_the_terminal():
         assert stream.buffer.getvalue().decode().startswith(expected)
 
 
-def test_the_picture_is_of_the_kind_that_its_name_says(run, tmp_path):
-    arguments = ["demo", "mnist", "--images", "2", "--data", "drawn", "--json", "-", "--picture"]
-    assert run(*arguments, "out.svg").returncode == 0
-    root = ElementTree.parse(tmp_path / "out.svg").getroot()
-    names = [element.tag.split("}")[1] for element in root.iter()]
-    assert root.tag.endswith("}svg") and names.count("image") == 4 and {"title", "desc"} <= set(names)
-    for element in root.iter():
-        if element.tag.endswith("}image"):
-            with Image.open(io.BytesIO(base64.b64decode(element.attrib["href"].split(",")[1]))) as picture:
-                assert picture.size == (28, 28)
-    refused = run(*arguments, "out.jpg")
-    assert refused.returncode == 2 and ".png or .svg" in refused.stderr and refused.stderr.count("\n") == 1
-
-
+@ALL
 def test_a_terminal_without_unicode(run):
     arguments = ["demo", "mnist", "--images", "1", "--data", "drawn", "--picture", "out.png"]
     result = run(*arguments, environment={"PYTHONIOENCODING": "ascii"})
@@ -193,9 +195,9 @@ def test_a_terminal_without_unicode(run):
 
 
 @pytest.mark.gpu
-def test_the_demonstration_on_a_card(run):
+def test_the_demonstration_on_a_card(call):
     record = json.loads(
-        run("demo", "mnist", "--images", "30", "--data", "drawn", "--device", "cuda", "--json", "-").stdout
+        call("demo", "mnist", "--images", "30", "--data", "drawn", "--device", "cuda", "--json", "-").stdout
     )
     assert record["device"] == "cuda"
     assert record["accuracy_encrypted"] >= 0.9

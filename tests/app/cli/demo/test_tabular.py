@@ -9,6 +9,7 @@ import pytest
 from cloakwork.app.cli.demo.tabular import MODELS
 from cloakwork.models import zoo
 
+pytestmark = pytest.mark.os_entropy
 KEYS = {
     "model", "samples", "device", "accuracy_clear", "accuracy_quantised", "accuracy_encrypted", "agreement", "seconds_per_sample",
     "seconds_first_sample", "upload_bytes", "ciphertext_bytes", "bootstraps_per_sample", "p_fail_log2", "security_bits",
@@ -16,10 +17,15 @@ KEYS = {
 
 
 @pytest.mark.parametrize(
-    ("name", "samples", "most_bootstraps"), [("iris", 50, 10), ("digits", 20, 0), ("wine", 2, 100)]
+    ("name", "samples", "most_bootstraps"),
+    [
+        ("iris", 50, 10),
+        pytest.param("digits", 20, 0, marks=pytest.mark.tier("all")),
+        pytest.param("wine", 2, 100, marks=pytest.mark.tier("all")),
+    ],
 )
-def test_encrypted_answers_are_those_of_the_compiled_model(run, name, samples, most_bootstraps):
-    result = run("demo", name, "--samples", str(samples), "--device", "cpu", "--threads", "1", "--json", "-")
+def test_encrypted_answers_are_those_of_the_compiled_model(call, name, samples, most_bootstraps):
+    result = call("demo", name, "--samples", str(samples), "--device", "cpu", "--threads", "1", "--json", "-")
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     record = json.loads(result.stdout)
@@ -33,16 +39,17 @@ def test_encrypted_answers_are_those_of_the_compiled_model(run, name, samples, m
     assert record["seconds_first_sample"] > 0 and record["seconds_per_sample"] > 0
 
 
-def test_people_see_a_table(run):
-    result = run("demo", "iris", "--samples", "3", "--show", "2")
+@pytest.mark.tier("all")
+def test_people_see_a_table(call):
+    result = call("demo", "iris", "--samples", "3", "--show", "2")
     assert result.returncode == 0, result.stderr
     assert "3 samples of iris; model iris-tree: decision tree" in result.stdout
     assert "100.0 % of the answers are those of the compiled model in clear" in " ".join(result.stdout.split())
 
 
-def test_wrong_calls(run):
-    assert run("demo", "iris", "--samples", "0").returncode == 2
-    assert run("demo", "iris", "--device", "abacus").returncode in (1, 2)
+def test_wrong_calls(call):
+    assert call("demo", "iris", "--samples", "0").returncode == 2
+    assert call("demo", "iris", "--device", "abacus").returncode in (1, 2)
 
 
 @pytest.mark.parametrize("model_name", [model for model, _ in MODELS.values()])

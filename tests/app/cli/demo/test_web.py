@@ -13,6 +13,8 @@ import httpx
 import pytest
 
 
+@pytest.mark.os_entropy
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_it_is_told_to_end(tmp_path: Path, ending: signal.Signals):
     temporary = tmp_path / "temporary"
@@ -33,9 +35,9 @@ def test_it_serves_until_it_is_told_to_end(tmp_path: Path, ending: signal.Signal
         httpx.get(url, trust_env=False)
 
 
-def test_a_port_that_is_taken_is_said(run):
+def test_a_port_that_is_taken_is_said(call):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        result = run("demo", "web", "--no-browser", "--port", str(taken.getsockname()[1]))
+        result = call("demo", "web", "--no-browser", "--port", str(taken.getsockname()[1]))
     assert result.returncode == 1 and "the service cannot listen on port" in result.stderr, result
