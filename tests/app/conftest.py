@@ -71,7 +71,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     return call
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def wait_for() -> WaitFor:
     """wait_for(condition, what): asks again until it holds, and returns its last answer; fails after two minutes."""
 

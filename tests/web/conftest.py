@@ -7,12 +7,15 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_visits import PATIENCE_MS, Opened
-from scoring_server import Server
+from page_visits import MODELS, PATIENCE_MS, PHOTOGRAPHS, TREE, Opened, colour_reader, with_models
+from requirements import needs
+from scoring_server import Server, new_tenant, running, toy_model
 
 from cloakwork.api.http.page_content import FOLDER
 
@@ -24,17 +27,15 @@ NODE = shutil.which("node")
 @pytest.fixture(scope="session")
 def web() -> Path:
     """The folder of the package."""
-    if NODE is None:
-        pytest.skip("node is not installed: the client for browsers cannot be run")
+    needs(NODE, "node is not installed: the client for browsers cannot be run")
     missing = [name for name in ("dist/browser.js", "dist/client.wasm", "node_modules") if not (WEB / name).exists()]
-    if missing:
-        pytest.skip(f"web/{missing[0]} is not built: run 'make web'")
+    needs(not missing, f"web/{''.join(missing[:1])} is not built: run 'make web'")
     return WEB
 
 
 @pytest.fixture
 def party(web: Path) -> Callable[..., None]:
-    """party(step, folder): one step of the client in a process of its own."""
+    """party("keys+encrypt", folder): steps of the client in a process of its own."""
 
     def run(*arguments: str | Path) -> None:
         assert NODE is not None
@@ -50,8 +51,7 @@ def party(web: Path) -> Callable[..., None]:
 def evaluated(tmp_path: Path) -> Callable[..., Any]:
     """evaluated("digit_image", "(data) => ..", data): what a function says in Node, that has a module of web/page as `page`."""
     esbuild = WEB / "node_modules" / ".bin" / "esbuild"
-    if NODE is None or not esbuild.exists():
-        pytest.skip("web/node_modules is not there: run 'make web'")
+    needs(NODE and esbuild.exists(), "web/node_modules is not there: run 'make web'")
 
     def evaluate(module: str, function: str, data: Any) -> Any:
         bundle = tmp_path / f"{module}.mjs"
@@ -70,16 +70,46 @@ def evaluated(tmp_path: Path) -> Callable[..., Any]:
 @pytest.fixture(scope="module")  # while it runs, nothing else of this thread uses asyncio
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"no browser: install one of {', '.join(BROWSERS)}")
-    if not (FOLDER / "worker.js").exists():
-        pytest.skip("the page is not built: run 'make web' and install again")
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    needs(program, f"no browser: install one of {', '.join(BROWSERS)}")
+    needs((FOLDER / "worker.js").exists(), "the page is not built: run 'make web' and install again")
     with playwright.sync_playwright() as started:
         # Chromium refuses its sandbox to root, as whom CI runs; it opens nothing but our own page.
-        launched = started.chromium.launch(executable_path=found, chromium_sandbox=os.geteuid() != 0)
+        launched = started.chromium.launch(executable_path=program, chromium_sandbox=os.geteuid() != 0)
         yield launched
         launched.close()
+
+
+def beside(work: Callable[[], Any]) -> Any:
+    """Its answer, from a thread: while a browser runs, Playwright's event loop is that of this thread."""
+    with ThreadPoolExecutor() as pool:
+        return pool.submit(work).result()
+
+
+@pytest.fixture(scope="session")
+def page_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The service of whoever changes none of its settings: models of the zoo, one that needs structured keys, those of test_page_forms."""
+    data = with_models(tmp_path_factory.mktemp("pages") / "data", *MODELS)
+    (data / "models" / PHOTOGRAPHS).mkdir()
+    colour_reader().save(data / "models" / PHOTOGRAPHS / "1.clkm")
+    with running(data) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def server(page_server: Server) -> Server:
+    return page_server
+
+
+@pytest.fixture(scope="session")
+def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One that asks for an API key, with a toy model and the tree; there is a tenant."""
+    data = with_models(tmp_path_factory.mktemp("guarded") / "data", TREE)
+    (data / "models" / "toy").mkdir()
+    toy_model().save(data / "models" / "toy" / "1.clkm")
+    beside(partial(new_tenant, data, "first"))
+    with running(data, insecure=False) as started:
+        yield started
 
 
 @pytest.fixture

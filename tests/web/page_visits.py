@@ -6,13 +6,52 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cloakwork.app.cli.shared.sample_digits import STROKES
-from cloakwork.models import zoo
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
 
-NETWORK, TREE = "mnist-mlp-1x30", "iris-tree"
+from cloakwork.app.cli.shared.sample_digits import STROKES
+from cloakwork.fhe_core.parameters import parameter_set
+from cloakwork.models import zoo
+from cloakwork.models.compiler import CompiledModel, compile_onnx
+
+NETWORK, TREE, BITMAPS, PHOTOGRAPHS = "mnist-mlp-1x30", "iris-tree", "digits-logistic", "cifar10-vgg"
+MODELS = (
+    NETWORK,
+    TREE,
+    "wine-boosting",
+    "breast-cancer-forest",
+    BITMAPS,
+)  # of the server that most tests of the page share
+BROWSER = pytest.mark.xdist_group("browser")  # one worker has the browser and its servers
 PATIENCE_MS = 60_000
 
 Opened = Callable[..., Any]
+
+
+def colour_reader() -> CompiledModel:
+    """[3, 32, 32] to ten scores: the mean of each colour is the score of one of the first three classes."""
+    mix = np.zeros((10, 3), np.float32)
+    mix[:3] = 4 * np.eye(3)
+    nodes = [
+        helper.make_node("AveragePool", ["x"], ["means"], kernel_shape=[32, 32]),
+        helper.make_node("Flatten", ["means"], ["flat"]),
+        helper.make_node("Relu", ["flat"], ["hidden"]),
+        helper.make_node("Gemm", ["hidden", "mix"], ["y"], transB=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "colours",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 3, 32, 32])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 10])],
+        [onnx.numpy_helper.from_array(mix, "mix")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    samples = np.random.default_rng(5).uniform(0, 1, (256, 3, 1, 1)) * np.ones((1, 1, 32, 32))
+    return compile_onnx(
+        proto, samples, profile="fast", candidates=[parameter_set("nn05_block")], structured_keys=True, accuracy=None
+    )
 
 
 def with_models(data: Path, *names: str) -> Path:

@@ -10,12 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
-from scoring_server import Server, User, becomes, new_tenant, running, toy_model
+from page_visits import BROWSER, TREE
+from scoring_server import Server, User, becomes, new_tenant
 
 PATIENCE_MS = 60_000
 PHONE = {"width": 360, "height": 640}
 
-pytestmark = pytest.mark.tier("all")
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER]
 
 
 def tenant(data: Path, name: str, *scopes: str) -> str:
@@ -24,13 +25,8 @@ def tenant(data: Path, name: str, *scopes: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data = tmp_path_factory.mktemp("admin") / "data"
-    (data / "models" / "toy").mkdir(parents=True)
-    toy_model().save(data / "models" / "toy" / "1.clkm")
-    tenant(data, "first")
-    with running(data, insecure=False) as started:
-        yield started
+def server(guarded_server: Server) -> Server:
+    return guarded_server
 
 
 @pytest.fixture(scope="module")
@@ -323,12 +319,8 @@ def test_a_phone_a_dark_screen_and_a_keyboard(opened: Callable[..., Any], user: 
         assert tables.nth(i).locator("tbody tr > :first-child:not(th[scope=row])").count() == 0
 
 
-def test_a_local_service_asks_for_no_key(opened: Callable[..., Any], tmp_path: Path):
-    data = tmp_path / "data"
-    (data / "models" / "toy").mkdir(parents=True)
-    toy_model().save(data / "models" / "toy" / "1.clkm")
-    with running(data) as server:
-        page = opened(None, of=server)
-        section(page, "Load").wait_for()
-        assert page.locator("#access").is_hidden() and row(page, "toy").count() >= 1
-        assert httpx.get(server.url + "/v2/admin/load", trust_env=False).status_code == 200
+def test_a_local_service_asks_for_no_key(opened: Callable[..., Any], page_server: Server):
+    page = opened(None, of=page_server)
+    section(page, "Load").wait_for()
+    assert page.locator("#access").is_hidden() and row(page, TREE).count() >= 1
+    assert httpx.get(page_server.url + "/v2/admin/load", trust_env=False).status_code == 200

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_visits import TREE, Opened, ask, choose, costs_of, with_models
+from page_visits import BROWSER, TREE, Opened, ask, choose, costs_of, with_models
 from scoring_server import Server, becomes, new_tenant, running
 
 from cloakwork.api.http.page_content import read_content
 from cloakwork.app.cli.shared.page_proxy import Service
 from cloakwork.app.cli.shared.page_server import PageServer
 
-pytestmark = pytest.mark.tier("all")
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER]
 
 
 class Local:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_visits import TREE, Opened, answer_of, ask, choose, draw, with_models
-from scoring_server import Server, becomes, new_tenant, running
+from page_visits import BROWSER, TREE, Opened, answer_of, ask, choose, draw
+from scoring_server import Server, becomes, new_tenant
 
 from cloakwork.app.cli.main import run
 from cloakwork.fhe_core.parameters import parameter_set, upload_bytes
@@ -20,13 +19,7 @@ from cloakwork.models import zoo
 PHONE = {"width": 360, "height": 640}
 PART = 4 << 20  # of a key, in one request
 
-pytestmark = pytest.mark.tier("all")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(with_models(tmp_path_factory.mktemp("page") / "data")) as started:
-        yield started
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER]
 
 
 def test_a_drawn_digit_is_read(opened: Opened, server: Server):
@@ -173,20 +166,18 @@ def test_keys_that_end_with_the_page_leave_the_server_with_it(opened: Opened, se
         assert becomes(lambda: keys() <= before, True)
 
 
-def test_an_api_key_is_asked_for(opened: Opened, tmp_path: Path):
-    data = tmp_path / "data"
-    with_models(data, TREE)
+def test_an_api_key_is_asked_for(opened: Opened, guarded_server: Server):
     with ThreadPoolExecutor() as beside:  # Playwright's event loop runs in this thread
-        token = beside.submit(new_tenant, data, "owner", "score").result()
-    with running(data, insecure=False) as server:
-        page = opened(of=server)
-        page.get_by_role("alert").wait_for()
-        assert "API key" in page.get_by_role("alert").inner_text()
-        page.get_by_label("This service asks for an API key").fill(token)
-        page.get_by_role("button", name="Use it").click()
-        page.get_by_role("button", name="Example: setosa").click()
-        assert ask(page) == "setosa"
-        assert token not in server.log.read_text(encoding="utf-8")
+        token = beside.submit(new_tenant, guarded_server.data, "visitor", "score").result()
+    page = opened(of=guarded_server)
+    page.get_by_role("alert").wait_for()
+    assert "API key" in page.get_by_role("alert").inner_text()
+    page.get_by_label("This service asks for an API key").fill(token)
+    page.get_by_role("button", name="Use it").click()
+    choose(page, TREE)
+    page.get_by_role("button", name="Example: setosa").click()
+    assert ask(page) == "setosa"
+    assert token not in guarded_server.log.read_text(encoding="utf-8")
 
 
 def test_the_routes_are_described_without_a_network(opened: Opened):

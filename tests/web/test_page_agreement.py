@@ -11,14 +11,13 @@ What agreement means, from exact to noisy:
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from page_visits import NETWORK, TREE, Opened, ask, overheard, with_models, with_passphrase
-from scoring_server import Server, running
+from page_visits import BROWSER, NETWORK, TREE, Opened, ask, overheard, with_passphrase
+from scoring_server import Server
 
 from cloakwork.app.cli.shared.sample_digits import STROKES, _smooth, image_of
 from cloakwork.app.client import Client
@@ -27,7 +26,7 @@ from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.models import zoo
 
-pytestmark = [pytest.mark.tier("all"), pytest.mark.timeout(1800)]  # one sample after the other, on a machine that may be busy
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER, pytest.mark.timeout(1800)]
 
 DRAWN, SEED = 200, 20261124
 WORD = "of the agreement"
@@ -92,12 +91,6 @@ SCORE_ALL = """async ([model, rows]) => {
     worker.terminate();
     return labels;
 }"""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(with_models(tmp_path_factory.mktemp("agreement") / "data", NETWORK, *TABLES)) as started:
-        yield started
 
 
 def hand(digit: int, rng: np.random.Generator) -> list[list[list[float]]]:

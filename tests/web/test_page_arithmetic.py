@@ -11,6 +11,7 @@ import pytest
 from cloakwork.app.cli.shared.sample_digits import STROKES, _smooth
 from cloakwork.models import zoo
 
+pytestmark = pytest.mark.os_entropy
 Evaluated = Callable[..., Any]
 BITMAP, WIDEST, THICKNESS = 32, 24, 2.0  # pixels
 BITMAPS = "(all) => all.map((strokes) => { const image = page.bitmapImage(strokes); return image && [...image]; })"
@@ -62,36 +63,35 @@ def test_blocks_of_ink_are_counted(evaluated: Evaluated):
     assert (labels == np.arange(60) % 10).mean() > 0.8  # of 450 held-out ones 0.967
 
 
-@pytest.mark.parametrize(
-    "strokes",
-    [
+def test_a_dot_and_a_line_are_drawings_too(evaluated: Evaluated):
+    drawings = [
         [[[5, 5]]],
         [[[5, 5], [5, 5]]],
         [[[0, 0], [0, 280]]],
         [[[0, 9], [280, 9]]],
         [[[1e-9, 0], [0, 1e-9]]],
         [[[0, 0], [280, 280]], [[3, 3]]],
-    ],
-)
-def test_a_dot_and_a_line_are_drawings_too(evaluated: Evaluated, strokes: list[list[list[float]]]):
-    found = np.array(evaluated("bitmap_image", BITMAPS, [strokes])[0])
-    assert np.isfinite(found).all() and 0 < found.sum() and found.max() <= 16
-    grid = found.reshape(8, 8)
-    np.testing.assert_allclose((grid.sum(axis=1) @ np.arange(8) / grid.sum()), 3.5, atol=0.3)  # in the middle
+    ]
+    *images, none, empty = evaluated("bitmap_image", BITMAPS, [*drawings, [], [[]]])
+    assert none is None and empty is None, "nothing is no drawing"
+    for strokes, image in zip(drawings, np.array(images), strict=True):
+        assert np.isfinite(image).all() and 0 < image.sum() and image.max() <= 16, strokes
+        grid = image.reshape(8, 8)
+        middle = grid.sum(axis=1) @ np.arange(8) / grid.sum()
+        np.testing.assert_allclose(middle, 3.5, atol=0.3, err_msg=str(strokes))
 
 
-def test_nothing_is_no_drawing(evaluated: Evaluated):
-    assert evaluated("bitmap_image", BITMAPS, [[], [[]]]) == [None, None]
-
-
-@pytest.mark.parametrize(("size", "side"), [(32, 32), (64, 32), (100, 32), (5, 32), (33, 8), (1, 4)])
-def test_pixels_are_averaged_by_their_share(evaluated: Evaluated, size: int, side: int):
+def test_pixels_are_averaged_by_their_share(evaluated: Evaluated):
     """Every part of the picture counts once: against averages of a picture whose pixels are repeated until parts have whole ones."""
-    pixels = np.random.default_rng(size).integers(0, 256, (size, size, 4))
-    fine = np.repeat(np.repeat(pixels[..., :3], side, axis=0), side, axis=1)
-    expected = fine.reshape(side, size, side, size, 3).mean(axis=(1, 3)).transpose(2, 0, 1) / 255
-    found = evaluated("photograph_image", f"(all) => [...page.boxed(all, {size}, {side})]", pixels.ravel().tolist())
-    np.testing.assert_allclose(np.array(found).reshape(3, side, side), expected, atol=1e-12)
+    cases, expected = [], []
+    for size, side in ((32, 32), (64, 32), (100, 32), (5, 32), (33, 8), (1, 4)):
+        pixels = np.random.default_rng(size).integers(0, 256, (size, size, 4))
+        fine = np.repeat(np.repeat(pixels[..., :3], side, axis=0), side, axis=1)
+        expected.append(fine.reshape(side, size, side, size, 3).mean(axis=(1, 3)).transpose(2, 0, 1) / 255)
+        cases.append([pixels.ravel().tolist(), size, side])
+    boxed = "(cases) => cases.map(([pixels, size, side]) => [...page.boxed(pixels, size, side)])"
+    for image, each in zip(evaluated("photograph_image", boxed, cases), expected, strict=True):
+        np.testing.assert_allclose(np.array(image).reshape(each.shape), each, atol=1e-12)
 
 
 def test_softmax_has_no_overflow(evaluated: Evaluated):

@@ -10,10 +10,12 @@ import pytest
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from scoring_server import Server, running
+from page_visits import BROWSER
+from scoring_server import Server
 from several_tensors import image_and_table, samples
 from sklearn import compose, feature_extraction, impute, linear_model, pipeline, preprocessing
 
+from cloakwork.app.client import Client
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.compiler import compile_onnx
 from cloakwork.training.sklearn_compiler import compile_estimator
@@ -23,7 +25,7 @@ RNG = np.random.default_rng(12)
 WORDS = ["red dog barks", "blue cat", "red cat sleeps", "dog dog", "the bird sings", "a blue bird"] * 4
 make = pipeline.make_pipeline
 
-pytestmark = pytest.mark.tier("all")
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER]
 
 
 def table() -> tuple[CompiledModel, np.ndarray]:
@@ -54,13 +56,14 @@ def models() -> dict[str, CompiledModel]:
 
 
 @pytest.fixture(scope="module")
-def server(models: dict[str, CompiledModel], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data = tmp_path_factory.mktemp("forms") / "data"
-    for name, model in models.items():
-        (data / "models" / name).mkdir(parents=True)
-        model.save(data / "models" / name / "1.clkm")
-    with running(data) as started:
-        yield started
+def server(page_server: Server, models: dict[str, CompiledModel], tmp_path_factory: pytest.TempPathFactory) -> Server:
+    """The one that most tests share, with further models."""
+    folder = tmp_path_factory.mktemp("forms")
+    with Client(page_server.url) as client:
+        for name, model in models.items():
+            model.save(folder / f"{name}.clkm")
+            client.add_model(folder / f"{name}.clkm", name)
+    return page_server
 
 
 @pytest.fixture(scope="module")

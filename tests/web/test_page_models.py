@@ -7,45 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
-from page_visits import NETWORK, Opened, answer_of, ask, choose, overheard, with_models
+from page_visits import (
+    BITMAPS,
+    BROWSER,
+    NETWORK,
+    PHOTOGRAPHS,
+    Opened,
+    answer_of,
+    ask,
+    choose,
+    colour_reader,
+    overheard,
+    with_models,
+)
 from scoring_server import Server, running
 
 from cloakwork.app.cli.demo.cifar10 import _read
-from cloakwork.fhe_core.parameters import parameter_set
 from cloakwork.models import zoo
-from cloakwork.models.compiler import CompiledModel, compile_onnx
 
-pytestmark = pytest.mark.tier("all")
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER]
 
-BITMAPS, PHOTOGRAPHS = "digits-logistic", "cifar10-vgg"
 COLOURS = {"airplane": (255, 0, 0), "automobile": (0, 255, 0), "bird": (0, 0, 255)}
-
-
-def colour_reader() -> CompiledModel:
-    """[3, 32, 32] to ten scores: the mean of each colour is the score of one of the first three classes."""
-    mix = np.zeros((10, 3), np.float32)
-    mix[:3] = 4 * np.eye(3)
-    nodes = [
-        helper.make_node("AveragePool", ["x"], ["means"], kernel_shape=[32, 32]),
-        helper.make_node("Flatten", ["means"], ["flat"]),
-        helper.make_node("Relu", ["flat"], ["hidden"]),
-        helper.make_node("Gemm", ["hidden", "mix"], ["y"], transB=1),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "colours",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 3, 32, 32])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 10])],
-        [onnx.numpy_helper.from_array(mix, "mix")],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    samples = np.random.default_rng(5).uniform(0, 1, (256, 3, 1, 1)) * np.ones((1, 1, 32, 32))
-    return compile_onnx(
-        proto, samples, profile="fast", candidates=[parameter_set("nn05_block")], structured_keys=True, accuracy=None
-    )
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +37,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data = with_models(tmp_path_factory.mktemp("models") / "data", NETWORK, BITMAPS)
     (data / "models" / PHOTOGRAPHS).mkdir()
     colour_reader().save(data / "models" / PHOTOGRAPHS / "1.clkm")
+    (data / "models" / "somebodys").mkdir()
+    zoo.load_model(NETWORK).save(data / "models" / "somebodys" / "1.clkm")
     with running(data, environment={"SYNCHRONOUS_SECONDS": "1e-9", "STRUCTURED_KEYS": "true"}) as started:
         yield started
 
@@ -75,16 +60,13 @@ def test_scores_of_the_networks_are_shown_as_probabilities(opened: Opened):
     assert page.locator("meter").first.get_attribute("max") == "1"
 
 
-def test_other_models_of_that_shape_keep_their_scores(opened: Opened, tmp_path: Path):
+def test_other_models_of_that_shape_keep_their_scores(opened: Opened):
     """Nobody says that they are logarithms of odds."""
-    data = tmp_path / "data"
-    (data / "models" / "somebodys").mkdir(parents=True)
-    zoo.load_model(NETWORK).save(data / "models" / "somebodys" / "1.clkm")
-    with running(data) as other:
-        page = opened(of=other)
-        page.get_by_role("button", name="Sample digit 4").click()
-        assert ask(page) == "4"
-        assert page.locator("#scale").is_hidden() and "%" not in page.locator("#scores").inner_text()
+    page = opened()
+    choose(page, "somebodys")
+    page.get_by_role("button", name="Sample digit 4").click()
+    assert ask(page) == "4"
+    assert page.locator("#scale").is_hidden() and "%" not in page.locator("#scores").inner_text()
 
 
 def test_blocks_of_ink(opened: Opened):
@@ -200,15 +182,13 @@ def test_a_picture_is_pasted_and_a_file_that_is_none_is_said(opened: Opened, tmp
     assert ask(page) == "airplane"
 
 
-def test_a_service_that_takes_no_structured_keys_says_so(opened: Opened, tmp_path: Path):
+def test_a_service_that_takes_no_structured_keys_says_so(opened: Opened, page_server: Server):
     """Its models of such sets are not offered."""
-    data = with_models(tmp_path / "data", NETWORK)
-    (data / "models" / PHOTOGRAPHS).mkdir()
-    colour_reader().save(data / "models" / PHOTOGRAPHS / "1.clkm")
-    with running(data) as other:
-        page = opened(of=other)
-        page.wait_for_selector(".board")
-        assert page.locator("#model option").evaluate_all("all => all.map((each) => each.value)") == [NETWORK]
+    page = opened(of=page_server)
+    page.wait_for_selector(".board")
+    assert (page_server.data / "models" / PHOTOGRAPHS / "1.clkm").exists()
+    offered = page.locator("#model option").evaluate_all("all => all.map((each) => each.value)")
+    assert NETWORK in offered and PHOTOGRAPHS not in offered
 
 
 def test_new_parts_work_on_a_phone_in_the_dark_with_a_keyboard(opened: Opened, tmp_path: Path):

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from page_visits import TREE, Opened, ask, choose, costs_of, overheard, with_models, with_passphrase
-from scoring_server import Server, running
+from page_visits import BROWSER, TREE, Opened, ask, choose, costs_of, overheard, with_passphrase
+from scoring_server import Server
 
 from cloakwork.app.client import Client
 from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.models import zoo
 
-pytestmark = pytest.mark.tier("all")
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER]
 
 WORD = "made in Python"
 NONE_SENT = "none: the server has them"
@@ -48,10 +47,9 @@ DIGESTS = f"""async () => {{
 SENT = "btoa(String.fromCharCode(...window.answered.at(-1).sent))"
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    with running(with_models(tmp_path / "data", TREE)) as started:
-        yield started
+def keys_of(server: Server) -> dict[str, dict[str, Any]]:
+    with server.client() as http:
+        return {each["id"]: each for each in http.get("/v2/keys").json()["keys"]}
 
 
 def digest_of(path: Path) -> str:
@@ -63,6 +61,7 @@ def test_pythons_key_file_is_the_pages_key(whole: bool, opened: Opened, server: 
     folder, model = tmp_path / "keys", zoo.load_model(TREE)
     key = Keyring(folder, WORD).key(model.client.parameters)
     (secret,), (public,) = folder.glob("*.key"), folder.glob("*.evaluation.keys")
+    before = keys_of(server)
     page = opened()
     overheard(page)
     page.reload()
@@ -80,15 +79,13 @@ def test_pythons_key_file_is_the_pages_key(whole: bool, opened: Opened, server: 
     assert stored.keys() == {secret.name, public.name}
     assert stored[secret.name] == digest_of(secret)  # opened, not made anew
     assert (stored[public.name] == digest_of(public)) is whole
-    with server.client() as http:
-        (sent,) = http.get("/v2/keys").json()["keys"]
+    (sent,) = (each for identity, each in keys_of(server).items() if identity not in before)
     assert sent["sha256"] == stored[public.name]
     if whole:  # what the page has sent serves Python too: nothing is sent again
         with Client(server.url, keyring=Keyring(folder, WORD)) as client:
             held = zoo.held_out(TREE)
             np.testing.assert_array_equal(np.asarray(client.predict(TREE, held.x[:5])), held.clear[:5])
-        with server.client() as http:
-            assert [each["id"] for each in http.get("/v2/keys").json()["keys"]] == [sent["id"]]
+        assert keys_of(server).keys() - before.keys() == {sent["id"]}
 
 
 def check_encrypted_under(key: Any, specification: Any, page: Any) -> None:

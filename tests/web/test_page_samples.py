@@ -94,6 +94,7 @@ def test_ranges_hold_every_sample_of_the_data_set(name: str):
     assert ((low >= 0) == (x.min(axis=0) >= 0)).all()
 
 
+@pytest.mark.os_entropy
 def test_a_drawn_digit_is_the_image_that_python_makes_of_it(evaluated: Callable[..., Any]):
     images = [sample_digits.draw(strokes).ravel() for strokes in sample_digits.STROKES.values()]
     drawn = [lines(digit) for digit in sample_digits.STROKES]

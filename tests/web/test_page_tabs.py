@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_visits import TREE, Opened, answer_of, ask, choose, costs_of, listening, with_models, with_passphrase
+from page_visits import BROWSER, TREE, Opened, answer_of, ask, choose, costs_of, listening, with_models, with_passphrase
 from scoring_server import Server, becomes, running
 
-pytestmark = pytest.mark.tier("all")
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER]
 
 NONE_SENT = "none: the server has them"
 STORED = """async () => {
@@ -21,9 +21,15 @@ STORED = """async () => {
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def ending_server(tmp_path: Path) -> Iterator[Server]:
     with running(with_models(tmp_path / "data", TREE)) as started:
         yield started
+
+
+@pytest.fixture
+def others(server: Server) -> set[str]:
+    """Keys that are there before a test."""
+    return keys_of(server)
 
 
 def keys_of(server: Server) -> set[str]:
@@ -35,7 +41,7 @@ def click(page: Any) -> None:
     page.get_by_role("button", name="Encrypt and ask").click()
 
 
-def test_two_tabs_at_once_share_one_key(opened: Opened, server: Server):
+def test_two_tabs_at_once_share_one_key(opened: Opened, server: Server, others: set[str]):
     first = opened()
     tabs = [first, opened(beside=first)]
     for page in tabs:
@@ -48,7 +54,7 @@ def test_two_tabs_at_once_share_one_key(opened: Opened, server: Server):
     assert sorted(NONE_SENT in costs_of(page) for page in tabs) == [False, True]
     waited = "Another tab makes the keys and sends them. This one waits"
     assert sorted(waited in page.evaluate("window.said") for page in tabs) == [False, True]
-    assert len(keys_of(server)) == 1
+    assert len(keys_of(server) - others) == 1
     stored = first.evaluate(STORED)
     assert len(stored) == 2 and len([name for name in stored if name.endswith(".evaluation.keys")]) == 1
     third = opened(beside=first)
@@ -57,7 +63,7 @@ def test_two_tabs_at_once_share_one_key(opened: Opened, server: Server):
     assert ask(third) == "setosa" and NONE_SENT in costs_of(third)
 
 
-def test_two_passphrases_at_once_are_one_key_and_one_refusal(opened: Opened, server: Server):
+def test_two_passphrases_at_once_are_one_key_and_one_refusal(opened: Opened, server: Server, others: set[str]):
     first = opened()
     tabs = [first, opened(beside=first)]
     for page, word in zip(tabs, ("mine", "yours"), strict=True):
@@ -69,26 +75,28 @@ def test_two_passphrases_at_once_are_one_key_and_one_refusal(opened: Opened, ser
         page.locator("#answer:not([hidden]), #error:not([hidden])").first.wait_for()
     refused = [page for page in tabs if page.get_by_role("alert").is_visible()]
     assert len(refused) == 1 and refused[0].get_by_role("alert").inner_text().startswith("The passphrase is wrong")
-    assert len(keys_of(server)) == 1
+    assert len(keys_of(server) - others) == 1
 
 
-def test_tabs_without_a_passphrase_have_keys_of_their_own(opened: Opened, server: Server):
+def test_tabs_without_a_passphrase_have_keys_of_their_own(opened: Opened, server: Server, others: set[str]):
     first = opened()
     second = opened(beside=first)
     for page in (first, second):
         choose(page, TREE)
         click(page)
     assert [answer_of(first), answer_of(second)] == ["setosa", "setosa"]
-    assert len(keys_of(server)) == 2 and first.evaluate("async () => (await indexedDB.databases()).length") == 0
+    assert (
+        len(keys_of(server) - others) == 2 and first.evaluate("async () => (await indexedDB.databases()).length") == 0
+    )
     first.close(run_before_unload=True)
-    assert becomes(lambda: len(keys_of(server)), 1)
+    assert becomes(lambda: len(keys_of(server) - others), 1)
     assert ask(second) == "setosa" and NONE_SENT in costs_of(second)
 
 
 @pytest.mark.parametrize("passphrase", ["", "kept"])
-def test_a_service_that_comes_back_is_asked_on(opened: Opened, server: Server, tmp_path: Path, passphrase: str):
+def test_a_service_that_comes_back_is_asked_on(opened: Opened, ending_server: Server, tmp_path: Path, passphrase: str):
     """With its keys, and without: on another data folder it asks for them, and gets them."""
-    page = opened()
+    server, page = ending_server, opened(of=ending_server)
     choose(page, TREE)
     if passphrase:
         with_passphrase(page, passphrase)

@@ -3,12 +3,10 @@ On a wide one no place beside a section stays empty."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from page_visits import NETWORK, TREE, Opened, ask, choose, with_models
-from scoring_server import Server, running
+from page_visits import BROWSER, NETWORK, TREE, Opened, ask, choose
 
 HEIGHT = 700
 MODELS = (NETWORK, TREE, "wine-boosting", "breast-cancer-forest")
@@ -31,14 +29,7 @@ FREE = """() => {
 GAP = 16  # between two columns
 
 narrow = pytest.mark.parametrize("width", [320, 390])
-pytestmark = pytest.mark.tier("all")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data = with_models(tmp_path_factory.mktemp("widths") / "data", *MODELS)
-    with running(data) as started:
-        yield started
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy, BROWSER]
 
 
 def window(width: int) -> dict[str, Any]:

@@ -23,7 +23,9 @@ import pytest
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from drawn_pipelines import Drawn, draw
+from test_web_client import samples_of
 
+from cloakwork.models import zoo
 from cloakwork.models.client_steps import (
     Bins,
     Compare,
@@ -43,6 +45,7 @@ from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.models.runtime.simulate import simulate
 from cloakwork.training.sklearn_compiler import compile_estimator
 
+pytestmark = pytest.mark.os_entropy
 TOLERANCE = 1e-11  # of a value, or of the largest of its array where terms cancel
 DISCRETE = (Bins, Compare, Positions, Quantise, Rescale, Round, Saturate, Thermometer)
 STAGES = ("scores", "probabilities", "labels")
@@ -189,6 +192,19 @@ def continuous(client: ClientSpecification) -> ClientSpecification | None:
         warnings.simplefilter("ignore")
         width = run_input_steps(steps, no_samples(steps)).shape[1:]
     return replace(client, input_steps=tuple(steps), input_shape=width, input_range=(-1e300, 1e300), input_scale=1e-301)
+
+
+# --- models of the zoo ---
+
+
+@pytest.mark.tier("all")
+def test_inputs_of_the_zoo_are_those_of_python(web: Path, tmp_path: Path) -> None:
+    """Of every model: its specification is read, and the same numbers are encrypted."""
+    models = [zoo.load_model(name) for name in zoo.names()]
+    x = [zoo.held_out(name).x if "samples" in zoo.card(name).facts else samples_of(name) for name in zoo.names()]
+    cases = [Case(model.client, [each]) for model, each in zip(models, x, strict=True)]
+    for case, found in zip(cases, asked(web, tmp_path, cases), strict=True):
+        np.testing.assert_array_equal(array(found["inputs"][0]), case.client.inputs(case.samples[0]))
 
 
 # --- drawn pipelines ---

@@ -23,19 +23,27 @@ from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime.encrypted import Runtime
 
 PASSPHRASE = "of the test"
-TABLES = ("iris-tree", "wine-boosting", "digits-logistic")
+NODE_KEYS = ("mnist-mlp-1x30", "wine-boosting", "digits-logistic")
+pytestmark = pytest.mark.os_entropy
 Party = Callable[..., None]
 
 
-@pytest.mark.parametrize("file", ["vectors", "client", "audit", "hostile", "upload", "wiped", "worker"])
-def test_in_node(web: Path, file: str) -> None:
-    """The tests of the package itself, known answers among them."""
-    done = subprocess.run(
-        ["node", "--test", str(web / "test" / f"{file}.test.mjs")], capture_output=True, text=True, timeout=300
-    )
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("vectors", "client"),
+        pytest.param(("audit", "hostile", "upload", "wiped", "worker"), marks=pytest.mark.tier("all")),
+    ],
+    ids=["known answers", "others"],
+)
+def test_in_node(web: Path, files: tuple[str, ...]) -> None:
+    """The tests of the package itself."""
+    paths = [str(web / "test" / f"{file}.test.mjs") for file in files]
+    done = subprocess.run(["node", "--test", *paths], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-4000:]
 
 
+@pytest.mark.tier("all")
 def test_shipped_sets_have_the_same_words(party: Party, tmp_path: Path) -> None:
     """Evaluation keys from one entropy: of one limb and two, with several keys to a step, raised, of two lanes."""
     sets = ["lut2", "lut3", "lut4_fft", "gate_64_block_cm2", "nn05_raised", "nn2_wide"]
@@ -88,12 +96,13 @@ def values(answer: Any) -> np.ndarray:
     return np.asarray(answer["data"]).reshape(answer["shape"]) if isinstance(answer, dict) else np.asarray(answer)
 
 
-@pytest.mark.parametrize("name", ["mnist-mlp-1x30", *TABLES])
+@pytest.mark.parametrize(
+    "name", ["iris-tree", *(pytest.param(name, marks=pytest.mark.tier("all")) for name in NODE_KEYS)]
+)
 def test_keys_of_node_work_in_python(name: str, party: Party, tmp_path: Path) -> None:
     model, x = zoo.load_model(name), samples_of(name)
     write(tmp_path, model, x)
-    for step in ("keys", "encrypt"):
-        party(step, tmp_path)
+    party("keys+encrypt", tmp_path)
     evaluate(tmp_path, model)
     party("decrypt", tmp_path)
     key = ClientKey.load(tmp_path / "secret.key", PASSPHRASE)
@@ -105,6 +114,7 @@ def test_keys_of_node_work_in_python(name: str, party: Party, tmp_path: Path) ->
     )
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("name", ["mnist-mlp-1x30", "iris-tree"])
 def test_keys_of_python_work_in_node(name: str, party: Party, tmp_path: Path) -> None:
     model, x = zoo.load_model(name), samples_of(name)
@@ -116,14 +126,3 @@ def test_keys_of_python_work_in_node(name: str, party: Party, tmp_path: Path) ->
     evaluate(tmp_path, model)
     party("decrypt", tmp_path)
     check_answers(tmp_path, model, key, x)
-
-
-@pytest.mark.parametrize("name", zoo.names())
-def test_inputs_are_those_of_python(name: str, party: Party, tmp_path: Path) -> None:
-    """Of every model of the zoo: its specification is read, and the same numbers are encrypted."""
-    model = zoo.load_model(name)
-    x = zoo.held_out(name).x if "samples" in zoo.card(name).facts else samples_of(name)
-    write(tmp_path, model, x)
-    party("inputs", tmp_path)
-    found = json.loads((tmp_path / "inputs.json").read_text())
-    np.testing.assert_array_equal(np.asarray(found["data"]).reshape(found["shape"]), model.client.inputs(x))

@@ -21,7 +21,8 @@ from cloakwork.fhe_core.parameters import parameter_set, upload_bytes
 from cloakwork.models import zoo
 from cloakwork.models.neighbours.index_file import save_index
 
-NETWORK, TREE = "mnist-mlp-1x30", "iris-tree"
+pytestmark = [pytest.mark.os_entropy, pytest.mark.tier("all")]
+NETWORK, TREE, INDEX = "mnist-mlp-1x30", "iris-tree", "near"
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +31,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     for name in (NETWORK, TREE):
         (data / "models" / name).mkdir(parents=True)
         zoo.load_model(name).save(data / "models" / name / "1.clkm")
+    (data / "models" / INDEX).mkdir()
+    save_index(data / "models" / INDEX / "1.clkn", small_index(100))
     with running(data) as started:
         yield started
 
@@ -51,7 +54,7 @@ def score(web: Path, server: Server, model: str, folder: Path, x: np.ndarray, **
 def test_labels_are_those_of_python_under_the_same_key(web: Path, server: Server, tmp_path: Path) -> None:
     x = zoo.held_out(TREE).x[:20]
     found = score(web, server, TREE, tmp_path, x)
-    assert found["models"] == sorted([NETWORK, TREE])
+    assert found["models"] == sorted([NETWORK, TREE, INDEX])
     assert found["uploadBytes"] == upload_bytes(parameter_set("lut3")) and found["again"] == 0
     assert {what for what, _, _ in found["seen"]} >= {"keys", "upload"}
     with Client(server.url, keyring=Keyring(tmp_path / "keys", "word")) as client:
@@ -125,20 +128,17 @@ def test_long_runs_are_jobs_and_large_batches_several_requests(web: Path, tmp_pa
     assert found["computeSeconds"] > 0
 
 
-def test_an_index_is_left_to_python(web: Path, tmp_path: Path) -> None:
+def test_an_index_is_left_to_python(web: Path, server: Server) -> None:
     """It is listed, and named when it is asked; before a key is made."""
-    (tmp_path / "data" / "models" / "near").mkdir(parents=True)
-    save_index(tmp_path / "data" / "models" / "near" / "1.clkn", small_index(100))
     script = f"""
         import {{ Client }} from "{web}/dist/index.js";
         const client = new Client(process.argv[1]);
-        console.log(await client.models());
-        await client.predict("near", [[1, 2, 3, 4, 5, 6]]).catch(({{ name, message }}) => console.log(name, message));
+        console.log(JSON.stringify(await client.models()));
+        await client.predict("{INDEX}", [[1, 2, 3, 4, 5, 6]]).catch(({{ name, message }}) => console.log(name, message));
     """
-    with running(tmp_path / "data") as server:
-        command = ["node", "--input-type=module", "--eval", script, server.url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    command = ["node", "--input-type=module", "--eval", script, server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert (
-        "[ 'near' ]" in done.stdout and "UnsupportedError model 'near' is an index of nearest neighbours" in done.stdout
-    )
+    listed, refused = done.stdout.splitlines()
+    assert INDEX in json.loads(listed)
+    assert refused.startswith("UnsupportedError model 'near' is an index of nearest neighbours")

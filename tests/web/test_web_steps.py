@@ -32,6 +32,7 @@ from cloakwork.models.graph.steps import Step
 from cloakwork.models.program.client_specification import ClientSpecification
 from cloakwork.training.sklearn_compiler import compile_estimator
 
+pytestmark = pytest.mark.os_entropy
 Party = Callable[..., None]
 RNG = np.random.default_rng(31)
 X = RNG.uniform(0.5, 2, (60, 3))
@@ -55,9 +56,8 @@ def with_output(client: ClientSpecification, *steps: Any, width: int) -> ClientS
 
 # --- texts ---
 
-CHARACTERS = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in ("Cn", "Cs")]
 
-
+@pytest.mark.tier("all")
 @pytest.mark.parametrize(
     ("pattern", "lowercase", "accents"),
     [
@@ -72,7 +72,8 @@ def test_every_character(
     pattern: str, lowercase: bool, accents: str, client: ClientSpecification, web: Path, tmp_path: Path
 ) -> None:
     """Whether it is of a word or a space, its small letter, its parts and accents: "xcy" for every character c, and "xc" at an end."""
-    text = " ".join(f"x{c}y x{c}" for c in CHARACTERS if c != " ")
+    characters = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in ("Cn", "Cs")]
+    text = " ".join(f"x{c}y x{c}" for c in characters if c != " ")
     open_one = Texts(("x",), pattern=pattern, lowercase=lowercase, accents=accents)
     vocabulary = tuple(sorted(set(open_one._pieces(_plain_text(text, lowercase, accents)))))
     step = replace(open_one, vocabulary=vocabulary)
@@ -83,6 +84,7 @@ def test_every_character(
     assert np.abs(expected - counts).sum() <= UNKNOWN_TO_ONE, [vocabulary[i] for i in wrong[:20]]
 
 
+@pytest.mark.tier("all")
 def test_texts_that_are_odd(client: ClientSpecification, web: Path, tmp_path: Path) -> None:
     """Of every pattern and analyzer, hashed: half characters, controls, a capital sigma, long words."""
     odd = [
@@ -153,6 +155,7 @@ def signatures(name: str) -> list[tuple[int, int]]:
     return [(1, (function.nin if isinstance(function, np.ufunc) else function.__code__.co_argcount) - 1)]
 
 
+@pytest.mark.tier("all")
 def test_every_function_that_a_network_ends_in(client: ClientSpecification, web: Path, tmp_path: Path) -> None:
     phases = np.concatenate([np.linspace(-0.25, 0.25, 41)[:, None], RNG.normal(0, 0.06, (40, 1))])
     cases = []
@@ -197,6 +200,7 @@ def several() -> CompiledModel:
     )
 
 
+@pytest.mark.tier("all")
 def test_several_inputs_and_outputs(several: CompiledModel, web: Path, tmp_path: Path) -> None:
     x = samples(np.random.default_rng(4), 5)
     beyond = {"image": 3 * x["image"], "table": 50 * x["table"]}
@@ -223,6 +227,7 @@ def test_several_inputs_and_outputs(several: CompiledModel, web: Path, tmp_path:
     check_outputs(several.client, outputs, found["outputs"][0])
 
 
+@pytest.mark.tier("all")
 def test_names_that_are_properties_of_objects(client: ClientSpecification, web: Path, tmp_path: Path) -> None:
     """Outputs called as what every object of JavaScript has."""
     w = RNG.normal(size=(3, 2))
@@ -250,6 +255,7 @@ PIPELINES: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("name", [*PIPELINES, "several"])
 def test_encrypted_in_node_and_answered(name: str, several: CompiledModel, party: Party, tmp_path: Path) -> None:
     """Keys, encryption and decryption in Node, the evaluation here: the answers of the model in clear."""
@@ -265,8 +271,7 @@ def test_encrypted_in_node_and_answered(name: str, several: CompiledModel, party
         lists = x if isinstance(x, list) else x.tolist()
     (tmp_path / "client.json").write_text(model.client.to_json())
     (tmp_path / "samples.json").write_text(json.dumps(lists))
-    for step in ("keys", "encrypt"):
-        party(step, tmp_path)
+    party("keys+encrypt", tmp_path)
     evaluate(tmp_path, model)
     party("decrypt", tmp_path)
     answers = json.loads((tmp_path / "answers.json").read_text())

@@ -1,4 +1,4 @@
-// One step of the client as a process of its own, for tests/web/test_client.py: node party.mjs STEP FOLDER, with files in the folder.
+// Steps of the client as a process of its own, for tests/web/test_web_client.py: node party.mjs STEP+STEP.. FOLDER, with files in the folder.
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -60,4 +60,4 @@ const STEPS = {
     writeFileSync(path("answers.json"), JSON.stringify(answers));
   },
 };
-await STEPS[step]();
+for (const each of step.split("+")) await STEPS[each]();

@@ -1,8 +1,8 @@
-"""A model of the zoo, a key, and a folder of inputs of one to five samples, with their results in this process."""
+"""A model of the zoo, a key, and inputs of one to five samples, with their results in this process."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from cloakwork.models import zoo
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import Runtime
 
-COUNT = 60
+COUNT = 12
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,20 @@ class DataSet:
             (folder / name).write_bytes(self.inputs[name])
         return folder
 
+    def repeated(self, count: int) -> DataSet:
+        """Every input so often, under names of its own: more work with the same results."""
+        inputs, results, samples = (
+            {f"{i:02d}-{name}": value for i in range(count) for name, value in values.items()}
+            for values in (self.inputs, self.results, self.samples)
+        )
+        return replace(self, inputs=inputs, results=results, samples=samples)
+
     @property
     def names(self) -> list[str]:
         return sorted(self.inputs)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
     model = zoo.load_model("iris-tree")
     key = ClientKey.generate(model.program.parameters)

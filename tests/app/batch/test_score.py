@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import httpx
+import psutil
 import pytest
+from requirements import needs
 
 from cloakwork.app.batch import BatchOptions, score_batch
+from cloakwork.app.batch import cluster as clusters
+from cloakwork.app.batch.crew import Event, News
 from cloakwork.app.batch.errors import BatchError
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.switched_ciphertexts import load_results
 
-ray = pytest.importorskip("ray")
-psutil = pytest.importorskip("psutil")
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
 # Ray's own: processes and sockets that it leaves to the end of this one.
 pytestmark = [
+    pytest.mark.os_entropy,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -35,57 +39,66 @@ pytestmark = [
 BUCKET = "s3://batches"
 
 
+ALL = pytest.mark.tier("all")
+WaitFor = Callable[[Callable[[], Any], str], Any]
+
+
 @pytest.fixture(scope="module")
-def s3() -> Iterator[None]:
+def s3(tmp_path_factory: pytest.TempPathFactory, wait_for: WaitFor) -> Iterator[None]:
     """moto's server, in the environment of this process and of those that Ray starts; its bucket is `batches`."""
-    pytest.importorskip("moto")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    values = {
+    needs(find_spec("moto"), "moto is not installed: pip install 'moto[server]'")
+    log = tmp_path_factory.mktemp("s3") / "log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"], stdout=output, stderr=output
+        )
+    listening = wait_for(
+        lambda: server.poll() is not None or re.search(r"Running on (http://127.0.0.1:\d+)", log.read_text()),
+        "S3 listens",
+    )
+    assert server.poll() is None, log.read_text()
+    url = listening[1]
+    environment = {
         "AWS_ENDPOINT_URL": url,
         "AWS_ALLOW_HTTP": "true",
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
     }
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**values, "AWS_REGION": "us-east-1"}.items():
+        for name, value in environment.items():
             patch.setenv(name, value)
-        import httpx
-
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            try:
-                httpx.put(
-                    f"{url}/batches", trust_env=False, headers={"Authorization": "AWS test:test"}
-                ).raise_for_status()
-                break
-            except httpx.TransportError:
-                time.sleep(0.2)
+        authorization = {"Authorization": "AWS test:test"}
+        httpx.put(f"{url}/batches", trust_env=False, headers=authorization, timeout=60).raise_for_status()
         yield
     server.terminate()
     server.wait(30)
 
 
+def node() -> dict[str, int]:
+    """Options of one with a CPU. Its agents get ports that are free: Ray gives up after 15 s when it waits to be told what they chose."""
+    names = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in names]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        ports = {name: probe.getsockname()[1] for name, probe in zip(names, probes, strict=True)}
+    return {"num_cpus": 1, "object_store_memory": 200 << 20, **ports}
+
+
 @pytest.fixture(scope="module")
 def cluster(s3: None) -> Iterator[Any]:
     """Two nodes of one CPU each on this machine."""
+    needs(find_spec("ray"), "Ray is not installed: pip install 'cloakwork[batch]'")
     from ray.cluster_utils import Cluster
 
-    options = {"num_cpus": 1, "object_store_memory": 200 << 20}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        made = Cluster(initialize_head=True, head_node_args={**options, "include_dashboard": False})
-        made.add_node(**options)
-        made.wait_for_nodes()
-        yield made
-        made.shutdown()
+        started = Cluster(initialize_head=True, head_node_args={**node(), "include_dashboard": False})
+        started.add_node(**node())
+        started.wait_for_nodes()
+        yield started
+        started.shutdown()
 
 
 def on(cluster: Any, **options: Any) -> BatchOptions:
@@ -120,10 +133,19 @@ def test_what_is_refused_before_ray_is_started(data, tmp_path: Path):
         score_batch(program, data.keys, tmp_path / "none", target)
     with pytest.raises(ParameterError, match="expected cpu or cuda"):
         BatchOptions(device="cuda:1")
+    with pytest.raises(BatchError, match="expected HOST:PORT"):
+        score_batch(program, data.keys, source, target, BatchOptions(address="ray://head:10001"))
+
+
+@ALL
+def test_addresses_where_no_cluster_answers(data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    needs(find_spec("ray"), "Ray is not installed: pip install 'cloakwork[batch]'")
+    monkeypatch.setattr(clusters, "_CONNECT_SECONDS", 1.0)
+    program, source, target = data.model.program, data.write(tmp_path / "in", data.names[:2]), tmp_path / "out"
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{closed.getsockname()[1]}"
-        with pytest.raises(BatchError, match=f"the cluster at {address} does not answer within 10 s"):
+        with pytest.raises(BatchError, match=f"the cluster at {address} does not answer within 1 s"):
             score_batch(program, data.keys, source, target, BatchOptions(address=address))
     with socket.socket() as other_service:
         other_service.bind(("127.0.0.1", 0))
@@ -131,8 +153,6 @@ def test_what_is_refused_before_ray_is_started(data, tmp_path: Path):
         address = f"127.0.0.1:{other_service.getsockname()[1]}"
         with pytest.raises(BatchError, match="does not answer within 3 s, though something does there"):
             score_batch(program, data.keys, source, target, BatchOptions(address=address, wait_seconds=3.0))
-    with pytest.raises(BatchError, match="expected HOST:PORT"):
-        score_batch(program, data.keys, source, target, BatchOptions(address="ray://head:10001"))
 
 
 def test_a_missing_extra_says_how_to_install_it(data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -141,6 +161,7 @@ def test_a_missing_extra_says_how_to_install_it(data, tmp_path: Path, monkeypatc
         score_batch(data.model.program, data.keys, tmp_path, tmp_path / "out")
 
 
+@ALL
 def test_a_cluster_of_two_nodes_s3_to_a_folder_and_back(cluster, data, tmp_path: Path):
     from cloakwork.app.batch.store import Store
 
@@ -166,11 +187,13 @@ def test_a_cluster_of_two_nodes_s3_to_a_folder_and_back(cluster, data, tmp_path:
         score_batch(data.model.program, data.keys, f"{BUCKET}/in", tmp_path / "more", on(cluster, workers=3))
 
 
+@ALL
 def test_a_table_on_the_cluster_has_the_digest_of_the_same_files(cluster, data, tmp_path: Path):
-    names = data.names[:20]
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    names = data.names
     (tmp_path / "in").mkdir()
     table = pa.table({"name": names, "x": pa.array([data.inputs[name] for name in names], pa.binary())})
-    pq.write_table(table, tmp_path / "in" / "rows.parquet", row_group_size=8)
+    pq.write_table(table, tmp_path / "in" / "rows.parquet", row_group_size=5)
     options = on(cluster, deterministic=True, column="x")
     record = score_batch(data.model.program, data.keys, tmp_path / "in", tmp_path / "out", options)
     expected = [data.results[name] for name in names]
@@ -186,7 +209,10 @@ def test_a_table_on_the_cluster_has_the_digest_of_the_same_files(cluster, data, 
     assert again["skipped"] == again["samples"] == record["samples"] and again["sha256"] == record["sha256"]
 
 
+@ALL
 def test_a_cluster_that_others_fill_is_not_waited_for_without_end(cluster, data, tmp_path: Path):
+    import ray
+
     class Idle:
         def here(self) -> bool:
             return True
@@ -207,26 +233,59 @@ def test_a_cluster_that_others_fill_is_not_waited_for_without_end(cluster, data,
         ray.shutdown()
 
 
-def test_a_node_that_is_removed_in_the_middle_changes_no_byte(cluster, data, tmp_path: Path):
-    third, removed = cluster.add_node(num_cpus=1, object_store_memory=200 << 20), list[int]()
+class ThreeCompute:
+    """Hears a cluster's events for the dispatcher, and holds outcomes back: until three workers are ready, and then the second outcome of a worker
+    until each of the three has had one. So a third worker that comes late has work to do."""
+
+    def __init__(self, wait: Callable[[Any, float], list[Event]]) -> None:
+        self._wait = wait
+        self._held: list[Event] = []
+        self._ready: set[int] = set()
+        self.heard_of: set[int] = set()  # workers with an outcome
+
+    def wait(self, crew: Any, seconds: float) -> list[Event]:
+        told = []
+        events, self._held = [*self._held, *self._wait(crew, seconds)], []
+        self._ready |= {event.worker for event in events if event.news is News.READY}
+        for event in events:
+            if event.news is not News.OUTCOMES:
+                told.append(event)
+            elif len(self._ready) >= 3 and (event.worker not in self.heard_of or len(self.heard_of) >= 3):
+                self.heard_of.add(event.worker)
+                told.append(event)
+            else:
+                self._held.append(event)
+        return told
+
+
+@ALL
+def test_a_node_that_is_removed_in_the_middle_changes_no_byte(
+    cluster, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from cloakwork.app.batch.actors import Actors
+
+    third, removed = cluster.add_node(**node()), list[int]()
     cluster.wait_for_nodes()
+    three = ThreeCompute(Actors.wait)
+    monkeypatch.setattr(Actors, "wait", lambda actors, seconds: three.wait(actors, seconds))
 
     def progress(done: int, total: int) -> bool:
-        if done > total // 4 and not removed:
+        if len(three.heard_of) >= 3 and not removed:
             removed.append(done)
             cluster.remove_node(third)
         return True
 
-    source = data.write(tmp_path / "in")
+    many = data.repeated(5)
+    source = many.write(tmp_path / "in")
     (source / "damaged").write_bytes(data.inputs[data.names[0]][:-1] + b"x")
     record = score_batch(
         data.model.program, data.keys, source, tmp_path / "out", on(cluster, deterministic=True), progress
     )
     assert removed and removed[0] < record["samples"]
-    assert results_in(tmp_path / "out") == data.results
-    assert record["sha256"] == sha256([data.results[name] for name in data.names])
+    assert results_in(tmp_path / "out") == many.results
+    assert record["sha256"] == sha256([many.results[name] for name in many.names])
     assert [failure["input"] for failure in record["failures"]] == ["damaged"]
-    assert record["samples"] == sum(data.samples.values()) and record["workers"] == 3
+    assert record["samples"] == sum(many.samples.values()) and record["workers"] == 3
 
 
 def command(data, source: Path, target: Path, *more: str) -> list[str]:
@@ -236,15 +295,16 @@ def command(data, source: Path, target: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def test_the_command_on_this_machine_is_cut_off_goes_on_and_says_what_failed(data, tmp_path: Path):
+@ALL
+def test_the_command_on_this_machine_is_cut_off_goes_on_and_says_what_failed(data, tmp_path: Path, wait_for: WaitFor):
+    needs(find_spec("ray"), "Ray is not installed: pip install 'cloakwork[batch]'")
+    data = data.repeated(10)  # enough to be interrupted twice
     source, target = data.write(tmp_path / "in"), tmp_path / "out"
     (source / "damaged").write_bytes(b"no ciphertexts")
     first = subprocess.Popen(
         command(data, source, target), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
     )
-    deadline = time.monotonic() + 120
-    while len(list(target.glob("*.results"))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: len(list(target.glob("*.results"))) >= 3 or first.poll() is not None, "there are results")
     first.send_signal(signal.SIGINT)
     output, errors = first.communicate(timeout=60)
     assert (first.returncode, output, errors) == (130, "", "cloakwork: interrupted\n")
@@ -253,8 +313,7 @@ def test_the_command_on_this_machine_is_cut_off_goes_on_and_says_what_failed(dat
     (target / f"{min(there)}.results").write_bytes(b"damaged since")
 
     second = subprocess.Popen(command(data, source, target), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while len(results_in(target)) <= len(there) and second.poll() is None:
-        time.sleep(0.02)
+    wait_for(lambda: len(results_in(target)) > len(there) or second.poll() is not None, "there are further results")
     workers = [each for each in psutil.Process(second.pid).children(recursive=True) if "ray::Worker" in each.name()]
     for each in workers[:1]:
         each.kill()

@@ -20,6 +20,7 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, SerializationError
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 
+
 def test_a_key_is_made_once_and_found_again(tmp_path: Path) -> None:
     keyring = Keyring(tmp_path / "keys", "word")
     key, path = keyring.key("toy"), keyring.evaluation_keys("toy")

@@ -65,7 +65,8 @@ def test_scopes_are_those_that_were_asked_for(call: Run):
     for name, asked, expected in (("plain", (), ["score"]), ("owner", ("--scope", "admin"), ["admin"])):
         assert call("tenants", "add", name, *asked, "--data", "d").returncode == 0
         found = {
-            each["tenant"]: each for each in one_object(call("tenants", "list", "--data", "d", "--json", "-"))["tenants"]
+            each["tenant"]: each
+            for each in one_object(call("tenants", "list", "--data", "d", "--json", "-"))["tenants"]
         }
         assert [key["scopes"] for key in found[name]["api_keys"]] == [expected]
 

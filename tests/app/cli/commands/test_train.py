@@ -28,7 +28,8 @@ def test_one_epoch_of_the_small_network(call, tmp_path):
     assert CompiledModel.load(tmp_path / "m.clkm").program.parameters.name == record["parameter_set"]
     again = call("compile", "m.onnx", "--calibration", "m.calibration.json", "-o", "n.clkm", "--profile", "10")
     assert again.returncode == 0, again.stderr
-    simulated = call("simulate", "m.clkm", "--data", "mnist", "--samples", "500", "--json", "-")
+    arguments = ["simulate", "m.clkm", "--data", "mnist", "--samples", "500", "--json", "-"]
+    simulated = call(*arguments, environment={"CLOAKWORK_DATA": DATA})
     assert json.loads(simulated.stdout)["accuracy_simulated"] > 0.7
 
 

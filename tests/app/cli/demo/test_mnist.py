@@ -80,7 +80,19 @@ def test_test_images_of_mnist(call, tmp_path):
 @ALL
 def test_a_compiled_file_is_a_model_and_the_picture_is_of_the_kind_that_its_name_says(call, tmp_path):
     zoo.load_model("mnist-mlp-1x30").save(tmp_path / "mine.clkm")
-    arguments = ["demo", "mnist", "--model", "mine.clkm", "--images", "1", "--data", "drawn", "--json", "-", "--picture"]
+    arguments = [
+        "demo",
+        "mnist",
+        "--model",
+        "mine.clkm",
+        "--images",
+        "1",
+        "--data",
+        "drawn",
+        "--json",
+        "-",
+        "--picture",
+    ]
     result = call(*arguments, "out.svg")
     record = json.loads(result.stdout)
     assert record["images"] == 1
