@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,15 @@ from cloakwork.app.client import AsyncClient, Client
 from cloakwork.app.client.errors import ServiceError
 from cloakwork.app.client.keyring import Keyring
 
+pytestmark = [pytest.mark.os_entropy, pytest.mark.tier("all")]
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
 
 @pytest.fixture(scope="module")
 def artefact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("compiled") / "sent.clkm"
     toy_model(seed=2).save(path)
     return path
-
-
-def cloakwork(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("CLOAKWORK_")}
-    environment = {**clean, "CLOAKWORK_ALLOW_TOY": "1", "CLOAKWORK_HOME": str(folder / "home")}
-    command = [sys.executable, "-m", "cloakwork.app.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder, env=environment)
 
 
 def record(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -73,16 +68,16 @@ def test_a_refusal_comes_before_a_large_body_is_sent(server: Server, tmp_path: P
     assert (refused.value.status, refused.value.service_code) == (422, "malformed")
 
 
-def test_the_command_line_adds_and_removes(server: Server, artefact: Path, tmp_path: Path):
+def test_the_command_line_adds_and_removes(server: Server, artefact: Path, call: Call):
     url = ("--url", server.url)
-    added = record(cloakwork(tmp_path, "models", "add", str(artefact), "--name", "by-hand", *url, "--json", "-"))
+    added = record(call("models", "add", str(artefact), "--name", "by-hand", *url, "--json", "-"))
     assert (added["name"], added["version"], added["parameter_set"]) == ("by-hand", "1", "toy_two_limb")
-    waiting = cloakwork(tmp_path, "models", "add", str(artefact), "--name", "by-hand", "--no-load", *url, "--json", "-")
+    waiting = call("models", "add", str(artefact), "--name", "by-hand", "--no-load", *url, "--json", "-")
     assert record(waiting)["reason"] == "unloaded"
-    assert cloakwork(tmp_path, "models", "remove", "by-hand", "1", "--bytes", *url).returncode == 0
+    assert call("models", "remove", "by-hand", "1", "--bytes", *url).returncode == 0
     for arguments, says in (
         (("models", "add", str(artefact)), "--data"),
         (("models", "add", str(artefact), "--name", "../x", *url), "--name"),
     ):
-        result = cloakwork(tmp_path, *arguments)
+        result = call(*arguments)
         assert result.returncode in (1, 2) and says in result.stderr and "Traceback" not in result.stderr

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import httpx
@@ -18,6 +16,7 @@ import pytest
 from scoring_server import Server, running
 from sklearn.datasets import load_digits
 
+from cloakwork.app.cli.main import run
 from cloakwork.app.client import AsyncClient, Client, Recorder
 from cloakwork.app.client.errors import ServiceError
 from cloakwork.app.client.key_kinds import LevelledKeys
@@ -29,6 +28,8 @@ from cloakwork.models.neighbours.index import NeighbourIndex
 from cloakwork.models.neighbours.index_file import load_index, save_index
 from cloakwork.training.estimators.neighbours import KNeighborsRegressor
 
+pytestmark = [pytest.mark.os_entropy, pytest.mark.tier("all")]
+Answer = CompletedProcess[str]
 TRAINING, ASKED = 1400, 12
 
 
@@ -38,19 +39,23 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return x, y
 
 
-def cloakwork(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "CLOAKWORK_HOME": str(folder / "home"), "CLOAKWORK_PASSPHRASE": "word"}
-    return subprocess.run(
-        [sys.executable, "-m", "cloakwork.app.cli", *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120,
-    )  # fmt: skip
+@pytest.fixture
+def cloakwork(call: Callable[..., Answer], folder: Path) -> Callable[..., Answer]:
+    """A command in the folder."""
+    return lambda *arguments: call(*arguments, folder=folder, environment={"CLOAKWORK_PASSPHRASE": "word"})
 
 
-def record(folder: Path, *arguments: str) -> dict[str, Any]:
-    done = cloakwork(folder, *arguments, "--json", "-")
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+@pytest.fixture
+def record(cloakwork: Callable[..., Answer]) -> Callable[..., dict[str, Any]]:
+    """What a command says in JSON."""
+
+    def ask(*arguments: str) -> dict[str, Any]:
+        done = cloakwork(*arguments, "--json", "-")
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    return ask
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +65,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory, digits: tuple[np.ndarray, n
     np.save(made / "table.npy", x[:TRAINING])
     np.save(made / "labels.npy", y[:TRAINING])
     np.save(made / "queries.npy", x[TRAINING : TRAINING + ASKED])
-    record(made, "index", "build", "table.npy", "--labels", "labels.npy", "--neighbors", "3", "-o", "digits.clkn")
     (made / "data").mkdir()
-    added = record(made, "models", "add", "digits.clkn", "--data", "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        build = ["index", "build", "table.npy", "--labels", "labels.npy", "--neighbors", "3", "-o", "digits.clkn"]
+        assert run(build) == 0
+        assert run(["models", "add", "digits.clkn", "--data", "data", "--json", "added.json"]) == 0
+    added = json.loads((made / "added.json").read_text())
     assert (added["name"], added["version"], added["parameter_set"]) == ("digits", "1", "bgv12")
     return made
 
@@ -95,29 +104,35 @@ def test_labels_are_those_in_clear(
     assert sorted(path.suffix for path in keyring.folder.glob("bgv12-modulo-*")) == [".key", ".keys"]
 
 
-def test_the_command_line(server: Server, folder: Path, digits: tuple[np.ndarray, np.ndarray]) -> None:
-    found = record(
-        folder, "score", "queries.npy", "--model", "digits", "--url", server.url, "--out", "labels_found.npy"
-    )
+def test_the_command_line(
+    server: Server,
+    folder: Path,
+    digits: tuple[np.ndarray, np.ndarray],
+    record: Callable[..., dict[str, Any]],
+    cloakwork: Callable[..., Answer],
+) -> None:
+    found = record("score", "queries.npy", "--model", "digits", "--url", server.url, "--out", "labels_found.npy")
     wanted = load_index(folder / "digits.clkn").predict(digits[0][TRAINING:][:ASKED])
     assert found["predictions"] == list(wanted) == list(np.load(folder / "labels_found.npy"))
-    shown = cloakwork(folder, "models", "list", "--url", server.url)
+    shown = cloakwork("models", "list", "--url", server.url)
     assert "digits" in shown.stdout and "bgv12" in shown.stdout
 
 
-def test_audits(server: Server, folder: Path) -> None:
+def test_audits(
+    server: Server, folder: Path, record: Callable[..., dict[str, Any]], cloakwork: Callable[..., Answer]
+) -> None:
     """Answers are made again from the index and the evaluation keys, those of the file or those that the service has; what differs is named."""
     asked = ("score", "queries.npy", "--model", "digits", "--url", server.url)
-    record(folder, *asked, "--audit", "asked.clka")
-    record(folder, *asked, "--audit", "keyless.clka", "--no-audit-keys")
+    record(*asked, "--audit", "asked.clka")
+    record(*asked, "--audit", "keyless.clka", "--no-audit-keys")
     for name in ("asked.clka", "keyless.clka"):
-        found = record(folder, "replay", name, "--data", "data")
+        found = record("replay", name, "--data", "data")
         assert found["equal"] and found["result"] == "the same, byte for byte" and found["samples"] == ASKED
         assert found["sha256"] == found["answer_sha256"] and found["parameter_set"] == "bgv12"
-    assert record(folder, "replay", "asked.clka", "--model", "digits.clkn")["equal"], "no audit key takes part"
-    assert "no evaluation keys" in cloakwork(folder, "replay", "keyless.clka", "--model", "digits.clkn").stderr
+    assert record("replay", "asked.clka", "--model", "digits.clkn")["equal"], "no audit key takes part"
+    assert "no evaluation keys" in cloakwork("replay", "keyless.clka", "--model", "digits.clkn").stderr
     save_index(folder / "other.clkn", NeighbourIndex.build(np.eye(64), np.arange(64), n_neighbors=1))
-    other = cloakwork(folder, "replay", "asked.clka", "--model", "other.clkn")
+    other = cloakwork("replay", "asked.clka", "--model", "other.clkn")
     assert other.returncode == 1 and "another index" in other.stderr and "Traceback" not in other.stderr
     file = AuditFile.open(folder / "asked.clka")
     request, answer = file.request(0), bytearray(file.answer(0))
@@ -127,7 +142,7 @@ def test_audits(server: Server, folder: Path) -> None:
     (folder / "sent.keys").write_bytes(file.keys())
     manifest = file.manifest
     recorder.write("digits", "1", bytes.fromhex(manifest.program), server.url, folder / "sent.keys")
-    altered = cloakwork(folder, "replay", "altered.clka", "--data", "data")
+    altered = cloakwork("replay", "altered.clka", "--data", "data")
     assert altered.returncode == 1 and "1 of its 1 ciphertexts are other ones" in altered.stderr
 
 

@@ -19,7 +19,8 @@ from self_signed import certificate
 from tests.deploy_files import tool
 
 PROXIES = Path(__file__).resolve().parents[2] / "deploy" / "proxy"
-START_SECONDS = 20.0
+pytestmark = [pytest.mark.os_entropy, pytest.mark.tier("all")]
+START_SECONDS = 120.0
 Make = Callable[..., tuple[list[str], str]]
 
 

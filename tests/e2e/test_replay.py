@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scoring_server import Server, running, toy_model
+from scoring_server import Server, toy_model
 
 from cloakwork.app.cli.main import run
 from cloakwork.app.client import Client, Recorder
@@ -24,6 +24,7 @@ from cloakwork.app.client.keyring import Keyring
 from cloakwork.fhe_core.wire import HEADER_BYTES, peek
 from cloakwork.models.audit.audit_file import AuditFile, Manifest, Part, write_audit_file
 
+pytestmark = pytest.mark.os_entropy
 NORM_OFFSET = HEADER_BYTES - 16  # the weight norm, before lengths of eight bytes
 SAMPLES = np.random.default_rng(4).uniform(-0.7, 0.7, (5, 4))
 Replay = Callable[..., tuple[int, dict[str, Any], str]]
@@ -63,6 +64,7 @@ def test_the_same_answer_byte_for_byte(server: Server, asked: tuple[Path, Path],
         assert record["sha256"] == record["answer_sha256"]
 
 
+@pytest.mark.tier("all")
 def test_on_another_instruction_set_from_files_alone(server: Server, asked: tuple[Path, Path], tmp_path: Path) -> None:
     """As on another machine: the model, the audit key and the file are all that it gets."""
     folder, keys = asked
@@ -80,20 +82,16 @@ def test_on_another_instruction_set_from_files_alone(server: Server, asked: tupl
         assert json.loads(done.stdout)["equal"] is True
 
 
-def test_many_requests_are_one_file(tmp_path: Path, replay: Replay) -> None:
+@pytest.mark.tier("all")
+def test_many_requests_are_one_file(job_server: Server, tmp_path: Path, replay: Replay) -> None:
     """Batches beyond the largest go in several requests, as jobs here."""
-    data = tmp_path / "data"
-    (data / "models" / "toy").mkdir(parents=True)
-    toy_model().save(data / "models" / "toy" / "1.clkm")
-    settings = {"MAX_SAMPLES": "2", "SYNCHRONOUS_SECONDS": "0.000001"}
-    samples, file = tmp_path / "x.npy", tmp_path / "three.clka"
+    data, samples, file = job_server.data, tmp_path / "x.npy", tmp_path / "three.clka"
     np.save(samples, SAMPLES)
-    with running(data, environment=settings) as server:
-        call = ["score", str(samples), "--model", "toy", "--url", server.url, "--audit", str(file), "--json", "-"]
-        assert run([*call, "--no-audit-keys"]) == 0
-        assert run(call) == 1  # the file is there
-        with Client(server.url, keyring=Keyring(tmp_path / "keys", "word")) as client:
-            client.score("toy", SAMPLES, recorder=Recorder(tmp_path / "kept.clka"))
+    call = ["score", str(samples), "--model", "toy", "--url", job_server.url, "--audit", str(file), "--json", "-"]
+    assert run([*call, "--no-audit-keys"]) == 0
+    assert run(call) == 1  # the file is there
+    with Client(job_server.url, keyring=Keyring(tmp_path / "keys", "word")) as client:
+        client.score("toy", SAMPLES, recorder=Recorder(tmp_path / "kept.clka"))
     status, record, _ = replay(tmp_path / "kept.clka", "--data", data)
     assert status == 0 and record["samples"] == 5 and len(record["sha256"]) == 3
     assert len(AuditFile.open(file).manifest.exchanges) == 3
@@ -117,6 +115,7 @@ class Case:
         return path
 
 
+@pytest.mark.tier("all")
 def test_what_differs_is_said(server: Server, asked: tuple[Path, Path], replay: Replay, tmp_path: Path) -> None:
     folder, keys = asked
     file = AuditFile.open(folder / "with.clka")
@@ -162,6 +161,7 @@ def test_what_differs_is_said(server: Server, asked: tuple[Path, Path], replay: 
     assert replay(written(), "--data", server.data)[0] == 0
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize(("factor", "same"), [(1 + 1e-12, True), (1 - 1e-12, True), (1.01, False)])
 def test_the_last_digits_of_the_noise_may_differ(
     server: Server, asked: tuple[Path, Path], replay: Replay, tmp_path: Path, factor: float, same: bool

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from scoring_server import Server, running, toy_model
 from cloakwork.app.client import Client
 from cloakwork.app.client.keyring import Keyring, TemporaryKeyring
 
+pytestmark = pytest.mark.os_entropy
 MODEL = "toy"
-SECONDS = 120
+SECONDS = 300
+WaitFor = Callable[[Callable[[], Any], str], Any]
 LONG = 20_000  # samples that keep the server busy until it is told to stop
 
 
@@ -30,6 +32,15 @@ def stored(server: Server) -> list[dict[str, Any]]:
     with server.client() as http:
         keys: list[dict[str, Any]] = http.get("/v2/keys").raise_for_status().json()["keys"]
     return keys
+
+
+@pytest.fixture
+def server(server: Server) -> Server:
+    """The shared one, without the keys that others left there."""
+    with server.client() as http:
+        for key in stored(server):
+            http.delete(f"/v2/keys/{key['id']}").raise_for_status()
+    return server
 
 
 @pytest.fixture
@@ -68,6 +79,7 @@ def start(arguments: list[str], folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, cwd=folder, env=environment(folder), text=True, **pipes)  # type: ignore[call-overload,no-any-return]
 
 
+@pytest.mark.tier("all")
 def test_a_run_that_ends_well(server: Server, folder: Path) -> None:
     process = start(score(server, "few.npy"), folder)
     output, errors = process.communicate(timeout=SECONDS)
@@ -76,6 +88,7 @@ def test_a_run_that_ends_well(server: Server, folder: Path) -> None:
     assert stored(server) == []
 
 
+@pytest.mark.tier("all")
 def test_a_run_that_fails(server: Server, folder: Path) -> None:
     process = start(score(server, "bad.npy"), folder)
     _, errors = process.communicate(timeout=SECONDS)
@@ -91,16 +104,17 @@ def test_an_error_after_the_upload(server: Server, folder: Path) -> None:
     assert stored(server) == []
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("which", ["score", "bench"])
-def test_a_run_that_is_stopped(server: Server, folder: Path, which: str, number: signal.Signals) -> None:
+def test_a_run_that_is_stopped(
+    server: Server, folder: Path, which: str, number: signal.Signals, wait_for: WaitFor
+) -> None:
     """As soon as its key shows at the server, complete or not."""
     expected = 1 if which == "score" else 2
     process = start(score(server, "many.npy") if which == "score" else bench(server, "few.npy", 1_000_000), folder)
-    end = time.monotonic() + SECONDS
-    while len(stored(server)) < expected:
-        assert process.poll() is None and time.monotonic() < end, process.communicate()
-        time.sleep(0.01)
+    wait_for(lambda: len(stored(server)) >= expected or process.poll() is not None, "its keys show")
+    assert process.poll() is None, process.communicate()
     process.send_signal(number)
     _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130 and "interrupted" in errors.splitlines()[-1], errors
@@ -108,6 +122,7 @@ def test_a_run_that_is_stopped(server: Server, folder: Path, which: str, number:
     assert stored(server) == []
 
 
+@pytest.mark.tier("all")
 def test_a_load_that_ends_well(server: Server, folder: Path) -> None:
     process = start(bench(server, "few.npy", 4), folder)
     output, errors = process.communicate(timeout=SECONDS)
@@ -131,6 +146,7 @@ def test_clients_delete_what_they_uploaded_and_nothing_else(server: Server, tmp_
         lasting.delete_uploaded_keys()
 
 
+@pytest.mark.tier("all")
 def test_a_server_that_is_gone_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The run's own outcome stays what it was."""
     (tmp_path / "data" / "models" / MODEL).mkdir(parents=True)
@@ -178,6 +194,7 @@ def at_a_terminal(arguments: list[str], folder: Path, answers: list[str]) -> tup
         process.kill()
 
 
+@pytest.mark.tier("all")
 def test_a_new_passphrase_is_typed_twice_and_a_known_one_once(server: Server, folder: Path) -> None:
     status, shown = at_a_terminal(score(server, "few.npy"), folder, ["one", "another"])
     assert status == 2 and "the two passphrases differ" in shown

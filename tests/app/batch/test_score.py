@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -30,7 +29,6 @@ from cloakwork.fhe_core.switched_ciphertexts import load_results
 
 # Ray's own: processes and sockets that it leaves to the end of this one.
 pytestmark = [
-    pytest.mark.os_entropy,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -39,8 +37,12 @@ pytestmark = [
 BUCKET = "s3://batches"
 
 
-ALL = pytest.mark.tier("all")
 WaitFor = Callable[[Callable[[], Any], str], Any]
+
+
+def on_ray(test: Callable[..., None]) -> Callable[..., None]:
+    """Each such test for itself: what the module's other fixtures draw stays fixed."""
+    return pytest.mark.tier("all")(pytest.mark.os_entropy(test))
 
 
 @pytest.fixture(scope="module")
@@ -75,28 +77,35 @@ def s3(tmp_path_factory: pytest.TempPathFactory, wait_for: WaitFor) -> Iterator[
     server.wait(30)
 
 
-def node() -> dict[str, int]:
-    """Options of one with a CPU. Its agents get ports that are free: Ray gives up after 15 s when it waits to be told what they chose."""
-    names = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in names]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        ports = {name: probe.getsockname()[1] for name, probe in zip(names, probes, strict=True)}
-    return {"num_cpus": 1, "object_store_memory": 200 << 20, **ports}
+NODE = {"num_cpus": 1, "object_store_memory": 200 << 20}
+STARTS = 5
+
+
+def two_nodes() -> Any:
+    """Ray gives up when a process of its own takes 15 s to start, as on a machine that others load: then it is started again."""
+    from ray.cluster_utils import Cluster
+
+    for left in reversed(range(STARTS)):
+        started = Cluster()
+        try:
+            started.add_node(**NODE, include_dashboard=False)
+            started.add_node(**NODE)
+            started.wait_for_nodes(timeout=120)
+            return started
+        except Exception as error:
+            started.shutdown()
+            if left == 0 or "timed out during startup" not in str(error):
+                raise
+    raise AssertionError("unreachable")
 
 
 @pytest.fixture(scope="module")
 def cluster(s3: None) -> Iterator[Any]:
     """Two nodes of one CPU each on this machine."""
     needs(find_spec("ray"), "Ray is not installed: pip install 'cloakwork[batch]'")
-    from ray.cluster_utils import Cluster
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        started = Cluster(initialize_head=True, head_node_args={**node(), "include_dashboard": False})
-        started.add_node(**node())
-        started.wait_for_nodes()
+        started = two_nodes()
         yield started
         started.shutdown()
 
@@ -137,7 +146,7 @@ def test_what_is_refused_before_ray_is_started(data, tmp_path: Path):
         score_batch(program, data.keys, source, target, BatchOptions(address="ray://head:10001"))
 
 
-@ALL
+@on_ray
 def test_addresses_where_no_cluster_answers(data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     needs(find_spec("ray"), "Ray is not installed: pip install 'cloakwork[batch]'")
     monkeypatch.setattr(clusters, "_CONNECT_SECONDS", 1.0)
@@ -161,7 +170,7 @@ def test_a_missing_extra_says_how_to_install_it(data, tmp_path: Path, monkeypatc
         score_batch(data.model.program, data.keys, tmp_path, tmp_path / "out")
 
 
-@ALL
+@on_ray
 def test_a_cluster_of_two_nodes_s3_to_a_folder_and_back(cluster, data, tmp_path: Path):
     from cloakwork.app.batch.store import Store
 
@@ -187,7 +196,7 @@ def test_a_cluster_of_two_nodes_s3_to_a_folder_and_back(cluster, data, tmp_path:
         score_batch(data.model.program, data.keys, f"{BUCKET}/in", tmp_path / "more", on(cluster, workers=3))
 
 
-@ALL
+@on_ray
 def test_a_table_on_the_cluster_has_the_digest_of_the_same_files(cluster, data, tmp_path: Path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     names = data.names
@@ -209,7 +218,7 @@ def test_a_table_on_the_cluster_has_the_digest_of_the_same_files(cluster, data, 
     assert again["skipped"] == again["samples"] == record["samples"] and again["sha256"] == record["sha256"]
 
 
-@ALL
+@on_ray
 def test_a_cluster_that_others_fill_is_not_waited_for_without_end(cluster, data, tmp_path: Path):
     import ray
 
@@ -258,13 +267,13 @@ class ThreeCompute:
         return told
 
 
-@ALL
+@on_ray
 def test_a_node_that_is_removed_in_the_middle_changes_no_byte(
     cluster, data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     from cloakwork.app.batch.actors import Actors
 
-    third, removed = cluster.add_node(**node()), list[int]()
+    third, removed = cluster.add_node(**NODE), list[int]()
     cluster.wait_for_nodes()
     three = ThreeCompute(Actors.wait)
     monkeypatch.setattr(Actors, "wait", lambda actors, seconds: three.wait(actors, seconds))
@@ -295,7 +304,7 @@ def command(data, source: Path, target: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-@ALL
+@on_ray
 def test_the_command_on_this_machine_is_cut_off_goes_on_and_says_what_failed(data, tmp_path: Path, wait_for: WaitFor):
     needs(find_spec("ray"), "Ray is not installed: pip install 'cloakwork[batch]'")
     data = data.repeated(10)  # enough to be interrupted twice

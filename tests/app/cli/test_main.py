@@ -135,7 +135,7 @@ def alternatives(line: str) -> list[str]:
 # What the extras bring: `pip install .` alone has none of it.
 OF_EXTRAS = (
     "aiosqlite", "alembic", "anyio", "fastapi", "httpx", "lightgbm", "onnxmltools", "onnxruntime", "opentelemetry", "pandas", "PIL",
-    "prometheus_client", "pydantic", "pydantic_settings", "scipy", "skl2onnx", "sklearn", "sqlalchemy", "starlette", "torch", "uvicorn", "xgboost",
+    "prometheus_client", "pydantic_settings", "scipy", "skl2onnx", "sklearn", "sqlalchemy", "starlette", "torch", "uvicorn", "xgboost",
 )  # fmt: skip
 
 
