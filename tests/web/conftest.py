@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +70,13 @@ def evaluated(tmp_path: Path) -> Callable[..., Any]:
 
 @pytest.fixture(scope="module")  # while it runs, nothing else of this thread uses asyncio
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    needs(find_spec("playwright"), "playwright is not installed")
+    from playwright.sync_api import sync_playwright
+
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     needs(program, f"no browser: install one of {', '.join(BROWSERS)}")
     needs((FOLDER / "worker.js").exists(), "the page is not built: run 'make web' and install again")
-    with playwright.sync_playwright() as started:
+    with sync_playwright() as started:
         # Chromium refuses its sandbox to root, as whom CI runs; it opens nothing but our own page.
         launched = started.chromium.launch(executable_path=program, chromium_sandbox=os.geteuid() != 0)
         yield launched

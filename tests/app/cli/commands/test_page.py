@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import ssl
@@ -16,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+from requirements import needs
 
 from cloakwork.api.http.page_content import PageContent, read_content
 from cloakwork.app.cli.shared.console import WrongCallError
@@ -349,10 +351,8 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path):
         "-out",
         str(certificate),
     ]
-    try:
-        subprocess.run([*made, *names], check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("openssl is not installed: no certificate to try")
+    needs(shutil.which("openssl"), "openssl is not installed: no certificate to try")
+    subprocess.run([*made, *names], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     upstream = Upstream(says(b'{"models":[]}'))
@@ -406,8 +406,7 @@ def test_addresses_that_are_none_are_wrong_calls(url: str):
 
 @pytest.fixture
 def built() -> None:
-    if "index.html" not in read_content():
-        pytest.skip("the page is not built: run 'make web' and install again")
+    needs("index.html" in read_content(), "the page is not built: run 'make web' and install again")
 
 
 @pytest.mark.os_entropy
