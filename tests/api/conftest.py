@@ -7,7 +7,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from scoring_server import Server, User, running, toy_model
+from in_process import LocalServer, serving
+from scoring_server import User, toy_model
 
 from cloakwork.models.compiler import CompiledModel
 
@@ -30,15 +31,15 @@ def fill(compiled: CompiledModel) -> Callable[[Path], Path]:
     return put
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
-    """One for all tests that leave it as they found it."""
-    with running(fill(tmp_path_factory.mktemp("server") / "data")) as started:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[LocalServer]:
+    """One for all tests of a module that leave it as they found it."""
+    with serving(fill(tmp_path_factory.mktemp("server") / "data")) as started:
         yield started
 
 
 @pytest.fixture
-def http(server: Server) -> Iterator[httpx.Client]:
+def http(server: LocalServer) -> Iterator[httpx.Client]:
     with server.client() as client:
         yield client
 

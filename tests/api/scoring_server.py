@@ -15,8 +15,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -24,7 +25,8 @@ import numpy as np
 import onnx_models
 
 from cloakwork.api.database.connection import Database
-from cloakwork.api.service.services import migrate
+from cloakwork.api.database.migrate import migrate_url
+from cloakwork.api.service.services import DATABASE_FILE, migrate
 from cloakwork.api.service.tenants.tenants import Tenants, Terms
 from cloakwork.fhe_core import noise, wire
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
@@ -65,21 +67,24 @@ class Server:
     def log_lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text(encoding="utf-8").splitlines() if line.startswith("{")]
 
-    def start(self) -> None:
-        settings = {
+    def settings(self) -> dict[str, str]:
+        """Without their prefix."""
+        return {
             "DATA_FOLDER": str(self.data),
             "PORT": str(self.port),
             "ZOO": "false",
             "DEVICES": "cpu",
             **self.environment,
+            "INSECURE_LOCAL": str(self.insecure).lower(),
         }
-        settings["INSECURE_LOCAL"] = str(self.insecure).lower()
+
+    def start(self) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("CLOAKWORK_")}
         environment = {
             **clean,
             **self.variables,
             "CLOAKWORK_ALLOW_TOY": "1",
-            **{f"CLOAKWORK_{k}": v for k, v in settings.items()},
+            **{f"CLOAKWORK_{name}": value for name, value in self.settings().items()},
         }
         self.data.mkdir(parents=True, exist_ok=True)
         already = len(self.log_lines()) if self.log.exists() else 0
@@ -90,19 +95,21 @@ class Server:
         self._wait(already)
 
     def _wait(self, already: int) -> None:
-        assert self.process is not None
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end and self.process.poll() is None:
+        process = self.process
+        assert process is not None
+
+        def is_ready() -> bool:
             urls = [line["url"] for line in self.log_lines()[already:] if line["message"] == "listening"]
-            if urls:
-                self.port = int(urls[-1].rpartition(":")[2])
-                if "TLS_KEY" in self.environment:
-                    return
-                with self.client() as http:
-                    if http.get("/v2/health/ready").status_code == 200:
-                        return
-            time.sleep(0.05)
-        raise AssertionError(f"the server did not start:\n{self.log.read_text()[-3000:]}")
+            if not urls:
+                return False
+            self.port = int(urls[-1].rpartition(":")[2])
+            if "TLS_KEY" in self.environment:
+                return True
+            with self.client() as http:
+                return http.get("/v2/health/ready").status_code == 200
+
+        started = eventually(lambda: process.poll() is not None or is_ready(), START_SECONDS) and process.poll() is None
+        assert started, f"the server did not start:\n{self.log.read_text()[-3000:]}"
 
     def kill(self) -> None:
         """As the kernel would: nothing is tidied up."""
@@ -146,9 +153,29 @@ def running(data: Path, **options: Any) -> Iterator[Server]:
         server.stop()
 
 
+@cache
+def empty_tables() -> bytes:
+    """A database that has the newest tables and nothing in them, for which a service starts a process."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / DATABASE_FILE
+        asyncio.run(migrate_url(f"sqlite:///{file}"))
+        return file.read_bytes()
+
+
+def with_tables(data: Path) -> None:
+    """In a data folder that has no database yet."""
+    file = data / DATABASE_FILE
+    if not file.exists():
+        data.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(empty_tables())
+        file.chmod(0o600)
+
+
 def with_tenants(data: Path, work: Callable[[Tenants], Awaitable[Any]], database: str | None = None) -> Any:
     """On the database of a data folder, or on another."""
-    url = database or f"sqlite:///{data / 'cloakwork.db'}"
+    url = database or f"sqlite:///{data / DATABASE_FILE}"
+    if database is None:
+        with_tables(data)
 
     async def run() -> Any:
         opened = Database(url)
@@ -245,12 +272,19 @@ class User:
         return self.http.post(f"/v2/models/{self.model}/infer", content=body, **options)
 
 
-def becomes(ask: Callable[[], Any], expected: Any, seconds: float = 30.0) -> bool:
-    """Whether the answer is the expected one before the time is over."""
+def eventually(condition: Callable[[], Any], seconds: float = 60.0, every: float = 0.05) -> bool:
+    """Whether the condition holds before the time is over; it is asked again and again. The time is generous: a loaded machine is slow."""
     end = time.monotonic() + seconds
-    while ask() != expected and time.monotonic() < end:
-        time.sleep(0.1)
-    return bool(ask() == expected)
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(every)  # the only one of these tests
+    return True
+
+
+def becomes(ask: Callable[[], Any], expected: Any, seconds: float = 60.0) -> bool:
+    """Whether the answer is the expected one before the time is over."""
+    return eventually(lambda: ask() == expected, seconds)
 
 
 def metric(http: httpx.Client, name: str) -> float:

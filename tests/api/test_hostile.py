@@ -14,7 +14,8 @@ import httpx
 import numpy as np
 import psutil
 import pytest
-from scoring_server import Server, User, running
+from in_process import serving
+from scoring_server import Server, User
 
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -288,7 +289,7 @@ def test_tricks_in_paths(http: httpx.Client, path: str):
 
 def test_a_client_that_sends_too_slowly(tmp_path: Path, fill: Callable[[Path], Path]):
     limits = {"HEADER_SECONDS": "1", "BODY_IDLE_SECONDS": "1"}
-    with running(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
         user = User.of(http)
         length = len(user.encrypt()[1])
         began = time.monotonic()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from scoring_server import Server, User, new_tenant, running
+from in_process import serving
+from scoring_server import Server, User, new_tenant
 from sockets import Memory, Reply, ask, at_once, connect, head, is_closed, many, pour, read_reply
 
 from cloakwork.api.application import create_app
@@ -31,7 +32,7 @@ def token(server: Server) -> str:
 def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
     data = fill(tmp_path_factory.mktemp("bodies") / "data")
     new_tenant(data, "first")
-    with running(data, insecure=False, environment=LIMITS) as started:
+    with serving(data, insecure=False, environment=LIMITS) as started:
         yield started
 
 
@@ -110,7 +111,7 @@ def test_streamed_routes_are_those_with_binary_bodies(tmp_path: Path):
 def test_a_client_that_does_not_read_is_let_go(tmp_path: Path, fill: Callable[[Path], Path]):
     """Answers lie in memory only as long as somebody takes them."""
     limits = {"BODY_IDLE_SECONDS": "2", "SYNCHRONOUS_SECONDS": "600"}
-    with running(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         sent = user.encrypt(samples=3400)[1]

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from scoring_server import Server, User, new_tenant, running, with_tenants
+from in_process import serving
+from scoring_server import Server, User, new_tenant, with_tenants
 from sockets import ask, head, many, read_reply
 
 from cloakwork.api.errors import TooManyConnectionsError
@@ -22,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path
     data = fill(tmp_path_factory.mktemp("connections") / "data")
     new_tenant(data, "first")
     limits = {**LIMITS, "HEADER_SECONDS": "60", "BODY_IDLE_SECONDS": "60"}
-    with running(data, insecure=False, environment=limits) as started:
+    with serving(data, insecure=False, environment=limits) as started:
         yield started
 
 

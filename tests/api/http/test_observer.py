@@ -9,7 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from scoring_server import Server, User, becomes, new_tenant, running
+from in_process import serving
+from scoring_server import Server, User, becomes, new_tenant
 from sockets import ask, connect, head, read_reply
 
 
@@ -18,7 +19,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path
     data = fill(tmp_path_factory.mktemp("observer") / "data")
     new_tenant(data, "first")
     environment = {"TRUSTED_PROXIES": "127.0.0.1 ::1", "METRICS_PUBLIC": "true"}
-    with running(data, insecure=False, environment=environment) as started:
+    with serving(data, insecure=False, environment=environment) as started:
         yield started
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 from fastapi import FastAPI
-from scoring_server import Server, running
+from in_process import serving
+from scoring_server import Server
 
 from cloakwork.api.http.page_files import PageFile, read_page
 from cloakwork.api.routes.page import page_router
@@ -116,6 +117,6 @@ def test_a_link_of_another_site_opens_the_page_and_nothing_else(server: Server):
 
 
 def test_a_service_without_a_page(tmp_path: Path):
-    with running(tmp_path, environment={"PAGE": "false"}) as server, server.client() as http:
+    with serving(tmp_path, environment={"PAGE": "false"}) as server, server.client() as http:
         assert [http.get(path).status_code for path in ("/", "/docs", "/admin", "/page/app.js")] == [404] * 4
         assert http.get("/openapi.json").status_code == 200

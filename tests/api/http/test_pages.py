@@ -7,7 +7,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from scoring_server import Server, new_tenant, running
+from in_process import serving
+from scoring_server import Server, new_tenant
 
 OWN = "https://fhe.example"
 
@@ -19,7 +20,7 @@ def client(
     data = fill(tmp_path_factory.mktemp("pages") / "data")
     token = new_tenant(data, "owner", "score", "models")
     with (
-        running(
+        serving(
             data, insecure=request.param, environment={"ALLOWED_ORIGINS": f"https://other.example {OWN}/"}
         ) as server,
         server.client(headers={"Authorization": f"Bearer {token}"}) as http,

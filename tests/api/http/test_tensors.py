@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from scoring_server import Server, User, running
+from in_process import serving
+from scoring_server import Server, User
 from sockets import connect, head, read_reply
 from tensors import described, send_tensor
 
@@ -211,7 +212,7 @@ def test_a_coding_of_no_body_or_none_is_nothing(user: User):
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
     data = fill(tmp_path_factory.mktemp("impatient") / "data")
-    with running(data, environment={"TENSOR_SECONDS": "0.000001", "SYNCHRONOUS_SECONDS": "0.000001"}) as started:
+    with serving(data, environment={"TENSOR_SECONDS": "0.000001", "SYNCHRONOUS_SECONDS": "0.000001"}) as started:
         yield started
 
 

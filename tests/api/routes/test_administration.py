@@ -7,13 +7,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from in_process import LocalServer, serving
 from postgresql import postgresql, reason_without
-from scoring_server import Server, User, becomes, new_tenant, running
+from scoring_server import Server, User, becomes, new_tenant
 
 LISTS = ("models", "tenants", "api-keys", "keys", "jobs")
 NOBODY = "f" * 32
@@ -28,25 +30,31 @@ CHANGING = (
 )
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+POSTGRESQL = pytest.param("postgresql", marks=[pytest.mark.tier("all"), pytest.mark.os_entropy])
+
+
+@pytest.fixture(scope="module", params=["sqlite", POSTGRESQL])
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]
 ) -> Iterator[Server]:
     data = fill(tmp_path_factory.mktemp("administration") / "data")
     environment = {"TENANT_BYTES": "1000000000"}
     if request.param == "sqlite":
-        with serving(data, environment) as started:
+        with started_with(data, environment) as started:
             yield started
         return
     if reason_without() is not None:
         pytest.skip(str(reason_without()))
-    with postgresql() as url, serving(data, {**environment, "DATABASE_URL": url, "SINGLE_HOST": "true"}) as started:
+    with (
+        postgresql() as url,
+        started_with(data, {**environment, "DATABASE_URL": url, "SINGLE_HOST": "true"}) as started,
+    ):
         yield started
 
 
-def serving(data: Path, environment: dict[str, str]) -> Any:
+def started_with(data: Path, environment: dict[str, str]) -> AbstractContextManager[LocalServer]:
     new_tenant(data, "first", database=environment.get("DATABASE_URL"))
-    return running(data, insecure=False, environment=environment)
+    return serving(data, insecure=False, environment=environment)
 
 
 def token_of(server: Server, name: str, *scopes: str, **terms: Any) -> str:
@@ -117,7 +125,7 @@ def test_pages_of_others_are_refused(admin: httpx.Client, method: str, path: str
 
 
 def test_a_local_service_has_the_scope_and_refuses_pages_of_others(tmp_path: Path, fill: Callable[[Path], Path]):
-    with running(fill(tmp_path / "data")) as server, server.client() as http:
+    with serving(fill(tmp_path / "data")) as server, server.client() as http:
         assert [row["name"] for row in get(http, "models")["models"]] == ["toy"]
         refused(
             http.post("/v2/admin/models/toy/unload", headers={"Origin": "http://evil.example"}), 403, "foreign_page"

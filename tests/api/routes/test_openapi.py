@@ -10,7 +10,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from scoring_server import User, new_tenant, running
+from in_process import serving
+from scoring_server import User, new_tenant
 
 CASES = int(os.environ.get("CLOAKWORK_TEST_CASES", "10"))  # for each operation and phase
 
@@ -62,7 +63,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path, fill: Callable[[Path], Path]
     data = fill(tmp_path / "data")
     token = new_tenant(data, "tester", "score", "models", "metrics", "priority", "admin")
     other = new_tenant(data, "other")
-    with running(data, insecure=False, environment={"BODY_IDLE_SECONDS": "2"}) as server:
+    with serving(data, insecure=False, environment={"BODY_IDLE_SECONDS": "2"}) as server:
         with server.client(headers={"Authorization": f"Bearer {token}"}) as http:
             user = User.of(http)
             key = user.upload()

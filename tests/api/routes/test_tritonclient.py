@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scoring_server import Server, User, new_tenant, running
+from in_process import serving
+from scoring_server import Server, User, new_tenant
 
 from cloakwork.models.compiler import CompiledModel
 
@@ -43,7 +44,7 @@ class Caller:
 def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
     data = fill(tmp_path_factory.mktemp("triton") / "data")
     new_tenant(data, "first")
-    with running(data, insecure=False) as started:
+    with serving(data, insecure=False) as started:
         yield started
 
 

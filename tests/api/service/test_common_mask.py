@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from scoring_server import running, toy_model
+from in_process import serving
+from scoring_server import toy_model
 
 from cloakwork.app.client.client import Client
 from cloakwork.app.client.keyring import TemporaryKeyring
@@ -21,7 +22,7 @@ def test_it_is_served(tmp_path: Path) -> None:
     many = np.repeat(x, 50, axis=0)
     bound = 6 * np.std(model.predict(many, "simulate", seed=1) - np.repeat(expected, 50, axis=0))
     with (
-        running(tmp_path / "data", environment={"MAX_SAMPLES": "2"}) as server,
+        serving(tmp_path / "data", environment={"MAX_SAMPLES": "2"}) as server,
         Client(server.url, keyring=TemporaryKeyring(tmp_path)) as client,
     ):
         facts = client.model("pairs").facts

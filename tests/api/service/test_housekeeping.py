@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from scoring_server import User, running
+from in_process import serving
+from scoring_server import User
 
 OLD_SECONDS = 7200
 
@@ -20,7 +21,7 @@ def make_old(path: Path) -> Path:
 
 def test_orphaned_files_are_deleted(tmp_path: Path, fill: Callable[[Path], Path]):
     with (
-        running(fill(tmp_path / "data"), environment={"RETENTION_CHECK_SECONDS": "0.3"}) as server,
+        serving(fill(tmp_path / "data"), environment={"RETENTION_CHECK_SECONDS": "0.3"}) as server,
         server.client() as http,
     ):
         user = User.of(http)

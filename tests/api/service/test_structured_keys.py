@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scoring_server import User, running, toy_model
+from in_process import serving
+from scoring_server import User, toy_model
 
 from cloakwork.app.client.client import Client
 from cloakwork.app.client.keyring import TemporaryKeyring
@@ -26,7 +27,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_they_are_refused_by_default(data: Path) -> None:
-    with running(data) as server, server.client() as http:
+    with serving(data) as server, server.client() as http:
         states = {each["name"]: each["state"] for each in http.post("/v2/repository/index", json={}).json()}
         assert states == {"plain": "READY", "block": "UNAVAILABLE"}
         for path in ("/v2/models/block/client", "/v2/models/block/versions/1/client"):
@@ -50,7 +51,7 @@ def test_they_are_refused_by_default(data: Path) -> None:
 
 def test_they_are_taken_where_both_sides_agree(data: Path, tmp_path: Path) -> None:
     x = np.random.default_rng(0).uniform(-0.7, 0.7, (2, 4))
-    with running(data, environment={"STRUCTURED_KEYS": "true"}) as server:
+    with serving(data, environment={"STRUCTURED_KEYS": "true"}) as server:
         with Client(server.url, keyring=TemporaryKeyring(tmp_path)) as client:
             assert client.model("block").facts["structured_secret"] is True
             with pytest.raises(ParameterError, match="structured_keys=True"):

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from in_process import serving
 from postgresql import postgresql, reason_without
-from scoring_server import Server, User, becomes, resident, running
+from scoring_server import Server, User, becomes, resident
 
 
 def file_of(server: Server, key: str) -> Path:
@@ -23,7 +24,7 @@ def file_of(server: Server, key: str) -> Path:
 
 @pytest.mark.parametrize("harm", ["removed", "cut", "damaged"])
 def test_a_lost_key_is_asked_for_and_comes_again(tmp_path: Path, fill: Callable[[Path], Path], harm: str):
-    with running(fill(tmp_path / "data")) as server, server.client() as http:
+    with serving(fill(tmp_path / "data")) as server, server.client() as http:
         user = User.of(http)
         key = user.upload()
         _, body = user.encrypt()
@@ -70,7 +71,7 @@ def test_an_upload_whose_last_step_was_cut_off_is_finished_by_the_next_announcem
 
 def test_an_expired_key_leaves_memory_and_devices(tmp_path: Path, fill: Callable[[Path], Path]):
     short = {"KEY_RETENTION_SECONDS": "2", "RETENTION_CHECK_SECONDS": "0.5"}
-    with running(fill(tmp_path / "data"), environment=short) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=short) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         user.infer(user.encrypt()[1]).raise_for_status()
@@ -81,7 +82,7 @@ def test_an_expired_key_leaves_memory_and_devices(tmp_path: Path, fill: Callable
 
 def test_a_key_does_not_expire_under_a_waiting_job(tmp_path: Path, fill: Callable[[Path], Path]):
     short = {"KEY_RETENTION_SECONDS": "1", "RETENTION_CHECK_SECONDS": "0.2", "THREADS": "1"}
-    with running(fill(tmp_path / "data"), environment=short) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=short) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         jobs = [http.post("/v2/models/toy/jobs", content=user.encrypt(samples=3000)[1]).json()["id"] for _ in range(3)]
@@ -100,8 +101,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path])
     with postgresql() as database:
         shared = {"DATABASE_URL": database, "STORAGE_URL": (folder / "objects").as_uri(), "THREADS": "1"}
         with (
-            running(fill(folder / "one"), environment=shared) as one,
-            running(fill(folder / "two"), environment=shared) as two,
+            serving(fill(folder / "one"), environment=shared) as one,
+            serving(fill(folder / "two"), environment=shared) as two,
         ):
             yield one, two
 
@@ -181,7 +182,7 @@ def test_a_key_deleted_while_it_is_sent(server: Server, user: User, http: httpx.
 
 def test_a_model_unloaded_while_its_jobs_wait(tmp_path: Path, fill: Callable[[Path], Path]):
     """Also over a restart: what was accepted ends with the program it was accepted for."""
-    with running(fill(tmp_path / "data"), environment={"THREADS": "1"}) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment={"THREADS": "1"}) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         jobs = [http.post("/v2/models/toy/jobs", content=user.encrypt(samples=1500)[1]).json()["id"] for _ in range(3)]

@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
-from scoring_server import Server, User, becomes, running
+from in_process import serving
+from scoring_server import Server, User, becomes
 
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_digest, parameter_set
@@ -170,7 +171,7 @@ def test_two_uploads_of_the_same_content_at_once(user: User, http: httpx.Client)
 
 def test_open_uploads_expire(tmp_path: Path, fill: Callable[[Path], Path]):
     short = {"UPLOAD_RETENTION_SECONDS": "2", "RETENTION_CHECK_SECONDS": "0.5"}
-    with running(fill(tmp_path / "data"), environment=short) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=short) as server, server.client() as http:
         user = User.of(http)
         key = opened(user)
         user.send(key, 0, 1000)

@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from in_process import serving
 from neighbour_user import NeighbourUser, small_index
-from scoring_server import Server, User, becomes, new_tenant, resident, running, toy_model
+from scoring_server import Server, User, becomes, new_tenant, resident, toy_model
 from tensors import described, object_in, send_tensor
 
 from cloakwork.fhe_core.levelled import wire
@@ -40,7 +41,7 @@ def put(data: Path, index: NeighbourIndex, name: str = "near", version: int = 1)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, index: NeighbourIndex, fill: Any) -> Iterator[Server]:
-    with running(put(fill(tmp_path_factory.mktemp("indices") / "data"), index)) as started:
+    with serving(put(fill(tmp_path_factory.mktemp("indices") / "data"), index)) as started:
         yield started
 
 
@@ -136,7 +137,7 @@ def test_versions_of_both_kinds_and_files_that_are_none(tmp_path: Path, index: N
     damaged = bytearray((folder / "1.clkn").read_bytes())
     damaged[-40] ^= 1
     (folder / "4.clkn").write_bytes(damaged)
-    with running(tmp_path) as server, server.client() as http:
+    with serving(tmp_path) as server, server.client() as http:
         assert http.get("/v2/models/near").json()["versions"] == ["1", "2", "3"]
         kinds = [http.get(f"/v2/models/near/versions/{n}").json()["parameters"]["fhe"]["kind"] for n in (1, 2, 3)]
         assert kinds == ["index", "program", "program"]
@@ -149,7 +150,7 @@ def test_tables_and_keys_stay_within_their_limit(tmp_path: Path, index: Neighbou
     """One byte: only what was used last stays, and answers are right all the same. A deleted key leaves the memory."""
     limits = {"DEVICE_KEY_BYTES": "1", "MEMORY_KEY_BYTES": "1"}
     with (
-        running(put(put(tmp_path, index), small_index(seed=1), "other"), environment=limits) as server,
+        serving(put(put(tmp_path, index), small_index(seed=1), "other"), environment=limits) as server,
         server.client() as http,
     ):
         users = [NeighbourUser.of(http, name) for name in ("near", "other", "near")]
@@ -179,7 +180,7 @@ def test_one_table_serves_all_keys(http: httpx.Client, index: NeighbourIndex) ->
 
 
 def test_a_job_is_cancelled_and_survives_a_restart(tmp_path: Path, index: NeighbourIndex) -> None:
-    with running(put(tmp_path, index)) as server, server.client() as http:
+    with serving(put(tmp_path, index)) as server, server.client() as http:
         user = NeighbourUser.of(http)
         user.upload()
         body = user.encrypt(QUERY)
@@ -200,7 +201,7 @@ def test_tenants_see_what_is_theirs(tmp_path: Path, index: NeighbourIndex) -> No
         "alice": new_tenant(tmp_path, "alice"),
         "bob": new_tenant(tmp_path, "bob", models=("another",)),
     }
-    with running(tmp_path, insecure=False) as server:
+    with serving(tmp_path, insecure=False) as server:
         alice, bob = (server.client(headers={"Authorization": f"Bearer {token}"}) for token in tokens.values())
         with alice, bob:
             user = NeighbourUser.of(alice)
@@ -349,7 +350,7 @@ def test_a_secret_key_is_refused_at_its_first_bytes(server: Server, user: Neighb
 
 
 def test_a_key_that_the_storage_changed_is_asked_for_again(tmp_path: Path, index: NeighbourIndex) -> None:
-    with running(put(tmp_path, index)) as server, server.client() as http:
+    with serving(put(tmp_path, index)) as server, server.client() as http:
         user = NeighbourUser.of(http)
         name = user.upload()
         stored = server.data / "objects" / "keys" / name

@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from in_process import serving
 from neighbour_user import NeighbourUser
-from scoring_server import Server, running
+from scoring_server import Server
 
 from cloakwork.app.client import Client
 from cloakwork.app.client.keyring import Keyring
@@ -34,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, index: NeighbourIndex, fill
     data: Path = fill(tmp_path_factory.mktemp("cells") / "data")
     (data / "models" / "near").mkdir(parents=True)
     save_index(data / "models" / "near" / "1.clkn", index)
-    with running(data) as started:
+    with serving(data) as started:
         yield started
 
 

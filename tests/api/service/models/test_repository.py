@@ -17,14 +17,15 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from scoring_server import Server, User, running, toy_model
+from in_process import serving
+from scoring_server import Server, User, toy_model
 
 IDLE_BYTES = 200 << 20
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
-    with running(fill(tmp_path_factory.mktemp("repository") / "data")) as started:
+    with serving(fill(tmp_path_factory.mktemp("repository") / "data")) as started:
         yield started
 
 
@@ -91,7 +92,7 @@ def test_states_outlive_the_service(server: Server):
 
 def test_finished_jobs_and_keys_expire(tmp_path: Path, fill: Callable[[Path], Path]):
     short = {"RESULT_RETENTION_SECONDS": "1", "KEY_RETENTION_SECONDS": "1", "RETENTION_CHECK_SECONDS": "0.5"}
-    with running(fill(tmp_path / "data"), environment=short) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=short) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         job = http.post("/v2/models/toy/jobs", content=user.encrypt()[1]).json()["id"]
@@ -109,7 +110,7 @@ def test_finished_jobs_and_keys_expire(tmp_path: Path, fill: Callable[[Path], Pa
 def test_tls(tmp_path: Path, fill: Callable[[Path], Path]):
     certificate, key = self_signed(tmp_path)
     paths = {"TLS_CERTIFICATE": str(certificate), "TLS_KEY": str(key), "HEADER_SECONDS": "2"}
-    with running(fill(tmp_path / "data"), environment=paths) as server:
+    with serving(fill(tmp_path / "data"), environment=paths) as server:
         context = ssl.create_default_context(cafile=str(certificate))
         answer = httpx.get(f"https://127.0.0.1:{server.port}/v2", verify=context, trust_env=False)
         assert answer.status_code == 200 and "max-age" in answer.headers["strict-transport-security"]

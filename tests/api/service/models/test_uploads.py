@@ -13,7 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
-from scoring_server import Server, User, becomes, new_tenant, running, toy_model
+from in_process import serving
+from scoring_server import Server, User, becomes, new_tenant, toy_model
 
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
@@ -26,7 +27,7 @@ MOST_BYTES = 1 << 20
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
     settings = {"MAX_MODEL_BYTES": str(MOST_BYTES), "BODY_IDLE_SECONDS": "1"}
-    with running(fill(tmp_path_factory.mktemp("uploads") / "data"), environment=settings) as started:
+    with serving(fill(tmp_path_factory.mktemp("uploads") / "data"), environment=settings) as started:
         yield started
 
 
@@ -243,7 +244,7 @@ def test_two_requests_for_one_version(server: Server, artefact: bytes, other: by
 
 @pytest.mark.tier("all")
 def test_a_killed_service_has_the_version_or_nothing(tmp_path: Path, fill: Callable[[Path], Path], artefact: bytes):
-    with running(fill(tmp_path / "data")) as server:
+    with serving(fill(tmp_path / "data")) as server:
         with raw(server, "killed", len(artefact), artefact[:-1]):
             assert becomes(lambda: len(left(server, "killed")), 1)
             server.kill()
@@ -261,7 +262,7 @@ def test_scopes_and_names(tmp_path: Path, fill: Callable[[Path], Path], artefact
         "owner": new_tenant(data, "owner", "models"),
         "narrow": new_tenant(data, "narrow", "models", models=frozenset({"mine"})),
     }
-    with running(data, insecure=False) as server, server.client() as http:
+    with serving(data, insecure=False) as server, server.client() as http:
 
         def status(who: str, name: str) -> tuple[int, str]:
             answer = send(http, name, "1", artefact, headers={"Authorization": f"Bearer {tokens[who]}"})
@@ -280,7 +281,7 @@ def test_a_structured_secret_is_refused(tmp_path: Path, fill: Callable[[Path], P
     content = program_to_bytes(toy_model(set_name="toy_block_two_limb").program)
     for allowed, expected in (("false", (409, "structured_keys_refused")), ("true", (201, None))):
         with (
-            running(fill(tmp_path / allowed), environment={"STRUCTURED_KEYS": allowed}) as server,
+            serving(fill(tmp_path / allowed), environment={"STRUCTURED_KEYS": allowed}) as server,
             server.client() as http,
         ):
             answer = send(http, "block", "1", content)

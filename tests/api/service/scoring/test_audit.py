@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
-from scoring_server import Server, User, becomes, running
+from in_process import serving
+from scoring_server import Server, User, becomes
 
 from cloakwork.models.audit.audit_key import AuditKey, load_audit_key
 from cloakwork.models.compiler import CompiledModel
@@ -46,7 +47,7 @@ def test_another_request_another_key_and_other_evaluation_keys_have_other_random
 
 def test_the_key_is_private_outlives_processes_and_is_told_to_nobody(tmp_path: Path, fill: Callable[[Path], Path]):
     data = fill(tmp_path / "data")
-    with running(data) as server, server.client() as http:
+    with serving(data) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         _, body = user.encrypt()
@@ -58,7 +59,7 @@ def test_the_key_is_private_outlives_processes_and_is_told_to_nobody(tmp_path: P
     path = data / "audit.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     secret = path.read_bytes()
-    with running(data) as server, server.client() as http:
+    with serving(data) as server, server.client() as http:
         assert replace(user, http=http).infer(body).content == before.content
         arguments = Path(f"/proc/{server.process.pid}/cmdline").read_bytes()  # type: ignore[union-attr]
         for line in server.log_lines():
@@ -74,7 +75,7 @@ def test_the_key_is_private_outlives_processes_and_is_told_to_nobody(tmp_path: P
 def test_a_named_key_is_taken_and_has_to_be_one(tmp_path: Path, fill: Callable[[Path], Path]):
     data, path = fill(tmp_path / "data"), tmp_path / "shared.key"
     path.write_bytes(bytes(range(32)))
-    with running(data, environment={"AUDIT_KEY": str(path)}) as server, server.client() as http:
+    with serving(data, environment={"AUDIT_KEY": str(path)}) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         answer = user.infer(user.encrypt()[1])

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from fake_engines import FakeEngines
-from scoring_server import Server, User, becomes, resident, running
+from in_process import serving
+from scoring_server import Server, User, becomes, resident
 
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
@@ -185,7 +186,7 @@ def attempts(server: Server, job: str) -> int:
 
 
 def test_the_end_of_one_takes_its_own_run_alone(tmp_path: Path, fill: Callable[[Path], Path], compiled: CompiledModel):
-    with running(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         bodies = [user.encrypt(samples=2500, seed=number)[1] for number in range(2)]
@@ -213,7 +214,7 @@ def test_the_end_of_one_takes_its_own_run_alone(tmp_path: Path, fill: Callable[[
 
 def test_keys_are_where_their_runs_were(tmp_path: Path, fill: Callable[[Path], Path]):
     """One after the other, a key's requests stay with one engine; at the same time they go to both; deleting it empties both."""
-    with running(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
         user = User.of(http)
         identity = user.upload()
         body = user.encrypt()[1]
@@ -235,7 +236,7 @@ def test_keys_are_where_their_runs_were(tmp_path: Path, fill: Callable[[Path], P
 def test_the_end_of_the_service_is_no_loss(tmp_path: Path, fill: Callable[[Path], Path]):
     """Engines end one after another then: what one had is not another's, and has not failed."""
     limits = {**TWO, "DEVICES": "cpu cpu cpu", "MAX_ATTEMPTS": "1"}
-    with running(fill(tmp_path / "data"), environment=limits) as server:
+    with serving(fill(tmp_path / "data"), environment=limits) as server:
         with server.client() as http:
             user = User.of(http)
             user.upload()
@@ -250,7 +251,7 @@ def test_the_end_of_the_service_is_no_loss(tmp_path: Path, fill: Callable[[Path]
 
 
 def test_the_service_is_ready_while_any_is_up(tmp_path: Path, fill: Callable[[Path], Path]):
-    with running(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         body = user.encrypt(samples=30)[1]

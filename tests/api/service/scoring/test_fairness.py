@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 from fake_engines import FakeEngines
-from scoring_server import Server, User, new_tenant, running
+from in_process import serving
+from scoring_server import Server, User, new_tenant
 
 from cloakwork.api.service.scoring.queue import FairQueue
 from cloakwork.api.service.scoring.work import DEFAULT_PRIORITY, SYNCHRONOUS_PRIORITY
@@ -139,7 +140,7 @@ def test_the_place_ahead_is_for_a_tenant_that_has_none():
 def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
     data = fill(tmp_path_factory.mktemp("fairness") / "data")
     new_tenant(data, "first")
-    with running(data, insecure=False, environment={"SYNCHRONOUS_SECONDS": "1000"}) as started:
+    with serving(data, insecure=False, environment={"SYNCHRONOUS_SECONDS": "1000"}) as started:
         yield started
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from scoring_server import User, becomes, metric, running
+from in_process import serving
+from scoring_server import User, becomes, metric
 
 from cloakwork.api.http.error_answers import CLIENT_GONE
 
@@ -17,7 +18,7 @@ WAIT_SECONDS = 1.0
 
 def test_who_goes_takes_the_request_with_them(tmp_path: Path, fill: Callable[[Path], Path]):
     limits = {"THREADS": "1", "SYNCHRONOUS_SECONDS": "60"}
-    with running(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         short = user.encrypt(samples=2, seed=1)[1]
@@ -48,7 +49,7 @@ def test_who_goes_takes_the_request_with_them(tmp_path: Path, fill: Callable[[Pa
 
 
 def test_requests_sent_behind_it_are_no_sign_that_the_client_has_gone(tmp_path: Path, fill: Callable[[Path], Path]):
-    with running(fill(tmp_path / "data"), environment={"SYNCHRONOUS_SECONDS": "60"}) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment={"SYNCHRONOUS_SECONDS": "60"}) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         body = user.encrypt(samples=200)[1]

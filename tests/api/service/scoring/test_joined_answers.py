@@ -6,7 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from scoring_server import Server, User, becomes, metric, running
+from in_process import serving
+from scoring_server import Server, User, becomes, metric
 
 from cloakwork.models.audit.audit_key import load_audit_key
 from cloakwork.models.compiler import CompiledModel
@@ -31,7 +32,7 @@ def engines(server: Server) -> int:
 
 def test_answers_and_jobs_have_their_own_bytes(tmp_path: Path, fill: Callable[[Path], Path], compiled: CompiledModel):
     limits = {"THREADS": "1", "SYNCHRONOUS_SECONDS": "60"}
-    with running(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         bodies = [user.encrypt(samples=1 + number % 3, seed=number)[1] for number in range(REQUESTS)]
@@ -63,7 +64,7 @@ def test_answers_and_jobs_have_their_own_bytes(tmp_path: Path, fill: Callable[[P
 
 def test_a_killed_engine_takes_no_answer_with_it(tmp_path: Path, fill: Callable[[Path], Path], compiled: CompiledModel):
     limits = {"THREADS": "1", "SYNCHRONOUS_SECONDS": "60", "MAX_ATTEMPTS": "20"}
-    with running(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
+    with serving(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         bodies = [user.encrypt(samples=20, seed=number)[1] for number in range(REQUESTS)]

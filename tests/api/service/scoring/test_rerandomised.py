@@ -8,8 +8,9 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
+from in_process import serving
 from mask_attack import integer_weights
-from scoring_server import Server, User, running
+from scoring_server import Server, User
 
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
@@ -39,7 +40,7 @@ def linear_server(tmp_path_factory: pytest.TempPathFactory, logistic: CompiledMo
     folder = data / "models" / "toy"
     folder.mkdir(parents=True)
     logistic.save(folder / "1.clkm")
-    with running(data) as started:
+    with serving(data) as started:
         yield started
 
 

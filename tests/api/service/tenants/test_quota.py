@@ -9,8 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from in_process import serving
 from postgresql import postgresql, reason_without
-from scoring_server import Server, User, new_tenant, running
+from scoring_server import Server, User, new_tenant
 
 AT_ONCE = 10
 KEYS_ALLOWED = 3
@@ -25,7 +26,7 @@ def servers(
     folder = tmp_path_factory.mktemp("quota")
     if request.param == "sqlite":
         new_tenant(fill(folder / "data"), "first")
-        with running(folder / "data", insecure=False) as server:
+        with serving(folder / "data", insecure=False) as server:
             yield [server]
         return
     if reason_without() is not None:
@@ -35,8 +36,8 @@ def servers(
         shared = {"DATABASE_URL": database, "STORAGE_URL": (folder / "objects").as_uri()}
         new_tenant(folder, "first", database=database)
         with (
-            running(fill(folder / "one"), insecure=False, environment=shared) as one,
-            running(fill(folder / "two"), insecure=False, environment=shared) as two,
+            serving(fill(folder / "one"), insecure=False, environment=shared) as one,
+            serving(fill(folder / "two"), insecure=False, environment=shared) as two,
         ):
             yield [one, two]
 

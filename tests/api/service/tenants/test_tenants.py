@@ -13,7 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
-from scoring_server import Server, User, new_tenant, running, with_tenants
+from in_process import serving
+from scoring_server import Server, User, new_tenant, with_tenants
 
 from cloakwork.api.errors import UnauthorisedError
 from cloakwork.api.service.tenants.tenants import Tenants
@@ -28,7 +29,7 @@ def identity(token: str) -> str:
 def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
     data = fill(tmp_path_factory.mktemp("tenants") / "data")
     new_tenant(data, "first")
-    with running(data, insecure=False) as started:
+    with serving(data, insecure=False) as started:
         yield started
 
 

@@ -15,7 +15,8 @@ import alembic.command as alembic
 import httpx
 import pytest
 from alembic.config import Config
-from scoring_server import Server, User, becomes, new_tenant, resident, running, toy_model, with_tenants
+from in_process import serving
+from scoring_server import Server, User, becomes, new_tenant, resident, toy_model, with_tenants
 from sqlalchemy import Connection, create_engine, text
 
 from cloakwork.api.database import migrate as migrations
@@ -27,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path
     (data / "models" / "secret").mkdir()
     toy_model(seed=1).save(data / "models" / "secret" / "1.clkm")
     new_tenant(data, "first")
-    with running(data, insecure=False) as started:
+    with serving(data, insecure=False) as started:
         yield started
 
 
@@ -192,7 +193,7 @@ def test_who_was_there_before_keeps_every_model(tmp_path: Path, fill: Callable[[
         first_release(connection)
     engine.dispose()
     with (
-        running(data, insecure=False) as server,
+        serving(data, insecure=False) as server,
         server.client(headers={"Authorization": f"Bearer {token}"}) as http,
     ):
         assert http.get("/v2/models").json() == {"models": ["toy"]}
