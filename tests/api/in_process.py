@@ -254,9 +254,13 @@ class LocalServer(Server):
         raise AssertionError("a test that kills its server runs it as a process")
 
     @property
-    def _engines(self) -> list[Engine]:
+    def services(self) -> Services:
         assert self.web is not None
-        return self.web.services.dispatcher.engines.all
+        return self.web.services
+
+    @property
+    def _engines(self) -> list[Engine]:
+        return self.services.dispatcher.engines.all
 
     def kill_engine(self, by: signal.Signals = signal.SIGKILL) -> None:
         assert by == signal.SIGKILL and self.web is not None

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from in_process import serving
+from in_process import LocalServer, serving
 from scoring_server import Server, User
 from sockets import connect, head, read_reply
 from tensors import described, send_tensor
@@ -25,10 +25,12 @@ def refused(answer: httpx.Response, status: int, code: str, *words: str) -> None
     assert all(word in found["error"] for word in words), found["error"]
 
 
-@pytest.fixture
-def ready(user: User) -> User:
-    user.upload()
-    return user
+@pytest.fixture(scope="module")
+def ready(server: LocalServer) -> Iterator[User]:
+    with server.client() as http:
+        user = User.of(http)
+        user.upload()
+        yield user
 
 
 def test_an_answer_is_the_tensor_that_the_raw_form_gives(ready: User, compiled: CompiledModel):

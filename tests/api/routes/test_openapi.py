@@ -58,6 +58,7 @@ def test_every_route_of_the_surface_is_described(http: httpx.Client):
 
 
 @pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_schemathesis_finds_nothing(tmp_path: Path, fill: Callable[[Path], Path]):
     """10,000 cases: CLOAKWORK_TEST_CASES=200."""
     data = fill(tmp_path / "data")

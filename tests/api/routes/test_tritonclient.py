@@ -174,6 +174,8 @@ def test_the_repository(server: Server, caller: Caller):
         assert refusal(call)[0] == "403", "an API key without the scope `models`"
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_the_example_of_the_page(server: Server, token: str, tmp_path: Path):
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
     for known, here in (
