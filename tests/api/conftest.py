@@ -7,9 +7,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from in_process import LocalServer, serving
+from in_process import Clock, LocalServer, Restarts, serving
 from scoring_server import User, toy_model
 
+from cloakwork.api.service import clock as clock_module
 from cloakwork.models.compiler import CompiledModel
 
 
@@ -36,6 +37,21 @@ def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path
     """One for all tests of a module that leave it as they found it."""
     with serving(fill(tmp_path_factory.mktemp("server") / "data")) as started:
         yield started
+
+
+@pytest.fixture(
+    params=["stopped", pytest.param("killed", marks=[pytest.mark.tier("all"), pytest.mark.os_entropy])],
+)
+def restart(request: pytest.FixtureRequest) -> Restarts:
+    return Restarts(request.param == "killed")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which keys and results expire, of a server in this process."""
+    ahead = Clock()
+    monkeypatch.setattr(clock_module, "time", ahead)
+    return ahead
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from scoring_server import START_SECONDS, Server, eventually, with_tables
+from scoring_server import START_SECONDS, Server, eventually, running, with_tables
 
 from cloakwork.api import logs, web_process
 from cloakwork.api.engine.messages import Message, pack, receive
@@ -79,7 +80,7 @@ class _Engine(EngineProcess):
         self.end()
 
 
-class _Link(EngineLink):
+class LocalLink(EngineLink):
     """To an engine that is a thread."""
 
     engine: _Engine | None = None
@@ -113,7 +114,7 @@ def _in_threads(services: Services, audit_key: AuditKey) -> None:
     def with_links(devices: tuple[str, ...]) -> None:
         make(devices)
         for engine in engines.all:
-            engine.link = _Link(
+            engine.link = LocalLink(
                 engine.link._options, audit_key, partial(engine._events.heard, engine), engine.greeted, engine.died
             )
 
@@ -250,6 +251,11 @@ class LocalServer(Server):
         self._ends.close()
         self.web = self._thread = None
 
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Runs something in the service's loop."""
+        assert self.web is not None
+        return asyncio.run_coroutine_threadsafe(work, self.web.loop).result(STOP_SECONDS)
+
     def kill(self) -> None:
         raise AssertionError("a test that kills its server runs it as a process")
 
@@ -270,12 +276,29 @@ class LocalServer(Server):
 
     @contextmanager
     def engine_held(self) -> Iterator[None]:
-        engine = self._engines[-1].link.engine  # type: ignore[attr-defined]
-        engine.may_run.clear()
+        """Nothing that is sent to an engine is computed, or answered, meanwhile."""
+        links: list[Any] = [each.link for each in self._engines]
+        held = [link.engine for link in links]
+        for engine in held:
+            engine.may_run.clear()
         try:
             yield
         finally:
-            engine.may_run.set()
+            for engine in held:
+                engine.may_run.set()
+
+
+class Clock:
+    """The service's wall clock, which a test sets forward."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def time(self) -> float:
+        return time.time() + self._ahead
+
+    def pass_seconds(self, seconds: float) -> None:
+        self._ahead += seconds
 
 
 @contextmanager
@@ -286,3 +309,17 @@ def serving(data: Path, **options: Any) -> Iterator[LocalServer]:
         yield server
     finally:
         server.stop()
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """How a server ends before it starts again: it is stopped, or its process is killed."""
+
+    are_kills: bool
+
+    def running(self, data: Path, **options: Any) -> AbstractContextManager[Server]:
+        return (running if self.are_kills else serving)(data, **options)
+
+    def of(self, server: Server) -> None:
+        server.kill() if self.are_kills else server.stop()
+        server.start()

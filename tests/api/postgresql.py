@@ -7,11 +7,15 @@ import pwd
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 
+import psutil
+from requirements import needs
+
+_PREFIX = "cloakwork-postgresql-"  # then the process that made it: names that are drawn are the same in every run
 _PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
 
 
@@ -22,6 +26,11 @@ def reason_without() -> str | None:
     if os.getuid() == 0 and _user() is None:
         return "PostgreSQL does not run as root, and there is no user 'postgres'"
     return None
+
+
+def needs_postgresql() -> None:
+    reason = reason_without()
+    needs(reason is None, str(reason))
 
 
 def _user() -> str | None:
@@ -65,11 +74,22 @@ class Server:
         self.call("psql", *call, *(part for each in statements for part in ("-c", each)))
 
 
+def _remove_leftovers(user: str | None) -> None:
+    """Servers of runs that were killed: their folders name processes that are no more."""
+    for folder in Path("/tmp").glob(f"{_PREFIX}*-*"):
+        number = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if number.isdigit() and not psutil.pid_exists(int(number)):
+            with suppress(subprocess.SubprocessError, OSError):
+                Server(folder, "", user).stop()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def server(listen: str = "", allowed: str | None = None) -> Iterator[Server]:
     """With an empty database, on a socket; or at an address, for a network such as "10.77.0.0/24"."""
     user = _user() if os.getuid() == 0 else None
-    folder = Path(mkdtemp(prefix="cloakwork-postgresql-", dir="/tmp"))
+    _remove_leftovers(user)
+    folder = Path(mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir="/tmp"))
     if user is not None:
         shutil.chown(folder, user=user)
     made = Server(folder, listen, user)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 import httpx
 import numpy as np
 import onnx_models
+import psutil
 
 from cloakwork.api.database.connection import Database
 from cloakwork.api.database.migrate import migrate_url
@@ -123,12 +124,19 @@ class Server:
 
     @contextmanager
     def engine_held(self) -> Iterator[None]:
-        """What is sent meanwhile waits for the engine, however fast the machine is."""
-        self.kill_engine(signal.SIGSTOP)
+        """What is sent meanwhile waits for the engines, however fast the machine is."""
+        assert self.process is not None
+        children = psutil.Process(self.process.pid).children()
+        engines = [each for each in children if "cloakwork.api.engine" in each.cmdline()]
+        assert engines
+        for engine in engines:
+            engine.suspend()
         try:
             yield
         finally:
-            self.kill_engine(signal.SIGCONT)
+            for engine in engines:
+                with suppress(psutil.NoSuchProcess):
+                    engine.resume()
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:

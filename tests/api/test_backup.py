@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
-from postgresql import postgresql, reason_without
+from postgresql import needs_postgresql, postgresql
+from requirements import needs
 from scoring_server import Server, User, becomes, new_tenant, running
 from two_services import object_store
 
@@ -28,6 +28,8 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 import boto3
+
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 assert sys.argv[1:4] == ["s3", "sync", "--only-show-errors"], sys.argv
 source, target = sys.argv[4:]
@@ -133,9 +135,9 @@ def test_a_service_with_sqlite_and_files(tmp_path: Path, fill: Callable[[Path], 
             assert http.head(f"/v2/keys/{unfinished}").headers["upload-offset"] == "0"
 
 
-@pytest.mark.skipif(reason_without() is not None, reason=str(reason_without()))
-@pytest.mark.skipif(shutil.which("pg_dump") is None, reason="pg_dump is not installed here")
 def test_services_with_postgresql_and_object_storage(tmp_path: Path, fill: Callable[[Path], Path]):
+    needs_postgresql()
+    needs(shutil.which("pg_dump"), "pg_dump is not installed here (Debian's package postgresql-client)")
     backup, restore = commands("PostgreSQL and object storage")
     kept, tools, key = tmp_path / "backup", tmp_path / "bin", tmp_path / "audit.key"
     for folder in (kept, tools):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import socket
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 from in_process import serving
-from scoring_server import Server, User
+from scoring_server import Server, User, eventually
 
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -234,12 +233,10 @@ def test_more_than_was_announced(user: User, http: httpx.Client):
 def test_ten_gigabytes_are_refused_before_they_are_read(server: Server, user: User, http: httpx.Client):
     identity = http.post("/v2/keys", json=user.announcement()).json()["id"]
     for line in ("POST /v2/models/toy/infer", "POST /v2/models/toy/jobs", f"PATCH /v2/keys/{identity}"):
-        began = time.monotonic()
         head = f"{line} HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 10000000000\nUpload-Offset: 0\n\n"
         answer = raw(server, head)
         assert answer.startswith(b"HTTP/1.1 413 "), answer[:200]
         assert b"connection: close" in answer.lower()
-        assert time.monotonic() - began < 5
 
 
 def test_a_body_without_length(server: Server):
@@ -287,11 +284,10 @@ def test_tricks_in_paths(http: httpx.Client, path: str):
 
 
 def test_a_client_that_sends_too_slowly(tmp_path: Path, fill: Callable[[Path], Path]):
-    limits = {"HEADER_SECONDS": "1", "BODY_IDLE_SECONDS": "1"}
+    limits = {"HEADER_SECONDS": "0.5", "BODY_IDLE_SECONDS": "0.5"}
     with serving(fill(tmp_path / "data"), environment=limits) as server, server.client() as http:
         user = User.of(http)
         length = len(user.encrypt()[1])
-        began = time.monotonic()
         for start in ("", "GET /v2 HTTP/1.1\nHost: 127", "GET /v2 HTTP/1.1\nHost: 127.0.0.1\n\nGET /v2 HTTP/1.1\nHost"):
             with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
                 connection.sendall(start.replace("\n", "\r\n").encode())
@@ -305,12 +301,11 @@ def test_a_client_that_sends_too_slowly(tmp_path: Path, fill: Callable[[Path], P
         head = f"PATCH /v2/keys/{identity} HTTP/1.1\nHost: 127.0.0.1\nUpload-Offset: 0\nContent-Length: {len(user.keys)}\n\n"
         assert raw(server, head, user.keys[:1000]).startswith(b"HTTP/1.1 408 ")
         assert http.head(f"/v2/keys/{identity}").headers["upload-offset"] == "1000"
-        assert time.monotonic() - began < 15
 
 
 def test_an_upload_that_breaks_off_is_kept_so_far(server: Server, user: User, http: httpx.Client):
     identity = http.post("/v2/keys", json=user.announcement()).json()["id"]
-    place, end = f"/v2/keys/{identity}", time.monotonic() + 20
+    place = f"/v2/keys/{identity}"
     head = f"PATCH {place} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpload-Offset: 0\r\nContent-Length: {len(user.keys)}\r\n\r\n"
 
     def offset() -> int:
@@ -318,12 +313,13 @@ def test_an_upload_that_breaks_off_is_kept_so_far(server: Server, user: User, ht
 
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(head.encode() + user.keys[:50_000])
-        while offset() == 0 and time.monotonic() < end:
-            time.sleep(0.02)
-    answer = httpx.Response(409)
-    while answer.status_code == 409 and time.monotonic() < end:  # until the broken request has ended
+        assert eventually(lambda: offset() > 0)
+
+    def goes_on() -> bool:
         answer = http.patch(place, content=user.keys[offset() :], headers={"Upload-Offset": str(offset())})
-    assert answer.json()["state"] == "ready"
+        return answer.status_code == 200 and answer.json()["state"] == "ready"
+
+    assert eventually(goes_on), "when the broken request has ended"
     assert user.infer(user.encrypt()[1]).status_code == 200
 
 

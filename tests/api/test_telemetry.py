@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from scoring_server import User, running
+from scoring_server import User, eventually, running
+
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 
-@pytest.mark.tier("all")
 def test_requests_are_exported_as_spans(tmp_path: Path, fill: Callable[[Path], Path]):
     pytest.importorskip("opentelemetry.instrumentation.fastapi", reason="needs the extra 'telemetry'")
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="needs the extra 'telemetry'")
@@ -39,9 +39,7 @@ def test_requests_are_exported_as_spans(tmp_path: Path, fill: Callable[[Path], P
                 user = User.of(http)
                 user.upload()
                 assert user.infer(user.encrypt()[1]).status_code == 200
-            end = time.monotonic() + 20
-            while not any(b"/infer" in part for part in received) and time.monotonic() < end:
-                time.sleep(0.1)
+            assert eventually(lambda: any(b"/infer" in part for part in received))
     finally:
         collector.shutdown()
         collector.server_close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fleet_servers import processes
-from postgresql import postgresql, reason_without
+from postgresql import needs_postgresql, postgresql
 from scoring_server import Server, User, becomes
 from sockets import connect, head
 
@@ -22,7 +22,8 @@ def one(server: Server, message: str) -> dict[str, Any]:
     return line
 
 
-@pytest.mark.parametrize("by", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.os_entropy
+@pytest.mark.parametrize("by", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.tier("all"))])
 def test_a_service_says_how_it_is_set_and_how_it_ended(
     tmp_path: Path, fill: Callable[[Path], Path], by: signal.Signals
 ):
@@ -32,6 +33,9 @@ def test_a_service_says_how_it_is_set_and_how_it_ended(
         with server.client() as http:
             for _ in range(3):
                 http.get("/v2/models")
+            user = User.of(http)
+            user.upload()
+            assert user.decrypt(user.infer(user.encrypt()[1]).content).shape == (1, 3), "the only process of this tier"
         assert server.process is not None
         server.process.send_signal(by)
         server.process.wait(30)
@@ -46,6 +50,8 @@ def test_a_service_says_how_it_is_set_and_how_it_ended(
     assert (ended["drained"], ended["requests_cut_off"], ended["runs_unfinished"]) == (True, 0, 0)
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_runs_that_were_not_finished_are_told(tmp_path: Path, fill: Callable[[Path], Path]):
     server = Server(fill(tmp_path / "data"), environment={"THREADS": "1", "MAX_TENANT_QUEUE": "1000"})
     server.start()
@@ -53,21 +59,23 @@ def test_runs_that_were_not_finished_are_told(tmp_path: Path, fill: Callable[[Pa
         with server.client() as http:
             user = User.of(http)
             user.upload()
-            _, body = user.encrypt(samples=min(4000, user.facts["largest_batch"]))
-            job = http.post("/v2/models/toy/jobs", content=body).json()["id"]
-            assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "running")
-            assert server.process is not None
-            server.process.terminate()
-            server.process.wait(30)
+            with server.engine_held():
+                job = http.post("/v2/models/toy/jobs", content=user.encrypt()[1]).json()["id"]
+                assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "running")
+                assert server.process is not None
+                server.process.terminate()
+                server.process.wait(60)
     finally:
         server.stop()
     ended = one(server, "ended")
     assert (ended["drained"], ended["runs_unfinished"]) == (False, 1)
 
 
-@pytest.mark.skipif(reason_without() is not None, reason=str(reason_without()))
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_requests_that_were_cut_off_are_told(tmp_path: Path, fill: Callable[[Path], Path]):
     """Somebody sends a body for longer than the process may drain."""
+    needs_postgresql()
     settings = {"DRAIN_SECONDS": "0.5", "AUDIT_KEY": str(tmp_path / "audit.key")}
     (tmp_path / "audit.key").write_bytes(bytes(32))
     with postgresql() as database, processes(tmp_path, fill, database, **settings) as group:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import socket
+import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import httpx
-import pytest
-from postgresql import postgresql, reason_without
-from scoring_server import Server, running
+from postgresql import needs_postgresql, postgresql
+from requirements import needs
+from scoring_server import Server, eventually, running
 
 START_SECONDS = 60.0
 BUCKET = "cloakwork-test"
@@ -30,8 +31,7 @@ class Shared:
 
 @contextmanager
 def shared(folder: Path, s3: bool = False, **settings: str) -> Iterator[Shared]:
-    if reason_without() is not None:
-        pytest.skip(str(reason_without()))
+    needs_postgresql()
     (folder / "objects").mkdir()
     files = nullcontext(((folder / "objects").as_uri(), dict[str, str]()))
     with postgresql() as database, object_store() if s3 else files as (url, variables):
@@ -49,31 +49,32 @@ def pair(first: Path, second: Path, both: Shared) -> Iterator[tuple[Server, Serv
 @contextmanager
 def object_store() -> Iterator[tuple[str, dict[str, str]]]:
     """An empty bucket of moto's: its URL, and the variables with which it is found."""
-    pytest.importorskip("moto")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    variables = {
-        "AWS_ENDPOINT_URL": url,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-    }
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                headers = {"Authorization": "AWS test:test"}
-                httpx.put(f"{url}/{BUCKET}", trust_env=False, headers=headers).raise_for_status()
-                break
-            except httpx.TransportError:
-                assert time.monotonic() < end and process.poll() is None, "moto did not start"
-                time.sleep(0.1)
-        yield f"s3://{BUCKET}", variables
-    finally:
-        process.terminate()
-        process.wait(30)
+    needs(find_spec("moto") is not None, "moto is not installed here (extra 'dev')")
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        command = [sys.executable, "-u", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output)
+        try:
+
+            def port() -> str | None:
+                said = re.search(r"http://127\.0\.0\.1:(\d+)", log.read_text(encoding="utf-8"))
+                return None if said is None else said[1]
+
+            assert eventually(lambda: port() or process.poll() is not None, START_SECONDS) and port(), log.read_text()
+            url = f"http://127.0.0.1:{port()}"
+            headers = {"Authorization": "AWS test:test"}
+            httpx.put(f"{url}/{BUCKET}", trust_env=False, headers=headers).raise_for_status()
+            yield (
+                f"s3://{BUCKET}",
+                {
+                    "AWS_ENDPOINT_URL": url,
+                    "AWS_ALLOW_HTTP": "true",
+                    "AWS_ACCESS_KEY_ID": "test",
+                    "AWS_SECRET_ACCESS_KEY": "test",
+                    "AWS_REGION": "us-east-1",
+                },
+            )
+        finally:
+            process.terminate()
+            process.wait(30)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from postgresql import postgresql, reason_without
-from scoring_server import Server, User, running
+from postgresql import needs_postgresql, postgresql
+from scoring_server import Server, User, becomes, running
 
-pytestmark = pytest.mark.skipif(reason_without() is not None, reason=str(reason_without()))
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[str]:
+    needs_postgresql()
     with postgresql() as url:
         yield url
 
@@ -63,13 +63,8 @@ def test_a_job_of_a_service_that_is_gone_is_taken_over(tmp_path: Path, fill: Cal
             jobs = [http.post("/v2/models/toy/jobs", content=body).json()["id"] for _ in range(4)]
         first.kill()
         with second.client() as http:
-            end = time.monotonic() + 90
-            while time.monotonic() < end:
-                states = [http.get(f"/v2/jobs/{job}").json()["state"] for job in jobs]
-                if states == ["done"] * len(jobs):
-                    break
-                time.sleep(0.5)
-            assert states == ["done"] * len(jobs)
+            for job in jobs:
+                assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"], "done", 90)
             results = [http.get(f"/v2/jobs/{job}/result").content for job in jobs]
             assert all(user.same_answer(results[0], result) for result in results[1:])
     finally:
@@ -99,9 +94,14 @@ def test_a_shared_database_without_shared_objects_is_refused(tmp_path: Path, dat
     assert "storage_url" in refusal(tmp_path / "other", DATABASE_URL=f"sqlite:///{tmp_path / 'shared.db'}")
 
 
-def test_a_single_host_is_single(tmp_path: Path, fill: Callable[[Path], Path], database: str):
-    alone = {"DATABASE_URL": database, "SINGLE_HOST": "true", "TAKEOVER_SECONDS": "2"}
-    time.sleep(2)  # those of other tests are silent
+def test_a_single_host_is_single(tmp_path: Path, fill: Callable[[Path], Path]):
+    needs_postgresql()
+    with postgresql() as database:  # which no other test's service has used lately
+        is_single(tmp_path, fill, database)
+
+
+def is_single(tmp_path: Path, fill: Callable[[Path], Path], database: str) -> None:
+    alone = {"DATABASE_URL": database, "SINGLE_HOST": "true", "TAKEOVER_SECONDS": "30"}
     with running(fill(tmp_path / "data"), environment=alone) as server:
         assert "another service" in refusal(tmp_path / "second", **alone)
         server.kill()

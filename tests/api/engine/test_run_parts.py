@@ -1,4 +1,4 @@
-"""A run of several requests in a real engine process: each is read, answered, failed and cancelled by itself."""
+"""A run of several requests in one engine: each is read, answered, failed and cancelled by itself."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import LocalLink
 from neighbour_user import small_index
 from scoring_server import toy_model
 
 from cloakwork.api.engine.messages import Message
 from cloakwork.api.engine.options import EngineOptions
-from cloakwork.api.service.scoring.engine_link import EngineLink
 from cloakwork.api.service.scoring.work import Work, run_message
 from cloakwork.fhe_core.ciphertexts import SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -32,7 +32,7 @@ SECONDS = 60.0
 class Engine:
     """`ends`: the last message of each part, with its body; `seen`: all events of each."""
 
-    link: EngineLink
+    link: LocalLink
     up: asyncio.Event
     told: asyncio.Event
     ends: dict[str, tuple[Message, bytes]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ async def engine() -> Any:
         made.told.set()
 
     options = EngineOptions("cpu", 2)
-    link = EngineLink(options, AuditKey(bytes(32)), heard, lambda _: made.up.set(), lambda: None)
+    link = LocalLink(options, AuditKey(bytes(32)), heard, lambda _: made.up.set(), lambda: None)
     made = Engine(link, asyncio.Event(), asyncio.Event())
     link.start()
     try:

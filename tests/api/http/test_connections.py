@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path
         yield started
 
 
-class Clock:
+class MonotonicClock:
     """The clock by which connections are idle."""
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    ahead = Clock()
+def idle_clock(monkeypatch: pytest.MonkeyPatch) -> MonotonicClock:
+    ahead = MonotonicClock()
     monkeypatch.setattr(connections_module, "time", ahead)
     return ahead
 
@@ -53,11 +53,11 @@ def bearer(server: Server, name: str) -> str:
     return f"Authorization: Bearer {new_tenant(server.data, name)}"
 
 
-def test_idle_connections_lock_nobody_out(server: LocalServer, clock: Clock):
+def test_idle_connections_lock_nobody_out(server: LocalServer, idle_clock: MonotonicClock):
     """Six hundred that say nothing, or half a header, or have asked once; those who ask come in, and health always."""
     key = bearer(server, "guest")
     with many(server, 200), many(server, 200, b"GET /v2 HT"), many(server, 200, head("GET /v2")):
-        clock.pass_seconds(2)  # what is younger may be about to ask
+        idle_clock.pass_seconds(2)  # what is younger may be about to ask
         for path in ("/v2/health/live", "/v2/health/ready", "/livez", "/readyz"):
             reply = ask(server, head(f"GET {path}"))
             assert reply is not None and reply.status == 200
@@ -117,13 +117,13 @@ def test_a_tenant_has_its_share_of_connections_event_streams_among_them(server: 
         assert becomes(lambda: http.delete(f"/v2/jobs/{job}").status_code, 204)
 
 
-def test_a_tenants_idle_connections_count_and_give_way(server: LocalServer, clock: Clock):
+def test_a_tenants_idle_connections_count_and_give_way(server: LocalServer, idle_clock: MonotonicClock):
     key = bearer(server, "keeper")
     with many(server, 12, head("GET /v2/models", key)) as connections:
         replies = [read_reply(connection) for connection in connections]
         assert {reply.status for reply in replies if reply} <= {200, 503}
         assert sum(reply is not None and reply.status == 200 for reply in replies) >= 8
-        clock.pass_seconds(2)
+        idle_clock.pass_seconds(2)
         assert becomes(lambda: status_of(ask(server, head("GET /v2/models", key))), 200)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from in_process import LocalServer, serving
-from postgresql import postgresql, reason_without
+from postgresql import needs_postgresql, postgresql
 from scoring_server import Server, User, becomes, new_tenant, running
 
 from cloakwork.api import logs
@@ -44,8 +44,7 @@ def server(
         with started_with(data, environment) as started:
             yield started
         return
-    if reason_without() is not None:
-        pytest.skip(str(reason_without()))
+    needs_postgresql()
     with (
         postgresql() as url,
         started_with(data, {**environment, "DATABASE_URL": url, "SINGLE_HOST": "true"}) as started,

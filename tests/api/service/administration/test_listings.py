@@ -12,7 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from postgresql import postgresql, reason_without
+from postgresql import needs_postgresql, postgresql
+from scoring_server import with_tables
 from sqlalchemy import event, insert, text
 
 from cloakwork.api.activity import Activity
@@ -21,7 +22,7 @@ from cloakwork.api.database.tables import api_keys, evaluation_keys, jobs, tenan
 from cloakwork.api.service.administration.listings import Listings
 from cloakwork.api.service.administration.pages import Page
 from cloakwork.api.service.jobs.events import JobEvents, JobProgress
-from cloakwork.api.service.services import migrate
+from cloakwork.api.service.services import DATABASE_FILE, migrate
 from cloakwork.api.service.tenants.usage import Usage
 from cloakwork.api.settings import Settings, load_settings
 
@@ -30,13 +31,16 @@ STATES = ("queued", "running", "done", "failed", "cancelled")
 SECRET = "s3cret-of-a-tenant"  # stands wherever a tenant's own text or digest may stand
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+POSTGRESQL = pytest.param("postgresql", marks=[pytest.mark.tier("all"), pytest.mark.os_entropy])
+
+
+@pytest.fixture(params=["sqlite", POSTGRESQL])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'test.db'}"
+        with_tables(tmp_path)
+        yield f"sqlite:///{tmp_path / DATABASE_FILE}"
         return
-    if reason_without() is not None:
-        pytest.skip(str(reason_without()))
+    needs_postgresql()
     with postgresql() as found:
         yield found
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from postgresql import postgresql, reason_without
+from postgresql import needs_postgresql, postgresql
 
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[str]:
-    if reason_without() is not None:
-        pytest.skip(str(reason_without()))
+    needs_postgresql()
     with postgresql() as url:
         yield url

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import pytest
 from fleet_servers import processes
-from scoring_server import User, becomes
+from scoring_server import User, becomes, eventually
+from sockets import connect, head
 from sqlalchemy import text
 from tensors import described, object_in, send_tensor
 
 from cloakwork.api.database.connection import Database
+
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 
 def rows(database: str, query: str) -> list[tuple[object, ...]]:
@@ -129,21 +133,20 @@ def test_who_goes_before_a_worker_begins_pays_nothing(tmp_path: Path, fill: Call
             assert user.infer(bodies[0]).status_code == 200
             paid = http.get("/v2/usage").json()["bootstraps_today"]
             with worker.engine_held():
-                threads = [threading.Thread(target=quietly, args=(user, body, 8.0)) for body in bodies]
-                for thread in threads:
-                    thread.start()
-                assert becomes(lambda: len(rows(database, "SELECT id FROM calls")), len(bodies))
-                time.sleep(1.0)  # the worker takes what it has places for
-                begun = rows(database, "SELECT samples FROM calls WHERE state = 'leased'")
-                for thread in threads:
-                    thread.join()
+                with ExitStack() as opened:
+                    for body in bodies:
+                        connection = opened.enter_context(connect(web))
+                        begin = head("POST /v2/models/toy/infer", f"Content-Length: {len(body)}")
+                        connection.sendall(begin + body)
+                    assert becomes(lambda: len(rows(database, "SELECT id FROM calls")), len(bodies))
+                    assert becomes(lambda: bool(rows(database, "SELECT id FROM calls WHERE state = 'leased'")), True)
                 assert becomes(lambda: rows(database, "SELECT id FROM calls"), [])
-                assert 0 < len(begun) < len(bodies) / 4
-                due = user.facts["bootstraps"] * sum(int(str(samples)) for (samples,) in begun)
                 every = user.facts["bootstraps"] * sum(1 + i % 3 for i in range(len(bodies)))
-                time.sleep(1.0)  # counters are written now and then
-                cost = http.get("/v2/usage").json()["bootstraps_today"] - paid
-                assert due <= cost < every / 2, "a few more may have begun while the others went"
+
+                def cost() -> int:
+                    return int(http.get("/v2/usage").json()["bootstraps_today"]) - paid
+
+                assert eventually(lambda: 0 < cost() < every / 2), "counters are written now and then"
             assert becomes(lambda: user.infer(bodies[0]).status_code, 200)
 
 

@@ -18,9 +18,11 @@ class Rows:
 
     def __init__(self, broken: bool) -> None:
         self.held, self.broken = asyncio.Event(), broken
+        self.asked = asyncio.Event()
         self.states: dict[str, str] = {}
 
     async def post(self, call: Any) -> None:
+        self.asked.set()
         await self.held.wait()
         if self.broken:
             raise ConnectionError
@@ -47,6 +49,12 @@ def work(body: bytes) -> Work:
     return made
 
 
+async def turns() -> None:
+    """Until every task has done what it can without waiting for another."""
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_call_that_is_given_up_before_its_row_is_there_leaves_none(broken: bool):
     async def run() -> tuple[Rows, Objects, int]:
@@ -56,12 +64,12 @@ def test_a_call_that_is_given_up_before_its_row_is_there_leaves_none(broken: boo
         call = work(b"x")
         assert len(call.body) <= ROW_BYTES
         front.submit(call)
-        await asyncio.sleep(0)
+        await rows.asked.wait()
         front.abandon(call.id, lambda: refunds.append(1))
-        await asyncio.sleep(0.05)
+        await turns()
         assert not refunds and not objects.deleted, "its row may still come"
         rows.held.set()
-        await asyncio.sleep(0.05)
+        await turns()
         front.abandon(call.id, lambda: refunds.append(1))  # once is enough
         await front.stop()
         return rows, objects, len(refunds)
@@ -77,10 +85,11 @@ def test_what_a_worker_has_is_paid():
         front = Front(Settings(), rows, SimpleNamespace(node="web"), Objects(), lambda name, version: "d")  # type: ignore[arg-type]
         call = work(b"x")
         front.submit(call)
-        await asyncio.sleep(0.05)
+        await turns()
+        assert rows.states == {call.id: "queued"}
         rows.states[call.id] = "leased"
         front.abandon(call.id, lambda: refunds.append(1))
-        await asyncio.sleep(0.05)
+        await turns()
         await front.stop()
         return len(refunds)
 

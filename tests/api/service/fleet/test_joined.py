@@ -6,11 +6,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from fleet_servers import processes
 from scoring_server import User, becomes
 
 from cloakwork.models.audit.audit_key import load_audit_key
 from cloakwork.models.compiler import CompiledModel
+
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 REQUESTS = 24
 TWO = {"DEVICES": "cpu cpu", "THREADS": "2", "MAX_ATTEMPTS": "20"}

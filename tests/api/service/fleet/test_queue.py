@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from sqlalchemy import text
 
 from cloakwork.api.database.connection import Database
@@ -16,6 +17,8 @@ from cloakwork.api.service.fleet.calls import Call
 from cloakwork.api.service.fleet.members import Facts, Members
 from cloakwork.api.service.fleet.queue import WorkQueue
 from cloakwork.api.service.services import migrate
+
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 DIGEST = "d" * 64
 DONE: dict[str, Any] = {"event": "done", "seconds": 0.1, "busy_seconds": 0.1, "device": "cpu"}

@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
 from fleet_servers import processes
 from scoring_server import Server, User, becomes
+
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 
 def test_nobody_notices(tmp_path: Path, fill: Callable[[Path], Path], database: str):

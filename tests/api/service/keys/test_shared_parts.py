@@ -14,10 +14,12 @@ import pytest
 from scoring_server import Server, User, becomes, running
 from two_services import Shared, pair, shared
 
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
+
 PART = 20_000
 
 
-@pytest.fixture(scope="module", params=["file", pytest.param("s3", marks=pytest.mark.tier("all"))])
+@pytest.fixture(scope="module", params=["file", "s3"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared(tmp_path_factory.mktemp("shared"), request.param == "s3", BODY_IDLE_SECONDS="5") as found:
         yield found
@@ -167,7 +169,6 @@ def test_what_is_no_key_begins_again(both: Shared, clients: tuple[httpx.Client, 
     assert send(clients[1], key, 0, user.keys).json()["state"] == "ready"
 
 
-@pytest.mark.tier("all")
 def test_a_service_that_is_killed_in_a_part(both: Shared, tmp_path: Path, fill: Callable[[Path], Path]):
     """What was recorded stays, and the other goes on; the scratch file of the dead one is gone when it starts again."""
     with pair(fill(tmp_path / "one"), tmp_path / "two", both) as (one, two), two.client() as second:
@@ -184,7 +185,6 @@ def test_a_service_that_is_killed_in_a_part(both: Shared, tmp_path: Path, fill: 
         assert scratch((one, two)) == []
 
 
-@pytest.mark.tier("all")
 def test_a_service_without_room_leaves_the_upload_to_others(
     both: Shared,
     services: tuple[Server, Server],

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from in_process import serving
+from in_process import Clock, serving
 from scoring_server import Server, User, becomes
 
 from cloakwork.fhe_core.client import ClientKey
@@ -169,12 +169,13 @@ def test_two_uploads_of_the_same_content_at_once(user: User, http: httpx.Client)
 # --- time ---
 
 
-def test_open_uploads_expire(tmp_path: Path, fill: Callable[[Path], Path]):
-    short = {"UPLOAD_RETENTION_SECONDS": "2", "RETENTION_CHECK_SECONDS": "0.5"}
+def test_open_uploads_expire(tmp_path: Path, fill: Callable[[Path], Path], clock: Clock):
+    short = {"UPLOAD_RETENTION_SECONDS": "1e4", "RETENTION_CHECK_SECONDS": "0.1"}
     with serving(fill(tmp_path / "data"), environment=short) as server, server.client() as http:
         user = User.of(http)
         key = opened(user)
         user.send(key, 0, 1000)
+        clock.pass_seconds(2e4)
         assert becomes(lambda: http.get("/v2/keys").json(), {"keys": []})
         refused(user.send(key, 1000), 404, "unknown_key")
         assert list((server.data / "objects" / "uploads").iterdir()) == []

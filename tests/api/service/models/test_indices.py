@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from in_process import serving
+from in_process import Restarts, serving
 from neighbour_user import NeighbourUser, small_index
 from scoring_server import Server, User, becomes, new_tenant, resident, toy_model
 from tensors import described, object_in, send_tensor
@@ -179,15 +179,14 @@ def test_one_table_serves_all_keys(http: httpx.Client, index: NeighbourIndex) ->
     assert second - first == extra.facts["expanded_key_bytes"]
 
 
-def test_a_job_is_cancelled_and_survives_a_restart(tmp_path: Path, index: NeighbourIndex) -> None:
-    with serving(put(tmp_path, index)) as server, server.client() as http:
+def test_a_job_is_cancelled_and_survives_a_restart(tmp_path: Path, index: NeighbourIndex, restart: Restarts) -> None:
+    with restart.running(put(tmp_path, index)) as server, server.client() as http:
         user = NeighbourUser.of(http)
         user.upload()
         body = user.encrypt(QUERY)
         jobs = [http.post("/v2/models/near/jobs", content=body).json()["id"] for _ in range(6)]
         assert http.delete(f"/v2/jobs/{jobs[-1]}").status_code == 204
-        server.kill()
-        server.start()
+        restart.of(server)
         with server.client() as again:
             for job in jobs[:-1]:
                 assert becomes(lambda job=job: again.get(f"/v2/jobs/{job}").json()["state"], "done"), job

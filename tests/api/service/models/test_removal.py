@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from scoring_server import with_tables
 from sqlalchemy import insert, update
 
 from cloakwork.api.database.connection import Database
@@ -15,7 +16,7 @@ from cloakwork.api.errors import GoneError, UnknownModelError
 from cloakwork.api.service.clock import now
 from cloakwork.api.service.models.models import Models
 from cloakwork.api.service.models.records import ModelRecords
-from cloakwork.api.service.services import migrate
+from cloakwork.api.service.services import DATABASE_FILE, migrate
 from cloakwork.api.service.storage.object_store import ObjectStore
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.repository_files import next_version
@@ -24,7 +25,8 @@ Work = Callable[[Models, Database], Awaitable[None]]
 
 
 def on_folder(data: Path, store: ObjectStore | None, work: Work) -> None:
-    url = f"sqlite:///{data / 'cloakwork.db'}"
+    url = f"sqlite:///{data / DATABASE_FILE}"
+    with_tables(data)
 
     async def run() -> None:
         database = Database(url)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,8 +16,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from in_process import serving
-from scoring_server import Server, User, toy_model
+from in_process import Clock, Restarts, serving
+from scoring_server import Server, User, becomes, running, toy_model
 
 IDLE_BYTES = 200 << 20
 
@@ -29,12 +28,15 @@ def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path
         yield started
 
 
-def test_an_idle_service_is_small(server: Server, http: httpx.Client):
-    assert server.process is not None and http.get("/v2/health/ready").status_code == 200
-    process = psutil.Process(server.process.pid)
-    processes = [process, *process.children(recursive=True)]
-    assert len(processes) == 2, "the web process and the engine"
-    assert sum(each.memory_info().rss for each in processes) < IDLE_BYTES
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
+def test_an_idle_service_is_small(tmp_path: Path, fill: Callable[[Path], Path]):
+    with running(fill(tmp_path / "data")) as server:
+        assert server.process is not None
+        process = psutil.Process(server.process.pid)
+        processes = [process, *process.children(recursive=True)]
+        assert len(processes) == 2, "the web process and the engine"
+        assert sum(each.memory_info().rss for each in processes) < IDLE_BYTES
 
 
 def test_a_model_comes_goes_and_retires(server: Server, http: httpx.Client):
@@ -79,34 +81,35 @@ def test_a_damaged_artefact_is_not_served_and_does_not_stop_the_others(server: S
     assert any("damaged/1.clkm" in line["message"] for line in server.log_lines())
 
 
-def test_states_outlive_the_service(server: Server):
-    with server.client() as http:
+def test_states_outlive_the_service(tmp_path: Path, fill: Callable[[Path], Path], restart: Restarts):
+    with restart.running(fill(tmp_path / "data")) as server, server.client() as http:
         http.post("/v2/repository/models/toy/unload").raise_for_status()
-        server.kill()
-        server.start()
+        restart.of(server)
         with server.client() as again:
             assert again.get("/v2/models/toy").status_code == 410
             again.post("/v2/repository/models/toy/load").raise_for_status()
             assert again.get("/v2/models/toy").status_code == 200
 
 
-def test_finished_jobs_and_keys_expire(tmp_path: Path, fill: Callable[[Path], Path]):
-    short = {"RESULT_RETENTION_SECONDS": "1", "KEY_RETENTION_SECONDS": "1", "RETENTION_CHECK_SECONDS": "0.5"}
+def test_finished_jobs_and_keys_expire(tmp_path: Path, fill: Callable[[Path], Path], clock: Clock):
+    short = {"RESULT_RETENTION_SECONDS": "1e4", "KEY_RETENTION_SECONDS": "1e5", "RETENTION_CHECK_SECONDS": "0.1"}
     with serving(fill(tmp_path / "data"), environment=short) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         job = http.post("/v2/models/toy/jobs", content=user.encrypt()[1]).json()["id"]
-        end = time.monotonic() + 30
-        while time.monotonic() < end and (
-            http.get("/v2/keys").json()["keys"] or http.get(f"/v2/jobs/{job}").is_success
-        ):
-            time.sleep(0.2)
-        assert http.get(f"/v2/jobs/{job}").status_code == 404
-        assert http.get("/v2/keys").json() == {"keys": []}
+        assert becomes(lambda: http.get(f"/v2/jobs/{job}").json()["state"], "done")
+        server.do(server.services._housekeeping._retention())
+        assert http.get(f"/v2/jobs/{job}").status_code == 200
+        clock.pass_seconds(2e4)
+        assert becomes(lambda: http.get(f"/v2/jobs/{job}").status_code, 404)
+        assert len(http.get("/v2/keys").json()["keys"]) == 1
+        clock.pass_seconds(1e5)
+        assert becomes(lambda: http.get("/v2/keys").json(), {"keys": []})
         files = [path for path in (server.data / "objects").rglob("*") if path.is_file()]
         assert files == []
 
 
+@pytest.mark.os_entropy  # TLS
 def test_tls(tmp_path: Path, fill: Callable[[Path], Path]):
     certificate, key = self_signed(tmp_path)
     paths = {"TLS_CERTIFICATE": str(certificate), "TLS_KEY": str(key), "HEADER_SECONDS": "2"}

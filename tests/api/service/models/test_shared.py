@@ -16,10 +16,12 @@ from two_services import Shared, pair, shared
 from cloakwork.models.compiler import CompiledModel
 from cloakwork.models.program.artefact import program_to_bytes
 
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
+
 SEEN_SECONDS = 10.0  # five, and what a loaded machine adds
 
 
-@pytest.fixture(scope="module", params=["file", pytest.param("s3", marks=pytest.mark.tier("all"))])
+@pytest.fixture(scope="module", params=["file", "s3"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     with shared(tmp_path_factory.mktemp("shared"), request.param == "s3") as found:
         yield found
@@ -186,7 +188,6 @@ def damage(both: Shared, name: str, artefact: bytes) -> bool:
     return True
 
 
-@pytest.mark.tier("all")
 def test_a_service_killed_while_it_publishes(both: Shared, tmp_path: Path, artefact: bytes):
     """Whatever moment it was: the version is everywhere or nowhere, and the same request again ends it."""
     with pair(tmp_path / "one", tmp_path / "two", both) as (one, two):
@@ -212,7 +213,6 @@ def test_a_service_killed_while_it_publishes(both: Shared, tmp_path: Path, artef
                 assert becomes(lambda server=server, name=name: served(server, name), digest(artefact), SEEN_SECONDS)
 
 
-@pytest.mark.tier("all")
 def test_a_zoo_that_one_service_has_compiled_is_not_compiled_again(both: Shared, tmp_path: Path, artefact: bytes):
     """Nor when the model has been retired since: the mark of its file travels."""
     mark = "ab" * 32

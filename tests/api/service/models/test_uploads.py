@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
-from in_process import serving
-from scoring_server import Server, User, becomes, new_tenant, toy_model
+from in_process import Restarts, serving
+from scoring_server import Server, User, becomes, new_tenant, running, toy_model
 
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.parameters import parameter_set
@@ -26,7 +26,7 @@ MOST_BYTES = 1 << 20
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]) -> Iterator[Server]:
-    settings = {"MAX_MODEL_BYTES": str(MOST_BYTES), "BODY_IDLE_SECONDS": "1"}
+    settings = {"MAX_MODEL_BYTES": str(MOST_BYTES), "BODY_IDLE_SECONDS": "600"}
     with serving(fill(tmp_path_factory.mktemp("uploads") / "data"), environment=settings) as started:
         yield started
 
@@ -86,10 +86,17 @@ def test_an_uploaded_model_scores(http: httpx.Client, server: Server, artefact: 
     user.upload()
     body = user.encrypt()[1]
     assert user.decrypt(user.infer(body).content).shape == (1, 3)
-    server.kill()
-    server.start()
-    with server.client() as again:
-        assert again.get("/v2/models/sent").json()["versions"] == ["1"]
+
+
+def test_an_uploaded_model_outlives_the_service(
+    tmp_path: Path, fill: Callable[[Path], Path], artefact: bytes, restart: Restarts
+):
+    with restart.running(fill(tmp_path / "data")) as server:
+        with server.client() as http:
+            assert send(http, "sent", "1", artefact).status_code == 201
+        restart.of(server)
+        with server.client() as again:
+            assert again.get("/v2/models/sent").json()["versions"] == ["1"]
 
 
 def test_the_same_bytes_again_are_no_error_and_others_are(
@@ -216,12 +223,16 @@ def test_bodies_of_another_length_and_slow_ones(http: httpx.Client, server: Serv
     with raw(server, "cut", len(artefact), artefact[: len(artefact) // 2]):
         assert becomes(lambda: len(left(server, "cut")), 1)
     assert becomes(lambda: left(server, "cut"), [])
-    with raw(server, "slow", len(artefact), artefact[: len(artefact) // 2]) as silent:
-        assert silent.recv(65536).startswith(b"HTTP/1.1 408 ")
-    assert left(server, "slow") == []
     with raw(server, "long", len(artefact), artefact + b"GET / surplus\r\n\r\n") as surplus:
         assert surplus.recv(65536).startswith(b"HTTP/1.1 201 ")
     assert (server.data / "models" / "long" / "1.clkm").read_bytes() == artefact
+
+
+def test_a_body_that_stops(tmp_path: Path, artefact: bytes):
+    with serving(tmp_path / "data", environment={"BODY_IDLE_SECONDS": "0.2"}) as server:
+        with raw(server, "slow", len(artefact), artefact[: len(artefact) // 2]) as silent:
+            assert silent.recv(65536).startswith(b"HTTP/1.1 408 ")
+        assert left(server, "slow") == []
 
 
 def test_two_requests_for_one_version(server: Server, artefact: bytes, other: bytes):
@@ -243,8 +254,9 @@ def test_two_requests_for_one_version(server: Server, artefact: bytes, other: by
 
 
 @pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_a_killed_service_has_the_version_or_nothing(tmp_path: Path, fill: Callable[[Path], Path], artefact: bytes):
-    with serving(fill(tmp_path / "data")) as server:
+    with running(fill(tmp_path / "data")) as server:
         with raw(server, "killed", len(artefact), artefact[:-1]):
             assert becomes(lambda: len(left(server, "killed")), 1)
             server.kill()

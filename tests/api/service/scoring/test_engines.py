@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from fake_engines import FakeEngines
-from in_process import serving
-from scoring_server import Server, User, becomes, resident
+from scoring_server import Server, User, becomes, resident, running
 
 from cloakwork.api.engine.options import EngineOptions
 from cloakwork.api.errors import UnavailableError
@@ -185,22 +184,23 @@ def attempts(server: Server, job: str) -> int:
         return int(database.execute("SELECT attempts FROM jobs WHERE id = ?", (job,)).fetchone()[0])
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_the_end_of_one_takes_its_own_run_alone(tmp_path: Path, fill: Callable[[Path], Path], compiled: CompiledModel):
-    with serving(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
+    with running(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
         user = User.of(http)
         user.upload()
-        bodies = [user.encrypt(samples=2500, seed=number)[1] for number in range(2)]
-        jobs = [http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"] for body in bodies]
-
-        def places() -> dict[str, str]:
-            return {run["id"]: run["device"] for run in http.get("/v2/admin/load").json()["runs"]}
-
-        assert becomes(lambda: places(), dict.fromkeys(jobs, "cpu"))
-        load = http.get("/v2/admin/load").json()["engine"]
-        assert (load["workers"], load["devices"]) == (2, ["cpu", "cpu"])
-        assert [(each["running"], each["answers"]) for each in load["processes"]] == [(1, True)] * 2
-        assert len({each["process"] for each in load["processes"]}) == 2
-        os.kill(load["processes"][0]["process"], signal.SIGKILL)
+        bodies = [user.encrypt(samples=30, seed=number)[1] for number in range(2)]
+        before = http.get("/v2/admin/load").json()["engine"]
+        assert (before["workers"], before["devices"]) == (2, ["cpu", "cpu"])
+        assert [each["answers"] for each in before["processes"]] == [True, True]
+        with server.engine_held():
+            jobs = [http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"] for body in bodies]
+            assert becomes(lambda: [http.get(f"/v2/jobs/{job}").json()["state"] for job in jobs], ["running"] * 2)
+            load = http.get("/v2/admin/load").json()["engine"]
+            assert [each["running"] for each in load["processes"]] == [1, 1]
+            assert len({each["process"] for each in load["processes"]}) == 2
+            os.kill(load["processes"][0]["process"], signal.SIGKILL)
         for job in jobs:
             assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"], "done")
         assert sorted(attempts(server, job) for job in jobs) == [1, 2]
@@ -212,9 +212,11 @@ def test_the_end_of_one_takes_its_own_run_alone(tmp_path: Path, fill: Callable[[
         assert after["processes"][1]["process"] == load["processes"][1]["process"]
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_keys_are_where_their_runs_were(tmp_path: Path, fill: Callable[[Path], Path]):
     """One after the other, a key's requests stay with one engine; at the same time they go to both; deleting it empties both."""
-    with serving(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
+    with running(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
         user = User.of(http)
         identity = user.upload()
         body = user.encrypt()[1]
@@ -233,25 +235,32 @@ def test_keys_are_where_their_runs_were(tmp_path: Path, fill: Callable[[Path], P
         assert becomes(lambda: resident(http), [0, 0])
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_the_end_of_the_service_is_no_loss(tmp_path: Path, fill: Callable[[Path], Path]):
     """Engines end one after another then: what one had is not another's, and has not failed."""
     limits = {**TWO, "DEVICES": "cpu cpu cpu", "MAX_ATTEMPTS": "1"}
-    with serving(fill(tmp_path / "data"), environment=limits) as server:
+    with running(fill(tmp_path / "data"), environment=limits) as server:
         with server.client() as http:
             user = User.of(http)
             user.upload()
-            body = user.encrypt(samples=3000)[1]
-            jobs = [http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"] for _ in range(3)]
-            assert becomes(lambda: [http.get(f"/v2/jobs/{job}").json()["state"] for job in jobs], ["running"] * 3)
-        server.stop()
+            body = user.encrypt(samples=30)[1]
+            with server.engine_held():
+                jobs = [
+                    http.post("/v2/models/toy/jobs", content=body).raise_for_status().json()["id"] for _ in range(3)
+                ]
+                assert becomes(lambda: [http.get(f"/v2/jobs/{job}").json()["state"] for job in jobs], ["running"] * 3)
+                server.stop()
         server.start()
         with server.client() as http:
             for job in jobs:
                 assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"], "done")
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_the_service_is_ready_while_any_is_up(tmp_path: Path, fill: Callable[[Path], Path]):
-    with serving(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
+    with running(fill(tmp_path / "data"), environment=TWO) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         body = user.encrypt(samples=30)[1]

@@ -13,6 +13,8 @@ from cloakwork.fhe_core.switched_ciphertexts import load_results
 from cloakwork.models.audit.audit_key import load_audit_key
 from cloakwork.models.compiler import compile_onnx
 
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
+
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("devices", ["cuda", "auto"])

@@ -48,7 +48,7 @@ def test_answers_and_jobs_have_their_own_bytes(tmp_path: Path, fill: Callable[[P
         at_once = metric(http, JOINED)
         assert at_once >= REQUESTS // 2
         times = [float(answer.headers["Fhe-Compute-Seconds"]) for answer in answers]
-        assert all(0 < each < 5 for each in times)
+        assert all(each > 0 for each in times)
 
         with server.engine_held():
             first = occupied(server, user)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
-from scoring_server import Server, User, running
+from scoring_server import Server, User, becomes, running
+
+pytestmark = [pytest.mark.tier("all"), pytest.mark.os_entropy]
 
 DISK_BYTES = 40 << 20
 RESERVE_BYTES = 4 << 20
@@ -113,10 +114,8 @@ def test_a_disk_that_others_have_filled(server: Server):
         assert http.post("/v2/models/toy/jobs", content=body).status_code == 202
         assert User.of(http).upload()
         assert http.delete(f"/v2/keys/{key}").status_code == 204
-        end = time.monotonic() + 20
-        while (server.data / "reserve").stat().st_size < RESERVE_BYTES // 2 and time.monotonic() < end:
-            time.sleep(0.1)
-        assert (server.data / "reserve").stat().st_size == RESERVE_BYTES // 2, "the reserve is made again"
+        reserve = server.data / "reserve"
+        assert becomes(lambda: reserve.stat().st_size, RESERVE_BYTES // 2), "the reserve is made again"
         assert [line for line in server.log_lines() if line["level"] == "error" and "exception" in line] == []
 
 
@@ -128,12 +127,8 @@ def test_a_result_without_room_fails_its_job_and_the_service_goes_on(server: Ser
         of_another_program = fill_up(server.data.parent)
         states = []
         for job in jobs:
-            end = time.monotonic() + 60
-            state = http.get(f"/v2/jobs/{job}").json()
-            while state["state"] in ("queued", "running") and time.monotonic() < end:
-                time.sleep(0.05)
-                state = http.get(f"/v2/jobs/{job}").json()
-            states.append(state)
+            assert becomes(lambda job=job: http.get(f"/v2/jobs/{job}").json()["state"] in ("queued", "running"), False)
+            states.append(http.get(f"/v2/jobs/{job}").json())
         assert {state["state"] for state in states} <= {"done", "failed"}, states
         assert {state["error"]["code"] for state in states if state["error"]} == {"storage_full"}
         assert list((server.data / "objects").rglob(".*.tmp")) == []

@@ -10,15 +10,18 @@ from pathlib import Path
 import httpx
 import pytest
 from in_process import serving
-from postgresql import postgresql, reason_without
-from scoring_server import Server, User, new_tenant
+from postgresql import needs_postgresql, postgresql
+from scoring_server import Server, User, new_tenant, running
 
 AT_ONCE = 10
 KEYS_ALLOWED = 3
 BOOTSTRAPS_ALLOWED = 3  # in runs of one sample
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+POSTGRESQL = pytest.param("postgresql", marks=[pytest.mark.tier("all"), pytest.mark.os_entropy])
+
+
+@pytest.fixture(scope="module", params=["sqlite", POSTGRESQL])
 def servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, fill: Callable[[Path], Path]
 ) -> Iterator[list[Server]]:
@@ -29,15 +32,14 @@ def servers(
         with serving(folder / "data", insecure=False) as server:
             yield [server]
         return
-    if reason_without() is not None:
-        pytest.skip(str(reason_without()))
+    needs_postgresql()
     (folder / "objects").mkdir()
     with postgresql() as database:
         shared = {"DATABASE_URL": database, "STORAGE_URL": (folder / "objects").as_uri()}
         new_tenant(folder, "first", database=database)
         with (
-            serving(fill(folder / "one"), insecure=False, environment=shared) as one,
-            serving(fill(folder / "two"), insecure=False, environment=shared) as two,
+            running(fill(folder / "one"), insecure=False, environment=shared) as one,
+            running(fill(folder / "two"), insecure=False, environment=shared) as two,
         ):
             yield [one, two]
 
