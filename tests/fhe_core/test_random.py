@@ -12,12 +12,15 @@ import math
 import os
 import subprocess
 import sys
+import textwrap
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from cloakwork.fhe_core import _engine
-from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.client import ClientKey
+from cloakwork.fhe_core.errors import ParameterError, ShapeError
 
 Z_LIMIT = 4.9
 ENTROPY = hashlib.sha256(b"tests/fhe_core/test_random.py").digest()
@@ -146,6 +149,7 @@ def test_different_entropy_gives_different_samples() -> None:
 # --- what is left behind ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.os_entropy
 @pytest.mark.parametrize("variant", ["", "avx2", "baseline"])
 def test_streams_leave_neither_key_nor_keystream_on_the_stack(variant: str) -> None:
     """The temporary seed, the lanes of the block function, and spilled registers of it."""
@@ -153,3 +157,71 @@ def test_streams_leave_neither_key_nor_keystream_on_the_stack(variant: str) -> N
     environment = os.environ | {"CLOAKWORK_CPU": variant}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     assert result.stdout.strip() == "[0, 0, 0, 0]"
+
+
+# --- entropy of the tests --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def replaceable() -> Iterator[None]:
+    """Gives the test's own fixed entropy back."""
+    yield
+    _engine.testing.replace_entropy(hashlib.sha256(b"after a test that replaced the entropy").digest())
+
+
+def draws() -> list[bytes]:
+    """Two keys and an encryption, each of which asks for entropy."""
+    first, second = ClientKey.generate("toy"), ClientKey.generate("toy")
+    return [first._secret_key.export(), second._secret_key.export(), first.encrypt([1, 2]).words.tobytes()]
+
+
+@pytest.mark.usefixtures("replaceable")
+def test_replaced_entropy_repeats_what_is_drawn() -> None:
+    _engine.testing.replace_entropy(ENTROPY)
+    before = draws()
+    assert len(set(before)) == 3  # one request after the other has bytes of its own
+    assert draws() != before
+    _engine.testing.replace_entropy(ENTROPY)
+    assert draws() == before
+    _engine.testing.replace_entropy(bytes(32))
+    assert not set(draws()) & set(before)
+
+
+@pytest.mark.os_entropy
+@pytest.mark.usefixtures("replaceable")
+def test_only_requests_to_the_operating_system_are_counted() -> None:
+    _engine.testing.replace_entropy(ENTROPY)
+    count = _engine.testing.entropy_requests()
+    fixed = draws()
+    assert _engine.testing.entropy_requests() == count
+    _engine.testing.replace_entropy(None)
+    assert not set(draws()) & set(fixed)
+    assert _engine.testing.entropy_requests() > count
+
+
+@pytest.mark.parametrize("entropy", [b"", bytes(31), bytes(33)])
+def test_replaced_entropy_of_another_length_is_refused(entropy: bytes) -> None:
+    with pytest.raises(ShapeError, match="entropy"):
+        _engine.testing.replace_entropy(entropy)
+
+
+@pytest.mark.os_entropy
+@pytest.mark.parametrize("allowed", [None, "0"])
+def test_entropy_is_replaced_in_tests_only(allowed: str | None) -> None:
+    code = """
+        from cloakwork.fhe_core import _engine, client, errors
+        try:
+            _engine.testing.replace_entropy(bytes(32))
+        except errors.ParameterError as error:
+            print(error)
+        keys = [client.ClientKey.generate("gate_64")._secret_key.export() for _ in range(2)]
+        print(keys[0] != keys[1], _engine.testing.entropy_requests() >= 2)
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "CLOAKWORK_ALLOW_TOY"}
+    if allowed is not None:
+        environment["CLOAKWORK_ALLOW_TOY"] = allowed
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    refusal, drawn = result.stdout.splitlines()
+    assert "set CLOAKWORK_ALLOW_TOY=1 in tests" in refusal
+    assert drawn == "True True"
