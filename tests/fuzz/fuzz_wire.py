@@ -1,10 +1,10 @@
 """Fuzz target for everything that reads bytes: refuse with an error of the tree, or read an object that writes back to the same bytes.
 
-    python tests/fuzz/fuzz_wire.py --seconds 60 [--seed N]
+    python tests/fuzz/fuzz_wire.py (--inputs 1000 | --seconds 60) [--seed N]
 
-With atheris (pip install atheris) the fuzzer is guided by coverage; without it, the same mutations are drawn at random.
-The mutators know the format: half of the inputs get their total and checksum mended, so that the checks behind those are
-reached.
+All that is random follows from the seed. With atheris (pip install atheris) the fuzzer is guided by coverage; without it, the same
+mutations are drawn at random. The mutators know the format: half of the inputs get their total and checksum mended, so that the checks
+behind those are reached.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import math
 import os
 import random
 import resource
@@ -32,7 +33,7 @@ try:
 except ImportError:
     atheris = None
 
-from cloakwork.fhe_core import keystore, wire
+from cloakwork.fhe_core import _engine, keystore, wire
 from cloakwork.fhe_core.any_ciphertexts import load_ciphertexts
 from cloakwork.fhe_core.ciphertexts import Ciphertexts, PackedCiphertexts, SeededCiphertexts, SeededPackedCiphertexts
 from cloakwork.fhe_core.client import ClientKey
@@ -173,13 +174,20 @@ def no_derivation(_passphrase: str, _salt: bytes, cost: keystore.ScryptCost) -> 
     return bytes(32)
 
 
-def run_random(seconds: float, seed: int) -> tuple[int, int]:
-    """Random mutations until the time is over: inputs tried, inputs accepted."""
+def fix_entropy(seed: int) -> None:
+    """Keys, salts and encryptions of the corpus follow from the seed."""
+    generator = random.Random(f"entropy of seed {seed}")
+    os.urandom = generator.randbytes
+    _engine.testing.replace_entropy(generator.randbytes(32))
+
+
+def run_random(inputs: float, seconds: float, seed: int) -> tuple[int, int]:
+    """Tries so many random mutations, or until the time is over: inputs tried, inputs accepted."""
     generator = random.Random(seed)
     pool = corpus()
     tried = accepted = 0
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while tried < inputs and time.monotonic() < end:
         data = mutate(generator.choice(pool), generator)
         tried += 1
         if check(data):
@@ -189,8 +197,9 @@ def run_random(seconds: float, seed: int) -> tuple[int, int]:
     return tried, accepted
 
 
-def run_guided(seconds: float, seed: int) -> None:
-    """Coverage-guided; ends the process."""
+def run_guided(inputs: float, seconds: float, seed: int) -> None:
+    """Guides mutations by coverage; ends the process."""
+    limit = f"-max_total_time={int(seconds)}" if seconds < math.inf else f"-runs={int(inputs)}"
     generator = random.Random(seed)
 
     def custom_mutator(data: bytes, max_size: int, mutation_seed: int) -> bytes:
@@ -205,7 +214,7 @@ def run_guided(seconds: float, seed: int) -> None:
         for i, data in enumerate(corpus()):
             (Path(folder) / str(i)).write_bytes(data)
         options = [
-            f"-max_total_time={int(seconds)}",
+            limit,
             f"-seed={seed}",
             "-max_len=65536",
             "-print_final_stats=1",
@@ -231,16 +240,20 @@ def _instrument() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--inputs", type=float, default=math.inf)
+    parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--random", action="store_true", help="random mutations even where atheris is installed")
     arguments = parser.parse_args()
+    if math.isinf(arguments.inputs) and math.isinf(arguments.seconds):
+        parser.error("expected --inputs or --seconds")
     keystore._derive = no_derivation
+    fix_entropy(arguments.seed)
     if os.environ.get("CLOAKWORK_ENGINE") != "sanitize":  # whose shadow of the address space counts as data
         resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
     if atheris is not None and not arguments.random:
-        run_guided(arguments.seconds, arguments.seed)
-    tried, accepted = run_random(arguments.seconds, arguments.seed)
+        run_guided(arguments.inputs, arguments.seconds, arguments.seed)
+    tried, accepted = run_random(arguments.inputs, arguments.seconds, arguments.seed)
     sys.stdout.write(f"{tried} inputs, {accepted} accepted, seed {arguments.seed}\n")
 
 

@@ -35,9 +35,6 @@ from cloakwork.models.trees.compile_ensemble import compile_ensemble
 from cloakwork.models.trees.ensemble import Tree, TreeEnsemble
 
 TOY = parameter_set("toy_two_limb")
-KEY = ClientKey._from_entropy(TOY, bytes(range(32)))
-OTHER = KEY.encrypt(np.zeros((1, 7)), encoding=Encoding.TORUS)
-OTHER_RANK = KEY.encrypt(-np.ones((3, 1, 2)) / 4, encoding=Encoding.TORUS)
 CALIBRATION = np.random.default_rng(5).uniform(-1, 1, (50, 3))
 LOADING = (SerializationError, KeyMismatchError)
 MOST_BYTES = 1 << 28  # that reading a few kilobytes may take for a moment
@@ -123,7 +120,12 @@ STEPS: list[dict[str, Any]] = [
 ]
 
 
-def used(specification: ClientSpecification) -> None:
+@pytest.fixture(scope="module")
+def key() -> ClientKey:
+    return ClientKey._from_entropy(TOY, bytes(range(32)))
+
+
+def used(specification: ClientSpecification, key: ClientKey) -> None:
     """Encrypts and decrypts; the client's own input may be refused by an error of the tree."""
     shape = specification.input_shape
     for x in (
@@ -135,14 +137,15 @@ def used(specification: ClientSpecification) -> None:
         (np.zeros((2, 1, 4, 4)), np.full((2, 3), 1e308)),
     ):
         try:
-            specification.encrypt(KEY, x)
+            specification.encrypt(key, x)
         except FheError:
             continue
     fitting = np.full((2, specification.output_scale.size), 0.1)
-    for result in (KEY.encrypt(fitting, encoding=Encoding.TORUS), OTHER, OTHER_RANK):
+    for values in (fitting, np.zeros((1, 7)), -np.ones((3, 1, 2)) / 4):
+        result = key.encrypt(values, encoding=Encoding.TORUS)
         for stage in ("scores", "probabilities", "labels"):
             try:
-                specification.decrypt(KEY, result, stage)  # type: ignore[arg-type]
+                specification.decrypt(key, result, stage)  # type: ignore[arg-type]
             except FheError:
                 continue
 
@@ -158,7 +161,7 @@ def _bounded() -> Any:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_client_specifications(name: str) -> None:
+def test_client_specifications(name: str, key: ClientKey) -> None:
     rng, accepted = random.Random(20260101), 0
     fields = json.loads(MODELS[name]().client.to_json())
     ClientSpecification.from_json(json.dumps(fields))
@@ -171,12 +174,12 @@ def test_client_specifications(name: str) -> None:
         except LOADING:
             continue
         accepted += 1
-        used(specification)
+        used(specification, key)
     assert 10 < accepted < 450  # both sides of the reader were reached
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_programs(name: str) -> None:
+def test_programs(name: str, key: ClientKey) -> None:
     rng, accepted = random.Random(20260102), 0
     header, arrays = taken_apart(program_to_bytes(MODELS[name]().program))
     for i in range(500):
@@ -193,7 +196,7 @@ def test_programs(name: str) -> None:
         accepted += 1
         model = CompiledModel(program)
         if i % 3 == 0:
-            used(model.client)
+            used(model.client, key)
         assert ClientSpecification.from_json(model.client.to_json()).input_shape == model.client.input_shape
         str(model)
         for x in (
