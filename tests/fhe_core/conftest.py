@@ -7,21 +7,19 @@ import pytest
 from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 
-# Two bits each: one limb, two limbs, ternary small key, blocks of the small key, raised bootstrap keys, several accumulators as one table,
-# keys that digits select, an NTRU accumulator.
-SETS = [
-    "toy",
+# Two bits each: one limb, blocks of the small key with two limbs, raised bootstrap keys, keys that digits select. One of each family of kernels.
+FAMILIES = ("toy", "toy_block_two_limb", "toy_raised", "toy_ap")
+# Two limbs, ternary small key, blocks of the small key, with raised keys, several accumulators as one table, an NTRU accumulator.
+OTHER_SETS = (
     "toy_two_limb",
     "toy_ternary",
     "toy_block",
-    "toy_block_two_limb",
-    "toy_raised",
     "toy_raised_block",
     "toy_extended",
     "toy_extended_two_limb",
-    "toy_ap",
     "toy_ntru_lut",
-]
+)
+SETS = [*FAMILIES, *(pytest.param(name, marks=pytest.mark.tier("all")) for name in OTHER_SETS)]
 
 
 @pytest.fixture(scope="module", params=SETS)

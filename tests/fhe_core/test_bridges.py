@@ -214,7 +214,16 @@ def test_a_whole_polynomial_and_arithmetic_after_it() -> None:
     assert (pair.levelled.decrypt(total)[0, places] == 4 * messages.reshape(-1) % 8).all()
 
 
-@pytest.mark.parametrize(("lookups", "level"), [("toy_large", 1), ("toy_large", 2), ("toy_fine", 2), ("toy", 2)])
+@pytest.mark.parametrize(
+    ("lookups", "level"),
+    [
+        ("toy_large", 1),
+        *(
+            pytest.param(*case, marks=pytest.mark.tier("all"))
+            for case in (("toy_large", 2), ("toy_fine", 2), ("toy", 2))
+        ),
+    ],
+)
 def test_noise_of_packing_is_what_is_foreseen(lookups: str, level: int) -> None:
     """The coefficients that hold nothing have the keyswitches' noise, values what they brought too; both are below the model, and not far."""
     parameters = smallest(lookups)

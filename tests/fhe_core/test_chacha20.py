@@ -109,6 +109,7 @@ def test_many_blocks_equal_an_independent_implementation(blocks: int) -> None:
     assert keystream(key, nonce, first, blocks) == oracle.update(bytes(64 * blocks))
 
 
+@pytest.mark.os_entropy
 @pytest.mark.parametrize("instruction_set", ["baseline", "avx2"])
 def test_every_instruction_set_gives_the_same_stream(instruction_set: str) -> None:
     program = (

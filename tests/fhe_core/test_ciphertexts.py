@@ -14,12 +14,17 @@ from cloakwork.fhe_core.client import ClientKey
 from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.errors import KeyMismatchError, ParameterError, ShapeError
 
-KEYS = {name: ClientKey.generate(name) for name in ("toy", "lut4")}  # one and two limbs
+NAMES = ("lut4", "toy")  # two limbs and one
 
 
-@pytest.fixture(params=KEYS)
-def key(request: pytest.FixtureRequest) -> ClientKey:
-    return KEYS[request.param]
+@pytest.fixture(scope="module")
+def keys() -> dict[str, ClientKey]:
+    return {name: ClientKey.generate(name) for name in NAMES}
+
+
+@pytest.fixture(params=NAMES)
+def key(request: pytest.FixtureRequest, keys: dict[str, ClientKey]) -> ClientKey:
+    return keys[request.param]
 
 
 # --- encryption and decryption ---------------------------------------------------------------------------------------------------
@@ -57,8 +62,8 @@ def test_every_encoding(key: ClientKey, encoding: Encoding, packed: bool) -> Non
 
 
 @pytest.mark.parametrize("count", [1, 255, 256, 257, 600])
-def test_packing_fills_polynomials(count: int) -> None:
-    key = KEYS["toy"]
+def test_packing_fills_polynomials(keys: dict[str, ClientKey], count: int) -> None:
+    key = keys["toy"]
     messages = np.arange(count) % 4
     packed = key.encrypt_packed(messages)
     groups = -(-count // key.parameters.polynomial_size)
@@ -70,28 +75,28 @@ def test_packing_fills_polynomials(count: int) -> None:
     np.testing.assert_array_equal(key.decrypt(key.public_key().encrypt(messages)), messages)
 
 
-def test_equal_messages_give_unrelated_ciphertexts() -> None:
-    key = KEYS["toy"]
+def test_equal_messages_give_unrelated_ciphertexts(keys: dict[str, ClientKey]) -> None:
+    key = keys["toy"]
     words = key.encrypt(np.zeros(50, dtype=int)).words
     assert len({row.tobytes() for row in words}) == 50
     assert key.encrypt([0], seeded=True).seed != key.encrypt([0], seeded=True).seed
 
 
 @pytest.mark.parametrize(("values", "position"), [([0, 4], "1"), ([-1], "0"), ([[0, 1], [2, 99]], r"\(1, 1\)")])
-def test_messages_out_of_range(values: list[int], position: str) -> None:
+def test_messages_out_of_range(keys: dict[str, ClientKey], values: list[int], position: str) -> None:
     with pytest.raises(ParameterError, match=rf"integers in \[0, 4\).*position {position} is outside") as caught:
-        KEYS["toy"].encrypt(values)
+        keys["toy"].encrypt(values)
     assert "99" not in str(caught.value)  # never the plaintext
 
 
 @pytest.mark.parametrize("values", [[0.3], [-0.26], [float("nan")], [float("inf")]])
-def test_torus_values_out_of_range(values: list[float]) -> None:
+def test_torus_values_out_of_range(keys: dict[str, ClientKey], values: list[float]) -> None:
     with pytest.raises(ParameterError, match="position 0 is outside"):
-        KEYS["toy"].encrypt_torus(values)
+        keys["toy"].encrypt_torus(values)
 
 
-def test_torus_values_up_to_half_on_request() -> None:
-    key = KEYS["toy"]
+def test_torus_values_up_to_half_on_request(keys: dict[str, ClientKey]) -> None:
+    key = keys["toy"]
     values = [-0.49, -0.25, 0.3, 0.49]
     np.testing.assert_allclose(key.decrypt(key.encrypt_torus(values, limit=0.5)), values, atol=1e-5)
 
@@ -100,14 +105,14 @@ def test_torus_values_up_to_half_on_request() -> None:
     ("values", "error"),
     [([], ShapeError), ([0.5], ShapeError), (["a"], ShapeError), ([1j], ShapeError), ([2**70], ShapeError)],
 )
-def test_values_that_are_no_messages(values: list[object], error: type[Exception]) -> None:
+def test_values_that_are_no_messages(keys: dict[str, ClientKey], values: list[object], error: type[Exception]) -> None:
     with pytest.raises(error):
-        KEYS["toy"].encrypt(values)  # type: ignore[arg-type]
+        keys["toy"].encrypt(values)  # type: ignore[arg-type]
 
 
-def test_bits_are_zero_or_one() -> None:
+def test_bits_are_zero_or_one(keys: dict[str, ClientKey]) -> None:
     with pytest.raises(ParameterError, match="position 1 is neither"):
-        KEYS["toy"].encrypt_bits([0, 2])
+        keys["toy"].encrypt_bits([0, 2])
 
 
 def test_messages_need_an_exact_set() -> None:
@@ -115,8 +120,8 @@ def test_messages_need_an_exact_set() -> None:
         ClientKey.generate("gate_64").encrypt([1], encoding=Encoding.MESSAGE)
 
 
-def test_noise_of_torus_values_needs_the_truth() -> None:
-    key = KEYS["toy"]
+def test_noise_of_torus_values_needs_the_truth(keys: dict[str, ClientKey]) -> None:
+    key = keys["toy"]
     ciphertexts = key.encrypt_torus([0.1, -0.2])
     with pytest.raises(ParameterError, match="pass expected="):
         key.decrypt(ciphertexts, return_noise=True)
@@ -124,12 +129,12 @@ def test_noise_of_torus_values_needs_the_truth() -> None:
     assert 0 < float(np.abs(noise).max()) < 1e-5
 
 
-def test_foreign_keys_are_noticed() -> None:
-    ciphertexts = KEYS["toy"].encrypt([1])
+def test_foreign_keys_are_noticed(keys: dict[str, ClientKey]) -> None:
+    ciphertexts = keys["toy"].encrypt([1])
     with pytest.raises(KeyMismatchError, match="different secret keys"):
         ClientKey.generate("toy").decrypt(ciphertexts)
     with pytest.raises(KeyMismatchError, match="expected parameter set 'lut4', got 'toy'"):
-        KEYS["lut4"].decrypt(ciphertexts)
+        keys["lut4"].decrypt(ciphertexts)
     with pytest.raises(KeyMismatchError, match="different secret keys"):
         ciphertexts + ClientKey.generate("toy").encrypt([1])
 
@@ -138,10 +143,10 @@ def test_foreign_keys_are_noticed() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(data=st.data(), name=st.sampled_from(sorted(KEYS)))
-def test_arithmetic_is_that_of_the_integers(data: st.DataObject, name: str) -> None:
+@given(data=st.data(), name=st.sampled_from(NAMES))
+def test_arithmetic_is_that_of_the_integers(keys: dict[str, ClientKey], data: st.DataObject, name: str) -> None:
     """Without padding, a p-bit message is an integer modulo 2^p."""
-    key = KEYS[name]
+    key = keys[name]
     modulus = 1 << key.parameters.message_bits
     vectors = st.lists(st.integers(0, modulus - 1), min_size=3, max_size=3)
     x, y = (np.array(data.draw(vectors)) for _ in range(2))
@@ -153,12 +158,12 @@ def test_arithmetic_is_that_of_the_integers(data: st.DataObject, name: str) -> N
 
 
 @settings(max_examples=60, deadline=None)
-@given(name=st.sampled_from(sorted(KEYS)), seed=st.integers(0, 2**32), factor=st.integers(-(2**31) + 1, 2**31 - 1))
-def test_word_arithmetic_is_exact_modulo_q(name: str, seed: int, factor: int) -> None:
-    params = KEYS[name].parameters
+@given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32), factor=st.integers(-(2**31) + 1, 2**31 - 1))
+def test_word_arithmetic_is_exact_modulo_q(keys: dict[str, ClientKey], name: str, seed: int, factor: int) -> None:
+    params = keys[name].parameters
     generator = np.random.default_rng(seed)
     size = (2, params.large_dimension + 1)
-    x, y = (generator.integers(0, params.modulus, size, dtype=KEYS[name].encrypt(0).words.dtype) for _ in range(2))
+    x, y = (generator.integers(0, params.modulus, size, dtype=keys[name].encrypt(0).words.dtype) for _ in range(2))
     x[0, :3] = [0, params.modulus - 1, 1]
     y[0, :3] = [0, params.modulus - 1, params.modulus - 1]
     a, b = Ciphertexts.from_words(params, x), Ciphertexts.from_words(params, y)
@@ -169,13 +174,13 @@ def test_word_arithmetic_is_exact_modulo_q(name: str, seed: int, factor: int) ->
     np.testing.assert_array_equal((a * factor).words, xi * factor % q)
 
 
-def test_a_sum_that_runs_into_the_padding_shows() -> None:
-    key = KEYS["toy"]
+def test_a_sum_that_runs_into_the_padding_shows(keys: dict[str, ClientKey]) -> None:
+    key = keys["toy"]
     np.testing.assert_array_equal(key.decrypt(key.encrypt([3, 2]) + key.encrypt([3, 1])), [6, 3])
 
 
-def test_broadcasting_and_factors_per_ciphertext() -> None:
-    key = KEYS["toy"]
+def test_broadcasting_and_factors_per_ciphertext(keys: dict[str, ClientKey]) -> None:
+    key = keys["toy"]
     grid = key.encrypt([[0], [1]]) + key.encrypt([0, 1, 2])
     np.testing.assert_array_equal(key.decrypt(grid), [[0, 1, 2], [1, 2, 3]])
     np.testing.assert_array_equal(key.decrypt(key.encrypt([1, 1, 1]) * [1, 2, 3]), [1, 2, 3])
@@ -193,13 +198,13 @@ def test_broadcasting_and_factors_per_ciphertext() -> None:
     ("factor", "error"),
     [(0.5, ShapeError), ("2", ShapeError), (2**31, ParameterError), (-(2**63), ParameterError), (2**64, ShapeError)],
 )
-def test_factors_that_are_refused(factor: object, error: type[Exception]) -> None:
+def test_factors_that_are_refused(keys: dict[str, ClientKey], factor: object, error: type[Exception]) -> None:
     with pytest.raises(error):
-        KEYS["toy"].encrypt([1]) * factor
+        keys["toy"].encrypt([1]) * factor
 
 
-def test_constants_of_the_wrong_kind() -> None:
-    key = KEYS["toy"]
+def test_constants_of_the_wrong_kind(keys: dict[str, ClientKey]) -> None:
+    key = keys["toy"]
     with pytest.raises(ShapeError, match="expected integers"):
         key.encrypt([1]) + 0.5
     with pytest.raises(ParameterError, match="bits have none"):
@@ -209,8 +214,8 @@ def test_constants_of_the_wrong_kind() -> None:
     np.testing.assert_allclose(key.decrypt(key.encrypt_torus([0.1]) + 0.05), [0.15], atol=1e-5)
 
 
-def test_weight_norms() -> None:
-    key = KEYS["toy"]
+def test_weight_norms(keys: dict[str, ClientKey]) -> None:
+    key = keys["toy"]
     a, b = key.encrypt([1, 2]), key.encrypt([1, 0])
     assert a.weight_norm == 1
     assert (a + b).weight_norm == pytest.approx(math.sqrt(2))
@@ -224,8 +229,8 @@ def test_weight_norms() -> None:
 # --- as arrays -------------------------------------------------------------------------------------------------------------------
 
 
-def test_indexing_follows_numpy() -> None:
-    key = KEYS["toy"]
+def test_indexing_follows_numpy(keys: dict[str, ClientKey]) -> None:
+    key = keys["toy"]
     messages = np.arange(24).reshape(2, 3, 4) % 4
     ciphertexts = key.encrypt(messages)
     for index in (
@@ -252,8 +257,8 @@ def test_indexing_follows_numpy() -> None:
         len(key.encrypt(1))
 
 
-def test_reshape_and_concatenate() -> None:
-    key = KEYS["toy"]
+def test_reshape_and_concatenate(keys: dict[str, ClientKey]) -> None:
+    key = keys["toy"]
     messages = np.arange(12) % 4
     ciphertexts = key.encrypt(messages)
     np.testing.assert_array_equal(key.decrypt(ciphertexts.reshape(3, -1)), messages.reshape(3, 4))
@@ -274,15 +279,15 @@ def test_reshape_and_concatenate() -> None:
         concatenate([])
 
 
-def test_views_share_memory_and_copies_do_not() -> None:
-    ciphertexts = KEYS["toy"].encrypt(np.arange(6) % 4)
+def test_views_share_memory_and_copies_do_not(keys: dict[str, ClientKey]) -> None:
+    ciphertexts = keys["toy"].encrypt(np.arange(6) % 4)
     assert np.shares_memory(ciphertexts[1:3].words, ciphertexts.words)
     assert np.shares_memory(ciphertexts.reshape(2, 3).words, ciphertexts.words)
     assert not np.shares_memory(ciphertexts.copy().words, ciphertexts.words)
 
 
-def test_dlpack_shares_memory_both_ways() -> None:
-    key = KEYS["toy"]
+def test_dlpack_shares_memory_both_ways(keys: dict[str, ClientKey]) -> None:
+    key = keys["toy"]
     ciphertexts = key.encrypt([1, 2, 3])
     array = np.from_dlpack(ciphertexts)
     assert np.shares_memory(array, ciphertexts.words)
@@ -301,8 +306,8 @@ def test_dlpack_shares_memory_both_ways() -> None:
     np.testing.assert_array_equal(key.decrypt(back), [1, 2, 3])
 
 
-def test_words_that_are_refused() -> None:
-    params = KEYS["toy"].parameters
+def test_words_that_are_refused(keys: dict[str, ClientKey]) -> None:
+    params = keys["toy"].parameters
     width = params.large_dimension + 1
     with pytest.raises(ShapeError, match="__dlpack__, got list"):
         Ciphertexts.from_words(params, [[0] * width])

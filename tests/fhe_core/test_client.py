@@ -33,6 +33,7 @@ def smallest_sets() -> list[str]:
 
 
 SETS = smallest_sets()
+FAMILIES = ("toy", "toy_ap", "toy_raised", "toy_two_limb")
 
 
 def secrets(key: _engine.SecretKey) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +56,10 @@ def assert_noise(noise: np.ndarray, sigma: float) -> None:
     assert np.abs(noise).max() < 10 * sigma  # probability below 1e-15 for 1e8 draws
 
 
-@pytest.fixture(scope="module", params=SETS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in FAMILIES else pytest.mark.tier("all")) for name in SETS],
+)
 def key(request: pytest.FixtureRequest) -> _engine.SecretKey:
     return _engine.SecretKey.generate(_engine.parameter_set(request.param), ENTROPY)
 

@@ -5,7 +5,8 @@ test_session.py runs its own tests on `cuda` too. A build with CLOAKWORK_CUDA=EM
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +34,23 @@ TOY_KERNELS = [
     for kernel in KERNELS
     if kernel == "shaped" or not _engine.parameter_set(name).rounded_products
 ]
+ALL, RELEASE = pytest.mark.tier("all"), pytest.mark.tier("release")
+# One of each way to rotate. Emulated devices run these, which are small, and the others once (`test_every_toy_set`).
+FAMILIES = [
+    *(
+        (name, "shaped")
+        for name in ("toy", "toy_two_limb", "toy_raised", "toy_extended", "toy_lanes", "toy_block", "toy_ap")
+    ),
+    ("toy", "plain"),
+]
 
 Words = NDArray[Any]
+
+
+def is_slow(name: str, kernel: str) -> bool:
+    """Whether an emulated device takes seconds for a ciphertext: the plain kernel of a large ring."""
+    params = _engine.parameter_set(name)
+    return kernel == "plain" and params.polynomial_size * params.extension_factor > 512
 
 
 @dataclass(frozen=True)
@@ -77,15 +93,29 @@ def make_sessions(name: str, kernel: str) -> Sessions:
     return Sessions(params, secret, keys, cpu, cuda_key, _engine.CudaSession(cuda_key))
 
 
-@pytest.fixture(scope="module", params=TOY_KERNELS, ids="-".join)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(each, marks=() if each in FAMILIES else ALL) for each in TOY_KERNELS],
+    ids=["-".join(each) for each in TOY_KERNELS],
+)
 def sessions(request: pytest.FixtureRequest) -> Sessions:
     return make_sessions(*request.param)
+
+
+@pytest.fixture(scope="module")
+def toy() -> Sessions:
+    return make_sessions("toy", "shaped")
+
+
+def first(cases: list[Any], every: Iterable[Any]) -> list[Any]:
+    """Every case, those that are not among the first ones in a later tier."""
+    return [*cases, *(pytest.param(*case, marks=ALL) for case in every if case not in cases)]
 
 
 # --- stages ----------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", [0, 1, 2, 31, 32, 33, 300])
+@pytest.mark.parametrize("batch", [0, 1, 33, 300, *(pytest.param(batch, marks=ALL) for batch in (2, 31, 32))])
 def test_keyswitch(sessions: Sessions, batch: int) -> None:
     lwe = sessions.lwe(batch, seed=batch)
     np.testing.assert_array_equal(sessions.cuda.keyswitch(lwe), sessions.cpu.keyswitch(lwe))
@@ -109,8 +139,9 @@ def test_modulus_switch(sessions: Sessions, batch: int) -> None:
     np.testing.assert_array_equal(sessions.cuda.modulus_switch(small), sessions.cpu.modulus_switch(small))
 
 
-@pytest.mark.parametrize("batch", [0, 1, 5, 31, 32, 33, 150])
-@pytest.mark.parametrize("tables", [1, 3])
+@pytest.mark.parametrize(
+    ("tables", "batch"), first([(1, 0), (1, 1), (3, 5), (3, 33)], itertools.product((1, 3), (0, 1, 5, 31, 32, 33, 150)))
+)
 def test_blind_rotate(sessions: Sessions, batch: int, tables: int) -> None:
     switched = sessions.small(batch, 2 * sessions.params.table_size, seed=batch)
     arguments = sessions.tables(tables, seed=batch), None if tables == 1 else sessions.index(batch, tables)
@@ -148,8 +179,12 @@ def test_sample_extract(sessions: Sessions, batch: int) -> None:
 # --- the whole -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", [0, 1, 31, 32, 33, 257])
-@pytest.mark.parametrize("coefficients", [None, [0], [7, 0, 255]])
+@pytest.mark.parametrize(
+    ("coefficients", "batch"),
+    first(
+        [(None, 0), (None, 1), ([7, 0, 255], 33)], itertools.product((None, [0], [7, 0, 255]), (0, 1, 31, 32, 33, 257))
+    ),
+)
 def test_bootstrap(sessions: Sessions, batch: int, coefficients: list[int] | None) -> None:
     lwe, tables, index = sessions.lwe(batch, seed=batch), sessions.tables(4), sessions.index(batch, 4)
     chosen = None if coefficients is None else np.array(coefficients, np.uint32)
@@ -158,7 +193,7 @@ def test_bootstrap(sessions: Sessions, batch: int, coefficients: list[int] | Non
 
 
 def test_the_stages_make_the_bootstrap(sessions: Sessions) -> None:
-    lwe, tables = sessions.lwe(40), sessions.tables(1)
+    lwe, tables = sessions.lwe(5), sessions.tables(1)
     cuda, chosen = sessions.cuda, np.array([9, 200], np.uint32)
     glwe, nu = cuda.blind_rotate(cuda.modulus_switch(cuda.keyswitch(lwe)), tables), sessions.params.extension_factor
     parts = glwe.reshape(len(lwe), nu, *glwe.shape[-2:])
@@ -166,10 +201,9 @@ def test_the_stages_make_the_bootstrap(sessions: Sessions) -> None:
     np.testing.assert_array_equal(np.concatenate(entries, axis=1), cuda.bootstrap(lwe, tables, None, chosen))
 
 
+@ALL
 @pytest.mark.parametrize("batch", np.random.default_rng(3).integers(1, 3000, 2).tolist())
 def test_random_batch_sizes(sessions: Sessions, batch: int) -> None:
-    if sessions.params.rounded_products:
-        batch %= 256  # N = 2048 takes long where devices are emulated
     lwe, tables = sessions.lwe(batch, seed=batch), sessions.tables(2)
     index = sessions.index(batch, 2)
     np.testing.assert_array_equal(
@@ -182,8 +216,16 @@ def test_random_batch_sizes(sessions: Sessions, batch: int) -> None:
 # --- linear layer ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [1, 127, 128, 129, 2**15, 2**23, 2**31 - 1])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 5, 7), (3, 33, 70)])
+LIMITS = [1, 127, 128, 129, 2**15, 2**23, 2**31 - 1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "limit"),
+    first(
+        [((1, 1, 1), 2**31 - 1), ((3, 33, 70), 129), *(((2, 5, 7), limit) for limit in LIMITS)],
+        itertools.product([(1, 1, 1), (2, 5, 7), (3, 33, 70)], LIMITS),
+    ),
+)
 def test_linear(sessions: Sessions, limit: int, shape: tuple[int, int, int]) -> None:
     samples, rows, columns = shape
     generator = np.random.default_rng(limit)
@@ -230,7 +272,7 @@ def test_combine(sessions: Sessions, scales: tuple[int, int, int]) -> None:
 
 
 def test_sessions_in_threads_share_a_key(sessions: Sessions) -> None:
-    lwe, tables = sessions.lwe(100), sessions.tables(1)
+    lwe, tables = sessions.lwe(33), sessions.tables(1)
     expected = sessions.cpu.bootstrap(lwe, tables)
     others = [
         sessions.cuda,
@@ -264,14 +306,14 @@ def test_cancelled_calls_leave_a_working_session(sessions: Sessions) -> None:
 
 
 @pytest.mark.parametrize("device", [-1, 4096])
-def test_devices_that_do_not_exist(sessions: Sessions, device: int) -> None:
+def test_devices_that_do_not_exist(toy: Sessions, device: int) -> None:
     with pytest.raises(DeviceError, match="cloakwork devices"):
-        _engine.CudaKey(sessions.params, *sessions.keys, device=device)
+        _engine.CudaKey(toy.params, *toy.keys, device=device)
 
 
-def test_unknown_kernel(sessions: Sessions) -> None:
+def test_unknown_kernel(toy: Sessions) -> None:
     with pytest.raises(ParameterError, match="'shaped' or 'plain'"):
-        _engine.CudaKey(sessions.params, *sessions.keys, kernel="fast")
+        _engine.CudaKey(toy.params, *toy.keys, kernel="fast")
 
 
 def test_cancelled_expansion(sessions: Sessions) -> None:
@@ -334,10 +376,22 @@ def test_device_list() -> None:
     assert devices[0]["usable"], devices[0]["details"]
 
 
-# --- shipped sets ----------------------------------------------------------------------------------------------------------------
+# --- every set -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.tier("all")
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [pytest.param(*each, marks=ALL if is_slow(*each) else ()) for each in TOY_KERNELS if each not in FAMILIES],
+)
+def test_every_toy_set(name: str, kernel: str) -> None:
+    """Whole bootstraps of two ciphertexts, which is one for each layout of few ciphertexts and a rest."""
+    sessions = make_sessions(name, kernel)
+    lwe, tables = sessions.lwe(2), sessions.tables(2)
+    arguments = lwe, tables, np.array([1, 0], np.uint32), np.array([0, sessions.params.table_size - 1], np.uint32)
+    np.testing.assert_array_equal(sessions.cuda.bootstrap(*arguments), sessions.cpu.bootstrap(*arguments))
+
+
+@RELEASE
 @pytest.mark.parametrize("name", [*SHIPPED_SETS, *PAPER_SETS])
 def test_shipped_sets(name: str) -> None:
     """Both kernels and the CPU on a few ciphertexts of the full dimension; publications' sets too."""

@@ -25,7 +25,8 @@ from cloakwork.fhe_core.server import Session
 
 pytestmark = pytest.mark.gpu
 
-BATCHES = [1, 31, 33, pytest.param(369, id="random_batch-369"), pytest.param(141, id="random_batch-141")]
+ALL = pytest.mark.tier("all")
+BATCHES = [1, 33, *(pytest.param(batch, marks=ALL) for batch in (31, 141, 369))]
 
 
 @pytest.fixture(scope="module")

@@ -14,16 +14,22 @@ from cloakwork.fhe_core.lanes import lane_axis
 from cloakwork.fhe_core.parameters import ParameterSet
 from cloakwork.fhe_core.server import Session
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.tier("all")])]
 
 OWNED = [
     name for name in _engine.parameter_set_names() if _engine.parameter_set(name).party_count == 1
 ]  # test_threshold.py has the others
 EXACT = [name for name in OWNED if _engine.parameter_set(name).kind == "exact"]
 SHIPPED = [name for name in EXACT if not name.startswith("toy")]
+# One set of each way to rotate, of those that take seconds. The others are large for a CPU.
+TIERS = {"lut2": "test"} | dict.fromkeys(
+    ("lut2_cm2", "lut3_block", "lut3_raised", "lut4", "lut4_fft", "lut4_ntru"), "all"
+)
 
 
-@pytest.fixture(scope="module", params=SHIPPED)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.tier(TIERS.get(name, "release"))) for name in SHIPPED]
+)
 def key(request: pytest.FixtureRequest) -> ClientKey:
     return ClientKey.generate(request.param)
 
@@ -44,7 +50,6 @@ def in_lanes(params: ParameterSet, messages: NDArray[np.int64]) -> NDArray[np.in
     return messages if params.lane_count == 1 else (messages[..., None] + np.arange(params.lane_count)) % size
 
 
-@pytest.mark.tier("all")
 def test_every_message(key: ClientKey, session: Session) -> None:
     """Permutations in turn: whatever message stands at an edge of its slot, its neighbours give something else."""
     size = 1 << key.parameters.message_bits
@@ -60,7 +65,6 @@ def test_every_message(key: ClientKey, session: Session) -> None:
     np.testing.assert_array_equal(outputs.T, np.array(permutations)[index, values.T])
 
 
-@pytest.mark.tier("all")
 def test_sums_of_outputs_and_shifts(key: ClientKey, session: Session) -> None:
     """A sum of outputs at the largest norm that is a whole number, looked up once more, and entries further on of the same rotation."""
     size, count = 1 << key.parameters.message_bits, int(key.parameters.max_weight_norm) ** 2
@@ -74,5 +78,5 @@ def test_sums_of_outputs_and_shifts(key: ClientKey, session: Session) -> None:
     shifts = np.array([0, 1, size - 1])
     zeros = np.zeros((1, *lane_axis(key.parameters)), dtype=int)
     outputs = session.bootstrap(key.encrypt(zeros).with_message_bound(0, 0), table, shifts=shifts)
-    for found in np.moveaxis(key.decrypt(outputs), 1, 0).reshape(len(shifts), -1).T:
-        np.testing.assert_array_equal(found, table[shifts])
+    for entries in np.moveaxis(key.decrypt(outputs), 1, 0).reshape(len(shifts), -1).T:
+        np.testing.assert_array_equal(entries, table[shifts])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+from emulation import some_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,12 @@ def session(request: pytest.FixtureRequest, key: ClientKey) -> Iterator[Session]
     yield Session(key.evaluation_keys(), device=request.param)
 
 
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.tier("all")])])
+def fast_session(request: pytest.FixtureRequest, key: ClientKey) -> Iterator[Session]:
+    """Of a device that is not emulated."""
+    yield Session(key.evaluation_keys(), device=request.param)
+
+
 def test_all_gates_are_here() -> None:
     assert set(gates.INPUT_COUNTS) == set(CLEAR)
 
@@ -54,7 +61,7 @@ def test_all_gates_are_here() -> None:
 def test_truth_table(key: ClientKey, session: Session, gate: str) -> None:
     """All inputs, several times over in one batch."""
     rows = np.array(list(itertools.product([False, True], repeat=gates.INPUT_COUNTS[gate])))
-    inputs = list(np.tile(rows, (5, 1)).T)
+    inputs = list(some_of(session, np.tile(rows, (5, 1)), len(rows)).T)
     outputs = session.gate(gate, *(key.encrypt_bits(bits) for bits in inputs))
     np.testing.assert_array_equal(key.decrypt(outputs), CLEAR[gate](*inputs))
     assert outputs.weight_norm == 1
@@ -99,12 +106,12 @@ def test_broadcasting(key: ClientKey, session: Session) -> None:
         st.tuples(st.sampled_from(sorted(CLEAR)), st.lists(st.integers(0, 100), min_size=3, max_size=3)), max_size=6
     )
 )
-def test_random_circuits(key: ClientKey, session: Session, circuit: list[tuple[str, list[int]]]) -> None:
+def test_random_circuits(key: ClientKey, fast_session: Session, circuit: list[tuple[str, list[int]]]) -> None:
     clear = [np.array([False, False, True, True]), np.array([False, True, False, True])]
     wires = [key.encrypt_bits(bits) for bits in clear]
     for gate, sources in circuit:
         chosen = [source % len(wires) for source in sources[: gates.INPUT_COUNTS[gate]]]
-        wires.append(session.gate(gate, *(wires[i] for i in chosen)))
+        wires.append(fast_session.gate(gate, *(wires[i] for i in chosen)))
         clear.append(CLEAR[gate](*(clear[i] for i in chosen)))
     for wire, bits in zip(wires, clear, strict=True):
         np.testing.assert_array_equal(key.decrypt(wire), bits)

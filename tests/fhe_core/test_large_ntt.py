@@ -110,6 +110,7 @@ def test_products_are_negacyclic() -> None:
     assert (ring.inverse(product) == expected % bounds.astype(np.int64)).all()
 
 
+@pytest.mark.os_entropy
 @pytest.mark.parametrize("features", INSTRUCTION_SETS)
 def test_instruction_sets_give_the_same_words(features: str) -> None:
     script = (

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulation import some_of
 
 from cloakwork.fhe_core import large_plan, large_search, noise
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
@@ -25,9 +26,10 @@ from cloakwork.fhe_core.modular_integers import ModularIntegers, decode_integers
 from cloakwork.fhe_core.parameters import ParameterSet, parameter_set
 from cloakwork.fhe_core.server import Session
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
-# Two limbs (outputs of 2^-20 of the torus), the same with several accumulators, one limb (2^-11.5), a raised key.
-SETS = ["toy_two_limb", "toy_extended_two_limb", "toy", "toy_raised"]
+ALL = pytest.mark.tier("all")
+DEVICES = ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, ALL])]
+# Two limbs (outputs of 2^-20 of the torus), one limb (2^-11.5), two limbs with several accumulators, a raised key.
+SETS = ["toy_two_limb", "toy", *(pytest.param(name, marks=ALL) for name in ("toy_extended_two_limb", "toy_raised"))]
 
 
 @pytest.fixture(scope="module", params=SETS)
@@ -57,11 +59,6 @@ def edges_and_random(bits: int, count: int = 30) -> np.ndarray:
 def digits_of(m: np.ndarray, lengths: list[int]) -> list[np.ndarray]:
     starts = [sum(lengths[:i]) for i in range(len(lengths))]
     return [m >> start & ((1 << bits) - 1) for start, bits in zip(starts, lengths, strict=True)]
-
-
-def some_of(session: Session, m: np.ndarray) -> np.ndarray:
-    """All on a CPU, a few on a device, which may be emulated."""
-    return m if session.device == "cpu" else m[:: max(1, len(m) // 4)]
 
 
 # --- every function --------------------------------------------------------------------------------------------------------------
@@ -176,6 +173,7 @@ def test_floors_leave_many_bits_where_outputs_have_low_noise() -> None:
     np.testing.assert_array_equal(key.decrypt(eval_sign(session, again)), m >> 19)
 
 
+@ALL
 def test_a_shipped_set() -> None:
     """16 bits on `lut4`, at 2^-128 for each value."""
     key = ClientKey.generate("lut4")
@@ -385,13 +383,25 @@ def summed(plan: Plan, found: list[Fraction]) -> list[Fraction]:
     ]
 
 
-@pytest.mark.parametrize("name", ["toy_two_limb", "toy_extended_two_limb", "toy", "gate_64", "lut3", "large16", "lut8"])
-@pytest.mark.parametrize("target", [-20.0, -128.0])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("toy", -128.0),
+        pytest.param("toy", -20.0, marks=ALL),
+        *(
+            pytest.param(name, target, marks=ALL)
+            for name in ("toy_two_limb", "toy_extended_two_limb", "gate_64", "lut3", "large16", "lut8")
+            for target in (-20.0, -128.0)
+        ),
+    ],
+)
 def test_plans_are_right_in_exact_arithmetic(name: str, target: float) -> None:
+    """Of two limbs for every value of 9 bits, else of 5; for others at the edges and between."""
     params = parameter_set(name)
+    exhaustive = 9 if name == "toy_two_limb" else 5
     for bits in (1, 2, 5, 9, 11, 20):
         value, q = Input(bits, encryption_norm(params, 1 << min(bits, 16))), 1 << bits
-        values = range(q) if bits < 10 else edges_and_random(bits, 10).tolist()
+        values = range(q) if bits <= exhaustive else edges_and_random(bits, 10).tolist()
         for removed in {1, bits // 2, bits - 1} - {0, bits}:
             floor = large_search.floor_plan(params, value, removed, target)
             for m in values if floor else ():
@@ -416,6 +426,7 @@ def test_plans_are_right_in_exact_arithmetic(name: str, target: float) -> None:
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "large-precision.md"
 
 
+@ALL
 def test_the_example_of_the_documentation_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)[0]
     exec(compile(code, str(PAGE), "exec"), {})
@@ -428,7 +439,10 @@ def stated_rotations() -> dict[str, list[int]]:
     return {name: [int(number) for number in numbers.split(" | ")] for name, numbers in rows}
 
 
-@pytest.mark.parametrize(("name", "stated"), stated_rotations().items())
+@pytest.mark.parametrize(
+    ("name", "stated"),
+    [pytest.param(*row, marks=() if row[0] == "lut3" else ALL) for row in stated_rotations().items()],
+)
 def test_rotations_are_those_of_the_documentation(name: str, stated: list[int]) -> None:
     params = parameter_set(name)
 
@@ -458,21 +472,22 @@ def function_fits(params: ParameterSet, modulus: int, *, negacyclic: bool) -> bo
     return large_plan.function_p_fail_log2(params, modulus, value, negacyclic) <= -128
 
 
-def test_more_noise_or_a_smaller_failure_probability_never_takes_fewer_rotations() -> None:
+@pytest.mark.parametrize("bits", [8, 16, pytest.param(32, marks=ALL)])
+def test_more_noise_or_a_smaller_failure_probability_never_takes_fewer_rotations(bits: int) -> None:
     params = parameter_set("lut4")
-    for bits in (8, 16, 32):
-        counts = []
-        for target in (-20.0, -64.0, -128.0, -300.0):
-            plan = large_search.sign_plan(params, Input(bits, 2.0**-30), bits, target)
-            assert plan is not None and plan.p_fail_log2 <= target
-            counts.append(len(plan.rotations))
-        assert counts == sorted(counts)
+    counts = []
+    for target in (-20.0, -64.0, -128.0, -300.0):
+        plan = large_search.sign_plan(params, Input(bits, 2.0**-30), bits, target)
+        assert plan is not None and plan.p_fail_log2 <= target
+        counts.append(len(plan.rotations))
+    assert counts == sorted(counts)
     assert large_search.sign_plan(params, Input(16, 1.0), 16, -128.0) is None  # a look-up's output has no 16 bits
 
 
 # --- noise and failures ----------------------------------------------------------------------------------------------------------
 
 
+@ALL
 @pytest.mark.parametrize("name", ["toy_two_limb", "toy"])
 def test_noise_of_a_chain_is_what_its_weight_norm_says(name: str) -> None:
     """Two floors, one after the other, in units of plain look-ups under the same key (a toy key of 32 bits is off the mean of all keys).
@@ -504,7 +519,11 @@ class Recording(Session):
 
 
 @pytest.mark.parametrize(
-    ("name", "operation"), [("toy", "sign"), ("toy_two_limb", "sign"), ("toy", "decomp"), ("toy_two_limb", "floor")]
+    ("name", "operation"),
+    [
+        ("toy_two_limb", "floor"),
+        *(pytest.param(*case, marks=ALL) for case in (("toy", "sign"), ("toy_two_limb", "sign"), ("toy", "decomp"))),
+    ],
 )
 def test_inputs_of_look_ups_have_the_noise_that_plans_count(name: str, operation: str) -> None:
     """Each look-up's, in units of plain ones under the same key; 2,000 values: standard error of a ratio 2.2 %, bounds of five."""
@@ -539,8 +558,10 @@ def with_noise(key: ClientKey, session: Session, m: np.ndarray, modulus: int, sh
     return key.encrypt_integers(m, modulus) + ModularIntegers(zeros.with_encoding(Encoding.TORUS) * factor, modulus)
 
 
-@pytest.mark.parametrize(("share", "target"), [(0.4, -4.5), (0.6, -2.0)])
-@pytest.mark.parametrize("operation", ["sign", "floor", "decomp", "func", "negacyclic"])
+@pytest.mark.parametrize(("share", "target"), [pytest.param(0.4, -4.5, marks=ALL), (0.6, -2.0)])
+@pytest.mark.parametrize(
+    "operation", [*(pytest.param(name, marks=ALL) for name in ("sign", "floor", "decomp", "func")), "negacyclic"]
+)
 def test_failures_are_as_frequent_as_claimed(operation: str, share: float, target: float) -> None:
     """Of noisy values beside an edge, where a wrong look-up is a wrong result: never above the claim, not far below.
 
@@ -549,7 +570,7 @@ def test_failures_are_as_frequent_as_claimed(operation: str, share: float, targe
     """
     key = ClientKey._from_entropy("toy_two_limb", bytes(32))
     session = Session(key.evaluation_keys())
-    bits = 8 if operation in ("sign", "floor", "decomp") else 3
+    bits = {"sign": 8, "floor": 8, "decomp": 5}.get(operation, 3)
     q = 1 << bits
     m = np.resize([q // 2 - 1, q // 2, 0, q - 1], 4000)
     x = with_noise(key, session, m, q, share)

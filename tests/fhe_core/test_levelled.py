@@ -305,6 +305,7 @@ print(digest.hexdigest())
 """
 
 
+@pytest.mark.os_entropy
 @pytest.mark.parametrize("features", INSTRUCTION_SETS)
 def test_instruction_sets_give_the_same_words(features: str) -> None:
     check_same_output(PROGRAM, features)

@@ -104,7 +104,7 @@ def test_batches(batch: int) -> None:
 
 
 @gpu
-@pytest.mark.tier("all")
+@pytest.mark.tier("release")
 @pytest.mark.parametrize("ring", LARGE, ids=str)
 def test_large_rings(ring: tuple[int, int, int, int]) -> None:
     check_ring(ring, 3)

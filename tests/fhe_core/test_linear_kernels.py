@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -55,9 +56,15 @@ def random_weights(rows: int, columns: int, limit: int) -> NDArray[np.int32]:
     return weights
 
 
+CASES = [((1, 1, 1), 127), ((2, 30, 70), WIDE), ((3, 65, 17), 30000)]
+SHAPES = [(1, 1, 1), (2, 30, 70), (1, 64, 128), (3, 65, 17), (1, 130, 200)]
+OTHER_CASES = [case for case in itertools.product(SHAPES, [127, 30000, WIDE]) if case not in CASES]
+
+
 @pytest.mark.parametrize("kernel", ["mma", "wgmma"])
-@pytest.mark.parametrize("limit", [127, 30000, WIDE])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 30, 70), (1, 64, 128), (3, 65, 17), (1, 130, 200)])
+@pytest.mark.parametrize(
+    ("shape", "limit"), [*CASES, *(pytest.param(*case, marks=pytest.mark.tier("all")) for case in OTHER_CASES)]
+)
 def test_layers(
     layers: Layers, kernel: str, limit: int, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

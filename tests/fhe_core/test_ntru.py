@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,6 +20,14 @@ from cloakwork.fhe_core.server import Session
 TOYS = ["toy_ntru", "toy_ntru_lut"]
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 Z_LIMIT = 6.0  # deviations; two in 10^9 of fixed draws would be beyond
+
+
+class Rotations(NamedTuple):
+    session: _engine.CpuSession
+    switched: np.ndarray
+    tables: np.ndarray
+    index: np.ndarray
+    expected: np.ndarray  # of the first ciphertext and the last
 
 
 @pytest.fixture(scope="module", params=TOYS)
@@ -66,28 +75,36 @@ def test_every_row_divides_its_noise_by_the_ring_key(secret: _engine.SecretKey) 
     assert not full[0, 1:].any()
 
 
-@pytest.mark.parametrize("batch", [0, 1, 2, 31, 33])
-def test_the_cpu_has_the_words_of_the_reference(secret: _engine.SecretKey, batch: int) -> None:
+@pytest.fixture(scope="module")
+def rotations(secret: _engine.SecretKey) -> Rotations:
+    """Of 33 ciphertexts, of which some exponents are 0; the schoolbook rotates the first and the last, which takes its time."""
     p = secret.params
     seed, bodies, keyswitch = secret.evaluation_keys()
-    session = _engine.CpuSession(_engine.CpuKey(p, seed, bodies, keyswitch), threads=1)
-    rng = np.random.default_rng(batch)
-    switched = rng.integers(0, 2 * p.polynomial_size, (batch, p.small_words), dtype=np.uint32)
-    switched[:, ::3] *= rng.integers(0, 2, switched[:, ::3].shape, dtype=np.uint32)  # some exponents are 0
+    rng = np.random.default_rng(33)
+    switched = rng.integers(0, 2 * p.polynomial_size, (33, p.small_words), dtype=np.uint32)
+    switched[:, ::3] *= rng.integers(0, 2, switched[:, ::3].shape, dtype=np.uint32)
     tables = rng.integers(0, p.modulus, (2, p.polynomial_size), dtype=np.uint32)
-    index = rng.integers(0, 2, batch, dtype=np.uint32)
-    rotated = session.blind_rotate(switched, tables, index)
-    assert rotated.shape == (batch, 2, p.polynomial_size) and not rotated[:, 1].any()
-    if batch == 0:
-        return
-    some = np.arange(0, batch, 16)  # the schoolbook takes its time
+    index = rng.integers(0, 2, 33, dtype=np.uint32)
     full = _engine.reference.expand_bootstrap_key(p, seed, bodies)
-    expected = _engine.reference.blind_rotate(p, full, switched[some], tables, index[some])
-    np.testing.assert_array_equal(rotated[some], expected.reshape(rotated[some].shape))
+    expected = _engine.reference.blind_rotate(p, full, switched[[0, 32]], tables, index[[0, 32]])
+    session = _engine.CpuSession(_engine.CpuKey(p, seed, bodies, keyswitch), threads=1)
+    return Rotations(session, switched, tables, index, expected)
+
+
+@pytest.mark.parametrize("batch", [0, 1, 2, 31, 33])
+def test_the_cpu_has_the_words_of_the_reference(secret: _engine.SecretKey, rotations: Rotations, batch: int) -> None:
+    p = secret.params
+    rotated = rotations.session.blind_rotate(rotations.switched[:batch], rotations.tables, rotations.index[:batch])
+    assert rotated.shape == (batch, 2, p.polynomial_size) and not rotated[:, 1].any()
+    for item, words in zip((0, 32), rotations.expected, strict=True):
+        if item < batch:
+            np.testing.assert_array_equal(rotated[item], words.reshape(2, p.polynomial_size))
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("batch", [1, 2, 3, 5, 150, 400])
+@pytest.mark.parametrize(
+    "batch", [2, *(pytest.param(batch, marks=pytest.mark.tier("all")) for batch in (1, 3, 5, 150, 400))]
+)
 def test_a_device_has_the_words_of_the_cpu(secret: _engine.SecretKey, batch: int) -> None:
     """One ciphertext (the latency layout), several, and more than a wave; rotations whole and extracted at several coefficients."""
     p = secret.params
@@ -155,8 +172,8 @@ def test_the_entry_takes_every_table() -> None:
         ).astype(np.int64)
         turned = np.concatenate([table, (p.modulus - table.astype(np.int64)) % p.modulus])
         for phase, rotation in zip(phases, rotations, strict=True):
-            wanted = turned[(np.arange(size) + rotation) % (2 * size)]
-            error = (phase - wanted + half) % p.modulus - half
+            expected = turned[(np.arange(size) + rotation) % (2 * size)]
+            error = (phase - expected + half) % p.modulus - half
             assert np.abs(error).max() < p.modulus * 2**-10
 
 

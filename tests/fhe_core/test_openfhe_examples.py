@@ -13,6 +13,8 @@ from cloakwork.fhe_core.encoding import Encoding
 from cloakwork.fhe_core.large_precision import eval_bin_gate, eval_decomp, eval_floor, eval_func, eval_sign
 from cloakwork.fhe_core.server import Session
 
+LARGE16 = pytest.param("large16", marks=pytest.mark.tier("all"))
+
 
 def context(name: str) -> tuple[ClientKey, Session]:
     """GenerateBinFHEContext, KeyGen, BTKeyGen."""
@@ -48,7 +50,7 @@ def test_boolean() -> None:
         np.testing.assert_array_equal(key.decrypt(eval_bin_gate(session, gate, x, y, z)), clear, gate)
 
 
-@pytest.mark.parametrize("name", ["toy_large", "large16"])
+@pytest.mark.parametrize("name", ["toy_large", LARGE16])
 def test_eval_function(name: str) -> None:
     """The cube modulo 8 of every number modulo 8: no property that a single rotation could use."""
     key, session = context(name)
@@ -62,7 +64,7 @@ def test_eval_function(name: str) -> None:
         assert int(key.decrypt_integers(result)) == cube(m)
 
 
-@pytest.mark.parametrize("name", ["toy_large", "large16"])
+@pytest.mark.parametrize("name", ["toy_large", LARGE16])
 def test_eval_floor(name: str) -> None:
     """The lowest bits of numbers around the middle are rounded off."""
     key, session = context(name)
@@ -72,7 +74,7 @@ def test_eval_floor(name: str) -> None:
     np.testing.assert_array_equal(key.decrypt_integers(floors), m >> rounded)
 
 
-@pytest.mark.parametrize("name", ["toy_large", "large16"])
+@pytest.mark.parametrize("name", ["toy_large", LARGE16])
 def test_eval_sign(name: str) -> None:
     """Eight numbers around half of the modulus: five are above."""
     key, session = context(name)
@@ -82,7 +84,10 @@ def test_eval_sign(name: str) -> None:
     assert key.decrypt(signs).tolist() == [False] * 3 + [True] * 5
 
 
-@pytest.mark.parametrize(("name", "digit_bits"), [("toy_two_limb", 2), ("toy_large", 4), ("large16", 4)])
+@pytest.mark.parametrize(
+    ("name", "digit_bits"),
+    [("toy_two_limb", 2), ("toy_large", 4), pytest.param("large16", 4, marks=pytest.mark.tier("all"))],
+)
 def test_eval_decomposition(name: str, digit_bits: int) -> None:
     """Numbers around half of the modulus in digits, lowest first; they make the number again."""
     key, session = context(name)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ ENTROPY = hashlib.sha256(b"tests/fhe_core/test_reference.py").digest()
 reference = _engine.reference
 NAMES = _engine.parameter_set_names()
 TOYS = [n for n in NAMES if n.startswith("toy") and _engine.parameter_set(n).party_count == 1]  # test_threshold.py
+FAMILIES = ("toy", "toy_two_limb", "toy_raised", "toy_ap")  # one of each family of kernels
+LARGEST_RING = 512  # a product of polynomials takes N^2 steps here, and a rotation of these sets 100 to 600 products
 TWO_LIMBS = next(n for n in NAMES if _engine.parameter_set(n).limb_count == 2)
 
 
@@ -30,7 +34,8 @@ class Keys:
     def __init__(self, name: str) -> None:
         self.params = _engine.parameter_set(name)
         self.secret = _engine.SecretKey.generate(self.params, ENTROPY)
-        seed, bootstrap_bodies, keyswitch_bodies = self.secret.evaluation_keys()
+        self.evaluation_keys = self.secret.evaluation_keys()
+        seed, bootstrap_bodies, keyswitch_bodies = self.evaluation_keys
         self.bootstrap_key = reference.expand_bootstrap_key(self.params, seed, bootstrap_bodies)
         self.keyswitch_key = reference.expand_keyswitch_key(self.params, seed, keyswitch_bodies)
 
@@ -48,7 +53,9 @@ class Keys:
 
     def rotate(self, switched: np.ndarray, tables: np.ndarray, index: np.ndarray) -> np.ndarray:
         """[B, nu, k + r, N], of sets whose table is one accumulator too."""
-        rotated = reference.blind_rotate(self.params, self.bootstrap_key, switched, tables, index)
+        return self.in_parts(reference.blind_rotate(self.params, self.bootstrap_key, switched, tables, index))
+
+    def in_parts(self, rotated: np.ndarray) -> np.ndarray:
         assert rotated.ndim == (3 if self.params.extension_factor == 1 else 4)
         return rotated.reshape(len(rotated), self.params.extension_factor, *rotated.shape[-2:])
 
@@ -58,8 +65,24 @@ def interleaved(parts: np.ndarray) -> np.ndarray:
     return parts.swapaxes(-2, -1).reshape(*parts.shape[:-2], -1)
 
 
-@pytest.fixture(scope="module", params=TOYS)
+def sets(largest_ring: int) -> list[Any]:
+    """Every toy set in the tier that runs its tests: those of larger rings in the last one."""
+    tiers = {
+        name: "release" if _engine.parameter_set(name).polynomial_size > largest_ring else "all"
+        for name in TOYS
+        if name not in FAMILIES
+    }
+    return [*FAMILIES, *(pytest.param(name, marks=pytest.mark.tier(tier)) for name, tier in tiers.items())]
+
+
+@pytest.fixture(scope="module", params=sets(4096))
 def keys(request: pytest.FixtureRequest) -> Keys:
+    """Of every set, for what takes no rotation."""
+    return Keys(request.param)
+
+
+@pytest.fixture(scope="module", params=sets(LARGEST_RING))
+def rotation_keys(request: pytest.FixtureRequest) -> Keys:
     return Keys(request.param)
 
 
@@ -181,9 +204,9 @@ def test_modulus_switch(keys: Keys) -> None:
 # --- section 6 --------------------------------------------------------------------------------------------------------
 
 
-def test_trivial_rotation(keys: Keys) -> None:
+def test_trivial_rotation(rotation_keys: Keys) -> None:
     """All masks zero: each body of the result is X^(-t_b) * LUT exactly, with zero masks."""
-    p = keys.params
+    keys, p = rotation_keys, rotation_keys.params
     if p.accumulator == "ntru":
         pytest.skip(
             "its table becomes an accumulator by a product with a key entry: test_ntru.py compares within noise"
@@ -203,7 +226,21 @@ def test_trivial_rotation(keys: Keys) -> None:
             assert interleaved(out[b, :, p.glwe_dimension + lane]).tolist() == negacyclic[t : t + n].tolist()
 
 
-def test_rotation_by_the_phase(keys: Keys) -> None:
+def test_rotation_by_the_phase(rotation_keys: Keys) -> None:
+    check_rotation_by_the_phase(rotation_keys, rotation_keys.rotate)
+
+
+def test_the_cpu_rotates_by_the_phase(keys: Keys) -> None:
+    """On the large rings too, where the reference takes its time."""
+    session = _engine.CpuSession(_engine.CpuKey(keys.params, *keys.evaluation_keys), threads=1)
+
+    def rotate(switched: np.ndarray, tables: np.ndarray, index: np.ndarray) -> np.ndarray:
+        return keys.in_parts(session.blind_rotate(switched, tables, index))
+
+    check_rotation_by_the_phase(keys, rotate)
+
+
+def check_rotation_by_the_phase(keys: Keys, rotate: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> None:
     """Random exponents: the phase of the result is X^(-phase) * LUT up to noise, in every coefficient of every lane."""
     p = keys.params
     n, q = p.table_size, p.modulus
@@ -211,7 +248,7 @@ def test_rotation_by_the_phase(keys: Keys) -> None:
     switched = rng.integers(0, 2 * n, (3, p.small_words), dtype=np.uint32)
     tables = rng.integers(0, q, (2, n), dtype=np.uint64).astype(word_dtype(p))
     index = np.array([0, 1, 1], dtype=np.uint32)
-    rotated = keys.rotate(switched, tables, index)
+    rotated = rotate(switched, tables, index)
     parts = keys.secret.phase_glwe(rotated.reshape(-1, *rotated.shape[-2:]))
     by_lane = parts.reshape(*rotated.shape[:2], p.lane_count, -1)
     phases = interleaved(by_lane.swapaxes(1, 2))  # [B, lane, nu N]
@@ -266,24 +303,28 @@ def table_polynomial(params: _engine.ParameterSet, outputs: np.ndarray) -> np.nd
     return np.array(table, dtype=word_dtype(params))
 
 
-def test_bootstrap_with_tables(keys: Keys) -> None:
-    """Two tables in one batch; messages with the padding bit unset (f) and set (-f), others in every lane."""
-    p, bits = keys.params, 2
+def test_bootstrap_with_tables(rotation_keys: Keys) -> None:
+    """Two tables in one batch; messages with the padding bit unset (f) and set (-f), others in every lane.
+
+    Of sets with several accumulators, which take their time, every fifth: each table at a message of each half.
+    """
+    keys, p, bits = rotation_keys, rotation_keys.params, 2
     functions = [np.array([1, 3, 0, 2]), np.array([2, 2, 1, 0])]
     tables = np.stack([table_polynomial(p, encode(p, f, bits)) for f in functions])
-    messages = np.stack([(np.arange(16) + 3 * lane) % 8 for lane in range(p.lane_count)], axis=1)
-    index = (np.arange(16) // 8).astype(np.uint32)
-    lwe = keys.secret.encrypt_lwe(encode(p, messages.reshape(16, *lane_axis(p)), bits))
+    numbers = np.arange(0, 16, 1 if p.extension_factor == 1 else 5)
+    messages = np.stack([(numbers + 3 * lane) % 8 for lane in range(p.lane_count)], axis=1)
+    index = (numbers // 8).astype(np.uint32)
+    lwe = keys.secret.encrypt_lwe(encode(p, messages.reshape(-1, *lane_axis(p)), bits))
     out = keys.bootstrap(lwe, tables, index, np.array([0], dtype=np.uint32))
     expected = [
         [int(functions[i][m]) if m < 4 else -int(functions[i][m - 4]) % 8 for m in row]
         for row, i in zip(messages.tolist(), index, strict=True)
     ]
-    assert decode(p, keys.secret.phase_lwe(out[:, 0].copy()).reshape(16, -1), bits).tolist() == expected
+    assert decode(p, keys.secret.phase_lwe(out[:, 0].copy()).reshape(len(numbers), -1), bits).tolist() == expected
 
 
-def test_a_bootstrap_is_the_four_calls(keys: Keys) -> None:
-    p = keys.params
+def test_a_bootstrap_is_the_four_calls(rotation_keys: Keys) -> None:
+    keys, p = rotation_keys, rotation_keys.params
     rng = np.random.default_rng(2)
     lwe = rng.integers(0, p.modulus, (1, p.large_words), dtype=np.uint64).astype(word_dtype(p))
     table = rng.integers(0, p.modulus, p.table_size, dtype=np.uint64).astype(word_dtype(p))
@@ -295,9 +336,9 @@ def test_a_bootstrap_is_the_four_calls(keys: Keys) -> None:
         reference.bootstrap(p, keys.keyswitch_key, keys.bootstrap_key, lwe, table, p.table_size)
 
 
-def test_one_rotation_serves_several_thresholds(keys: Keys) -> None:
+def test_one_rotation_serves_several_thresholds(rotation_keys: Keys) -> None:
     """Coefficient j of the rotated table is the look-up at phase + j."""
-    p, bits = keys.params, 2
+    keys, p, bits = rotation_keys, rotation_keys.params, 2
     table = table_polynomial(p, encode(p, np.array([0, 1, 2, 3]), bits))[None]
     slot = p.table_size // 4
     coefficients = np.array([0, slot, 2 * slot], dtype=np.uint32)
@@ -305,8 +346,8 @@ def test_one_rotation_serves_several_thresholds(keys: Keys) -> None:
     lwe = keys.secret.encrypt_lwe(encode(p, messages.reshape(2, *lane_axis(p)), bits))
     out = keys.bootstrap(lwe, table, np.zeros(2, dtype=np.uint32), coefficients)
     for b, row in enumerate(messages):
-        found = decode(p, keys.secret.phase_lwe(out[b]).reshape(3, -1), bits)
-        assert found.tolist() == [(row + shift).tolist() for shift in range(3)]
+        decoded = decode(p, keys.secret.phase_lwe(out[b]).reshape(3, -1), bits)
+        assert decoded.tolist() == [(row + shift).tolist() for shift in range(3)]
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

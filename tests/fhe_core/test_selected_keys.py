@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -28,26 +29,48 @@ def session(request: pytest.FixtureRequest, key: ClientKey) -> Iterator[Session]
     yield Session(key.evaluation_keys(), device=request.param)
 
 
-@pytest.mark.parametrize("name", ["toy_ap", "toy_ap_gate", "toy_ap_ternary", "toy_ap_two_limb", "toy_ap_raised"])
-@pytest.mark.parametrize("batch", [0, 1, 31, 32, 33])
-def test_the_cpu_has_the_words_of_the_reference(name: str, batch: int) -> None:
-    """Every third mask word is 0, so that blocks have ciphertexts that take a step and ciphertexts that skip it."""
-    params = _engine.parameter_set(name)
-    seed, bodies, keyswitch = _engine.SecretKey.generate(params, bytes([batch] * 32)).evaluation_keys()
-    session = _engine.CpuSession(_engine.CpuKey(params, seed, bodies, keyswitch), threads=1)
-    rng = np.random.default_rng(batch)
-    switched = rng.integers(0, 2 * params.polynomial_size, (batch, params.small_words), dtype=np.uint32)
+class Rotations(NamedTuple):
+    params: _engine.ParameterSet
+    session: _engine.CpuSession
+    switched: np.ndarray
+    tables: np.ndarray
+    index: np.ndarray
+    expected: dict[int, np.ndarray]  # of some ciphertexts
+
+
+def later(*names: str) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.tier("all")) for name in names]
+
+
+@pytest.fixture(
+    scope="module", params=["toy_ap", "toy_ap_gate", *later("toy_ap_ternary", "toy_ap_two_limb", "toy_ap_raised")]
+)
+def rotations(request: pytest.FixtureRequest) -> Rotations:
+    """Of 33 ciphertexts, three by the schoolbook, which takes its time. Every third mask word may be 0, so that blocks have ciphertexts that
+    take a step and ciphertexts that skip it."""
+    params = _engine.parameter_set(request.param)
+    seed, bodies, keyswitch = _engine.SecretKey.generate(params, bytes([33] * 32)).evaluation_keys()
+    rng = np.random.default_rng(33)
+    switched = rng.integers(0, 2 * params.polynomial_size, (33, params.small_words), dtype=np.uint32)
     switched[:, ::3] *= rng.integers(0, 2, switched[:, ::3].shape, dtype=np.uint32)
     tables = rng.integers(0, params.modulus, (2, params.polynomial_size), dtype=word_dtype(params))
-    index = rng.integers(0, 2, batch, dtype=np.uint32)
-    rotated = session.blind_rotate(switched, tables, index)
-    assert rotated.shape == (batch, params.component_count, params.polynomial_size)
-    if batch == 0:
-        return
-    some = np.arange(0, batch, 8)  # the schoolbook takes its time
+    index = rng.integers(0, 2, 33, dtype=np.uint32)
+    some = [0, 31, 32]
     full = _engine.reference.expand_bootstrap_key(params, seed, bodies)
     expected = _engine.reference.blind_rotate(params, full, switched[some], tables, index[some])
-    np.testing.assert_array_equal(rotated[some], expected.reshape(rotated[some].shape))
+    session = _engine.CpuSession(_engine.CpuKey(params, seed, bodies, keyswitch), threads=1)
+    return Rotations(params, session, switched, tables, index, dict(zip(some, expected, strict=True)))
+
+
+@pytest.mark.parametrize("batch", [0, 1, 31, 32, 33])
+def test_the_cpu_has_the_words_of_the_reference(rotations: Rotations, batch: int) -> None:
+    params = rotations.params
+    rotated = rotations.session.blind_rotate(rotations.switched[:batch], rotations.tables, rotations.index[:batch])
+    shape = (params.component_count, params.polynomial_size)
+    assert rotated.shape == (batch, *shape)
+    for item, words in rotations.expected.items():
+        if item < batch:
+            np.testing.assert_array_equal(rotated[item], words.reshape(shape))
 
 
 @pytest.mark.parametrize("gate", ["AND", "XNOR", "MUX", "MAJORITY"])

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from emulation import some_of
 
 from cloakwork.fhe_core import _engine
 from cloakwork.fhe_core.ciphertexts import Ciphertexts
@@ -26,6 +27,7 @@ from cloakwork.fhe_core.evaluation_keys import EvaluationKeys
 from cloakwork.fhe_core.lookup_tables import LookupTables
 from cloakwork.fhe_core.server import Session
 
+ALL = pytest.mark.tier("all")
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -50,7 +52,7 @@ def test_activation_at_several_coefficients(key: ClientKey, session: Session) ->
             session.activation(key.encrypt_torus(x), lambda v: v, coefficients=bad)
 
 
-@pytest.mark.parametrize("batch", [1, 31, 32, 33, 100])
+@pytest.mark.parametrize("batch", [1, 33, *(pytest.param(batch, marks=ALL) for batch in (31, 32, 100))])
 def test_one_table_for_all(key: ClientKey, session: Session, batch: int) -> None:
     messages = np.random.default_rng(batch).integers(0, 4, batch)
     outputs, noise = key.decrypt(session.bootstrap(key.encrypt(messages), [3, 1, 0, 2]), return_noise=True)
@@ -68,9 +70,9 @@ def test_forms_of_one_table(key: ClientKey, session: Session, table: object) -> 
 
 def test_all_functions_of_two_bits(key: ClientKey, session: Session) -> None:
     """All 256 functions, one per ciphertext, on each message."""
-    tables = np.array(list(itertools.product(range(4), repeat=4)))
+    tables = some_of(session, np.array(list(itertools.product(range(4), repeat=4))), 15)
     for message in range(4):
-        outputs = session.bootstrap(key.encrypt(np.full(256, message)), tables)
+        outputs = session.bootstrap(key.encrypt(np.full(len(tables), message)), tables)
         np.testing.assert_array_equal(key.decrypt(outputs), tables[:, message])
 
 
@@ -133,8 +135,8 @@ def test_sign(key: ClientKey, session: Session) -> None:
 
 def test_full_domain(key: ClientKey, session: Session) -> None:
     """Every function of two bits on every message, without padding, and its output as either encoding."""
-    tables = np.array(list(itertools.product(range(4), repeat=4)))
-    messages = np.arange(256) % 4
+    tables = some_of(session, np.array(list(itertools.product(range(4), repeat=4))), 15)
+    messages = np.arange(len(tables)) % 4
     ciphertexts = key.encrypt(messages, encoding=Encoding.FULL_DOMAIN)
     expected = np.take_along_axis(tables, messages[:, None], axis=1)[:, 0]
     outputs = session.bootstrap_full_domain(ciphertexts, tables)
@@ -192,9 +194,9 @@ def test_linear_packed_gives_the_words_of_linear(set_name: str, threads: int) ->
         packed = key.encrypt_packed(rng.uniform(-0.2, 0.2, (samples, columns)), encoding=Encoding.TORUS).expand()
         weights = rng.integers(-(1 << 20), 1 << 20, (4, columns))
         expected = session.linear(weights, session.extract(packed))
-        found = session.linear_packed(weights, packed)
-        assert np.array_equal(found.words, expected.words)
-        assert found.weight_norm == expected.weight_norm
+        product = session.linear_packed(weights, packed)
+        assert np.array_equal(product.words, expected.words)
+        assert product.weight_norm == expected.weight_norm
 
 
 def test_linear_packed_refuses_other_shapes(key: ClientKey, session: Session) -> None:
@@ -441,7 +443,7 @@ def test_an_exception_in_progress_comes_through(key: ClientKey, session: Session
 # --- a shipped set, end to end ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["lut4", "lut4_fft"])
+@pytest.mark.parametrize("name", ["lut4", pytest.param("lut4_fft", marks=ALL)])
 def test_four_bits_end_to_end(name: str) -> None:
     key = ClientKey.generate(name)
     session = Session(EvaluationKeys.from_bytes(key.evaluation_keys().to_bytes()), threads=2)

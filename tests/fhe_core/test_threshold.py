@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import math
@@ -178,10 +179,10 @@ def test_the_cpu_has_the_words_of_the_reference(made: Ceremony) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("batch", [1, 2, 33, pytest.param(300, marks=pytest.mark.tier("all"))])
 @pytest.mark.parametrize(
     "name", [*TOYS, *(pytest.param(name, marks=pytest.mark.tier("all")) for name in ("lut3_2p", "lut3_3p"))]
 )
-@pytest.mark.parametrize("batch", [1, 2, 33, pytest.param(300, marks=pytest.mark.tier("all"))])
 def test_a_device_has_the_words_of_the_cpu(name: str, batch: int) -> None:
     params, keys = parameter_set(name), _device_ceremony(name).keys
     words = (keys.seed, keys.bootstrap_bodies, keys.keyswitch_bodies)
@@ -198,13 +199,9 @@ def test_a_device_has_the_words_of_the_cpu(name: str, batch: int) -> None:
     )
 
 
-_MADE: dict[str, Ceremony] = {}
-
-
+@functools.lru_cache(maxsize=1)
 def _device_ceremony(name: str) -> Ceremony:
-    if name not in _MADE:
-        _MADE[name] = ceremony(name)
-    return _MADE[name]
+    return ceremony(name)
 
 
 # --- who can do what -------------------------------------------------------------------------------------------------------------
@@ -228,7 +225,13 @@ def test_lookups_and_gates(made: Ceremony, session: Session) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("name", ["lut3_2p", pytest.param("lut3_3p", marks=pytest.mark.tier("all"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("lut3_2p", marks=pytest.mark.tier("all")),
+        pytest.param("lut3_3p", marks=pytest.mark.tier("release")),
+    ],
+)
 def test_shipped_sets(name: str, device: str) -> None:
     made = _device_ceremony(name)
     session, params = Session(made.keys, device=device), made.joint.parameters

@@ -370,7 +370,7 @@ def _with_word(header: Header, section: int, position: int, value: int) -> bytes
     return wire.dump(header, sections)
 
 
-@pytest.mark.parametrize("name", ["toy", "lut4", "gate_64", "toy_lanes"])
+@pytest.mark.parametrize("name", ["toy", pytest.param("lut4", marks=pytest.mark.tier("all")), "gate_64", "toy_lanes"])
 @pytest.mark.parametrize("section", [1, 2])
 @pytest.mark.parametrize("position", [0, -1, 65_536, 200_000])
 def test_words_of_keys_above_their_modulus_are_refused_wherever_they_lie(

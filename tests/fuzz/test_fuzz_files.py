@@ -90,6 +90,10 @@ MODELS: dict[str, Callable[[], CompiledModel]] = {
     "positions": lambda: tree("server"),
     "grid": lambda: tree("grid"),
 }
+# A network and trees on the server have most of what a file may hold.
+NAMES = [
+    pytest.param(name, marks=() if name in ("network", "positions") else pytest.mark.tier("all")) for name in MODELS
+]
 # Client's steps that the models above do not have.
 STEPS: list[dict[str, Any]] = [
     {
@@ -178,7 +182,7 @@ def test_client_specifications(name: str, key: ClientKey) -> None:
     assert 10 < accepted < 450  # both sides of the reader were reached
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", NAMES)
 def test_programs(name: str, key: ClientKey) -> None:
     rng, accepted = random.Random(20260102), 0
     header, arrays = taken_apart(program_to_bytes(MODELS[name]().program))

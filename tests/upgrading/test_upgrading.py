@@ -95,6 +95,8 @@ def test_a_key_ring_goes_on_with_its_evaluation_keys(ring: Keyring, old_keys: Pa
     assert wire_version(ring.evaluation_keys(SET)) == EVALUATION_KEYS_VERSION
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_a_service_goes_on_with_its_data_folder(server: Server, ring: Keyring) -> None:
     """Migrations run at the start; tenant, API key, model and uploaded keys are there, and the user's key ring works."""
     with server.client(headers={"Authorization": f"Bearer {EXPECTED['token']}"}) as http:
