@@ -100,7 +100,7 @@ test-release: install $(VENV)/.test-all-tools deploy-tools
 # cuda/emulation), and $(BUILD)/NAME/tree, where Python finds cloakwork with that engine.
 define engine
 	mkdir -p $(BUILD)
-	$(BIN)/cmake -S fhe_core -B $(BUILD)/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCLOAKWORK_CUDA=EMULATE \
+	$(BIN)/cmake -S fhe_core -B $(BUILD)/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCLOAKWORK_CUDA=EMULATE -DCLOAKWORK_KERNELS=native \
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=$(2)" \
 		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) >$(BUILD)/$(1).log \
 		|| { cat $(BUILD)/$(1).log; exit 1; }
