@@ -96,13 +96,13 @@ test-release: install $(VENV)/.test-all-tools deploy-tools
 	$(PYTEST) --tier release --beyond all $(PYTEST_ARGS)
 	$(MAKE) --no-print-directory wheels test-wheels
 
-# The engine again in a folder of its own: $(call engine,NAME,COMPILER FLAGS), with the CUDA back end on emulated devices (on the CPU,
+# The engine again in a folder of its own: $(call engine,NAME,COMPILER FLAGS,OPTIONS OF CMAKE), with the CUDA back end on emulated devices (on the CPU,
 # cuda/emulation), and $(BUILD)/NAME/tree, where Python finds cloakwork with that engine.
 define engine
 	mkdir -p $(BUILD)
 	$(BIN)/cmake -S fhe_core -B $(BUILD)/$(1) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) -DCLOAKWORK_CUDA=EMULATE -DCLOAKWORK_KERNELS=native \
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=$(2)" \
-		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) >$(BUILD)/$(1).log \
+		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -Dpybind11_DIR=$$($(BIN)/python -m pybind11 --cmakedir) $(3) >$(BUILD)/$(1).log \
 		|| { cat $(BUILD)/$(1).log; exit 1; }
 	$(BIN)/cmake --build $(BUILD)/$(1) --parallel $(JOBS)
 	rm -rf $(BUILD)/$(1)/tree
@@ -111,19 +111,19 @@ define engine
 	ln -s $(abspath $(wildcard fhe_core/*.py)) $(abspath fhe_core/tools $(patsubst %/__init__.py,%,$(wildcard fhe_core/*/__init__.py))) $(abspath $(BUILD)/$(1))/_engine*.so $(BUILD)/$(1)/tree/cloakwork/fhe_core/
 endef
 
-# Tests of the engine that need a device, on emulated ones. Kernels run as they are, so long tests (whole bootstraps of shipped sets) and
-# batches of hundreds are left out, and kernels that a set without one of its own would run twice.
+# Tests of the engine that need a device, on emulated ones: those of the first tier, which run kernels as they are on the CPU, and programs for shapes
+# that no toy set has: EMULATORS=ON, one of each kind, or EVERY.
 EMULATED_TESTS ?= tests/fhe_core
-EMULATED_LEFT_OUT := 257 or large_rings or (sessions_in_threads and plain) or random_batch or shipped or full_domain or all_functions or random_circuits or pinned_memory_that_is_reused or toy_binary-shaped or two_limb-shaped or toy_large-plain or toy_fine-plain or (toy_fine and (31 or 32 or 33 or 150))
+EMULATORS ?= ON
 test-emulated: install $(VENV)/.test-tools
-	$(call engine,emulated,-O1)
-	PYTHONPATH=$(abspath $(BUILD))/emulated/tree CLOAKWORK_ENGINE=emulated $(PYTEST) -m gpu -k "not ($(EMULATED_LEFT_OUT))" $(EMULATED_TESTS) $(PYTEST_ARGS)
+	$(call engine,emulated,-O1,-DCLOAKWORK_EMULATORS=$(EMULATORS))
+	PYTHONPATH=$(abspath $(BUILD))/emulated/tree CLOAKWORK_ENGINE=emulated $(PYTEST) --gpu -m gpu $(EMULATED_TESTS) $(PYTEST_ARGS)
 
 # The engine under AddressSanitizer and UndefinedBehaviorSanitizer, which end the process at the first finding: tests of the engine, of
 # hostile objects and the wire fuzzer. SANITIZED_ARGS chooses (.ci/run does). No leaks are looked for: Python leaves memory at its end.
 # libFuzzer (atheris) brings handlers of its own, so that the fuzzer draws its mutations at random here.
 SANITIZED_TESTS ?= tests/fhe_core tests/hostile tests/fuzz tests/vectors
-SANITIZED_ARGS ?= -k "not ($(EMULATED_LEFT_OUT) or guided)"
+SANITIZED_ARGS ?= -k "not guided"
 sanitize: install $(VENV)/.test-tools
 	$(call engine,sanitize,-O1 -g1 -fno-omit-frame-pointer -fsanitize=address -fsanitize=undefined -fno-sanitize-recover=undefined)
 	PYTHONPATH=$(abspath $(BUILD))/sanitize/tree CLOAKWORK_ENGINE=sanitize PYTHONMALLOC=malloc \
@@ -299,4 +299,4 @@ $(VENV)/.check-tools: $(VENV)/.lint-tools $(VENV)/.test-all-tools $(VENV)/.relea
 	@touch $@
 
 clean:
-	rm -rf $(BUILD)/typecheck $(BUILD)/cp* $(BUILD)/py* $(BUILD)/emulated $(BUILD)/sanitize $(BUILD)/emulators
+	rm -rf $(BUILD)/typecheck $(BUILD)/cp* $(BUILD)/py* $(BUILD)/emulated $(BUILD)/sanitize

@@ -1,5 +1,5 @@
 // launch_linear with gather, bias and scattered results, as the emulated build runs it, against sums in 128 bits. Needs no GPU:
-// test_emulated_kernels.py compiles and runs it.
+// test_emulated_kernels.py runs it.
 #include <cstdio>
 #include <cstdlib>
 #include <random>

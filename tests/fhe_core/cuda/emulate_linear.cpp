@@ -1,5 +1,5 @@
 // The product kernel of the linear layers as it is, every CUDA thread a fibre, with ldmatrix, mma and cp.async as the PTX manual
-// describes them (cuda/emulation), against sums in 128 bits. Needs no GPU: test_emulated_kernels.py compiles and runs it.
+// describes them (cuda/emulation), against sums in 128 bits. Needs no GPU: test_emulated_kernels.py runs it.
 #include <cuda_runtime.h>
 
 #include "cuda/linear_product.cuh"

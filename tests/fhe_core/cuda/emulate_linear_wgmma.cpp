@@ -1,6 +1,6 @@
 // The product kernel of the linear layers for sm_90a as it is, every CUDA thread a fibre, with wgmma, the copy engine and barriers
 // in shared memory as the PTX manual describes them (cuda/emulation), against sums in 128 bits. Needs no GPU:
-// test_emulated_kernels.py compiles and runs it.
+// test_emulated_kernels.py runs it.
 #include <cuda_runtime.h>
 
 #include "cuda/linear_wgmma.cuh"

@@ -1,5 +1,5 @@
 // The rotation kernel of rounded products in its layouts, every CUDA thread a fibre, against reference::blind_rotate and
-// sample_extract. Needs no GPU: test_emulated_kernels.py compiles and runs it.
+// sample_extract. Needs no GPU: test_emulated_kernels.py runs it.
 #include <cstdio>
 #include <cstdlib>
 

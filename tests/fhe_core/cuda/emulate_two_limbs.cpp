@@ -1,5 +1,5 @@
 // The device functions of the two-limb blind rotation, run thread by thread on the CPU against reference::blind_rotate. Needs no
-// GPU: test_emulated_kernels.py compiles and runs it.
+// GPU: test_emulated_kernels.py runs it.
 #include "cuda/blind_rotate_two_limbs.cuh"
 
 #include <algorithm>
@@ -111,28 +111,30 @@ int main() {
     using namespace fhe_core::cuda;
     using enum fhe_core::CmuxKind;
     constexpr TwoLimbProduct deep = TwoLimbProduct::deep;
-    bool good = check<binary_pair, 2048, 1, 1>(4, 1);
-    good &= check<binary_pair, 2048, 1, 2>(4, 2);
-    good &= check<binary_pair, 2048, 1, 4>(4, 3);
-    good &= check<binary_pair, 1024, 2, 1>(4, 4);
+    constexpr TwoLimbProduct keys = TwoLimbProduct::keys;
+    bool good = check<binary_pair, 2048, 1, 2>(4, 2);
     good &= check<binary_pair, 1024, 2, 3>(4, 5);
-    good &= check<binary_pair, 1024, 2, 4>(4, 6);
-    good &= check<binary_pair, 4096, 1, 1>(2, 7);
     good &= check<binary_pair, 4096, 1, 2>(2, 8);
     good &= check<binary_pair, 2048, 1, 2, deep>(4, 9);
-    good &= check<block_3, 2048, 1, 2, deep>(6, 10);
     good &= check<block_4, 2048, 1, 4, deep>(8, 11);
-    good &= check<block_6, 2048, 1, 2, deep>(12, 12);
     good &= check<block_6, 1024, 2, 1, deep>(12, 13);
-    good &= check<block_4, 1024, 2, 4, deep>(8, 14);
-    good &= check<block_3, 4096, 1, 2, deep>(3, 15);
-    constexpr TwoLimbProduct keys = TwoLimbProduct::keys;
-    good &= check<binary_pair, 2048, 1, 1, keys, 16, 2>(4, 16);
     good &= check<binary_pair, 2048, 1, 2, keys, 16, 2>(4, 17);
-    good &= check<binary_pair, 2048, 1, 4, keys, 17, 2>(4, 18);
-    good &= check<binary_pair, 1024, 2, 2, keys, 13, 2>(4, 19);
     good &= check<block_4, 2048, 1, 2, keys, 18, 2>(8, 20);
     good &= check<ternary, 2048, 1, 2, keys, 17, 3>(3, 21);
+#ifdef CLOAKWORK_EVERY_SHAPE
+    good &= check<binary_pair, 2048, 1, 1>(4, 1);
+    good &= check<binary_pair, 2048, 1, 4>(4, 3);
+    good &= check<binary_pair, 1024, 2, 1>(4, 4);
+    good &= check<binary_pair, 1024, 2, 4>(4, 6);
+    good &= check<binary_pair, 4096, 1, 1>(2, 7);
+    good &= check<block_3, 2048, 1, 2, deep>(6, 10);
+    good &= check<block_6, 2048, 1, 2, deep>(12, 12);
+    good &= check<block_4, 1024, 2, 4, deep>(8, 14);
+    good &= check<block_3, 4096, 1, 2, deep>(3, 15);
+    good &= check<binary_pair, 2048, 1, 1, keys, 16, 2>(4, 16);
+    good &= check<binary_pair, 2048, 1, 4, keys, 17, 2>(4, 18);
+    good &= check<binary_pair, 1024, 2, 2, keys, 13, 2>(4, 19);
     good &= check<ternary, 2048, 1, 4, keys, 13, 4>(3, 22);
+#endif
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
