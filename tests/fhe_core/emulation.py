@@ -16,3 +16,8 @@ def some_of(session: Session, values: np.ndarray, count: int = 4) -> np.ndarray:
     """All, or on an emulated device so many, spread over them."""
     few = session.device != "cpu" and is_emulated()
     return values[:: max(1, len(values) // count)] if few else values
+
+
+def batch_of(usual: int, emulated: int) -> int:
+    """How many ciphertexts a device gets."""
+    return emulated if is_emulated() else usual

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulation import batch_of
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine
@@ -193,7 +194,7 @@ def test_bootstrap(sessions: Sessions, batch: int, coefficients: list[int] | Non
 
 
 def test_the_stages_make_the_bootstrap(sessions: Sessions) -> None:
-    lwe, tables = sessions.lwe(5), sessions.tables(1)
+    lwe, tables = sessions.lwe(batch_of(40, emulated=5)), sessions.tables(1)
     cuda, chosen = sessions.cuda, np.array([9, 200], np.uint32)
     glwe, nu = cuda.blind_rotate(cuda.modulus_switch(cuda.keyswitch(lwe)), tables), sessions.params.extension_factor
     parts = glwe.reshape(len(lwe), nu, *glwe.shape[-2:])
@@ -272,7 +273,7 @@ def test_combine(sessions: Sessions, scales: tuple[int, int, int]) -> None:
 
 
 def test_sessions_in_threads_share_a_key(sessions: Sessions) -> None:
-    lwe, tables = sessions.lwe(33), sessions.tables(1)
+    lwe, tables = sessions.lwe(batch_of(100, emulated=5)), sessions.tables(1)
     expected = sessions.cpu.bootstrap(lwe, tables)
     others = [
         sessions.cuda,
@@ -293,7 +294,7 @@ def test_a_session_outlives_its_key_object() -> None:
 
 
 def test_cancelled_calls_leave_a_working_session(sessions: Sessions) -> None:
-    lwe, tables = sessions.lwe(50), sessions.tables(1)
+    lwe, tables = sessions.lwe(batch_of(50, emulated=5)), sessions.tables(1)
     with pytest.raises(CancelledError):
         sessions.cuda.bootstrap(lwe, tables, progress=lambda done, total: False)
 

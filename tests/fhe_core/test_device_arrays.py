@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from emulation import batch_of
 from numpy.typing import NDArray
 
 from cloakwork.fhe_core import _engine
@@ -239,7 +240,7 @@ def test_repeated_calls_upload_nothing(key: ClientKey, keys: EvaluationKeys) -> 
 
 
 def test_two_sessions_at_once(key: ClientKey, cpu: Session, cuda: Session) -> None:
-    x = key.encrypt(np.arange(90) % 4)
+    x = key.encrypt(np.arange(batch_of(90, emulated=5)) % 4)
     expected = cpu.bootstrap(cpu.bootstrap(x, [1, 2, 3, 0]), [3, 2, 1, 0])
     resident, sessions = x.to_device(), [cuda, cuda.share(), cuda.share()]
 
@@ -282,6 +283,7 @@ def test_large_words_are_checked_on_the_device(key: ClientKey, cpu: Session, cud
     np.testing.assert_array_equal(engine.keyswitch(lwe)[:-1], expected[:-1])
 
 
+@ALL  # several hundred ciphertexts
 def test_results_come_in_pinned_memory_that_is_reused(key: ClientKey, cpu: Session, cuda: Session) -> None:
     x = key.encrypt(np.arange(600) % 4)
     expected = cpu.bootstrap(x, [1, 2, 3, 0]).words
@@ -402,7 +404,7 @@ def test_memory_that_does_not_suffice(key: ClientKey, cpu: Session, cuda: Sessio
         limited.keyswitch(resident.words.contiguous())  # type: ignore[attr-defined]
     limited = _engine.CudaSession(cuda.expanded_key.engine_keys[0], memory_limit=1 << 17)
     tables = LookupTables.of_messages(key.parameters, [1, 2, 3, 0]).polynomials
-    many = key.encrypt(np.arange(200) % 4)
+    many = key.encrypt(np.arange(batch_of(200, emulated=40)) % 4)
     pieces = limited.bootstrap(many.to_device().words.contiguous(), tables)  # type: ignore[attr-defined]
     np.testing.assert_array_equal(pieces.to_host()[:, 0], cpu.bootstrap(many, [1, 2, 3, 0]).words)
 
@@ -499,6 +501,7 @@ def test_streams_of_the_caller(key: ClientKey, keys: EvaluationKeys, cpu: Sessio
         cpu.share(stream=own)
 
 
+@ALL  # not of emulated devices
 def test_torch(key: ClientKey, cpu: Session, cuda: Session) -> None:
     """torch reads results and gives inputs without a copy, on a stream of its own."""
     torch = pytest.importorskip("torch")
