@@ -91,6 +91,13 @@ def test_switched_noise_of_chained_bootstraps_does_not_grow(stored: Stored) -> N
 
 
 def test_gates_and_luts_are_right_at_their_own_noise(stored: Stored) -> None:
-    """The largest switched error of a few thousand look-ups is far inside the margin, as 2^-64 needs. Approximate sets have no margin."""
-    if stored.params.kind != "approximate":
-        assert stored.stage("look-up").largest < noise.lookup_margin(stored.params) * 5.5 / 9.2
+    """The largest switched error of a few thousand look-ups is far inside the margin, as 2^-64 needs. Approximate sets have no margin.
+
+    A publication's set that promises 2^-36 has a margin of 6.9 standard deviations: its errors stay under 5.5 of these.
+    """
+    params, stage = stored.params, stored.stage("look-up")
+    if params.kind == "approximate":
+        return
+    promises_less = noise.lookup_p_fail_log2(params) > -60
+    limit = 5.5 * math.sqrt(stage.model_variance) if promises_less else noise.lookup_margin(params) * 5.5 / 9.2
+    assert stage.largest < limit
