@@ -52,7 +52,7 @@ def evaluated(covers, bits, slots):
     return np.stack(columns, axis=1)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(
     st.integers(0, 1 << 32),
     st.integers(1, 6),

@@ -1,7 +1,10 @@
 """Comparisons of two digits in the indices that read them: the same trees, in fewer look-ups."""
 
+import itertools
+
 import numpy as np
 import pytest
+from cases import in_tiers
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +35,7 @@ def sums_of(covers, bits, random):
     return bits
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(
     st.integers(0, 1 << 32),
     st.integers(1, 6),
@@ -111,8 +114,9 @@ def test_noise_that_does_not_fit_is_not_brought():
     assert norm <= quiet < loud and fewest < alone <= len(edges)
 
 
-@pytest.mark.parametrize("missing", [False, True])
-@pytest.mark.parametrize("bits", [9, 12, 16])
+@pytest.mark.parametrize(
+    ("bits", "missing"), in_tiers(itertools.product((9, 12, 16), (False, True)), quick=[(9, True), (16, False)])
+)
 def test_every_threshold_of_a_grid_is_exact(bits, missing):
     """Those at the ends of a digit too, alone and beside others, with missing values sent either way."""
     random = np.random.default_rng(bits)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import in_tiers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -131,11 +132,16 @@ def moved(ensemble, random, most=60, among=()):
     return replace(ensemble, trees=tuple(trees))
 
 
-@pytest.mark.parametrize("labels", [None, np.array(["a", "b"])])
-@pytest.mark.parametrize(("bits", "most"), [(6, 60), (8, 250), (12, 4000), (16, 60000)])
-def test_nothing_that_a_client_is_told_depends_on_the_thresholds(labels, bits, most):
+@pytest.mark.parametrize(
+    ("bits", "most", "has_labels"),
+    in_tiers(
+        [(*each, labels) for each in ((6, 60), (8, 250), (12, 4000), (16, 60000)) for labels in (False, True)],
+        quick=[(6, 60, True), (12, 4000, False)],
+    ),
+)
+def test_nothing_that_a_client_is_told_depends_on_the_thresholds(bits, most, has_labels):
     """The specification and all metadata of the service, digests aside, which are salted; thresholds at ends of digits among them."""
-    random = np.random.default_rng(7)
+    random, labels = np.random.default_rng(7), np.array(["a", "b"]) if has_labels else None
     trees = tuple(random_tree(random, 4, 4, 1, 8, 4, missing=True) for _ in range(6))
     ensemble = TreeEnsemble(trees, 4, labels=labels, transform="none" if labels is None else "sigmoid")
     x = random.integers(0, most, (200, 4)).astype(float)

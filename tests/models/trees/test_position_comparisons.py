@@ -27,7 +27,7 @@ from tests.models.trees.test_grid_comparisons import ensembles, moved, samples_o
 from tests.models.trees.tree_models import of_sklearn_forest, random_tree
 
 TOY = "toy_two_limb"  # digits of 3 bits, 4 of them in one sign
-QUICK = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+QUICK = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 RNG = np.random.default_rng(11)
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 
