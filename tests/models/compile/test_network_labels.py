@@ -101,6 +101,7 @@ def pipeline(load: Any, width: int) -> tuple[Any, np.ndarray, np.ndarray]:
     return fitted, train, np.clip(held_out, train.min(axis=0), train.max(axis=0))
 
 
+@pytest.mark.tier("all")
 def test_iris_encrypted(sessions: Sessions) -> None:
     estimator, train, held_out = pipeline(load_iris, 6)
     made = compile_estimator(estimator, train, encrypted_argmax=True, candidates=[TOY], profile="exact_64")

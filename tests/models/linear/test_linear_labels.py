@@ -32,7 +32,7 @@ def classifier(
     return model, random.normal(size=(60, features)) * scales
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 1 << 32), st.sampled_from([2, 3, 5, 9]), st.sampled_from([1, 2, 8, 30]))
 def test_labels_are_those_of_the_rounded_scores(sessions: Sessions, seed: int, classes: int, features: int) -> None:
     random = np.random.default_rng(seed)
@@ -46,7 +46,7 @@ def test_labels_are_those_of_the_rounded_scores(sessions: Sessions, seed: int, c
     expected = model.labels[(scores[:, 0] > 0).astype(int) if classes == 2 else scores.argmax(axis=1)]  # type: ignore[index]
     np.testing.assert_array_equal(found[sure], expected[sure])
     key, session = sessions(TOY)
-    np.testing.assert_array_equal(labels.predict(x[:20], "execute", key=key, session=session), found[:20])
+    np.testing.assert_array_equal(labels.predict(x[:5], "execute", key=key, session=session), found[:5])
     assert set(np.unique(labels.predict(x, output="scores"))) <= set(range(classes))  # what the client decrypts
 
 
@@ -68,9 +68,9 @@ def test_constants_that_decide_alone(sessions: Sessions, intercept: list[float])
     scores = model.scores(x)
     sure = np.sort(scores, axis=1)[:, -1] - np.sort(scores, axis=1)[:, -2] > 0.05
     key, session = sessions(TOY)
-    found = labels.predict(x, "execute", key=key, session=session)
+    found = labels.predict(x)
     np.testing.assert_array_equal(found[sure], (x @ coefficients.T + intercept).argmax(axis=1)[sure])
-    np.testing.assert_array_equal(found, labels.predict(x))
+    np.testing.assert_array_equal(labels.predict(x[:8], "execute", key=key, session=session), found[:8])
 
 
 @pytest.mark.tier("all")
