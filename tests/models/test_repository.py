@@ -51,6 +51,7 @@ def test_the_facts_are_written_beside_the_file(tmp_path: Path, kind: str):
     assert facts["artefact_sha256"] == hashlib.sha256(artefact.read_bytes()).hexdigest()
 
 
+@pytest.mark.tier("all")
 def test_a_header_that_grows_in_memory_meets_the_limit(tmp_path: Path):
     """Three bytes of JSON that become more than fifty."""
     artefact = tmp_path / "sent.clkm"
