@@ -135,6 +135,7 @@ def test_a_key_that_the_server_lost_is_sent_again(server: Server, keyring: Keyri
         assert client.score(MODEL, samples(1)).key_uploaded
 
 
+@pytest.mark.tier("all")
 def test_many_at_once(server: Server, keyring: Keyring) -> None:
     async def score() -> list[np.ndarray]:
         async with AsyncClient(server.url, keyring=keyring) as client:

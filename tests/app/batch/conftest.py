@@ -14,7 +14,7 @@ from cloakwork.models import zoo
 from cloakwork.models.compiled import CompiledModel
 from cloakwork.models.runtime import Runtime
 
-COUNT = 12
+COUNT = 6
 
 
 @dataclass(frozen=True)

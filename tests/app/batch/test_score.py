@@ -174,7 +174,7 @@ def test_a_missing_extra_says_how_to_install_it(data, tmp_path: Path, monkeypatc
 def test_a_cluster_of_two_nodes_s3_to_a_folder_and_back(cluster, data, tmp_path: Path):
     from cloakwork.app.batch.store import Store
 
-    names = data.names[:12]
+    names = data.names
     source = Store(f"{BUCKET}/in")
     for name in names:
         source.write(name, data.inputs[name])
@@ -284,7 +284,7 @@ def test_a_node_that_is_removed_in_the_middle_changes_no_byte(
             cluster.remove_node(third)
         return True
 
-    many = data.repeated(5)
+    many = data.repeated(10)
     source = many.write(tmp_path / "in")
     (source / "damaged").write_bytes(data.inputs[data.names[0]][:-1] + b"x")
     record = score_batch(
@@ -307,7 +307,7 @@ def command(data, source: Path, target: Path, *more: str) -> list[str]:
 @on_ray
 def test_the_command_on_this_machine_is_cut_off_goes_on_and_says_what_failed(data, tmp_path: Path, wait_for: WaitFor):
     needs(find_spec("ray"), "Ray is not installed: pip install 'cloakwork[batch]'")
-    data = data.repeated(10)  # enough to be interrupted twice
+    data = data.repeated(20)  # enough to be interrupted twice
     source, target = data.write(tmp_path / "in"), tmp_path / "out"
     (source / "damaged").write_bytes(b"no ciphertexts")
     first = subprocess.Popen(

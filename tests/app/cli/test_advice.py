@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer.main
 
 from cloakwork.app.cli.main import app
@@ -40,17 +41,25 @@ def options(command: Any) -> set[str]:
     return {name for each in command.params for name in [*each.opts, *each.secondary_opts]}
 
 
-def texts() -> Iterator[tuple[str, str]]:
-    for folder in ("fhe_core", "models", "training", "api", "app"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield str(path.relative_to(ROOT)), node.value
+@pytest.fixture(scope="module")
+def texts() -> list[tuple[str, str]]:
+    """Every text of the sources with its file."""
+    paths = [
+        path
+        for folder in ("fhe_core", "models", "training", "api", "app")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
+    return [
+        (str(path.relative_to(ROOT)), node.value)
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
 
 
-def test_options_that_messages_name_exist():
+def test_options_that_messages_name_exist(texts):
     known = {"--help"}.union(*map(options, COMMANDS.values()))
-    named = [(path, name) for path, text in texts() for name in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*\b", text)]
+    named = [(path, name) for path, text in texts for name in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*\b", text)]
     assert len(named) > 200
     theirs = [names for place, names in OF_MODULES.items()]
     unknown = [(path, name) for path, name in named if name not in known]
@@ -62,10 +71,10 @@ def test_options_that_messages_name_exist():
     assert {name for _, name in unknown} == set().union(*theirs), "a module's option is gone"
 
 
-def test_commands_that_messages_name_exist():
+def test_commands_that_messages_name_exist(texts):
     named = [
         (path, words.split())
-        for path, text in texts()
+        for path, text in texts
         for words in re.findall(r"[`']cloakwork ([a-z][a-z0-9-]*(?: [a-z][a-z0-9-]*)?)", text)
     ]
     assert len(named) > 50

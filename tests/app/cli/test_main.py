@@ -153,17 +153,21 @@ for arguments in commands:
 
 
 @pytest.mark.os_entropy
-def test_commands_work_without_the_extras_or_name_them(tmp_path, error_line):
+@pytest.mark.parametrize(
+    "work",
+    [
+        [["--help"], ["zoo"], ["inspect", "iris-tree"]],
+        pytest.param(
+            [["demo", "iris", "--samples", "2"], ["demo", "mnist", "--images", "1", "--data", "drawn"]],
+            marks=pytest.mark.tier("all"),
+        ),
+    ],
+    ids=["alone", "encrypted"],
+)
+def test_commands_work_without_the_extras_or_name_them(tmp_path, error_line, work):
     (tmp_path / "data" / "mnist").mkdir(parents=True)
     for file in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         (tmp_path / "data" / "mnist" / f"{file}-ubyte.gz").write_bytes(b"")
-    work = [
-        ["--help"],
-        ["zoo"],
-        ["inspect", "iris-tree"],
-        ["demo", "iris", "--samples", "2"],
-        ["demo", "mnist", "--images", "1", "--data", "drawn"],
-    ]
     need = {
         "client": ["models", "list", "--url", "http://127.0.0.1:1"],
         "service": ["serve", "--insecure-local", "--data", "data"],

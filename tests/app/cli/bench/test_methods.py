@@ -63,6 +63,7 @@ def test_rows_have_the_keys_of_the_design_and_no_wrong_output(call, tmp_path, mo
     assert len(bars) == 1  # the insecure row has none
 
 
+@pytest.mark.tier("all")
 def test_the_table_for_people_has_a_line_for_each_row(call):
     result = call("bench", "methods", "--quick", "--batch", "2", "--only", "mr-i tfhe")
     assert result.returncode == 0, result.stderr
@@ -77,7 +78,8 @@ def test_the_table_for_people_has_a_line_for_each_row(call):
         (["--device", "tpu"], 2),
         (["--batch", "0"], 2),
         (["--only", "gate_64 ", "--plot", "no/such/folder/x.svg"], 2),
-        (["--only", "gate_64 ", "--threads", "100000", "--quick"], 1),  # the one row fails
+        # The one row fails.
+        pytest.param(["--only", "gate_64 ", "--threads", "100000", "--quick"], 1, marks=pytest.mark.tier("all")),
     ],
 )
 def test_wrong_calls(call, error_line, arguments, status):

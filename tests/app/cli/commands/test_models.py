@@ -308,6 +308,7 @@ def test_structured_keys_want_to_be_asked_for(call, tmp_path, compiled, error_li
         assert made.returncode == 0, made.stderr
 
 
+@pytest.mark.tier("all")
 def test_a_common_mask_wants_to_be_asked_for(call, tmp_path, compiled, error_line):
     """compile, and three samples of two to a ciphertext there and back by files."""
     assert compiled["samples_per_ciphertext"] == 1
@@ -427,6 +428,7 @@ def test_the_card_gives_the_file_that_the_processor_gives(call, tmp_path):
     assert (tmp_path / "cpu.bin").read_bytes() == (tmp_path / "cuda.bin").read_bytes()
 
 
+@pytest.mark.tier("all")
 def test_several_inputs_and_outputs_through_files(call, tmp_path, error_line):
     """compile, inspect, simulate, keygen, encrypt, run, decrypt with arrays by name (.npz)."""
     proto, x = tensors.image_and_table(np.random.default_rng(2)), tensors.samples(np.random.default_rng(3), 200)

@@ -16,13 +16,9 @@ KEYS = {
 }  # fmt: skip
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize(
-    ("name", "samples", "most_bootstraps"),
-    [
-        ("iris", 50, 10),
-        pytest.param("digits", 20, 0, marks=pytest.mark.tier("all")),
-        pytest.param("wine", 2, 100, marks=pytest.mark.tier("all")),
-    ],
+    ("name", "samples", "most_bootstraps"), [("iris", 50, 10), ("digits", 20, 0), ("wine", 2, 100)]
 )
 def test_encrypted_answers_are_those_of_the_compiled_model(call, name, samples, most_bootstraps):
     result = call("demo", name, "--samples", str(samples), "--device", "cpu", "--threads", "1", "--json", "-")
