@@ -119,11 +119,11 @@ def _in_threads(services: Services, audit_key: AuditKey) -> None:
             )
 
     engines.make = with_links  # type: ignore[method-assign]
-    services.models._describe = partial(_describe, services.models)  # type: ignore[method-assign]
-    services.models.incoming.describe = _describe_one  # type: ignore[method-assign]
+    services.models._describe = partial(describe, services.models)  # type: ignore[method-assign]
+    services.models.incoming.describe = describe_one  # type: ignore[method-assign]
 
 
-async def _describe(models: Models) -> None:
+async def describe(models: Models) -> None:
     """As `python -m cloakwork.models.repository FOLDER`."""
     assert not models._zoo, "compiling it takes a process"
 
@@ -135,7 +135,7 @@ async def _describe(models: Models) -> None:
         await asyncio.to_thread(call)
 
 
-async def _describe_one(artefact: Path) -> None:
+async def describe_one(artefact: Path) -> None:
     """As `python -m cloakwork.models.repository --file ARTEFACT`, without its limits of memory and time, which are those of a process."""
     try:
         await asyncio.to_thread(repository.describe, artefact)

@@ -196,9 +196,10 @@ def test_tenants_with_what_they_use(url: str, tmp_path: Path):
 
 def test_a_page_is_found_by_an_index(tmp_path: Path):
     """SQLite says how it goes about a statement: no table is read whole, nothing is sorted."""
+    with_tables(tmp_path)
 
     async def run() -> None:
-        async with opened(f"sqlite:///{tmp_path / 'test.db'}", tmp_path) as (listings, database):
+        async with opened(f"sqlite:///{tmp_path / DATABASE_FILE}", tmp_path) as (listings, database):
             await store(database, tenants, [{"id": "bob", "created_at": 1.0}])
             statements: list[tuple[str, Any]] = []
             event.listen(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from in_process import describe
 from scoring_server import with_tables
 from sqlalchemy import insert, update
 
@@ -32,6 +34,7 @@ def on_folder(data: Path, store: ObjectStore | None, work: Work) -> None:
         database = Database(url)
         await migrate(database, url)
         models = Models(data / "models", ModelRecords(database), zoo=False, store=store)
+        models._describe = partial(describe, models)  # type: ignore[method-assign]
         try:
             await models.scan()
             await work(models, database)

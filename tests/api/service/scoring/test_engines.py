@@ -133,9 +133,15 @@ def test_threads_and_memory_are_those_of_all_together():
     assert len({engine.name for engine in engines.all}) == 3
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_devices_are_looked_up_by_a_process_that_ends(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "has_cuda", lambda: True)
     assert asyncio.run(module._usable_devices()) == asyncio.run(module._look()) != ()
+
+
+def test_devices_are_looked_up_again_after_a_crash(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "has_cuda", lambda: True)
     monkeypatch.setattr(module, "RESTART_SECONDS", (0.0, 0.0))
     said: list[str] = []
 

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from scoring_server import User, running
+import pytest
+from in_process import serving
+from scoring_server import User
 
 OTHERS = 0o077
 
@@ -22,7 +24,8 @@ def open_to_others(folder: Path) -> list[tuple[str, str]]:
 
 
 def exercise(server_data: Path, umask: int, logs: Path) -> None:
-    with running(server_data, umask=umask, logs=logs) as server, server.client() as http:
+    os.umask(umask)  # which every test gives back
+    with serving(server_data, logs=logs) as server, server.client() as http:
         user = User.of(http)
         user.upload()
         other = User.of(http)
@@ -62,6 +65,8 @@ def test_a_folder_that_was_open_is_narrowed_and_links_are_left_alone(tmp_path: P
     assert "open to other users" in (tmp_path / "log.jsonl").read_text()
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_the_command_line_makes_what_is_in_it_alike(tmp_path: Path):
     (tmp_path / "data").mkdir(mode=0o755)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("CLOAKWORK_")}

@@ -18,7 +18,7 @@ from scoring_server import Server, User, becomes, new_tenant, with_tenants
 
 from cloakwork.api.errors import UnauthorisedError
 from cloakwork.api.service.tenants.tenants import Tenants
-from cloakwork.fhe_core.errors import ParameterError
+from cloakwork.fhe_core.errors import FheError, ParameterError
 
 
 def identity(token: str) -> str:
@@ -157,6 +157,15 @@ def test_wrong_calls(server: Server, work: Callable[[Tenants], Awaitable[Any]], 
         with_tenants(server.data, work)
 
 
+def test_services_that_do_not_start(server: Server, tmp_path: Path):
+    with pytest.raises(FheError, match="no API key"), serving(tmp_path / "data", insecure=False):
+        pass
+    with pytest.raises(FheError, match="another service is running"), serving(server.data, insecure=False):
+        pass
+
+
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_the_service_does_not_start_without_api_keys(tmp_path: Path):
     environment = {
         **os.environ,
@@ -171,6 +180,8 @@ def test_the_service_does_not_start_without_api_keys(tmp_path: Path):
     assert "no API key" in result.stderr
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_one_service_on_a_data_folder(server: Server):
     environment = {**os.environ, "CLOAKWORK_DATA_FOLDER": str(server.data), "CLOAKWORK_PORT": "0"}
     result = subprocess.run(
