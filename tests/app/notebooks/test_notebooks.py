@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, and are committed with what they show."""
+"""The notebooks are committed with what they show, and no more; tests/documents/test_pages.py runs them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cloakwork.training.cifar10_data import has_cifar10
-from tests.app.notebooks.execute import FOLDER, execute, strip
+from tests.app.notebooks.execute import FOLDER, strip
 
 MOST_CHARACTERS = 1_000_000
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-NEEDS = {
-    "cifar10": ["PIL"],
-    "compile_your_model": ["torch"],
-    "credit_decisions": ["sklearn", "xgboost"],
-    "integer_network": ["onnxruntime", "sklearn", "torch"],
-    "nearest_neighbours": ["sklearn"],
-    "service_from_a_notebook": ["fastapi", "httpx"],
-    "train_your_network": ["torch"],
-    "trees": ["sklearn"],
-    "two_hospitals": ["sklearn"],
-}
 
 
 def pictures(notebook: nbformat.NotebookNode) -> list[str]:
@@ -37,24 +25,6 @@ def pictures(notebook: nbformat.NotebookNode) -> list[str]:
 def printed(notebook: nbformat.NotebookNode) -> str:
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     return "".join(output.text for output in outputs if output.output_type == "stream")
-
-
-@pytest.mark.tier("all")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for needed in NEEDS.get(path.stem, []):
-        pytest.importorskip(needed)
-    if path.stem == "cifar10" and not has_cifar10():
-        pytest.skip("no CIFAR-10: set CLOAKWORK_DATA to the folder that holds cifar10/")
-    monkeypatch.setenv("CLOAKWORK_DATA", os.environ.get("CLOAKWORK_DATA", str(tmp_path)))
-    notebook = nbformat.read(path, as_version=4)
-    with pytest.MonkeyPatch.context() as variables:
-        for name in ("IPYTHONDIR", "MPLBACKEND"):
-            variables.setenv(name, "")  # put back afterwards
-        execute(notebook, tmp_path)
-    assert "bits of security" in printed(notebook)
-    assert pictures(notebook)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
