@@ -426,13 +426,6 @@ def test_plans_are_right_in_exact_arithmetic(name: str, target: float) -> None:
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "large-precision.md"
 
 
-@ALL
-def test_the_example_of_the_documentation_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    code = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)[0]
-    exec(compile(code, str(PAGE), "exec"), {})
-    assert capsys.readouterr().out.splitlines() == re.findall(r"^print.*  # (.*)$", code, flags=re.MULTILINE)
-
-
 def stated_rotations() -> dict[str, list[int]]:
     """Rows of the table of docs/large-precision.md."""
     rows = re.findall(r"^\| `(\w+)` \| ([\d| ]+) \|$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +16,6 @@ from scoring_server import Server, User, new_tenant
 from cloakwork.models.compiler import CompiledModel
 
 triton = pytest.importorskip("tritonclient.http", reason="tritonclient[http] is not installed here")
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "service.md"
 
 
 @dataclass
@@ -172,23 +167,3 @@ def test_the_repository(server: Server, caller: Caller):
         lambda: scoring.unload_model("toy"),
     ):
         assert refusal(call)[0] == "403", "an API key without the scope `models`"
-
-
-@pytest.mark.tier("all")
-@pytest.mark.os_entropy
-def test_the_example_of_the_page(server: Server, token: str, tmp_path: Path):
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for known, here in (
-        ("http://127.0.0.1:8123", server.url),
-        ("127.0.0.1:8123", f"127.0.0.1:{server.port}"),
-        ("cw_..", token),
-        ("iris-tree", "toy"),
-    ):
-        assert known in example
-        example = example.replace(known, here)
-    example += "assert np.allclose(predicted, expected, atol=0.1)\n"  # numbers, of this model
-    environment = {**os.environ, "CLOAKWORK_HOME": str(tmp_path / "home"), "CLOAKWORK_ALLOW_TOY": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", example], env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0 and done.stdout, done.stderr
