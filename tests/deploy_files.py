@@ -9,12 +9,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+from requirements import needs
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "cloakwork"
+
+INSTALLED_BY = {
+    "caddy": "'make deploy-tools' installs it",
+    "hadolint": "'make deploy-tools' installs it",
+    "helm": "'make deploy-tools' installs its library",
+    "nginx": "the package nginx-light has it",
+    "promtool": "the package prometheus has it",
+    "systemd-analyze": "the package systemd has it",
+}
 
 Documents = list[dict[str, Any]]
 
@@ -24,11 +33,10 @@ def read(path: Path) -> Any:
 
 
 def tool(name: str) -> str:
-    """Its path; the test is skipped where it is not installed."""
-    found = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if found is None:
-        pytest.skip(f"{name} is not installed here")
-    return found
+    """The path of an installed program; without it the test is skipped, or fails in continuous integration."""
+    path = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    needs(path, f"{name} is not installed: {INSTALLED_BY.get(name, 'install it')}")
+    return str(path)
 
 
 def run(*command: str | Path, **more: Any) -> str:

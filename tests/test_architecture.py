@@ -10,6 +10,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,7 @@ def modules(package: str) -> dict[str, Path]:
     return {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in files}
 
 
+@cache
 def arrows(package: str) -> dict[str, set[str]]:
     """From each module of the package to those of the same package that it imports, wherever in the file: also for types alone."""
     known = modules(package)
@@ -45,12 +47,21 @@ def arrows(package: str) -> dict[str, set[str]]:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             assert node.level == 0, "relative imports are not used here"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _statements(parent: ast.AST) -> Iterator[ast.AST]:
+    """Without a look at expressions, which are most of a tree and hold no imports."""
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        inner = getattr(parent, name, None)
+        for node in inner if isinstance(inner, list) else ():
+            yield node
+            yield from _statements(node)
 
 
 def _resolved(target: str, known: Mapping[str, Path]) -> str | None:

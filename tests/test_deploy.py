@@ -231,9 +231,9 @@ def test_a_fleet_of_compose_shares_no_data_folder_and_shows_clients_web_processe
 
 
 def test_docker_compose_reads_the_files(tmp_path: Path):
-    docker = tool("docker")
-    if subprocess.run([docker, "compose", "version"], capture_output=True, timeout=60, check=False).returncode:
-        pytest.skip("docker has no compose plugin here")
+    docker = shutil.which("docker")
+    if docker is None or subprocess.run([docker, "compose", "version"], capture_output=True, timeout=60).returncode:
+        pytest.skip("Docker with its plugin compose would run this")
     names = ("POSTGRES_PASSWORD", "S3_ACCESS_KEY", "S3_SECRET_KEY", "GRAFANA_PASSWORD")
     environment = tmp_path / "environment"
     environment.write_text("".join(f"{name}=x\n" for name in names))
@@ -261,6 +261,7 @@ def test_promtool_reads_the_rules_and_the_configuration(tmp_path: Path):
     run(promtool, "check", "config", tmp_path / "prometheus.yaml")
 
 
+@pytest.mark.os_entropy
 def test_caddy_reads_its_file(tmp_path: Path):
     environment = {
         "HOME": str(tmp_path),
@@ -271,6 +272,7 @@ def test_caddy_reads_its_file(tmp_path: Path):
     run(tool("caddy"), "validate", "--adapter", "caddyfile", "--config", caddyfile, env=environment)
 
 
+@pytest.mark.os_entropy
 def test_nginx_reads_its_file(tmp_path: Path):
     nginx = tool("nginx")
     text = (DEPLOY / "proxy" / "nginx.conf").read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cmake_builds import configure
 from tests.deploy_files import run, tool
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,6 +47,7 @@ def stage(name: str) -> list[tuple[str, str]]:
 
 def copy_context(target: Path) -> None:
     """What .dockerignore lets through."""
+    target.mkdir()
     rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and not line.startswith("#")]
     kept = [rule[1:] for rule in rules if rule.startswith("!")]
     left_out = [rule.removeprefix("**/") for rule in rules if rule.startswith("**/")]
@@ -75,6 +77,15 @@ def test_what_the_build_copies_is_there() -> None:
 
 
 @pytest.mark.tier("all")
+def test_the_context_has_what_the_build_needs(tmp_path: Path) -> None:
+    """CMake configures the engine from it; `make test-release` takes the build steps."""
+    copy_context(tmp_path / "source")
+    result = configure(tmp_path / "build", "-DCLOAKWORK_CUDA=OFF", source=tmp_path / "source" / "fhe_core")
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.tier("release")
+@pytest.mark.os_entropy
 @pytest.mark.timeout(1200)
 def test_build_steps_and_health_check(tmp_path: Path) -> None:
     """The commands of the `cpu` image in a fresh environment: install from the build context, serve, ask for health.
@@ -82,7 +93,6 @@ def test_build_steps_and_health_check(tmp_path: Path) -> None:
     With kernels for this processor alone, which takes half the time; `make test-wheels` runs builds of all.
     """
     source, installed = tmp_path / "source", tmp_path / "installed"
-    source.mkdir()
     copy_context(source)
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("CLOAKWORK_", "SKBUILD_", "PYTHON"))

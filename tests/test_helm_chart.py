@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from requirements import needs
 
 from cloakwork.api.settings import PREFIX, Settings, load_settings
 from tests.deploy_files import CHART, DEPLOY, Documents, read, run, tool
@@ -85,8 +86,8 @@ def test_templates_ask_for_values_that_exist():
 def render(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str, Any]], Documents]:
     """The chart's objects with these values: by `helm`, or by its library in the wheel helm-python-sdk."""
     helm, values_file = shutil.which("helm"), tmp_path_factory.mktemp("helm") / "values.json"
-    if helm is None and importlib.util.find_spec("helm_python") is None:
-        pytest.skip("neither helm nor the wheel helm-python-sdk is installed here")
+    library = importlib.util.find_spec("helm_python")
+    needs(helm or library, "neither helm nor its library is installed: 'make deploy-tools' installs that")
 
     def by_helm(values: dict[str, Any]) -> Documents:
         values_file.write_text(json.dumps(values))

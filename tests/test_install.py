@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cmake_builds import configure
+
 pytest.importorskip("scikit_build_core")  # `make` installs it, with CMake, Ninja and pybind11
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -47,6 +49,7 @@ def test_one_version_of_cmake_is_asked_for() -> None:
     assert tuple(map(int, version.split("."))) >= FIRST_CMAKE_WITH_CUDA_20
 
 
+@pytest.mark.os_entropy
 def test_pip_fetches_cmake_where_the_systems_has_no_cuda_20(tmp_path: Path) -> None:
     """What pip asks the build back end before it makes the build's environment, with Debian 12's CMake alone in PATH."""
     text = """case "$*" in *capabilities*) echo '{"version": {"string": "3.25.1"}}';; *) echo cmake version 3.25.1;; esac"""
@@ -68,6 +71,8 @@ def test_pip_fetches_cmake_where_the_systems_has_no_cuda_20(tmp_path: Path) -> N
     assert "cmake>=" in result.stdout
 
 
+@pytest.mark.tier("all")  # compresses all of it
+@pytest.mark.os_entropy
 def test_the_source_distribution_holds_what_the_build_needs(tmp_path: Path) -> None:
     hook = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
     result = subprocess.run(
@@ -93,46 +98,31 @@ def kernels_of(folder: Path) -> set[str]:
     return set(re.findall(r"cpu_kernels_(\w+)\.dir", (folder / "build.ninja").read_text(encoding="utf-8")))
 
 
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the configurations share: C++ is looked at once."""
+    return tmp_path_factory.mktemp("build")
+
+
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="other machines have one set of kernels")
-def test_native_builds_have_the_kernels_that_this_machine_takes(tmp_path: Path) -> None:
+def test_native_builds_have_the_kernels_that_this_machine_takes(build: Path) -> None:
     engine = pytest.importorskip("cloakwork.fhe_core._engine")
-    result = configure(tmp_path / "build", "-GNinja", "-DCLOAKWORK_CUDA=OFF", "-DCLOAKWORK_KERNELS=native")
+    result = configure(build, "-DCLOAKWORK_CUDA=OFF", "-DCLOAKWORK_KERNELS=native")
     assert result.returncode == 0, result.stdout
     if not os.environ.get("CLOAKWORK_CPU"):
-        assert kernels_of(tmp_path / "build") == {engine.cpu_features()}
-    again = configure(tmp_path / "build", "-GNinja", "-DCLOAKWORK_CUDA=OFF", "-DCLOAKWORK_KERNELS=all")
+        assert kernels_of(build) == {engine.cpu_features()}
+    again = configure(build, "-DCLOAKWORK_CUDA=OFF", "-DCLOAKWORK_KERNELS=all")
     assert again.returncode == 0, again.stdout
-    assert kernels_of(tmp_path / "build") == {"baseline", "avx2", "avx512"}
+    assert kernels_of(build) == {"baseline", "avx2", "avx512"}
 
 
-def test_another_choice_of_kernels_is_refused(tmp_path: Path) -> None:
-    result = configure(tmp_path / "build", "-DCLOAKWORK_KERNELS=some")
+def test_another_choice_of_kernels_is_refused(build: Path) -> None:
+    result = configure(build, "-DCLOAKWORK_KERNELS=some")
     assert result.returncode != 0
     assert "CLOAKWORK_KERNELS is 'some'; expected all or native" in result.stdout
 
 
 # --- CUDA that cannot be built ---------------------------------------------------------------------------------------------------
-
-
-def configure(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    folders = subprocess.run(
-        [sys.executable, "-m", "pybind11", "--cmakedir"], capture_output=True, text=True, timeout=60
-    )
-    if cmake is None or folders.returncode != 0:
-        pytest.skip("CMake or pybind11 is not installed")
-    command = [cmake, "-S", str(REPOSITORY / "fhe_core"), "-B", str(folder), f"-Dpybind11_DIR={folders.stdout.strip()}"]
-    ours = {
-        key: value for key, value in os.environ.items() if key not in ("CUDACXX", "CUDAHOSTCXX", "SKBUILD_CMAKE_DEFINE")
-    }
-    return subprocess.run(
-        [*command, f"-DPython_EXECUTABLE={sys.executable}", *options],
-        env={**ours, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-    )
 
 
 BROKEN = {  # what nvcc does -> what the line says
@@ -149,40 +139,47 @@ BROKEN = {  # what nvcc does -> what the line says
 }
 
 
-@pytest.mark.parametrize("way", BROKEN)
-def test_a_broken_cuda_compiler_leaves_cuda_out(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize(
+    "way",
+    [
+        "an error of its own",
+        *(pytest.param(way, marks=pytest.mark.tier("all")) for way in BROKEN if way != "an error of its own"),
+    ],
+)
+def test_a_broken_cuda_compiler_leaves_cuda_out(build: Path, tmp_path: Path, way: str) -> None:
     text, said = BROKEN[way]
     nvcc = script(tmp_path / "nvcc", text)
-    result = configure(tmp_path / "build", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    result = configure(build, PATH=f"{tmp_path}:{os.environ['PATH']}")
     lines = [line for line in result.stdout.splitlines() if "CUDA" in line or "nvcc" in line]
     assert result.returncode == 0, result.stdout
     assert len(lines) == 1, result.stdout
     assert LEFT_OUT in lines[0] and str(nvcc) in lines[0] and said in lines[0]
 
 
-def test_without_a_cuda_compiler_the_cpu_is_built(tmp_path: Path) -> None:
+@pytest.mark.tier("all")
+def test_without_a_cuda_compiler_the_cpu_is_built(build: Path) -> None:
     folders = ";".join(sorted({str(Path(folder).resolve()) for folder in _folders_with_nvcc()}))
-    result = configure(tmp_path / "build", f"-DCMAKE_IGNORE_PATH={folders}", PATH=_path_without_nvcc())
+    result = configure(build, f"-DCMAKE_IGNORE_PATH={folders}", PATH=_path_without_nvcc())
     assert result.returncode == 0, result.stdout
     (line,) = [line for line in result.stdout.splitlines() if "CUDA" in line]
     assert LEFT_OUT + "no CUDA compiler was found" in line
 
 
-def test_cuda_that_is_insisted_on_fails(tmp_path: Path) -> None:
+@pytest.mark.tier("all")
+def test_cuda_that_is_insisted_on_fails(build: Path, tmp_path: Path) -> None:
     nvcc = script(tmp_path / "nvcc", "exit 1")
-    result = configure(tmp_path / "build", "-DCLOAKWORK_CUDA=ON", CUDACXX=str(nvcc))
+    result = configure(build, "-DCLOAKWORK_CUDA=ON", CUDACXX=str(nvcc))
     assert result.returncode != 0
     assert "CUDA" in result.stdout and LEFT_OUT not in result.stdout
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on this machine")
-def test_a_cuda_compiler_without_c20_leaves_cuda_out(tmp_path: Path) -> None:
+@pytest.mark.tier("all")
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc on this machine: CUDA 12.4 or newer runs it")
+def test_a_cuda_compiler_without_c20_leaves_cuda_out(build: Path, tmp_path: Path) -> None:
     """It works until C++20 is asked for: CMake's own test of the compiler passes."""
     refuses = """for a in "$@"; do case "$a" in *std=c++20*) echo "nvcc fatal   : Value 'c++20' is not defined" >&2; exit 1;; esac; done"""
     script(tmp_path / "nvcc", f'{refuses}\nexec {shutil.which("nvcc")} "$@"')
-    result = configure(
-        tmp_path / "build", "-DCMAKE_CUDA_ARCHITECTURES=90-real", PATH=f"{tmp_path}:{os.environ['PATH']}"
-    )
+    result = configure(build, "-DCMAKE_CUDA_ARCHITECTURES=90-real", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert result.returncode == 0, result.stdout
     (line,) = [line for line in result.stdout.splitlines() if LEFT_OUT in line]
     assert "'c++20' is not defined" in line
@@ -200,6 +197,7 @@ def _path_without_nvcc() -> str:
 # --- What is promised ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
 def texts() -> dict[Path, str]:
     """Everything in the repository that a reader or a user of an error sees."""
     listed = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
@@ -210,12 +208,12 @@ def texts() -> dict[Path, str]:
     return {path: path.read_text(encoding="utf-8") for path in paths if path != Path(__file__).resolve()}
 
 
-def test_no_line_installs_a_package_that_is_not_published() -> None:
+def test_no_line_installs_a_package_that_is_not_published(texts: dict[Path, str]) -> None:
     """cloakwork is in no package index: extras are installed from its folder."""
     promised = re.compile(r"cloakwork\[[a-z]|pip install [^\n`;,]*\bcloakwork(?![\w/.'’])")
     found = [
         f"{path.relative_to(REPOSITORY)}: {line.strip()}"
-        for path, text in texts().items()
+        for path, text in texts.items()
         for line in text.splitlines()
         if promised.search(line)
         and not line.startswith("all = [")  # its own extras, which pip finds in the same folder
@@ -223,11 +221,11 @@ def test_no_line_installs_a_package_that_is_not_published() -> None:
     assert found == []
 
 
-def test_every_extra_that_is_named_exists() -> None:
+def test_every_extra_that_is_named_exists(texts: dict[Path, str]) -> None:
     extras = set(PROJECT["project"]["optional-dependencies"])
     named = {
         extra
-        for text in texts().values()
+        for text in texts.values()
         for names in re.findall(r"\.\[([a-z0-9,]+)\]['\"]|how_to_install\(['\"]([a-z0-9,]+)['\"]\)", text)
         for extra in "".join(names).split(",")
     }

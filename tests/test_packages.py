@@ -48,6 +48,7 @@ def test_a_new_version_is_written_everywhere(tmp_path: Path, monkeypatch: pytest
         version.write("next")
 
 
+@pytest.mark.os_entropy
 def test_the_metadata_is_what_an_index_takes(tmp_path: Path) -> None:
     pytest.importorskip("scikit_build_core")
     hook = "import sys; from scikit_build_core.build import prepare_metadata_for_build_wheel as hook; print(hook(sys.argv[1]))"

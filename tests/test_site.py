@@ -23,6 +23,7 @@ import plots
 import pytest
 import reference
 import typer.main
+from requirements import needs
 
 from cloakwork.app.cli.main import app
 
@@ -69,22 +70,26 @@ def test_what_documents_import_is_in_the_reference() -> None:
     assert sorted(missing) == []
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The modules of the reference, as griffe reads them for the site."""
+def read_by_griffe(tree: Path, names: list[str], *extensions: Any) -> Any:
+    """Modules of cloakwork by their dotted names, as griffe reads them for the site. Args: tree: an empty folder; names: without `cloakwork.`"""
     griffe = pytest.importorskip("griffe", reason="the site's tools are not installed: run 'make site'")
-    from comments import TrailingComments
-
-    tree = tmp_path_factory.mktemp("sources")
-    (tree / "cloakwork").mkdir()
-    packages = sorted({module.path.partition(".")[0] for module in reference.MODULES})
-    for package in packages:
-        (tree / "cloakwork" / package).symlink_to(REPOSITORY / package)
-    loader = griffe.GriffeLoader(search_paths=[tree], extensions=griffe.Extensions(TrailingComments()))
-    for package in packages:
+    for name in names:
+        link = tree / "cloakwork" / name.replace(".", "/")
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(REPOSITORY / name.replace(".", "/"))
+    loader = griffe.GriffeLoader(search_paths=[tree], extensions=griffe.Extensions(*extensions))
+    for package in sorted({name.partition(".")[0] for name in names}):
         loader.load(f"cloakwork.{package}")
     loader.resolve_aliases()
     return loader.modules_collection
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The packages of the reference, without comments on fields, which take as long again."""
+    return read_by_griffe(
+        tmp_path_factory.mktemp("sources"), sorted({module.path.partition(".")[0] for module in reference.MODULES})
+    )
 
 
 def public_members(module: Any, shown: reference.Module) -> Iterator[tuple[str, Any]]:
@@ -108,23 +113,26 @@ def public_members(module: Any, shown: reference.Module) -> Iterator[tuple[str, 
             yield from ((f"{name}.{key}", each) for key, each in inside)
 
 
-@pytest.mark.parametrize("module", reference.MODULES, ids=lambda module: module.path)
-def test_public_names_say_what_they_are(sources: Any, module: reference.Module) -> None:
+@pytest.mark.tier("all")
+def test_public_names_say_what_they_are(sources: Any) -> None:
     """Fields and constants may do so by their names and types alone."""
-    found = sources[module.dotted]
-    assert found.has_docstring, module.dotted
-    members = dict(public_members(found, module))
-    assert members
-    silent = [
-        name
-        for name, each in members.items()
-        if not each.has_docstring and (not each.is_attribute or "property" in each.labels)
-    ]
+    silent = []
+    for module in reference.MODULES:
+        read = sources[module.dotted]
+        assert read.has_docstring, module.dotted
+        members = dict(public_members(read, module))
+        assert members, module.dotted
+        silent += [
+            f"{module.dotted}.{name}"
+            for name, each in members.items()
+            if not each.has_docstring and (not each.is_attribute or "property" in each.labels)
+        ]
     assert silent == []
 
 
-def test_comments_of_fields_are_their_docstrings(sources: Any) -> None:
-    card = sources["cloakwork.models.zoo.Card"]
+def test_comments_of_fields_are_their_docstrings(tmp_path: Path) -> None:
+    comments = pytest.importorskip("comments", reason="the site's tools are not installed: run 'make site'")
+    card = read_by_griffe(tmp_path, ["models.zoo"], comments.TrailingComments())["cloakwork.models.zoo.Card"]
     assert card["data"].docstring.value.startswith("Data set that it was trained on")
     assert card["name"].docstring is None
 
@@ -137,6 +145,7 @@ def test_every_module_of_the_reference_has_a_page() -> None:
     assert len({module.page for module in reference.MODULES}) == len(reference.MODULES)
 
 
+@pytest.mark.tier("all")
 def test_calls_of_ours_beside_others_exist(sources: Any) -> None:
     """In the tables of docs/coming-from, on the right."""
     known = {"print"}
@@ -339,15 +348,16 @@ def test_bars_are_in_proportion_and_read_aloud() -> None:
 
 @pytest.fixture(scope="module")
 def site() -> Path:
-    if not (SITE / "index.html").exists():
-        pytest.skip("build/site is not there: run 'make site'")
+    needs((SITE / "index.html").exists(), "build/site is not there: run 'make site'")
     return SITE
 
 
+@pytest.mark.tier("all")
 def test_links_of_the_site_lead_somewhere(site: Path) -> None:
     assert links.broken(site) == []
 
 
+@pytest.mark.tier("all")
 def test_no_mark_of_markdown_is_left_on_a_page(site: Path) -> None:
     """A list or a table that MkDocs reads as text, where GitHub does not."""
     left = []
@@ -361,26 +371,31 @@ def test_no_mark_of_markdown_is_left_on_a_page(site: Path) -> None:
     assert left == []
 
 
-@pytest.fixture
-def page(site: Path) -> Iterator[Any]:
-    """A page that refuses all but files, and at its end has had no error and asked nobody."""
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
-    if BROWSER is None:
-        pytest.skip("no Chromium is installed")
-    complaints: list[str] = []
+    needs(BROWSER, "no Chromium is installed: the package chromium has it")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
-        page.on(
-            "request", lambda asked: complaints.append(asked.url) if re.match(r"(?:https?|wss?):", asked.url) else None
-        )
-        yield page
-        browser.close()
+        started = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(site: Path, browser: Any) -> Iterator[Any]:
+    """A page that refuses all but files, and at its end has had no error and asked nobody."""
+    complaints: list[str] = []
+    page = browser.new_page()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    page.on("request", lambda asked: complaints.append(asked.url) if re.match(r"(?:https?|wss?):", asked.url) else None)
+    yield page
+    page.close()
     assert complaints == []
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 def test_search_works_from_files(page: Any, site: Path) -> None:
     page.goto((site / "guide" / "index.html").as_uri())
     page.get_by_role("textbox", name="Search").click()
@@ -392,6 +407,8 @@ def test_search_works_from_files(page: Any, site: Path) -> None:
     assert "andomise" in page.locator("article").inner_text()
 
 
+@pytest.mark.tier("all")
+@pytest.mark.os_entropy
 @pytest.mark.parametrize("width", [360, 1280])
 @pytest.mark.parametrize(
     "name", ["index", "guide/quick-start", "reference/python/fhe_core.client", "reference/command-line", "architecture"]
