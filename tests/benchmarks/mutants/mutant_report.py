@@ -34,4 +34,4 @@ def pytest_configure(config: pytest.Config) -> None:
     """Registers the report, but not in workers, whose results their controller reports."""
     path = os.environ.get("MUTANT_REPORT")
     if path is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Report(Path(path)), "mutant_report")
+        config.pluginmanager.register(Report(Path(path)), "first_failures")
